@@ -17,8 +17,9 @@ from make_models import SPECS, write_model
 
 import aleator
 from aleator import Conversation
+from aleator.bundled import bundled_model
 from aleator.generate import Batch
-from aleator.language_model import LanguageModel, bundled_model, load
+from aleator.language_model import LanguageModel, load
 
 OPTIONS: dict[str, Any] = {"max_tokens": 20, "temperature": 0.8, "seed": 1}
 

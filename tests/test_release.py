@@ -16,7 +16,7 @@ from native_module import ROOT
 from release import bill_of, unready
 from sbom import sbom
 
-from aleator import language_model
+from aleator import bundled
 
 ABOUT = "aleator-1.0.dist-info"
 
@@ -111,14 +111,14 @@ def test_the_model_moves_to_its_own_package_and_the_extra_needs_it(tmp_path: Pat
 def test_the_bundled_model_is_found_in_its_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(language_model, "__file__", str(tmp_path / "aleator" / "language_model.py"))
+    monkeypatch.setattr(bundled, "__file__", str(tmp_path / "aleator" / "bundled.py"))
     with pytest.raises(ImportError, match=r'pip install "aleator\[cli\]"'):
-        language_model.bundled_model()
+        bundled.bundled_model()
     package = tmp_path / "aleator_shakespeare"
     package.mkdir()
     (package / "__init__.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert language_model.bundled_model() == package / "shakespeare.gguf"
+    assert bundled.bundled_model() == package / "shakespeare.gguf"
 
 
 def test_the_models_wheel_has_no_bill_and_a_release_goes_on(tmp_path: Path) -> None:

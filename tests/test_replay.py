@@ -16,10 +16,9 @@ from aleator.replay import (
     differences,
     hash_of_tokens,
     make_again,
-    params_as_json,
-    params_from_json,
 )
 from aleator.samplers import Grammar
+from aleator.samplers.as_json import params_as_json, params_from_json
 
 PARAMS: tuple[dict[str, Any], ...] = (
     {},

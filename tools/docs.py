@@ -68,13 +68,15 @@ def architectures() -> str:
 def _shift(architecture: Architecture) -> str:
     if not architecture.shifts:
         return "refused"
-    return "positions only" if architecture.recurrent is not None else "yes"
+    unrotated = architecture.recurrent is not None and architecture.rope_style == "none"
+    return "positions only" if unrotated else "yes"
 
 
 def _checked(name: str, files: bool) -> str:
     """Whose answers the tests have of an architecture."""
     data = ROOT / "tests" / "data"
-    golden = [*data.glob(f"logits/{name}.npz"), *data.glob(f"golden_dense/{name}.npz")]
+    folders = ("logits", "golden_dense", "golden_hybrid")
+    golden = [path for folder in folders for path in data.glob(f"{folder}/{name}.npz")]
     return ", ".join((["llama.cpp"] if golden else []) + (["transformers"] if files else []))
 
 

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 import aleator
-from aleator.language_model import bundled_model
+from aleator.bundled import bundled_model
 from aleator.replay import Record, make_again
 
 PROMPT = (

@@ -55,11 +55,20 @@ static inline __m128i halves_sum(__m256i v) {
   return _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
 }
 
+static inline __m128 four_halves(const uint8_t* const (&p)[4], int64_t at) {
+  const auto h = [&](int r) { return load_as<int16_t>(p[r] + at); };
+  return _mm_cvtph_ps(_mm_setr_epi16(h(0), h(1), h(2), h(3), 0, 0, 0, 0));
+}
+
 // Halves added.
 #if defined(ALEATOR_ISA_v4)
 // By shuffles: GCC 12 takes the casts' undefined halves for uninitialised variables.
 static inline __m512i extended(__m256i v) {
   return __builtin_shufflevector(v, _mm256_setzero_si256(), 0, 1, 2, 3, 4, 5, 6, 7);
+}
+static inline __m512i two_groups(const int8_t* a, const int8_t* b) {
+  const __m256i low = load256(a), high = load256(b);
+  return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7);
 }
 static inline __m256i narrow(__m512i v) {
   return _mm256_add_epi32(__builtin_shufflevector(v, v, 0, 1, 2, 3),

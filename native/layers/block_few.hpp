@@ -7,6 +7,7 @@
 #include "layers/block_dots.hpp"
 #if defined(ALEATOR_ISA_v4)
 #include "layers/block_six_bits.hpp"
+#include "layers/block_sixteens.hpp"
 #endif
 #include "layers/block_linear.hpp"
 #include "layers/lanes16.hpp"
@@ -159,33 +160,15 @@ template <class B>
 static inline Lanes dot_large(const Parts& w, const int8_t* x, __m256i sums) {
   Lanes acc = _mm512_setzero_si512();
   const __m256i scale = load256(w.scale);
-  if constexpr (B::wide) {
-    const __m512i wide = _mm512_maskz_cvtepi16_epi32(0xffff, scale);
-    const __m512i own = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+  const __m512i wide = _mm512_maskz_cvtepi16_epi32(0xffff, scale);
+  const __m512i own = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
 #pragma GCC unroll 4
-    for (int g = 0; g < 4; g++) {
-      const __m512i dot = _mm512_dpbusd_epi32(
-          _mm512_setzero_si512(), load_as<__m512i>(w.u + 64 * g), load_as<__m512i>(x + 64 * g));
-      const __m512i s = _mm512_maskz_permutexvar_epi32(
-          0xffff, _mm512_add_epi32(own, _mm512_set1_epi32(4 * g)), wide);
-      acc = _mm512_add_epi32(acc, _mm512_mullo_epi32(dot, s));
-    }
-  } else {
-    const __m512i all = extended(scale);
-    // As `packs` puts the sums: four of one vector's group of 16, four of the other's.
-    const auto four = [](int group) { return int64_t(0x0001000100010001) * group; };
-    const __m512i order =
-        _mm512_setr_epi64(four(0), four(4), four(1), four(5), four(2), four(6), four(3), four(7));
-#pragma GCC unroll 2
-    for (int g = 0; g < 2; g++) {  // four products of 63 * 127 at most fit 16 bits
-      const auto dot = [&](int i) {
-        return _mm512_dpbusd_epi32(_mm512_setzero_si512(), load_as<__m512i>(w.u + 64 * i),
-                                   load_as<__m512i>(x + 64 * i));
-      };
-      const __m512i own = _mm512_add_epi16(order, _mm512_set1_epi16(int16_t(8 * g)));
-      acc = _mm512_dpwssd_epi32(acc, _mm512_packs_epi32(dot(2 * g), dot(2 * g + 1)),
-                                _mm512_permutexvar_epi16(own, all));
-    }
+  for (int g = 0; g < 4; g++) {
+    const __m512i dot = _mm512_dpbusd_epi32(_mm512_setzero_si512(), load_as<__m512i>(w.u + 64 * g),
+                                            load_as<__m512i>(x + 64 * g));
+    const __m512i s = _mm512_maskz_permutexvar_epi32(
+        0xffff, _mm512_add_epi32(own, _mm512_set1_epi32(4 * g)), wide);
+    acc = _mm512_add_epi32(acc, _mm512_mullo_epi32(dot, s));
   }
   if constexpr (B::zero != 0) {
     const __m256i off =
@@ -225,11 +208,6 @@ static inline Lanes dot_large(const Parts& w, const int8_t* x, __m256i sums) {
   return acc;
 }
 #endif
-
-static inline __m128 four_halves(const uint8_t* const (&p)[4], int64_t at) {
-  const auto h = [&](int r) { return load_as<int16_t>(p[r] + at); };
-  return _mm_cvtph_ps(_mm_setr_epi16(h(0), h(1), h(2), h(3), 0, 0, 0, 0));
-}
 
 template <class B, int T>
 static void few_large(const Weights& w, int64_t row, int64_t rows, const Rounded& x, int64_t t0,
@@ -286,6 +264,7 @@ static void few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, 
     const auto tokens = [&](auto count, int64_t t) {
 #if defined(ALEATOR_ISA_v4)
       if constexpr (SixBits<B>) return few_six_bits<B, count()>(w, row, rows, x, t, y, y_stride);
+      if constexpr (Sixteens<B>) return few_sixteens<B, count()>(w, row, rows, x, t, y, y_stride);
 #endif
       if constexpr (large<B>)
         few_large<B, count()>(w, row, rows, x, t, y, y_stride);

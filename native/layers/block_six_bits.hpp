@@ -33,11 +33,6 @@ static inline void group_vectors(const uint8_t* p, __m512i (&u)[4]) {
     add(u[2], moved(fifths, 0, 2)), add(u[3], moved(fifths, 1, 3));
   }
 }
-static inline __m512i two_groups(const int8_t* a, const int8_t* b) {
-  const __m256i low = load256(a), high = load256(b);
-  return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7);
-}
-
 // Sixteen bytes of each of four rows.
 static inline __m512i four_headers(const uint8_t* const (&p)[4], int64_t at) {
   const auto header = [&](int r) { return load_as<__m128i>(p[r] + at); };

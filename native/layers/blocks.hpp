@@ -297,7 +297,8 @@ struct BlockQ3_K {
   static constexpr int64_t d_at = 108;
   static constexpr int zero = 4;
   static constexpr bool has_least = false, wide = false;
-  static void unpack(const uint8_t* p, Parts& to) {
+  // Plus 32.
+  static vu8x16 scales(const uint8_t* p) {
     const uint64_t low = load_as<uint64_t>(p + 96);
     const uint32_t high = load_as<uint32_t>(p + 104);
     // Scale j: four bits of byte j % 8, low or high, and two of byte j % 4 above them.
@@ -305,7 +306,10 @@ struct BlockQ3_K {
     typedef uint32_t Four __attribute__((vector_size(16)));
     const Two four_bits = (Two{low, low} >> Two{0, 4}) & 0x0f0f0f0f0f0f0f0f;
     const Four two_bits = (Four{high, high, high, high} >> Four{0, 2, 4, 6}) & 0x03030303;
-    const vu8x16 six = reinterpret<vu8x16>(four_bits) | reinterpret<vu8x16>(two_bits << 4);
+    return reinterpret<vu8x16>(four_bits) | reinterpret<vu8x16>(two_bits << 4);
+  }
+  static void unpack(const uint8_t* p, Parts& to) {
+    const vu8x16 six = scales(p);
     put16<false>(to.scale, &six, -32);
     const vu8x32 bits = load_as<vu8x32>(p);
     for (int n = 0; n < 2; n++) {

@@ -1,6 +1,7 @@
 #include "layers/decoder_step.hpp"
 
 #include <algorithm>
+#include <variant>
 
 #include "threads/float_rules.hpp"
 
@@ -10,6 +11,7 @@ static const auto read_row_ = ALEATOR_PICK(read_row);
 static const auto rotate_ = ALEATOR_PICK(rotate);
 static const auto store_head_ = ALEATOR_PICK(store_head);
 static const auto hadamard_ = ALEATOR_PICK(hadamard);
+static const auto sigmoid_gate_ = ALEATOR_PICK(sigmoid_gate);
 
 void DecoderStep::run(Pool& pool, const MicroBatch& batch, Watch* watch) {
   Pool::refuse_while_looking();
@@ -28,16 +30,17 @@ void DecoderStep::run(Pool& pool, const MicroBatch& batch, Watch* watch) {
 // Buffers, embeddings, angles and plans of attention: little enough for one thread.
 void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
   const int64_t t = batch.tokens, e = shape_.n_embd();
-  int64_t q = 0, k = 0, v = 0, attended = 0, ff = 0;
+  int64_t q = 0, queries = 0, k = 0, v = 0, attended = 0, ff = 0;
   for (const DecoderLayer& l : layers_) {
     q = std::max(q, l.q.out), k = std::max(k, l.k.out), v = std::max(v, l.v.out);
     attended = std::max(attended, l.o.in), ff = std::max(ff, l.gate.out);
+    if (l.gated) queries = std::max(queries, l.q.out / 2);
   }
   products_.prepare(pool, t, e, shape_.norm);
   recurrent_.prepare(t, spaces_);
   experts_.prepare(t, e, mixtures_);
   q_.resize(t * q), k_.resize(t * k), v_.resize(t * v), attended_.resize(t * attended);
-  gate_.resize(t * ff), up_.resize(t * ff);
+  queries_.resize(t * queries), gate_.resize(t * ff), up_.resize(t * ff);
   ones_.resize(size_t(ff), 1.0f);
   std::vector<float> place(shape_.position_embedding.data ? size_t(e) : 0);
   for (int64_t i = 0; i < t; i++) {
@@ -61,12 +64,12 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
     rotary_angles(r, batch.positions, t, 1, r.magnitude, angles_[g].data());
     int64_t kv_heads = INT64_MAX, group = 1;  // of the layers, those with the least to share out
     for (const DecoderLayer& l : layers_)
-      if (l.recurrent < 0 && l.group == g)
+      if (l.attends() && l.group == g)
         kv_heads = std::min(kv_heads, l.keys.heads), group = std::max(group, attention(l).group());
     if (kv_heads == INT64_MAX) continue;
     attention_[g].prepare(batch.groups[g], t, r, shape_.raw_keys, pool.size(), kv_heads, group);
     for (const DecoderLayer& l : layers_)
-      if (l.recurrent < 0 && l.group == g) attention_[g].reserve(attention(l), pool.size());
+      if (l.attends() && l.group == g) attention_[g].reserve(attention(l), pool.size());
   }
 }
 
@@ -76,13 +79,14 @@ AttentionShape DecoderStep::attention(const DecoderLayer& l) const {
 }
 
 void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& batch) {
-  if (l.recurrent >= 0)
-    recurrent_.run(thread, products_, spaces_[size_t(l.recurrent)], batch.runs, shape_.eps);
-  else
+  if (l.attends())
     attend(thread, l, batch);
+  else if (l.recurrent >= 0)
+    recurrent_.run(thread, products_, spaces_[size_t(l.recurrent)], batch.runs, shape_.eps,
+                   shape_.residual_scale);
   if (l.mixture >= 0) return mix(thread, l, batch.tokens);
   if (l.gate.out == 0) return;
-  if (l.recurrent >= 0 || !shape_.parallel)
+  if (!l.attends() || !shape_.parallel)
     gate(thread, l, products_.normed(thread, l.ffn_norm, shape_.eps, forms_of({&l.gate, &l.up})),
          batch.tokens);
   products_.pool().barrier();
@@ -102,13 +106,20 @@ void DecoderStep::add(int thread, const Weights& w, const float* from, const flo
 
 void DecoderStep::attend(int thread, const DecoderLayer& l, const MicroBatch& batch) {
   Pool& pool = products_.pool();
-  const Forms forms =
-      shape_.parallel ? forms_of({&l.q, &l.k, &l.v, &l.gate, &l.up}) : forms_of({&l.q, &l.k, &l.v});
+  const auto* beside =
+      l.recurrent >= 0 ? &std::get<HeadLayer>(spaces_[size_t(l.recurrent)]) : nullptr;
+  const Forms forms = shape_.parallel ? forms_of({&l.q, &l.k, &l.v, &l.gate, &l.up})
+                      : beside        ? forms_of({&l.q, &l.k, &l.v, &beside->in})
+                                      : forms_of({&l.q, &l.k, &l.v});
   const Input x = products_.normed(thread, l.attention_norm, shape_.eps, forms);
   products_.run(thread, x, {{&l.q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
   pool.barrier();
   if (shape_.parallel) {
     gate(thread, l, x, batch.tokens);
+    pool.barrier();
+  }
+  if (beside) {
+    recurrent_.heads().project(thread, products_, *beside, batch.runs, x);
     pool.barrier();
   }
   if (shape_.head_norm == HeadNorm::all && l.q_norm) {
@@ -117,9 +128,20 @@ void DecoderStep::attend(int thread, const DecoderLayer& l, const MicroBatch& ba
   }
   place_keys(thread, l, batch);
   pool.barrier();
-  attention_[l.group].run(thread, pool, attention(l), q_.data(), attended_.data());
+  attention_[l.group].run(thread, pool, attention(l), l.gated ? queries_.data() : q_.data(),
+                          attended_.data());
   pool.barrier();
+  if (l.gated) {
+    const int64_t dim = l.values.dim;
+    pool.split(thread, batch.tokens * l.heads(), [&](int64_t unit) {
+      sigmoid_gate_(&attended_[unit * dim], &q_[(2 * unit + 1) * dim], dim);
+    });
+    pool.barrier();
+  }
   add(thread, l.o, attended_.data(), l.attention_post_norm, batch.tokens);
+  if (beside)
+    recurrent_.heads().finish(thread, products_, *beside, batch.runs, shape_.eps,
+                              shape_.residual_scale);
 }
 
 // All heads of a token together.
@@ -162,7 +184,9 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
   products_.pool().split(thread, batch.tokens * (l.heads() + l.keys.heads), [&](int64_t unit) {
     const int64_t t = unit % batch.tokens, head = unit / batch.tokens - l.heads();
     if (head < 0) {
-      float* query = &q_[t * l.q.out + (head + l.heads()) * dim];
+      const int64_t at = t * l.heads() + head + l.heads();
+      float* query = l.gated ? &queries_[at * dim] : &q_[at * dim];
+      if (l.gated) std::copy_n(&q_[2 * at * dim], dim, query);
       turn(query, l.q_norm, head + l.heads(), t, false);
       for (int64_t i = 0; batch.query_scales && i < dim; i++) query[i] *= batch.query_scales[t];
       return;

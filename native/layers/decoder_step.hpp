@@ -1,5 +1,6 @@
 // One micro-batch through a whole decoder with attention, on the processor: llama and its kind,
-// with mixtures of experts and layers that keep a state where the model has them.
+// with mixtures of experts, layers that keep a state, and layers of a feed-forward part alone where
+// the model has them.
 //
 // One call does everything from the embedding's rows to the logits, on all threads of the pool,
 // with weights in their stored types and keys and values written straight into the cache.
@@ -14,7 +15,7 @@
 #include "layers/attention_step.hpp"
 #include "layers/experts.hpp"
 #include "layers/products.hpp"
-#include "layers/ssm_layers.hpp"
+#include "layers/recurrent_layers.hpp"
 
 namespace aleator {
 
@@ -30,10 +31,12 @@ struct DecoderLayer {
   const float *attention_post_norm = nullptr, *ffn_post_norm = nullptr;
   const float* sinks = nullptr;  // of attention, [heads] or none
   int64_t group = 0;       // of layers that share a pool of cells and a rotation: see DecoderShape
-  int64_t recurrent = -1;  // the number of the state space that is there instead of attention
+  int64_t recurrent = -1;  // the number of what keeps a state, instead of attention or beside it
   int64_t mixture = -1;    // of the mixture that is there instead of gate, up and down
   bool rotated = true;     // positions rotate its queries and keys
-  int64_t heads() const { return q.out / keys.dim; }
+  bool attends() const { return q.data; }
+  bool gated = false;  // q gives each head's query and then a gate of what the head gives
+  int64_t heads() const { return q.out / keys.dim / (gated ? 2 : 1); }
 };
 
 // What of queries and keys is normalised: each head, before or after the rotation, or all heads
@@ -81,11 +84,16 @@ class DecoderStep {
  public:
   explicit DecoderStep(const DecoderShape& shape) : shape_(shape) {}
   void add_layer(const DecoderLayer& layer) { layers_.push_back(layer); }
-  // A state space, and the feed-forward part of `layer`, if it has one.
-  void add_layer(const SSMLayer& space, DecoderLayer layer) {
+  // What keeps a state, and the feed-forward part of `layer`, if it has one.
+  void add_layer(const RecurrentLayer& space, DecoderLayer layer) {
     layer.recurrent = int64_t(spaces_.size());
     spaces_.push_back(space);
     layers_.push_back(layer);
+  }
+  // The last layer's attention has a state space beside it, which takes what it takes.
+  void add_beside(const HeadLayer& space) {
+    layers_.back().recurrent = int64_t(spaces_.size());
+    spaces_.push_back(space);
   }
   // The feed-forward part of the last layer is a mixture of experts.
   void add_mixture(const Mixture& mixture) {
@@ -108,13 +116,14 @@ class DecoderStep {
 
   DecoderShape shape_;
   std::vector<DecoderLayer> layers_;
-  std::vector<SSMLayer> spaces_;
+  std::vector<RecurrentLayer> spaces_;
   std::vector<Mixture> mixtures_;
-  SSMLayers recurrent_;
+  RecurrentLayers recurrent_;
   Experts experts_;
   std::mutex turn_;
   Products products_;
   std::vector<float> q_, k_, v_, attended_, gate_, up_, ones_;
+  std::vector<float> queries_;  // without the gates between them
   std::vector<float> angles_[most_groups];
   AttentionStep attention_[most_groups];
 };

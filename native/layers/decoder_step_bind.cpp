@@ -12,6 +12,8 @@
 #include "bind.hpp"
 #include "layers/cache_memory.hpp"
 #include "layers/decoder_step.hpp"
+#include "layers/delta_net_memory.hpp"
+#include "layers/head_memory.hpp"
 #include "layers/interruptible.hpp"
 #include "layers/mixture_memory.hpp"
 #include "layers/ssm_memory.hpp"
@@ -77,10 +79,10 @@ class BoundDecoderStep {
                  std::optional<Floats> q_norm, std::optional<Floats> k_norm,
                  const CacheMemory& keys, const CacheMemory& values,
                  std::optional<Floats> attention_post_norm, std::optional<Floats> ffn_post_norm,
-                 bool window, bool rotated, std::optional<Floats> sinks) {
+                 bool window, bool rotated, std::optional<Floats> sinks, bool gated) {
     const std::string at = "blk." + std::to_string(n_layers_) + ".";
     const int64_t e = shape_.n_embd(), dim = keys.side.dim, dim_v = values.side.dim;
-    const int64_t groups = keys.side.heads, heads = q.weights.out / dim;
+    const int64_t groups = keys.side.heads, heads = q.weights.out / dim / (gated ? 2 : 1);
     require(heads >= groups && heads % groups == 0,
             at + "attn_q: " + std::to_string(heads) + " query heads for " + std::to_string(groups) +
                 " key-value heads");
@@ -92,7 +94,9 @@ class BoundDecoderStep {
     require(!keys.side.by_channel, at + "keys by channels");
     require(!window || window_frequencies_, at + "a window layer without frequencies for it");
     require(shape_.rotation[window].pairs * 2 <= dim, at + "more rotated channels than a head has");
-    matrix(q, heads * dim, e, at + "attn_q");
+    require(!gated || (dim == dim_v && shape_.head_norm != HeadNorm::all),
+            at + "gates need values as wide as keys, and norms of single heads");
+    matrix(q, heads * dim * (gated ? 2 : 1), e, at + "attn_q");
     matrix(k, groups * dim, e, at + "attn_k");
     matrix(v, groups * dim_v, e, at + "attn_v");
     matrix(o, e, heads * dim_v, at + "attn_output");
@@ -110,6 +114,7 @@ class BoundDecoderStep {
     require(!sinks || int64_t(sinks->size()) == heads, at + "attn_sinks: a score for every head");
 
     n_layers_++;
+    last_attends_ = true;
     n_cells = keys.side.n_cells;
     kept_.push_back(
         {{q, k, v, o},
@@ -129,7 +134,8 @@ class BoundDecoderStep {
                        .ffn_post_norm = pointer(ffn_post_norm),
                        .sinks = pointer(sinks),
                        .group = window,
-                       .rotated = rotated};
+                       .rotated = rotated,
+                       .gated = gated};
     if (gate) {
       layer.gate = gate->weights, layer.down = down->weights;
       kept_.back().matrices.insert(kept_.back().matrices.end(), {*gate, *down});
@@ -145,7 +151,6 @@ class BoundDecoderStep {
                            StateRows state_rows, std::optional<nb::tuple> state_norms,
                            std::optional<nb::tuple> feed_forward) {
     const std::string at = "blk." + std::to_string(n_layers_) + ".";
-    const int64_t e = shape_.n_embd();
     SSMMemory memory{in, select, time_step, out,        norm,         conv, conv_bias,
                      a,  d,      conv_rows, state_rows, std::nullopt, {}};
     if (state_norms) {
@@ -153,30 +158,53 @@ class BoundDecoderStep {
       for (const nb::handle weight : *state_norms)
         memory.state_norms.push_back(nb::cast<Floats>(weight));
     }
-    const SSMLayer space = memory.checked(at, e, n_rows_);
-    DecoderLayer layer;
-    Kept kept{};
-    if (feed_forward) {
-      require(feed_forward->size() == 4, "feed_forward must be gate, up, down and norm");
-      const auto get = [&](size_t i) {
-        return nb::cast<std::optional<StoredMatrix>>((*feed_forward)[i]);
-      };
-      const auto gate = get(0), up = get(1), down = get(2);
-      const auto ffn_norm = nb::cast<Floats>((*feed_forward)[3]);
-      kept.norms = {ffn_norm};
-      BoundDecoderStep::norm(ffn_norm, e, at + "ffn_norm");
-      layer.ffn_norm = ffn_norm.data();
-      if (gate || up || down) {
-        feed_forward_sizes(at, e, gate, up, down);
-        kept.matrices = {*gate, *up, *down};
-        layer.gate = gate->weights, layer.up = up->weights, layer.down = down->weights;
-      }
-    }
+    const SSMLayer space = memory.checked(at, shape_.n_embd(), n_rows_);
+    add_stateful(at, space, feed_forward);
     n_rows_ = int64_t(conv_rows.shape(0));
-    n_layers_++;
-    kept_.push_back(std::move(kept));
     spaces_.push_back(std::move(memory));
-    step_.add_layer(space, layer);
+  }
+
+  void add_head_space(const HeadMemory& space, std::optional<nb::tuple> feed_forward) {
+    const std::string at = "blk." + std::to_string(n_layers_) + ".";
+    space.memory.fits(at, shape_.n_embd(), n_rows_);
+    require(bool(space.memory.norm), at + "attn_norm is missing");
+    add_stateful(at, space.layer, feed_forward);
+    n_rows_ = space.memory.n_rows();
+    heads_.push_back(space);
+  }
+
+  void add_space_beside(const HeadMemory& space) {
+    require(n_layers_ > 0 && last_attends_ && !shape_.parallel,
+            "a state space stands beside the attention of the layer before");
+    space.memory.fits("blk." + std::to_string(n_layers_ - 1) + ".", shape_.n_embd(), n_rows_);
+    step_.add_beside(space.layer);
+    n_rows_ = space.memory.n_rows();
+    heads_.push_back(space);
+    last_attends_ = false;
+  }
+
+  void add_short_convolution(const ShortMemory& space, std::optional<nb::tuple> feed_forward) {
+    const std::string at = "blk." + std::to_string(n_layers_) + ".";
+    space.memory.fits(at, shape_.n_embd(), n_rows_);
+    add_stateful(at, space.layer, feed_forward);
+    n_rows_ = space.memory.n_rows();
+    shorts_.push_back(space);
+  }
+
+  void add_delta_net(const DeltaNetMemory& net, std::optional<nb::tuple> feed_forward) {
+    const std::string at = "blk." + std::to_string(n_layers_) + ".";
+    net.fits(at, shape_.n_embd(), n_rows_);
+    add_stateful(at, net.layer, feed_forward);
+    n_rows_ = net.n_rows();
+    nets_.push_back(net);
+  }
+
+  // A layer of nothing else: gate, up, down and norm.
+  void add_feed_forward(const nb::tuple& parts) {
+    Kept kept{};
+    const std::string at = "blk." + std::to_string(n_layers_) + ".";
+    step_.add_layer(feed_forward_layer(at, parts, kept));
+    added(std::move(kept));
   }
 
   // The feed-forward part of the last layer, which has been added without one but its norm.
@@ -274,6 +302,36 @@ class BoundDecoderStep {
     std::vector<std::optional<Floats>> norms;
     std::vector<CacheBytes> memory;
   };
+  // A layer that keeps a state, and its feed-forward part.
+  void add_stateful(const std::string& at, const RecurrentLayer& layer,
+                    const std::optional<nb::tuple>& feed_forward) {
+    Kept kept{};
+    step_.add_layer(layer,
+                    feed_forward ? feed_forward_layer(at, *feed_forward, kept) : DecoderLayer{});
+    added(std::move(kept));
+  }
+  // parts: gate, up, down and norm; the first three None where add_mixture follows.
+  DecoderLayer feed_forward_layer(const std::string& at, const nb::tuple& parts, Kept& kept) const {
+    require(parts.size() == 4, "feed_forward must be gate, up, down and norm");
+    const auto get = [&](size_t i) { return nb::cast<std::optional<StoredMatrix>>(parts[i]); };
+    const auto gate = get(0), up = get(1), down = get(2);
+    const auto ffn_norm = nb::cast<Floats>(parts[3]);
+    DecoderLayer layer;
+    kept.norms = {ffn_norm};
+    norm(ffn_norm, shape_.n_embd(), at + "ffn_norm");
+    layer.ffn_norm = ffn_norm.data();
+    if (!gate && !up && !down) return layer;
+    feed_forward_sizes(at, shape_.n_embd(), gate, up, down);
+    kept.matrices = {*gate, *down};
+    layer.gate = gate->weights, layer.down = down->weights;
+    if (up) layer.up = up->weights, kept.matrices.push_back(*up);
+    return layer;
+  }
+  void added(Kept&& kept) {
+    n_layers_++;
+    last_attends_ = false;
+    kept_.push_back(std::move(kept));
+  }
   static void matrix(const StoredMatrix& m, int64_t out, int64_t in, const std::string& name) {
     require(m.weights.out == out && m.weights.in == in,
             name + ".weight is [" + std::to_string(m.weights.out) + ", " +
@@ -321,7 +379,11 @@ class BoundDecoderStep {
   DecoderStep step_;
   std::list<Kept> kept_;
   std::list<SSMMemory> spaces_;
+  std::list<HeadMemory> heads_;
+  std::list<ShortMemory> shorts_;
+  std::list<DeltaNetMemory> nets_;
   std::list<MixtureMemory> mixtures_;
+  bool last_attends_ = false;
   int64_t n_layers_ = 0, n_rows_ = 0, n_cells_[most_groups] = {};
 };
 
@@ -364,11 +426,13 @@ ALEATOR_BIND(decoder_step) {
           nb::arg("k_norm").none(), nb::arg("keys"), nb::arg("values"),
           nb::arg("attention_post_norm").none() = nb::none(),
           nb::arg("ffn_post_norm").none() = nb::none(), nb::arg("window") = false,
-          nb::arg("rotated") = true, nb::arg("sinks").none() = nb::none(),
+          nb::arg("rotated") = true, nb::arg("sinks").none() = nb::none(), nb::arg("gated") = false,
           "Appends a layer; ValueError, naming the tensor, when shapes disagree. gate, up and down "
           "are None where add_mixture follows; without up, gate is the first matrix of a "
           "feed-forward part that has no gate. rotated: positions rotate its queries and keys; "
-          "sinks [heads]: scores that no value goes with.")
+          "sinks [heads]: scores that no value goes with; gated: q gives each head's query and "
+          "then "
+          "as many numbers, whose sigmoids multiply what the head gives.")
       .def("add_recurrent_layer", &BoundDecoderStep::add_recurrent_layer, nb::arg("projection"),
            nb::arg("select"), nb::arg("time_step"), nb::arg("output"), nb::arg("norm"),
            nb::arg("conv"), nb::arg("conv_bias"), nb::arg("a"), nb::arg("d"),
@@ -378,6 +442,22 @@ ALEATOR_BIND(decoder_step) {
            "norms of time step, B and C; feed_forward: gate, up, down and norm, the first three "
            "None "
            "where add_mixture follows. ValueError, naming the tensor, when shapes disagree.")
+      .def("add_head_space", &BoundDecoderStep::add_head_space, nb::arg("space"),
+           nb::arg("feed_forward").none(),
+           "Appends a layer whose heads have one decay each; feed_forward as in "
+           "add_recurrent_layer.")
+      .def("add_space_beside", &BoundDecoderStep::add_space_beside, nb::arg("space"),
+           "The last layer's attention has this beside it; what both give is added.")
+      .def("add_delta_net", &BoundDecoderStep::add_delta_net, nb::arg("net"),
+           nb::arg("feed_forward").none(),
+           "Appends a layer with a gated delta net; feed_forward as for add_recurrent_layer. "
+           "ValueError, naming the tensor, when shapes disagree.")
+      .def("add_short_convolution", &BoundDecoderStep::add_short_convolution, nb::arg("space"),
+           nb::arg("feed_forward").none(),
+           "Appends a layer with a short convolution; feed_forward as in add_recurrent_layer.")
+      .def("add_feed_forward", &BoundDecoderStep::add_feed_forward, nb::arg("feed_forward"),
+           "Appends a layer of nothing but a feed-forward part: gate, up, down and norm, the first "
+           "three None where add_mixture follows.")
       .def(
           "add_mixture", &BoundDecoderStep::add_mixture, nb::arg("router"), nb::arg("experts"),
           nb::arg("shared").none(), nb::arg("bias").none(), nb::arg("shared_router").none(),

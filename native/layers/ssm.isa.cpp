@@ -7,44 +7,6 @@
 
 namespace aleator::ALEATOR_ISA {
 
-void convolve(const StateSpace& s, const Runs& runs, int64_t begin, int64_t end, const float* xz,
-              float* u) {
-  const int64_t before = s.width - 1, n = end - begin;
-  float history[widest_convolution][most_channels];
-  for (int64_t run = 0; run < runs.n; run++) {
-    const int64_t first = runs.starts[run], last = runs.starts[run + 1];
-    const float* kept = runs.sources[run] < 0
-                            ? nullptr
-                            : s.conv_rows + (runs.sources[run] * s.inner + begin) * before;
-    for (int64_t k = 0; k < before; k++)
-      for (int64_t c = 0; c < n; c++) history[k][c] = kept ? kept[c * before + k] : 0.0f;
-    // Channels' values at index i of the run, from -before on.
-    const auto values = [&](int64_t i) {
-      return i < 0 ? history[i + before] : xz + runs.order[first + i] * 2 * s.inner + begin;
-    };
-    for (int64_t i = 0; i < last - first; i++) {
-      float* out = u + runs.order[first + i] * s.inner + begin;
-      const float* rows[widest_convolution];
-      for (int64_t k = 0; k < s.width; k++) rows[k] = values(i - before + k);
-      each(out, n, [&](vf, int64_t c) {
-        vf total = {};
-        for (int64_t k = 0; k < s.width; k++)
-          total = fused(load_some(rows[k] + c, n - c),
-                        load_some(s.conv + k * s.inner + begin + c, n - c), total);
-        return silu(total + load_some(s.conv_bias + begin + c, n - c));
-      });
-    }
-    for (int64_t i = 0; i < last - first; i++) {
-      if (runs.stores[first + i] < 0) continue;
-      float* to = s.conv_rows + (runs.stores[first + i] * s.inner + begin) * before;
-      for (int64_t k = 0; k < before; k++) {
-        const float* from = values(i - before + 1 + k);
-        for (int64_t c = 0; c < n; c++) to[c * before + k] = from[c];
-      }
-    }
-  }
-}
-
 static inline v16 load_up_to16(const float* p, int64_t n) {
   return n >= 16 ? load16(p) : load16(p, n);
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "layers/cache_memory.hpp"
-#include "layers/ssm_layers.hpp"
+#include "layers/recurrent_layers.hpp"
 #include "layers/stored_matrix.hpp"
 
 namespace aleator {

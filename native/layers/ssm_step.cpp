@@ -16,7 +16,8 @@ void SSMStep::run(Pool& pool, const SSMBatch& batch, Watch* watch) {
   prepare(pool, batch);
   pool.run(
       [&](int thread) {
-        for (const SSMLayer& l : layers_) work_.run(thread, products_, l, batch.runs, shape_.eps);
+        for (const RecurrentLayer& l : layers_)
+          work_.run(thread, products_, l, batch.runs, shape_.eps);
         products_.logits(thread, shape_.output, shape_.output_norm, shape_.eps, batch.out_rows,
                          batch.n_out, batch.logits);
       },

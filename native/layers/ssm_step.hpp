@@ -1,13 +1,13 @@
-// One micro-batch through a whole decoder of the mamba kind, on the processor: from the embedding's
-// rows to the logits, on all threads of the pool, with weights in their stored types and states
-// read from and left in the cache's rows.  Everything is computed in float32.
+// One micro-batch through a whole decoder whose layers all keep a state, on the processor: from the
+// embedding's rows to the logits, on all threads of the pool, with weights in their stored types
+// and states read from and left in the cache's rows.  Everything is computed in float32.
 #pragma once
 
 #include <cstdint>
 #include <mutex>
 #include <vector>
 
-#include "layers/ssm_layers.hpp"
+#include "layers/recurrent_layers.hpp"
 
 namespace aleator {
 
@@ -31,7 +31,7 @@ struct SSMBatch {
 class SSMStep {
  public:
   explicit SSMStep(const SSMShape& shape) : shape_(shape) {}
-  void add_layer(const SSMLayer& layer) { layers_.push_back(layer); }
+  void add_layer(const RecurrentLayer& layer) { layers_.push_back(layer); }
   // The caller has checked every index.  Calls from several threads take turns.
   void run(Pool& pool, const SSMBatch& batch, Watch* watch = nullptr);
 
@@ -39,10 +39,10 @@ class SSMStep {
   void prepare(Pool& pool, const SSMBatch& batch);
 
   SSMShape shape_;
-  std::vector<SSMLayer> layers_;
+  std::vector<RecurrentLayer> layers_;
   std::mutex turn_;
   Products products_;
-  SSMLayers work_;
+  RecurrentLayers work_;
 };
 
 }  // namespace aleator

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "bind.hpp"
+#include "layers/head_memory.hpp"
 #include "layers/interruptible.hpp"
 #include "layers/ssm_memory.hpp"
 #include "layers/ssm_step.hpp"
@@ -59,6 +60,15 @@ class BoundSSMStep {
     n_layers_++;
   }
 
+  void add_head_space(const HeadMemory& space) {
+    space.memory.fits("blk." + std::to_string(n_layers_) + ".", embedding_.weights.in, n_rows_);
+    require(bool(space.memory.norm), "attn_norm is missing");
+    heads_.push_back(space);
+    step_.add_layer(space.layer);
+    n_rows_ = space.memory.n_rows();
+    n_layers_++;
+  }
+
   void run(Pool& pool, std::optional<Indices> ids, std::optional<Matrix> embeddings, Indices starts,
            Indices sources, Indices order, Indices stores, Indices out_rows,
            Array<float, 2> logits) {
@@ -97,6 +107,7 @@ class BoundSSMStep {
   SSMShape shape_;
   SSMStep step_;
   std::list<SSMMemory> kept_;
+  std::list<HeadMemory> heads_;
   int64_t n_layers_ = 0, n_rows_ = 0;
 };
 
@@ -121,6 +132,8 @@ ALEATOR_BIND(ssm_step) {
           "Appends a layer. conv [width, channels]; a [channels, state]; rows of the cache: "
           "float32 [rows, channels, width - 1] and [rows, channels, state]. ValueError, naming the "
           "tensor, when shapes disagree.")
+      .def("add_head_space", &BoundSSMStep::add_head_space, nb::arg("space"),
+           "Appends a layer whose heads have one decay each.")
       .def(
           "run", &BoundSSMStep::run, nb::arg("pool"), nb::arg("ids").none(),
           nb::arg("embeddings").none(), nb::arg("starts"), nb::arg("sources"), nb::arg("order"),

@@ -387,14 +387,39 @@ class DecoderStep:
         output: None: hidden states after the last norm in place of logits; frequencies: float64, radians per position of each rotated pair of channels, in window layers window_frequencies; gate: 'silu', 'silu_clamped', 'gelu', 'gelu_exact', 'relu_squared', or 'gelu_rounded' as llama.cpp does; raw_keys: the cache holds keys as if at position 0; layer_norm: norms are layer norms, their weights followed by as many biases; head_norm: '' or which of queries and keys are normalised: 'head', 'rotated head' after the rotation, 'each' with weights of its own, or 'all' heads together; residual_scale: of what attention and feed-forward give; softcap: of scores; clamp: of queries, keys and values; parallel: feed-forward has attention's input; slopes: of ALiBi, [heads]; position_embedding: [positions, n_embd], added to the tokens'.
         """
 
-    def add_layer(self, q: StoredMatrix, k: StoredMatrix, v: StoredMatrix, o: StoredMatrix, gate: StoredMatrix | None, up: StoredMatrix | None, down: StoredMatrix | None, attention_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, ffn_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, q_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, k_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, keys: CacheMemory, values: CacheMemory, attention_post_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, ffn_post_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, window: bool = False, rotated: bool = True, sinks: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None:
+    def add_layer(self, q: StoredMatrix, k: StoredMatrix, v: StoredMatrix, o: StoredMatrix, gate: StoredMatrix | None, up: StoredMatrix | None, down: StoredMatrix | None, attention_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, ffn_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, q_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, k_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, keys: CacheMemory, values: CacheMemory, attention_post_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, ffn_post_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, window: bool = False, rotated: bool = True, sinks: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, gated: bool = False) -> None:
         """
-        Appends a layer; ValueError, naming the tensor, when shapes disagree. gate, up and down are None where add_mixture follows; without up, gate is the first matrix of a feed-forward part that has no gate. rotated: positions rotate its queries and keys; sinks [heads]: scores that no value goes with.
+        Appends a layer; ValueError, naming the tensor, when shapes disagree. gate, up and down are None where add_mixture follows; without up, gate is the first matrix of a feed-forward part that has no gate. rotated: positions rotate its queries and keys; sinks [heads]: scores that no value goes with; gated: q gives each head's query and then as many numbers, whose sigmoids multiply what the head gives.
         """
 
     def add_recurrent_layer(self, projection: StoredMatrix, select: StoredMatrix, time_step: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], d: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_norms: tuple | None, feed_forward: tuple | None) -> None:
         """
         Appends a layer with a state space, see SSMStep.add_layer. state_norms: weights of the norms of time step, B and C; feed_forward: gate, up, down and norm, the first three None where add_mixture follows. ValueError, naming the tensor, when shapes disagree.
+        """
+
+    def add_head_space(self, space: HeadSpace, feed_forward: tuple | None) -> None:
+        """
+        Appends a layer whose heads have one decay each; feed_forward as in add_recurrent_layer.
+        """
+
+    def add_space_beside(self, space: HeadSpace) -> None:
+        """
+        The last layer's attention has this beside it; what both give is added.
+        """
+
+    def add_delta_net(self, net: DeltaNet, feed_forward: tuple | None) -> None:
+        """
+        Appends a layer with a gated delta net; feed_forward as for add_recurrent_layer. ValueError, naming the tensor, when shapes disagree.
+        """
+
+    def add_short_convolution(self, space: ShortConvolution, feed_forward: tuple | None) -> None:
+        """
+        Appends a layer with a short convolution; feed_forward as in add_recurrent_layer.
+        """
+
+    def add_feed_forward(self, feed_forward: tuple) -> None:
+        """
+        Appends a layer of nothing but a feed-forward part: gate, up, down and norm, the first three None where add_mixture follows.
         """
 
     def add_mixture(self, router: StoredMatrix, experts: list, shared: tuple | None, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, shared_router: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, n_used: int, scores: str, normalised: bool, scale: float, n_groups: int, n_groups_used: int, weighs_input: bool, gate: str) -> None:
@@ -405,6 +430,14 @@ class DecoderStep:
     def run(self, pool: ThreadPool, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, embeddings: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], list_start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_list: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_count: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_deltas: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, out_rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], window: tuple | None = None, recurrent: tuple | None = None, seen_positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, query_scales: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None:
         """
         T tokens: ids int64 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells int64 [T], where keys and values go. seen int32 [N]: lists of cells, list i being seen[list_start[i]:list_start[i + 1]]; token t attends to the first seen_count[t] (int64) of list seen_list[t] (int32); none give zeros. seen_deltas int32 [N]: positions that the listed cells' stored keys are behind. out_rows int64 [R]; writes logits float32 [R, n_vocab]. window: the same from cells to seen_deltas for the cells of window layers, and seen_first int64 [T], how many leading cells of its list a token does not see, and seen_sinks int64 [T] or None, how many of those it does. recurrent: starts, sources, order and stores, see SSMStep.run. seen_positions int32 [N]: of the listed cells, where there are slopes; query_scales float32 [T]: rotated queries are multiplied by them. ValueError, with nothing changed, for an index out of range.
+        """
+
+class DeltaNet:
+    """A layer with a gated delta net."""
+
+    def __init__(self, qkv: StoredMatrix, gate: StoredMatrix, beta: StoredMatrix, decay: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], time_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], head_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], key_heads: int, tiled: bool, eps: float, conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
+        """
+        conv [width, channels], the channels being queries, keys and values; a and time_bias [heads]; head_norm [dim_v]. tiled: head h of values goes with head h % key_heads of keys, else neighbours share one; eps is added to a key's sum of squares. Rows of the cache: float32 [rows, channels, width - 1] and [rows, heads * dim_v, dim]. ValueError, naming the tensor, when shapes disagree.
         """
 
 def xxh64_blocks(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: int, seed: int = 0) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
@@ -467,6 +500,22 @@ class StringArray:
     def first_twice(self) -> tuple[int, int] | None:
         """
         Numbers of the first string that occurs again, and of its last occurrence; None: all differ.
+        """
+
+class HeadSpace:
+    """A layer with a state space whose heads have one decay each."""
+
+    def __init__(self, projection: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], time_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], d: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], groups: int, least_step: float, gated_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, norm_groups: int, conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
+        """
+        projection: gate, channels of the convolution (values, then B and C of every group) and time steps; norm: None beside attention; conv [width, channels]; time_bias, a and d [heads]; least_step: no time step is shorter; gated_norm [inner]: of what the scan gives, in norm_groups parts; rows of the cache: float32 [rows, channels, width - 1] and [rows, inner, state]. ValueError, naming the tensor, when shapes disagree.
+        """
+
+class ShortConvolution:
+    """A layer that keeps a short convolution's inputs alone."""
+
+    def __init__(self, projection: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
+        """
+        projection: B, C and x, each [channels]; the layer gives output (C * conv(B * x)). conv [width, channels]; rows of the cache: float32 [rows, channels, width - 1]. ValueError, naming the tensor, when shapes disagree.
         """
 
 class Journal:
@@ -1007,6 +1056,9 @@ class SSMStep:
         """
         Appends a layer. conv [width, channels]; a [channels, state]; rows of the cache: float32 [rows, channels, width - 1] and [rows, channels, state]. ValueError, naming the tensor, when shapes disagree.
         """
+
+    def add_head_space(self, space: HeadSpace) -> None:
+        """Appends a layer whose heads have one decay each."""
 
     def run(self, pool: ThreadPool, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, embeddings: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], sources: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], order: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], stores: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out_rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
         """

@@ -6,10 +6,9 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from aleator.bundled import bundled_model
 from aleator.cache.prefix import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache
 from aleator.chat.chatting import Chatting
@@ -66,25 +65,6 @@ OF_LOGITS = ("device", "dtype", "type_k", "type_v", "k_storage", "swa_sinks")
 ROLLBACK, ROLLBACK_BYTES = 8, 2**26
 """Tokens that texts of a recurrent model can be rewound by, which lets a grammar's forced text be decoded
 together; fewer where their states would take more memory than that."""
-
-
-def bundled_model() -> Path:
-    """Path of the model that comes with the package: in a checkout its own, else that of aleator-shakespeare.
-
-    Raises:
-        ImportError: The package aleator-shakespeare is not installed; says how to.
-    """
-    path = Path(__file__).parent / "data" / "shakespeare.gguf"
-    if path.exists():
-        return path
-    package = find_spec("aleator_shakespeare")
-    if package is None or package.origin is None:
-        raise ImportError(
-            'the bundled model is the package aleator-shakespeare: pip install "aleator[cli]", or name '
-            "another model",
-            name="aleator_shakespeare",
-        )
-    return Path(package.origin).parent / path.name
 
 
 @takes(declarations(ModelOptions).values(), LOADED)

@@ -351,7 +351,7 @@ class StreamsMachine(CellsMachine):
     streams = True
 
 
-@pytest.mark.parametrize(("machine", "examples"), [(CellsMachine, 300), (StreamsMachine, 60)])
+@pytest.mark.parametrize(("machine", "examples"), [(CellsMachine, 100), (StreamsMachine, 25)])
 def test_random_operations(machine: type[CellsMachine], examples: int) -> None:
     machine.operations = 0
     run_state_machine_as_test(

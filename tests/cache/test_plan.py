@@ -1,4 +1,4 @@
-"""Plan, step, commit; placement policies; defragmentation.  Numbers marked [L], [O] are llama.cpp's."""
+"""Plan, step, commit; where tokens are placed.  Numbers marked [L], [O] are llama.cpp's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from aleator import _native
-from aleator.cache import Cache, KVCache, LayerShape
 from aleator.cache.prefix import PrefixConfig
 from aleator.core.errors import (
     Aborted,
@@ -19,50 +18,13 @@ from aleator.core.errors import (
 )
 from aleator.generate import Batch, Context
 from aleator.models.decoder import Decoder
-
-F32: dict[str, Any] = {"type_k": "f32", "type_v": "f32"}
-SHAPES = [LayerShape(1, 8, 8), LayerShape(2, 4, 4)]
+from tests.cache.caches import F32, fill, small, snapshot, tokens
 
 
 @pytest.fixture
 def llama(make_decoder: Any) -> Decoder:
     made: Decoder = make_decoder("llama")
     return made
-
-
-def tokens(n: int, seed: int = 1) -> list[int]:
-    out: list[int] = np.random.default_rng(seed).integers(0, 64, n).tolist()
-    return out
-
-
-def small(n_cells: int = 32, **options: Any) -> KVCache:
-    return KVCache(
-        SHAPES, n_cells, **{"n_seq_max": 4, "rotate": lambda layer, k, d: k, **F32, **options}
-    )
-
-
-def fill(cache: KVCache, picture: str) -> None:
-    """Cells as in a picture of owners; positions count up per sequence, rows are the cell's number."""
-    count: dict[int, int] = {}
-    for cell, sign in enumerate(picture):
-        if sign == ".":
-            continue
-        seq = int(sign)
-        row = np.zeros((1, cache.cells.words), np.uint64)
-        row[0, 0] = 1 << seq
-        pos = count.setdefault(seq, 0)
-        cache.cells.put(np.array([cell]), np.array([pos], np.int32), row)
-        count[seq] += 1
-        cache.key_positions[cell] = pos
-        for t in cache.keys.layers + cache.values.layers:
-            t[cell] = cell
-
-
-def snapshot(cache: Cache) -> tuple[Any, ...]:
-    owners = tuple(tuple(cache.cells.owners_of(i)) for i in range(cache.size))
-    used = np.flatnonzero(cache.cells.positions >= 0)
-    rows = tuple(t[used].tobytes() for t in cache.keys.layers + cache.values.layers)
-    return cache.cells.positions.tobytes(), owners, tuple(cache.cells.heads), rows
 
 
 # Plans
@@ -216,65 +178,6 @@ def test_rows_in_batch_order_however_it_is_split(
     assert np.allclose(results[0], results[1], atol=1e-4)
 
 
-# Defragmentation
-
-
-def test_defrag_of_the_study() -> None:  # [O] S1
-    cache = small(12)
-    fill(cache, "00..11.222.2")
-    assert [cache.cells.defrag_plan(n) for n in (1, 0)] == [[(9, 2, 1)], []]
-    done = cache.defrag()
-    assert done.moves == ((9, 2, 1), (11, 3, 1), (8, 6, 1))
-    assert (done.n_cells, cache.map(), cache.head) == (12, "00221122", 8)
-    assert cache.keys.layers[1][:8, 0, 0].tolist() == [0, 1, 9, 11, 4, 5, 8, 7]
-    assert cache.cells.positions[:8].tolist() == [0, 1, 2, 3, 0, 1, 1, 0]
-    assert cache.defrag().moves == ()
-    cache.check()
-
-
-def test_defrag_keeps_logits_and_waits_for_its_threshold(llama: Decoder) -> None:
-    ctx = Context(llama, n_ctx=256, n_seq_max=3, **F32)
-    ctx.decode(Batch.one(tokens(60), seq=1))
-    ctx.decode(Batch.one(text := tokens(40, 2), seq=0))
-    ctx.decode(Batch.one(tokens(60, 3), seq=2))
-    ctx.cache.seq_rm(1)
-    ctx.cache.seq_rm(2, 10, -1)
-    ctx.cache.seq_add(0, 0, -1, 5)
-    assert ctx.cache.defrag(threshold=0.9).moves == ()
-    assert ctx.cache.used == 50
-    where = ctx.cache.addresses()
-    assert ctx.cache.defrag(threshold=0.7).moves == ((60, 0, 50),)
-    assert ctx.cache.cells.top == 50
-    ctx.cache.check()
-    row = ctx.decode(Batch.one([1], seq=0))
-    fresh = Context(llama, n_ctx=256, **F32).decode(Batch.one([*text, 1], 0))
-    assert np.allclose(row, fresh, atol=1e-4)
-    assert ctx.cache.addresses() == where
-    with pytest.raises(ParameterError, match="max_moves"):
-        ctx.cache.defrag(max_moves=-1)
-
-
-def test_defrag_asked_for_is_done_by_the_next_decode(llama: Decoder) -> None:
-    ctx = Context(llama, n_ctx=64, n_seq_max=2, compat="llama-2024", **F32)
-    ctx.decode(Batch.one(tokens(10), seq=1))
-    ctx.decode(Batch.one(text := tokens(10, 2), seq=0))
-    ctx.cache.seq_rm(1)
-    ctx.cache.do_defrag = True
-    before = snapshot(ctx.cache)
-    ctx.abort_callback = lambda: (
-        ctx.cache.cells.top == 11
-    )  # its holes are filled, the token is placed
-    with pytest.raises(Aborted):
-        ctx.decode(Batch.one([1], seq=0))
-    assert snapshot(ctx.cache) == before
-    assert ctx.cache.do_defrag
-    ctx.abort_callback = None
-    row = ctx.decode(Batch.one([1], seq=0))
-    assert (ctx.cache.map(), ctx.cache.do_defrag) == ("00000000000", False)
-    fresh = Context(llama, n_ctx=64, **F32).decode(Batch.one([*text, 1], 0))
-    assert np.allclose(row, fresh, atol=1e-4)
-
-
 # llama.cpp's struct of 2024
 
 
@@ -365,72 +268,6 @@ def test_a_decode_of_2024_needs_cells_in_a_row(llama: Decoder) -> None:  # [O] T
         ctx.cache.defrag()
         ctx.decode(Batch.one([1, 2], seq=0))
         assert ctx.cache.map() == "0" * 10
-
-
-# Streams
-
-
-def test_streams(llama: Decoder) -> None:  # T16
-    ctx = Context(llama, n_ctx=1024, n_seq_max=4, policy="streams", **F32)
-    cache = ctx.cache
-    text = tokens(5)
-    batch = Batch()
-    for i, token in enumerate(text):
-        batch.add(token, seqs=[0])
-        if i < 3:
-            batch.add(token, seqs=[2])
-    ctx.decode(batch)
-    assert cache.cells.seq_cell_list(2).tolist() == [512, 513, 514]
-    assert cache.cells.heads == [5, 256, 515, 768]
-    cache.seq_cp(0, 1)
-    assert (cache.seq_pos_min(1), cache.seq_pos_max(1)) == (0, 4)
-    for layer in range(2):
-        assert np.array_equal(
-            cache.read_keys(layer, np.arange(5)), cache.read_keys(layer, np.arange(256, 261))
-        )
-    rows = []
-    for s in (0, 1):
-        rows.append(ctx.decode(Batch.one([9], seq=s))[0])
-    assert np.allclose(rows[0], rows[1], atol=1e-5)
-    before = snapshot(cache)
-    with pytest.raises(ParameterError, match="copied whole"):
-        cache.seq_cp(0, 1, 0, 3)
-    assert snapshot(cache) == before
-    cache.seq_cp(0, 3, 0, 255)
-    assert cache.seq_pos_max(3) == 5
-    coupled = Batch()
-    coupled.add(1, seqs=[0, 1])
-    with pytest.raises(InvalidBatch, match="streams"):
-        ctx.decode(coupled)
-    with pytest.raises(CacheFull, match="share that each sequence"):
-        ctx.decode(Batch.one(tokens(255), seq=2))
-    cache.seq_keep(0)
-    assert [cache.seq_pos_max(s) for s in range(4)] == [5, -1, -1, -1]
-    cache.check()
-
-
-def test_streams_equal_the_unified_pool(llama: Decoder) -> None:
-    texts = [tokens(n, n) for n in (9, 4, 6)]
-    rows = []
-    for policy in ("unified", "streams"):
-        ctx = Context(llama, n_ctx=48, n_seq_max=3, n_ubatch=4, policy=policy, **F32)
-        batch = Batch()
-        for s, text in enumerate(texts):
-            for token in text:
-                batch.add(token, seqs=[s], logits=True)
-        rows.append(ctx.decode(batch))
-    assert np.allclose(rows[0], rows[1], atol=1e-4)
-
-
-def test_a_failed_copy_between_streams_restores_the_rows() -> None:
-    cache = small(16, policy="streams")
-    fill(cache, "0000111")
-    before = snapshot(cache)
-    with cache.step() as step:
-        cache.seq_cp(0, 1)
-        assert cache.map() == "00001111"
-        step.cancel()
-    assert snapshot(cache) == before
 
 
 @pytest.mark.parametrize(
@@ -554,39 +391,11 @@ def test_every_allocation_may_fail(llama: Decoder, name: str) -> None:
     assert failures or name == "clear"
 
 
-def test_a_copy_between_streams_is_there_at_once(llama: Decoder) -> None:  # [L≠] study T13
-    ctx = Context(llama, n_ctx=256, n_seq_max=4, policy="streams", **F32)
-    for s in (0, 1):
-        ctx.decode(Batch.one(tokens(20, s), seq=s))
-    theirs, ours = (ctx.cache.state_write(s) for s in (0, 1))
-    ctx.cache.seq_cp(0, 1)
-    copied = ctx.cache.state_write(1)
-    # The head, the number of streams, that of the cells of each up to its own, the cells with their ids.
-    rows = [8 + 4 + 4 * n + 20 * 12 for n in (1, 2)]
-    assert theirs[rows[0] : -12] == copied[rows[1] : -8]
-    assert theirs[rows[0] : -12] != ours[rows[1] : -8]
-    ctx.cache.state_read(ours, 1)
-    ctx.decode(Batch.one([1], seq=2))
-    assert ctx.cache.state_write(1) == ours
-
-
 @pytest.mark.parametrize(("used", "n"), [(6, 256), (256, 256), (257, 512), (1000, 1000)])
 def test_attended_cells(used: int, n: int) -> None:  # [L] T1
     cache = small(1000)
     fill(cache, "0" * used)
     assert cache.n == n
-
-
-def test_defrag_in_parts() -> None:  # [O] S1
-    cache = small(12)
-    fill(cache, "00..11.222.2")
-    assert cache.defrag(max_moves=1).moves == ((9, 2, 1),)
-    assert (cache.map(), cache.used) == ("002.11.22..2", 8)
-    cache.check()
-    while cache.defrag(max_moves=1).moves:
-        cache.check()
-    assert cache.map() == "00221122"
-    assert cache.keys.layers[0][:8, 0, 0].tolist() == [0, 1, 9, 11, 4, 5, 8, 7]
 
 
 OVERWRITING: dict[str, Any] = {
@@ -632,13 +441,3 @@ def test_rows_overwritten_in_a_block_come_back(llama: Decoder, name: str, inner:
     assert snapshot(ctx.cache) == rows
     assert ctx.cache.state_write() == before
     ctx.cache.check()
-
-
-def test_only_streams_need_sequences_with_ids_in_a_row() -> None:
-    batch = Batch()
-    for seq, position in ((0, 0), (0, 1), (2, 0), (2, 1)):
-        batch.add(1, position, [seq])
-    for policy, expected in (("unified", [[0, 1, 2, 3]]), ("streams", [[0, 1], [2, 3]])):
-        plan = small(policy=policy).plan(batch, rule="equal", n_ubatch=4)
-        parts = [np.arange(4)[part.tokens].tolist() for part in plan.parts]
-        assert sorted(map(sorted, parts)) == expected

@@ -10,8 +10,8 @@ import pytest
 from make_models import SPECS, write_model
 
 from aleator import LanguageModel
+from aleator.bundled import bundled_model
 from aleator.core.token_text import readable
-from aleator.language_model import bundled_model
 from tests.cli.conftest import Command
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import aleator
 from aleator import _native
-from aleator.language_model import bundled_model
+from aleator.bundled import bundled_model
 
 ROOT = Path(__file__).parents[2]
 USE = """

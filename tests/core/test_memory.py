@@ -23,7 +23,7 @@ def test_the_limit_is_that_of_the_control_group_if_it_is_smaller(
 
 
 def test_a_huge_context_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aleator.cache.pools.attention.memory_limit", lambda: 1 << 30)
+    monkeypatch.setattr("aleator.cache.pools.cell_pool.memory_limit", lambda: 1 << 30)
     model = aleator.load(n_ctx=1_000_000, n_threads=1)
     with pytest.raises(aleator.AleatorError, match=r"n_ctx 1000000 needs .* there are 1,024 MiB"):
         model.generate("x", max_tokens=1)

@@ -44,7 +44,7 @@ from tests.device.templates import TEMPLATE
 from tests.device.test_chain import edit_and_compare, random_chain
 
 # What is slow under the interpreter runs on some families, unless ALEATOR_ALL is set.
-SOME = FAMILIES if os.environ.get("ALEATOR_ALL") else ("normal", "flat", "ties", "special")
+SOME = FAMILIES if os.environ.get("ALEATOR_ALL") else ("ties", "special")
 
 
 @pytest.fixture(autouse=True)
@@ -114,19 +114,19 @@ def test_any_number_of_ties_and_tiles(k: int, monkeypatch: pytest.MonkeyPatch) -
 def test_written_tokens_at_infinity_are_weighed_against_the_others() -> None:
     """A bias or a penalty moves one of several +inf tokens, and the token is drawn from all of them."""
     samplers = [S.LogitBias(logit_bias={2: 1.0, 70: -0.5}), PENALTIES, S.Dist()]
-    device = DeviceChain(samplers, 12, 150, max_tokens=16, kernels="triton")
-    chains = [SamplerChain(samplers, seed=seed) for seed in range(12)]
+    device = DeviceChain(samplers, 5, 150, max_tokens=16, kernels="triton")
+    chains = [SamplerChain(samplers, seed=seed) for seed in range(5)]
     for row, chain in enumerate(chains):
         for token in (3, 5, 3):
             chain.accept(token)
         device.set_row(row, chain)
     for at in ([1, 2], [2, 70, 149], [3, 5, 9, 140], [2]):
-        z = np.zeros((12, 150), np.float32)
+        z = np.zeros((5, 150), np.float32)
         z[:, at] = np.inf
         tokens = device.sample(torch.from_numpy(z)).tolist()
         assert tokens == expected(chains, z)
         assert set(tokens) <= set(at)
-    overflow = torch.zeros(12, 150)
+    overflow = torch.zeros(5, 150)
     overflow[:, [1, 2]] = 1e5
     half = overflow.to(torch.float16)
     assert device.sample(half).tolist() == expected(chains, half.float().numpy())
@@ -285,7 +285,7 @@ def test_reports_are_those_of_pytorch(name: str) -> None:
     for row in range(3):
         for form in forms:
             form.set_row(row, SamplerChain(samplers, seed=row))
-    for step, family in enumerate(SOME):
+    for step, family in enumerate(("normal", "flat", "ties", "special")):
         z = rows_of(family, 3, 151)
         z[1] = np.nan if step == 2 else z[1]
         z[0, 5:] = -np.inf if step == 3 else z[0, 5:]

@@ -12,7 +12,7 @@ from make_models import SPECS, write_model
 
 import aleator
 from aleator import samplers as S
-from aleator.language_model import bundled_model
+from aleator.bundled import bundled_model
 
 PERSON: dict[str, Any] = {
     "type": "object",

@@ -13,10 +13,10 @@ import pytest
 from huggingface_hub import constants
 
 import aleator
+from aleator.bundled import bundled_model
 from aleator.cli import main
 from aleator.core.errors import FileFormatError, HubError, ParameterError
 from aleator.hub.names import HubName, located
-from aleator.language_model import bundled_model
 from tests.hub.server import COMMIT, Hub, serving
 from tests.models.builders import write_gguf
 
@@ -284,7 +284,7 @@ def test_a_machine_without_models(
     def missing() -> Path:
         raise ImportError("not in this wheel")
 
-    monkeypatch.setattr("aleator.language_model.bundled_model", missing)
+    monkeypatch.setattr("aleator.bundled.bundled_model", missing)
     monkeypatch.setattr("aleator.cli.models.installed", lambda: [])
     assert main(["models"]) == 0
     assert capsys.readouterr() == ("", "not in this wheel\n")

@@ -13,6 +13,7 @@ from llama_cpp import Llama, LogitsProcessorList
 from llama_cpp._internals import LlamaSampler
 
 from aleator import ParameterError, SamplerChain, SamplingParams
+from aleator.bundled import bundled_model
 from aleator.integrations.llama import (
     AleatorLogitsProcessor,
     AleatorSampler,
@@ -20,7 +21,6 @@ from aleator.integrations.llama import (
     to_llama,
 )
 from aleator.integrations.settings import sampling_params
-from aleator.language_model import bundled_model
 
 GIVEN = {
     "preset": "llama.cpp",

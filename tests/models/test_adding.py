@@ -36,6 +36,8 @@ OTHER_MEANINGS = {
         "qwen2",
         "command-r",
         "hunyuan-dense",
+        "falcon-h1",
+        "lfm2",
     },
 }
 

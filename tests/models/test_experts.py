@@ -8,18 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from make_models import SPECS, Array, random_tensors, write_model
 
 from aleator import _native
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.generate import Batch, Context
-from aleator.generate.multi_step import check_model
 from aleator.models import build_decoder, experts_numerics, finite_check, open_weights
 from aleator.models.experts import ExpertsConfig, Scores, in_gguf
 from aleator.models.files.fields import Fields
-from aleator.models.layers.experts import route as route_in_torch
-from aleator.models.torch_decoder import TorchDecoder
 
 SCORES: list[Scores] = ["softmax", "sigmoid", "chosen softmax", "chosen sigmoid"]
 
@@ -61,12 +57,24 @@ def test_routes_are_the_reference(scores: Scores, facts: dict[str, Any], biased:
             expected, factors = experts_numerics.route(logits[row], made, bias)
         assert theirs.tolist() == expected.tolist(), row
         assert same(own, factors), row
-    usual = np.arange(40)[np.isfinite(logits).all(1)]
-    of_torch = route_in_torch(
-        torch.from_numpy(logits[usual]), made, None if bias is None else torch.from_numpy(bias)
+
+
+@pytest.mark.parametrize("scores", SCORES)
+@pytest.mark.parametrize("biased", [False, True])
+def test_routes_in_torch(scores: Scores, biased: bool) -> None:
+    torch = pytest.importorskip("torch")
+    from aleator.models.layers.experts import route
+
+    rng = np.random.default_rng(1)
+    logits = (3 * rng.standard_normal((20, 24))).astype(np.float32)
+    bias = rng.standard_normal(24).astype(np.float32) if biased else None
+    made = config(24, 6, scores=scores, n_groups=4, n_groups_used=2, normalised=True)
+    chosen, weights = native(logits, made, bias)
+    of_torch = route(
+        torch.from_numpy(logits), made, None if bias is None else torch.from_numpy(bias)
     )
-    assert (of_torch[0].numpy() == chosen[usual]).all()
-    np.testing.assert_allclose(of_torch[1].numpy(), weights[usual], rtol=1e-5)
+    assert (of_torch[0].numpy() == chosen).all()
+    np.testing.assert_allclose(of_torch[1].numpy(), weights, rtol=1e-5)
 
 
 def test_impossible_routes_are_refused() -> None:
@@ -118,6 +126,9 @@ def test_tokens_read_only_their_experts(
 
 
 def test_steps_ahead_are_refused(make_decoder: Any) -> None:
+    pytest.importorskip("torch")
+    from aleator.generate.multi_step import check_model
+
     with pytest.raises(ParameterError, match="experts"):
         check_model(Context(make_decoder("qwen3moe"), n_ctx=32))
 
@@ -159,6 +170,9 @@ def test_experts_apart_and_joined_are_those_of_one_tensor(tmp_path: Path) -> Non
 
 def test_experts_in_several_types_are_computed_in_pytorch(tmp_path: Path) -> None:
     """Native code takes experts of one type; one of another type is not an error of the file."""
+    pytest.importorskip("torch")
+    from aleator.models.torch_decoder import TorchDecoder
+
     spec = replace(SPECS["qwen3moe"], n_layers=1, n_experts=3)
     own: dict[str, Any] = {}
     for name, tensor in random_tensors(spec).items():

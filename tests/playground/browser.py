@@ -48,16 +48,20 @@ def served(service: Service, guarded: bool = False) -> Iterator[tuple[str, Any]]
     """The address of a server in a thread, and its application, or all of its guards."""
     app = create_guarded(service).app if guarded else create_app(service)
     listening = bound(ServerOptions(port=0))
-    config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none")
+    # A page that is still open may hold a stream open, for which a server that ends would wait for ever.
+    config = uvicorn.Config(
+        app, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=5
+    )
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}", app
     finally:
         server.should_exit = True
-        thread.join()
+        thread.join(PATIENCE)
         listening.close()
+        assert not thread.is_alive(), "the server did not end"
 
 
 class Browser:

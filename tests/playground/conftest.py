@@ -94,32 +94,31 @@ class Written:
 MakeClient = Callable[..., Client]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def make_client(model: aleator.LanguageModel) -> Iterator[MakeClient]:
     """Clients of services with other options, over one engine."""
     with model.engine(n_seq_max=4) as engine:
         yield lambda **options: Client(model, engine, **options)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def client(make_client: MakeClient) -> Client:
     """A client of a service with the options that hold by default."""
     return make_client()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(model: aleator.LanguageModel) -> Iterator[tuple[str, Any]]:
     """The address of a server, and its application."""
     from tests.playground.browser import served  # selenium is optional
 
-    with (
-        model.engine(n_seq_max=4) as engine,
-        served(Service(model, engine, ServerOptions())) as found,
-    ):
+    engine = model.engine(n_seq_max=4)
+    with served(Service(model, engine, ServerOptions())) as found:
         yield found
+        engine.close()  # before the server waits for its requests, some of which may wait for the engine
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
     """A window of Chromium."""
     from tests.playground.browser import Browser  # selenium is optional

@@ -6,6 +6,7 @@ Needs selenium, and Debian's chromium and chromium-driver.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
@@ -155,6 +156,21 @@ def test_a_text_is_constrained_and_a_fault_shown(page: Browser) -> None:
     page.fill("#constraint", 'root ::= "a"\nb ::= ]')
     page.shows(".problem", "line 2")
     page.shows("button", "Show line 2")
+
+
+def test_another_model_begins_with_a_question(
+    page: Browser, server: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert page.find(".prompt-field textarea").get_attribute("value") == "ROMEO:\n"
+    write(page, 4)
+    page.until(lambda: "#" in page.driver.current_url, "link")
+    link = page.driver.current_url
+    monkeypatch.setattr("aleator.server.playground.routes.bundled", lambda path: False)
+    page.open(server[0])
+    asked = page.find("[aria-label='Turn 1']").get_attribute("value")
+    assert asked == "Why is the sky blue?"
+    page.open(link)
+    assert page.find(".prompt-field textarea").get_attribute("value") == "ROMEO:\n"
 
 
 def test_a_conversation_goes_on_from_turns_that_can_be_edited(page: Browser) -> None:

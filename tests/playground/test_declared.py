@@ -23,6 +23,7 @@ def test_every_sampler_parameter_and_preset_is_told(client: Client) -> None:
     assert set(told["presets"]) == set(PRESETS)
     assert set(USUAL) <= set(ALL)
     assert told["model"]["n_vocab"] == 2048
+    assert told["model"]["bundled"]
     for name, parameter in told["parameters"].items():
         assert parameter["help"] == ALL[name].help
         slider = parameter.get("slider")

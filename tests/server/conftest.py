@@ -87,7 +87,7 @@ class Client:
         return [json.loads(line.removeprefix("data: ")) for line in lines]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def served_engine(model: aleator.LanguageModel) -> Iterator[aleator.Engine]:
     """An engine for four requests at a time."""
     with model.engine(n_seq_max=4) as engine:
@@ -97,7 +97,7 @@ def served_engine(model: aleator.LanguageModel) -> Iterator[aleator.Engine]:
 MakeClient = Callable[..., Client]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def make_client(model: aleator.LanguageModel, served_engine: aleator.Engine) -> MakeClient:
     """Clients of services with other options."""
 
@@ -107,7 +107,7 @@ def make_client(model: aleator.LanguageModel, served_engine: aleator.Engine) -> 
     return make
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def client(make_client: MakeClient) -> Client:
     """A client of a service with the options that hold by default, and a template that shows tools."""
     return make_client(chat_template=TEMPLATE)

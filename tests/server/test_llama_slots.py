@@ -56,6 +56,30 @@ def test_a_slot_goes_on_from_its_own_text_and_from_no_other(saving: Client) -> N
     assert other["content"] == first["content"]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_chat_has_a_slot_too(saving: Client, stream: bool) -> None:
+    said = [{"role": "user", "content": FRANCE}]
+    asked: dict[str, Any] = {"messages": said, "max_tokens": 8, "seed": 1, "ignore_eos": True}
+    asked |= {"n": 2, "id_slot": 2}
+    path = "/v1/chat/completions"
+    alone = saving.made(path, **{**asked, "id_slot": -1})
+    if stream:
+        events = saving.stream(path, **asked, stream_options={"include_usage": True})
+        told = events[-1]["usage"]
+    else:
+        made = saving.made(path, **asked)
+        assert made["choices"] == alone["choices"]
+        told = made["usage"]
+    assert told["prompt_tokens_details"]["cached_tokens"] == 0
+    n = told["prompt_tokens"]
+    assert saving.made(path, **asked)["usage"]["prompt_tokens_details"]["cached_tokens"] == n - 1
+    saved = act(saving, 2, "save", "chat").json()
+    assert n <= saved["n_saved"] <= n + 8
+    counted = saving.made(f"{path}/input_tokens", messages=said)
+    assert counted["input_tokens"] == n
+    assert saving.refused(path, **{**asked, "id_slot": 99})["param"] == "id_slot"
+
+
 def test_a_restored_slot_goes_on_to_the_bit(saving: Client, tmp_path: Path) -> None:
     first = complete(saving, FRANCE, 1, return_tokens=True)
     n = first["tokens_evaluated"] + 20 - 1

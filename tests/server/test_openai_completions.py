@@ -8,6 +8,7 @@ import itertools
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 
 import aleator
@@ -98,6 +99,26 @@ def test_echo_gives_the_scores_of_the_prompt(
     only = client.made(PATH, prompt=prompt, max_tokens=0, logprobs=2, echo=True, seed=1)
     assert only["choices"][0]["text"] == text
     assert only["choices"][0]["logprobs"]["token_logprobs"] == lists["token_logprobs"][:-1]
+    assert only["choices"][0]["finish_reason"] == "length"
+    assert only["usage"]["completion_tokens"] == 0
+
+
+def test_a_prompt_of_one_token_has_no_scores(client: Client) -> None:
+    (choice,) = client.made(PATH, prompt=[5], max_tokens=0, logprobs=1, echo=True)["choices"]
+    assert choice["logprobs"]["token_logprobs"] == [None]
+
+
+def test_scores_alone_are_made_by_the_engine_beside_others(client: Client) -> None:
+    before = client.service.engine.stats
+    asked = {"prompt": "ROMEO:\nWhat light", "max_tokens": 0, "logprobs": 2, "echo": True}
+    whole = client.made(PATH, **asked)["choices"][0]
+    after = client.service.engine.stats
+    assert after.finished - before.finished == 1
+    assert after.sampled_tokens == before.sampled_tokens
+    events = client.stream(PATH, **asked)
+    told = [lists for each in events for c in each["choices"] if (lists := c["logprobs"])]
+    joined = [x for lists in told for x in lists["token_logprobs"]]
+    assert joined == whole["logprobs"]["token_logprobs"]
 
 
 def test_scores_are_those_of_score(client: Client, model: aleator.LanguageModel) -> None:
@@ -294,23 +315,24 @@ def test_text_between_two_texts() -> None:
     assert infilling(tokenizer, [1], "c", True) == [3, 1, 4, 2, 5]
 
 
-def test_those_who_wait_for_the_prompts_of_others_take_no_threads(
+def test_those_who_wait_for_the_vectors_of_others_take_no_threads(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service, goes_on = client.service, threading.Event()
+    vector = np.ones((1, 2), np.float32)
     monkeypatch.setattr(
-        service.model, "prompt_logprobs", lambda tokens, top: [None] if goes_on.wait(30) else []
+        service.model, "embed", lambda *given: vector if goes_on.wait(30) else vector[:0]
     )
 
     async def ask() -> None:
-        scored = [asyncio.ensure_future(service.prompt_logprobs([1], 1)) for _ in range(60)]
+        made = [asyncio.ensure_future(service.embed([[1]], "mean", True)) for _ in range(60)]
         try:
             async with asyncio.timeout(10):
                 await asyncio.sleep(0.1)
                 assert await in_thread(lambda: 5) == 5
         finally:
             goes_on.set()
-        assert await asyncio.gather(*scored) == [[None]] * 60
+        assert await asyncio.gather(*made) == [(vector, 1)] * 60
 
     asyncio.run(ask())
 

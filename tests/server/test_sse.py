@@ -33,15 +33,19 @@ def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
 @pytest.fixture(scope="module")
 def address(model: aleator.LanguageModel) -> Iterator[tuple[str, int, aleator.Engine]]:
     """A server on a socket, and its engine."""
-    with model.engine(n_seq_max=2) as engine, socket.create_server(("127.0.0.1", 0)) as listening:
+    engine = model.engine(n_seq_max=2)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
         app = Client(model, engine).app
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
-        thread = threading.Thread(target=server.run, args=([listening],))
+        config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=5)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
         until(lambda: server.started)
         yield (*listening.getsockname(), engine)
+        engine.close()
         server.should_exit = True
-        thread.join()
+        thread.join(20)
+        assert not thread.is_alive()
 
 
 def asked(address: tuple[str, int, aleator.Engine], path: str, **body: Any) -> socket.socket:

@@ -9,7 +9,7 @@ import pytest
 
 from aleator.core.errors import FileFormatError, ModelNotFound, TokenizerError, UnsupportedModel
 from aleator.models.files.gguf import GGUFFile
-from aleator.text import SpecialTokens, TokenAttribute, Tokenizer, Vocabulary, vocabulary
+from aleator.text import SpecialTokens, TokenAttribute, Tokenizer, Vocabulary, gguf_vocabulary
 from tests.models.builders import model_metadata, write_gguf
 from tests.text import vocabularies
 from tests.text.vocabularies import byte_level, sentencepiece
@@ -235,7 +235,7 @@ def test_characters_that_stand_for_no_byte_are_themselves() -> None:
      ("<0x0>", False), ("<0x000>", False), ("(0x00>", False), ("<0x00)", False), ("<0X00>", False)],
 )  # fmt: skip
 def test_texts_of_byte_tokens(text: str, is_byte: bool) -> None:
-    assert vocabulary.is_byte_token(text) is is_byte
+    assert gguf_vocabulary.is_byte_token(text) is is_byte
     metadata = sentencepiece(added=((text, vocabularies.BYTE),), pieces=())
     for token in range(3, 259):  # each byte once
         metadata[GGML + "tokens"][token] = f"<{token}>"

@@ -49,7 +49,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write what is in the file; returns the exit code."""
-    from aleator.language_model import bundled_model, load_vocabulary
+    from aleator.bundled import bundled_model
+    from aleator.language_model import load_vocabulary
     from aleator.models.weights import open_weights
 
     if arguments.path is not None and arguments.model is not None:
@@ -93,6 +94,7 @@ def about_weights(weights: Any) -> dict[str, Any]:
         "layers": config.n_layers,
         "width": config.n_embd,
         **(about_attention(config) if config.ssm is None else about_states(config.ssm)),
+        **({} if config.delta is None else {"delta nets": about_delta_nets(config.delta)}),
         "output matrix": "the token embedding" if config.tied else "its own",
     }
 
@@ -126,7 +128,18 @@ def about_states(ssm: Any) -> dict[str, Any]:
         "inner channels": ssm.d_inner,
         "convolution": ssm.d_conv,
         "state": ssm.d_state,
-        "time step rank": ssm.dt_rank,
+        **({"heads of states": ssm.heads, "groups": ssm.groups} if ssm.heads else {}),
+        **({"time step rank": ssm.dt_rank} if ssm.dt_rank else {}),
+    }
+
+
+def about_delta_nets(net: Any) -> dict[str, Any]:
+    """Sizes of gated delta nets."""
+    return {
+        "heads of keys": net.n_key_heads,
+        "heads of values": net.n_heads,
+        "head sizes": [net.head_dim, net.head_dim_v],
+        "convolution": net.d_conv,
     }
 
 
@@ -153,12 +166,13 @@ def about_vocabulary(vocab: Any) -> dict[str, Any]:
 def about_cache(config: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     """Bytes of the KV cache, or of a recurrent model's states."""
     from aleator.cache.kv_cache import KVCache, LayerShape
-    from aleator.cache.recurrent import RecurrentCache, RecurrentShape
+    from aleator.cache.recurrent import RecurrentCache
     from aleator.cache.window import window_capacity
+    from aleator.models.layers.parts import state_shape
 
     states = 0
-    if config.ssm is not None:
-        shape = RecurrentShape(config.ssm.d_inner, config.ssm.d_conv - 1, config.ssm.d_state)
+    if config.ssm is not None or config.delta is not None:
+        shape = state_shape(config)
         n = sum(config.keeps_state(layer) for layer in range(config.n_layers))
         states = RecurrentCache.bytes_for([shape] * n)
         if n == config.n_layers:

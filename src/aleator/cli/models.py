@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def here() -> list[LocalModel]:
     """The models on this machine that have a name."""
-    from aleator.language_model import bundled_model
+    from aleator.bundled import bundled_model
 
     found = list(installed())
     try:

@@ -15,7 +15,8 @@ from aleator.cache.cache import Cache
 from aleator.cache.pools.attention import AttentionPool
 from aleator.engine.job import Job
 from aleator.engine.scheduler import Scheduler
-from aleator.generate.advance import Advance, Chunk
+from aleator.generate.advance import Advance
+from aleator.generate.chunks import Chunk
 from aleator.generate.slot import Slot
 
 

@@ -215,7 +215,7 @@ class Engine:
             drafter: guesses tokens.
             prompt_logprobs: note what the model thinks of the prompt's tokens, and of so many of the most
                 probable ones at each place (:attr:`Generation.prompt_logprobs`); the whole prompt is computed
-                for that.  The request goes on with no other's text, and asks for a token at least.
+                for that.  The request goes on with no other's text; with ``max_tokens=0`` it ends there.
 
         Raises:
             QueueFull, EngineClosed, ParameterError, ContextFull: as for :meth:`submit`.

@@ -6,7 +6,6 @@ Which completions take part, and when, is their caller's matter: :class:`aleator
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import count
 from time import perf_counter
 
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from aleator.generate.banned_strings import BannedStrings
 from aleator.generate.batch import Batch
 from aleator.generate.choices import Choices
+from aleator.generate.chunks import Chunk, add_chunks
 from aleator.generate.context import Context
 from aleator.generate.drawing import Drawing, Drawn, Logits, Turn, host_rows
 from aleator.generate.logprobs import LogprobsOf
@@ -30,21 +30,6 @@ _shifts = count(1)
 
 Failed = Callable[[Slot, BaseException], None]
 """Told of an error that one completion alone has, once it is noted there."""
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """A piece of a prompt.
-
-    Attributes:
-        slot: Whose prompt.
-        n: Tokens of it to compute; those of its second prompt come first.
-        followers: Slots with the same prompt and empty sequences, which take over its cells at the end.
-    """
-
-    slot: Slot
-    n: int
-    followers: Sequence[Slot] = ()
 
 
 class Advance:
@@ -139,7 +124,7 @@ class Advance:
                 for pos, token in enumerate(tokens, slot.beside):
                     batch.add(token, pos, [slot.guidance.seq], logits=True)
         n_rows = len(batch)
-        ends = self._add_chunks(batch, chunks, n_rows)
+        ends = add_chunks(batch, chunks, n_rows)
         started = perf_counter()
         logits = self.logits(batch)
         if not chunks:
@@ -155,44 +140,6 @@ class Advance:
         rows = host_rows(logits[of_prompt.start : of_prompt.stop])
         for row in rows:
             slot.completion.feed_prompt(row)
-
-    @staticmethod
-    def _add_chunks(
-        batch: Batch, chunks: Sequence[Chunk], row: int
-    ) -> list[tuple[int, int, range]]:
-        """Add pieces of prompts to a batch.
-
-        Args:
-            batch: Where to add them.
-            chunks: The pieces.
-            row: The next row of logits.
-
-        Returns:
-            For each piece the rows of logits after the last tokens of the slot's second prompt, and of its
-            prompt; -1: those are not among them.  And those after all tokens of its prompt in the piece, where
-            they are wanted.
-        """
-        ends = []
-        for chunk in chunks:
-            slot, n, guided, own = chunk.slot, chunk.n, -1, -1
-            if slot.guidance is not None:
-                other, at = slot.guidance.prompt, slot.guidance.computed
-                piece = other[at : at + n]
-                for pos, token in enumerate(piece, at):
-                    last = pos == len(other) - 1
-                    batch.add(token, pos, [slot.guidance.seq], logits=last)
-                    if last:
-                        guided, row = row, row + 1
-                n -= len(piece)
-            prompt, start, first = slot.request.remaining, len(slot.tokens), row
-            for pos in range(start, start + n):
-                last = pos == len(prompt) - 1
-                batch.add(prompt[pos], pos, [slot.seq], logits=last or slot.wants_prompt)
-                if last:
-                    own = row
-                row += last or slot.wants_prompt
-            ends.append((guided, own, range(first, row) if slot.wants_prompt else range(0)))
-        return ends
 
     def _computed(self, chunk: Chunk) -> None:
         """A piece of a prompt is in the cache."""
@@ -331,7 +278,7 @@ class Advance:
                 self.alone(turn.slot, self._take, turn.slot, drawn)
         else:
             rows = self.drawing.rows(logits)
-            for turn in turns:
+            for turn in self.drawing.sampled(turns, rows):
                 self.alone(turn.slot, self._draw_one, turn, rows)
         turns[0].slot.stats.sampler_seconds += perf_counter() - started
 

@@ -169,10 +169,14 @@ class Completion:
     def want_prompt(self, top: int) -> None:
         """Have the prompt's log-probabilities noted as it is computed.
 
+        A completion of no tokens, which has ended, goes on until they are known.
+
         Args:
-            top: how many of the most probable tokens to list at each place.
+            top: How many of the most probable tokens to list at each place.
         """
         self.prompt_logprobs, self._prompt_top = [None], top
+        if self.request.options.max_tokens == 0 and len(self.request.tokens) > 1:
+            self.stop_reason = None
 
     def feed_prompt(self, row: npt.NDArray[np.float32]) -> None:
         """Take in the logits [V] after the next token of the prompt; those after the last say nothing of it."""
@@ -180,6 +184,8 @@ class Completion:
         if made is not None and len(made) < len(tokens):
             token = tokens[len(made)]
             made.append(top_logprobs(row, token, self._prompt_top, self._token_bytes))
+            if len(made) == len(tokens) and self.request.options.max_tokens == 0:
+                self._end("length")
 
     def ends_with(self, token: int) -> bool:
         """Whether a token ends the text, whatever it is."""

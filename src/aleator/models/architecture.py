@@ -63,6 +63,7 @@ class HuggingFace:
             such as one for pictures, which is left out.
         convert: the tensor as GGUF files hold it: ``convert(GGUF's name, tensor)``.
         convert_heads: the same, where it depends on the number of heads.
+        convert_fields: the same, where it depends on config.json.
         rope_style: which channels are rotated together in these files' order of rows.
     """
 
@@ -77,6 +78,7 @@ class HuggingFace:
     ours: Callable[[str], str] = str
     convert: Callable[[str, StoredTensor], StoredTensor] = unchanged
     convert_heads: Callable[[str, StoredTensor, int], StoredTensor] | None = None
+    convert_fields: Callable[[str, StoredTensor, Fields, ModelConfig], StoredTensor] | None = None
     rope_style: Literal["norm", "neox", "none"] = "neox"
 
     def names(self, n_layers: int, n_experts: int = 0) -> dict[str, str]:
@@ -112,6 +114,7 @@ class Architecture:
         pre_norm: what attention and feed-forward take is normalised.
         post_norm: what attention and feed-forward give is normalised before it is added.
         ffn_norm: GGUF's name of the norm before feed-forward.
+        output_norm: its name of the one before the output matrix.
         head_norm: queries and keys are normalised; otherwise they are where a file has the weights.
         head_norm_kind: what of them: every head with the same weights, before the rotation or after it; each
             head with weights of its own; or all heads together.
@@ -121,14 +124,19 @@ class Architecture:
             "gelu_exact" is GELU itself in Hugging Face's files and that approximation in GGUF files, as in
             llama.cpp.
         fused_gate: ``ffn_up`` holds the gate's rows and then its own.
+        attention_gate: ``attn_q`` gives each head's query and then as many numbers, whose sigmoids multiply
+            what the head gives.
         sinks: attention has a learned score for each head that no value goes with.
         scaled_embedding: embeddings of tokens are multiplied by sqrt(n_embd).
         embedding_norm: embeddings of tokens are normalised.
         shifts: keys can be rotated to other positions.
         position_axes: how many positions a token has; more than one for models that see pictures (M-RoPE).
         position_embedding: a table has a vector for every position, added to the embeddings of tokens.
-        recurrent: the kind of the layers that keep a state; None: there are none.
+        recurrent: the kind of the layers that keep a state; None: there are none.  "state space": every channel
+            has decays of its own; "heads": each head has one; "short convolution": only a convolution's inputs
+            are kept; "delta net": a gated delta net.
         state_norm: time step, B and C of such layers are RMS-normalised, with weights.
+        single_parts: a layer is attention, a state or a feed-forward part alone.
     """
 
     name: str
@@ -140,17 +148,20 @@ class Architecture:
     pre_norm: bool = True
     post_norm: bool = False
     ffn_norm: str = "ffn_norm"
+    output_norm: str = "output_norm"
     head_norm: bool = False
     head_norm_kind: Literal["head", "rotated head", "each", "all"] = "head"
     parallel: bool = False
     gated: bool = True
     activation: Literal["silu", "silu_clamped", "gelu", "gelu_exact", "relu_squared"] = "silu"
     fused_gate: bool = False
+    attention_gate: bool = False
     sinks: bool = False
     scaled_embedding: bool = False
     embedding_norm: bool = False
     position_embedding: bool = False
     shifts: bool = True
     position_axes: Literal[1, 4] = 1
-    recurrent: Literal["state space"] | None = None
+    recurrent: Literal["state space", "heads", "short convolution", "delta net"] | None = None
     state_norm: bool = False
+    single_parts: bool = False

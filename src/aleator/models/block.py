@@ -8,6 +8,7 @@ import torch
 
 from aleator.models.layers.attention import attend
 from aleator.models.layers.feed_forward import feed_forward
+from aleator.models.layers.head_space import HeadSpaceLayer
 from aleator.models.layers.layer import LayerWeights, Pass
 from aleator.models.layers.norms import norm
 from aleator.models.layers.parts import Attention
@@ -25,6 +26,7 @@ class Block:
         index: int,
         rotary: Rotary,
         slopes: npt.NDArray[np.float32] | None = None,
+        beside: HeadSpaceLayer | None = None,
     ) -> None:
         """Read the layer's tensors.
 
@@ -35,6 +37,7 @@ class Block:
                 has a cache of its own.
             rotary: rotates its queries and keys.
             slopes: of ALiBi, [heads]; None: scores do not depend on distances.
+            beside: a state space that takes what attention takes; what both give is added.
 
         Raises:
             FileFormatError: a tensor is missing, of another shape, or not finite.
@@ -51,7 +54,7 @@ class Block:
             config.qkv_clamp,
         )
         self.residual_scale, self.parallel = config.residual_scale, architecture.parallel
-        self.rotated = parts.rotated
+        self.rotated, self.gated = parts.rotated, parts.gated
         self.sinks = parts.sinks
         self.slopes: torch.Tensor | None = None
         if slopes is not None:
@@ -66,13 +69,14 @@ class Block:
         )
         first, second = parts.post_norms or (None, None)
         self.post_norms = norm(kind, first, eps), norm(kind, second, eps)
-        self.ffn = feed_forward(parts.ffn)
+        self.ffn = None if parts.ffn is None else feed_forward(parts.ffn)
+        self.beside = beside
 
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         """Compute a micro-batch, see :class:`Layer`; stores all T keys and values."""
         cells = batch.tensors(self.windowed)
         taken = self.attn_norm(x)
-        q, k, v = self._heads(self.qkv(taken))
+        q, k, v, gate = self._heads(self.qkv(taken))
         raw = cells.raw and self.rotated
         q = self._finished(q, 0, batch, rotate=True)
         if raw:
@@ -83,6 +87,7 @@ class Block:
         if batch.query_scales is not None:
             q = q * batch.query_scales[:, None, None]
         cells.write(self.layer, k, v)
+        mixed = None if self.beside is None else self.beside.mixed(taken, batch, rows)
         if rows is not None and len(rows) == 0:
             return x[:0]
         q = q.to(cells.device(self.layer))
@@ -96,27 +101,41 @@ class Block:
             self._distances(batch),
             self.sinks,
         ).to(x)
+        if gate is not None:
+            attended = attended * torch.sigmoid(gate)
         if rows is not None:
             x, attended = x.index_select(0, rows), attended.index_select(0, rows)
             taken = taken.index_select(0, rows)
         given = self.post_norms[0](self.output(attended))
+        if mixed is not None:
+            given = given + mixed
         x = x + given * self.residual_scale
+        if self.ffn is None:
+            return x
         given = self.post_norms[1](self.ffn(taken if self.parallel else self.ffn_norm(x)))
         return x + given * self.residual_scale
 
-    def _heads(self, qkv: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Queries [T, H, D], keys [T, G, D] and values [T, G, Dv]."""
+    def _heads(
+        self, qkv: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Queries [T, H, D], keys [T, G, D], values [T, G, Dv], and gates [T, H * D] if there are any."""
         t = qkv.shape[0]
         if self.clamp:
             qkv = qkv.clamp(-self.clamp, self.clamp)
-        n_q, n_k = self.n_heads * self.head_dim, self.n_kv_heads * self.head_dim
+        n_q = self.n_heads * self.head_dim * (2 if self.gated else 1)
+        n_k = self.n_kv_heads * self.head_dim
         q, k, v = qkv[:, :n_q], qkv[:, n_q : n_q + n_k], qkv[:, n_q + n_k :]
+        gate: torch.Tensor | None = None
+        if self.gated:
+            both = q.reshape(t, self.n_heads, 2, self.head_dim)
+            q, gate = both[:, :, 0], both[:, :, 1].reshape(t, -1)
         if self.head_norm_kind == "all":
             q, k = self.head_norms[0](q), self.head_norms[1](k)
         return (
             q.reshape(t, self.n_heads, self.head_dim),
             k.reshape(t, self.n_kv_heads, self.head_dim),
             v.reshape(t, self.n_kv_heads, self.head_dim_v),
+            gate,
         )
 
     def _finished(self, heads: torch.Tensor, which: int, batch: Pass, rotate: bool) -> torch.Tensor:

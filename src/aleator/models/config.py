@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aleator.core.errors import UnsupportedModel
+from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.experts import ExpertsConfig
 from aleator.models.files.fields import Fields
 
@@ -86,21 +87,35 @@ class WindowConfig:
 
 @dataclass(frozen=True)
 class SSMConfig:
-    """A selective state space (Gu and Dao 2023, arXiv:2312.00752).
+    """What layers that keep a state keep.
+
+    A selective state space (Gu and Dao 2023, arXiv:2312.00752), one whose heads have one decay each (Dao and Gu
+    2024, arXiv:2405.21060), or the inputs of a short convolution alone.
 
     Attributes:
-        d_inner: channels.
+        d_inner: channels that have a state; of a short convolution its channels.
         d_conv: latest values that the convolution of a channel reads.
         d_state: numbers in the state of a channel.
-        dt_rank: numbers that the time step is computed from.
+        dt_rank: numbers that the time step is computed from; with heads there is none.
         norm_eps: time step, B and C are RMS-normalised with it, without weights; None: they are not.
+        heads: heads with one decay each; 0: every channel has decays of its own.
+        groups: groups of heads with the same B and C.
+        least_step: no time step is shorter.
     """
 
     d_inner: int
     d_conv: int
     d_state: int
-    dt_rank: int
+    dt_rank: int = 0
     norm_eps: float | None = None
+    heads: int = 0
+    groups: int = 1
+    least_step: float = 0.0
+
+    @property
+    def conv_channels(self) -> int:
+        """Channels of the convolution: with heads the values, B and C."""
+        return self.d_inner + (2 * self.groups * self.d_state if self.heads else 0)
 
 
 @dataclass(frozen=True)
@@ -138,6 +153,8 @@ class ModelConfig:
         query_growth: (rate, context): queries at position p are multiplied by
             1 + rate * ln(1 + floor(p / context)); None: they are not.
         ssm: layers that keep a state, if there are any.
+        delta: layers with a gated delta net, if there are any.
+        stateful: whether a layer keeps a state, one entry per layer; empty: those without KV heads do.
         experts: mixtures of experts, if there are any.
     """
 
@@ -167,6 +184,8 @@ class ModelConfig:
     qkv_clamp: float = 0.0
     query_growth: tuple[float, int] | None = None
     ssm: SSMConfig | None = None
+    delta: DeltaNetConfig | None = None
+    stateful: tuple[bool, ...] = ()
     experts: ExpertsConfig | None = None
 
     def rotated(self, layer: int) -> bool:
@@ -174,8 +193,15 @@ class ModelConfig:
         return not (self.unrotated and self.unrotated[layer])
 
     def keeps_state(self, layer: int) -> bool:
-        """Whether a layer keeps a state, instead of attending."""
-        return self.ssm is not None and not (self.n_kv_heads and self.n_kv_heads[layer])
+        """Whether a layer keeps a state."""
+        if self.stateful:
+            return self.stateful[layer]
+        states = self.ssm is not None or self.delta is not None
+        return states and not self.attends(layer)
+
+    def attends(self, layer: int) -> bool:
+        """Whether a layer attends to the tokens before."""
+        return bool(self.n_kv_heads and self.n_kv_heads[layer])
 
     def has_experts(self, layer: int) -> bool:
         """Whether a layer's feed-forward part is a mixture of experts."""
@@ -200,6 +226,20 @@ def without_attention(architecture: str, **values: Any) -> ModelConfig:
         rope=RopeConfig(style="none"),
         **values,
     )
+
+
+def checked_heads(fields: Fields, key: str, ssm: SSMConfig) -> SSMConfig:
+    """A state space with heads whose sizes do not contradict each other; ``key`` is named where they do.
+
+    Raises:
+        FileFormatError: they do.
+    """
+    if ssm.d_inner % ssm.heads or ssm.heads % ssm.groups:
+        raise fields.error(
+            key,
+            f"{ssm.d_inner} channels must divide into {ssm.heads} heads, and those into {ssm.groups} groups",
+        )
+    return ssm
 
 
 def checked_rope(fields: Fields, rope: RopeConfig) -> RopeConfig:
@@ -240,7 +280,7 @@ def check_groups(
 ) -> None:
     """Raise FileFormatError about the field ``key`` unless each KV head serves as many query heads."""
     for layer, (heads, kv_heads) in enumerate(zip(n_heads, n_kv_heads, strict=True)):
-        if kv_heads and heads % kv_heads:
+        if kv_heads and (heads == 0 or heads % kv_heads):
             raise fields.error(
                 key, f"layer {layer}: {heads} heads are not a multiple of {kv_heads} KV heads"
             )
@@ -251,7 +291,7 @@ def read_head_dim(
 ) -> int:
     """The size of a head: the field ``key``, or else the default, or else the width divided by the heads."""
     if default is None and fields.get(key) is None:
-        if n_embd % n_heads:
+        if n_heads == 0 or n_embd % n_heads:
             raise fields.error(
                 key, f"{key} is missing, and the width {n_embd} not a multiple of {n_heads} heads"
             )

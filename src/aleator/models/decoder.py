@@ -164,7 +164,7 @@ class Decoder(ABC):
         return np.array(scales).astype(np.float32)[which]
 
     def keeps_state(self, layer: int) -> bool:
-        """Whether a layer keeps a state instead of attending."""
+        """Whether a layer keeps a state."""
         return self.architecture.recurrent is not None and self.config.keeps_state(layer)
 
     def windowed(self, layer: int) -> bool:
@@ -177,7 +177,7 @@ class Decoder(ABC):
         return [
             LayerShape(config.n_kv_heads[layer], config.head_dim, config.head_dim_v)
             for layer in range(config.n_layers)
-            if not self.keeps_state(layer) and self.windowed(layer) == windowed
+            if self.config.attends(layer) and self.windowed(layer) == windowed
         ]
 
     @property
@@ -238,7 +238,7 @@ class Decoder(ABC):
         kind = [
             config.rotated(i)
             for i in range(config.n_layers)
-            if not self.keeps_state(i) and self.windowed(i) == windowed
+            if self.config.attends(i) and self.windowed(i) == windowed
         ]
         return kind[layer]
 

@@ -227,14 +227,17 @@ def _lane_sums(x: Floats) -> Floats:
     return total
 
 
-def convolve(x: Floats, history: Floats, weight: Floats, bias: Floats) -> Floats:
-    """A depthwise convolution over time and SiLU.
+def convolve(
+    x: Floats, history: Floats, weight: Floats, bias: Floats, *, activated: bool = True
+) -> Floats:
+    """A depthwise convolution over time, and SiLU where it is ``activated``.
 
     Args:
         x: values [T, channels].
         history: those of the tokens before, oldest first, [width - 1, channels].
         weight: [width, channels], oldest first.
         bias: [channels].
+        activated: whether SiLU follows.
     """
     rows = np.concatenate((history, x))
     total = np.zeros_like(x)
@@ -242,7 +245,8 @@ def convolve(x: Floats, history: Floats, weight: Floats, bias: Floats) -> Floats
         total = fused(
             np.ascontiguousarray(rows[k : k + len(x)]), np.broadcast_to(w, x.shape), total
         )
-    return silu(total + bias)
+    y: Floats = total + bias
+    return silu(y) if activated else y
 
 
 def scan(
@@ -265,5 +269,30 @@ def scan(
     for t in range(len(u)):
         decay = exponential(a * dt[t][:, None])
         state = fused(decay, state, b[t] * (dt[t] * u[t])[:, None])
+        out[t] = dot16(state, np.broadcast_to(c[t], state.shape))
+    return out, state
+
+
+def scan_heads(
+    u: Floats, dt: Floats, a: Floats, b: Floats, c: Floats, state: Floats
+) -> tuple[Floats, Floats]:
+    """The scan of heads with one decay each: h = e^(dt a) h + b (dt u), y = c . h, token after token.
+
+    Args:
+        u: inputs [T, heads, dim].
+        dt: time steps [T, heads].
+        a: [heads].
+        b: [T, groups, N], as many heads to each group.
+        c: [T, groups, N].
+        state: h before the first token, [heads, dim, N].
+
+    Returns:
+        y [T, heads, dim], and h after the last token.
+    """
+    out = np.empty_like(u)
+    b, c = (np.repeat(part, u.shape[1] // part.shape[1], axis=1)[:, :, None] for part in (b, c))
+    for t in range(len(u)):
+        decay = np.broadcast_to(exponential(dt[t] * a)[:, None, None], state.shape)
+        state = fused(decay, state, b[t] * (dt[t][:, None] * u[t])[:, :, None])
         out[t] = dot16(state, np.broadcast_to(c[t], state.shape))
     return out, state

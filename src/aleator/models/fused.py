@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from aleator.models import delta_net
 from aleator.models.architecture import Architecture
 from aleator.models.config import ModelConfig
 from aleator.models.files.tensor_types import StoredTensor
@@ -26,8 +27,10 @@ def separated(
     made = dict(tensors)
     for layer in range(config.n_layers):
         at = f"blk.{layer}."
-        if config.n_heads:
-            q = config.n_heads[layer] * config.head_dim
+        if config.delta is not None and config.keeps_state(layer):
+            delta_net.separated(made, layer, config.delta)
+        elif config.n_heads:
+            q = config.n_heads[layer] * config.head_dim * (2 if architecture.attention_gate else 1)
             kv = config.n_kv_heads[layer]
             rows = {
                 "attn_q": q,
@@ -42,6 +45,12 @@ def separated(
             n_ff = config.experts.n_ff_shared
             shared = {at + "ffn_gate_shexp": n_ff, at + "ffn_up_shexp": n_ff}
             _separate(made, at + "ffn_gate_up_shexp", shared)
+        elif config.experts is None and config.n_ff:
+            # Without experts the one that every token goes through is the feed-forward part.
+            n_ff = config.n_ff[layer]
+            _separate(made, at + "ffn_gate_up_shexp", {at + "ffn_gate": n_ff, at + "ffn_up": n_ff})
+            if at + "ffn_gate.weight" in made and at + "ffn_down_shexp.weight" in made:
+                made[at + "ffn_down.weight"] = made.pop(at + "ffn_down_shexp.weight")
     return made
 
 

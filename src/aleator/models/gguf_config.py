@@ -23,6 +23,7 @@ from aleator.models.config import (
     WindowConfig,
     check_groups,
     check_rope_dim,
+    checked_heads,
     checked_rope,
     read_head_dim,
     unsupported,
@@ -59,20 +60,20 @@ def transformer(
     n_layers, n_embd = read_size(fields, name)
     n_ff_key = f"{name}.feed_forward_length"
     n_ff = (
-        _per_layer(fields, n_ff_key, n_layers)
+        _per_layer(fields, n_ff_key, n_layers, low=0 if architecture.single_parts else 1)
         if n_ff_key in fields or not experts
         else (0,) * n_layers
     )
     heads_key = f"{name}.attention.head_count"
-    n_heads = _per_layer(fields, heads_key, n_layers)
+    n_heads = _per_layer(fields, heads_key, n_layers, least_kv_heads)
     n_kv_heads = (
         _per_layer(fields, f"{heads_key}_kv", n_layers, least_kv_heads)
         if f"{heads_key}_kv" in fields
         else n_heads
     )
     check_groups(fields, f"{heads_key}_kv", n_heads, n_kv_heads)
-    head_dim = read_head_dim(fields, f"{name}.attention.key_length", n_embd, n_heads[0])
-    head_dim_v = read_head_dim(fields, f"{name}.attention.value_length", n_embd, n_heads[0])
+    head_dim = read_head_dim(fields, f"{name}.attention.key_length", n_embd, max(n_heads))
+    head_dim_v = read_head_dim(fields, f"{name}.attention.value_length", n_embd, max(n_heads))
     context_length = fields.integer(f"{name}.context_length", 1, MAX_LENGTH)
     eps_key = f"{name}.attention.layer_norm{'_rms' if architecture.norm == 'rms' else ''}_epsilon"
     return ModelConfig(
@@ -178,6 +179,16 @@ def read_state_space(fields: Fields, name: str) -> SSMConfig:
         d_conv=size("conv_kernel", 2, MAX_CONV),
         d_state=size("state_size", 1, MAX_STATE),
         dt_rank=size("time_step_rank"),
+    )
+
+
+def read_heads(fields: Fields, name: str) -> SSMConfig:
+    """The sizes of layers that keep a state with one decay for each head."""
+    ssm = read_state_space(fields, name)
+    group_key = f"{name}.ssm.group_count"
+    groups = fields.integer(group_key, 1, MAX_WIDTH)
+    return checked_heads(
+        fields, group_key, replace(ssm, heads=ssm.dt_rank, dt_rank=0, groups=groups)
     )
 
 

@@ -109,6 +109,30 @@ def read_windows(
     return WindowConfig(found, tuple(layers), rope or config.rope)
 
 
+def kinds(
+    fields: Fields, n_layers: int, states: Sequence[str], attends: Sequence[str]
+) -> tuple[bool, ...]:
+    """Which layers keep a state instead of attending, by ``layer_types`` or ``layers_block_type``.
+
+    Args:
+        fields: the configuration.
+        n_layers: layers.
+        states: names of layers that keep a state; without a list every layer does.
+        attends: names of layers that attend.
+
+    Raises:
+        FileFormatError: the list is of another length, or names another kind.
+    """
+    key = "layer_types" if "layer_types" in fields else "layers_block_type"
+    listed = fields.get(key, kind=list)
+    if listed is None:
+        return (True,) * n_layers
+    if len(listed) != n_layers or not all(kind in (*states, *attends) for kind in listed):
+        named = " or ".join((*states, *attends))
+        raise fields.error(key, f"{key} must name {named} for {n_layers} layers")
+    return tuple(kind in states for kind in listed)
+
+
 _WINDOW_KINDS = ("sliding_attention", "full_attention")
 
 

@@ -9,9 +9,11 @@ from aleator.cache.pools.pool import AnyPool
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.models.decoder import Decoder, Progress
 from aleator.models.layers.expert_tensors import mixed_experts
+from aleator.models.layers.head_parts import FeedForwardAlone
+from aleator.models.layers.native_recurrent import Stateful, stateful
 from aleator.models.layers.native_ssm import NativeSSM
 from aleator.models.layers.native_step import NativeStep
-from aleator.models.layers.parts import Attention, StateSpace
+from aleator.models.layers.parts import Attention, gate_of
 from aleator.models.layers.stored import (
     Floats,
     StoredLayer,
@@ -33,8 +35,10 @@ class NativeDecoder(Decoder):
         output_norm: the last normalisation.
         embedding_norm: that of embeddings, if there is one.
         positions: the vectors of positions, if there are any.
+        gate: the activation of feed-forward parts.
         blocks: the layers with attention.
         recurrent: the layers that keep a state.
+        feeding: those that are nothing but a feed-forward part.
 
     """
 
@@ -44,19 +48,24 @@ class NativeDecoder(Decoder):
         shape = (config.n_vocab, config.n_embd)
         self.embedding = stored_weight(weights, "token_embd", *shape, bias=False)
         self.blocks: list[Attention[list[StoredWeight], Floats]] = []
-        self.recurrent: list[StateSpace[list[StoredWeight], Floats]] = []
+        self.recurrent: list[Stateful] = []
+        self.feeding: list[FeedForwardAlone[list[StoredWeight], Floats]] = []
         for layer in range(config.n_layers):
             if progress is not None:
                 progress(layer, config.n_layers)
             source = StoredLayer(weights, layer)
             if self.keeps_state(layer):
-                self.recurrent.append(StateSpace(source, len(self.recurrent)))
+                self.recurrent.append(stateful(source, len(self.recurrent)))
+            elif not config.attends(layer):
+                self.feeding.append(FeedForwardAlone(source))
+            if not config.attends(layer):
                 continue
             windowed = self.windowed(layer)
             index = sum(block.windowed == windowed for block in self.blocks)
             self.blocks.append(Attention(source, windowed, index))
         outside = StoredLayer(weights, -1)
-        self.output_norm = outside.norm("output_norm")
+        self.gate = gate_of(outside)
+        self.output_norm = outside.norm(self.architecture.output_norm)
         self.embedding_norm: Floats | None = None
         if self.architecture.embedding_norm:
             self.embedding_norm = outside.norm("token_embd_norm")
@@ -93,5 +102,6 @@ def why_not_native(weights: Weights) -> str:
     if mixed:
         return f"experts that are stored in several types ({mixed})"
     states = [config.keeps_state(layer) for layer in range(config.n_layers)]
-    plain = not all(states) or (not config.n_ff and not architecture.state_norm)
+    attends = any(config.attends(layer) for layer in range(config.n_layers))
+    plain = attends or (all(states) and not config.n_ff and not architecture.state_norm)
     return "" if plain else f"the architecture {architecture.name!r}"

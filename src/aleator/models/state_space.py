@@ -6,7 +6,80 @@ from dataclasses import replace
 
 import numpy as np
 
+from aleator.models.config import (
+    MAX_CONV,
+    MAX_STATE,
+    MAX_WIDTH,
+    SSMConfig,
+    checked_heads,
+    unsupported,
+)
+from aleator.models.files.fields import Fields
 from aleator.models.files.tensor_types import StoredTensor
+
+# What GGUF files of models without attention say; the state itself has no length.
+CONTEXT_LENGTH = 1 << 20
+
+MIXER = {
+    "in_proj": "ssm_in",
+    "conv1d": "ssm_conv1d",
+    "norm": "ssm_norm",
+    "out_proj": "ssm_out",
+}
+"""Hugging Face's names of the tensors of a state space whose heads have one decay each -> GGUF's."""
+
+BARE = {"A_log": "ssm_a", "D": "ssm_d", "dt_bias": "ssm_dt.bias"}
+"""Like :data:`MIXER`, for tensors whose names end there, without ".weight"."""
+
+
+def read_heads(
+    fields: Fields,
+    inner: int,
+    *,
+    heads: str,
+    head_dim: str,
+    state: str,
+    groups: str,
+    conv: str,
+    least_step: bool = False,
+) -> SSMConfig:
+    """The sizes of a state space whose heads have one decay each.
+
+    Args:
+        fields: of config.json.
+        inner: channels.
+        heads: name of the field with the number of heads.
+        head_dim: with their size.
+        state: with the numbers in a channel's state.
+        groups: with the groups of heads that share B and C.
+        conv: with the values that the convolution reads.
+        least_step: ``time_step_min`` holds for every step.
+
+    Raises:
+        FileFormatError: a field is missing, out of range, or contradicts another.
+        UnsupportedModel: time steps are limited in another way.
+    """
+    n = fields.integer(heads, 1, MAX_WIDTH)
+    size = fields.values.get(head_dim)
+    if size not in (None, "auto") and n * fields.integer(head_dim, 1, MAX_WIDTH) != inner:
+        raise fields.error(head_dim, f"{n} heads of {size} are not {inner} channels")
+    limit = fields.get("time_step_limit", kind=list)
+    # transformers writes infinity as {"__float__": "Infinity"}.
+    endless = (float("inf"), "Infinity", {"__float__": "Infinity"})
+    if limit is not None and (limit[0] != 0 or limit[1] not in endless):
+        raise unsupported(fields.path, f"time steps within {limit} (time_step_limit)")
+    return checked_heads(
+        fields,
+        heads,
+        SSMConfig(
+            d_inner=inner,
+            d_conv=fields.integer(conv, 2, MAX_CONV, 4),
+            d_state=fields.integer(state, 1, MAX_STATE),
+            heads=n,
+            groups=fields.integer(groups, 1, MAX_WIDTH),
+            least_step=fields.number("time_step_min", 0.0, 1e6, 0.001) if least_step else 0.0,
+        ),
+    )
 
 
 def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
@@ -14,6 +87,10 @@ def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
     if name.endswith("ssm_a"):
         # In float64, so that the C library's last bits do not matter after rounding.
         return StoredTensor.of(-np.exp(tensor.floats().astype(np.float64)).astype(np.float32))
-    if name.endswith("ssm_conv1d.weight") and len(tensor.shape) == 3 and tensor.shape[1] == 1:
+    if (
+        name.endswith(("ssm_conv1d.weight", "shortconv.conv.weight"))
+        and len(tensor.shape) == 3
+        and tensor.shape[1] == 1
+    ):
         return replace(tensor, shape=(tensor.shape[0], tensor.shape[2]))
     return tensor

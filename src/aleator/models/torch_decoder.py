@@ -19,17 +19,31 @@ from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.storage.tensors import torch_device
 from aleator.models.block import Block
 from aleator.models.decoder import Decoder, Progress
+from aleator.models.layers.delta_net import DeltaNetLayer
+from aleator.models.layers.feed_forward import FeedForwardLayer
+from aleator.models.layers.head_space import HeadSpaceLayer
 from aleator.models.layers.layer import Layer, LayerWeights, Pass
 from aleator.models.layers.linear import Linear, embedding, linear
 from aleator.models.layers.mamba import MambaLayer
 from aleator.models.layers.norms import norm
 from aleator.models.layers.parameters import DTYPES
 from aleator.models.layers.rotary import Rotary
+from aleator.models.layers.short_convolution import ShortConvolutionLayer
 from aleator.models.step import Inputs
 from aleator.models.torch_step import TensorStep
 
 if TYPE_CHECKING:
     from aleator.models.weights import Weights
+
+
+Stateful = MambaLayer | HeadSpaceLayer | ShortConvolutionLayer | DeltaNetLayer
+STATEFUL: dict[str, type[Stateful]] = {
+    "state space": MambaLayer,
+    "heads": HeadSpaceLayer,
+    "short convolution": ShortConvolutionLayer,
+    "delta net": DeltaNetLayer,
+}
+"""Layers that keep a state, by what architectures call them."""
 
 
 def in_torch(decoder: Decoder) -> TorchDecoder:
@@ -65,14 +79,14 @@ class TorchDecoder(Decoder):
         shape = (config.n_vocab, config.n_embd)
         self.embedding = embedding(weights, shape, self.where, self.type)
         self.blocks: list[Block] = []
-        self.recurrent: list[MambaLayer] = []
+        self.recurrent: list[Stateful] = []
         self.layers: list[Layer] = []
         for layer in range(config.n_layers):
             if progress is not None:
                 progress(layer, config.n_layers)
             self.layers.append(self._layer(LayerWeights(weights, layer, self.where, self.type)))
         outside, kind = LayerWeights(weights, -1, self.where, self.type), self.architecture.norm
-        self.output_norm = norm(kind, outside.norm("output_norm"), config.rms_eps)
+        self.output_norm = norm(kind, outside.norm(self.architecture.output_norm), config.rms_eps)
         self.embedding_norm = norm(
             kind,
             outside.norm("token_embd_norm") if self.architecture.embedding_norm else None,
@@ -96,14 +110,22 @@ class TorchDecoder(Decoder):
     def _layer(self, weights: LayerWeights) -> Layer:
         """The next layer, noted in the list of its kind."""
         layer = weights.layer
+        attends, beside = self.config.attends(layer), None
         if self.keeps_state(layer):
-            recurrent = MambaLayer(weights, len(self.recurrent))
+            kind = self.architecture.recurrent
+            recurrent = STATEFUL["state space" if kind is None else kind](
+                weights, len(self.recurrent)
+            )
             self.recurrent.append(recurrent)
-            return recurrent
+            if not attends:
+                return recurrent
+            beside = recurrent if isinstance(recurrent, HeadSpaceLayer) else None
+        elif not attends:
+            return FeedForwardLayer(weights)
         windowed = self.windowed(layer)
         index = sum(block.windowed == windowed for block in self.blocks)
         rotary = self.window_rotary if windowed else self.rotary
-        block = Block(weights, windowed, index, rotary, self.slopes)
+        block = Block(weights, windowed, index, rotary, self.slopes, beside)
         self.blocks.append(block)
         return block
 

@@ -5,26 +5,12 @@ from __future__ import annotations
 _SCAN = (
     "a scan with one decay for each head (Dao and Gu 2024, arXiv:2405.21060) and its grouped norm"
 )
-_DELTA = "a gated delta net's states (Yang et al. 2024, arXiv:2412.06464)"
 _LATENT = "latent attention, whose cache holds compressed keys (DeepSeek-AI 2024, arXiv:2405.04434)"
 
 NEEDS: dict[str, str] = {
-    "mamba2": _SCAN,
-    "granitehybrid": _SCAN,
-    "granitemoehybrid": _SCAN,
     "bamba": _SCAN,
-    "nemotron_h": _SCAN,
     "nemotron_h_moe": _SCAN,
-    "falcon-h1": f"{_SCAN}, side by side with attention",
-    "falcon_h1": f"{_SCAN}, side by side with attention",
-    "qwen3next": _DELTA,
-    "qwen3_next": _DELTA,
-    "qwen35": _DELTA,
-    "qwen35moe": _DELTA,
-    "qwen3_5": _DELTA,
-    "qwen3_5_moe": _DELTA,
-    "kimi-linear": _DELTA,
-    "lfm2": "layers that keep a short convolution's inputs alone",
+    "kimi-linear": "a delta net with a decay for each channel (Kimi Team 2025, arXiv:2510.26692)",
     "lfm2moe": "layers that keep a short convolution's inputs alone",
     "lfm2_moe": "layers that keep a short convolution's inputs alone",
     "deepseek2": _LATENT,

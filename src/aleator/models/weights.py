@@ -226,11 +226,12 @@ def _open_directory(path: Path) -> Weights:
             path, "the directory has no config.json; give a GGUF file, or a Hugging Face model"
         ) from None
     architecture, config = read_config(fields)
-    return Weights(path, architecture, config, _tensors_of_directory(path, architecture, config))
+    tensors = _tensors_of_directory(path, architecture, config, fields)
+    return Weights(path, architecture, config, tensors)
 
 
 def _tensors_of_directory(
-    directory: Path, architecture: Architecture, config: ModelConfig
+    directory: Path, architecture: Architecture, config: ModelConfig, fields: Fields
 ) -> dict[str, StoredTensor]:
     """The directory's tensors by GGUF name, still on disk but for those that are stored otherwise there."""
     files = architecture.hugging_face
@@ -252,5 +253,7 @@ def _tensors_of_directory(
         made = files.convert(names[theirs], tensor)
         if files.convert_heads is not None:
             made = files.convert_heads(names[theirs], made, config.n_heads[0])
+        if files.convert_fields is not None:
+            made = files.convert_fields(names[theirs], made, fields, config)
         tensors[names[theirs]] = made
     return tensors

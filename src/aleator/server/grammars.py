@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from aleator.core.errors import GrammarError, ParameterError
-from aleator.replay import constraint_as_json, constraint_from_json
+from aleator.samplers.as_json import constraint_as_json, constraint_from_json
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.params import CHAIN_OPTIONS, CONSTRAINTS
 from aleator.server.bodies import in_thread

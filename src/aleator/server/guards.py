@@ -9,7 +9,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aleator.server.caller import current_caller
-from aleator.server.limits import Answer, Bodies, Gate, Hosts, KeyRing, Keys, loopback_names
+from aleator.server.key_ring import KeyRing
+from aleator.server.limits import Answer, Bodies, Gate, Hosts, Keys, loopback_names
 from aleator.server.logs import Observe, Requests
 from aleator.server.options import ServerOptions
 

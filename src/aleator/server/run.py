@@ -23,7 +23,8 @@ from aleator.server.app import create_guarded
 from aleator.server.connections import ConnectionLimits, Connections
 from aleator.server.grammars import AT_ONCE, Trials
 from aleator.server.guards import Guarded
-from aleator.server.limits import KeyRing, is_loopback
+from aleator.server.key_ring import KeyRing
+from aleator.server.limits import is_loopback
 from aleator.server.logs import configure, event
 from aleator.server.metrics import Metrics
 from aleator.server.options import ServerOptions

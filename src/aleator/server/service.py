@@ -23,7 +23,6 @@ from aleator.core.errors import AleatorError, ParameterError
 from aleator.engine.engine import Engine
 from aleator.engine.options import SubmitOptions
 from aleator.generate.generation import Generation
-from aleator.generate.logprobs import Logprobs
 from aleator.generate.options import GenerateOptions
 from aleator.generate.slot import OnLogits
 from aleator.language_model import LanguageModel
@@ -188,18 +187,6 @@ class Service:
         """
         return await self._alone(partial(self._embed, texts, pooling, normalize))
 
-    async def prompt_logprobs(self, tokens: Sequence[int], top: int) -> list[Logprobs | None]:
-        """What the model thinks of every token of a prompt; of the first one None.
-
-        Args:
-            tokens: The prompt.
-            top: How many of the most probable tokens to list at each place.
-
-        Raises:
-            ParameterError, TokenizerError, ContextFull: As ``LanguageModel.prompt_logprobs``.
-        """
-        return await self._alone(partial(self._prompt_logprobs, tokens, top))
-
     async def _alone(self, work: Callable[[], R]) -> R:
         """Compute outside of the engine, in another thread; one request at a time.
 
@@ -298,10 +285,6 @@ class Service:
     ) -> tuple[npt.NDArray[np.float32], int]:
         tokens = [self.model.prompt_tokens(each) for each in texts]
         return self.model.embed(tokens, pooling, normalize), sum(map(len, tokens))
-
-    def _prompt_logprobs(self, tokens: Sequence[int], top: int) -> list[Logprobs | None]:
-        thought = self.model.prompt_logprobs(tokens, top)
-        return [each for each in thought if not isinstance(each, list)]
 
     def _completed(
         self, given: Mapping[str, Any], namespace: str, tools: bool = False

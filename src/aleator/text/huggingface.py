@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
 from aleator.models.files.fields import Fields
 from aleator.models.files.json_object import read_json
+from aleator.text.gguf_vocabulary import is_byte_token
 from aleator.text.special_tokens import TokenAttribute, resolve
-from aleator.text.vocabulary import Vocabulary, is_byte_token
+from aleator.text.vocabulary import Vocabulary
 
 _MAX_TOKENS = 1 << 24
 _MAX_TEMPLATE = 1 << 20  # bytes

@@ -15,9 +15,19 @@ from numpy.typing import NDArray
 from aleator.core.errors import TokenizerError, UnsupportedModel
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
+from aleator.text.gguf_vocabulary import (
+    OpenFile,
+    attributes_of,
+    check_byte_tokens,
+    index_tokens,
+    n_ids,
+    scores_of,
+    special_ids,
+    strings,
+)
 from aleator.text.pretokenizers import ADDS_BOS
 from aleator.text.special_tokens import SpecialTokens, TokenAttribute, resolve
-from aleator.text.texts import StoredTexts, TextNumbers
+from aleator.text.texts import StoredTexts
 
 SPACE = "▁"  # U+2581 stands for a space in SentencePiece's tokens
 
@@ -47,26 +57,6 @@ _NO_VOCABULARY = ("no_vocab", "none")  # tokenizer.ggml.model of files that leav
 _SPECIAL = {TokenAttribute.CONTROL, TokenAttribute.UNKNOWN}
 _SHOWN_AS_STORED = {*_SPECIAL, TokenAttribute.USER_DEFINED}
 _NOT_SHOWN = {TokenAttribute.UNUSED, TokenAttribute.UNDEFINED}
-# GGUF's names of the special ids, as tokenizer.ggml.<name>_token_id.
-_GGUF_SPECIALS = {
-    "bos": "bos",
-    "eos": "eos",
-    "eot": "eot",
-    "eom": "eom",
-    "unknown": "unk",
-    "seperator": "sep",
-    "padding": "pad",
-    "mask": "mask",
-    "prefix": "fim_pre",
-    "suffix": "fim_suf",
-    "middle": "fim_mid",
-    "fim_pre": "fim_pre",
-    "fim_suf": "fim_suf",
-    "fim_mid": "fim_mid",
-    "fim_pad": "fim_pad",
-    "fim_rep": "fim_rep",
-    "fim_sep": "fim_sep",
-}
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -125,8 +115,8 @@ class Vocabulary:
         if not isinstance(file, GGUFFile):
             file = GGUFFile(file)
         if file.get("tokenizer.ggml.model", "") in _NO_VOCABULARY:
-            return cls.without_text(_n_ids(file), file.path)
-        return cls._read(_File(file.path, file.metadata, file))
+            return cls.without_text(n_ids(file), file.path)
+        return cls._read(OpenFile(file.path, file.metadata, file))
 
     @classmethod
     def without_text(cls, size: int, path: str | os.PathLike[str]) -> Vocabulary:
@@ -190,16 +180,16 @@ class Vocabulary:
                 f"{', '.join(map(repr, _MODELS))}"
             )
         kind = _MODELS[model]
-        tokens = _strings(fields, "tokenizer.ggml.tokens")
+        tokens = strings(fields, "tokenizer.ggml.tokens")
         if not tokens:
             raise fields.error("tokenizer.ggml.tokens", "the vocabulary has no tokens")
         if not isinstance(tokens, StoredTexts) or tokens.stored.has_empty:
             tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
         ids = index_tokens(tokens, fields, "tokenizer.ggml.tokens")
-        attributes = _attributes(fields, len(tokens))
+        attributes = attributes_of(fields, len(tokens))
         if kind == "spm":
-            _check_byte_tokens(fields, tokens, attributes)
-        named = _special_ids(fields, kind, len(tokens))
+            check_byte_tokens(fields, tokens, attributes)
+        named = special_ids(fields, kind, len(tokens))
         special, eog, changed = resolve(named, ids)
         attributes[list(changed)] = list(changed.values())
         pre = fields.get("tokenizer.ggml.pre", "default")
@@ -213,7 +203,7 @@ class Vocabulary:
                 )
         if add_bos is None:
             add_bos = (kind == "spm" or pre in ADDS_BOS) and special.bos is not None
-        chat_stop = _strings(fields, "aleator.chat.stop") if "aleator.chat.stop" in fields else []
+        chat_stop = strings(fields, "aleator.chat.stop") if "aleator.chat.stop" in fields else []
         return cls(
             kind=kind,
             tokens=tokens,
@@ -225,8 +215,8 @@ class Vocabulary:
             add_eos=add_eos,
             add_space_prefix=kind == "spm" and fields.get("tokenizer.ggml.add_space_prefix", True),
             pre=pre,
-            scores=_scores(fields, len(tokens)) if kind == "spm" else None,
-            merges=_strings(fields, "tokenizer.ggml.merges") if kind == "bpe" else (),
+            scores=scores_of(fields, len(tokens)) if kind == "spm" else None,
+            merges=strings(fields, "tokenizer.ggml.merges") if kind == "bpe" else (),
             chat_template=fields.get("tokenizer.chat_template", None, str),
             chat_stop=tuple(text for text in chat_stop if text),
             source=Path(str(path)),
@@ -330,102 +320,3 @@ class Vocabulary:
         if attribute == TokenAttribute.BYTE:
             return bytes([int(text[3:5], 16)])
         return text.replace(SPACE, " ").encode()
-
-
-def is_byte_token(text: str) -> bool:
-    """Whether ``text`` is ``<0xXX>`` with two hexadecimal digits."""
-    digits = "0123456789abcdefABCDEF"
-    return len(text) == 6 and text[:3] == "<0x" and text[5] == ">" and set(text[3:5]) <= set(digits)
-
-
-def _n_ids(file: GGUFFile) -> int:
-    """How many token ids a model without a vocabulary has."""
-    embedding = file.tensors.get("token_embd.weight")
-    if embedding is not None:
-        return embedding.shape[0]
-    return file.fields.integer(f"{file.get('general.architecture', '')}.vocab_size", 1, 2**31 - 1)
-
-
-def index_tokens(tokens: Sequence[str], fields: Fields, key: str) -> Mapping[str, int]:
-    """Text -> id; raises FileFormatError where a text occurs twice."""
-    twice: tuple[int, int] | None = None
-    ids: Mapping[str, int]
-    if isinstance(tokens, StoredTexts):
-        ids, twice = TextNumbers(tokens), tokens.stored.first_twice()
-    else:
-        ids = {text: i for i, text in enumerate(tokens)}
-        if len(ids) < len(tokens):
-            twice = next((i, ids[text]) for i, text in enumerate(tokens) if ids[text] != i)
-    if twice is not None:
-        raise fields.error(key, f"tokens {twice[0]} and {twice[1]} are both {tokens[twice[0]]!r}")
-    return ids
-
-
-class _File(Fields):
-    """The fields of a GGUF file, whose arrays of strings and numbers stay where they are."""
-
-    def __init__(self, path: object, values: Mapping[str, Any], file: GGUFFile) -> None:
-        super().__init__(path, values)
-        self.file = file
-
-
-def _strings(fields: Fields, key: str) -> Sequence[str]:
-    if isinstance(fields, _File) and (stored := fields.file.strings(key)) is not None:
-        return StoredTexts(stored)
-    values: list[Any] = fields.require(key, list)
-    if not set(map(type, values)) <= {str}:
-        raise fields.error(key, f"{key} must be an array of strings")
-    return values
-
-
-def _numbers(fields: Fields, key: str, n_tokens: int) -> NDArray[Any]:
-    stored = fields.file.numbers(key) if isinstance(fields, _File) else None
-    values: Any = fields.require(key, list) if stored is None else stored
-    if stored is None and not set(map(type, values)) <= {int, float}:
-        raise fields.error(key, f"{key} must be an array of numbers")
-    if len(values) != n_tokens:
-        raise fields.error(key, f"{key} has {len(values)} values for {n_tokens} tokens")
-    return np.array(values)
-
-
-def _scores(fields: Fields, n_tokens: int) -> NDArray[np.float32]:
-    scores = _numbers(fields, "tokenizer.ggml.scores", n_tokens).astype(np.float32)
-    if np.isnan(scores).any():
-        where = int(np.flatnonzero(np.isnan(scores))[0])
-        raise fields.error("tokenizer.ggml.scores", f"the score of token {where} is not a number")
-    return scores
-
-
-def _attributes(fields: Fields, n_tokens: int) -> NDArray[np.uint8]:
-    key = "tokenizer.ggml.token_type"
-    if key not in fields:
-        return np.full(n_tokens, TokenAttribute.NORMAL, np.uint8)
-    types = _numbers(fields, key, n_tokens)
-    known = np.isin(types, list(TokenAttribute))
-    if not known.all():
-        where = int(np.flatnonzero(~known)[0])
-        raise fields.error(
-            key, f"the type of token {where} is {types[where]}; it must be between 0 and 6"
-        )
-    return types.astype(np.uint8)
-
-
-def _check_byte_tokens(
-    fields: Fields, tokens: Sequence[str], attributes: NDArray[np.uint8]
-) -> None:
-    for token in np.flatnonzero(attributes == TokenAttribute.BYTE).tolist():
-        if not is_byte_token(tokens[token]):
-            raise fields.error(
-                "tokenizer.ggml.tokens",
-                f"token {token} is a byte, but its text {tokens[token]!r} is not <0xXX>",
-            )
-
-
-def _special_ids(fields: Fields, kind: str, n_tokens: int) -> dict[str, int]:
-    # SentencePiece's own numbers, where the file names none.
-    named = {"unk": 0, "bos": 1, "eos": 2} if kind == "spm" and n_tokens > 2 else {}
-    for gguf_name, name in _GGUF_SPECIALS.items():
-        key = f"tokenizer.ggml.{gguf_name}_token_id"
-        if key in fields:
-            named[name] = fields.integer(key, 0, n_tokens - 1)
-    return named

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +14,24 @@ from aleator.core.errors import CacheFull, ParameterError
 
 @dataclass(frozen=True)
 class RecurrentShape:
-    """What a layer keeps: ``conv`` values of each channel before the next, and ``state`` numbers."""
+    """What a layer keeps of a sequence.
+
+    Attributes:
+        channels: of the convolution.
+        conv: values of each of them before the next.
+        state: numbers in the state of a channel.
+        inner: channels that have a state; None: those of the convolution.
+    """
 
     channels: int
     conv: int
     state: int
+    inner: int | None = None
+
+    @property
+    def state_shape(self) -> tuple[int, int]:
+        """Channels with a state, and numbers of each."""
+        return self.channels if self.inner is None else self.inner, self.state
 
 
 @dataclass(frozen=True)
@@ -46,7 +60,7 @@ class StateRows:
         device: where they are.
         arrays: makes them: NumPy's on the CPU, torch's on a device.
         conv: per layer float32 [rows, channels, conv].
-        ssm: per layer float32 [rows, channels, state].
+        ssm: per layer float32 [rows, inner, state].
 
     Raises:
         RuntimeError: there is no memory for them; or MemoryError.
@@ -57,7 +71,7 @@ class StateRows:
         self.device = device
         self.arrays = state_arrays(device)
         self.conv = [self.arrays.zeros((n_rows, s.channels, s.conv)) for s in layers]
-        self.ssm = [self.arrays.zeros((n_rows, s.channels, s.state)) for s in layers]
+        self.ssm = [self.arrays.zeros((n_rows, *s.state_shape)) for s in layers]
 
     def addresses(self) -> list[int]:
         """Where each array of :attr:`tensors` begins in memory."""
@@ -86,7 +100,7 @@ class StateRows:
             raise ParameterError("checkpoint", "checkpoint: it is of a model of another shape")
 
     def put(self, row: int, conv: Sequence[Any], ssm: Sequence[Any]) -> None:
-        """Store a state: per layer [channels, conv] and [channels, state]."""
+        """Store a state: per layer [channels, conv] and [inner, state]."""
         for tensors, values in ((self.conv, conv), (self.ssm, ssm)):
             for ours, theirs in zip(tensors, values, strict=True):
                 ours[row] = theirs
@@ -120,7 +134,7 @@ class StateRows:
 
 def row_bytes(layers: Iterable[RecurrentShape]) -> int:
     """Bytes of one row, in every layer."""
-    return sum(4 * s.channels * (s.conv + s.state) for s in layers)
+    return sum(4 * (s.channels * s.conv + math.prod(s.state_shape)) for s in layers)
 
 
 def own_rows(n_seq_max: int, rollback: int) -> int:

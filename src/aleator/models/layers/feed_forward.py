@@ -9,7 +9,10 @@ import torch
 from aleator.models.layers.clamped_swiglu import ClampedSwiGLU
 from aleator.models.layers.experts import Experts
 from aleator.models.layers.geglu import GeGLU
+from aleator.models.layers.head_parts import FeedForwardAlone
+from aleator.models.layers.layer import LayerWeights, Pass
 from aleator.models.layers.linear import Linear
+from aleator.models.layers.norms import norm
 from aleator.models.layers.parts import FeedForward, Mixture
 from aleator.models.layers.swiglu import SwiGLU
 from aleator.models.layers.ungated import Ungated
@@ -26,6 +29,46 @@ def feed_forward(parts: Parts) -> Callable[[torch.Tensor], torch.Tensor]:
         [single(each) for each in parts.experts],
         single(parts.shared) if parts.shared else None,
     )
+
+
+class Following:
+    """The feed-forward part after a layer's state, on the normalised running sum and added to it."""
+
+    def __init__(
+        self, weights: LayerWeights, weight: torch.Tensor | None, parts: Parts | None
+    ) -> None:
+        """Use what was read.
+
+        Args:
+            weights: the file's tensors of the layer.
+            weight: of the norm before it; None: there is no such part.
+            parts: its tensors.
+        """
+        config = weights.config
+        self.norm = norm("rms", weight, config.rms_eps)
+        self.ffn = None if parts is None else feed_forward(parts)
+        self.residual_scale = config.residual_scale
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """[T, n_embd] -> [T, n_embd]."""
+        return x if self.ffn is None else x + self.ffn(self.norm(x)) * self.residual_scale
+
+
+class FeedForwardLayer:
+    """A layer of nothing but a feed-forward part."""
+
+    def __init__(self, weights: LayerWeights) -> None:
+        """Read the layer's tensors.
+
+        Raises:
+            FileFormatError: a tensor is missing, of another shape, or not finite.
+        """
+        parts = FeedForwardAlone(weights)
+        self.part = Following(weights, parts.norm, parts.ffn)
+
+    def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
+        """Compute a micro-batch, see :class:`Layer`."""
+        return self.part(x if rows is None else x.index_select(0, rows))
 
 
 def single(parts: FeedForward[Linear]) -> Callable[[torch.Tensor], torch.Tensor]:

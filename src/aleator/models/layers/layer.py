@@ -64,6 +64,10 @@ class LayerWeights(LayerSource[Linear, torch.Tensor]):
         kind = torch.float32 if exact else self.dtype
         return parameter(self.weights, self.prefix + name, shape, self.device, kind)
 
+    def flat(self, name: str, n: int) -> torch.Tensor:
+        """See :class:`LayerSource`."""
+        return self.values(name, *self.expect_size(name, n), exact=True).reshape(-1)
+
     def with_bias(self, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """See :class:`LayerSource`."""
         return torch.cat((weight, torch.zeros_like(weight) if bias is None else bias), -1)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.cache.storage.tensors import as_tensor
+from aleator.models.layers.convolution import convolve
 from aleator.models.layers.feed_forward import feed_forward
 from aleator.models.layers.layer import LayerWeights, Pass
 from aleator.models.layers.parts import StateSpace
@@ -39,8 +40,7 @@ class MambaLayer:
         self.project, self.select = parts.project, parts.select
         self.time_step, self.output = parts.time_step, parts.output
         self.conv_weight, self.a, self.d = parts.conv_weight, parts.a, parts.d
-        bias = parts.conv_bias
-        self.conv_bias = torch.zeros_like(parts.d) if bias is None else bias
+        self.conv_bias = parts.conv_bias
         self.norms: list[RMSNorm] | None = None
         if parts.norms is not None:
             self.norms = [RMSNorm(weight, eps) for weight in parts.norms]
@@ -56,7 +56,7 @@ class MambaLayer:
         inner, n = self.ssm.d_inner, self.ssm.d_state
         projected = self.project(self.norm(x))
         u, gate = projected[:, :inner].float(), projected[:, inner:]
-        u = self._convolve(u, states)
+        u = F.silu(convolve(u, self.conv_weight, self.conv_bias, states, self.layer))
         selected = self.select(u.to(x)).float()
         parts = torch.split(selected, [self.ssm.dt_rank, n, n], dim=1)
         eps = self.ssm.norm_eps
@@ -73,22 +73,6 @@ class MambaLayer:
         if self.ffn is None or self.ffn_norm is None:
             return x
         return x + self.ffn(self.ffn_norm(x))
-
-    def _convolve(self, u: torch.Tensor, states: RecurrentBatch) -> torch.Tensor:
-        """Each channel's latest values, weighted: [T, inner]; keeps them for the tokens to come."""
-        kept, width = as_tensor(states.conv[self.layer]), self.ssm.d_conv
-        out = torch.empty_like(u)
-        for run in states.runs:
-            tokens = torch.tensor(run.tokens, device=u.device)
-            fresh = run.source < 0
-            before = u.new_zeros(width - 1, u.shape[1]) if fresh else kept[run.source].T
-            values = torch.cat((before, u.index_select(0, tokens)))
-            t = len(run.tokens)
-            sums = sum(values[k : k + t] * self.conv_weight[:, k] for k in range(width))
-            out[tokens] = F.silu(sums + self.conv_bias)
-            for index, row in run.stores:
-                kept[row] = values[index + 1 : index + width].T
-        return out
 
     def _scan(
         self,

@@ -1,4 +1,4 @@
-"""A micro-batch through a whole mamba decoder in one native call, for weights on the CPU."""
+"""A micro-batch through a whole decoder of states alone in one native call, for weights on the CPU."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from aleator import _native
 from aleator.core.threads import pool as thread_pool
-from aleator.models.layers.native_recurrent import Rows, same_rows, space_arguments
-from aleator.models.layers.parts import state_space
+from aleator.models.layers.head_parts import HeadSpace, ShortConvolution
+from aleator.models.layers.native_recurrent import Rows, head_space, same_rows, space_arguments
+from aleator.models.layers.parts import DeltaNet, state_space
 from aleator.models.step import HostStep, Inputs
 
 if TYPE_CHECKING:
@@ -44,7 +45,10 @@ class NativeSSM(HostStep):
             state_space(decoder.config).norm_eps,
         )
         for layer, conv, state in zip(decoder.recurrent, convs, states, strict=True):
-            step.add_layer(*space_arguments(layer, conv, state)[:11])
+            if isinstance(layer, HeadSpace):
+                step.add_head_space(head_space(layer, conv, state))
+            elif not isinstance(layer, ShortConvolution | DeltaNet):  # no model has these alone
+                step.add_layer(*space_arguments(layer, conv, state)[:11])
         # Together, and last: what interrupts leaves the step before, or none that is believed.
         self._rows: tuple[Rows, Rows] | None = None
         self._step, self._rows = step, (convs[0], states[0])

@@ -12,13 +12,25 @@ from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.pools.hybrid_batch import HybridBatch
 from aleator.cache.storage.host import HostLayer
 from aleator.core.threads import pool as thread_pool
+from aleator.models.layers.head_parts import HeadSpace, ShortConvolution
 from aleator.models.layers.native_feed_forward import gated_matrices, mixture_arguments
-from aleator.models.layers.native_recurrent import Rows, same_rows, space_arguments
-from aleator.models.layers.parts import Mixture
+from aleator.models.layers.native_recurrent import (
+    Part,
+    Rows,
+    Stateful,
+    delta_net,
+    feed_forward_arguments,
+    head_space,
+    same_rows,
+    short_convolution,
+    space_arguments,
+)
+from aleator.models.layers.parts import DeltaNet, Mixture
 from aleator.models.step import HostStep, Inputs
 
 if TYPE_CHECKING:
     from aleator.cache.pools.pool import AnyPool
+    from aleator.cache.pools.recurrent import RecurrentPool
     from aleator.cache.pools.window import WindowPool
     from aleator.cache.rows.batch import MicroBatch
     from aleator.cache.storage import Storage
@@ -56,7 +68,7 @@ class NativeStep(HostStep):
             rotation.magnitude,
             rotation.interleaved,
             decoder.embedding_scale,
-            first.ffn.gate,
+            decoder.gate,
             decoder.window_rotation.frequencies,
             decoder.window_rotation.magnitude,
             pool.first.rows.k_storage == "raw",
@@ -72,15 +84,16 @@ class NativeStep(HostStep):
         )
         states = pool.recurrent if isinstance(pool, HybridPool) else None
         blocks, spaces = iter(decoder.blocks), iter(decoder.recurrent)
+        feeding = iter(decoder.feeding)
         for layer in range(config.n_layers):
-            if states is None or not decoder.keeps_state(layer):
+            if config.attends(layer):
                 self._add(step, next(blocks))
-            else:
-                space = next(spaces)
-                conv, ssm = states.conv[space.index], states.ssm[space.index]
-                step.add_recurrent_layer(*space_arguments(space, conv, ssm))
-                if isinstance(space.ffn, Mixture):
-                    step.add_mixture(*mixture_arguments(space.ffn))
+            if states is not None and decoder.keeps_state(layer):
+                _add_state(step, next(spaces), states, beside=config.attends(layer))
+            elif not config.attends(layer):
+                alone = next(feeding)
+                step.add_feed_forward((*gated_matrices(alone.ffn), alone.norm))
+                _add_mixture(step, alone.ffn)
         # Together, and last: what interrupts leaves the step before, or none that is believed.
         self._rows: tuple[Rows, Rows] | None = None
         self._step, self._rows = step, None if states is None else (states.conv[0], states.ssm[0])
@@ -96,7 +109,7 @@ class NativeStep(HostStep):
             k.matrix,
             v.matrix,
             o.matrix,
-            *gated_matrices(block.ffn),
+            *((None, None, None) if block.ffn is None else gated_matrices(block.ffn)),
             block.attn_norm,
             block.ffn_norm,
             None if block.q_norm is None else block.q_norm.reshape(-1),
@@ -108,9 +121,9 @@ class NativeStep(HostStep):
             block.windowed,
             block.rotated,
             block.sinks,
+            block.gated,
         )
-        if isinstance(block.ffn, Mixture):
-            step.add_mixture(*mixture_arguments(block.ffn))
+        _add_mixture(step, block.ffn)
 
     def run(
         self,
@@ -151,6 +164,35 @@ class NativeStep(HostStep):
         if self._softcap:
             _native.soften_logits(logits, self._softcap)
         return logits
+
+
+def _add_state(
+    step: _native.DecoderStep, layer: Stateful, pool: RecurrentPool, beside: bool
+) -> None:
+    """Append a layer that keeps a state in ``pool``; ``beside``: it belongs to the layer before."""
+    conv, state = pool.conv[layer.index], pool.ssm[layer.index]
+    if isinstance(layer, HeadSpace):
+        space = head_space(layer, conv, state)
+        if beside:
+            step.add_space_beside(space)
+            return
+        step.add_head_space(space, feed_forward_arguments(layer.ffn, layer.ffn_norm))
+    elif isinstance(layer, ShortConvolution):
+        step.add_short_convolution(
+            short_convolution(layer, conv), feed_forward_arguments(layer.ffn, layer.ffn_norm)
+        )
+    elif isinstance(layer, DeltaNet):
+        feeding = feed_forward_arguments(layer.ffn, layer.ffn_norm)
+        step.add_delta_net(delta_net(layer, conv, state), feeding)
+    else:
+        step.add_recurrent_layer(*space_arguments(layer, conv, state))
+    _add_mixture(step, layer.ffn)
+
+
+def _add_mixture(step: _native.DecoderStep, part: Part | None) -> None:
+    """The feed-forward part of the layer before, where it is a mixture of experts."""
+    if isinstance(part, Mixture):
+        step.add_mixture(*mixture_arguments(part))
 
 
 def _window(pool: AnyPool) -> WindowPool | None:

@@ -16,6 +16,7 @@ from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.rows.rows import LayerShape
 from aleator.core.errors import UnsupportedModel
 from aleator.models.config import ModelConfig, SSMConfig
+from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.experts import ExpertsConfig
 
 if TYPE_CHECKING:
@@ -56,6 +57,25 @@ class LayerSource(ABC, Generic[M, V]):
         """
 
     @abstractmethod
+    def flat(self, name: str, n: int) -> V:
+        """The tensor ``name`` of n elements, whatever its shape, as a vector of float32.
+
+        Raises:
+            FileFormatError: it is missing, of another size, or not finite.
+        """
+
+    def expect_size(self, name: str, n: int) -> tuple[int, ...]:
+        """The shape of the tensor ``name``, which must have n elements.
+
+        Raises:
+            FileFormatError: it is missing, or of another size.
+        """
+        stored = self.weights.stored(self.prefix + name)
+        if stored.n_elements != n:
+            self.weights.expect(self.prefix + name, (n,))
+        return stored.shape
+
+    @abstractmethod
     def matrix(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
     ) -> M:
@@ -78,7 +98,9 @@ class LayerSource(ABC, Generic[M, V]):
     def norm(self, name: str, *shape: int, exact: bool = False) -> V:
         """The normalisation ``name``: weights of ``shape`` or the width; after them a layer norm's biases."""
         sizes = shape or (self.config.n_embd,)
-        weight = self.values(f"{name}.weight", *sizes, exact=exact)
+        # GGUF files of falcon-h1 have a norm without ".weight" in its name.
+        stored = name if name in self else f"{name}.weight"
+        weight = self.values(stored, *sizes, exact=exact)
         if self.architecture.norm == "rms":
             return weight
         bias = self.values(f"{name}.bias", *sizes) if f"{name}.bias" in self else None
@@ -215,8 +237,11 @@ class Attention(Generic[M, V]):
         k_norm: of keys.
         head_norm_kind: what of queries and keys it normalises, see
             :class:`~aleator.models.architecture.Architecture`; "": nothing.
+        gated: queries come with a gate of what their head gives, see
+            :class:`~aleator.models.architecture.Architecture`.
         sinks: scores of the heads that no value goes with, if there are any.
         post_norms: of what attention and feed-forward give, if there are any.
+        ffn: the feed-forward part; None: there is none.
     """
 
     def __init__(self, source: LayerSource[M, V], windowed: bool, index: int) -> None:
@@ -231,11 +256,12 @@ class Attention(Generic[M, V]):
         self.head_dim, self.head_dim_v = config.head_dim, config.head_dim_v
         self.scale = config.attention_scale or 1.0 / math.sqrt(self.head_dim)
         self.attn_norm: V | None = source.norm("attn_norm") if architecture.pre_norm else None
+        self.gated = architecture.attention_gate
         self.qkv = source.matrix(
             ["attn_q", "attn_k", "attn_v"],
             config.n_embd,
             [
-                self.n_heads * self.head_dim,
+                self.n_heads * self.head_dim * (2 if self.gated else 1),
                 self.n_kv_heads * self.head_dim,
                 self.n_kv_heads * self.head_dim_v,
             ],
@@ -254,12 +280,14 @@ class Attention(Generic[M, V]):
         width = self.n_heads * self.head_dim_v
         self.output = source.matrix(["attn_output"], width, [config.n_embd])
         self.ffn_norm: V | None = None
-        if architecture.pre_norm and not architecture.parallel:
+        if architecture.pre_norm and not architecture.parallel and not architecture.single_parts:
             self.ffn_norm = source.norm(architecture.ffn_norm)
         self.post_norms: tuple[V, V] | None = None
         if architecture.post_norm:
             self.post_norms = source.norm("post_attention_norm"), source.norm("post_ffw_norm")
-        self.ffn = feed_forward(source)
+        self.ffn: FeedForward[M] | Mixture[M, V] | None = None
+        if not architecture.single_parts:
+            self.ffn = feed_forward(source)
 
     def _normalised(self, heads: int) -> tuple[int, ...]:
         """The shape of a head norm's weights."""
@@ -326,7 +354,56 @@ def state_space(config: ModelConfig) -> SSMConfig:
     return config.ssm
 
 
+class DeltaNet(Generic[M, V]):
+    """The tensors of a gated delta net (Yang et al. 2024, arXiv:2412.06464), and its dimensions.
+
+    Attributes:
+        index: its number among the layers that keep a state.
+        net: the dimensions.
+        norm: normalisation of what the layer takes.
+        qkv: queries, keys and values, which are convolved.
+        gate: of what the heads give.
+        beta: how much of a value is written.
+        decay: how much of the state stays.
+        head_norm: normalisation of what a head gives.
+        ffn_norm: normalisation before the feed-forward part.
+        ffn: the feed-forward part.
+    """
+
+    def __init__(self, source: LayerSource[M, V], index: int) -> None:
+        """Read the layer's tensors.
+
+        Raises:
+            FileFormatError: a tensor is missing, of another shape, or not finite.
+        """
+        config = source.config
+        self.index, self.net = index, delta_net(config)
+        net = self.net
+        self.norm = source.norm("attn_norm")
+        self.qkv = source.matrix(["attn_qkv"], config.n_embd, [net.channels])
+        self.gate = source.matrix(["attn_gate"], config.n_embd, [net.values])
+        self.beta = source.matrix(["ssm_beta"], config.n_embd, [net.n_heads])
+        self.decay = source.matrix(["ssm_alpha"], config.n_embd, [net.n_heads])
+        self.conv_weight = source.values("ssm_conv1d.weight", net.channels, net.d_conv, exact=True)
+        self.a = source.values("ssm_a", net.n_heads, exact=True)
+        self.time_bias = source.values("ssm_dt.bias", net.n_heads, exact=True)
+        self.head_norm = source.values("ssm_norm.weight", net.head_dim_v, exact=True)
+        self.output = source.matrix(["ssm_out"], net.values, [config.n_embd])
+        self.ffn_norm = source.norm(source.architecture.ffn_norm)
+        self.ffn = feed_forward(source)
+
+
+def delta_net(config: ModelConfig) -> DeltaNetConfig:
+    """The dimensions of a model's gated delta nets."""
+    if config.delta is None:
+        raise UnsupportedModel("a layer that keeps a state in a model without a gated delta net")
+    return config.delta
+
+
 def state_shape(config: ModelConfig) -> RecurrentShape:
-    """What a layer with a state space keeps of a sequence."""
+    """What a layer that keeps a state keeps of a sequence."""
+    if config.delta is not None:
+        net = config.delta
+        return RecurrentShape(net.channels, net.d_conv - 1, net.head_dim, inner=net.values)
     ssm = state_space(config)
-    return RecurrentShape(ssm.d_inner, ssm.d_conv - 1, ssm.d_state)
+    return RecurrentShape(ssm.conv_channels, ssm.d_conv - 1, ssm.d_state, ssm.d_inner)

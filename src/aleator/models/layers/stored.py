@@ -72,6 +72,10 @@ class StoredLayer(LayerSource[list[StoredWeight], Floats]):
         """See :class:`LayerSource`."""
         return floats(self.weights, self.prefix + name, shape)
 
+    def flat(self, name: str, n: int) -> Floats:
+        """See :class:`LayerSource`."""
+        return self.values(name, *self.expect_size(name, n)).reshape(-1)
+
     def with_bias(self, weight: Floats, bias: Floats | None) -> Floats:
         """See :class:`LayerSource`."""
         return np.concatenate((weight, np.zeros_like(weight) if bias is None else bias), -1)

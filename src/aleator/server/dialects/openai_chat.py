@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import replace
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -30,10 +31,14 @@ from aleator.server.errors import spelled_as
 from aleator.server.fields import Body, Field, Fields, anything, mapping, switch, text, whole
 from aleator.server.records import replay_field
 from aleator.server.service import Service
+from aleator.server.slots import Slots
 from aleator.server.sse import DONE, EventStream, unless_gone
 
 MOST_TOP = 1000
 """Most probable tokens that may be listed at each place."""
+
+MOST_SLOT = 2**31 - 1
+"""``id_slot`` is looked at once it is known how many there are."""
 
 FIELDS = Fields(
     *SHARED,
@@ -46,6 +51,7 @@ FIELDS = Fields(
     Field("reasoning_effort", text),
     Field("enable_thinking", switch),
     Field("chat_template_kwargs", mapping),
+    Field("id_slot", whole(-1, MOST_SLOT), -1),
     without=("echo", "parse_special", "shown_tokens", "reasoning_marks"),
 )
 
@@ -66,19 +72,37 @@ async def chat_completions(request: Request) -> Response:
     own = body.own
     head = Head(service, "chat.completion", "chatcmpl", service.check_model(own["model"]))
     include_usage = check_stream_options(own)
-    asked = chat_request(body)
+    slots: Slots = request.app.state.slots
+    caller = own_namespace(own["cache_salt"])
+    asked = replace(chat_request(body), namespace=slots.namespace(own["id_slot"], caller))
     with spelled_as(body.names):
         answer = await service.chat(asked)
+
+    def over() -> None:
+        for choice in answer.choices:
+            made = choice.generation
+            tokens = made.request.tokens
+            slots.ended(own["id_slot"], caller, [*tokens, *made.drawn_between(0)], len(tokens))
+
     headers = {"x-aleator-seed": str(answer.seed)}
     if own["stream"]:
         head = head.of("chat.completion.chunk")
+        replays = service if own["aleator_replay"] else None
+
+        def gone() -> None:
+            answer.cancel()
+            over()
+
         return EventStream(
-            _events(answer, head, include_usage, service if own["aleator_replay"] else None),
-            answer.cancel,
+            _events(answer, head, include_usage, replays, over),
+            gone,
             failed,
             headers=headers,
         )
-    choices = await unless_gone(request, answer.finished(), answer.cancel)
+    try:
+        choices = await unless_gone(request, answer.finished(), answer.cancel)
+    finally:
+        over()
     made = {
         **head.fields,
         "choices": [_choice(choice) for choice in choices],
@@ -88,6 +112,17 @@ async def chat_completions(request: Request) -> Response:
     if own["aleator_replay"]:
         made[KEY] = replay_field(service, (choice.generation for choice in answer.choices))
     return JSONResponse(made, headers=headers)
+
+
+async def input_tokens(request: Request) -> Response:
+    """How many tokens the prompt of a chat has; llama-server's."""
+    service: Service = request.app.state.service
+    body = FIELDS.read(await body_of(request), service.options.lenient)
+    service.check_model(body.own["model"])
+    asked = chat_request(body)
+    with spelled_as(body.names):
+        tokens = await service.chat_tokens(asked)
+    return JSONResponse({"input_tokens": len(tokens)})
 
 
 def chat_request(body: Body) -> ChatRequest:
@@ -143,7 +178,11 @@ def _choice(choice: ChatChoice) -> dict[str, Any]:
 
 
 async def _events(
-    answer: ChatAnswer, head: Head, include_usage: bool, replays: Service | None
+    answer: ChatAnswer,
+    head: Head,
+    include_usage: bool,
+    replays: Service | None,
+    over: Callable[[], None],
 ) -> AsyncGenerator[bytes, None]:
     """The chunks of a stream; what is there together is sent together.
 
@@ -152,6 +191,7 @@ async def _events(
         head: Of the chunks.
         include_usage: Whether it ends with its usage.
         replays: Makes the records that it ends with; None: it does not.
+        over: Called when the answers have ended.
     """
     nothing = "null" if include_usage else ""
     role = {"role": "assistant", "content": ""}
@@ -162,6 +202,7 @@ async def _events(
         shown = [each for each in events if each.kind != "call_end" or each.logprobs]
         if shown:
             yield b"".join([head.chunk(_written(each, answer), nothing) for each in shown])
+    over()
     if include_usage:
         yield head.chunk("[]", dumps(usage(answer.usage)))
     if replays is not None:
@@ -208,4 +249,6 @@ def _delta(index: int, delta: Mapping[str, Any]) -> dict[str, Any]:
 ROUTES = [
     Route("/v1/chat/completions", chat_completions, methods=["POST"]),
     Route("/chat/completions", chat_completions, methods=["POST"]),
+    Route("/v1/chat/completions/input_tokens", input_tokens, methods=["POST"]),
+    Route("/chat/completions/input_tokens", input_tokens, methods=["POST"]),
 ]

@@ -69,14 +69,12 @@ class Choice:
         index: In the response.
         generation: Makes its text.
         legacy: Writes its log-probabilities; None where none were asked for.
-        thought: Log-probabilities of the prompt's tokens, where it is echoed with them and that is known.
-        reads: Notes them as it computes the prompt; None: nobody does.
+        reads: Notes what the model thinks of the prompt's tokens as it computes them; None: nobody does.
     """
 
     index: int
     generation: Generation
     legacy: LegacyLogprobs | None
-    thought: Sequence[Logprobs | None] = ()
     reads: Generation | None = None
 
     async def read(self) -> None:
@@ -88,7 +86,7 @@ class Choice:
     def prompt(self) -> Sequence[Logprobs | None]:
         """Those of the prompt's tokens, where it is echoed with them; [] where its time was over."""
         if self.reads is None:
-            return self.thought
+            return ()
         made = self.reads.prompt_logprobs
         return made if len(made) == len(self.reads.request.tokens) else []
 
@@ -173,7 +171,6 @@ async def _begin(service: Service, body: Body, best_of: int) -> list[Choice]:
         options["logprobs"] = 0  # to choose by
     options |= {"echo": echo, "parse_special": parse_special}
     told = top if echo else None  # of the prompt
-    continues = options.get("max_tokens") != 0
     choices: list[Choice] = []
     try:
         for prompt in prompts:
@@ -188,18 +185,14 @@ async def _begin(service: Service, body: Body, best_of: int) -> list[Choice]:
                 n=best_of,
                 deadline=own["deadline"],
                 namespace=own_namespace(own["cache_salt"]),
-                prompt_logprobs=told if continues else None,
+                prompt_logprobs=told,
             )
             for each in begun:
                 legacy = None
                 if top is not None:
                     legacy = LegacyLogprobs(service.model, each.request, prompt, echo)
-                reads = begun[0] if told is not None and continues else None
+                reads = begun[0] if told is not None else None
                 choices.append(Choice(len(choices), each, legacy, reads=reads))
-            if told is not None and not continues:  # nobody computes the prompt
-                thought = await service.prompt_logprobs(begun[0].request.tokens, told)
-                for choice in choices[-best_of:]:
-                    choice.thought = thought
             options["seed"] = begun[0].seed  # one for all, if none was given
     except BaseException:
         for choice in choices:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial, wraps
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
@@ -12,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.core.errors import AleatorError, CacheError, GrammarError, ParameterError
+from aleator.language_model import bundled_model
 from aleator.prompts import SAMPLING
 from aleator.samplers import SamplingParams
 from aleator.server.bodies import body_of, in_thread
@@ -128,6 +130,14 @@ class Playground:
         return self.params(options, own) if options else None
 
 
+def bundled(path: Path) -> bool:
+    """Whether a model is the one that comes with the package, which continues plays."""
+    try:
+        return path.samefile(bundled_model())
+    except (ImportError, OSError):
+        return False
+
+
 async def declarations(request: Request) -> Response:
     """GET /api/playground: samplers, parameters, presets, and what is loaded."""
     playground = of(request)
@@ -143,6 +153,7 @@ async def declarations(request: Request) -> Response:
                 "n_vocab": len(model.vocab),
                 "n_ctx": model.n_ctx,
                 "chat": model.vocab.chat_template is not None,
+                "bundled": bundled(model.weights.path),
             },
             "memory": {"limit": memory.limit, "used": memory.used, "rows": memory.rows},
         }

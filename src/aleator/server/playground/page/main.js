@@ -12,7 +12,7 @@ import { Reproduce } from "./reproduce.js";
 import { declared, known, load } from "./settings.js";
 import { Colours, Tabs } from "./tabs.js";
 import { CopyButton, Problem, count, html, watched } from "./ui.js";
-import { Write } from "./write.js";
+import { Write, suggest } from "./write.js";
 
 /** @type {Record<string, any>} */
 const SHOWN = { write: Write, chain: Chain, compare: Compare, constrain: Constrain, cache: Cache, reproduce: Reproduce };
@@ -60,6 +60,8 @@ async function start() {
     const first = !declared.value;
     await load();
     if (first) {
+      const { bundled, chat } = known().model;
+      if (!bundled) suggest(chat);
       failed.value = await openAddress();
       follow();
     }

@@ -33,7 +33,7 @@ import { get } from "./api.js";
  * @property {Record<string, Parameter>} parameters
  * @property {Record<string, Record<string, any>>} presets
  * @property {string} default_preset
- * @property {{name: string, architecture: string, parameters: number, n_vocab: number, n_ctx: number, chat: boolean}} model
+ * @property {{name: string, architecture: string, parameters: number, n_vocab: number, n_ctx: number, chat: boolean, bundled: boolean}} model
  * @property {{limit: number, used: number, rows: number}} memory
  */
 

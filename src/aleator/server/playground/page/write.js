@@ -20,6 +20,14 @@ export const chats = signal(false);
 export const turns = signal([{ role: "user", content: "Good morrow, my lady." }]);
 /** null: the server draws one. */
 export const seed = signal(/** @type {number | null} */ (7));
+
+/** Begin as suits any model: the bundled one continues plays, others answer. @param {boolean} chat  Whether the model has a template. */
+export function suggest(chat) {
+  prompt.value = "The sky is blue because";
+  turns.value = [{ role: "user", content: "Why is the sky blue?" }];
+  chats.value = chat;
+}
+
 const failed = signal(/** @type {Error | null} */ (null));
 
 /** Fields of a request from what is set now. */

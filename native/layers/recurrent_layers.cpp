@@ -1,4 +1,4 @@
-#include "layers/ssm_layers.hpp"
+#include "layers/recurrent_layers.hpp"
 
 #include <algorithm>
 
@@ -10,11 +10,17 @@ static const auto convolve_ = ALEATOR_PICK(convolve);
 static const auto scan_ = ALEATOR_PICK(scan);
 static const auto rms_norm_ = ALEATOR_PICK(rms_norm);
 
-void SSMLayers::prepare(int64_t tokens, const std::vector<SSMLayer>& layers) {
+void RecurrentLayers::prepare(int64_t tokens, const std::vector<RecurrentLayer>& layers) {
   int64_t inner = 0, selected = 0, small = 0;
-  for (const SSMLayer& l : layers) {
-    inner = std::max(inner, l.space.inner), selected = std::max(selected, l.space.selected());
-    small = std::max({small, l.space.rank, l.space.state});
+  heads_.prepare(tokens), delta_.prepare(tokens);
+  for (const RecurrentLayer& any : layers) {
+    if (const auto* l = std::get_if<HeadLayer>(&any)) heads_.reserve(*l);
+    if (const auto* l = std::get_if<ShortLayer>(&any)) heads_.reserve(*l);
+    if (const auto* l = std::get_if<DeltaNetLayer>(&any)) delta_.reserve(*l);
+    const auto* l = std::get_if<SSMLayer>(&any);
+    if (!l) continue;
+    inner = std::max(inner, l->space.inner), selected = std::max(selected, l->space.selected());
+    small = std::max({small, l->space.rank, l->space.state});
   }
   tokens_ = tokens;
   const size_t n = size_t(tokens * inner);
@@ -22,17 +28,34 @@ void SSMLayers::prepare(int64_t tokens, const std::vector<SSMLayer>& layers) {
   selected_.resize(size_t(tokens * selected)), ones_.assign(size_t(small), 1.0f);
 }
 
-void SSMLayers::run(int thread, Products& products, const SSMLayer& l, const Runs& runs,
-                    float eps) {
+void RecurrentLayers::run(int thread, Products& products, const RecurrentLayer& layer,
+                          const Runs& runs, float eps, float scale) {
+  if (const auto* l = std::get_if<HeadLayer>(&layer)) {
+    heads_.project(thread, products, *l, runs,
+                   products.normed(thread, l->norm, eps, forms_of({&l->in})));
+    products.pool().barrier();
+    heads_.finish(thread, products, *l, runs, eps, scale);
+  } else if (const auto* l = std::get_if<ShortLayer>(&layer)) {
+    heads_.run(thread, products, *l, runs, eps, scale);
+  } else if (const auto* l = std::get_if<DeltaNetLayer>(&layer)) {
+    delta_.run(thread, products, *l, runs, eps, scale);
+  } else {
+    run(thread, products, std::get<SSMLayer>(layer), runs, eps, scale);
+  }
+}
+
+void RecurrentLayers::run(int thread, Products& products, const SSMLayer& l, const Runs& runs,
+                          float eps, float scale) {
   const StateSpace& s = l.space;
+  const Convolution conv = s.convolution();
   Pool& pool = products.pool();
   const int64_t tokens = tokens_, wide = s.selected();
   // A thread convolves the channels whose values it has just computed.
   products.run(thread, products.normed(thread, l.norm, eps, forms_of({&l.in})),
                {{&l.in, xz_.data()}}, [&](int64_t, int64_t begin, int64_t end) {
                  for (; begin < std::min(end, s.inner); begin += most_channels)
-                   convolve_(s, runs, begin, std::min({begin + most_channels, end, s.inner}),
-                             xz_.data(), u_.data());
+                   convolve_(conv, runs, begin, std::min({begin + most_channels, end, s.inner}),
+                             xz_.data(), 2 * s.inner, true, u_.data());
                });
   pool.barrier();
   products.run(thread,
@@ -62,7 +85,8 @@ void SSMLayers::run(int thread, Products& products, const SSMLayer& l, const Run
   });
   pool.barrier();
   products.add(thread, l.out,
-               products.input(thread, y_.data(), s.inner, s.inner, tokens, forms_of({&l.out})));
+               products.input(thread, y_.data(), s.inner, s.inner, tokens, forms_of({&l.out})),
+               scale);
   pool.barrier();
 }
 

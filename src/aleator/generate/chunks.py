@@ -1,0 +1,60 @@
+"""Pieces of prompts, as parts of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aleator.generate.batch import Batch
+from aleator.generate.slot import Slot
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of a prompt.
+
+    Attributes:
+        slot: Whose prompt.
+        n: Tokens of it to compute; those of its second prompt come first.
+        followers: Slots with the same prompt and empty sequences, which take over its cells at the end.
+    """
+
+    slot: Slot
+    n: int
+    followers: Sequence[Slot] = ()
+
+
+def add_chunks(batch: Batch, chunks: Sequence[Chunk], row: int) -> list[tuple[int, int, range]]:
+    """Add pieces of prompts to a batch.
+
+    Args:
+        batch: Where to add them.
+        chunks: The pieces.
+        row: The next row of logits.
+
+    Returns:
+        For each piece the rows of logits after the last tokens of the slot's second prompt, and of its
+        prompt; -1: those are not among them.  And those after all tokens of its prompt in the piece, where
+        they are wanted.
+    """
+    ends = []
+    for chunk in chunks:
+        slot, n, guided, own = chunk.slot, chunk.n, -1, -1
+        if slot.guidance is not None:
+            other, at = slot.guidance.prompt, slot.guidance.computed
+            piece = other[at : at + n]
+            for pos, token in enumerate(piece, at):
+                last = pos == len(other) - 1
+                batch.add(token, pos, [slot.guidance.seq], logits=last)
+                if last:
+                    guided, row = row, row + 1
+            n -= len(piece)
+        prompt, start, first = slot.request.remaining, len(slot.tokens), row
+        for pos in range(start, start + n):
+            last = pos == len(prompt) - 1
+            batch.add(prompt[pos], pos, [slot.seq], logits=last or slot.wants_prompt)
+            if last:
+                own = row
+            row += last or slot.wants_prompt
+        ends.append((guided, own, range(first, row) if slot.wants_prompt else range(0)))
+    return ends

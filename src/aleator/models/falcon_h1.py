@@ -1,0 +1,129 @@
+"""falcon-h1: attention and a state with one decay for each head side by side in every layer.
+
+Both take the same, and what they give is added.  Hugging Face's files have factors besides the weights, which
+conversion to GGUF multiplies into them; so does reading them here, into float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from aleator.models import gguf_config, json_config
+from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.config import MAX_WIDTH, ModelConfig, unsupported
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.state_space import BARE, MIXER, as_gguf, read_heads
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file."""
+    config = gguf_config.transformer(gguf, architecture)
+    scale = gguf.fields.number(f"{architecture.name}.attention.scale", 0.0, 1e6, 0.0)
+    return replace(
+        config,
+        ssm=gguf_config.read_heads(gguf.fields, architecture.name),
+        stateful=(True,) * config.n_layers,
+        attention_scale=scale or None,
+    )
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json."""
+    config = json_config.full_attention(fields, architecture)
+    for key in ("mamba_proj_bias", "projectors_bias"):
+        if fields.get(key, False):
+            raise unsupported(fields.path, f"biases of the projections ({key})")
+    if fields.get("mamba_rms_norm", False) and fields.get("mamba_norm_before_gate", True):
+        raise unsupported(fields.path, "a norm before the gate (mamba_norm_before_gate)")
+    inner = fields.integer("mamba_d_ssm", 1, MAX_WIDTH, 1024)
+    return replace(
+        config,
+        embedding_scale=fields.number("embedding_multiplier", 0.0, 1e6, 1.0),
+        logit_scale=fields.number("lm_head_multiplier", 0.0, 1e6, 1.0),
+        stateful=(True,) * config.n_layers,
+        ssm=read_heads(
+            fields,
+            inner,
+            heads="mamba_n_heads",
+            head_dim="mamba_d_head",
+            state="mamba_d_state",
+            groups="mamba_n_groups",
+            conv="mamba_d_conv",
+        ),
+    )
+
+
+def with_factors(
+    name: str, tensor: StoredTensor, fields: Fields, config: ModelConfig
+) -> StoredTensor:
+    """A tensor times the factors of config.json that belong to it."""
+
+    def factor(key: str) -> float:
+        return fields.number(key, -1e6, 1e6, 1.0)
+
+    def factors(key: str, n: int) -> list[float]:
+        listed = fields.get(key, kind=list) or [1.0] * n
+        if len(listed) != n or not all(isinstance(each, int | float) for each in listed):
+            raise fields.error(key, f"{key} must be {n} numbers")
+        return [float(each) for each in listed]
+
+    part = name.split(".")[2] if name.startswith("blk.") else ""
+    ssm = config.ssm
+    rows: float | np.ndarray[tuple[int, ...], np.dtype[np.float32]] = 1.0
+    if part in ("attn_q", "attn_v"):
+        rows = factor("attention_in_multiplier")
+    elif part == "attn_k":
+        rows = factor("attention_in_multiplier") * factor("key_multiplier")
+    elif part == "attn_output":
+        rows = factor("attention_out_multiplier")
+    elif part == "ssm_out":
+        rows = factor("ssm_out_multiplier")
+    elif part in ("ffn_gate", "ffn_down"):
+        rows = factors("mlp_multipliers", 2)[part == "ffn_down"]
+    elif part == "ssm_in" and ssm is not None:
+        shared = ssm.groups * ssm.d_state
+        sizes = [ssm.d_inner, ssm.d_inner, shared, shared, ssm.heads]
+        each = np.repeat(np.array(factors("ssm_multipliers", 5)), sizes)
+        each *= factor("ssm_in_multiplier")
+        rows = 1.0 if (each == 1).all() else each.astype(np.float32)[:, None]
+    if isinstance(rows, float):
+        if rows == 1.0:
+            return tensor
+        rows = np.array(rows, np.float32)
+    return StoredTensor.of(tensor.floats() * rows)
+
+
+FALCON_H1 = Architecture(
+    "falcon-h1",
+    rope_style="neox",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(
+        ("falcon_h1",),
+        read_json,
+        outer={
+            "model.embed_tokens": "token_embd",
+            "model.final_layernorm": "output_norm",
+            "lm_head": "output",
+        },
+        layer={
+            name: gguf
+            for name, gguf in TRANSFORMER.items()
+            if not name.startswith(("mlp.", "post_"))
+        }
+        | {
+            "pre_ff_layernorm": "ffn_norm",
+            "feed_forward.gate_proj": "ffn_gate",
+            "feed_forward.up_proj": "ffn_up",
+            "feed_forward.down_proj": "ffn_down",
+        }
+        | {f"mamba.{name}": gguf for name, gguf in MIXER.items()},
+        bare={f"mamba.{name}": gguf for name, gguf in BARE.items()},
+        convert=as_gguf,
+        convert_fields=with_factors,
+    ),
+    recurrent="heads",
+)

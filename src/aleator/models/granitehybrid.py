@@ -1,0 +1,100 @@
+"""granitehybrid: granite whose layers keep states with one decay for each head, every few attend instead.
+
+Attention rotates nothing unless the file says so.  Feed-forward parts are mixtures with one expert that every
+token goes through, or that one alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aleator.models import gguf_config, granite_factors, json_config
+from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.config import MAX_WIDTH, ModelConfig, unsupported
+from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.state_space import BARE, MIXER, as_gguf, read_heads
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file; layers without KV heads keep a state."""
+    fields, name = gguf.fields, architecture.name
+    config = gguf_config.transformer(gguf, architecture, least_kv_heads=0, experts=True)
+    config = replace(config, ssm=gguf_config.read_heads(fields, name))
+    if not fields.get(f"{name}.rope.scaling.finetuned", True):
+        config = replace(config, unrotated=(True,) * config.n_layers)
+    if fields.get(f"{name}.expert_count", 0):
+        every = (True,) * config.n_layers
+        mixtures = in_gguf(fields, name, every, n_ff=config.n_ff[0], normalised=True, shared=True)
+        config = replace(config, experts=replace(mixtures, n_ff=config.n_ff[0]))
+    return granite_factors.in_gguf(config, fields)
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json."""
+    json_config.refuse_features(fields, experts=True)
+    config = json_config.transformer(fields, architecture)
+    if fields.get("mamba_proj_bias", False):
+        raise unsupported(fields.path, "biases of the projections (mamba_proj_bias)")
+    n, wide = config.n_layers, fields.integer("shared_intermediate_size", 1, MAX_WIDTH, 1024)
+    states = json_config.kinds(fields, n, STATES, ATTENDS)
+    n_experts = fields.integer("num_local_experts", 0, MAX_EXPERTS, 8)
+    mixtures: ExpertsConfig | None = None
+    if n_experts:
+        mixtures = ExpertsConfig(
+            n_experts=n_experts,
+            n_used=fields.integer("num_experts_per_tok", 1, n_experts, 2),
+            n_ff=config.n_ff[0],
+            layers=(True,) * n,
+            scores="chosen softmax",
+            n_ff_shared=wide,
+        )
+    rotated = fields.get("position_embedding_type") == "rope"
+    return granite_factors.in_json(
+        replace(
+            config,
+            n_kv_heads=tuple(
+                0 if state else heads
+                for heads, state in zip(config.n_kv_heads, states, strict=True)
+            ),
+            n_ff=config.n_ff if n_experts else (wide,) * n,
+            unrotated=() if rotated else (True,) * n,
+            ssm=read_heads(
+                fields,
+                fields.integer("mamba_expand", 1, MAX_WIDTH, 2) * config.n_embd,
+                heads="mamba_n_heads",
+                head_dim="mamba_d_head",
+                state="mamba_d_state",
+                groups="mamba_n_groups",
+                conv="mamba_d_conv",
+            ),
+            experts=mixtures,
+        ),
+        fields,
+    )
+
+
+STATES, ATTENDS = ("mamba", "linear_attention"), ("attention", "full_attention")
+
+GRANITEHYBRID = Architecture(
+    "granitehybrid",
+    rope_style="norm",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(
+        ("granitemoehybrid",),
+        read_json,
+        layer={name: gguf for name, gguf in TRANSFORMER.items() if not name.startswith("mlp.")}
+        | {
+            "block_sparse_moe.router.layer": "ffn_gate_inp",
+            "block_sparse_moe.input_linear": "ffn_gate_up_exps",
+            "block_sparse_moe.output_linear": "ffn_down_exps",
+            "shared_mlp.input_linear": "ffn_gate_up_shexp",
+            "shared_mlp.output_linear": "ffn_down_shexp",
+        }
+        | {f"mamba.{name}": gguf for name, gguf in MIXER.items()},
+        bare={f"mamba.{name}": gguf for name, gguf in BARE.items()},
+        convert=as_gguf,
+    ),
+    recurrent="heads",
+)

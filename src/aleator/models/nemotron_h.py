@@ -1,0 +1,124 @@
+"""nemotron_h: layers of one part each, a state with one decay for each head, attention, or feed-forward.
+
+Nothing is rotated: the states know the order.  Feed-forward parts have no gate, and square what ReLU gives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aleator.models import gguf_config, json_config
+from aleator.models.architecture import Architecture, HuggingFace
+from aleator.models.config import MAX_WIDTH, ModelConfig, unsupported
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.state_space import BARE, MIXER, as_gguf, read_heads
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file.
+
+    Layers with a width of feed-forward are nothing else; of the others those without KV heads keep a state.
+    """
+    config = gguf_config.transformer(gguf, architecture, least_kv_heads=0)
+    return _of_parts(
+        replace(config, ssm=gguf_config.read_heads(gguf.fields, architecture.name)),
+        [
+            "mlp" if wide else "attention" if heads else "mamba"
+            for wide, heads in zip(config.n_ff, config.n_kv_heads, strict=True)
+        ],
+    )
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json."""
+    json_config.refuse_features(fields)
+    parts = _parts(fields)
+    sizes = Fields(fields.path, {**fields.values, "num_hidden_layers": len(parts)})
+    config = json_config.transformer(sizes, architecture, eps="layer_norm_epsilon")
+    for key in ("mamba_proj_bias", "use_bias"):
+        if fields.get(key, False):
+            raise unsupported(fields.path, f"biases of the projections ({key})")
+    if fields.get("mlp_hidden_act", "relu2") != "relu2":
+        raise unsupported(fields.path, f"the activation {fields.get('mlp_hidden_act')!r}")
+    heads = fields.integer("mamba_num_heads", 1, MAX_WIDTH, 128)
+    # One that is narrower than heads times their size would be another model.
+    inner = heads * fields.integer("mamba_head_dim", 1, MAX_WIDTH, 64)
+    ssm = read_heads(
+        fields,
+        inner,
+        heads="mamba_num_heads",
+        head_dim="mamba_head_dim",
+        state="ssm_state_size",
+        groups="n_groups",
+        conv="conv_kernel",
+        least_step=True,
+    )
+    return _of_parts(replace(config, ssm=ssm, rope=replace(config.rope, style="none")), parts)
+
+
+def _parts(fields: Fields) -> list[str]:
+    """What each layer is: "mamba", "attention" or "mlp"."""
+    pattern = fields.get("hybrid_override_pattern", kind=str)
+    key = "layers_block_type" if "layers_block_type" in fields else "layer_types"
+    listed = list(pattern) if pattern is not None else fields.require(key, list)
+    named = {"M": "mamba", "*": "attention", "-": "mlp", "linear_attention": "mamba"}
+    named |= {
+        "full_attention": "attention",
+        "mamba": "mamba",
+        "attention": "attention",
+        "mlp": "mlp",
+    }
+    for kind in listed:
+        if kind in ("moe", "E"):
+            raise unsupported(fields.path, f"experts without a gate ({key})")
+        if kind not in named:
+            raise fields.error(key, f"{key} names {kind!r}; it must be one of {', '.join(named)}")
+    return [named[kind] for kind in listed]
+
+
+def _of_parts(config: ModelConfig, parts: list[str]) -> ModelConfig:
+    """The dimensions of layers of one part each."""
+
+    def where(kind: str, values: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(n if part == kind else 0 for n, part in zip(values, parts, strict=True))
+
+    return replace(
+        config,
+        n_kv_heads=where("attention", config.n_kv_heads),
+        n_ff=where("mlp", config.n_ff),
+        stateful=tuple(part == "mamba" for part in parts),
+    )
+
+
+ATTENTION = {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output"}
+FEED_FORWARD = {"up_proj": "ffn_up", "down_proj": "ffn_down"}
+
+NEMOTRON_H = Architecture(
+    "nemotron_h",
+    rope_style="none",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(
+        ("nemotron_h",),
+        read_json,
+        outer={
+            "model.embeddings": "token_embd",
+            "model.norm_f": "output_norm",
+            "lm_head": "output",
+        },
+        layer={"norm": "attn_norm"}
+        | {
+            f"mixer.{name}": gguf
+            for part in (MIXER, ATTENTION, FEED_FORWARD)
+            for name, gguf in part.items()
+        },
+        bare={f"mixer.{name}": gguf for name, gguf in BARE.items()},
+        ours=lambda name: name.replace("backbone.", "model.", 1),
+        convert=as_gguf,
+        rope_style="none",
+    ),
+    gated=False,
+    activation="relu_squared",
+    recurrent="heads",
+    single_parts=True,
+)

@@ -1,0 +1,87 @@
+"""Sampling parameters as JSON, and read back."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from aleator.core.errors import ParameterError
+from aleator.samplers.constrained import ConstraintSampler
+from aleator.samplers.grammar import Grammar
+from aleator.samplers.json_schema import JSONSchema
+from aleator.samplers.lark import Lark
+from aleator.samplers.params import ALL
+from aleator.samplers.regex import Regex
+from aleator.samplers.sampling_params import SamplingParams
+
+CONSTRAINTS: Mapping[str, type[ConstraintSampler]] = {
+    cls.name: cls for cls in (Grammar, JSONSchema, Regex, Lark)
+}
+"""Constraints that a record can hold."""
+
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    cls.name: tuple(each.name for each in dataclasses.fields(cls))
+    for cls in (Grammar, JSONSchema, Regex, Lark)
+}
+"""What these are made of."""
+
+
+def params_as_json(params: SamplingParams) -> dict[str, object]:
+    """Sampling parameters that are not neutral, but the seed, JSON-ready.
+
+    Raises:
+        ParameterError: A grammar of the user's own code.
+    """
+    return {
+        name: _as_json(value)
+        for name, value in params.values().items()
+        if name != "seed" and (value != ALL[name].neutral or name == "samplers")
+    }
+
+
+def params_from_json(values: Mapping[str, object], seed: int) -> SamplingParams:
+    """What :func:`params_as_json` was made from."""
+    return SamplingParams(**{name: _from_json(v) for name, v in values.items()}, seed=seed)
+
+
+def constraint_as_json(value: ConstraintSampler) -> dict[str, object]:
+    """A constraint, JSON-ready; its vocabulary is left out.
+
+    Raises:
+        ParameterError: It is of the user's own code.
+    """
+    if CONSTRAINTS.get(value.name) is not type(value):
+        raise ParameterError(
+            "grammar",
+            f"a {type(value).__name__} cannot be written into a record: give the grammar as text",
+        )
+    fields = (name for name in FIELDS[value.name] if name != "vocabulary")
+    return {"constraint": value.name, **{name: _as_json(getattr(value, name)) for name in fields}}
+
+
+def constraint_from_json(value: Mapping[str, Any]) -> ConstraintSampler:
+    """What :func:`constraint_as_json` was made from, without a vocabulary."""
+    fields = {name: _from_json(v) for name, v in value.items() if name != "constraint"}
+    return CONSTRAINTS[value["constraint"]](**fields)
+
+
+def _as_json(value: Any) -> object:
+    if isinstance(value, ConstraintSampler):
+        return constraint_as_json(value)
+    if isinstance(value, float) and math.isinf(value):
+        return {"float": str(value)}
+    if isinstance(value, list | tuple):
+        return [_as_json(each) for each in value]
+    return value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, dict) and "constraint" in value:
+        return constraint_from_json(value)
+    if isinstance(value, dict):
+        return float(value["float"])
+    if isinstance(value, list):
+        return tuple(_from_json(each) for each in value)
+    return value

@@ -1,0 +1,138 @@
+"""A vocabulary's parts as GGUF metadata has them, each checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+from aleator.text.special_tokens import TokenAttribute
+from aleator.text.texts import StoredTexts, TextNumbers
+
+# GGUF's names of the special ids, as tokenizer.ggml.<name>_token_id.
+_GGUF_SPECIALS = {
+    "bos": "bos",
+    "eos": "eos",
+    "eot": "eot",
+    "eom": "eom",
+    "unknown": "unk",
+    "seperator": "sep",
+    "padding": "pad",
+    "mask": "mask",
+    "prefix": "fim_pre",
+    "suffix": "fim_suf",
+    "middle": "fim_mid",
+    "fim_pre": "fim_pre",
+    "fim_suf": "fim_suf",
+    "fim_mid": "fim_mid",
+    "fim_pad": "fim_pad",
+    "fim_rep": "fim_rep",
+    "fim_sep": "fim_sep",
+}
+
+
+def is_byte_token(text: str) -> bool:
+    """Whether ``text`` is ``<0xXX>`` with two hexadecimal digits."""
+    digits = "0123456789abcdefABCDEF"
+    return len(text) == 6 and text[:3] == "<0x" and text[5] == ">" and set(text[3:5]) <= set(digits)
+
+
+def n_ids(file: GGUFFile) -> int:
+    """How many token ids a model without a vocabulary has."""
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is not None:
+        return embedding.shape[0]
+    return file.fields.integer(f"{file.get('general.architecture', '')}.vocab_size", 1, 2**31 - 1)
+
+
+def index_tokens(tokens: Sequence[str], fields: Fields, key: str) -> Mapping[str, int]:
+    """Text -> id; raises FileFormatError where a text occurs twice."""
+    twice: tuple[int, int] | None = None
+    ids: Mapping[str, int]
+    if isinstance(tokens, StoredTexts):
+        ids, twice = TextNumbers(tokens), tokens.stored.first_twice()
+    else:
+        ids = {text: i for i, text in enumerate(tokens)}
+        if len(ids) < len(tokens):
+            twice = next((i, ids[text]) for i, text in enumerate(tokens) if ids[text] != i)
+    if twice is not None:
+        raise fields.error(key, f"tokens {twice[0]} and {twice[1]} are both {tokens[twice[0]]!r}")
+    return ids
+
+
+class OpenFile(Fields):
+    """The fields of a GGUF file, whose arrays of strings and numbers stay where they are."""
+
+    def __init__(self, path: object, values: Mapping[str, Any], file: GGUFFile) -> None:
+        super().__init__(path, values)
+        self.file = file
+
+
+def strings(fields: Fields, key: str) -> Sequence[str]:
+    """An array of strings; raises FileFormatError where it is none, or missing."""
+    if isinstance(fields, OpenFile) and (stored := fields.file.strings(key)) is not None:
+        return StoredTexts(stored)
+    values: list[Any] = fields.require(key, list)
+    if not set(map(type, values)) <= {str}:
+        raise fields.error(key, f"{key} must be an array of strings")
+    return values
+
+
+def numbers(fields: Fields, key: str, n_tokens: int) -> NDArray[Any]:
+    """An array of one number for each token; raises FileFormatError where it is none, or missing."""
+    stored = fields.file.numbers(key) if isinstance(fields, OpenFile) else None
+    values: Any = fields.require(key, list) if stored is None else stored
+    if stored is None and not set(map(type, values)) <= {int, float}:
+        raise fields.error(key, f"{key} must be an array of numbers")
+    if len(values) != n_tokens:
+        raise fields.error(key, f"{key} has {len(values)} values for {n_tokens} tokens")
+    return np.array(values)
+
+
+def scores_of(fields: Fields, n_tokens: int) -> NDArray[np.float32]:
+    """The scores of tokens, float32 [n_tokens]; raises FileFormatError for a NaN."""
+    scores = numbers(fields, "tokenizer.ggml.scores", n_tokens).astype(np.float32)
+    if np.isnan(scores).any():
+        where = int(np.flatnonzero(np.isnan(scores))[0])
+        raise fields.error("tokenizer.ggml.scores", f"the score of token {where} is not a number")
+    return scores
+
+
+def attributes_of(fields: Fields, n_tokens: int) -> NDArray[np.uint8]:
+    """What each token is, uint8 [n_tokens]; raises FileFormatError for numbers that mean nothing."""
+    key = "tokenizer.ggml.token_type"
+    if key not in fields:
+        return np.full(n_tokens, TokenAttribute.NORMAL, np.uint8)
+    types = numbers(fields, key, n_tokens)
+    known = np.isin(types, list(TokenAttribute))
+    if not known.all():
+        where = int(np.flatnonzero(~known)[0])
+        raise fields.error(
+            key, f"the type of token {where} is {types[where]}; it must be between 0 and 6"
+        )
+    return types.astype(np.uint8)
+
+
+def check_byte_tokens(fields: Fields, tokens: Sequence[str], attributes: NDArray[np.uint8]) -> None:
+    """Raise FileFormatError where a token that is a byte has another text than ``<0xXX>``."""
+    for token in np.flatnonzero(attributes == TokenAttribute.BYTE).tolist():
+        if not is_byte_token(tokens[token]):
+            raise fields.error(
+                "tokenizer.ggml.tokens",
+                f"token {token} is a byte, but its text {tokens[token]!r} is not <0xXX>",
+            )
+
+
+def special_ids(fields: Fields, kind: str, n_tokens: int) -> dict[str, int]:
+    """The ids of tokens with a task, by their names in :class:`~aleator.text.special_tokens.SpecialTokens`."""
+    # SentencePiece's own numbers, where the file names none.
+    named = {"unk": 0, "bos": 1, "eos": 2} if kind == "spm" and n_tokens > 2 else {}
+    for gguf_name, name in _GGUF_SPECIALS.items():
+        key = f"tokenizer.ggml.{gguf_name}_token_id"
+        if key in fields:
+            named[name] = fields.integer(key, 0, n_tokens - 1)
+    return named

@@ -1,0 +1,47 @@
+"""Small caches for tests of plans and placement."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from aleator.cache import Cache, KVCache, LayerShape
+
+F32: dict[str, Any] = {"type_k": "f32", "type_v": "f32"}
+SHAPES = [LayerShape(1, 8, 8), LayerShape(2, 4, 4)]
+
+
+def tokens(n: int, seed: int = 1) -> list[int]:
+    out: list[int] = np.random.default_rng(seed).integers(0, 64, n).tolist()
+    return out
+
+
+def small(n_cells: int = 32, **options: Any) -> KVCache:
+    return KVCache(
+        SHAPES, n_cells, **{"n_seq_max": 4, "rotate": lambda layer, k, d: k, **F32, **options}
+    )
+
+
+def fill(cache: KVCache, picture: str) -> None:
+    """Cells as in a picture of owners; positions count up per sequence, rows are the cell's number."""
+    count: dict[int, int] = {}
+    for cell, sign in enumerate(picture):
+        if sign == ".":
+            continue
+        seq = int(sign)
+        row = np.zeros((1, cache.cells.words), np.uint64)
+        row[0, 0] = 1 << seq
+        pos = count.setdefault(seq, 0)
+        cache.cells.put(np.array([cell]), np.array([pos], np.int32), row)
+        count[seq] += 1
+        cache.key_positions[cell] = pos
+        for t in cache.keys.layers + cache.values.layers:
+            t[cell] = cell
+
+
+def snapshot(cache: Cache) -> tuple[Any, ...]:
+    owners = tuple(tuple(cache.cells.owners_of(i)) for i in range(cache.size))
+    used = np.flatnonzero(cache.cells.positions >= 0)
+    rows = tuple(t[used].tobytes() for t in cache.keys.layers + cache.values.layers)
+    return cache.cells.positions.tobytes(), owners, tuple(cache.cells.heads), rows

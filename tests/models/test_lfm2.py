@@ -1,0 +1,46 @@
+"""lfm2 against llama.cpp's answers (tools/golden_hybrid.py) and transformers' logits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.models.check_hybrid import check_generation, check_golden, check_reuse, check_shift
+from tests.models.check_transformers import check, write
+
+transformers: Any = pytest.importorskip("transformers")
+
+
+@pytest.mark.parametrize("name", ["lfm2", "lfm2-untied"])
+def test_against_llama_cpp(name: str, tmp_path: Path) -> None:
+    check_golden(name, tmp_path)
+
+
+def test_rewinds_and_cached_prefixes(tmp_path: Path) -> None:
+    check_reuse("lfm2", tmp_path)
+
+
+def test_generation_and_sessions(tmp_path: Path) -> None:
+    check_generation("lfm2", tmp_path)
+
+
+def test_shifted_keys_are_rotated(tmp_path: Path) -> None:
+    check_shift("lfm2", tmp_path)
+
+
+@pytest.mark.parametrize("changes", [{}, {"conv_bias": True, "block_auto_adjust_ff_dim": False}])
+def test_logits_are_those_of_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {
+        "vocab_size": 96,
+        "hidden_size": 32,
+        "intermediate_size": 96,
+        "block_multiple_of": 16,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "layer_types": ["conv", "full_attention", "conv"],
+    }
+    config = transformers.Lfm2Config(**sizes | changes)
+    check(write(transformers.Lfm2ForCausalLM(config), tmp_path), tmp_path, tolerance=1e-4)

@@ -1,0 +1,65 @@
+"""nemotron_h against llama.cpp's answers (tools/golden_hybrid.py) and transformers' logits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aleator.core.errors import UnsupportedModel
+from aleator.models.files.fields import Fields
+from aleator.models.index import read_json
+from tests.models.check_hybrid import check_generation, check_golden, check_reuse
+from tests.models.check_transformers import check, write
+
+transformers: Any = pytest.importorskip("transformers")
+SIZES: dict[str, Any] = {
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "layers_block_type": ["linear_attention", "mlp", "full_attention", "mlp"],
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "ssm_state_size": 8,
+    "mamba_num_heads": 8,
+    "mamba_head_dim": 8,
+    "n_groups": 2,
+    "chunk_size": 16,
+}
+
+
+@pytest.mark.parametrize("name", ["nemotron_h", "nemotron_h-bias"])
+def test_against_llama_cpp(name: str, tmp_path: Path) -> None:
+    check_golden(name, tmp_path)
+
+
+def test_rewinds_and_cached_prefixes(tmp_path: Path) -> None:
+    check_reuse("nemotron_h", tmp_path)
+
+
+def test_generation_and_sessions(tmp_path: Path) -> None:
+    check_generation("nemotron_h", tmp_path)
+
+
+# Steps are kept from being shorter than time_step_min: most of them, with this one.
+@pytest.mark.parametrize("changes", [{}, {"time_step_min": 0.7, "mlp_bias": True}])
+def test_logits_are_those_of_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
+    config = transformers.NemotronHConfig(**SIZES | changes)
+    check(write(transformers.NemotronHForCausalLM(config), tmp_path), tmp_path, tolerance=1e-4)
+
+
+def test_a_pattern_names_the_layers_and_experts_are_refused() -> None:
+    values = {key: value for key, value in SIZES.items() if key != "layers_block_type"}
+    values |= {
+        "model_type": "nemotron_h",
+        "max_position_embeddings": 64,
+        "layer_norm_epsilon": 1e-5,
+    }
+    _, config = read_json(Fields("config.json", values | {"hybrid_override_pattern": "M-*M"}))
+    assert config.stateful == (True, False, False, True)
+    assert config.n_ff == (0, 48, 0, 0)
+    assert config.n_kv_heads == (0, 0, 2, 0)
+    with pytest.raises(UnsupportedModel, match="experts without a gate"):
+        read_json(Fields("config.json", values | {"hybrid_override_pattern": "ME*"}))

@@ -1,0 +1,87 @@
+"""The decoder's form in torch, against the native one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from make_models import SPECS, write_model
+
+from aleator.core.errors import ParameterError
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, open_weights
+from aleator.models.torch_decoder import TorchDecoder
+
+
+@pytest.fixture(autouse=True)
+def one_torch_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("kind", ["F32", "BF16", "Q8_0"])
+@pytest.mark.parametrize(
+    "name", ["llama-freqs", "llama-yarn", "qwen2-tied-yarn", "qwen3-tied-yarn"]
+)
+def test_native_and_torch_layers_agree(tmp_path: Any, name: str, kind: str) -> None:
+    path = write_model(tmp_path / "m.gguf", replace(SPECS[name], type=kind))
+    decoder, plain = (build_decoder(open_weights(path), form=form) for form in ("native", "torch"))
+    native = Context(decoder, n_ctx=96, n_seq_max=2, type_k="f32", type_v="f32")
+    layers = Context(plain, n_ctx=96, n_seq_max=2, type_k="f32", type_v="f32")
+    rng = np.random.default_rng(1)
+
+    def same(batch: Batch) -> None:
+        got, expected = native.decode(batch), layers.decode(batch)
+        assert got.shape == expected.shape
+        # Rounding activations to int8 turns differences of a last bit into some of 1/127 of an element.
+        tolerance = 1e-2 if kind == "Q8_0" else 1e-5
+        assert np.abs(got - expected).max() < tolerance * (expected.max() - expected.min())
+
+    same(Batch.one(rng.integers(0, 64, 40).tolist(), 0, logits=True))
+    same(Batch.one(rng.integers(0, 64, 9).tolist(), 40, logits=True))
+    for ctx in (native, layers):
+        ctx.cache.seq_rm(0, 3, 12)
+        ctx.cache.seq_add(0, 12, -1, -9)
+        ctx.cache.seq_cp(0, 1)
+    for i in range(3):
+        batch = Batch()
+        batch.add(5 + i, 40 + i, [0], logits=True)
+        batch.add(8 + i, 40 + i, [1], logits=i != 1)
+        same(batch)
+    assert np.allclose(native.cache.keys.layers[-1], layers.cache.keys.layers[-1], atol=1e-4)
+
+
+@pytest.mark.parametrize("type_k", ["f32", "f16"])
+def test_raw_keys_in_native_code_agree_with_torch(tmp_path: Any, type_k: str) -> None:
+    spec = replace(SPECS["llama-yarn"], type="F32")
+    weights = open_weights(write_model(tmp_path / "m.gguf", spec))
+    options: dict[str, Any] = {"n_ctx": 96, "type_k": type_k, "type_v": "f32", "k_storage": "raw"}
+    native, layers = (
+        Context(build_decoder(weights, form=form), **options) for form in ("native", "torch")
+    )
+    tokens = np.random.default_rng(1).integers(0, 64, 40).tolist()
+    for batch in (Batch.one(tokens, 0, logits=True), Batch.one([5], 40)):
+        got, expected = native.decode(batch), layers.decode(batch)
+        assert np.abs(got - expected).max() < 1e-3 * (expected.max() - expected.min())
+    for ctx in (native, layers):
+        ctx.cache.seq_rm(0, 3, 12)
+        ctx.cache.seq_add(0, 12, -1, -9)
+    got, expected = (ctx.decode(Batch.one([7, 8], 32)) for ctx in (native, layers))
+    assert np.abs(got - expected).max() < 1e-3 * (expected.max() - expected.min())
+
+
+def test_weights_elsewhere_or_in_other_types_go_through_torch(tmp_path: Any) -> None:
+    path = write_model(tmp_path / "m.gguf", SPECS["llama"])
+    decoder = build_decoder(open_weights(path), dtype=torch.bfloat16)
+    assert isinstance(decoder, TorchDecoder)
+    assert Context(decoder, n_ctx=16).decode(Batch.one([1])).dtype == np.float32
+    with pytest.raises(ParameterError, match="form='native' computes on the CPU in float32"):
+        build_decoder(open_weights(path), dtype=torch.bfloat16, form="native")
+    with pytest.raises(ParameterError, match="form='jit' must be one of auto, native, torch"):
+        build_decoder(open_weights(path), form="jit")

@@ -1,0 +1,251 @@
+"""Small random models whose layers keep states with one decay for each head, or short convolutions.
+
+A model is a :class:`Hybrid`: dimensions, what each layer is, and metadata besides the usual.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+from make_models import copy_tokenizer
+
+Array = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Hybrid:
+    """A model: GGUF's dimensions, the kinds of its layers, further metadata, and the seed of the weights.
+
+    Attributes:
+        layers: a letter for each: "s" keeps a state, "a" attends, "b" does both, "f" is a feed-forward part.
+        heads: of states, each with one decay.
+        groups: of heads with the same B and C.
+        single: a layer has one part, and no feed-forward part after it.
+        short: states are a short convolution's inputs.
+        gated: whether feed-forward has a gate.
+        gated_norm: whether what a scan gives is normalised.
+        bias: tensors with a bias, by what their names end with.
+        n_experts: of every feed-forward part; 0: there is no mixture.
+        meta: further fields, without the architecture's prefix.
+    """
+
+    arch: str
+    layers: str
+    n_vocab: int = 64
+    n_embd: int = 32
+    n_heads: int = 4
+    n_kv_heads: int = 2
+    head_dim: int = 8
+    n_ff: int = 48
+    context: int = 512
+    tied: bool = False
+    heads: int = 4
+    groups: int = 2
+    d_state: int = 8
+    d_conv: int = 4
+    single: bool = False
+    short: bool = False
+    gated: bool = True
+    gated_norm: bool = True
+    bias: tuple[str, ...] = ()
+    head_norm: bool = False
+    output_norm: str = "output_norm"
+    n_experts: int = 0
+    n_used: int = 2
+    n_ff_expert: int = 48
+    n_ff_shared: int = 0
+    choice_bias: bool = False
+    dense_layers: int = 0
+    rope: bool = True
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 1
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether any layer attends."""
+        return any(kind in "ab" for kind in self.layers)
+
+
+_GRANITE = {
+    "embedding_scale": 3.0,
+    "attention.scale": 0.2,
+    "residual_scale": 0.5,
+    "logit_scale": 2.0,
+}
+_EPS = {"attention.layer_norm_epsilon": 1e-5}
+_LFM2: dict[str, Any] = {"head_norm": True, "output_norm": "token_embd_norm", "tied": True}
+
+HYBRID: dict[str, Hybrid] = {
+    "mamba2": Hybrid("mamba2", "ss", seed=61),
+    "mamba2-tied": Hybrid(
+        "mamba2", "sss", heads=8, groups=1, d_state=20, d_conv=3, tied=True, seed=62
+    ),
+    "granitehybrid": Hybrid(
+        "granitehybrid", "sas", rope=False, meta=_GRANITE | {"rope.scaling.finetuned": False}, seed=63
+    ),
+    "granitehybrid-experts": Hybrid(
+        "granitehybrid", "sa", heads=8, groups=1, tied=True, n_ff_expert=48, n_experts=5,
+        n_ff_shared=40, meta=_GRANITE, seed=64,
+    ),
+    "nemotron_h": Hybrid(
+        "nemotron_h", "sfaf", rope=False, single=True, gated=False, heads=8, groups=4, meta=_EPS, seed=65
+    ),
+    "nemotron_h-bias": Hybrid(
+        "nemotron_h", "asf", rope=False, single=True, gated=False, tied=True,
+        bias=("ffn_up", "ffn_down", "attn_q", "attn_output"), meta=_EPS, seed=66,
+    ),
+    "falcon-h1": Hybrid("falcon-h1", "bb", gated_norm=False, seed=67),
+    "falcon-h1-norm": Hybrid("falcon-h1", "bbb", groups=1, tied=True, seed=68),
+    "lfm2": Hybrid("lfm2", "ssa", short=True, d_conv=3, **_LFM2, seed=69),
+    "lfm2-untied": Hybrid("lfm2", "as", short=True, d_conv=5, **_LFM2 | {"tied": False}, seed=70),
+}  # fmt: skip
+
+
+def each_tensor(spec: Hybrid) -> Iterator[tuple[str, Array]]:
+    """The tensors one by one, scaled so that attention is uneven and nothing explodes."""
+    rng = np.random.default_rng(spec.seed)
+    e, inner = spec.n_embd, 2 * spec.n_embd
+
+    def vector(n: int, around: float) -> Array:
+        return (around + 0.2 * rng.standard_normal(n)).astype(np.float32)
+
+    def matrix(*shape: int, gain: float = 1.0) -> Array:
+        return (rng.standard_normal(shape) * gain / math.sqrt(shape[-1])).astype(np.float32)
+
+    def linear(name: str, n_out: int, n_in: int, gain: float = 1.0) -> Iterator[tuple[str, Array]]:
+        yield f"{name}.weight", matrix(n_out, n_in, gain=gain)
+        if name.endswith(spec.bias) if spec.bias else False:
+            yield f"{name}.bias", vector(n_out, 0.0)
+
+    yield "token_embd.weight", matrix(spec.n_vocab, e, gain=math.sqrt(e))
+    yield f"{spec.output_norm}.weight", vector(e, 1.0)
+    if not spec.tied:
+        yield "output.weight", matrix(spec.n_vocab, e, gain=2.0)
+    for layer, kind in enumerate(spec.layers):
+        at = f"blk.{layer}."
+        yield at + "attn_norm.weight", vector(e, 1.0)
+        if kind in "sb" and spec.short:
+            yield at + "shortconv.in_proj.weight", matrix(3 * e, e, gain=1.5)
+            yield at + "shortconv.conv.weight", matrix(e, spec.d_conv, gain=2.0)
+            yield at + "shortconv.out_proj.weight", matrix(e, e)
+        elif kind in "sb":
+            channels = inner + 2 * spec.groups * spec.d_state
+            yield at + "ssm_in.weight", matrix(inner + channels + spec.heads, e)
+            yield at + "ssm_conv1d.weight", matrix(channels, spec.d_conv, gain=2.0)
+            yield at + "ssm_conv1d.bias", vector(channels, 0.0)
+            yield at + "ssm_dt.bias", vector(spec.heads, -1.0)
+            yield at + "ssm_a", -np.exp(vector(spec.heads, 0.0))[:, None]
+            yield at + "ssm_d", vector(spec.heads, 1.0)[:, None]
+            if spec.gated_norm:
+                yield (
+                    at + "ssm_norm.weight",
+                    vector(inner, 1.0).reshape(spec.groups, inner // spec.groups),
+                )
+            yield from linear(at + "ssm_out", e, inner)
+        if kind in "ab":
+            q, kv = spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim
+            for name, n in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
+                yield from linear(at + name, n, e, 1.5)
+            if spec.head_norm:
+                yield at + "attn_q_norm.weight", vector(spec.head_dim, 1.0)
+                yield at + "attn_k_norm.weight", vector(spec.head_dim, 1.0)
+            yield from linear(at + "attn_output", e, q)
+        if not (kind == "f" if spec.single else spec.arch != "mamba2"):
+            continue
+        if not spec.single:
+            # llama.cpp's falcon-h1 has no ".weight" here.
+            suffix = "" if spec.arch == "falcon-h1" else ".weight"
+            yield f"{at}ffn_norm{suffix}", vector(e, 1.0)
+        if not spec.n_experts or layer < spec.dense_layers:
+            if spec.gated:
+                yield from linear(at + "ffn_gate", spec.n_ff, e)
+            yield from linear(at + "ffn_up", spec.n_ff, e)
+            yield from linear(at + "ffn_down", e, spec.n_ff)
+            continue
+        n, ff, shared = spec.n_experts, spec.n_ff_expert, spec.n_ff_shared
+        yield at + "ffn_gate_inp.weight", matrix(n, e, gain=2.0)
+        yield at + "ffn_gate_exps.weight", matrix(n, ff, e)
+        yield at + "ffn_up_exps.weight", matrix(n, ff, e)
+        yield at + "ffn_down_exps.weight", matrix(n, e, ff)
+        if spec.choice_bias:
+            yield at + "exp_probs_b.bias", vector(n, 0.0)
+        if shared:
+            yield at + "ffn_gate_shexp.weight", matrix(shared, e)
+            yield at + "ffn_up_shexp.weight", matrix(shared, e)
+            yield at + "ffn_down_shexp.weight", matrix(e, shared)
+
+
+def write_metadata(w: gguf.GGUFWriter, spec: Hybrid) -> None:
+    """The fields of a model besides its tokenizer."""
+    w.add_context_length(spec.context)
+    w.add_embedding_length(spec.n_embd)
+    w.add_block_count(len(spec.layers))
+    w.add_vocab_size(spec.n_vocab)
+    w.add_layer_norm_rms_eps(1e-5)
+    if spec.has_attention:
+        kv = [spec.n_kv_heads if kind in "ab" else 0 for kind in spec.layers]
+        ff = [spec.n_ff if kind == "f" else 0 for kind in spec.layers]
+        w.add_feed_forward_length(ff if spec.single else spec.n_ff)
+        w.add_head_count(spec.n_heads)
+        w.add_head_count_kv(kv)
+        w.add_key_length(spec.head_dim)
+        w.add_value_length(spec.head_dim)
+        if spec.rope:
+            w.add_rope_dimension_count(spec.head_dim)
+    else:
+        w.add_feed_forward_length(0)
+        w.add_head_count(0)
+    if spec.short:
+        w.add_shortconv_l_cache(spec.d_conv)
+    else:
+        w.add_ssm_conv_kernel(spec.d_conv)
+        w.add_ssm_inner_size(2 * spec.n_embd)
+        w.add_ssm_state_size(spec.d_state)
+        w.add_ssm_time_step_rank(spec.heads)
+        w.add_ssm_group_count(spec.groups)
+    if spec.n_experts:
+        w.add_expert_count(spec.n_experts)
+        w.add_expert_used_count(spec.n_used)
+        w.add_expert_feed_forward_length(spec.n_ff_expert)
+        if spec.n_ff_shared:
+            w.add_expert_shared_feed_forward_length(spec.n_ff_shared)
+        if spec.dense_layers:
+            w.add_leading_dense_block_count(spec.dense_layers)
+    for key, value in spec.meta.items():
+        name = f"{spec.arch}.{key}"
+        if isinstance(value, bool):
+            w.add_bool(name, value)
+        elif isinstance(value, float):
+            w.add_float32(name, value)
+        else:
+            w.add_uint32(name, value)
+
+
+def write_hybrid(path: Path, spec: Hybrid, tokenizer_from: Path | None = None) -> Path:
+    """Write the model; its matrices are float32.
+
+    Args:
+        path: of the file.
+        spec: the model.
+        tokenizer_from: a GGUF file whose tokenizer it gets; None: it has none.
+    """
+    w = gguf.GGUFWriter(str(path), spec.arch)
+    write_metadata(w, spec)
+    if tokenizer_from is None:
+        w.add_tokenizer_model("no_vocab")
+    else:
+        copy_tokenizer(w, tokenizer_from)
+    for name, tensor in each_tensor(spec):
+        w.add_tensor(name, tensor)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+    return path
