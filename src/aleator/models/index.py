@@ -36,6 +36,8 @@ from aleator.models.ernie4_5_moe import ERNIE4_5_MOE as ERNIE4_5_MOE
 from aleator.models.hunyuan_moe import HUNYUAN_MOE as HUNYUAN_MOE
 from aleator.models.granitemoe import GRANITEMOE as GRANITEMOE
 from aleator.models.gpt_oss import GPT_OSS as GPT_OSS
+from aleator.models.minicpm3 import MINICPM3 as MINICPM3
+from aleator.models.deepseek2 import DEEPSEEK2 as DEEPSEEK2
 from aleator.models.gemma3 import GEMMA3 as GEMMA3
 from aleator.models.mamba import MAMBA as MAMBA
 from aleator.models.jamba import JAMBA as JAMBA
