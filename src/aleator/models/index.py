@@ -49,6 +49,7 @@ from aleator.models.granitehybrid import GRANITEHYBRID as GRANITEHYBRID
 from aleator.models.nemotron_h import NEMOTRON_H as NEMOTRON_H
 from aleator.models.falcon_h1 import FALCON_H1 as FALCON_H1
 from aleator.models.lfm2 import LFM2 as LFM2
+from aleator.models.lfm2moe import LFM2MOE as LFM2MOE
 
 ARCHITECTURES: dict[str, Architecture] = {
     value.name: value for value in list(globals().values()) if isinstance(value, Architecture)
