@@ -197,8 +197,8 @@ DENSE: dict[str, Dense] = {
     ),
     "deepseek2-lite": Dense(
         "deepseek2", n_kv_heads=1, rope=8, seed=65, latent=LatentShape(32, 24, 16),
-        experts=MixtureShape(6, 24, n_shared=2, dense=1), meta={"expert_used_count": 3},
-        n_layers=27, n_embd=32, n_ff=48,
+        experts=MixtureShape(6, 24, n_shared=2, dense=24), meta={"expert_used_count": 3},
+        n_layers=26, n_embd=32, n_ff=48,
     ),
     "deepseek2": Dense(
         "deepseek2", n_kv_heads=1, rope=8, seed=66, latent=LatentShape(32, 24, 20, q_rank=40), n_layers=3,
