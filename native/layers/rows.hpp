@@ -15,6 +15,17 @@ struct CacheSide {
   bool by_channel = false;
   int64_t rotation = 0;  // heads are stored rotated by a Hadamard matrix in blocks of so many
   int64_t row_bytes() const { return stored_bytes(type, dim); }
+  // Where one head's rows lie, by cell: worked out once for many of them, since it takes a
+  // division.
+  struct Rows {
+    uint8_t* first;
+    int64_t step;
+    uint8_t* operator[](int64_t cell) const { return first + cell * step; }
+  };
+  Rows rows(int64_t head) const {
+    const int64_t bytes = row_bytes();
+    return {data + head * bytes, heads * bytes};
+  }
   uint8_t* row(int64_t cell, int64_t head) const {
     return data + (cell * heads + head) * row_bytes();
   }
