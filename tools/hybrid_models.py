@@ -14,6 +14,7 @@ from typing import Any
 import gguf
 import numpy as np
 import numpy.typing as npt
+from make_models import copy_tokenizer
 
 Array = npt.NDArray[np.float32]
 
@@ -227,11 +228,20 @@ def write_metadata(w: gguf.GGUFWriter, spec: Hybrid) -> None:
             w.add_uint32(name, value)
 
 
-def write_hybrid(path: Path, spec: Hybrid) -> Path:
-    """Write the model; it has no tokenizer, and its matrices are float32."""
+def write_hybrid(path: Path, spec: Hybrid, tokenizer_from: Path | None = None) -> Path:
+    """Write the model; its matrices are float32.
+
+    Args:
+        path: of the file.
+        spec: the model.
+        tokenizer_from: a GGUF file whose tokenizer it gets; None: it has none.
+    """
     w = gguf.GGUFWriter(str(path), spec.arch)
     write_metadata(w, spec)
-    w.add_tokenizer_model("no_vocab")
+    if tokenizer_from is None:
+        w.add_tokenizer_model("no_vocab")
+    else:
+        copy_tokenizer(w, tokenizer_from)
     for name, tensor in each_tensor(spec):
         w.add_tensor(name, tensor)
     w.write_header_to_file()

@@ -350,7 +350,7 @@ def write_model(
     if tokenizer_from is None:
         w.add_tokenizer_model("no_vocab")
     else:
-        _copy_tokenizer(w, tokenizer_from)
+        copy_tokenizer(w, tokenizer_from)
     for name, tensor in each_tensor(spec) if tensors is None else tensors.items():
         kind = type_of(spec, name, tensor)
         if kind == "F32":
@@ -403,7 +403,7 @@ def _add_mamba(w: gguf.GGUFWriter, spec: Spec) -> None:
     w.add_ssm_time_step_rank(spec.dt_rank)
 
 
-def _copy_tokenizer(w: gguf.GGUFWriter, source: Path) -> None:
+def copy_tokenizer(w: gguf.GGUFWriter, source: Path) -> None:
     for name, f in gguf.GGUFReader(source).fields.items():
         if name.startswith("tokenizer."):
             inner = f.types[1] if len(f.types) > 1 else None

@@ -11,6 +11,7 @@ static const auto read_row_ = ALEATOR_PICK(read_row);
 static const auto rotate_ = ALEATOR_PICK(rotate);
 static const auto store_head_ = ALEATOR_PICK(store_head);
 static const auto hadamard_ = ALEATOR_PICK(hadamard);
+static const auto sigmoid_gate_ = ALEATOR_PICK(sigmoid_gate);
 
 void DecoderStep::run(Pool& pool, const MicroBatch& batch, Watch* watch) {
   Pool::refuse_while_looking();
@@ -29,16 +30,17 @@ void DecoderStep::run(Pool& pool, const MicroBatch& batch, Watch* watch) {
 // Buffers, embeddings, angles and plans of attention: little enough for one thread.
 void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
   const int64_t t = batch.tokens, e = shape_.n_embd();
-  int64_t q = 0, k = 0, v = 0, attended = 0, ff = 0;
+  int64_t q = 0, queries = 0, k = 0, v = 0, attended = 0, ff = 0;
   for (const DecoderLayer& l : layers_) {
     q = std::max(q, l.q.out), k = std::max(k, l.k.out), v = std::max(v, l.v.out);
     attended = std::max(attended, l.o.in), ff = std::max(ff, l.gate.out);
+    if (l.gated) queries = std::max(queries, l.q.out / 2);
   }
   products_.prepare(pool, t, e, shape_.norm);
   recurrent_.prepare(t, spaces_);
   experts_.prepare(t, e, mixtures_);
   q_.resize(t * q), k_.resize(t * k), v_.resize(t * v), attended_.resize(t * attended);
-  gate_.resize(t * ff), up_.resize(t * ff);
+  queries_.resize(t * queries), gate_.resize(t * ff), up_.resize(t * ff);
   ones_.resize(size_t(ff), 1.0f);
   std::vector<float> place(shape_.position_embedding.data ? size_t(e) : 0);
   for (int64_t i = 0; i < t; i++) {
@@ -126,8 +128,16 @@ void DecoderStep::attend(int thread, const DecoderLayer& l, const MicroBatch& ba
   }
   place_keys(thread, l, batch);
   pool.barrier();
-  attention_[l.group].run(thread, pool, attention(l), q_.data(), attended_.data());
+  attention_[l.group].run(thread, pool, attention(l), l.gated ? queries_.data() : q_.data(),
+                          attended_.data());
   pool.barrier();
+  if (l.gated) {
+    const int64_t dim = l.values.dim;
+    pool.split(thread, batch.tokens * l.heads(), [&](int64_t unit) {
+      sigmoid_gate_(&attended_[unit * dim], &q_[(2 * unit + 1) * dim], dim);
+    });
+    pool.barrier();
+  }
   add(thread, l.o, attended_.data(), l.attention_post_norm, batch.tokens);
   if (beside)
     recurrent_.heads().finish(thread, products_, *beside, batch.runs, shape_.eps,
@@ -174,7 +184,9 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
   products_.pool().split(thread, batch.tokens * (l.heads() + l.keys.heads), [&](int64_t unit) {
     const int64_t t = unit % batch.tokens, head = unit / batch.tokens - l.heads();
     if (head < 0) {
-      float* query = &q_[t * l.q.out + (head + l.heads()) * dim];
+      const int64_t at = t * l.heads() + head + l.heads();
+      float* query = l.gated ? &queries_[at * dim] : &q_[at * dim];
+      if (l.gated) std::copy_n(&q_[2 * at * dim], dim, query);
       turn(query, l.q_norm, head + l.heads(), t, false);
       for (int64_t i = 0; batch.query_scales && i < dim; i++) query[i] *= batch.query_scales[t];
       return;

@@ -35,7 +35,8 @@ struct DecoderLayer {
   int64_t mixture = -1;    // of the mixture that is there instead of gate, up and down
   bool rotated = true;     // positions rotate its queries and keys
   bool attends() const { return q.data; }
-  int64_t heads() const { return q.out / keys.dim; }
+  bool gated = false;  // q gives each head's query and then a gate of what the head gives
+  int64_t heads() const { return q.out / keys.dim / (gated ? 2 : 1); }
 };
 
 // What of queries and keys is normalised: each head, before or after the rotation, or all heads
@@ -122,6 +123,7 @@ class DecoderStep {
   std::mutex turn_;
   Products products_;
   std::vector<float> q_, k_, v_, attended_, gate_, up_, ones_;
+  std::vector<float> queries_;  // without the gates between them
   std::vector<float> angles_[most_groups];
   AttentionStep attention_[most_groups];
 };

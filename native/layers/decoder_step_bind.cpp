@@ -12,6 +12,7 @@
 #include "bind.hpp"
 #include "layers/cache_memory.hpp"
 #include "layers/decoder_step.hpp"
+#include "layers/delta_net_memory.hpp"
 #include "layers/head_memory.hpp"
 #include "layers/interruptible.hpp"
 #include "layers/mixture_memory.hpp"
@@ -78,10 +79,10 @@ class BoundDecoderStep {
                  std::optional<Floats> q_norm, std::optional<Floats> k_norm,
                  const CacheMemory& keys, const CacheMemory& values,
                  std::optional<Floats> attention_post_norm, std::optional<Floats> ffn_post_norm,
-                 bool window, bool rotated, std::optional<Floats> sinks) {
+                 bool window, bool rotated, std::optional<Floats> sinks, bool gated) {
     const std::string at = "blk." + std::to_string(n_layers_) + ".";
     const int64_t e = shape_.n_embd(), dim = keys.side.dim, dim_v = values.side.dim;
-    const int64_t groups = keys.side.heads, heads = q.weights.out / dim;
+    const int64_t groups = keys.side.heads, heads = q.weights.out / dim / (gated ? 2 : 1);
     require(heads >= groups && heads % groups == 0,
             at + "attn_q: " + std::to_string(heads) + " query heads for " + std::to_string(groups) +
                 " key-value heads");
@@ -93,7 +94,9 @@ class BoundDecoderStep {
     require(!keys.side.by_channel, at + "keys by channels");
     require(!window || window_frequencies_, at + "a window layer without frequencies for it");
     require(shape_.rotation[window].pairs * 2 <= dim, at + "more rotated channels than a head has");
-    matrix(q, heads * dim, e, at + "attn_q");
+    require(!gated || (dim == dim_v && shape_.head_norm != HeadNorm::all),
+            at + "gates need values as wide as keys, and norms of single heads");
+    matrix(q, heads * dim * (gated ? 2 : 1), e, at + "attn_q");
     matrix(k, groups * dim, e, at + "attn_k");
     matrix(v, groups * dim_v, e, at + "attn_v");
     matrix(o, e, heads * dim_v, at + "attn_output");
@@ -131,7 +134,8 @@ class BoundDecoderStep {
                        .ffn_post_norm = pointer(ffn_post_norm),
                        .sinks = pointer(sinks),
                        .group = window,
-                       .rotated = rotated};
+                       .rotated = rotated,
+                       .gated = gated};
     if (gate) {
       layer.gate = gate->weights, layer.down = down->weights;
       kept_.back().matrices.insert(kept_.back().matrices.end(), {*gate, *down});
@@ -185,6 +189,14 @@ class BoundDecoderStep {
     add_stateful(at, space.layer, feed_forward);
     n_rows_ = space.memory.n_rows();
     shorts_.push_back(space);
+  }
+
+  void add_delta_net(const DeltaNetMemory& net, std::optional<nb::tuple> feed_forward) {
+    const std::string at = "blk." + std::to_string(n_layers_) + ".";
+    net.fits(at, shape_.n_embd(), n_rows_);
+    add_stateful(at, net.layer, feed_forward);
+    n_rows_ = net.n_rows();
+    nets_.push_back(net);
   }
 
   // A layer of nothing else: gate, up, down and norm.
@@ -369,6 +381,7 @@ class BoundDecoderStep {
   std::list<SSMMemory> spaces_;
   std::list<HeadMemory> heads_;
   std::list<ShortMemory> shorts_;
+  std::list<DeltaNetMemory> nets_;
   std::list<MixtureMemory> mixtures_;
   bool last_attends_ = false;
   int64_t n_layers_ = 0, n_rows_ = 0, n_cells_[most_groups] = {};
@@ -413,11 +426,13 @@ ALEATOR_BIND(decoder_step) {
           nb::arg("k_norm").none(), nb::arg("keys"), nb::arg("values"),
           nb::arg("attention_post_norm").none() = nb::none(),
           nb::arg("ffn_post_norm").none() = nb::none(), nb::arg("window") = false,
-          nb::arg("rotated") = true, nb::arg("sinks").none() = nb::none(),
+          nb::arg("rotated") = true, nb::arg("sinks").none() = nb::none(), nb::arg("gated") = false,
           "Appends a layer; ValueError, naming the tensor, when shapes disagree. gate, up and down "
           "are None where add_mixture follows; without up, gate is the first matrix of a "
           "feed-forward part that has no gate. rotated: positions rotate its queries and keys; "
-          "sinks [heads]: scores that no value goes with.")
+          "sinks [heads]: scores that no value goes with; gated: q gives each head's query and "
+          "then "
+          "as many numbers, whose sigmoids multiply what the head gives.")
       .def("add_recurrent_layer", &BoundDecoderStep::add_recurrent_layer, nb::arg("projection"),
            nb::arg("select"), nb::arg("time_step"), nb::arg("output"), nb::arg("norm"),
            nb::arg("conv"), nb::arg("conv_bias"), nb::arg("a"), nb::arg("d"),
@@ -433,6 +448,10 @@ ALEATOR_BIND(decoder_step) {
            "add_recurrent_layer.")
       .def("add_space_beside", &BoundDecoderStep::add_space_beside, nb::arg("space"),
            "The last layer's attention has this beside it; what both give is added.")
+      .def("add_delta_net", &BoundDecoderStep::add_delta_net, nb::arg("net"),
+           nb::arg("feed_forward").none(),
+           "Appends a layer with a gated delta net; feed_forward as for add_recurrent_layer. "
+           "ValueError, naming the tensor, when shapes disagree.")
       .def("add_short_convolution", &BoundDecoderStep::add_short_convolution, nb::arg("space"),
            nb::arg("feed_forward").none(),
            "Appends a layer with a short convolution; feed_forward as in add_recurrent_layer.")

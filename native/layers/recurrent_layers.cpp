@@ -12,10 +12,11 @@ static const auto rms_norm_ = ALEATOR_PICK(rms_norm);
 
 void RecurrentLayers::prepare(int64_t tokens, const std::vector<RecurrentLayer>& layers) {
   int64_t inner = 0, selected = 0, small = 0;
-  heads_.prepare(tokens);
+  heads_.prepare(tokens), delta_.prepare(tokens);
   for (const RecurrentLayer& any : layers) {
     if (const auto* l = std::get_if<HeadLayer>(&any)) heads_.reserve(*l);
     if (const auto* l = std::get_if<ShortLayer>(&any)) heads_.reserve(*l);
+    if (const auto* l = std::get_if<DeltaNetLayer>(&any)) delta_.reserve(*l);
     const auto* l = std::get_if<SSMLayer>(&any);
     if (!l) continue;
     inner = std::max(inner, l->space.inner), selected = std::max(selected, l->space.selected());
@@ -36,6 +37,8 @@ void RecurrentLayers::run(int thread, Products& products, const RecurrentLayer& 
     heads_.finish(thread, products, *l, runs, eps, scale);
   } else if (const auto* l = std::get_if<ShortLayer>(&layer)) {
     heads_.run(thread, products, *l, runs, eps, scale);
+  } else if (const auto* l = std::get_if<DeltaNetLayer>(&layer)) {
+    delta_.run(thread, products, *l, runs, eps, scale);
   } else {
     run(thread, products, std::get<SSMLayer>(layer), runs, eps, scale);
   }

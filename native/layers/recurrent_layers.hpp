@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "layers/delta_net_layers.hpp"
 #include "layers/head_layers.hpp"
 #include "layers/products.hpp"
 #include "layers/ssm.hpp"
@@ -22,7 +23,7 @@ struct SSMLayer {
   const float* state_norms[3] = {};
 };
 
-using RecurrentLayer = std::variant<SSMLayer, HeadLayer, ShortLayer>;
+using RecurrentLayer = std::variant<SSMLayer, HeadLayer, ShortLayer, DeltaNetLayer>;
 
 class RecurrentLayers {
  public:
@@ -41,6 +42,7 @@ class RecurrentLayers {
   int64_t tokens_ = 0;
   std::vector<float> xz_, u_, selected_, dt_, y_, ones_;
   HeadLayers heads_;
+  DeltaNetLayers delta_;
 };
 
 }  // namespace aleator

@@ -169,15 +169,12 @@ Moments Candidates::moments() const {
 
 int32_t Candidates::mean_depth() {
   Mean mean;
-  const int64_t n = n_tiles();
-  tile_masses_.resize(n);
-  mass_ = 0;
-  for (int64_t t = 0; t < n; ++t) {
-    const float bits = (most_of(t) - top_) * scale_;
-    mass_ += tile_masses_[t] = bits < zero_weight_bits   ? 0
-                               : bits < mean_weight_bits ? light_mass_of(tile(t), top_, scale_)
-                                                         : add_mean_(tile(t), top_, scale_, &mean);
-  }
+  const float top = top_, scale = scale_;
+  weigh_tiles([&, top, scale](const float* x, float most) -> uint64_t {
+    const float bits = (most - top) * scale;
+    if (bits < zero_weight_bits) return 0;
+    return bits < mean_weight_bits ? light_mass_of(x, top, scale) : add_mean_(x, top, scale, &mean);
+  });
   return mean.depth();
 }
 

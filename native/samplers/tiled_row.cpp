@@ -173,19 +173,15 @@ void TiledRow<Values>::compact() {
 }
 
 template <typename Values>
-const float* TiledRow<Values>::compact_tile(int64_t t) const {
-  const int64_t first = t * tile_size, rest = static_cast<int64_t>(ids_.size()) - first;
-  if (rest >= tile_size) return values_.data() + first;
-  std::fill(std::copy(&values_[first], &values_[first] + rest, last_values_),
-            last_values_ + tile_size, -infinity);
+const float* TiledRow<Values>::last_tile(int64_t t) const {
+  const auto rest = std::copy(values_.begin() + t * tile_size, values_.end(), last_values_);
+  std::fill(rest, last_values_ + tile_size, -infinity);
   return last_values_;
 }
 
 template <typename Values>
-const int32_t* TiledRow<Values>::compact_ids(int64_t t) const {
-  const int64_t first = t * tile_size, rest = static_cast<int64_t>(ids_.size()) - first;
-  if (rest >= tile_size) return ids_.data() + first;
-  std::copy(&ids_[first], &ids_[first] + rest, last_ids_);
+const int32_t* TiledRow<Values>::last_ids(int64_t t) const {
+  std::copy(ids_.begin() + t * tile_size, ids_.end(), last_ids_);
   return last_ids_;
 }
 
@@ -233,9 +229,7 @@ template <typename Values>
 uint64_t TiledRow<Values>::mass() {
   if (mass_) return mass_;
   const Values values = measure();
-  const int64_t n = n_tiles();
-  tile_masses_.resize(n);
-  for (int64_t t = 0; t < n; ++t) mass_ += tile_masses_[t] = values.mass(tile(t), most_of(t));
+  weigh_tiles([&](const float* x, float most) { return values.mass(x, most); });
   return mass_;
 }
 

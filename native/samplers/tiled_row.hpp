@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "errors.hpp"
@@ -71,6 +72,10 @@ class TiledRow {
 
   const int32_t* tile_ids(int64_t t) const { return dense_ ? nullptr : compact_ids(t); }
   int32_t id_at(int64_t index) const { return static_cast<int32_t>(dense_ ? index : ids_[index]); }
+  // Fills tile_masses_ and mass_ with what mass_of(values of a tile, the largest of them or more)
+  // returns.
+  template <typename MassOf>
+  void weigh_tiles(MassOf mass_of);
   void find_tiles(float threshold) const;  // those that may reach it, in found_
   template <typename Collect>
   void collect(Collect from_tile, Buffer<int32_t>& ids, Buffer<float>& values) const;
@@ -95,8 +100,15 @@ class TiledRow {
 
  private:
   void keep_infinite();
-  const float* compact_tile(int64_t t) const;
-  const int32_t* compact_ids(int64_t t) const;
+  const float* compact_tile(int64_t t) const {
+    return whole(t) ? values_.data() + t * tile_size : last_tile(t);
+  }
+  const int32_t* compact_ids(int64_t t) const {
+    return whole(t) ? ids_.data() + t * tile_size : last_ids(t);
+  }
+  bool whole(int64_t t) const { return (t + 1) * tile_size <= std::ssize(ids_); }
+  const float* last_tile(int64_t t) const;
+  const int32_t* last_ids(int64_t t) const;
 
   mutable float last_values_[tile_size];
   mutable int32_t last_ids_[tile_size];
@@ -114,6 +126,22 @@ void TiledRow<Values>::keep_if(Kept kept) {
   ids_.resize(count);
   values_.resize(count);
   settle();
+}
+
+template <typename Values>
+template <typename MassOf>
+void TiledRow<Values>::weigh_tiles(MassOf mass_of) {
+  const int64_t n = n_tiles();
+  tile_masses_.resize(n);
+  uint64_t* masses = tile_masses_.data();
+  uint64_t sum = 0;
+  if (dense_) {
+    const float *const *tiles = tiles_.data(), *maxima = maxima_.data();
+    for (int64_t t = 0; t < n; ++t) sum += masses[t] = mass_of(tiles[t], maxima[t]);
+  } else {
+    for (int64_t t = 0; t < n; ++t) sum += masses[t] = mass_of(compact_tile(t), top_);
+  }
+  mass_ = sum;
 }
 
 // What from_tile(values of a tile, their ids, the first id, ids, values) appends, over the tiles in

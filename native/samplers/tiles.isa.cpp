@@ -77,7 +77,7 @@ void tile_scan(const float* x, int64_t n_tiles, float* maxima, uint8_t* has_nan)
 #if defined(__AVX512F__)
       nan |= _mm512_cmp_ps_mask(v, w, _CMP_UNORD_Q);
 #else
-      nan |= (v != v) | (w != w);
+      nan |= unordered(v, w);
 #endif
     }
     maxima[tile] = largest(larger(best0, best1)) + 0.0f;  // -0 becomes +0

@@ -56,6 +56,17 @@ inline Floats larger(Floats a, Floats b) {
 #endif
 }
 
+// Not 0 in the lanes in which a or b is NaN.
+inline Ints unordered(Floats a, Floats b) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  return reinterpret_cast<Ints>(_mm256_cmp_ps(a, b, _CMP_UNORD_Q));
+#elif defined(__SSE2__) && !defined(__AVX512F__)
+  return reinterpret_cast<Ints>(_mm_cmpunord_ps(a, b));
+#else
+  return (a != a) | (b != b);
+#endif
+}
+
 // a * b + c where a * b is exact, so that fusing changes nothing.
 inline Floats add_exact_product(Floats a, Floats b, Floats c) {
 #if defined(__AVX512F__)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +11,7 @@ import pytest
 import aleator
 from aleator import _native
 from aleator.bundled import bundled_model
+from tests.copies import python
 
 ROOT = Path(__file__).parents[2]
 USE = """
@@ -80,20 +78,6 @@ def insert(root: Path, name: str, above: str, lines: str) -> None:
     text = path.read_text()
     assert text.count(above) == 1
     path.write_text(text.replace(above, lines + above))
-
-
-def python(copied: Path, *arguments: str) -> str:
-    variables = {
-        **os.environ,
-        "PYTHONPATH": str(copied / "tools" / "other_native"),
-        "ALEATOR_PACKAGE": str(copied / "src"),
-    }
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=copied, env=variables, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
 
 
 def test_an_option_is_a_field_its_use_and_a_name(copied: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -194,3 +195,50 @@ def test_chains_in_different_orders_draw_together() -> None:
     z = torch.randn(2, 30, generator=torch.Generator().manual_seed(1))
     drawn = made.draw([Turn(each, each.seq, None) for each in slots], z)
     assert drawn[1].token == wanted.sample(z[1])
+
+
+def test_slots_that_draw_at_the_same_time_draw_what_they_would_alone() -> None:
+    rows = np.random.default_rng(3).normal(0, 3, (12, 30)).astype(np.float32)
+    together, alone = ([slot(completion=i) for i in range(9)] for _ in range(2))
+    together[4].on_logits = lambda chain, row: None  # draws by itself, between two runs of rows
+    turns = [Turn(each, i + (i > 6), None) for i, each in enumerate(together)]
+    made = HostDrawing(2).sampled(turns, rows)
+    assert [i for i, turn in enumerate(made) if turn.sampled is not None] == [0, 1, 2, 3]
+    other = [Turn(each, i + (i > 6), None) for i, each in enumerate(alone)]
+    assert HostDrawing().sampled(other, rows) is other
+    tokens = [[each.token for each in HostDrawing(2).draw(these, rows)] for these in (made, other)]
+    assert tokens[0] == tokens[1]
+    assert [each.chain.history for each in together] == [each.chain.history for each in alone]
+
+
+def test_of_slots_that_draw_at_the_same_time_one_fails_alone() -> None:
+    rows = np.random.default_rng(3).normal(0, 3, (5, 30)).astype(np.float32)
+    rows[2] = np.nan
+    slots = [slot(completion=i) for i in range(5)]
+    before = list(slots[0].chain.history)
+    turns = [Turn(each, i, None) for i, each in enumerate(slots)]
+    drawing_ = HostDrawing(2)
+    made = drawing_.sampled(turns, rows)
+    assert [turn.sampled for turn in made] == [None] * 5
+    assert all(each.chain.history == before for each in slots)
+    for i, turn in enumerate(made):
+        if i == 2:
+            with pytest.raises(LogitsError):
+                drawing_.draw([turn], rows)
+        else:
+            (drawn,) = drawing_.draw([turn], rows)
+            assert drawn.token == slot(completion=i).chain.sample(rows[i])
+
+
+def test_chains_that_call_python_or_obey_a_grammar_draw_by_themselves(
+    model: aleator.LanguageModel,
+) -> None:
+    class Nothing:
+        def apply(self, candidates: S.Candidates) -> None:
+            """Change nothing."""
+
+    grammar = S.Grammar('root ::= "a"+').bound(model.tokenizer)
+    assert slot().draws_alone
+    assert not S.SamplerChain([S.Dist()], numerics="llama.cpp").can_be_batched
+    assert not S.SamplerChain([Nothing(), S.Dist()]).can_be_batched
+    assert not S.SamplerChain([S.Dist()], grammar=grammar).can_be_batched

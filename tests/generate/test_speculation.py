@@ -401,3 +401,27 @@ def test_both_sequences_of_guidance_count_for_what_can_be_taken_back(
     assert guessed.tokens == plain.tokens
     assert guessed.stats.draft_n_accepted > 0
     assert set(asked[1:]) == {2}  # the first asks whether guesses can be taken back at all
+
+
+@pytest.mark.parametrize("likely", [0.0, 0.1, 0.3, 0.5])
+def test_guesses_that_are_rarely_right_cost_next_to_nothing(likely: float) -> None:
+    """By what steps cost: as measured on two cores, where a second row adds 0.3 of a step."""
+    cost = {1 + n: 0.0099 + 0.0029 * n for n in range(9)}
+
+    class Always:
+        def draft(self, tokens: Sequence[int], n: int) -> list[int]:
+            return [0] * n
+
+    for seed in range(20):
+        rng, costs = random.Random(seed), Costs()
+        drafts = Speculation(Always(), 8, 100)
+        made, seconds = 0, 0.0
+        while made < 200:
+            n = drafts.wanted(199 - made, 1, costs)
+            seconds += cost[1 + n]
+            costs.observe(1, n, cost[1 + n])
+            right = next((i for i in range(n) if rng.random() >= likely), n)
+            if n:
+                drafts.learn(n, right)
+            made += right + 1
+        assert made * cost[1] / seconds >= 0.97

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ import numpy as np
 import pytest
 from hybrid_models import HYBRID, write_hybrid
 
+from aleator import load
+from aleator.bundled import bundled_model
+from aleator.cache.prefix import PrefixConfig
 from aleator.core.errors import CannotRewind
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
@@ -88,8 +92,6 @@ def removed(cache: Any, p0: int, p1: int) -> int:
 
 def check_reuse(name: str, folder: Path) -> None:
     """Rewinds within ``n_rollback``, and beginnings from the prompt cache, give the bits of a fresh context."""
-    from aleator.cache.prefix import PrefixConfig
-
     decoder = decoder_of(name, folder)
     text = [int(t) for t in np.random.default_rng(4).integers(0, decoder.config.n_vocab, 60)]
     options: dict[str, Any] = {"n_ubatch": 16, "n_seq_max": 2, "n_rollback": 3}
@@ -112,3 +114,39 @@ def check_reuse(name: str, folder: Path) -> None:
         assert ctx.cache.reuse(1, tokens) == found
         assert feed(ctx, 1, tokens[found:]) == fresh(tokens)
         ctx.cache.seq_rm(1)
+
+
+def check_generation(name: str, folder: Path) -> None:
+    """Texts are the same with and without a prompt cache, go on past the context, and from a session."""
+    spec = replace(HYBRID[name], n_vocab=2048)
+    path = write_hybrid(folder / "m.gguf", spec, tokenizer_from=bundled_model())
+    options: dict[str, Any] = {"max_tokens": 12, "temperature": 0.0, "ignore_eos": True}
+    model = load(path, n_threads=1)
+    first = model.generate("ROMEO: But soft, what light", **options)
+    plain = load(path, n_threads=1, prompt_cache=False).generate(first.request.tokens, **options)
+    assert first.text == plain.text
+    shifted = load(path, n_threads=1, n_ctx=24).generate(
+        first.request.tokens, context_shift=True, seed=1, max_tokens=50, ignore_eos=True
+    )
+    assert len(shifted.tokens) == 50  # which computes them
+    assert shifted.stats.context_shifts > 1
+    model.save_session(folder / "s", first)
+    again = load(path, n_threads=1)
+    rest = again.generate(again.load_session(folder / "s"), **options)
+    whole = model.generate([*first.request.tokens, *first.tokens], **options)
+    assert rest.tokens == whole.tokens
+    assert rest.stats.prompt_tokens == 1
+
+
+def check_shift(name: str, folder: Path) -> None:
+    """Keys that are rotated to other positions give what they gave before: positions are relative."""
+    decoder = decoder_of(name, folder)
+    text = [int(t) for t in np.random.default_rng(5).integers(0, decoder.config.n_vocab, 12)]
+    rows = []
+    for moved in (0, 3):
+        context = context_of(decoder)
+        context.decode(Batch.one(text[:-1]))
+        context.cache.seq_add(0, 0, -1, moved)
+        rows.append(np.asarray(context.decode(Batch.one(text[-1:], len(text) - 1 + moved)))[0])
+    assert relative(rows[1], rows[0]) < 1e-5
+    assert rows[0].tobytes() != rows[1].tobytes()  # it was rotated

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ import pytest
 import aleator
 from aleator import _native
 from aleator.models.index import ARCHITECTURES
+from tests.copies import python
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(aleator.__file__).parent
@@ -36,6 +34,9 @@ OTHER_MEANINGS = {
         "qwen2",
         "command-r",
         "hunyuan-dense",
+        "qwen35",
+        "falcon-h1",
+        "lfm2",
     },
 }
 
@@ -61,20 +62,6 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert above in index
     (models / "index.py").write_text(index.replace(above, above + line))
     return root
-
-
-def python(copied: Path, *arguments: str) -> str:
-    variables = {
-        **os.environ,
-        "PYTHONPATH": str(copied / "tools" / "other_native"),
-        "ALEATOR_PACKAGE": str(copied / "src"),
-    }
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=copied, env=variables, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
 
 
 def test_an_architecture_is_a_module_a_line_and_a_test(copied: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from delta_models import DELTAS, Delta, write_delta
 from make_models import SPECS, Spec, write_model
 
 from aleator import _native
@@ -29,18 +30,22 @@ WIDE: dict[str, Any] = {
     "n_ff": 256,
     "n_layers": 2,
 }
-MODELS: dict[str, Spec] = {
+MODELS: dict[str, Spec | Delta] = {
     "llama": Spec(**WIDE, seed=1),
     "qwen3": Spec(arch="qwen3", **WIDE, seed=2),
     "gemma3": Spec(arch="gemma3", **WIDE, tied=True, window=8, pattern=2, softcap=5.0, seed=3),
     "qwen2moe": replace(SPECS["qwen2moe"], **WIDE, n_ff_expert=256, n_ff_shared=256),
     "mamba": Spec(arch="mamba", n_embd=256, dt_rank=16, seed=4),
     "jamba": replace(SPECS["jamba"], **WIDE | {"n_layers": 3}, dt_rank=16),
+    "qwen3next": replace(
+        DELTAS["qwen3next"], **WIDE, delta_dim=32, n_ff_expert=256, n_ff_shared=256
+    ),
 }
 CASES = [
     (model, kind, cache)
     for model in MODELS
     for kind, cache in (("F32", "f16"), ("F16", "q8_0"), ("Q4_K", "f16"))
+    if model != "qwen3next" or kind == "Q4_K"
 ]
 PROMPT, STEPS = 21, 4
 
@@ -88,7 +93,8 @@ def context(decoder: Decoder, cache: str, **options: Any) -> Any:
 
 def bits(folder: Path, model: str, kind: str, cache: str) -> str:
     """A digest of a text's logits, the same in every composition."""
-    path = write_model(folder / f"{model}-{kind}.gguf", replace(MODELS[model], type=kind))
+    spec, path = replace(MODELS[model], type=kind), folder / f"{model}-{kind}.gguf"
+    _ = write_delta(path, spec) if isinstance(spec, Delta) else write_model(path, spec)
     decoder = build_decoder(open_weights(path))
     tokens, ones = text(decoder, 0), [1] * STEPS
     expected = rows(context(decoder, cache, n_threads=1), tokens, [PROMPT, *ones], [])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.models.check_hybrid import check_golden, check_reuse
+from tests.models.check_hybrid import check_generation, check_golden, check_reuse, check_shift
 from tests.models.check_transformers import check, write
 
 transformers: Any = pytest.importorskip("transformers")
@@ -20,6 +20,14 @@ def test_against_llama_cpp(name: str, tmp_path: Path) -> None:
 
 def test_rewinds_and_cached_prefixes(tmp_path: Path) -> None:
     check_reuse("lfm2", tmp_path)
+
+
+def test_generation_and_sessions(tmp_path: Path) -> None:
+    check_generation("lfm2", tmp_path)
+
+
+def test_shifted_keys_are_rotated(tmp_path: Path) -> None:
+    check_shift("lfm2", tmp_path)
 
 
 @pytest.mark.parametrize("changes", [{}, {"conv_bias": True, "block_auto_adjust_ff_dim": False}])

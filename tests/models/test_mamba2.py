@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.models.check_hybrid import check_golden, check_reuse
+from tests.models.check_hybrid import check_generation, check_golden, check_reuse
 from tests.models.check_transformers import check, write
 
 transformers: Any = pytest.importorskip("transformers")
@@ -20,6 +20,10 @@ def test_against_llama_cpp(name: str, tmp_path: Path) -> None:
 
 def test_rewinds_and_cached_prefixes(tmp_path: Path) -> None:
     check_reuse("mamba2", tmp_path)
+
+
+def test_generation_and_sessions(tmp_path: Path) -> None:
+    check_generation("mamba2", tmp_path)
 
 
 @pytest.mark.parametrize("changes", [{}, {"use_conv_bias": False, "tie_word_embeddings": True}])

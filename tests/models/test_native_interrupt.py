@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from delta_models import DELTAS, write_delta
 from make_models import SPECS, write_model
 
 from aleator.generate import Batch, Context
@@ -21,12 +22,15 @@ LONG = 12_000
 
 
 def decoder_of(path: Path, name: str, context: int = 512) -> Decoder:
+    if name in DELTAS:
+        delta = replace(DELTAS[name], context=context)
+        return build_decoder(open_weights(write_delta(path / "m.gguf", delta)))
     spec = replace(SPECS[name], context=context)
     return build_decoder(open_weights(write_model(path / "m.gguf", spec)))
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="this system has no such signals")
-@pytest.mark.parametrize("name", ["llama", "mamba", "qwen2moe"])
+@pytest.mark.parametrize("name", ["llama", "mamba", "qwen2moe", "qwen3next"])
 def test_a_signal_ends_a_long_micro_batch(tmp_path: Path, name: str) -> None:
     n = 4 * LONG if name == "mamba" else LONG
     main = threading.main_thread().ident

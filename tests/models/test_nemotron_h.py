@@ -10,7 +10,7 @@ import pytest
 from aleator.core.errors import UnsupportedModel
 from aleator.models.files.fields import Fields
 from aleator.models.index import read_json
-from tests.models.check_hybrid import check_golden, check_reuse
+from tests.models.check_hybrid import check_generation, check_golden, check_reuse
 from tests.models.check_transformers import check, write
 
 transformers: Any = pytest.importorskip("transformers")
@@ -37,6 +37,10 @@ def test_against_llama_cpp(name: str, tmp_path: Path) -> None:
 
 def test_rewinds_and_cached_prefixes(tmp_path: Path) -> None:
     check_reuse("nemotron_h", tmp_path)
+
+
+def test_generation_and_sessions(tmp_path: Path) -> None:
+    check_generation("nemotron_h", tmp_path)
 
 
 # Steps are kept from being shorter than time_step_min: most of them, with this one.

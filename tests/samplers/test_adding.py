@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +19,7 @@ from aleator import samplers as S
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step
 from aleator.samplers.base import Place
+from tests.copies import python
 from tests.samplers.test_golden_portable import STEMS, cases
 
 ROOT = Path(__file__).parents[2]
@@ -108,20 +106,6 @@ def blocks() -> list[str]:
     """The code of the page, in order."""
     page = (ROOT / "docs" / "adding-a-sampler.md").read_text()
     return re.findall(r"```\w+\n(.*?)```", page, flags=re.DOTALL)
-
-
-def python(copied: Path, *arguments: str) -> str:
-    variables = {
-        **os.environ,
-        "PYTHONPATH": str(copied / "tools" / "other_native"),
-        "ALEATOR_PACKAGE": str(copied / "src"),
-    }
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=copied, env=variables, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
 
 
 def test_a_sampler_is_a_module_a_golden_file_and_a_line(copied: Path) -> None:

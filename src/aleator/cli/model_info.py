@@ -94,6 +94,7 @@ def about_weights(weights: Any) -> dict[str, Any]:
         "layers": config.n_layers,
         "width": config.n_embd,
         **(about_attention(config) if config.ssm is None else about_states(config.ssm)),
+        **({} if config.delta is None else {"delta nets": about_delta_nets(config.delta)}),
         "output matrix": "the token embedding" if config.tied else "its own",
     }
 
@@ -132,6 +133,16 @@ def about_states(ssm: Any) -> dict[str, Any]:
     }
 
 
+def about_delta_nets(net: Any) -> dict[str, Any]:
+    """Sizes of gated delta nets."""
+    return {
+        "heads of keys": net.n_key_heads,
+        "heads of values": net.n_heads,
+        "head sizes": [net.head_dim, net.head_dim_v],
+        "convolution": net.d_conv,
+    }
+
+
 def per_layer(values: tuple[int, ...]) -> int | list[int]:
     """One number where all layers agree."""
     return values[0] if len(set(values)) == 1 else list(values)
@@ -160,7 +171,7 @@ def about_cache(config: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     from aleator.models.layers.parts import state_shape
 
     states = 0
-    if config.ssm is not None:
+    if config.ssm is not None or config.delta is not None:
         shape = state_shape(config)
         n = sum(config.keeps_state(layer) for layer in range(config.n_layers))
         states = RecurrentCache.bytes_for([shape] * n)

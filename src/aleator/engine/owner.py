@@ -87,7 +87,7 @@ class Owner:
         self._pace = Pace(options.max_pause)
         advance = Advance(
             context,
-            HostDrawing(),
+            HostDrawing(context.n_threads),
             n_tokens,
             context.cache,
             self._note,

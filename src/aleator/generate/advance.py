@@ -278,7 +278,7 @@ class Advance:
                 self.alone(turn.slot, self._take, turn.slot, drawn)
         else:
             rows = self.drawing.rows(logits)
-            for turn in turns:
+            for turn in self.drawing.sampled(turns, rows):
                 self.alone(turn.slot, self._draw_one, turn, rows)
         turns[0].slot.stats.sampler_seconds += perf_counter() - started
 

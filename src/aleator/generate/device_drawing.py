@@ -62,6 +62,10 @@ class DeviceDrawing:
         """See :class:`~aleator.generate.drawing.Drawing`."""
         return logits
 
+    def sampled(self, turns: Sequence[Turn], logits: Logits) -> Sequence[Turn]:
+        """See :class:`~aleator.generate.drawing.Drawing`: :meth:`draw` draws all together."""
+        return turns
+
     def draw(self, turns: Sequence[Turn], logits: Logits) -> list[Drawn]:
         """See :class:`~aleator.generate.drawing.Drawing`."""
         closing = {t.slot for t in turns if self._closes(t)}

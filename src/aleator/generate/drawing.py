@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Protocol, Union
 
 import numpy as np
 import numpy.typing as npt
 
 from aleator.cache.devices import Device
-from aleator.core.errors import ParameterError
+from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.packages import required_torch
 from aleator.generate.ending import Work
 from aleator.generate.logprobs import LogprobsOf, top_logprobs, with_kept
 from aleator.generate.slot import Slot
+from aleator.samplers import sample_batch
 from aleator.samplers.kept import KeptRow
 
 if TYPE_CHECKING:
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 
 Logits = Union[npt.NDArray[np.float32], "torch.Tensor"]
 """Rows of logits [n, V] as a context gives them: NumPy's on the CPU, PyTorch's on a device."""
+
+
+LEAST_TOGETHER = 4
+"""Slots for which drawing at the same time is worth the threads' waking."""
 
 
 def host_rows(logits: Logits) -> npt.NDArray[np.float32]:
@@ -40,17 +46,18 @@ class Turn:
     """A token to draw.
 
     Attributes:
-        slot: whose chain draws.
-        row: of the logits that it is drawn from.
-        left: tokens that may still come, this one included; None: any number.
-        beside: row after the slot's second prompt; -1: that is :attr:`Guidance.first`, or there is none.
-
+        slot: Whose chain draws.
+        row: Of the logits that it is drawn from.
+        left: Tokens that may still come, this one included; None: any number.
+        beside: Row after the slot's second prompt; -1: that is :attr:`Guidance.first`, or there is none.
+        sampled: The token, where the slot's chain has drawn it already.
     """
 
     slot: Slot
     row: int
     left: int | None
     beside: int = -1
+    sampled: int | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,10 @@ class Drawing(Protocol):
         """Logits as :meth:`draw` takes them several times."""
         ...
 
+    def sampled(self, turns: Sequence[Turn], logits: Logits) -> Sequence[Turn]:
+        """Turns, some with the tokens that were drawn together just now."""
+        ...
+
     @property
     def chain(self) -> DeviceChain | None:
         """The chain on the device; None: every slot's own draws, on the host."""
@@ -108,9 +119,40 @@ class Drawing(Protocol):
 
 
 class HostDrawing:
-    """Every slot's own chain, on the CPU."""
+    """Every slot's own chain, on the CPU.
+
+    Args:
+        n_threads: Draw for several slots at the same time, with so many threads; 0: one after the other.
+    """
 
     chain, together = None, False
+
+    def __init__(self, n_threads: int | None = 0) -> None:
+        self._n_threads = n_threads
+
+    def sampled(self, turns: Sequence[Turn], logits: Logits) -> Sequence[Turn]:
+        """See :class:`Drawing`: those whose chains alone decide, in one native call.
+
+        Where one of them fails, none has drawn: each draws by itself then, and has its error to itself.
+        """
+        if self._n_threads == 0 or len(turns) < LEAST_TOGETHER:
+            return turns
+        rows, made = host_rows(logits), list(turns)
+        alike = [i for i, turn in enumerate(turns) if turn.slot.draws_alone]
+        # Rows that follow one another are given as they are.
+        for _, run in groupby(enumerate(alike), lambda each: turns[each[1]].row - each[0]):
+            places = [i for _, i in run]
+            if len(places) < LEAST_TOGETHER:
+                continue
+            first = turns[places[0]].row
+            chains = [turns[i].slot.chain for i in places]
+            try:
+                tokens = sample_batch(chains, rows[first : first + len(places)], self._n_threads)
+            except LogitsError:
+                continue
+            for i, token in zip(places, tokens, strict=True):
+                made[i] = replace(turns[i], sampled=token)
+        return made
 
     def rows(self, logits: Logits) -> Logits:
         """See :class:`Drawing`: in the host's memory."""
@@ -127,16 +169,25 @@ class HostDrawing:
             if slot.on_logits is not None:
                 slot.on_logits(slot.chain, row)
             kept = KeptRow.of(slot.chain, row) if slot.request.options.kept else None
-            choosing: Work[int | None] | None = None
-            token: int | None = None if slot.budget is None else slot.budget.next()
-            if token is not None:
-                slot.chain.accept(token, generated=True)
-            elif slot.ending is None or turn.left is None:
-                token = slot.chain.sample(row)
-            else:
-                choosing = slot.ending.drawing(row, turn.left)
+            token, choosing = turn.sampled, None
+            if token is None:
+                token, choosing = self._drawn(turn, row)
             drawn.append(Drawn(token, _told(row, kept), row, choosing, kept))
         return drawn
+
+    @staticmethod
+    def _drawn(
+        turn: Turn, row: npt.NDArray[np.float32]
+    ) -> tuple[int | None, Work[int | None] | None]:
+        """The token of a turn, or the work that finds it."""
+        slot = turn.slot
+        token = None if slot.budget is None else slot.budget.next()
+        if token is not None:
+            slot.chain.accept(token, generated=True)
+            return token, None
+        if slot.ending is None or turn.left is None:
+            return slot.chain.sample(row), None
+        return None, slot.ending.drawing(row, turn.left)
 
 
 def why_not_on_device(slot: Slot) -> str:

@@ -76,11 +76,23 @@ class Slot:
         self.exact = min(at for at, _ in request.forgotten) if request.forgotten else None
         self.released = False
         self.guess = 16
+        self._native = chain.can_be_batched
 
     @property
     def constrained(self) -> bool:
         """Whether its text must obey a grammar."""
         return self.chain.grammar is not None
+
+    @property
+    def draws_alone(self) -> bool:
+        """Whether the chain has native samplers only, and nothing but it decides on a token."""
+        return self._native and not (
+            self.guidance is not None
+            or self.on_logits is not None
+            or self.budget is not None
+            or self.ending is not None
+            or self.request.options.kept
+        )
 
     @property
     def wants_prompt(self) -> bool:

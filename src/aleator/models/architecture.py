@@ -124,6 +124,8 @@ class Architecture:
             "gelu_exact" is GELU itself in Hugging Face's files and that approximation in GGUF files, as in
             llama.cpp.
         fused_gate: ``ffn_up`` holds the gate's rows and then its own.
+        attention_gate: ``attn_q`` gives each head's query and then as many numbers, whose sigmoids multiply
+            what the head gives.
         sinks: attention has a learned score for each head that no value goes with.
         scaled_embedding: embeddings of tokens are multiplied by sqrt(n_embd).
         embedding_norm: embeddings of tokens are normalised.
@@ -132,7 +134,7 @@ class Architecture:
         position_embedding: a table has a vector for every position, added to the embeddings of tokens.
         recurrent: the kind of the layers that keep a state; None: there are none.  "state space": every channel
             has decays of its own; "heads": each head has one; "short convolution": only a convolution's inputs
-            are kept.
+            are kept; "delta net": a gated delta net.
         state_norm: time step, B and C of such layers are RMS-normalised, with weights.
         single_parts: a layer is attention, a state or a feed-forward part alone.
     """
@@ -153,12 +155,13 @@ class Architecture:
     gated: bool = True
     activation: Literal["silu", "silu_clamped", "gelu", "gelu_exact", "relu_squared"] = "silu"
     fused_gate: bool = False
+    attention_gate: bool = False
     sinks: bool = False
     scaled_embedding: bool = False
     embedding_norm: bool = False
     position_embedding: bool = False
     shifts: bool = True
     position_axes: Literal[1, 4] = 1
-    recurrent: Literal["state space", "heads", "short convolution"] | None = None
+    recurrent: Literal["state space", "heads", "short convolution", "delta net"] | None = None
     state_norm: bool = False
     single_parts: bool = False

@@ -54,7 +54,7 @@ class Block:
             config.qkv_clamp,
         )
         self.residual_scale, self.parallel = config.residual_scale, architecture.parallel
-        self.rotated = parts.rotated
+        self.rotated, self.gated = parts.rotated, parts.gated
         self.sinks = parts.sinks
         self.slopes: torch.Tensor | None = None
         if slopes is not None:
@@ -76,7 +76,7 @@ class Block:
         """Compute a micro-batch, see :class:`Layer`; stores all T keys and values."""
         cells = batch.tensors(self.windowed)
         taken = self.attn_norm(x)
-        q, k, v = self._heads(self.qkv(taken))
+        q, k, v, gate = self._heads(self.qkv(taken))
         raw = cells.raw and self.rotated
         q = self._finished(q, 0, batch, rotate=True)
         if raw:
@@ -101,6 +101,8 @@ class Block:
             self._distances(batch),
             self.sinks,
         ).to(x)
+        if gate is not None:
+            attended = attended * torch.sigmoid(gate)
         if rows is not None:
             x, attended = x.index_select(0, rows), attended.index_select(0, rows)
             taken = taken.index_select(0, rows)
@@ -113,19 +115,27 @@ class Block:
         given = self.post_norms[1](self.ffn(taken if self.parallel else self.ffn_norm(x)))
         return x + given * self.residual_scale
 
-    def _heads(self, qkv: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Queries [T, H, D], keys [T, G, D] and values [T, G, Dv]."""
+    def _heads(
+        self, qkv: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Queries [T, H, D], keys [T, G, D], values [T, G, Dv], and gates [T, H * D] if there are any."""
         t = qkv.shape[0]
         if self.clamp:
             qkv = qkv.clamp(-self.clamp, self.clamp)
-        n_q, n_k = self.n_heads * self.head_dim, self.n_kv_heads * self.head_dim
+        n_q = self.n_heads * self.head_dim * (2 if self.gated else 1)
+        n_k = self.n_kv_heads * self.head_dim
         q, k, v = qkv[:, :n_q], qkv[:, n_q : n_q + n_k], qkv[:, n_q + n_k :]
+        gate: torch.Tensor | None = None
+        if self.gated:
+            both = q.reshape(t, self.n_heads, 2, self.head_dim)
+            q, gate = both[:, :, 0], both[:, :, 1].reshape(t, -1)
         if self.head_norm_kind == "all":
             q, k = self.head_norms[0](q), self.head_norms[1](k)
         return (
             q.reshape(t, self.n_heads, self.head_dim),
             k.reshape(t, self.n_kv_heads, self.head_dim),
             v.reshape(t, self.n_kv_heads, self.head_dim_v),
+            gate,
         )
 
     def _finished(self, heads: torch.Tensor, which: int, batch: Pass, rotate: bool) -> torch.Tensor:

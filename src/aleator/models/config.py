@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aleator.core.errors import UnsupportedModel
+from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.experts import ExpertsConfig
 from aleator.models.files.fields import Fields
 
@@ -152,6 +153,7 @@ class ModelConfig:
         query_growth: (rate, context): queries at position p are multiplied by
             1 + rate * ln(1 + floor(p / context)); None: they are not.
         ssm: layers that keep a state, if there are any.
+        delta: layers with a gated delta net, if there are any.
         stateful: whether a layer keeps a state, one entry per layer; empty: those without KV heads do.
         experts: mixtures of experts, if there are any.
     """
@@ -182,6 +184,7 @@ class ModelConfig:
     qkv_clamp: float = 0.0
     query_growth: tuple[float, int] | None = None
     ssm: SSMConfig | None = None
+    delta: DeltaNetConfig | None = None
     stateful: tuple[bool, ...] = ()
     experts: ExpertsConfig | None = None
 
@@ -193,7 +196,8 @@ class ModelConfig:
         """Whether a layer keeps a state."""
         if self.stateful:
             return self.stateful[layer]
-        return self.ssm is not None and not self.attends(layer)
+        states = self.ssm is not None or self.delta is not None
+        return states and not self.attends(layer)
 
     def attends(self, layer: int) -> bool:
         """Whether a layer attends to the tokens before."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from aleator.models import delta_net
 from aleator.models.architecture import Architecture
 from aleator.models.config import ModelConfig
 from aleator.models.files.tensor_types import StoredTensor
@@ -26,8 +27,10 @@ def separated(
     made = dict(tensors)
     for layer in range(config.n_layers):
         at = f"blk.{layer}."
-        if config.n_heads:
-            q = config.n_heads[layer] * config.head_dim
+        if config.delta is not None and config.keeps_state(layer):
+            delta_net.separated(made, layer, config.delta)
+        elif config.n_heads:
+            q = config.n_heads[layer] * config.head_dim * (2 if architecture.attention_gate else 1)
             kv = config.n_kv_heads[layer]
             rows = {
                 "attn_q": q,

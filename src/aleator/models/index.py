@@ -39,6 +39,9 @@ from aleator.models.gpt_oss import GPT_OSS as GPT_OSS
 from aleator.models.gemma3 import GEMMA3 as GEMMA3
 from aleator.models.mamba import MAMBA as MAMBA
 from aleator.models.jamba import JAMBA as JAMBA
+from aleator.models.qwen3next import QWEN3NEXT as QWEN3NEXT
+from aleator.models.qwen35 import QWEN35 as QWEN35
+from aleator.models.qwen35moe import QWEN35MOE as QWEN35MOE
 from aleator.models.mamba2 import MAMBA2 as MAMBA2
 from aleator.models.granitehybrid import GRANITEHYBRID as GRANITEHYBRID
 from aleator.models.nemotron_h import NEMOTRON_H as NEMOTRON_H

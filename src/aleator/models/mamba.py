@@ -21,10 +21,7 @@ from aleator.models.config import (
 )
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.state_space import as_gguf
-
-# What GGUF files of these models say; the state itself has no length.
-CONTEXT_LENGTH = 1 << 20
+from aleator.models.state_space import CONTEXT_LENGTH, as_gguf
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:

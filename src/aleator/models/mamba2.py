@@ -7,8 +7,7 @@ from aleator.models.architecture import Architecture, HuggingFace
 from aleator.models.config import MAX_LENGTH, MAX_WIDTH, ModelConfig, unsupported, without_attention
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.mamba import CONTEXT_LENGTH
-from aleator.models.state_space import BARE, MIXER, as_gguf, read_heads
+from aleator.models.state_space import BARE, CONTEXT_LENGTH, MIXER, as_gguf, read_heads
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:

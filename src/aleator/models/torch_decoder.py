@@ -19,6 +19,7 @@ from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.storage.tensors import torch_device
 from aleator.models.block import Block
 from aleator.models.decoder import Decoder, Progress
+from aleator.models.layers.delta_net import DeltaNetLayer
 from aleator.models.layers.feed_forward import FeedForwardLayer
 from aleator.models.layers.head_space import HeadSpaceLayer
 from aleator.models.layers.layer import Layer, LayerWeights, Pass
@@ -35,11 +36,12 @@ if TYPE_CHECKING:
     from aleator.models.weights import Weights
 
 
-Stateful = MambaLayer | HeadSpaceLayer | ShortConvolutionLayer
+Stateful = MambaLayer | HeadSpaceLayer | ShortConvolutionLayer | DeltaNetLayer
 STATEFUL: dict[str, type[Stateful]] = {
     "state space": MambaLayer,
     "heads": HeadSpaceLayer,
     "short convolution": ShortConvolutionLayer,
+    "delta net": DeltaNetLayer,
 }
 """Layers that keep a state, by what architectures call them."""
 

@@ -5,21 +5,23 @@ from __future__ import annotations
 _SCAN = (
     "a scan with one decay for each head (Dao and Gu 2024, arXiv:2405.21060) and its grouped norm"
 )
-_DELTA = "a gated delta net's states (Yang et al. 2024, arXiv:2412.06464)"
 _LATENT = "latent attention, whose cache holds compressed keys (DeepSeek-AI 2024, arXiv:2405.04434)"
+
+_GEMMA4 = (
+    "embeddings of tokens for each layer, and layers that attend to the keys of an earlier layer"
+)
 
 NEEDS: dict[str, str] = {
     "bamba": _SCAN,
     "nemotron_h_moe": _SCAN,
-    "qwen3next": _DELTA,
-    "qwen3_next": _DELTA,
-    "qwen35": _DELTA,
-    "qwen35moe": _DELTA,
-    "qwen3_5": _DELTA,
-    "qwen3_5_moe": _DELTA,
-    "kimi-linear": _DELTA,
+    "kimi-linear": "a delta net with a decay for each channel (Kimi Team 2025, arXiv:2510.26692)",
     "lfm2moe": "layers that keep a short convolution's inputs alone",
     "lfm2_moe": "layers that keep a short convolution's inputs alone",
+    "gemma4": _GEMMA4,
+    "gemma4_text": _GEMMA4,
+    "gemma4_unified": _GEMMA4,
+    "gemma3n": _GEMMA4,
+    "gemma3n_text": _GEMMA4,
     "deepseek2": _LATENT,
     "deepseek_v2": _LATENT,
     "deepseek_v3": _LATENT,

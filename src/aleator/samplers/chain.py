@@ -115,6 +115,12 @@ class SamplerChain(ChainMembers):
         return self._text_start
 
     @property
+    def can_be_batched(self) -> bool:
+        """Whether threads can draw with it beside others: its numerics are portable, and all of it native."""
+        users = any(isinstance(sampler, UserSampler) for sampler in self._samplers)
+        return isinstance(self._native, host.Chain) and not (users or self.constraints)
+
+    @property
     def seconds(self) -> float:
         """Time spent in :meth:`sample` since the last :meth:`reset_perf`."""
         return self._native.seconds

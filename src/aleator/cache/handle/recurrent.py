@@ -64,13 +64,6 @@ class RecurrentSequence(Sequence):
             other.truncate(upto)
         return other
 
-    def checkpoint(self) -> Checkpoint:
-        """Copy the state, for :meth:`restore`."""
-        copy = self.cache.checkpoint(self.id) if self.next else None
-        mark = Checkpoint(self.id, self.next, copy)
-        self.cache.remember(mark)
-        return mark
-
     @atomic
     def restore(self, mark: Checkpoint) -> None:
         """Go back to a checkpoint of this sequence, whatever has happened since.
@@ -79,8 +72,7 @@ class RecurrentSequence(Sequence):
             CannotRewind: it is of another sequence or another cache.
 
         """
-        if not self.cache.remembers(mark) or mark.seq != self.id:
-            raise CannotRewind(f"the checkpoint is not one of sequence {self.id} in this cache")
+        self._check_own(mark)
         if mark.copy is None:
             self.truncate(0)
         else:

@@ -253,8 +253,8 @@ class Sequence(Uncopyable):
     def checkpoint(self) -> Checkpoint:
         """Mark this point, for :meth:`restore`.
 
-        Attention forgets nothing, so the mark is only the next position; no cells are held by it.  What
-        layers with windows or states hold is copied.
+        Attention forgets nothing, so of its layers the mark has only the next position and holds no cells.
+        What layers with windows or states hold is copied.
         """
         copy = self.cache.checkpoint(self.id) if self.next else None
         mark = Checkpoint(self.id, self.next, copy)
@@ -269,8 +269,7 @@ class Sequence(Uncopyable):
             CannotRewind: positions before it were removed, moved or replaced since.
 
         """
-        if not self.cache.remembers(mark) or mark.seq != self.id:
-            raise CannotRewind(f"the checkpoint is not one of sequence {self.id} in this cache")
+        self._check_own(mark)
         if mark.valid_to < mark.length:
             raise CannotRewind(
                 f"positions from {mark.valid_to} on have changed since the checkpoint at {mark.length}: "
@@ -280,6 +279,10 @@ class Sequence(Uncopyable):
             self.truncate(mark.length)
         else:
             self.cache.restore(self.id, mark.copy)
+
+    def _check_own(self, mark: Checkpoint) -> None:
+        if not self.cache.remembers(mark) or mark.seq != self.id:
+            raise CannotRewind(f"the checkpoint is not one of sequence {self.id} in this cache")
 
     # Cached prefixes and files
 

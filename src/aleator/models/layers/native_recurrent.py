@@ -10,7 +10,7 @@ import numpy.typing as npt
 from aleator import _native
 from aleator.models.layers.head_parts import HeadSpace, ShortConvolution
 from aleator.models.layers.native_feed_forward import Gated, gated_matrices
-from aleator.models.layers.parts import FeedForward, Mixture, StateSpace
+from aleator.models.layers.parts import DeltaNet, FeedForward, Mixture, StateSpace
 
 if TYPE_CHECKING:
     from aleator.models.layers.stored import Floats, StoredLayer, StoredWeight
@@ -22,6 +22,7 @@ Stateful = (
     StateSpace[list["StoredWeight"], "Floats"]
     | HeadSpace[list["StoredWeight"], "Floats"]
     | ShortConvolution[list["StoredWeight"], "Floats"]
+    | DeltaNet[list["StoredWeight"], "Floats"]
 )
 """A layer that keeps a state, as native code takes its tensors."""
 SpaceArguments = tuple[
@@ -51,6 +52,8 @@ def stateful(source: StoredLayer, index: int) -> Stateful:
     kind = source.architecture.recurrent
     if kind == "heads":
         return HeadSpace(source, index)
+    if kind == "delta net":
+        return DeltaNet(source, index)
     return (ShortConvolution if kind == "short convolution" else StateSpace)(source, index)
 
 
@@ -140,6 +143,38 @@ def short_convolution(
         np.ascontiguousarray(layer.conv_weight.T),
         _bias(layer.conv_bias, layer.conv_weight),
         conv,
+    )
+
+
+def delta_net(
+    layer: DeltaNet[list[StoredWeight], Floats], conv: Rows, state: Rows
+) -> _native.DeltaNet:
+    """A layer with a gated delta net.
+
+    Args:
+        layer: the tensors.
+        conv: the cache's rows of the convolution, float32 [rows, channels, width - 1].
+        state: the cache's rows of states, float32 [rows, heads * Dv, D].
+    """
+    (qkv,), (gate,), (output,) = layer.qkv, layer.gate, layer.output
+    (beta,), (decay,) = layer.beta, layer.decay
+    return _native.DeltaNet(
+        qkv.matrix,
+        gate.matrix,
+        beta.matrix,
+        decay.matrix,
+        output.matrix,
+        layer.norm,
+        np.ascontiguousarray(layer.conv_weight.T),
+        _bias(None, layer.conv_weight),
+        layer.a,
+        layer.time_bias,
+        layer.head_norm,
+        layer.net.n_key_heads,
+        layer.net.tiled,
+        layer.net.unit_eps,
+        conv,
+        state,
     )
 
 

@@ -11,7 +11,7 @@ from aleator import _native
 from aleator.core.threads import pool as thread_pool
 from aleator.models.layers.head_parts import HeadSpace, ShortConvolution
 from aleator.models.layers.native_recurrent import Rows, head_space, same_rows, space_arguments
-from aleator.models.layers.parts import state_space
+from aleator.models.layers.parts import DeltaNet, state_space
 from aleator.models.step import HostStep, Inputs
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class NativeSSM(HostStep):
         for layer, conv, state in zip(decoder.recurrent, convs, states, strict=True):
             if isinstance(layer, HeadSpace):
                 step.add_head_space(head_space(layer, conv, state))
-            elif not isinstance(layer, ShortConvolution):  # of which no model is made alone
+            elif not isinstance(layer, ShortConvolution | DeltaNet):  # no model has these alone
                 step.add_layer(*space_arguments(layer, conv, state)[:11])
         # Together, and last: what interrupts leaves the step before, or none that is believed.
         self._rows: tuple[Rows, Rows] | None = None

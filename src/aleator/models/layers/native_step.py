@@ -18,13 +18,14 @@ from aleator.models.layers.native_recurrent import (
     Part,
     Rows,
     Stateful,
+    delta_net,
     feed_forward_arguments,
     head_space,
     same_rows,
     short_convolution,
     space_arguments,
 )
-from aleator.models.layers.parts import Mixture
+from aleator.models.layers.parts import DeltaNet, Mixture
 from aleator.models.step import HostStep, Inputs
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ class NativeStep(HostStep):
             block.windowed,
             block.rotated,
             block.sinks,
+            block.gated,
         )
         _add_mixture(step, block.ffn)
 
@@ -179,6 +181,9 @@ def _add_state(
         step.add_short_convolution(
             short_convolution(layer, conv), feed_forward_arguments(layer.ffn, layer.ffn_norm)
         )
+    elif isinstance(layer, DeltaNet):
+        feeding = feed_forward_arguments(layer.ffn, layer.ffn_norm)
+        step.add_delta_net(delta_net(layer, conv, state), feeding)
     else:
         step.add_recurrent_layer(*space_arguments(layer, conv, state))
     _add_mixture(step, layer.ffn)

@@ -16,6 +16,7 @@ from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.rows.rows import LayerShape
 from aleator.core.errors import UnsupportedModel
 from aleator.models.config import ModelConfig, SSMConfig
+from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.experts import ExpertsConfig
 
 if TYPE_CHECKING:
@@ -236,6 +237,8 @@ class Attention(Generic[M, V]):
         k_norm: of keys.
         head_norm_kind: what of queries and keys it normalises, see
             :class:`~aleator.models.architecture.Architecture`; "": nothing.
+        gated: queries come with a gate of what their head gives, see
+            :class:`~aleator.models.architecture.Architecture`.
         sinks: scores of the heads that no value goes with, if there are any.
         post_norms: of what attention and feed-forward give, if there are any.
         ffn: the feed-forward part; None: there is none.
@@ -253,11 +256,12 @@ class Attention(Generic[M, V]):
         self.head_dim, self.head_dim_v = config.head_dim, config.head_dim_v
         self.scale = config.attention_scale or 1.0 / math.sqrt(self.head_dim)
         self.attn_norm: V | None = source.norm("attn_norm") if architecture.pre_norm else None
+        self.gated = architecture.attention_gate
         self.qkv = source.matrix(
             ["attn_q", "attn_k", "attn_v"],
             config.n_embd,
             [
-                self.n_heads * self.head_dim,
+                self.n_heads * self.head_dim * (2 if self.gated else 1),
                 self.n_kv_heads * self.head_dim,
                 self.n_kv_heads * self.head_dim_v,
             ],
@@ -350,7 +354,56 @@ def state_space(config: ModelConfig) -> SSMConfig:
     return config.ssm
 
 
+class DeltaNet(Generic[M, V]):
+    """The tensors of a gated delta net (Yang et al. 2024, arXiv:2412.06464), and its dimensions.
+
+    Attributes:
+        index: its number among the layers that keep a state.
+        net: the dimensions.
+        norm: normalisation of what the layer takes.
+        qkv: queries, keys and values, which are convolved.
+        gate: of what the heads give.
+        beta: how much of a value is written.
+        decay: how much of the state stays.
+        head_norm: normalisation of what a head gives.
+        ffn_norm: normalisation before the feed-forward part.
+        ffn: the feed-forward part.
+    """
+
+    def __init__(self, source: LayerSource[M, V], index: int) -> None:
+        """Read the layer's tensors.
+
+        Raises:
+            FileFormatError: a tensor is missing, of another shape, or not finite.
+        """
+        config = source.config
+        self.index, self.net = index, delta_net(config)
+        net = self.net
+        self.norm = source.norm("attn_norm")
+        self.qkv = source.matrix(["attn_qkv"], config.n_embd, [net.channels])
+        self.gate = source.matrix(["attn_gate"], config.n_embd, [net.values])
+        self.beta = source.matrix(["ssm_beta"], config.n_embd, [net.n_heads])
+        self.decay = source.matrix(["ssm_alpha"], config.n_embd, [net.n_heads])
+        self.conv_weight = source.values("ssm_conv1d.weight", net.channels, net.d_conv, exact=True)
+        self.a = source.values("ssm_a", net.n_heads, exact=True)
+        self.time_bias = source.values("ssm_dt.bias", net.n_heads, exact=True)
+        self.head_norm = source.values("ssm_norm.weight", net.head_dim_v, exact=True)
+        self.output = source.matrix(["ssm_out"], net.values, [config.n_embd])
+        self.ffn_norm = source.norm(source.architecture.ffn_norm)
+        self.ffn = feed_forward(source)
+
+
+def delta_net(config: ModelConfig) -> DeltaNetConfig:
+    """The dimensions of a model's gated delta nets."""
+    if config.delta is None:
+        raise UnsupportedModel("a layer that keeps a state in a model without a gated delta net")
+    return config.delta
+
+
 def state_shape(config: ModelConfig) -> RecurrentShape:
-    """What a layer with a state space keeps of a sequence."""
+    """What a layer that keeps a state keeps of a sequence."""
+    if config.delta is not None:
+        net = config.delta
+        return RecurrentShape(net.channels, net.d_conv - 1, net.head_dim, inner=net.values)
     ssm = state_space(config)
     return RecurrentShape(ssm.conv_channels, ssm.d_conv - 1, ssm.d_state, ssm.d_inner)

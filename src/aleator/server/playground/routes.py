@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from aleator.bundled import bundled_model
 from aleator.core.errors import AleatorError, CacheError, GrammarError, ParameterError
-from aleator.language_model import bundled_model
 from aleator.prompts import SAMPLING
 from aleator.samplers import SamplingParams
 from aleator.server.bodies import body_of, in_thread

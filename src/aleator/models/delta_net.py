@@ -1,0 +1,208 @@
+"""Gated delta nets (Yang et al. 2024, arXiv:2412.06464): their sizes, and how files store them.
+
+Qwen3-Next and its successors have one in most layers, attention in the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from aleator.core.errors import UnsupportedModel
+from aleator.models.files.fields import Fields
+from aleator.models.files.tensor_types import StoredTensor
+
+MAX_HEADS = 1 << 16
+MAX_CONV = 64
+MAX_HEAD_DIM = 1 << 12
+MAX_LAYERS = 4096
+UNIT_EPS = 1e-6
+"""What transformers adds to the sum of squares of a query or key, whatever config.json says."""
+
+
+@dataclass(frozen=True)
+class DeltaNetConfig:
+    """The gated delta nets of a model.
+
+    Attributes:
+        n_key_heads: heads of queries and keys.
+        n_heads: heads of values, a multiple of it.
+        head_dim: size of a query and key head.
+        head_dim_v: size of a value head.
+        d_conv: latest values that the convolution of a channel reads.
+        unit_eps: what is added to the sum of squares of a query or key before it is divided by its root.
+        tiled: value head h goes with key head h modulo ``n_key_heads``; otherwise neighbours share one.
+    """
+
+    n_key_heads: int
+    n_heads: int
+    head_dim: int
+    head_dim_v: int
+    d_conv: int
+    unit_eps: float
+    tiled: bool = False
+
+    @property
+    def keys(self) -> int:
+        """Channels of all keys."""
+        return self.n_key_heads * self.head_dim
+
+    @property
+    def values(self) -> int:
+        """Channels of all values."""
+        return self.n_heads * self.head_dim_v
+
+    @property
+    def channels(self) -> int:
+        """Channels that are convolved: queries, keys and values."""
+        return 2 * self.keys + self.values
+
+
+def read_gguf(fields: Fields, name: str, eps: float, tiled: bool) -> DeltaNetConfig:
+    """The sizes in a GGUF file.
+
+    Args:
+        fields: the metadata.
+        name: the architecture's, which is the prefix of the fields.
+        eps: what normalisation adds to the mean square; here it is added to the sum.
+        tiled: see :class:`DeltaNetConfig`.
+
+    Raises:
+        FileFormatError: a field is missing, of the wrong type, out of range, or contradicts another.
+    """
+    key_heads = fields.integer(f"{name}.ssm.group_count", 1, MAX_HEADS)
+    heads = fields.integer(f"{name}.ssm.time_step_rank", 1, MAX_HEADS)
+    dim = fields.integer(f"{name}.ssm.state_size", 1, MAX_HEAD_DIM)
+    inner = fields.integer(f"{name}.ssm.inner_size", 1, MAX_HEADS * MAX_HEAD_DIM)
+    if inner != heads * dim:
+        raise fields.error(f"{name}.ssm.inner_size", f"{inner} channels for {heads} heads of {dim}")
+    conv = fields.integer(f"{name}.ssm.conv_kernel", 2, MAX_CONV)
+    return _checked(
+        fields,
+        f"{name}.ssm.time_step_rank",
+        DeltaNetConfig(key_heads, heads, dim, dim, conv, eps, tiled),
+    )
+
+
+def read_json(fields: Fields) -> DeltaNetConfig:
+    """The sizes in config.json, whose files have the value heads of a key head side by side.
+
+    Raises:
+        FileFormatError: as for :func:`read_gguf`.
+    """
+    return _checked(
+        fields,
+        "linear_num_value_heads",
+        DeltaNetConfig(
+            n_key_heads=fields.integer("linear_num_key_heads", 1, MAX_HEADS, 16),
+            n_heads=fields.integer("linear_num_value_heads", 1, MAX_HEADS, 32),
+            head_dim=fields.integer("linear_key_head_dim", 1, MAX_HEAD_DIM, 128),
+            head_dim_v=fields.integer("linear_value_head_dim", 1, MAX_HEAD_DIM, 128),
+            d_conv=fields.integer("linear_conv_kernel_dim", 2, MAX_CONV, 4),
+            unit_eps=UNIT_EPS,
+        ),
+    )
+
+
+def _checked(fields: Fields, key: str, config: DeltaNetConfig) -> DeltaNetConfig:
+    if config.n_heads % config.n_key_heads:
+        raise fields.error(
+            key,
+            f"{config.n_heads} heads of values are not a multiple of {config.n_key_heads} of keys",
+        )
+    return config
+
+
+def state_layers_in_gguf(fields: Fields, name: str, n_layers: int) -> tuple[bool, ...]:
+    """Which layers of a GGUF file keep a state: a list, or all but every fourth (or another) one.
+
+    Raises:
+        FileFormatError: the list is not one of booleans, one for each layer.
+    """
+    key = f"{name}.attention.recurrent_layers"
+    listed = fields.get(key, kind=list)
+    if listed is None:
+        step = fields.integer(f"{name}.full_attention_interval", 1, MAX_LAYERS, 4)
+        return tuple((layer + 1) % step != 0 for layer in range(n_layers))
+    if len(listed) < n_layers or not all(type(each) is bool for each in listed):
+        raise fields.error(key, f"{key} must be {n_layers} booleans")
+    return tuple(listed[:n_layers])
+
+
+def state_layers_in_json(fields: Fields, n_layers: int) -> tuple[bool, ...]:
+    """Which layers of a config.json keep a state, by ``layer_types`` or every fourth (or another) one.
+
+    Raises:
+        FileFormatError: ``layer_types`` does not name a known kind for each layer.
+    """
+    kinds = fields.get("layer_types", kind=list)
+    if kinds is None:
+        step = fields.integer("full_attention_interval", 1, MAX_LAYERS, 4)
+        return tuple((layer + 1) % step != 0 for layer in range(n_layers))
+    known = ("linear_attention", "full_attention")
+    if len(kinds) != n_layers or not all(kind in known for kind in kinds):
+        raise fields.error(
+            "layer_types",
+            f"layer_types must name linear_attention or full_attention for {n_layers} layers",
+        )
+    return tuple(kind == "linear_attention" for kind in kinds)
+
+
+def check_attends(path: object, states: Sequence[bool]) -> None:
+    """Raise UnsupportedModel for a model none of whose layers attends."""
+    if all(states):
+        raise UnsupportedModel(
+            f"{path}: the model needs layers with a gated delta net alone, without any attention, which is "
+            "not supported"
+        )
+
+
+def separated(tensors: dict[str, StoredTensor], layer: int, config: DeltaNetConfig) -> None:
+    """Replace the joint projections of a layer by ``attn_qkv``, ``attn_gate``, ``ssm_beta`` and ``ssm_alpha``.
+
+    ``ssm_in`` has, for each head of keys, rows of its query, its key, its values and their gates; ``ssm_ba``
+    those of beta and of the decay.  Rows are copied into the order of the parts.
+
+    Args:
+        tensors: by GGUF name; changed.
+        layer: the layer's number.
+        config: the sizes.
+    """
+    shared, at = config.n_heads // config.n_key_heads, f"blk.{layer}."
+    values = shared * config.head_dim_v
+    sizes = [config.head_dim, config.head_dim, values, values]
+    joint = _of_heads(tensors, at + "ssm_in.weight", config.n_key_heads, sizes)
+    if joint:
+        tensors[at + "attn_qkv.weight"] = _stacked(joint[:3])
+        tensors[at + "attn_gate.weight"] = joint[3]
+    joint = _of_heads(tensors, at + "ssm_ba.weight", config.n_key_heads, [shared, shared])
+    if joint:
+        tensors[at + "ssm_beta.weight"], tensors[at + "ssm_alpha.weight"] = joint
+
+
+def _of_heads(
+    tensors: dict[str, StoredTensor], name: str, n_heads: int, sizes: list[int]
+) -> list[StoredTensor]:
+    """Take a tensor whose heads have so many rows of each part; [] where there is none of that size."""
+    whole = tensors.get(name)
+    if whole is None or whole.shape[0] != n_heads * sum(sizes):
+        return []
+    del tensors[name]
+    heads = whole.data.reshape(n_heads, sum(sizes), -1)
+    return [
+        replace(
+            whole,
+            shape=(n_heads * size, *whole.shape[1:]),
+            data=np.ascontiguousarray(part).reshape(-1),
+        )
+        for size, part in zip(sizes, np.split(heads, np.cumsum(sizes)[:-1], axis=1), strict=True)
+    ]
+
+
+def _stacked(parts: list[StoredTensor]) -> StoredTensor:
+    """Matrices of one type and width, one after the other."""
+    rows = sum(part.shape[0] for part in parts)
+    data = np.concatenate([part.data for part in parts])
+    return replace(parts[0], shape=(rows, *parts[0].shape[1:]), data=data)

@@ -1,0 +1,217 @@
+"""States with one decay for each head, and short convolutions, have the reference's bits in any composition."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hybrid_models import HYBRID, write_hybrid
+
+from aleator import _native
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, open_weights
+from aleator.models import decoder_numerics as reference
+from aleator.models.block_numerics import Floats, fused
+
+NAMES = ["mamba2", "granitehybrid-experts", "nemotron_h", "falcon-h1-norm", "lfm2"]
+TOKENS = [int(t) for t in np.random.default_rng(4).integers(0, 64, 25)]
+
+
+def native(name: str, folder: Path) -> Any:
+    return build_decoder(open_weights(write_hybrid(folder / "m.gguf", HYBRID[name])), form="native")
+
+
+class Reference:
+    """The parts of a decoder as docs/numerics.md says, part 2."""
+
+    def __init__(self, decoder: Any) -> None:
+        self.decoder, self.eps = decoder, decoder.config.rms_eps
+
+    def product(self, name: str, x: Floats) -> Floats:
+        return reference.products(self.decoder.weights.floats(f"{name}.weight"), x)
+
+    def heads(self, layer: Any, at: str, x: Floats) -> tuple[Floats, Floats, Floats]:
+        """What a layer gives for normalised x [T, n], and what it keeps."""
+        ssm, t = layer.ssm, len(x)
+        inner, n = ssm.d_inner, ssm.groups * ssm.d_state
+        projected = self.product(at + "ssm_in", x)
+        gate, values, steps = np.split(projected, [inner, inner + ssm.conv_channels], axis=1)
+        before = np.zeros((ssm.d_conv - 1, ssm.conv_channels), np.float32)
+        latest = np.concatenate((before, values))[t:]
+        values = reference.convolve(values, before, layer.conv_weight.T, layer.conv_bias)
+        u, b, c = np.split(values, [inner, inner + n], axis=1)
+        dt = np.maximum(reference.softplus(steps + layer.time_bias), np.float32(ssm.least_step))
+        shape = (t, ssm.heads, inner // ssm.heads)
+        shared = (t, ssm.groups, ssm.d_state)
+        y, state = reference.scan_heads(
+            u.reshape(shape),
+            dt,
+            layer.a,
+            b.reshape(shared),
+            c.reshape(shared),
+            np.zeros((*shape[1:], ssm.d_state), np.float32),
+        )
+        d = np.repeat(layer.d, shape[2])
+        y = fused(np.broadcast_to(d, u.shape), np.ascontiguousarray(u), y.reshape(u.shape))
+        y = y * reference.silu(gate)
+        parts = np.split(y, layer.norm_groups, axis=1)
+        weights = np.split(layer.gated_norm, layer.norm_groups)
+        y = np.concatenate(
+            [
+                reference.rms_norm(np.ascontiguousarray(part), weight, self.eps)
+                for part, weight in zip(parts, weights, strict=True)
+            ],
+            axis=1,
+        )
+        return self.product(at + "ssm_out", y), latest.T, state.reshape(inner, -1)
+
+
+@pytest.mark.parametrize(("name", "least"), [("mamba2", 0.0), ("mamba2-tied", 0.4)])
+def test_logits_and_states_are_the_reference(name: str, least: float, tmp_path: Path) -> None:
+    decoder = native(name, tmp_path)
+    for layer in decoder.recurrent:
+        layer.ssm = replace(layer.ssm, least_step=least)
+    parts, ids, states = Reference(decoder), TOKENS[:9], []
+    x = decoder.weights.floats("token_embd.weight")[ids]
+    for i, layer in enumerate(decoder.recurrent):
+        normed = reference.rms_norm(x, layer.norm, parts.eps)
+        given, latest, state = parts.heads(layer, f"blk.{i}.", normed)
+        x = x + given
+        states += [latest, state]
+    x = reference.rms_norm(x, decoder.output_norm, parts.eps)
+    expected = parts.product("token_embd" if decoder.config.tied else "output", x)
+    context: Any = Context(decoder, n_ubatch=5)  # the second micro-batch begins with states
+    assert np.array_equal(context.decode(Batch.one(ids, logits=True)), expected)
+    (row, _), *_ = context.cache.states[0]
+    held = [
+        t[row] for pair in zip(context.cache.conv, context.cache.ssm, strict=True) for t in pair
+    ]
+    for ours, theirs in zip(held, states, strict=True):
+        assert np.array_equal(ours, theirs)
+
+
+def test_short_convolutions_are_the_reference(tmp_path: Path) -> None:
+    """What the second layer keeps depends on every bit of what the first one gives."""
+    decoder = native("lfm2", tmp_path)
+    parts, ids = Reference(decoder), TOKENS[:9]
+    context: Any = Context(decoder, n_ubatch=5)
+    context.decode(Batch.one(ids))
+    x = decoder.weights.floats("token_embd.weight")[ids]
+    pool = context.cache.pool.recurrent
+    (row, _), *_ = pool.states.history(0)[-1:]
+    for i, layer in enumerate(decoder.recurrent[:2]):
+        at = f"blk.{i}."
+        normed = reference.rms_norm(x, layer.norm, parts.eps)
+        b, c, values = np.split(parts.product(at + "shortconv.in_proj", normed), 3, axis=1)
+        values = b * values
+        before = np.zeros((layer.ssm.d_conv - 1, len(layer.norm)), np.float32)
+        assert np.array_equal(pool.conv[i][row], np.concatenate((before, values))[len(ids) :].T)
+        none = np.zeros(len(layer.norm), np.float32)
+        mixed = reference.convolve(values, before, layer.conv_weight.T, none, activated=False)
+        x = x + parts.product(at + "shortconv.out_proj", c * mixed)
+        normed = reference.rms_norm(x, layer.ffn_norm, parts.eps)
+        gate = reference.silu(parts.product(at + "ffn_gate", normed))
+        x = x + parts.product(at + "ffn_down", gate * parts.product(at + "ffn_up", normed))
+
+
+def bits(name: str, folder: Path) -> str:
+    """A digest of a text's logits, the same alone, beside others, and for any split and number of threads."""
+    decoder = native(name, folder)
+    expected = np.asarray(
+        Context(decoder, n_ctx=64, n_threads=1).decode(Batch.one(TOKENS, logits=True))
+    )
+    assert np.isfinite(expected).all()
+    for threads, ubatch, first, others in ((1, 1, 1, 0), (2, 7, 20, 0), (3, 64, 9, 2)):
+        context = Context(
+            decoder, n_ctx=64 * (1 + others), n_threads=threads, n_ubatch=ubatch, n_seq_max=3
+        )
+        rows = []
+        for part in (range(first), range(first, len(TOKENS))):
+            batch = Batch()
+            for i in part:
+                for seq in range(1 + others):
+                    batch.add(
+                        TOKENS[i] if seq == 0 else TOKENS[(3 * i + seq) % len(TOKENS)],
+                        i,
+                        [seq],
+                        logits=seq == 0,
+                    )
+            rows.append(np.asarray(context.decode(batch)))
+        assert np.concatenate(rows).tobytes() == expected.tobytes(), (threads, ubatch, others)
+    return hashlib.sha256(expected.tobytes()).hexdigest()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_do_not_depend_on_composition_or_threads(name: str, tmp_path: Path) -> None:
+    bits(name, tmp_path)
+
+
+def test_logits_are_equal_on_every_instruction_set() -> None:
+    sets = ["base", "v3", "v4"]
+    sets = sets[: sets.index(_native.isa()) + 1] if _native.isa() in sets else [_native.isa()]
+    if len(sets) < 2:
+        pytest.skip("no lower instruction set here")
+    root = Path(__file__).parents[2]
+    paths = os.pathsep.join([str(root), str(root / "tools")])
+    found = []
+    for isa in sets:
+        environment = {**os.environ, "ALEATOR_ISA": isa, "PYTHONPATH": paths}
+        command = [sys.executable, "-m", "tests.models.test_head_space"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        found.append(done.stdout)
+    assert found[0].count("\n") == len(NAMES)
+    assert all(lines == found[0] for lines in found), found
+
+
+def test_shapes_are_checked(tmp_path: Path) -> None:
+    decoder = native("mamba2", tmp_path)
+    layer = decoder.recurrent[0]
+    (project,), (output,) = layer.project, layer.output
+    ssm = layer.ssm
+    good: dict[str, Any] = {
+        "projection": project.matrix,
+        "output": output.matrix,
+        "norm": layer.norm,
+        "conv": np.ascontiguousarray(layer.conv_weight.T),
+        "conv_bias": layer.conv_bias,
+        "time_bias": layer.time_bias,
+        "a": layer.a,
+        "d": layer.d,
+        "groups": ssm.groups,
+        "least_step": 0.0,
+        "gated_norm": layer.gated_norm,
+        "norm_groups": ssm.groups,
+        "conv_rows": np.zeros((2, ssm.conv_channels, ssm.d_conv - 1), np.float32),
+        "state_rows": np.zeros((2, ssm.d_inner, ssm.d_state), np.float32),
+    }
+    _native.HeadSpace(**good)
+    for name, value, message in (
+        ("projection", output.matrix, "ssm_in"),
+        ("output", project.matrix, "ssm_"),
+        ("norm", layer.norm[:-1].copy(), "attn_norm"),
+        ("conv_bias", layer.conv_bias[:-1].copy(), "ssm_conv1d"),
+        ("time_bias", layer.a[:-1].copy(), "ssm_dt"),
+        ("d", layer.a[:-1].copy(), "ssm_d"),
+        ("a", layer.a[:-1].copy(), "ssm_a"),
+        ("groups", 3, "groups"),
+        ("gated_norm", layer.norm, "ssm_norm"),
+        ("norm_groups", 7, "ssm_norm"),
+        ("state_rows", good["state_rows"][:1].copy(), "rows of states"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            _native.HeadSpace(**good | {name: value})
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as directory:
+        for model in NAMES:
+            print(model, bits(model, Path(directory)), flush=True)
