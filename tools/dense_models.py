@@ -19,6 +19,29 @@ Array = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
+class LatentShape:
+    """Compressed keys: see GGUF's fields; ``head`` and ``head_v`` are those of the heads, not of the cache."""
+
+    rank: int
+    head: int
+    head_v: int
+    q_rank: int = 0
+    compressed: bool = True
+
+
+@dataclass(frozen=True)
+class MixtureShape:
+    """Mixtures of experts after the first ``dense`` layers, with a shared one."""
+
+    n: int
+    n_ff: int
+    n_shared: int = 1
+    dense: int = 0
+    step: int = 1
+    choice_bias: bool = False
+
+
+@dataclass(frozen=True)
 class Dense:
     """A model: GGUF's dimensions, which tensors there are, further metadata, and the seed of the weights.
 
@@ -34,6 +57,8 @@ class Dense:
         rope: dimensions that are rotated; 0: the field is left out.
         meta: further fields, without the architecture's prefix.
         epsilon: the field of what normalisation adds.
+        latent: compressed keys, if there are any.
+        experts: mixtures of experts, if there are any.
     """
 
     arch: str
@@ -58,6 +83,8 @@ class Dense:
     meta: Mapping[str, Any] = field(default_factory=dict)
     epsilon: str = "attention.layer_norm_rms_epsilon"
     gain: float = math.sqrt(64)  # of embeddings
+    latent: LatentShape | None = None
+    experts: MixtureShape | None = None
     seed: int = 1
     type: str = "F32"
 
@@ -156,6 +183,44 @@ DENSE: dict[str, Dense] = {
         "qwen2vl", bias=("q", "k", "v"), seed=51, meta={"rope.dimension_sections": [2, 3, 3, 0]},
     ),
     "ernie4_5": Dense("ernie4_5", tied=True, head_dim=24, rope=24, seed=52),
+    "minicpm3": Dense(
+        "minicpm3", n_kv_heads=4, rope=8, seed=63, gain=0.7,
+        latent=LatentShape(32, 24, 16, q_rank=40, compressed=False),
+    ),
+    "minicpm3-longrope": Dense(
+        "minicpm3", n_kv_heads=4, rope=12, seed=64, gain=0.7, factors=True, tied=True,
+        latent=LatentShape(24, 20, 12, q_rank=16, compressed=False),
+        meta={
+            "rope.scaling.type": "longrope", "rope.scaling.original_context_length": 64,
+            "rope.scaling.attn_factor": 1.25,
+        },
+    ),
+    "deepseek2-lite": Dense(
+        "deepseek2", n_kv_heads=1, rope=8, seed=65, latent=LatentShape(32, 24, 16),
+        experts=MixtureShape(6, 24, n_shared=2, dense=1), meta={"expert_used_count": 3},
+        n_layers=27, n_embd=32, n_ff=48,
+    ),
+    "deepseek2": Dense(
+        "deepseek2", n_kv_heads=1, rope=8, seed=66, latent=LatentShape(32, 24, 20, q_rank=40), n_layers=3,
+        experts=MixtureShape(8, 24, dense=1, choice_bias=True),
+        meta={
+            "expert_used_count": 3, "expert_gating_func": 2, "expert_weights_norm": True,
+            "expert_weights_scale": 2.5, "expert_group_count": 4, "expert_group_used_count": 2,
+        },
+    ),
+    "deepseek2-yarn": Dense(
+        "deepseek2", n_kv_heads=1, rope=8, seed=67, latent=LatentShape(24, 20, 16, q_rank=32), tied=True,
+        experts=MixtureShape(4, 24, dense=1),
+        meta={
+            "expert_used_count": 2, "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
+            "rope.scaling.original_context_length": 64, "rope.scaling.yarn_log_multiplier": 0.0707,
+        },
+    ),
+    "deepseek2-heads": Dense(
+        "deepseek2", n_kv_heads=4, rope=8, seed=68,
+        latent=LatentShape(32, 24, 16, q_rank=40, compressed=False),
+        experts=MixtureShape(5, 24, dense=1), meta={"expert_used_count": 2, "expert_weights_scale": 1.5},
+    ),
     "hunyuan-dense": Dense("hunyuan-dense", head_norm="head", head_dim=24, rope=24, seed=53),
 }  # fmt: skip
 
@@ -180,6 +245,21 @@ def each_tensor(spec: Dense) -> Iterator[tuple[str, Array]]:
         if name.rpartition("_")[2] in spec.bias:
             yield f"{name}.bias", vector(n_out, around=0.0)
 
+    def mixture(at: str, shape: MixtureShape) -> Iterator[tuple[str, Array]]:
+        yield at + "ffn_gate_inp.weight", matrix(shape.n, e, 2.0)
+        for name, n_out, n_in in (
+            ("gate", shape.n_ff, e),
+            ("up", shape.n_ff, e),
+            ("down", e, shape.n_ff),
+        ):
+            each = [matrix(n_out, n_in) for _ in range(shape.n)]
+            yield f"{at}ffn_{name}_exps.weight", np.stack(each)
+            shared = shape.n_ff * shape.n_shared
+            sizes = (e, shared) if name == "down" else (shared, e)
+            yield f"{at}ffn_{name}_shexp.weight", matrix(*sizes)
+        if shape.choice_bias:
+            yield at + "exp_probs_b.bias", vector(shape.n, around=0.0)
+
     e, dim = spec.n_embd, spec.head_dim
     q, kv = spec.n_heads * dim, spec.n_kv_heads * dim
     yield "token_embd.weight", matrix(spec.n_vocab, e, spec.gain)
@@ -198,7 +278,26 @@ def each_tensor(spec: Dense) -> Iterator[tuple[str, Array]]:
         at = f"blk.{layer}."
         for name in spec.norms:
             yield from norm(at + name, e)
-        if "qkv" in spec.fused:
+        if spec.latent is not None:
+            shape = spec.latent
+            heads, plain = spec.n_heads, shape.head - spec.rope
+            if shape.q_rank:
+                yield from linear(at + "attn_q_a", shape.q_rank, e, 1.5)
+                yield from norm(at + "attn_q_a_norm", shape.q_rank)
+                yield from linear(at + "attn_q_b", heads * shape.head, shape.q_rank, 1.5)
+            else:
+                yield from linear(at + "attn_q", heads * shape.head, e, 1.5)
+            yield from linear(at + "attn_kv_a_mqa", shape.rank + spec.rope, e, 1.5)
+            yield from norm(at + "attn_kv_a_norm", shape.rank)
+            if shape.compressed:
+                key = [matrix(shape.rank, plain) for _ in range(heads)]
+                value = [matrix(shape.head_v, shape.rank) for _ in range(heads)]
+                yield at + "attn_k_b.weight", np.stack(key)
+                yield at + "attn_v_b.weight", np.stack(value)
+            else:
+                yield from linear(at + "attn_kv_b", heads * (plain + shape.head_v), shape.rank)
+            q = heads * shape.head_v
+        elif "qkv" in spec.fused:
             yield from linear(at + "attn_qkv", q + 2 * kv, e, 1.5)
         else:
             for name, n in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
@@ -208,6 +307,10 @@ def each_tensor(spec: Dense) -> Iterator[tuple[str, Array]]:
             if spec.head_norm:
                 yield from norm(at + name, *shapes[spec.head_norm])
         yield from linear(at + "attn_output", e, q)
+        mixed = spec.experts
+        if mixed is not None and layer >= mixed.dense and (layer + 1) % mixed.step == 0:
+            yield from mixture(at, mixed)
+            continue
         if spec.gated and "gate" not in spec.fused:
             yield from linear(at + "ffn_gate", spec.n_ff, e)
         rows = spec.n_ff * (2 if "gate" in spec.fused else 1)
@@ -224,14 +327,31 @@ def write_metadata(w: gguf.GGUFWriter, spec: Dense) -> None:
     w.add_feed_forward_length(spec.n_ff)
     w.add_head_count(spec.n_heads)
     w.add_head_count_kv(spec.n_kv_heads)
-    w.add_key_length(spec.head_dim)
-    w.add_value_length(spec.head_dim)
+    shape, key, value = spec.latent, spec.head_dim, spec.head_dim
+    if shape is not None:
+        key, value = shape.head, shape.head_v
+        w.add_kv_lora_rank(shape.rank)
+        if shape.q_rank:
+            w.add_q_lora_rank(shape.q_rank)
+        if shape.compressed:
+            w.add_key_length_mla(shape.head)
+            w.add_value_length_mla(shape.head_v)
+            key, value = shape.rank + spec.rope, shape.rank
+    w.add_key_length(key)
+    w.add_value_length(value)
+    if spec.experts is not None:
+        w.add_expert_count(spec.experts.n)
+        w.add_expert_feed_forward_length(spec.experts.n_ff)
+        w.add_expert_shared_count(spec.experts.n_shared)
+        w.add_leading_dense_block_count(spec.experts.dense)
     w.add_float32(f"{spec.arch}.{spec.epsilon}", 1e-5)
     if spec.rope:
         w.add_rope_dimension_count(spec.rope)
     for key, value in spec.meta.items():
         name = f"{spec.arch}.{key}"
-        if isinstance(value, float):
+        if isinstance(value, bool):
+            w.add_bool(name, value)
+        elif isinstance(value, float):
             w.add_float32(name, value)
         elif isinstance(value, str):
             w.add_string(name, value)

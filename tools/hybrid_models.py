@@ -105,6 +105,10 @@ HYBRID: dict[str, Hybrid] = {
     "falcon-h1-norm": Hybrid("falcon-h1", "bbb", groups=1, tied=True, seed=68),
     "lfm2": Hybrid("lfm2", "ssa", short=True, d_conv=3, **_LFM2, seed=69),
     "lfm2-untied": Hybrid("lfm2", "as", short=True, d_conv=5, **_LFM2 | {"tied": False}, seed=70),
+    "lfm2moe": Hybrid(
+        "lfm2moe", "ssa", short=True, d_conv=3, n_experts=5, n_ff_expert=24, choice_bias=True,
+        dense_layers=1, **_LFM2, meta={"expert_gating_func": 2}, seed=71,
+    ),
 }  # fmt: skip
 
 

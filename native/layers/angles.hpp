@@ -14,6 +14,7 @@ struct Rotation {
   int64_t pairs = 0;                    // at most head_dim / 2
   double magnitude = 1;
   bool interleaved = false;  // channels (2i, 2i + 1), else (i, i + pairs)
+  int64_t offset = 0;        // channels of a head before the rotated ones
 };
 
 // out [n, pairs, 2]: magnitude times cosine and sine of sign * positions[i] * frequency, in float64

@@ -28,6 +28,7 @@ struct Attended {
   const int32_t* key_rows = nullptr;
   int64_t pairs = 0;
   bool interleaved = false;
+  int64_t offset = 0;  // channels before the rotated ones
 };
 
 constexpr int64_t padded(int64_t n) { return (n + 15) / 16 * 16; }

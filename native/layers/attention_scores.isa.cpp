@@ -171,7 +171,8 @@ static void score_cells(const Attended& seen, const CacheSide& keys, float scale
         if (!raw) continue;
         if (keys.rotation) hadamard(row, dim, keys.rotation);
         const int64_t at = seen.key_rows ? seen.key_rows[j + std::min(k, n - 1)] : 0;
-        rotate(row, seen.key_angles + at * seen.pairs * 2, seen.pairs, seen.interleaved);
+        rotate(row + seen.offset, seen.key_angles + at * seen.pairs * 2, seen.pairs,
+               seen.interleaved);
         rows[k] = rows[k + 16] = reinterpret_cast<const uint8_t*>(row);
       }
     if (many) transpose(block, width, columns);

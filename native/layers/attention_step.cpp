@@ -151,7 +151,8 @@ void AttentionStep::form(Scratch& own, const AttentionShape& s, const Tile& tile
         float* to = forms + (i * variants + v) * width;
         std::copy_n(from, dim, to);
         const Rotation& r = rotation_;
-        if (v && s.rotated) rotate_(to, &angles_[size_t(v * r.pairs * 2)], r.pairs, r.interleaved);
+        if (v && s.rotated)
+          rotate_(to + r.offset, &angles_[size_t(v * r.pairs * 2)], r.pairs, r.interleaved);
         if (s.keys.rotation && !raw) hadamard_(to, dim, s.keys.rotation);
       }
     }
@@ -167,7 +168,8 @@ void AttentionStep::form(Scratch& own, const AttentionShape& s, const Tile& tile
                         .key_angles = raw ? key_angles_.data() : nullptr,
                         .key_rows = tile.deltas,
                         .pairs = rotation_.pairs,
-                        .interleaved = rotation_.interleaved});
+                        .interleaved = rotation_.interleaved,
+                        .offset = rotation_.offset});
   }
 }
 

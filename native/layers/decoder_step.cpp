@@ -32,12 +32,13 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
   const int64_t t = batch.tokens, e = shape_.n_embd();
   int64_t q = 0, queries = 0, k = 0, v = 0, attended = 0, ff = 0;
   for (const DecoderLayer& l : layers_) {
-    q = std::max(q, l.q.out), k = std::max(k, l.k.out), v = std::max(v, l.v.out);
-    attended = std::max(attended, l.o.in), ff = std::max(ff, l.gate.out);
-    if (l.gated) queries = std::max(queries, l.q.out / 2);
+    q = std::max(q, l.q_width()), k = std::max(k, l.k_width()), v = std::max(v, l.v_width());
+    attended = std::max(attended, l.n_heads * l.values.dim), ff = std::max(ff, l.gate.out);
+    if (l.gated) q = std::max(q, 2 * l.q_width()), queries = std::max(queries, l.q_width());
   }
   products_.prepare(pool, t, e, shape_.norm);
   recurrent_.prepare(t, spaces_);
+  latent_.prepare(t, latents_);
   experts_.prepare(t, e, mixtures_);
   q_.resize(t * q), k_.resize(t * k), v_.resize(t * v), attended_.resize(t * attended);
   queries_.resize(t * queries), gate_.resize(t * ff), up_.resize(t * ff);
@@ -104,10 +105,18 @@ void DecoderStep::add(int thread, const Weights& w, const float* from, const flo
   products_.pool().barrier();
 }
 
-void DecoderStep::attend(int thread, const DecoderLayer& l, const MicroBatch& batch) {
+// The state space that takes what attention takes, or none.
+const HeadLayer* DecoderStep::beside(const DecoderLayer& l) const {
+  return l.recurrent >= 0 ? &std::get<HeadLayer>(spaces_[size_t(l.recurrent)]) : nullptr;
+}
+
+// Queries, keys and values.
+void DecoderStep::project(int thread, const DecoderLayer& l, const MicroBatch& batch) {
   Pool& pool = products_.pool();
-  const auto* beside =
-      l.recurrent >= 0 ? &std::get<HeadLayer>(spaces_[size_t(l.recurrent)]) : nullptr;
+  if (l.latent >= 0)
+    return latent_.project(thread, products_, latents_[size_t(l.latent)], l.attention_norm,
+                           shape_.eps, q_.data(), k_.data(), v_.data());
+  const HeadLayer* beside = this->beside(l);
   const Forms forms = shape_.parallel ? forms_of({&l.q, &l.k, &l.v, &l.gate, &l.up})
                       : beside        ? forms_of({&l.q, &l.k, &l.v, &beside->in})
                                       : forms_of({&l.q, &l.k, &l.v});
@@ -126,6 +135,11 @@ void DecoderStep::attend(int thread, const DecoderLayer& l, const MicroBatch& ba
     normalise_heads(thread, l, batch.tokens);
     pool.barrier();
   }
+}
+
+void DecoderStep::attend(int thread, const DecoderLayer& l, const MicroBatch& batch) {
+  Pool& pool = products_.pool();
+  project(thread, l, batch);
   place_keys(thread, l, batch);
   pool.barrier();
   attention_[l.group].run(thread, pool, attention(l), l.gated ? queries_.data() : q_.data(),
@@ -138,8 +152,11 @@ void DecoderStep::attend(int thread, const DecoderLayer& l, const MicroBatch& ba
     });
     pool.barrier();
   }
-  add(thread, l.o, attended_.data(), l.attention_post_norm, batch.tokens);
-  if (beside)
+  const float* given = attended_.data();
+  if (l.values.within)
+    given = latent_.outputs(thread, products_, latents_[size_t(l.latent)], given);
+  add(thread, l.o, given, l.attention_post_norm, batch.tokens);
+  if (const HeadLayer* beside = this->beside(l))
     recurrent_.heads().finish(thread, products_, *beside, batch.runs, shape_.eps,
                               shape_.residual_scale);
 }
@@ -167,6 +184,7 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
   };
   const auto rotate = [&](float* x, int64_t t, bool raw) {
     if (!l.rotated) return;
+    x += r.offset;
     if (!raw) return rotate_(x, cos_sin + t * r.pairs * 2, r.pairs, r.interleaved);
     for (int64_t i = 0; i < 2 * r.pairs; i++) x[i] *= float(r.magnitude);
   };
@@ -192,13 +210,14 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
       return;
     }
     const int64_t cell = batch.groups[l.group].cells[t];
-    float* key = &k_[t * l.k.out + head * dim];
+    float* key = &k_[t * l.k_width() + head * dim];
     turn(key, l.k_norm, head, t, shape_.raw_keys);
-    float* value = &v_[t * l.v.out + head * dim_v];
-    limit(value, dim_v);
     if (l.keys.rotation) hadamard_(key, dim, l.keys.rotation);
-    if (l.values.rotation) hadamard_(value, dim_v, l.values.rotation);
     store_head_(key, l.keys, cell, head);
+    if (l.values.within) return;
+    float* value = &v_[t * l.v_width() + head * dim_v];
+    limit(value, dim_v);
+    if (l.values.rotation) hadamard_(value, dim_v, l.values.rotation);
     store_head_(value, l.values, cell, head);
   });
 }

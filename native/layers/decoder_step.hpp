@@ -14,6 +14,7 @@
 #include "layers/angles.hpp"
 #include "layers/attention_step.hpp"
 #include "layers/experts.hpp"
+#include "layers/latent.hpp"
 #include "layers/products.hpp"
 #include "layers/recurrent_layers.hpp"
 
@@ -32,11 +33,16 @@ struct DecoderLayer {
   const float* sinks = nullptr;  // of attention, [heads] or none
   int64_t group = 0;       // of layers that share a pool of cells and a rotation: see DecoderShape
   int64_t recurrent = -1;  // the number of what keeps a state, instead of attention or beside it
+  int64_t latent = -1;     // of what gives queries, keys and values in place of q, k and v
   int64_t mixture = -1;    // of the mixture that is there instead of gate, up and down
   bool rotated = true;     // positions rotate its queries and keys
-  bool attends() const { return q.data; }
+  int64_t n_heads = 0;     // of queries; 0 without attention
+  bool attends() const { return n_heads > 0; }
+  int64_t heads() const { return n_heads; }
+  int64_t q_width() const { return n_heads * keys.dim; }
+  int64_t k_width() const { return keys.heads * keys.dim; }
+  int64_t v_width() const { return values.heads * values.dim; }
   bool gated = false;  // q gives each head's query and then a gate of what the head gives
-  int64_t heads() const { return q.out / keys.dim / (gated ? 2 : 1); }
 };
 
 // What of queries and keys is normalised: each head, before or after the rotation, or all heads
@@ -84,6 +90,12 @@ class DecoderStep {
  public:
   explicit DecoderStep(const DecoderShape& shape) : shape_(shape) {}
   void add_layer(const DecoderLayer& layer) { layers_.push_back(layer); }
+  // A layer whose keys and values are compressed; it has no q, k and v.
+  void add_layer(const LatentLayer& latent, DecoderLayer layer) {
+    layer.latent = int64_t(latents_.size());
+    latents_.push_back(latent);
+    layers_.push_back(layer);
+  }
   // What keeps a state, and the feed-forward part of `layer`, if it has one.
   void add_layer(const RecurrentLayer& space, DecoderLayer layer) {
     layer.recurrent = int64_t(spaces_.size());
@@ -106,6 +118,8 @@ class DecoderStep {
  private:
   void prepare(Pool& pool, const MicroBatch& batch);
   void layer(int thread, const DecoderLayer& l, const MicroBatch& batch);
+  const HeadLayer* beside(const DecoderLayer& l) const;
+  void project(int thread, const DecoderLayer& l, const MicroBatch& batch);
   void attend(int thread, const DecoderLayer& l, const MicroBatch& batch);
   void place_keys(int thread, const DecoderLayer& l, const MicroBatch& batch);
   AttentionShape attention(const DecoderLayer& l) const;
@@ -117,7 +131,9 @@ class DecoderStep {
   DecoderShape shape_;
   std::vector<DecoderLayer> layers_;
   std::vector<RecurrentLayer> spaces_;
+  std::vector<LatentLayer> latents_;
   std::vector<Mixture> mixtures_;
+  LatentHeads latent_;
   RecurrentLayers recurrent_;
   Experts experts_;
   std::mutex turn_;

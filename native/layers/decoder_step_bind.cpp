@@ -3,11 +3,13 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <list>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "bind.hpp"
 #include "layers/cache_memory.hpp"
@@ -15,6 +17,7 @@
 #include "layers/delta_net_memory.hpp"
 #include "layers/head_memory.hpp"
 #include "layers/interruptible.hpp"
+#include "layers/latent_memory.hpp"
 #include "layers/mixture_memory.hpp"
 #include "layers/ssm_memory.hpp"
 #include "layers/stored_matrix.hpp"
@@ -31,7 +34,8 @@ class BoundDecoderStep {
                    double window_magnitude, bool raw_keys, bool layer_norm,
                    const std::string& head_norm, float residual_scale, float softcap, float clamp,
                    bool parallel, std::optional<Floats> embedding_norm,
-                   std::optional<Floats> slopes, std::optional<StoredMatrix> position_embedding)
+                   std::optional<Floats> slopes, std::optional<StoredMatrix> position_embedding,
+                   int64_t rotated_from)
       : embedding_(embedding),
         output_(std::move(output)),
         output_norm_(std::move(output_norm)),
@@ -43,10 +47,11 @@ class BoundDecoderStep {
         shape_{embedding_.weights,
                output_ ? output_->weights : Weights{},
                output_norm_.data(),
-               {{frequencies_.data(), int64_t(frequencies_.size()), magnitude, interleaved},
+               {{frequencies_.data(), int64_t(frequencies_.size()), magnitude, interleaved,
+                 rotated_from},
                 {window_frequencies_ ? window_frequencies_->data() : nullptr,
                  window_frequencies_ ? int64_t(window_frequencies_->size()) : 0, window_magnitude,
-                 interleaved}},
+                 interleaved, rotated_from}},
                eps,
                attention_scale,
                embedding_scale,
@@ -68,6 +73,7 @@ class BoundDecoderStep {
     if (embedding_norm_) norm(*embedding_norm_, shape_.n_embd(), "token_embd_norm");
     require(!position_embedding_ || position_embedding_->weights.in == shape_.n_embd(),
             "position_embd differs from token_embd in width");
+    require(rotated_from >= 0 && rotated_from < int64_t(1) << 20, "rotated_from");
     require(!raw_keys || shape_.head_norm != HeadNorm::rotated_head,
             "raw keys, and norms after the rotation");
   }
@@ -93,7 +99,7 @@ class BoundDecoderStep {
             at + "number of cells differs from the layers before");
     require(!keys.side.by_channel, at + "keys by channels");
     require(!window || window_frequencies_, at + "a window layer without frequencies for it");
-    require(shape_.rotation[window].pairs * 2 <= dim, at + "more rotated channels than a head has");
+    rotated_channels(window, dim, at);
     require(!gated || (dim == dim_v && shape_.head_norm != HeadNorm::all),
             at + "gates need values as wide as keys, and norms of single heads");
     matrix(q, heads * dim * (gated ? 2 : 1), e, at + "attn_q");
@@ -135,13 +141,63 @@ class BoundDecoderStep {
                        .sinks = pointer(sinks),
                        .group = window,
                        .rotated = rotated,
+                       .n_heads = heads,
                        .gated = gated};
-    if (gate) {
-      layer.gate = gate->weights, layer.down = down->weights;
-      kept_.back().matrices.insert(kept_.back().matrices.end(), {*gate, *down});
-      if (up) layer.up = up->weights, kept_.back().matrices.push_back(*up);
-    }
+    keep_feed_forward(layer, gate, up, down);
     step_.add_layer(layer);
+  }
+
+  // values: none where keys are compressed.
+  void add_latent_layer(const StoredMatrix& query, std::optional<StoredMatrix> query_up,
+                        const StoredMatrix& compress, std::optional<StoredMatrix> expand,
+                        std::vector<StoredMatrix> key_up, std::vector<StoredMatrix> value_up,
+                        std::optional<Floats> query_norm, Floats norm, int64_t heads, int64_t plain,
+                        int64_t dim_v, const StoredMatrix& o, std::optional<StoredMatrix> gate,
+                        std::optional<StoredMatrix> up, std::optional<StoredMatrix> down,
+                        Floats attention_norm, Floats ffn_norm, const CacheMemory& keys,
+                        std::optional<CacheMemory> values) {
+    const std::string at = "blk." + std::to_string(n_layers_) + ".";
+    const int64_t e = shape_.n_embd(), dim = keys.side.dim;
+    require(shape_.norm == Norm::rms && !shape_.parallel && shape_.head_norm == HeadNorm::none,
+            at + "compressed keys in a layer of another kind");
+    LatentMemory memory{query, query_up, compress, expand, key_up, value_up, query_norm, norm};
+    const LatentLayer latent = memory.checked(at, e, heads, plain, dim_v);
+    require(dim == latent.key_dim() && bool(values) != latent.compressed() && !slopes_,
+            at + "the cache does not fit the compressed keys");
+    CacheSide side = values ? values->side : keys.side;
+    if (!values) {
+      side.dim = latent.rank, side.within = dim;
+      const int64_t block = side.rotation > 1 ? side.rotation : block_shape(side.type).elements;
+      require(latent.rank % block == 0, at + "type_k has blocks of " + std::to_string(block) +
+                                            " channels, and of " + std::to_string(latent.rank) +
+                                            " compressed ones the last would not be whole");
+    }
+    require(keys.side.heads == (values ? heads : 1) && side.heads == keys.side.heads &&
+                side.n_cells == keys.side.n_cells && (!values || side.dim == dim_v),
+            at + "the cache's heads, cells or channels");
+    int64_t& n_cells = n_cells_[0];
+    require(n_cells == 0 || keys.side.n_cells == n_cells,
+            at + "number of cells differs from the layers before");
+    require(!keys.side.by_channel, at + "keys by channels");
+    rotated_channels(0, dim, at);
+    matrix(o, e, heads * dim_v, at + "attn_output");
+    if (gate || up || down) feed_forward_sizes(at, e, gate, up, down);
+    BoundDecoderStep::norm(attention_norm, e, at + "attn_norm");
+    BoundDecoderStep::norm(ffn_norm, e, at + "ffn_norm");
+    n_layers_++;
+    n_cells = keys.side.n_cells;
+    kept_.push_back({{o}, {attention_norm, ffn_norm}, {keys.data}});
+    if (values) kept_.back().memory.push_back(values->data);
+    DecoderLayer layer{.o = o.weights,
+                       .attention_norm = attention_norm.data(),
+                       .ffn_norm = ffn_norm.data(),
+                       .keys = keys.side,
+                       .values = side,
+                       .n_heads = heads};
+    keep_feed_forward(layer, gate, up, down);
+    last_attends_ = false;
+    latents_.push_back(std::move(memory));
+    step_.add_layer(latent, layer);
   }
 
   // state_norms: of time step, B and C, or none.
@@ -302,6 +358,19 @@ class BoundDecoderStep {
     std::vector<std::optional<Floats>> norms;
     std::vector<CacheBytes> memory;
   };
+  void rotated_channels(bool window, int64_t dim, const std::string& at) const {
+    const Rotation& r = shape_.rotation[window];
+    require(r.offset + r.pairs * 2 <= dim, at + "more rotated channels than a head has");
+  }
+  // Of the layer that was kept last.
+  void keep_feed_forward(DecoderLayer& layer, const std::optional<StoredMatrix>& gate,
+                         const std::optional<StoredMatrix>& up,
+                         const std::optional<StoredMatrix>& down) {
+    if (!gate) return;
+    layer.gate = gate->weights, layer.down = down->weights;
+    kept_.back().matrices.insert(kept_.back().matrices.end(), {*gate, *down});
+    if (up) layer.up = up->weights, kept_.back().matrices.push_back(*up);
+  }
   // A layer that keeps a state, and its feed-forward part.
   void add_stateful(const std::string& at, const RecurrentLayer& layer,
                     const std::optional<nb::tuple>& feed_forward) {
@@ -379,6 +448,7 @@ class BoundDecoderStep {
   DecoderStep step_;
   std::list<Kept> kept_;
   std::list<SSMMemory> spaces_;
+  std::list<LatentMemory> latents_;
   std::list<HeadMemory> heads_;
   std::list<ShortMemory> shorts_;
   std::list<DeltaNetMemory> nets_;
@@ -399,7 +469,7 @@ ALEATOR_BIND(decoder_step) {
                    Array<const double, 1>, double, bool, float, const std::string&,
                    std::optional<Array<const double, 1>>, double, bool, bool, const std::string&,
                    float, float, float, bool, std::optional<Floats>, std::optional<Floats>,
-                   std::optional<StoredMatrix>>(),
+                   std::optional<StoredMatrix>, int64_t>(),
           nb::arg("embedding"), nb::arg("output").none(), nb::arg("output_norm"), nb::arg("eps"),
           nb::arg("attention_scale"), nb::arg("frequencies"), nb::arg("magnitude"),
           nb::arg("interleaved"), nb::arg("embedding_scale") = 1.0f, nb::arg("gate") = "silu",
@@ -408,6 +478,7 @@ ALEATOR_BIND(decoder_step) {
           nb::arg("residual_scale") = 1.0f, nb::arg("softcap") = 0.0f, nb::arg("clamp") = 0.0f,
           nb::arg("parallel") = false, nb::arg("embedding_norm").none() = nb::none(),
           nb::arg("slopes").none() = nb::none(), nb::arg("position_embedding").none() = nb::none(),
+          nb::arg("rotated_from") = 0,
           "output: None: hidden states after the last norm in place of logits; frequencies: "
           "float64, radians per position of each rotated pair of channels, in window layers "
           "window_frequencies; gate: 'silu', 'silu_clamped', 'gelu', 'gelu_exact', 'relu_squared', "
@@ -418,7 +489,8 @@ ALEATOR_BIND(decoder_step) {
           "rotation, 'each' with weights of its own, or 'all' heads together; residual_scale: of "
           "what attention and feed-forward give; softcap: of scores; clamp: of queries, keys and "
           "values; parallel: feed-forward has attention's input; slopes: of ALiBi, [heads]; "
-          "position_embedding: [positions, n_embd], added to the tokens'.")
+          "position_embedding: [positions, n_embd], added to the tokens'; rotated_from: "
+          "the first rotated channel of a head.")
       .def(
           "add_layer", &BoundDecoderStep::add_layer, nb::arg("q"), nb::arg("k"), nb::arg("v"),
           nb::arg("o"), nb::arg("gate").none(), nb::arg("up").none(), nb::arg("down").none(),
@@ -433,6 +505,18 @@ ALEATOR_BIND(decoder_step) {
           "sinks [heads]: scores that no value goes with; gated: q gives each head's query and "
           "then "
           "as many numbers, whose sigmoids multiply what the head gives.")
+      .def("add_latent_layer", &BoundDecoderStep::add_latent_layer, nb::arg("query"),
+           nb::arg("query_up").none(), nb::arg("compress"), nb::arg("expand").none(),
+           nb::arg("key_up"), nb::arg("value_up"), nb::arg("query_norm").none(), nb::arg("norm"),
+           nb::arg("heads"), nb::arg("plain"), nb::arg("dim_v"), nb::arg("o"),
+           nb::arg("gate").none(), nb::arg("up").none(), nb::arg("down").none(),
+           nb::arg("attention_norm"), nb::arg("ffn_norm"), nb::arg("keys"),
+           nb::arg("values").none(),
+           "Appends a layer whose keys and values are computed from compress [rank + rotated, "
+           "n_embd] normalised. expand: keys' `plain` channels and values of every head, which "
+           "the cache then holds; without it the cache holds the compressed ones and no values, "
+           "and key_up and value_up take each head's queries there and its sums back. query_up: "
+           "queries from what query and query_norm give. The rest as for add_layer.")
       .def("add_recurrent_layer", &BoundDecoderStep::add_recurrent_layer, nb::arg("projection"),
            nb::arg("select"), nb::arg("time_step"), nb::arg("output"), nb::arg("norm"),
            nb::arg("conv"), nb::arg("conv_bias"), nb::arg("a"), nb::arg("d"),

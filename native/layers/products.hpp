@@ -60,7 +60,12 @@ class Products {
   void logits(int thread, const Weights& w, const float* norm, float eps, const int64_t* rows,
               int64_t n, float* out);
   // Rows [begin, end) of W times x: into columns begin to end of out [tokens, W.out].
-  static void multiply(const Weights& w, int64_t begin, int64_t end, const Input& x, float* out);
+  static void multiply(const Weights& w, int64_t begin, int64_t end, const Input& x, float* out) {
+    multiply(w, begin, end, x, out, w.out);
+  }
+  // The same, rows of out `stride` apart.
+  static void multiply(const Weights& w, int64_t begin, int64_t end, const Input& x, float* out,
+                       int64_t stride);
 
  private:
   Pool* pool_ = nullptr;

@@ -14,7 +14,8 @@ struct CacheSide {
   int64_t heads = 0, dim = 0, n_cells = 0;
   bool by_channel = false;
   int64_t rotation = 0;  // heads are stored rotated by a Hadamard matrix in blocks of so many
-  int64_t row_bytes() const { return stored_bytes(type, dim); }
+  int64_t within = 0;    // values are the first `dim` of so many channels of the keys; 0: apart
+  int64_t row_bytes() const { return stored_bytes(type, within ? within : dim); }
   // Where one head's rows lie, by cell: worked out once for many of them, since it takes a
   // division.
   struct Rows {

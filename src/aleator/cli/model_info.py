@@ -180,7 +180,7 @@ def about_cache(config: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     n_ctx = arguments.ctx_size or config.context_length
     types = arguments.cache_type_k, arguments.cache_type_v
     layers = [
-        LayerShape(heads, config.head_dim, config.head_dim_v)
+        LayerShape(heads, config.head_dim, config.stored_head_dim_v)
         for heads in config.n_kv_heads
         if heads
     ]

@@ -9,6 +9,7 @@ import torch
 from aleator.models.layers.attention import attend
 from aleator.models.layers.feed_forward import feed_forward
 from aleator.models.layers.head_space import HeadSpaceLayer
+from aleator.models.layers.latent import LatentHeads
 from aleator.models.layers.layer import LayerWeights, Pass
 from aleator.models.layers.norms import norm
 from aleator.models.layers.parts import Attention
@@ -62,6 +63,7 @@ class Block:
         self.attn_norm = norm(kind, parts.attn_norm, eps)
         self.ffn_norm = norm(kind, parts.ffn_norm, eps)
         self.qkv, self.output = parts.qkv, parts.output
+        self.latent = None if parts.latent is None else LatentHeads(parts.latent, self.n_heads, eps)
         self.head_norm_kind = parts.head_norm_kind
         self.head_norms: tuple[Norm, Norm] = (
             norm(kind, parts.q_norm, eps),
@@ -76,7 +78,7 @@ class Block:
         """Compute a micro-batch, see :class:`Layer`; stores all T keys and values."""
         cells = batch.tensors(self.windowed)
         taken = self.attn_norm(x)
-        q, k, v, gate = self._heads(self.qkv(taken))
+        q, k, v, gate = self._heads(taken)
         raw = cells.raw and self.rotated
         q = self._finished(q, 0, batch, rotate=True)
         if raw:
@@ -100,7 +102,10 @@ class Block:
             self.softcap,
             self._distances(batch),
             self.sinks,
+            0 if self.latent is None else self.latent.values_in_keys,
         ).to(x)
+        if self.latent is not None:
+            attended = self.latent.given(attended)
         if gate is not None:
             attended = attended * torch.sigmoid(gate)
         if rows is not None:
@@ -116,10 +121,14 @@ class Block:
         return x + given * self.residual_scale
 
     def _heads(
-        self, qkv: torch.Tensor
+        self, x: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Queries [T, H, D], keys [T, G, D], values [T, G, Dv], and gates [T, H * D] if there are any."""
-        t = qkv.shape[0]
+        if self.latent is not None:
+            return *self.latent.heads(x), None
+        if self.qkv is None:
+            raise TypeError("a layer without queries")
+        qkv, t = self.qkv(x), x.shape[0]
         if self.clamp:
             qkv = qkv.clamp(-self.clamp, self.clamp)
         n_q = self.n_heads * self.head_dim * (2 if self.gated else 1)

@@ -52,6 +52,7 @@ class RopeConfig:
         short_factors: longrope's table of contexts up to ``original_context``, one number per pair; empty: a
             tensor of the file.
         long_factors: that of longer ones.
+        offset: channels of a head that come before the rotated ones.
     """
 
     theta: float = 10000.0
@@ -68,6 +69,7 @@ class RopeConfig:
     truncate: bool = True
     short_factors: tuple[float, ...] = ()
     long_factors: tuple[float, ...] = ()
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,27 @@ class SSMConfig:
 
 
 @dataclass(frozen=True)
+class LatentConfig:
+    """Attention whose keys and values are computed from a few numbers a token (arXiv:2405.04434).
+
+    Attributes:
+        q_rank: numbers that a token's queries are computed from; 0: from what the layer takes.
+        rank: numbers that keys and values of all heads are computed from.
+        head_dim: size of a query and key head; its last ``ModelConfig.rope.dim`` channels are rotated, and are
+            the same in the keys of all heads.
+        head_dim_v: size of a value head.
+        compressed: the cache holds those numbers and the rotated channels, one key for all heads and no values.
+            Otherwise it holds every head's key and value.
+    """
+
+    q_rank: int
+    rank: int
+    head_dim: int
+    head_dim_v: int
+    compressed: bool
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """A model's dimensions.
 
@@ -133,8 +156,8 @@ class ModelConfig:
         n_heads: query heads.
         n_kv_heads: key-value heads; 0 in layers that keep a state.
         n_ff: width of the feed-forward part.
-        head_dim: size of a query and key head.
-        head_dim_v: size of a value head.
+        head_dim: size of a key head as the cache holds it, and of a query head.
+        head_dim_v: size of a value head; with compressed keys the first channels of those are the values.
         rms_eps: what normalisation adds to the mean square, or to the variance.
         context_length: positions that the model was trained with.
         tied: the token embedding is the output matrix too; there is no ``output.weight``.
@@ -156,6 +179,7 @@ class ModelConfig:
         delta: layers with a gated delta net, if there are any.
         stateful: whether a layer keeps a state, one entry per layer; empty: those without KV heads do.
         experts: mixtures of experts, if there are any.
+        latent: how keys and values are compressed, if they are.
     """
 
     architecture: str
@@ -187,6 +211,12 @@ class ModelConfig:
     delta: DeltaNetConfig | None = None
     stateful: tuple[bool, ...] = ()
     experts: ExpertsConfig | None = None
+    latent: LatentConfig | None = None
+
+    @property
+    def stored_head_dim_v(self) -> int:
+        """Size of a value head in the cache; 0: values are part of the keys."""
+        return 0 if self.latent is not None and self.latent.compressed else self.head_dim_v
 
     def rotated(self, layer: int) -> bool:
         """Whether a layer's queries and keys are rotated by their positions."""

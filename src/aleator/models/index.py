@@ -36,6 +36,8 @@ from aleator.models.ernie4_5_moe import ERNIE4_5_MOE as ERNIE4_5_MOE
 from aleator.models.hunyuan_moe import HUNYUAN_MOE as HUNYUAN_MOE
 from aleator.models.granitemoe import GRANITEMOE as GRANITEMOE
 from aleator.models.gpt_oss import GPT_OSS as GPT_OSS
+from aleator.models.minicpm3 import MINICPM3 as MINICPM3
+from aleator.models.deepseek2 import DEEPSEEK2 as DEEPSEEK2
 from aleator.models.gemma3 import GEMMA3 as GEMMA3
 from aleator.models.mamba import MAMBA as MAMBA
 from aleator.models.jamba import JAMBA as JAMBA
@@ -47,6 +49,7 @@ from aleator.models.granitehybrid import GRANITEHYBRID as GRANITEHYBRID
 from aleator.models.nemotron_h import NEMOTRON_H as NEMOTRON_H
 from aleator.models.falcon_h1 import FALCON_H1 as FALCON_H1
 from aleator.models.lfm2 import LFM2 as LFM2
+from aleator.models.lfm2moe import LFM2MOE as LFM2MOE
 
 ARCHITECTURES: dict[str, Architecture] = {
     value.name: value for value in list(globals().values()) if isinstance(value, Architecture)

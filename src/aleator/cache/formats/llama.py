@@ -3,9 +3,9 @@
 Little endian, without padding.  A memory is: u32 streams; for each stream u32 cells, and if there are
 any, per cell i32 position, u32 owners, with M-RoPE i32 x, y and token, i32 each owner; u32 whether values lie
 by channel; u32 layers; for each layer i32 type of K, u64 bytes of a row, the rows; then for each layer the
-same for V, or by channel i32 type, u32 bytes of an element, u32 channels, each channel's elements.  A model
-with window layers has two memories: that of the layers that see everything, and that of the others, with a
-sequence's window only.  A recurrent model's: see :mod:`aleator.cache.formats.recurrent`.
+same for V, if it stores any, or by channel i32 type, u32 bytes of an element, u32 channels, each channel's
+elements.  A model with window layers has two memories: that of the layers that see everything, and that of
+the others, with a sequence's window only.  A recurrent model's: see :mod:`aleator.cache.formats.recurrent`.
 
 A whole state is u32 length and name of the architecture, then the memory.  A sequence's is u32 magic, i32
 its id, then a memory whose cells have one owner.  A session file is u32 "ggsn", u32 version 10, u32
@@ -154,6 +154,8 @@ def _data(pool: AttentionPool, cells: npt.NDArray[np.int64]) -> list[bytes]:
             rows[behind] = keys.encoded(layer, rotated)
         parts += [struct.pack("<iQ", keys.type.ggml, keys.row_bytes(layer)), rows.tobytes()]
     for layer, (heads, dim) in enumerate(values.shapes):
+        if dim == 0:
+            continue
         rows = values.bytes_of(layer, cells)
         if values.by_channel:
             size = values.type.block_bytes
@@ -342,7 +344,10 @@ def _read_data(pool: AttentionPool, source: Source, n: int) -> tuple[list[Bytes]
 
     layers = range(len(pool.rows.shapes))
     keys = [rows(pool.rows.keys, "k", i) for i in layers]
-    return keys, [rows(pool.rows.values, "v", i) for i in layers]
+    none = np.empty((0 if by_channel else n, 0), np.uint8)
+    shapes = pool.rows.values.shapes
+    values = [rows(pool.rows.values, "v", i) if shapes[i][1] else none for i in layers]
+    return keys, values
 
 
 def _restore(pool: AttentionPool, sections: list[Section], seq: int) -> int:

@@ -28,6 +28,7 @@ CellIndex = npt.NDArray[np.int64]
 class LayerShape:
     """What a layer stores per cell: ``kv_heads`` keys of ``head_dim``, values of ``head_dim_v``.
 
+    With a ``head_dim_v`` of 0 there are no values: they are part of the keys.
     Layers whose keys are rotated alike have the same number ``rope``.
     """
 

@@ -17,6 +17,7 @@ def attend(
     softcap: float = 0.0,
     added: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
+    values_in_keys: int = 0,
 ) -> torch.Tensor:
     """softmax(q k^T * scale) v, in float32 whatever the cache's types.
 
@@ -30,12 +31,15 @@ def attend(
         softcap: scores s become softcap * tanh(s / softcap); 0: as they are.
         added: what is added to scores then, [H, T, n]; None: nothing.
         sinks: a score of each head that no value goes with, float32 [H]; None: there are none.
+        values_in_keys: values are so many first channels of the keys; 0: the cache has them.
 
     Returns:
         float32 [T, H * Dv]; 0 for a query that sees no cell.
     """
     k, v = cells.read(layer)
     k, v = k.to(q.dtype), v.to(q.dtype)
+    if values_in_keys:
+        v = k[..., :values_in_keys]
     t, heads, dim = q.shape
     kv_heads, n = k.shape[1], k.shape[0]
     if n == 0:

@@ -76,19 +76,36 @@ def _stacked(
     source: LayerSource[M, V], name: str, n: int, n_in: int, n_out: int, bias: bool
 ) -> list[ExpertMatrix]:
     """Those of one tensor with a matrix for each expert."""
-    weights, tensor = source.weights, f"{source.prefix}{name}_exps.weight"
-    weights.expect(tensor, (n, n_out, n_in))
-    weights.check.add(tensor, seldom=True)
-    stored, own = weights.stored(tensor), f"{source.prefix}{name}_exps.bias"
+    weights, own = source.weights, f"{source.prefix}{name}_exps.bias"
     biases: Floats | None = None
     if bias or own in weights:
         weights.expect(own, (n, n_out))
         biases = weights.floats(own)
-    parts = stored.data.reshape(n, -1)
-    return [
-        (StoredTensor(stored.type, (n_out, n_in), part), None if biases is None else biases[i])
-        for i, part in enumerate(parts)
-    ]
+    parts = stacked(source, f"{name}_exps", n, n_in, n_out, seldom=True)
+    return [(part, None if biases is None else biases[i]) for i, part in enumerate(parts)]
+
+
+def stacked(
+    source: LayerSource[M, V], name: str, n: int, n_in: int, n_out: int, seldom: bool = False
+) -> list[StoredTensor]:
+    """The matrices [n_out, n_in] of the tensor ``name.weight`` [n, n_out, n_in], unread.
+
+    Args:
+        source: the layer.
+        name: of the tensor.
+        n: matrices.
+        n_in: width of the input.
+        n_out: width of each output.
+        seldom: not every token reads all of them: NaN is looked for where rows of logits are not finite.
+
+    Raises:
+        FileFormatError: the tensor is missing, of another shape, or not finite.
+    """
+    weights, tensor = source.weights, f"{source.prefix}{name}.weight"
+    weights.expect(tensor, (n, n_out, n_in))
+    weights.check.add(tensor, seldom=seldom)
+    stored = weights.stored(tensor)
+    return [StoredTensor(stored.type, (n_out, n_in), part) for part in stored.data.reshape(n, -1)]
 
 
 def _apart(

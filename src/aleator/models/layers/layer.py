@@ -10,7 +10,7 @@ import torch
 from aleator.cache.pools.hybrid_batch import HybridBatch
 from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.cache.rows.tensors import CellTensors
-from aleator.models.layers.expert_tensors import expert_tensors
+from aleator.models.layers.expert_tensors import expert_tensors, stacked
 from aleator.models.layers.linear import Linear, expert_linear, linear
 from aleator.models.layers.parameters import parameter
 from aleator.models.layers.parts import LayerSource
@@ -78,6 +78,11 @@ class LayerWeights(LayerSource[Linear, torch.Tensor]):
         """See :class:`LayerSource`; one product for all, see :func:`~aleator.models.layers.linear.linear`."""
         listed = [self.prefix + name for name in names]
         return linear(self.weights, listed, n_in, n_outs, self.device, self.dtype, bias=bias)
+
+    def stacked(self, name: str, n: int, n_in: int, n_out: int) -> list[Linear]:
+        """See :class:`LayerSource`."""
+        parts = stacked(self, name, n, n_in, n_out)
+        return [expert_linear([(part, None)], self.device, self.dtype) for part in parts]
 
     def experts(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from aleator.cache.pools.recurrent import RecurrentPool
     from aleator.cache.pools.window import WindowPool
     from aleator.cache.rows.batch import MicroBatch
+    from aleator.cache.rows.rows import Rows as CacheRows
     from aleator.cache.storage import Storage
-    from aleator.models.layers.parts import Attention
+    from aleator.models.layers.parts import Attention, Latent
     from aleator.models.layers.stored import Floats, StoredWeight
     from aleator.models.native_decoder import NativeDecoder
 
@@ -81,6 +82,7 @@ class NativeStep(HostStep):
             embedding_norm=decoder.embedding_norm,
             slopes=decoder.slopes,
             position_embedding=None if decoder.positions is None else decoder.positions.matrix,
+            rotated_from=rotation.offset,
         )
         states = pool.recurrent if isinstance(pool, HybridPool) else None
         blocks, spaces = iter(decoder.blocks), iter(decoder.recurrent)
@@ -101,8 +103,13 @@ class NativeStep(HostStep):
     def _add(self, step: _native.DecoderStep, block: Attention[list[StoredWeight], Floats]) -> None:
         window = _window(self._pool)
         rows = (window if block.windowed and window is not None else self._pool.first).rows
-        q, k, v = block.qkv
         (o,) = block.output
+        if block.latent is not None:
+            _add_latent(step, block, block.latent, rows)
+            return
+        if block.qkv is None:
+            raise TypeError("a layer without queries")
+        q, k, v = block.qkv
         first_post, second_post = block.post_norms or (None, None)
         step.add_layer(
             q.matrix,
@@ -164,6 +171,38 @@ class NativeStep(HostStep):
         if self._softcap:
             _native.soften_logits(logits, self._softcap)
         return logits
+
+
+def _add_latent(
+    step: _native.DecoderStep,
+    block: Attention[list[StoredWeight], Floats],
+    latent: Latent[list[StoredWeight], Floats],
+    rows: CacheRows,
+) -> None:
+    """Append a layer whose keys and values are compressed."""
+    (o,), (query,), (compress,) = block.output, latent.query, latent.compress
+    if block.attn_norm is None or block.ffn_norm is None:
+        raise TypeError("a layer with compressed keys and no norms")
+    step.add_latent_layer(
+        query.matrix,
+        None if latent.query_up is None else latent.query_up[0].matrix,
+        compress.matrix,
+        None if latent.expand is None else latent.expand[0].matrix,
+        [each.matrix for (each,) in latent.key_up],
+        [each.matrix for (each,) in latent.value_up],
+        latent.query_norm,
+        latent.norm,
+        block.n_heads,
+        latent.config.head_dim - latent.rotated,
+        latent.config.head_dim_v,
+        o.matrix,
+        *((None, None, None) if block.ffn is None else gated_matrices(block.ffn)),
+        block.attn_norm,
+        block.ffn_norm,
+        _memory(rows.keys, block.index),
+        None if latent.config.compressed else _memory(rows.values, block.index),
+    )
+    _add_mixture(step, block.ffn)
 
 
 def _add_state(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.rows.rows import LayerShape
 from aleator.core.errors import UnsupportedModel
-from aleator.models.config import ModelConfig, SSMConfig
+from aleator.models.config import LatentConfig, ModelConfig, SSMConfig
 from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.experts import ExpertsConfig
 
@@ -105,6 +105,14 @@ class LayerSource(ABC, Generic[M, V]):
             return weight
         bias = self.values(f"{name}.bias", *sizes) if f"{name}.bias" in self else None
         return self.with_bias(weight, bias)
+
+    @abstractmethod
+    def stacked(self, name: str, n: int, n_in: int, n_out: int) -> list[M]:
+        """The matrices [n_out, n_in] of one tensor ``name.weight`` [n, n_out, n_in].
+
+        Raises:
+            FileFormatError: it is missing, of another shape, or not finite.
+        """
 
     @abstractmethod
     def experts(
@@ -222,6 +230,53 @@ def feed_forward(source: LayerSource[M, V]) -> FeedForward[M] | Mixture[M, V]:
     )
 
 
+class Latent(Generic[M, V]):
+    """The tensors that queries, keys and values are computed from where these are compressed.
+
+    Attributes:
+        config: the dimensions.
+        rotated: channels of a head that are rotated, the last ones.
+        query: queries, or the numbers that they are computed from.
+        query_norm: normalisation of those; None: there are none.
+        query_up: queries from them; None: there are none.
+        compress: a token's compressed keys and values, and the rotated channels of its keys.
+        norm: normalisation of the former.
+        expand: keys without those channels and values of each head, from them; None where the cache holds the
+            compressed ones.
+        key_up: of each head what takes a query's other channels to the compressed keys; [] where it does not.
+        value_up: of each head what takes its sum of compressed values to its output.
+    """
+
+    def __init__(self, source: LayerSource[M, V], config: LatentConfig, heads: int) -> None:
+        """Read the tensors.
+
+        Raises:
+            FileFormatError: a tensor is missing, of another shape, or not finite.
+        """
+        n_embd, self.rotated = source.config.n_embd, source.config.rope.dim
+        self.config, q_width = config, heads * config.head_dim
+        plain = config.head_dim - self.rotated
+        self.query_norm: V | None = None
+        self.query_up: M | None = None
+        if config.q_rank:
+            self.query = source.matrix(["attn_q_a"], n_embd, [config.q_rank])
+            self.query_norm = source.norm("attn_q_a_norm", config.q_rank)
+            self.query_up = source.matrix(["attn_q_b"], config.q_rank, [q_width])
+        else:
+            self.query = source.matrix(["attn_q"], n_embd, [q_width])
+        self.compress = source.matrix(["attn_kv_a_mqa"], n_embd, [config.rank + self.rotated])
+        self.norm = source.norm("attn_kv_a_norm", config.rank)
+        self.expand: M | None = None
+        self.key_up: list[M] = []
+        self.value_up: list[M] = []
+        if config.compressed:
+            self.key_up = source.stacked("attn_k_b", heads, plain, config.rank)
+            self.value_up = source.stacked("attn_v_b", heads, config.rank, config.head_dim_v)
+        else:
+            wide = heads * (plain + config.head_dim_v)
+            self.expand = source.matrix(["attn_kv_b"], config.rank, [wide])
+
+
 class Attention(Generic[M, V]):
     """The tensors of a layer with attention, and its dimensions.
 
@@ -231,6 +286,8 @@ class Attention(Generic[M, V]):
             cache of its own.
         rotated: its queries and keys are rotated by their positions.
         scale: what scores are multiplied by.
+        qkv: queries, keys and values; None where there is ``latent``.
+        latent: what they are computed from where keys and values are compressed.
         attn_norm: normalisation of what attention takes; None: there is none.
         ffn_norm: of what feed-forward takes; None: there is none, or it takes what attention takes.
         q_norm: of queries; None: there is none.
@@ -257,16 +314,21 @@ class Attention(Generic[M, V]):
         self.scale = config.attention_scale or 1.0 / math.sqrt(self.head_dim)
         self.attn_norm: V | None = source.norm("attn_norm") if architecture.pre_norm else None
         self.gated = architecture.attention_gate
-        self.qkv = source.matrix(
-            ["attn_q", "attn_k", "attn_v"],
-            config.n_embd,
-            [
-                self.n_heads * self.head_dim * (2 if self.gated else 1),
-                self.n_kv_heads * self.head_dim,
-                self.n_kv_heads * self.head_dim_v,
-            ],
-            bias=architecture.qkv_bias,
-        )
+        self.qkv: M | None = None
+        self.latent: Latent[M, V] | None = None
+        if config.latent is not None:
+            self.latent = Latent(source, config.latent, self.n_heads)
+        else:
+            self.qkv = source.matrix(
+                ["attn_q", "attn_k", "attn_v"],
+                config.n_embd,
+                [
+                    self.n_heads * self.head_dim * (2 if self.gated else 1),
+                    self.n_kv_heads * self.head_dim,
+                    self.n_kv_heads * self.head_dim_v,
+                ],
+                bias=architecture.qkv_bias,
+            )
         self.q_norm: V | None = None
         self.k_norm: V | None = None
         self.head_norm_kind = ""
@@ -277,7 +339,8 @@ class Attention(Generic[M, V]):
         self.sinks: V | None = None
         if architecture.sinks:
             self.sinks = source.values("attn_sinks.weight", self.n_heads, exact=True)
-        width = self.n_heads * self.head_dim_v
+        dim_v = self.head_dim_v if config.latent is None else config.latent.head_dim_v
+        width = self.n_heads * dim_v
         self.output = source.matrix(["attn_output"], width, [config.n_embd])
         self.ffn_norm: V | None = None
         if architecture.pre_norm and not architecture.parallel and not architecture.single_parts:

@@ -16,18 +16,21 @@ TABLE_ROWS = 1 << 15
 class Rotary:
     """Rotates queries and keys by their positions.
 
-    Channels from ``dim`` on are left as they are.  Angles are float64, used as float32.
+    Channels before ``offset`` and from ``offset + dim`` on are left as they are.
+    Angles are float64, used as float32.
 
     Attributes:
         magnitude: what a rotation multiplies lengths by.
         dim: rotated channels of a head.
+        offset: channels before them.
         interleaved: neighbouring channels are a pair, else those half of ``dim`` apart.
     """
 
     def __init__(self, rotation: Rotation, device: torch.device) -> None:
         self._rotation = rotation
         self.magnitude = rotation.magnitude
-        self.dim, self.interleaved = rotation.dim, rotation.interleaved
+        self.dim, self.offset = rotation.dim, rotation.offset
+        self.interleaved = rotation.interleaved
         self._frequencies = torch.from_numpy(rotation.frequencies).to(device)
         self._table = torch.empty(0, 1, self.dim // 2, dtype=torch.complex64, device=device)
 
@@ -67,7 +70,12 @@ class Rotary:
         Returns:
             ``x``.
         """
-        part = x if x.shape[-1] == self.dim else x[..., : self.dim]
+        part = x if x.shape[-1] == self.dim else x[..., self.offset : self.offset + self.dim]
+        if self.interleaved and self.offset:
+            pairs = part.reshape(*part.shape[:-1], -1, 2)
+            turned = torch.view_as_complex(pairs.contiguous()).mul(angles)
+            part.copy_(torch.view_as_real(turned).reshape(part.shape))
+            return x
         if self.interleaved:
             torch.view_as_complex(part.view(*part.shape[:-1], -1, 2)).mul_(angles)
             return x
@@ -79,7 +87,7 @@ class Rotary:
     def magnitude_over(self, head_dim: int) -> torch.Tensor:
         """What a rotation multiplies each channel's length by: float32 [head_dim]."""
         factors = torch.ones(head_dim, device=self._table.device)
-        factors[: self.dim] = self.magnitude
+        factors[self.offset : self.offset + self.dim] = self.magnitude
         return factors
 
     def shift(self, keys: torch.Tensor, deltas: torch.Tensor) -> torch.Tensor:

@@ -16,12 +16,13 @@ from aleator.models.layers.frequencies import frequencies
 class Rotation:
     """How positions rotate queries and keys.
 
-    Channels from ``dim`` on are left as they are.
+    Channels before ``offset`` and from ``offset + dim`` on are left as they are.
 
     Attributes:
         frequencies: radians per position of each pair, float64 [dim / 2].
         magnitude: what a rotation multiplies lengths by.
         dim: rotated channels of a head.
+        offset: channels before them.
         interleaved: neighbouring channels are a pair, else those half of ``dim`` apart.
     """
 
@@ -39,7 +40,7 @@ class Rotation:
             n_ctx: positions of the context, for scaling that depends on it.
         """
         self.frequencies, self.magnitude = frequencies(rope, divisors, n_ctx)
-        self.dim = rope.dim
+        self.dim, self.offset = rope.dim, rope.offset
         self.interleaved = rope.style == "norm"
 
     def angles(self, positions: npt.NDArray[np.int32], magnitude: float) -> npt.NDArray[np.float32]:
@@ -60,5 +61,11 @@ class Rotation:
         Returns:
             ``keys``.
         """
-        _native.rotate_heads(keys, self.angles(deltas.astype(np.int32), 1.0), self.interleaved)
+        angles = self.angles(deltas.astype(np.int32), 1.0)
+        if self.offset == 0:
+            _native.rotate_heads(keys, angles, self.interleaved)
+            return keys
+        part = np.ascontiguousarray(keys[..., self.offset :])
+        _native.rotate_heads(part, angles, self.interleaved)
+        keys[..., self.offset :] = part
         return keys

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator import _native
-from aleator.models.layers.expert_tensors import ExpertMatrix, expert_tensors
+from aleator.models.layers.expert_tensors import ExpertMatrix, expert_tensors, stacked
 from aleator.models.layers.parts import LayerSource
 
 if TYPE_CHECKING:
@@ -88,6 +88,10 @@ class StoredLayer(LayerSource[list[StoredWeight], Floats]):
             stored_weight(self.weights, self.prefix + name, n_out, n_in, bias)
             for name, n_out in zip(names, n_outs, strict=True)
         ]
+
+    def stacked(self, name: str, n: int, n_in: int, n_out: int) -> list[list[StoredWeight]]:
+        """See :class:`LayerSource`."""
+        return [[expert_weight((part, None))] for part in stacked(self, name, n, n_in, n_out)]
 
     def experts(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False

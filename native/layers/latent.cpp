@@ -1,0 +1,110 @@
+#include "layers/latent.hpp"
+
+#include <algorithm>
+
+namespace aleator {
+
+template <class T>
+static void grow(std::vector<T>& v, int64_t n) {
+  if (int64_t(v.size()) < n) v.resize(size_t(n));
+}
+
+void LatentHeads::prepare(int64_t tokens, const std::vector<LatentLayer>& layers) {
+  tokens_ = tokens;
+  for (const LatentLayer& l : layers) {
+    grow(low_, tokens * l.query.out), grow(queries_, tokens * l.heads * l.dim());
+    grow(compressed_, tokens * l.compress.out), grow(normed_, tokens * l.rank);
+    grow(expanded_, tokens * l.expand.out), grow(outputs_, tokens * l.heads * l.dim_v);
+  }
+}
+
+void LatentHeads::project(int thread, Products& products, const LatentLayer& l,
+                          const float* attention_norm, float eps, float* q, float* k, float* v) {
+  Pool& pool = products.pool();
+  const int64_t key = l.key_dim();
+  const bool low = l.query_up.data;
+  // Where nothing comes in between, queries are already what is asked for.
+  float* queries = l.compressed() ? queries_.data() : q;
+  const Input x = products.normed(thread, attention_norm, eps, forms_of({&l.query, &l.compress}));
+  products.run(thread, x,
+               {{&l.query, low ? low_.data() : queries}, {&l.compress, compressed_.data()}});
+  pool.barrier();
+  pool.split(thread, tokens_, [&](int64_t t) {
+    if (low) {
+      float* row = &low_[size_t(t * l.query.out)];
+      products.norm(row, l.query_norm, l.query.out, eps, row);
+    }
+    const float* from = &compressed_[size_t(t * l.compress.out)];
+    float* to = l.compressed() ? k + t * key : &normed_[size_t(t * l.rank)];
+    products.norm(from, l.norm, l.rank, eps, to);
+    if (l.compressed()) std::copy_n(from + l.rank, l.rotated, to + l.rank);
+  });
+  pool.barrier();
+  if (low) {
+    const Input in = products.input(thread, low_.data(), l.query.out, l.query.out, tokens_,
+                                    forms_of({&l.query_up}));
+    products.run(thread, in, {{&l.query_up, queries}});
+    pool.barrier();
+  }
+  if (l.compressed()) return compare_compressed(thread, products, l, q);
+  const Input in =
+      products.input(thread, normed_.data(), l.rank, l.rank, tokens_, forms_of({&l.expand}));
+  products.run(thread, in, {{&l.expand, expanded_.data()}});
+  pool.barrier();
+  pool.split(thread, tokens_, [&](int64_t t) {
+    const float* rotated = &compressed_[size_t(t * l.compress.out + l.rank)];
+    for (int64_t h = 0; h < l.heads; h++) {
+      const float* from = &expanded_[size_t(t * l.expand.out + h * (l.plain + l.dim_v))];
+      float* to = k + (t * l.heads + h) * key;
+      std::copy_n(from, l.plain, to);
+      std::copy_n(rotated, l.rotated, to + l.plain);
+      std::copy_n(from + l.plain, l.dim_v, v + (t * l.heads + h) * l.dim_v);
+    }
+  });
+  pool.barrier();
+}
+
+// Queries as they are compared with compressed keys.
+void LatentHeads::compare_compressed(int thread, Products& products, const LatentLayer& l,
+                                     float* q) {
+  const int64_t dim = l.dim(), key = l.key_dim();
+  each_head(thread, products.pool(), l.key_up, queries_.data(), dim, q, key);
+  products.pool().split(thread, tokens_ * l.heads, [&](int64_t row) {
+    std::copy_n(&queries_[size_t(row * dim + l.plain)], l.rotated, q + row * key + l.rank);
+  });
+  products.pool().barrier();
+}
+
+const float* LatentHeads::outputs(int thread, Products& products, const LatentLayer& l,
+                                  const float* attended) {
+  each_head(thread, products.pool(), l.value_up, attended, l.rank, outputs_.data(), l.dim_v);
+  return outputs_.data();
+}
+
+// Each head's row [tokens, heads, from_dim], its first channels, times the head's own matrix.
+void LatentHeads::each_head(int thread, Pool& pool, const std::vector<Weights>& matrices,
+                            const float* from, int64_t from_dim, float* to, int64_t to_dim) {
+  const int64_t heads = int64_t(matrices.size()), in = matrices[0].in;
+  const int64_t block = block_shape(matrices[0].type).elements;
+  if (block > 1) {
+    if (thread == 0) rounded_.resize(tokens_ * heads, in, block == 256 ? 256 : 32);
+    pool.barrier();
+    pool.split(thread, tokens_ * heads, [&](int64_t row) {
+      const int64_t h = row / tokens_, t = row % tokens_;
+      rounded_.round(row, from + (t * heads + h) * from_dim);
+    });
+    pool.barrier();
+  }
+  const int64_t per_head = units(matrices[0], tokens_);
+  pool.split(thread, heads * per_head, [&](int64_t unit) {
+    const int64_t h = unit / per_head, rows = rows_per_unit(matrices[size_t(h)], tokens_);
+    const Weights& w = matrices[size_t(h)];
+    const int64_t begin = unit % per_head * rows, end = std::min(w.out, begin + rows);
+    Input x{.x = from + h * from_dim, .stride = heads * from_dim, .tokens = tokens_};
+    if (block > 1) x.small = x.large = rounded_.view(h * tokens_, tokens_);
+    Products::multiply(w, begin, end, x, to + h * to_dim, heads * to_dim);
+  });
+  pool.barrier();
+}
+
+}  // namespace aleator

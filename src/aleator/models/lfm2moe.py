@@ -1,0 +1,70 @@
+"""lfm2moe: lfm2 with mixtures of experts after the first layers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aleator.models import short_convolutions
+from aleator.models.architecture import Architecture, HuggingFace
+from aleator.models.config import MAX_LAYERS, MAX_WIDTH, ModelConfig, unsupported
+from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.short_convolutions import LAYER, OUTER
+from aleator.models.state_space import as_gguf
+
+SIGMOID = 2
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file."""
+    fields, name = gguf.fields, architecture.name
+    config = short_convolutions.read_gguf(gguf, architecture, experts=True)
+    if fields.integer(f"{name}.expert_gating_func", 0, MAX_EXPERTS) != SIGMOID:
+        raise unsupported(fields.path, f"scores that are no sigmoid ({name}.expert_gating_func)")
+    dense = fields.integer(f"{name}.leading_dense_block_count", 0, MAX_LAYERS, 0)
+    layers = tuple(layer >= dense for layer in range(config.n_layers))
+    mixtures = in_gguf(fields, name, layers, scores="sigmoid", normalised=True, choice_bias=True)
+    scale = fields.number(f"{name}.expert_weights_scale", 0.0, 1e6, 0.0) or 1.0
+    return replace(config, experts=replace(mixtures, scale=scale))
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json."""
+    config = short_convolutions.read_json(fields, architecture, experts=True)
+    n_experts = fields.integer("num_experts", 1, MAX_EXPERTS, 32)
+    dense = fields.integer("num_dense_layers", 0, MAX_LAYERS, 2)
+    mixtures = ExpertsConfig(
+        n_experts=n_experts,
+        n_used=fields.integer("num_experts_per_tok", 1, n_experts, 4),
+        n_ff=fields.integer("moe_intermediate_size", 1, MAX_WIDTH, 1792),
+        layers=tuple(layer >= dense for layer in range(config.n_layers)),
+        scores="sigmoid",
+        normalised=fields.get("norm_topk_prob", True),
+        scale=fields.number("routed_scaling_factor", 0.0, 1e6, 1.0),
+        choice_bias=fields.get("use_expert_bias", True),
+    )
+    return replace(config, experts=mixtures)
+
+
+LFM2MOE = Architecture(
+    "lfm2moe",
+    rope_style="neox",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(
+        ("lfm2_moe",),
+        read_json,
+        outer=OUTER,
+        layer=LAYER | {"feed_forward.gate": "ffn_gate_inp"},
+        bare={"feed_forward.expert_bias": "exp_probs_b.bias"},
+        expert={
+            "feed_forward.experts.{}.w1": "ffn_gate.{}",
+            "feed_forward.experts.{}.w3": "ffn_up.{}",
+            "feed_forward.experts.{}.w2": "ffn_down.{}",
+        },
+        convert=as_gguf,
+    ),
+    output_norm="token_embd_norm",
+    head_norm=True,
+    recurrent="short convolution",
+)

@@ -1,0 +1,113 @@
+"""deepseek2 against llama.cpp (tools/golden_dense.py) and transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aleator.cache.prefix import PrefixConfig
+from aleator.core.errors import UnsupportedModel
+from aleator.generate import Batch, Context
+from aleator.models.files.fields import Fields
+from aleator.models.index import read_json
+from tests.models.builders import model_json
+from tests.models.check_dense import F32, check_golden, check_transformers, decoder_of
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "moe_intermediate_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 12,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 10,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "first_k_dense_replace": 1,
+    "max_position_embeddings": 512,
+}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 64,
+    "mscale": 0.707,
+    "mscale_all_dim": 0.707,
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["deepseek2", "deepseek2-lite", "deepseek2-yarn", "deepseek2-heads"]
+)
+def test_llama_cpp(name: str, tmp_path: Path) -> None:
+    # After a shift llama.cpp's rotated channels are multiplied by YaRN's magnitude once more.
+    check_golden(name, tmp_path, script_rows=4 if "yarn" in name else 8)
+
+
+@pytest.mark.parametrize("changes", [{}, {"q_lora_rank": 24, "rope_parameters": YARN}])
+def test_logits_of_version_2_are_those_of_transformers(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    transformers: Any = pytest.importorskip("transformers")
+    config = transformers.DeepseekV2Config(**SIZES | {"q_lora_rank": None} | changes)
+    check_transformers(transformers.DeepseekV2ForCausalLM(config), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"n_group": 4, "topk_group": 2},
+        {"n_group": 1, "topk_group": 1, "rope_interleave": False, "rope_parameters": YARN},
+    ],
+)
+def test_logits_of_version_3_are_those_of_transformers(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    transformers: Any = pytest.importorskip("transformers")
+    config = transformers.DeepseekV3Config(**SIZES | {"q_lora_rank": 24} | changes)
+    check_transformers(transformers.DeepseekV3ForCausalLM(config), tmp_path)
+
+
+def test_groups_by_their_best_expert_are_refused() -> None:
+    values = model_json(model_type="deepseek_v2") | SIZES | {"topk_method": "group_limited_greedy"}
+    with pytest.raises(UnsupportedModel, match="topk_method"):
+        read_json(Fields("config.json", values))
+
+
+@pytest.mark.parametrize("name", ["deepseek2", "deepseek2-heads"])
+def test_a_token_has_the_same_bits_in_any_company(name: str, tmp_path: Path) -> None:
+    decoder = decoder_of(name, tmp_path)
+    tokens = [(7 * i * i + 3) % decoder.config.n_vocab for i in range(24)]
+    alone = Context(decoder, n_ctx=64, n_threads=1)
+    right = np.concatenate([alone.decode(Batch.one([t], i)) for i, t in enumerate(tokens)])
+    context = Context(decoder, n_ctx=64, n_threads=3, prefix=PrefixConfig(), n_seq_max=2)
+    together = np.asarray(context.decode(Batch.one(tokens, 0, logits=True)))
+    assert together.tobytes() == right.tobytes()
+    context.cache.keep(0, tokens)
+    held = context.cache.reuse(1, tokens[:17])
+    assert held == 16
+    again = np.asarray(context.decode(Batch.one(tokens[16:], 16, seq=1, logits=True)))
+    assert again.tobytes() == right[16:].tobytes()
+
+
+def test_the_cache_holds_compressed_keys_alone(tmp_path: Path) -> None:
+    cache = Context(decoder_of("deepseek2", tmp_path), n_ctx=64, **F32).cache
+    assert (cache.bytes_k, cache.bytes_v) == (64 * 3 * (32 + 8) * 4, 0)
+
+
+def test_raw_keys_after_a_shift(tmp_path: Path) -> None:
+    rows = []
+    for storage in ("rotated", "raw"):
+        context = Context(decoder_of("deepseek2", tmp_path), n_ctx=64, k_storage=storage, **F32)
+        context.decode(Batch.one([5, 9, 2, 44, 17, 3], 0))
+        context.cache.seq_rm(0, 1, 3)
+        context.cache.seq_add(0, 3, -1, -2)
+        rows.append(np.asarray(context.decode(Batch.one([8], 4)))[0])
+    assert np.abs(rows[0] - rows[1]).max() < 1e-5 * np.ptp(rows[0])

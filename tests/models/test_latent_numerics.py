@@ -1,0 +1,134 @@
+"""Attention over compressed keys in native code against the contract's reference, bit for bit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from aleator import _native
+from aleator.core.threads import pool as thread_pool
+from aleator.models.block_numerics import Floats
+from aleator.models.decoder_numerics import rms_norm
+from aleator.models.latent_numerics import LatentTensors, latent_attention
+
+T, E, HEADS, PLAIN, PAIRS, DIM_V, RANK, Q_RANK, EPS = 21, 40, 3, 13, 4, 11, 26, 18, 1e-5
+
+
+def tensors(compressed: bool, low: bool) -> LatentTensors:
+    rng = np.random.default_rng(5)
+
+    def matrix(*shape: int) -> Floats:
+        values: Floats = (rng.standard_normal(shape) * 2 / shape[-1] ** 0.5).astype(np.float32)
+        return values
+
+    dim = PLAIN + 2 * PAIRS
+    return LatentTensors(
+        query=matrix(Q_RANK if low else HEADS * dim, E),
+        compress=matrix(RANK + 2 * PAIRS, E),
+        norm=matrix(RANK) + np.float32(1),
+        output=matrix(E, HEADS * DIM_V),
+        query_norm=matrix(Q_RANK) + np.float32(1) if low else None,
+        query_up=matrix(HEADS * dim, Q_RANK) if low else None,
+        expand=None if compressed else matrix(HEADS * (PLAIN + DIM_V), RANK),
+        key_up=matrix(HEADS, RANK, PLAIN) if compressed else None,
+        value_up=matrix(HEADS, DIM_V, RANK) if compressed else None,
+    )
+
+
+def stored(m: Floats) -> _native.StoredMatrix:
+    data = np.ascontiguousarray(m).view(np.uint8).reshape(-1)
+    return _native.StoredMatrix(data, "F32", m.shape[0], m.shape[1], None)
+
+
+def memory(heads: int, dim: int) -> _native.CacheMemory:
+    return _native.CacheMemory(np.zeros(T * heads * dim * 4, np.uint8), "F32", T, heads, dim)
+
+
+@pytest.mark.parametrize("low", [False, True])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_against_the_reference(compressed: bool, low: bool) -> None:
+    t = tensors(compressed, low)
+    rng = np.random.default_rng(6)
+    x = rng.standard_normal((T, E)).astype(np.float32)
+    norm, last = (rng.standard_normal(E).astype(np.float32) for _ in range(2))
+    positions = np.arange(T, dtype=np.int32) * 3
+    frequencies = 50.0 ** (-np.arange(PAIRS) / PAIRS)
+    angles = np.empty((T, PAIRS, 2), np.float32)
+    _native.rotary_angles(frequencies, positions, 1.0, angles)
+    added = latent_attention(rms_norm(x, norm, EPS), t, angles, HEADS, PLAIN, EPS)
+    right = rms_norm(x + added, last, EPS)
+
+    offset = RANK if compressed else PLAIN
+    dim = offset + 2 * PAIRS
+    results = []
+    for sizes, threads in (([T], 1), ([T], 3), ([1, 5, T - 6], 2)):
+        step = _native.DecoderStep(
+            stored(x),
+            None,
+            last,
+            EPS,
+            (PLAIN + 2 * PAIRS) ** -0.5,
+            frequencies,
+            1.0,
+            True,
+            rotated_from=offset,
+        )
+        step.add_latent_layer(
+            stored(t.query),
+            None if t.query_up is None else stored(t.query_up),
+            stored(t.compress),
+            None if t.expand is None else stored(t.expand),
+            [] if t.key_up is None else [stored(m) for m in t.key_up],
+            [] if t.value_up is None else [stored(m) for m in t.value_up],
+            t.query_norm,
+            t.norm,
+            HEADS,
+            PLAIN,
+            DIM_V,
+            stored(t.output),
+            None,
+            None,
+            None,
+            norm,
+            norm,
+            memory(1 if compressed else HEADS, dim),
+            None if compressed else memory(HEADS, DIM_V),
+        )
+        made, at = np.empty((T, E), np.float32), 0
+        for n in sizes:
+            to = np.arange(at, at + n)
+            step.run(
+                thread_pool(threads),
+                None,
+                x[at : at + n],
+                positions[at : at + n],
+                to,
+                np.arange(at + n, dtype=np.int32),
+                np.array([0, at + n]),
+                np.zeros(n, np.int32),
+                to + 1,
+                None,
+                np.arange(n),
+                made[at : at + n],
+            )
+            at += n
+        results.append(made)
+    for made in results:
+        assert made.tobytes() == right.tobytes()
+
+
+@pytest.mark.parametrize("isa", ["base", "v3"])
+def test_lower_instruction_sets(isa: str) -> None:
+    """The comparison above once more, where this processor has better."""
+    if os.environ.get("ALEATOR_ISA") or _native.isa() in ("base", isa):
+        pytest.skip("no better instruction set here")
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    command += ["-k", "reference", __file__]
+    environment = {**os.environ, "ALEATOR_ISA": isa}
+    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert out.returncode == 0, out.stdout[-3000:]
+    assert " passed" in out.stdout
