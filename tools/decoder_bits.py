@@ -4,10 +4,10 @@
     python tools/decoder_bits.py --record FOLDER    write the golden file, on x86-64
     python tools/decoder_bits.py FOLDER [--isa NAME]
 
-The files have random weights: every small model of tools/make_models.py and tools/dense_models.py, and a
-Llama and a Mamba in every type. tests/golden/machines/models.json has a digest of each file and of its
-logits: token by token on one thread, and in one batch on three, which must have the same bits. To compare
-takes NumPy and the package, no more.
+The files have random weights: every small model of tools/make_models.py, dense_models.py, hybrid_models.py
+and delta_models.py, and a Llama and a Mamba in every type. tests/golden/machines/models.json has a digest of
+each file and of its logits: token by token on one thread, and in one batch on three, which must have the same
+bits. To compare takes NumPy and the package, no more.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def writers() -> dict[str, Callable[[Path], object]]:
     """What writes each model, by the names of the files."""
     from dataclasses import replace
 
+    from delta_models import DELTAS, write_delta
     from dense_models import DENSE, write_dense
+    from hybrid_models import HYBRID, write_hybrid
     from make_models import SPECS, write_model
 
     from aleator.models.files.tensor_types import TENSOR_TYPES
@@ -43,7 +45,9 @@ def writers() -> dict[str, Callable[[Path], object]]:
     made: dict[str, Callable[[Path], object]] = {
         name: partial(write_model, spec=spec) for name, spec in found.items()
     }
-    return made | {name: partial(write_dense, spec=spec) for name, spec in DENSE.items()}
+    made |= {name: partial(write_dense, spec=spec) for name, spec in DENSE.items()}
+    made |= {name: partial(write_hybrid, spec=spec) for name, spec in HYBRID.items()}
+    return made | {name: partial(write_delta, spec=spec) for name, spec in DELTAS.items()}
 
 
 def make(folder: Path, anew: bool = False) -> None:

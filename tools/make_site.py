@@ -20,7 +20,14 @@ import site_pictures
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "site"
 PAGES, HTML = BUILD / "pages", BUILD / "html"
-TOP_PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+TOP_PAGES = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
+"""Pages of the repository's root, by their names on the site, which begins with README."""
+INDEX = "all-pages.md"
+"""docs/README.md on the site."""
 _LINK = re.compile(r"(!?\[[^\]]*\])\(([^)#\s]*)(#[^)\s]*)?\)")
 _LOADED = re.compile(
     r"""<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=["']?(https?:)?//[^"'\s>]+"""
@@ -62,7 +69,9 @@ def write_pages() -> None:
     shutil.rmtree(PAGES, ignore_errors=True)
     PAGES.mkdir(parents=True)
     shutil.copytree(ROOT / "docs" / "images", PAGES / "images")
+    shutil.copy(ROOT / "docs" / "site.css", PAGES / "site.css")
     sources = {path.name: path for path in (ROOT / "docs").glob("*.md")}
+    sources[INDEX] = sources.pop("README.md")
     sources |= {page: ROOT / name for name, page in TOP_PAGES.items()}
     results = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
     (PAGES / "results").mkdir()
@@ -87,13 +96,11 @@ def linked(path: Path, text: str) -> str:
             inside = (
                 file.relative_to(ROOT / "docs") if file.is_relative_to(ROOT / "docs") else target
             )
-            return f"{name}({inside}{anchor})"
+            return f"{name}({INDEX if str(inside) == 'README.md' else inside}{anchor})"
         if file.is_relative_to(ROOT / "benchmarks" / "results") and file.suffix == ".md":
             return f"{name}(results/{file.name}{anchor})"
         if file.name in TOP_PAGES and file.parent == ROOT:
             return f"{name}({TOP_PAGES[file.name]}{anchor})"
-        if file == ROOT / "README.md":
-            return f"{name}(README.md)"
         where = file.relative_to(ROOT) if file.is_relative_to(ROOT) else target
         label = name.removeprefix("!").strip("[]")
         return f"{label} (`{where}`)" if str(where) not in label else label

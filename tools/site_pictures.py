@@ -119,7 +119,7 @@ def draw() -> Drawing:
 
 def equal_bits() -> Drawing:
     """One dot product in sixteen lanes, whatever the registers."""
-    d = Drawing(900, 220, "A dot product: sixteen lanes and one tree of sums on every processor")
+    d = Drawing(900, 250, "A dot product: sixteen lanes and one tree of sums on every processor")
     for i in range(16):
         d.box(20 + 53 * i, 20, 48, 30, f"{i}", BLUE)
     for y, n in ((75, 8), (115, 4), (155, 2)):
@@ -127,8 +127,11 @@ def equal_bits() -> Drawing:
         for i in range(n):
             d.box(20 + width * i + width / 2 - 30, y, 60, 26, "+", GREEN)
     d.box(414, 190, 60, 26, "sum", ORANGE)
-    d.text(20, 208, "Sixteen lanes: AVX-512 has them in one")
-    d.text(490, 208, "register, AVX2 in two, NEON in four: equal bits")
+    d.text(
+        20,
+        240,
+        "Sixteen lanes, which AVX-512 has in one register, AVX2 in two, NEON in four: equal bits",
+    )
     return d
 
 
