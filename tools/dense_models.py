@@ -197,8 +197,8 @@ DENSE: dict[str, Dense] = {
     ),
     "deepseek2-lite": Dense(
         "deepseek2", n_kv_heads=1, rope=8, seed=65, latent=LatentShape(32, 24, 16),
-        experts=MixtureShape(6, 24, n_shared=2, dense=1), meta={"expert_used_count": 3},
-        n_layers=27, n_embd=32, n_ff=48,
+        experts=MixtureShape(6, 24, n_shared=2, dense=24), meta={"expert_used_count": 3},
+        n_layers=26, n_embd=32, n_ff=48,
     ),
     "deepseek2": Dense(
         "deepseek2", n_kv_heads=1, rope=8, seed=66, latent=LatentShape(32, 24, 20, q_rank=40), n_layers=3,
@@ -347,18 +347,18 @@ def write_metadata(w: gguf.GGUFWriter, spec: Dense) -> None:
     w.add_float32(f"{spec.arch}.{spec.epsilon}", 1e-5)
     if spec.rope:
         w.add_rope_dimension_count(spec.rope)
-    for key, value in spec.meta.items():
-        name = f"{spec.arch}.{key}"
-        if isinstance(value, bool):
-            w.add_bool(name, value)
-        elif isinstance(value, float):
-            w.add_float32(name, value)
-        elif isinstance(value, str):
-            w.add_string(name, value)
-        elif isinstance(value, list):
-            w.add_array(name, value)
+    for ending, given in spec.meta.items():
+        name = f"{spec.arch}.{ending}"
+        if isinstance(given, bool):
+            w.add_bool(name, given)
+        elif isinstance(given, float):
+            w.add_float32(name, given)
+        elif isinstance(given, str):
+            w.add_string(name, given)
+        elif isinstance(given, list):
+            w.add_array(name, given)
         else:
-            w.add_uint32(name, value)
+            w.add_uint32(name, given)
 
 
 def write_dense(path: Path, spec: Dense) -> Path:
