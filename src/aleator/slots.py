@@ -227,11 +227,21 @@ class SlotMaker:
         return spelling(self._tokenizer).tokens
 
     def _ending(self, request: Request, chain: SamplerChain) -> Ending | None:
-        """Brings a constrained text to its end; None if that is not wanted or not possible."""
+        """Brings a constrained text to its end; None if that is not wanted or not possible.
+
+        Raises:
+            ParameterError: it is asked for beside what leaves it out.
+        """
         wanted = request.options.complete_grammar
+        steered = request.options.banned_strings or request.options.reasoning_budget is not None
+        if wanted and steered:
+            raise ParameterError(
+                "complete_grammar",
+                "complete_grammar=True does not go together with banned_strings or reasoning_budget, which "
+                "choose tokens themselves: leave it out, or leave them out",
+            )
         if wanted is None:
             wanted = chain.numerics == "portable"
-        steered = request.options.banned_strings or request.options.reasoning_budget is not None
         if not wanted or steered or len(chain.constraints) != 1:
             return None
         biases = biases_of_ids(request.params.logit_bias, self._tokenizer)

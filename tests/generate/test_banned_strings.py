@@ -129,3 +129,8 @@ def test_tokens_are_held_until_no_string_can_begin_in_them() -> None:
     assert not np.isneginf(gone.row).any()
     assert take(2) == (0, [2])
     assert held.ready(True) == []
+
+
+def test_an_ending_beside_banned_strings_is_refused(model: LanguageModel) -> None:
+    with pytest.raises(ParameterError, match="complete_grammar=True does not go together"):
+        model.generate("x", regex="[a-z]+", banned_strings="a", complete_grammar=True)

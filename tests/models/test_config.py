@@ -187,7 +187,6 @@ def test_width_must_be_a_multiple_of_heads_or_the_head_size_given(from_gguf: Fro
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"llama.expert_count": 8}, "mixture of experts"),
         ({"llama.attention.causal": False}, "causal"),
         ({"general.type": "adapter"}, "adapter"),
         ({"llama.rope.scaling.type": "su"}, "'su'"),
@@ -324,7 +323,7 @@ def test_json_fields_are_checked(changes: dict[str, Any], field: str) -> None:
         {"num_experts": 8},
         {"num_local_experts": 8},
         {"quantization_config": {"quant_method": "gptq"}},
-        {"layer_types": ["full_attention", "sliding_attention"]},
+        {"model_type": "qwen2", "layer_types": ["full_attention", "sliding_attention"]},
         {"rope_scaling": {"rope_type": "proportional", "factor": 2.0}},
         {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5}},
     ],
