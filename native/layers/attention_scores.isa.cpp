@@ -155,15 +155,15 @@ static void score_cells(const Attended& seen, const CacheSide& keys, float scale
   const int64_t dim = keys.dim, width = padded(dim), row_bytes = keys.row_bytes();
   const bool many = seen.n_queries >= many_queries, raw = seen.key_angles;
   float *block = room, *columns = room + 16 * width;
+  const CacheSide::Rows all = keys.rows(seen.head);
   const Attended::Part* part = seen.parts;
   while (part->end <= begin) part++;
   for (int64_t j = begin; j < end; j += 16) {
     const int64_t n = std::min<int64_t>(16, end - j);
     const uint8_t* rows[32];  // repeated past the end, for who reads several at once
-    for (int64_t k = 0; k < 32; k++)
-      rows[k] = keys.row(seen.cells[j + std::min(k, n - 1)], seen.head);
+    for (int64_t k = 0; k < 32; k++) rows[k] = all[seen.cells[j + std::min(k, n - 1)]];
     for (int64_t k = j + mixed_rows; k < std::min(j + 16 + mixed_rows, seen.n); k++)
-      expect(keys.row(seen.cells[k], seen.head), row_bytes);
+      expect(all[seen.cells[k]], row_bytes);
     if (many || raw)
       for (int64_t k = 0; k < 16; k++) {
         float* row = block + k * width;

@@ -38,10 +38,10 @@ float weigh(float* scores, int64_t n, float sink) {
 template <class Read>
 struct InCache {
   using Type = Read;
-  const CacheSide& side;
+  CacheSide::Rows rows;
   const int32_t* cells;
-  int64_t n, head;
-  const uint8_t* row(int64_t j) const { return side.row(cells[j], head); }
+  int64_t n;
+  const uint8_t* row(int64_t j) const { return rows[cells[j]]; }
   // Asks for n channels from c on of a row that comes later.
   void expect_after(int64_t j, int64_t c, int64_t channels) const {
     if (j + mixed_rows < n) expect(row(j + mixed_rows) + Read::bytes(c), Read::bytes(channels));
@@ -181,9 +181,10 @@ static void mix_cells(const Attended& seen, const CacheSide& values, const float
                       float* out, int64_t out_stride, float* room) {
   const int64_t dim = values.dim, width = padded(dim), n = end - begin;
   const int32_t* cells = seen.cells + begin;
+  const CacheSide::Rows rows = values.rows(seen.head);
   if (!values.by_channel && seen.n_queries < many_queries)
-    return mix_seen(InCache<Read>{values, cells, seen.n - begin, seen.head}, seen, weights, stride,
-                    begin, n, dim, c0, c1, out, out_stride);
+    return mix_seen(InCache<Read>{rows, cells, seen.n - begin}, seen, weights, stride, begin, n,
+                    dim, c0, c1, out, out_stride);
   if constexpr (!Blocks<Read>) {
     if (values.by_channel) {
       for (int64_t j = 0; j < n; j++)
@@ -193,8 +194,8 @@ static void mix_cells(const Attended& seen, const CacheSide& values, const float
   }
   if (!values.by_channel)
     for (int64_t j = 0; j < n; j++) {
-      if (begin + j + n < seen.n) expect(values.row(cells[j + n], seen.head), values.row_bytes());
-      widen_row<Read>(values.row(cells[j], seen.head), dim, room + j * width);
+      if (begin + j + n < seen.n) expect(rows[cells[j + n]], values.row_bytes());
+      widen_row<Read>(rows[cells[j]], dim, room + j * width);
     }
   mix_seen(Widened{room, width}, seen, weights, stride, begin, n, width, c0, c1, out, out_stride);
 }

@@ -16,6 +16,17 @@ struct CacheSide {
   int64_t rotation = 0;  // heads are stored rotated by a Hadamard matrix in blocks of so many
   int64_t within = 0;    // values are the first `dim` of so many channels of the keys; 0: apart
   int64_t row_bytes() const { return stored_bytes(type, within ? within : dim); }
+  // Where one head's rows lie, by cell: worked out once for many of them, since it takes a
+  // division.
+  struct Rows {
+    uint8_t* first;
+    int64_t step;
+    uint8_t* operator[](int64_t cell) const { return first + cell * step; }
+  };
+  Rows rows(int64_t head) const {
+    const int64_t bytes = row_bytes();
+    return {data + head * bytes, heads * bytes};
+  }
   uint8_t* row(int64_t cell, int64_t head) const {
     return data + (cell * heads + head) * row_bytes();
   }
