@@ -267,7 +267,8 @@ class BoundDecoderStep {
   void add_mixture(const StoredMatrix& router, nb::list experts, std::optional<nb::tuple> shared,
                    std::optional<Floats> bias, std::optional<Floats> shared_router, int64_t n_used,
                    const std::string& scores, bool normalised, float scale, int64_t n_groups,
-                   int64_t n_groups_used, bool weighs_input, const std::string& gate) {
+                   int64_t n_groups_used, int64_t n_group_best, bool weighs_input,
+                   const std::string& gate) {
     require(n_layers_ > 0, "a mixture before the first layer");
     MixtureMemory memory(router, experts, shared);
     memory.bias = bias, memory.shared_router = shared_router;
@@ -275,6 +276,7 @@ class BoundDecoderStep {
     m.routing.n_used = n_used, m.routing.scores = scores_named(scores);
     m.routing.normalised = normalised, m.routing.scale = scale;
     m.routing.n_groups = n_groups, m.routing.n_groups_used = n_groups_used;
+    m.routing.n_group_best = n_group_best;
     m.weighs_input = weighs_input, m.gate = gate_named(gate);
     step_.add_mixture(
         memory.checked("blk." + std::to_string(n_layers_ - 1) + ".", shape_.n_embd()));
@@ -546,7 +548,8 @@ ALEATOR_BIND(decoder_step) {
           "add_mixture", &BoundDecoderStep::add_mixture, nb::arg("router"), nb::arg("experts"),
           nb::arg("shared").none(), nb::arg("bias").none(), nb::arg("shared_router").none(),
           nb::arg("n_used"), nb::arg("scores"), nb::arg("normalised"), nb::arg("scale"),
-          nb::arg("n_groups"), nb::arg("n_groups_used"), nb::arg("weighs_input"), nb::arg("gate"),
+          nb::arg("n_groups"), nb::arg("n_groups_used"), nb::arg("n_group_best"),
+          nb::arg("weighs_input"), nb::arg("gate"),
           "The feed-forward part of the last layer: experts, each gate, up and down, of which "
           "n_used take a token; shared: one more, which takes every token, its weight the sigmoid "
           "of the product with shared_router, or 1. scores: 'softmax', 'sigmoid', 'chosen softmax' "

@@ -41,7 +41,7 @@ inline void require_choice(const Routing& r, const std::string& at) {
   require(r.n_experts >= 1 && r.n_experts <= 1 << 16,
           at + "ffn_gate_exps: no experts, or too many");
   require(r.n_groups >= 1 && r.n_experts % r.n_groups == 0 && r.n_groups_used >= 1 &&
-              r.n_groups_used <= r.n_groups,
+              r.n_groups_used <= r.n_groups && r.n_group_best >= 1 && r.n_group_best <= 2,
           at + "ffn_gate_inp: experts do not divide into these groups");
   require(r.n_used >= 1 && r.n_used <= r.n_experts / r.n_groups * r.n_groups_used,
           at + "ffn_gate_inp: more experts for a token than there are to choose from");

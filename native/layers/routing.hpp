@@ -14,6 +14,7 @@ enum class Scores : int { softmax, sigmoid, chosen_softmax, chosen_sigmoid };
 struct Routing {
   int64_t n_experts = 0, n_used = 0;
   int64_t n_groups = 1, n_groups_used = 1;  // experts are chosen from the best groups only
+  int64_t n_group_best = 2;                 // so many of a group's best keys are its sum: 1 or 2
   Scores scores = Scores::softmax;
   bool normalised = false;      // the weights of a token's experts sum to 1
   float scale = 1;              // what weights are multiplied by

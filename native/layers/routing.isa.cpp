@@ -36,7 +36,7 @@ static int64_t take_best(float* keys, int64_t n) {
   return best;
 }
 
-// Takes all experts out but those of the groups whose two best have the largest sums.
+// Takes all experts out but those of the groups whose best, or two best, have the largest sums.
 static void keep_groups(const Routing& r, float* keys) {
   const int64_t size = r.n_experts / r.n_groups;
   float* sums = keys + r.n_experts;
@@ -48,7 +48,7 @@ static void keep_groups(const Routing& r, float* keys) {
       else if (keys[i] > second)
         second = keys[i];
     }
-    const float sum = first + second;
+    const float sum = r.n_group_best == 1 ? first : first + second;
     sums[g] = sum == sum ? sum : -INFINITY;
   }
   for (int64_t i = 0; i < r.n_groups_used; i++) take_best(sums, r.n_groups);

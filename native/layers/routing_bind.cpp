@@ -15,11 +15,12 @@ namespace aleator {
 
 static void route_rows(Array<float, 2> logits, Array<int32_t, 2> chosen, Array<float, 2> weights,
                        const std::string& scores, bool normalised, float scale, int64_t n_groups,
-                       int64_t n_groups_used, std::optional<Floats> bias) {
+                       int64_t n_groups_used, int64_t n_group_best, std::optional<Floats> bias) {
   Routing r{.n_experts = int64_t(logits.shape(1)),
             .n_used = int64_t(chosen.shape(1)),
             .n_groups = n_groups,
             .n_groups_used = n_groups_used,
+            .n_group_best = n_group_best,
             .scores = scores_named(scores),
             .normalised = normalised,
             .scale = scale,
@@ -42,7 +43,8 @@ ALEATOR_BIND(routing) {
   using namespace aleator;
   m.def("route", &route_rows, nb::arg("logits").noconvert(), nb::arg("chosen").noconvert(),
         nb::arg("weights").noconvert(), nb::arg("scores"), nb::arg("normalised"), nb::arg("scale"),
-        nb::arg("n_groups"), nb::arg("n_groups_used"), nb::arg("bias").none(),
+        nb::arg("n_groups"), nb::arg("n_groups_used"), nb::arg("n_group_best"),
+        nb::arg("bias").none(),
         "Which experts tokens go through: logits float32 [T, experts], overwritten; writes chosen "
         "int32 and weights float32 [T, n_used], best first.");
 }

@@ -427,7 +427,7 @@ class DecoderStep:
         Appends a layer of nothing but a feed-forward part: gate, up, down and norm, the first three None where add_mixture follows.
         """
 
-    def add_mixture(self, router: StoredMatrix, experts: list, shared: tuple | None, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, shared_router: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, n_used: int, scores: str, normalised: bool, scale: float, n_groups: int, n_groups_used: int, weighs_input: bool, gate: str) -> None:
+    def add_mixture(self, router: StoredMatrix, experts: list, shared: tuple | None, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, shared_router: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, n_used: int, scores: str, normalised: bool, scale: float, n_groups: int, n_groups_used: int, n_group_best: int, weighs_input: bool, gate: str) -> None:
         """
         The feed-forward part of the last layer: experts, each gate, up and down, of which n_used take a token; shared: one more, which takes every token, its weight the sigmoid of the product with shared_router, or 1. scores: 'softmax', 'sigmoid', 'chosen softmax' or 'chosen sigmoid'; bias: added to them for the choice alone. ValueError, naming the tensor, when shapes disagree.
         """
@@ -864,7 +864,7 @@ class Mt19937:
     def uniform_float(self) -> float:
         """One word; in [0, 1)."""
 
-def route(logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], chosen: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], weights: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], scores: str, normalised: bool, scale: float, n_groups: int, n_groups_used: int, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> None:
+def route(logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], chosen: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], weights: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], scores: str, normalised: bool, scale: float, n_groups: int, n_groups_used: int, n_group_best: int, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> None:
     """
     Which experts tokens go through: logits float32 [T, experts], overwritten; writes chosen int32 and weights float32 [T, n_used], best first.
     """

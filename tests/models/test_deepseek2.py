@@ -11,7 +11,7 @@ import pytest
 from dense_models import DENSE, LatentShape, write_dense
 
 from aleator.cache.prefix import PrefixConfig
-from aleator.core.errors import ParameterError, UnsupportedModel
+from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.files.fields import Fields
@@ -55,7 +55,11 @@ def test_llama_cpp(name: str, tmp_path: Path) -> None:
     check_golden(name, tmp_path, script_rows=4 if "yarn" in name else 8)
 
 
-@pytest.mark.parametrize("changes", [{}, {"q_lora_rank": 24, "rope_parameters": YARN}])
+@pytest.mark.parametrize("changes", [
+    {},
+    {"q_lora_rank": 24, "rope_parameters": YARN, "routed_scaling_factor": 4.0}
+    | {"topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 2},
+])  # fmt: skip
 def test_logits_of_version_2_are_those_of_transformers(
     changes: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -79,10 +83,13 @@ def test_logits_of_version_3_are_those_of_transformers(
     check_transformers(transformers.DeepseekV3ForCausalLM(config), tmp_path)
 
 
-def test_groups_by_their_best_expert_are_refused() -> None:
-    values = model_json(model_type="deepseek_v2") | SIZES | {"topk_method": "group_limited_greedy"}
+def test_other_choices_of_experts_are_refused() -> None:
+    values = model_json(model_type="deepseek_v2") | SIZES
     with pytest.raises(UnsupportedModel, match="topk_method"):
-        read_json(Fields("config.json", values))
+        read_json(Fields("config.json", values | {"topk_method": "noaux_tc"}))
+    grouped = values | {"topk_method": "group_limited_greedy", "n_group": 3, "topk_group": 1}
+    with pytest.raises(FileFormatError, match="n_group"):
+        read_json(Fields("config.json", grouped))
 
 
 @pytest.mark.parametrize("name", ["deepseek2", "deepseek2-heads"])

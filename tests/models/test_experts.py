@@ -29,7 +29,7 @@ def native(logits: Array, config: ExpertsConfig, bias: Array | None = None) -> t
     weights = np.empty((len(logits), config.n_used), np.float32)
     _native.route(
         logits.copy(), chosen, weights, config.scores, config.normalised, config.scale,
-        config.n_groups, config.n_groups_used, bias,
+        config.n_groups, config.n_groups_used, config.n_group_best, bias,
     )  # fmt: skip
     return chosen, weights
 
@@ -42,6 +42,7 @@ def same(got: Array, expected: Array) -> bool:
 @pytest.mark.parametrize("scores", SCORES)
 @pytest.mark.parametrize("facts", [
     {}, {"normalised": True, "scale": 2.5}, {"n_groups": 4, "n_groups_used": 2, "normalised": True},
+    {"n_groups": 6, "n_groups_used": 2, "n_group_best": 1},
 ])  # fmt: skip
 @pytest.mark.parametrize("biased", [False, True])
 def test_routes_are_the_reference(scores: Scores, facts: dict[str, Any], biased: bool) -> None:
@@ -68,7 +69,10 @@ def test_routes_in_torch(scores: Scores, biased: bool) -> None:
     rng = np.random.default_rng(1)
     logits = (3 * rng.standard_normal((20, 24))).astype(np.float32)
     bias = rng.standard_normal(24).astype(np.float32) if biased else None
-    made = config(24, 6, scores=scores, n_groups=4, n_groups_used=2, normalised=True)
+    best = 1 if biased else 2
+    made = config(
+        24, 6, scores=scores, n_groups=4, n_groups_used=2, n_group_best=best, normalised=True
+    )
     chosen, weights = native(logits, made, bias)
     of_torch = route(
         torch.from_numpy(logits), made, None if bias is None else torch.from_numpy(bias)
@@ -79,7 +83,9 @@ def test_routes_in_torch(scores: Scores, biased: bool) -> None:
 
 def test_impossible_routes_are_refused() -> None:
     logits = np.zeros((1, 6), np.float32)
-    for facts, used in (({"n_groups": 4}, 1), ({"n_groups": 3}, 3), ({}, 7)):
+    for facts, used in (
+        ({"n_groups": 4}, 1), ({"n_groups": 3}, 3), ({"n_group_best": 3}, 1), ({}, 7),
+    ):  # fmt: skip
         with pytest.raises(ValueError, match="ffn_gate_inp"):
             native(logits, config(6, used, **facts))
 

@@ -86,15 +86,17 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = latent.in_json(fields, architecture)
     newer = fields.get("model_type") == "deepseek_v3"
     method = fields.get("topk_method", "noaux_tc" if newer else "greedy")
-    if not newer and method != "greedy":
+    grouped = newer or method == "group_limited_greedy"
+    if not newer and method not in ("greedy", "group_limited_greedy"):
         raise unsupported(fields.path, f"experts chosen by {method!r} (topk_method)")
     if not fields.get("rope_interleave", True) and newer:
         config = replace(config, rope=replace(config.rope, style="neox"))
     n_experts = fields.integer("n_routed_experts", 1, MAX_EXPERTS, 256 if newer else 64)
-    groups = fields.integer("n_group", 1, n_experts, 8) if newer else 1
-    if n_experts % groups:
+    groups = fields.integer("n_group", 1, n_experts, 8 if newer else None) if grouped else 1
+    best = 2 if newer else 1
+    if n_experts % groups or n_experts // groups < best:
         raise fields.error("n_group", f"{n_experts} experts do not divide into {groups} groups")
-    used_groups = fields.integer("topk_group", 1, groups, 4) if newer else 1
+    used_groups = fields.integer("topk_group", 1, groups, 4 if newer else None) if grouped else 1
     most = n_experts // groups * used_groups
     width = fields.integer("moe_intermediate_size", 1, MAX_WIDTH, 2048 if newer else 1407)
     first = fields.integer("first_k_dense_replace", 0, MAX_LAYERS, 3 if newer else 0)
@@ -108,6 +110,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         scale=fields.number("routed_scaling_factor", 0.0, 1e6, 2.5 if newer else 1.0),
         n_groups=groups,
         n_groups_used=used_groups,
+        n_group_best=best,
         choice_bias=newer,
         n_ff_shared=width * fields.integer("n_shared_experts", 0, MAX_EXPERTS, 1 if newer else 2),
     )

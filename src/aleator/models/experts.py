@@ -36,8 +36,9 @@ class ExpertsConfig:
         normalised: the weights of a token's experts are divided by their sum.
         scale: weights are multiplied by it.
         n_groups: groups of neighbouring experts; those of a token are chosen from the ``n_groups_used`` whose
-            two best scores have the largest sums.
+            ``n_group_best`` best scores have the largest sums.
         n_groups_used: see ``n_groups``.
+        n_group_best: 2, or 1 where groups are ranked by their best expert alone (DeepSeek-V2).
         choice_bias: a tensor is added to the scores for the choice alone.
         biases: router and experts have biases.
         n_ff_shared: width of an expert that every token goes through; 0: there is none.
@@ -54,6 +55,7 @@ class ExpertsConfig:
     scale: float = 1.0
     n_groups: int = 1
     n_groups_used: int = 1
+    n_group_best: int = 2
     choice_bias: bool = False
     biases: bool = False
     n_ff_shared: int = 0
@@ -97,8 +99,10 @@ def in_gguf(
     if fields.get(f"{name}.expert_group_count", 0) > 1:
         key = f"{name}.expert_group_count"
         n_groups = fields.integer(key, 1, n_experts)
-        if n_experts % n_groups:
-            raise fields.error(key, f"{n_experts} experts do not divide into {n_groups} groups")
+        if n_experts % n_groups or n_experts // n_groups < 2:
+            raise fields.error(
+                key, f"{n_experts} experts do not divide into {n_groups} groups of two or more"
+            )
         n_groups_used = fields.integer(f"{name}.expert_group_used_count", 1, n_groups)
     most = n_experts // n_groups * n_groups_used
     wide = f"{name}.expert_shared_feed_forward_length"

@@ -66,8 +66,9 @@ def route(
     keys = np.where(np.isnan(keys), np.float32(-np.inf), keys)
     if config.n_groups > 1:
         groups = keys.reshape(config.n_groups, -1)
-        best = -np.sort(-np.concatenate((groups, np.full_like(groups[:, :1], -np.inf)), 1), 1)
-        kept = _first_best(best[:, 0] + best[:, 1], config.n_groups_used)
+        best = -np.sort(-groups, 1)
+        numbers = best[:, 0] if config.n_group_best == 1 else best[:, 0] + best[:, 1]
+        kept = _first_best(numbers, config.n_groups_used)
         outside = np.setdiff1d(np.arange(config.n_groups), kept)
         groups[outside] = np.nan
         keys = groups.reshape(-1)

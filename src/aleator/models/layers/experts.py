@@ -80,7 +80,7 @@ def route(
     keys = scores if choice_bias is None else scores + choice_bias
     if config.n_groups > 1:
         groups = keys.view(len(keys), config.n_groups, -1)
-        sums = groups.topk(min(2, groups.shape[2]), -1).values.sum(-1)
+        sums = groups.topk(config.n_group_best, -1).values.sum(-1)
         best = _first_best(sums, config.n_groups_used)
         kept = torch.zeros_like(sums, dtype=torch.bool).scatter_(1, best, True)
         keys = groups.masked_fill(~kept[:, :, None], -torch.inf).view_as(keys)

@@ -24,6 +24,7 @@ MixtureArguments = tuple[
     float,
     int,
     int,
+    int,
     bool,
     str,
 ]
@@ -66,6 +67,7 @@ def mixture_arguments(part: Mixture[list[StoredWeight], Floats]) -> MixtureArgum
         config.scale,
         config.n_groups,
         config.n_groups_used,
+        config.n_group_best,
         config.weighs_input,
         part.gate,
     )
