@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from dense_models import DENSE, LatentShape, write_dense
 
 from aleator.cache.prefix import PrefixConfig
-from aleator.core.errors import UnsupportedModel
+from aleator.core.errors import ParameterError, UnsupportedModel
 from aleator.generate import Batch, Context
+from aleator.models import build_decoder, open_weights
 from aleator.models.files.fields import Fields
 from aleator.models.index import read_json
 from tests.models.builders import model_json
 from tests.models.check_dense import F32, check_golden, check_transformers, decoder_of
+from tests.models.check_golden import relative
 
 SIZES: dict[str, Any] = {
     "vocab_size": 96,
@@ -100,6 +104,36 @@ def test_a_token_has_the_same_bits_in_any_company(name: str, tmp_path: Path) -> 
 def test_the_cache_holds_compressed_keys_alone(tmp_path: Path) -> None:
     cache = Context(decoder_of("deepseek2", tmp_path), n_ctx=64, **F32).cache
     assert (cache.bytes_k, cache.bytes_v) == (64 * 3 * (32 + 8) * 4, 0)
+
+
+@pytest.mark.parametrize("kind", ["q8_0", "q4_0"])
+def test_a_quantised_cache_holds_compressed_keys(kind: str, tmp_path: Path) -> None:
+    latent = LatentShape(128, 96, 64, q_rank=32)
+    spec = replace(DENSE["deepseek2-yarn"], n_layers=1, rope=64, latent=latent)
+    path = write_dense(tmp_path / "m.gguf", replace(spec, meta={"expert_used_count": 2}))
+    tokens = [(7 * i * i + 3) % spec.n_vocab for i in range(20)]
+    types: Any = {"type_k": kind, "type_v": kind}
+    rows = {}
+    for form in ("native", "torch"):
+        decoder = build_decoder(open_weights(path), form=form)
+        context = Context(decoder, n_ctx=64, n_threads=1, **types)
+        rows[form] = np.asarray(context.decode(Batch.one(tokens, 0, logits=True)))
+        if form == "native":
+            alone = Context(decoder, n_ctx=64, n_threads=2, **types)
+            each = [alone.decode(Batch.one([t], i)) for i, t in enumerate(tokens)]
+            assert np.concatenate(each).tobytes() == rows[form].tobytes()
+            plain = Context(decoder, n_ctx=64, n_threads=1, **F32)
+            exact = np.asarray(plain.decode(Batch.one(tokens, 0, logits=True)))
+    assert 0 < relative(rows["native"], exact) < 0.2  # what rounding the cache changes
+    # A key near the middle of two numbers may be rounded to the other.
+    assert relative(rows["torch"], rows["native"]) < relative(rows["native"], exact)
+
+
+def test_compressed_keys_that_end_within_a_block_are_refused(tmp_path: Path) -> None:
+    decoder = decoder_of("deepseek2-yarn", tmp_path)  # 24 and 8 rotated channels, of blocks of 32
+    with pytest.raises(ParameterError, match="24 compressed") as error:
+        Context(decoder, n_ctx=64, type_k="q8_0", type_v="q8_0")
+    assert error.value.parameter == "type_k"
 
 
 def test_raw_keys_after_a_shift(tmp_path: Path) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hybrid_models import HYBRID, write_hybrid
 
+from aleator.core.errors import UnsupportedModel
+from aleator.models import open_weights
 from tests.models.check_hybrid import check_golden, check_reuse
 from tests.models.check_transformers import check, write
 
@@ -39,3 +43,15 @@ def test_logits_are_those_of_transformers(changes: dict[str, Any], tmp_path: Pat
     }
     config = transformers.Lfm2MoeConfig(**sizes | changes)
     check(write(transformers.Lfm2MoeForCausalLM(config), tmp_path), tmp_path, tolerance=1e-4)
+
+
+def test_a_window_in_the_file_is_not_read(tmp_path: Path) -> None:
+    """llama.cpp reads it of lfm2 alone, where it is refused."""
+    for arch in ("lfm2moe", "lfm2"):
+        spec = replace(HYBRID[arch], meta={**HYBRID[arch].meta, "attention.sliding_window": 4})
+        path = write_hybrid(tmp_path / f"{arch}.gguf", spec)
+        if arch == "lfm2":
+            with pytest.raises(UnsupportedModel, match="sliding_window"):
+                open_weights(path)
+        else:
+            assert open_weights(path).config.window is None

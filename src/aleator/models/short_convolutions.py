@@ -40,7 +40,8 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture, *, experts: bool = Fal
     fields, name = gguf.fields, architecture.name
     if not fields.get(f"{name}.attention.causal", True):
         raise unsupported(fields.path, f"tokens that see later ones ({name}.attention.causal)")
-    if fields.integer(f"{name}.attention.sliding_window", 0, MAX_WIDTH, 0):
+    # Of a mixture of experts llama.cpp does not read the window.
+    if not experts and fields.integer(f"{name}.attention.sliding_window", 0, MAX_WIDTH, 0):
         raise unsupported(
             fields.path, f"windows beside convolutions ({name}.attention.sliding_window)"
         )

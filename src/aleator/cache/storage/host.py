@@ -66,6 +66,8 @@ class HostLayer(LayerStorage[Array]):
 
     def write(self, cells: Cells, rows: Array) -> None:
         """See :class:`LayerStorage`."""
+        if not self.dim:  # of a model whose values are part of its keys
+            return
         own = self.rows
         if own is None:
             self.put_bytes(cells, self._by_channel(self.encoded(rows)))
@@ -75,6 +77,8 @@ class HostLayer(LayerStorage[Array]):
 
     def read(self, cells: Cells) -> Array:
         """See :class:`LayerStorage`."""
+        if not self.dim:
+            return np.empty((len(cells), self.heads, 0), np.float32)
         own = self.rows
         if own is None:
             own = np.ascontiguousarray(np.moveaxis(self.take(cells), -1, 0)).view(np.uint8)

@@ -11,6 +11,7 @@ from aleator import _native
 from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.pools.hybrid_batch import HybridBatch
 from aleator.cache.storage.host import HostLayer
+from aleator.core.errors import ParameterError
 from aleator.core.threads import pool as thread_pool
 from aleator.models.layers.head_parts import HeadSpace, ShortConvolution
 from aleator.models.layers.native_feed_forward import gated_matrices, mixture_arguments
@@ -184,6 +185,8 @@ def _add_latent(
     (o,), (query,), (compress,) = block.output, latent.query, latent.compress
     if block.attn_norm is None or block.ffn_norm is None:
         raise TypeError("a layer with compressed keys and no norms")
+    if latent.config.compressed:
+        _check_blocks(rows.keys, latent.config.rank)
     step.add_latent_layer(
         query.matrix,
         None if latent.query_up is None else latent.query_up[0].matrix,
@@ -204,6 +207,17 @@ def _add_latent(
         None if latent.config.compressed else _memory(rows.values, block.index),
     )
     _add_mixture(step, block.ffn)
+
+
+def _check_blocks(keys: Storage, rank: int) -> None:
+    """Raise ParameterError where the compressed keys, which are values too, end within a block."""
+    block = max(keys.rotation, keys.type.block)
+    if rank % block:
+        raise ParameterError(
+            "type_k",
+            f"type_k={keys.type.name} stores blocks of {block} channels here, and {rank} compressed ones "
+            "are not a multiple: use f32, f16 or bf16",
+        )
 
 
 def _add_state(
