@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import faulthandler
+import os
 import random
 import secrets
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +41,21 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     finally:
         if sys.gettrace() is not tracing:
             sys.settrace(tracing)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(exitstatus: int) -> None:
+    """A thread that a test left behind may not keep the process from ending: say where it is, and end."""
+
+    def leave() -> None:
+        print("the process does not end by itself", file=sys.stderr)
+        faulthandler.dump_traceback(all_threads=True)
+        sys.stdout.flush()
+        os._exit(int(exitstatus))
+
+    last = threading.Timer(180, leave)
+    last.daemon = True
+    last.start()
 
 
 MakeDecoder = Callable[[str], "Decoder"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aleator.core.errors import FileFormatError, UnsupportedModel
+from aleator.core.errors import FileFormatError
 from aleator.models import index
 from aleator.models.config import ModelConfig
 from aleator.models.files import json_object
@@ -152,9 +152,11 @@ def test_rotary_scaling_in_json() -> None:
 
 
 def test_experts(tmp_path: Path) -> None:
-    from_gguf(tmp_path, expert_count=0)
-    with pytest.raises(UnsupportedModel, match="experts"):
-        from_gguf(tmp_path, expert_count=1)
+    assert not from_gguf(tmp_path, expert_count=0).experts
+    assert from_gguf(tmp_path, expert_count=2, expert_used_count=2).experts
+    for wrong in ({}, {"expert_used_count": 0}, {"expert_used_count": 3}):
+        with pytest.raises(FileFormatError, match="expert_used_count"):
+            from_gguf(tmp_path, expert_count=2, **wrong)
 
 
 def test_length_of_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

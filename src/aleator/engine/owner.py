@@ -53,6 +53,9 @@ then goes on in the next step."""
 TRIES = 8
 """Errors that are no request's own and that end nothing, one after another, after which an engine gives up."""
 
+PATIENCE = 30.0
+"""Seconds that the interpreter's end waits for a step to end."""
+
 _owners: WeakSet[Owner] = WeakSet()
 """Those to close before the interpreter ends."""
 
@@ -172,12 +175,18 @@ class Owner:
             self._mail.put(None)
         return future
 
-    def close(self) -> None:
-        """End every request, and the thread; may be called again."""
+    def close(self, patience: float | None = None) -> None:
+        """End every request, and the thread; may be called again.
+
+        Args:
+            patience: seconds to wait for the thread; None: as long as it takes.
+        """
         with self._lock:
             self.shut()
         if threading.current_thread() is not self._thread:
-            self._thread.join()
+            self._thread.join(patience)
+            if self._thread.is_alive():
+                return
             for failed in self._failed:
                 clear_frames(failed.error)
 
@@ -404,9 +413,9 @@ class Owner:
 
 @atexit.register
 def _close_all() -> None:
-    """Native code must not run while the interpreter is taken down."""
+    """Native code must not run while the interpreter is taken down; a caller's function that hangs may."""
     for owner in list(_owners):
-        owner.close()
+        owner.close(PATIENCE)
 
 
 def _stay_behind() -> None:

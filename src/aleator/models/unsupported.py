@@ -15,7 +15,5 @@ NEEDS: dict[str, str] = {
     "gemma4_unified": _GEMMA4,
     "gemma3n": _GEMMA4,
     "gemma3n_text": _GEMMA4,
-    "llama4": "windows that begin anew every so many positions, and experts that scale what they take",
-    "llama4_text": "windows that begin anew every so many positions, and experts that scale what they take",
 }
 """Names of architectures in GGUF files and of model types in config.json -> what they need."""
