@@ -54,6 +54,7 @@ class Dense:
         learned: whether positions have vectors.
         embedding_norm: whether embeddings are normalised.
         factors: whether there are longrope's tables.
+        divisors: whether there are divisors of the rotary frequencies, as llama3's scaling has them.
         rope: dimensions that are rotated; 0: the field is left out.
         meta: further fields, without the architecture's prefix.
         epsilon: the field of what normalisation adds.
@@ -79,6 +80,7 @@ class Dense:
     learned: bool = False
     embedding_norm: bool = False
     factors: bool = False
+    divisors: bool = False
     rope: int = 16
     meta: Mapping[str, Any] = field(default_factory=dict)
     epsilon: str = "attention.layer_norm_rms_epsilon"
@@ -222,6 +224,10 @@ DENSE: dict[str, Dense] = {
         experts=MixtureShape(5, 24, dense=1), meta={"expert_used_count": 2, "expert_weights_scale": 1.5},
     ),
     "hunyuan-dense": Dense("hunyuan-dense", head_norm="head", head_dim=24, rope=24, seed=53),
+    "llama4": Dense(
+        "llama4", n_layers=4, n_embd=32, n_ff=48, divisors=True, seed=69, experts=MixtureShape(6, 24, step=2),
+        meta={"expert_used_count": 1, "interleave_moe_layer_step": 2},
+    ),
 }  # fmt: skip
 
 
@@ -274,6 +280,8 @@ def each_tensor(spec: Dense) -> Iterator[tuple[str, Array]]:
         ramp = np.arange(spec.rope // 2)
         yield "rope_factors_long.weight", (1.0 + ramp).astype(np.float32)
         yield "rope_factors_short.weight", (1.0 + 0.1 * ramp).astype(np.float32)
+    if spec.divisors:
+        yield "rope_freqs.weight", np.linspace(1.0, 8.0, spec.rope // 2).astype(np.float32)
     for layer in range(spec.n_layers):
         at = f"blk.{layer}."
         for name in spec.norms:

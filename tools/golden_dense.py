@@ -29,6 +29,8 @@ FOLDER = Path("tests/data/golden_dense")
 CANNOT_SHIFT = ("qwen2vl",)
 """Architectures that llama.cpp ends the process for when their positions are shifted: M-RoPE."""
 N_STATE = 6
+LATE = {"llama4": 8180}
+"""Architectures whose logits are kept at later positions too -> the first: the text crosses a chunk's end."""
 
 
 def sequence_state(llama: LlamaCpp, seq: int) -> bytes:
@@ -71,6 +73,9 @@ def computed(spec: Dense, path: Path) -> dict[str, npt.NDArray[Any]]:
     arrays["greedy"] = np.array(long, np.int32)
     if spec.arch not in CANNOT_SHIFT:
         arrays["script"] = script(llama, tokens)
+    if spec.arch in LATE:
+        llama_cpp.llama_memory_clear(llama.memory, True)
+        arrays["late"] = llama.decode([(t, LATE[spec.arch] + i, [0]) for i, t in enumerate(tokens)])
     if spec.context >= 256:
         arrays |= edits(llama, tokens)
     llama.close()

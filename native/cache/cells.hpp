@@ -45,6 +45,12 @@ struct Extra {
   bool after(int32_t y1, int32_t x1) const { return y != y1 ? y > y1 : x > x1; }
 };
 
+// The lowest position that a token at `position` sees where it sees `window` positions, its own
+// included, or, chunked, those from the next lower multiple of `window` on.  It may be below 0.
+inline int64_t window_begin(int64_t position, int32_t window, bool chunked) {
+  return chunked ? position / window * window : position - window + 1;
+}
+
 class Cells final : public Part {
  public:
   static constexpr int32_t kMaxSequences = 4096;
@@ -86,7 +92,8 @@ class Cells final : public Part {
   // `keep`): a cell counts as free, too, whose only owner's next token does not see it.  That owner
   // leaves the cells found, and all at lower positions from `keep` on.  llama.cpp's rule.  To be
   // called between begin and commit.
-  std::vector<int64_t> take_in_ring(int64_t n, int32_t window, int32_t keep, int32_t stream);
+  std::vector<int64_t> take_in_ring(int64_t n, int32_t window, int32_t keep, int32_t stream,
+                                    bool chunked = false);
 
   // Ranges are [p0, p1); p0 < 0 is 0 and p1 < 0 is infinity.
   void seq_rm(int32_t seq, int32_t p0, int32_t p1);  // seq -1: every sequence

@@ -216,13 +216,13 @@ ALEATOR_BIND(cells) {
            "Give these free cells (int64 [n]) positions, owners and extras.")
       .def(
           "take_in_ring",
-          [](Cells& c, int64_t n, int32_t window, int32_t keep, int32_t stream) {
-            return owned_array(c.take_in_ring(n, window, keep, stream));
+          [](Cells& c, int64_t n, int32_t window, int32_t keep, int32_t stream, bool chunked) {
+            return owned_array(c.take_in_ring(n, window, keep, stream, chunked));
           },
-          "n"_a, "window"_a, "keep"_a = 0, "stream"_a = 0,
+          "n"_a, "window"_a, "keep"_a = 0, "stream"_a = 0, "chunked"_a = false,
           "As find, where cells count as free, too, whose only owner's next token does not see "
           "them in its window, nor as one of the first keep positions; their owners leave them. "
-          "llama.cpp's rule.")
+          "chunked: as for before_window. llama.cpp's rule.")
       .def("seq_rm", &Cells::seq_rm, "seq"_a, "p0"_a = -1, "p1"_a = -1)
       .def("seq_cp", &Cells::seq_cp, "src"_a, "dst"_a, "p0"_a = -1, "p1"_a = -1)
       .def("seq_keep", &Cells::seq_keep, "seq"_a)

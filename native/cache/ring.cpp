@@ -7,7 +7,8 @@
 
 namespace aleator::cache {
 
-std::vector<int64_t> Cells::take_in_ring(int64_t n, int32_t window, int32_t keep, int32_t stream) {
+std::vector<int64_t> Cells::take_in_ring(int64_t n, int32_t window, int32_t keep, int32_t stream,
+                                         bool chunked) {
   if (n < 1 || window < 1 || keep < 0 || stream < 0 || stream >= n_streams())
     throw std::invalid_argument("n, window, keep or stream is out of range");
   const int64_t begin = stream * share();
@@ -21,7 +22,7 @@ std::vector<int64_t> Cells::take_in_ring(int64_t n, int32_t window, int32_t keep
       found.push_back(cell);
     } else if (const auto ids = owners(cell); ids.size() == 1 && pos_[cell] >= keep) {
       const int32_t seq = ids[0], next = seq_pos_max(seq) + 1;
-      if (int64_t{next} - pos_[cell] >= window) {
+      if (pos_[cell] < window_begin(next, window, chunked)) {
         auto& highest = lost.try_emplace(seq, -1).first->second;
         highest = std::max(highest, pos_[cell]);
         found.push_back(cell);

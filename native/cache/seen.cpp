@@ -85,7 +85,8 @@ nb::tuple seen_cells(const Cells& book, In<int32_t> positions, In<int32_t> seqs,
 // Of each token's list, how many cells at its beginning lie before the token's window.
 nb::ndarray<nb::numpy, int64_t> before_window(const Cells& book, In<int32_t> cells,
                                               In<int64_t> start, In<int32_t> list,
-                                              In<int32_t> positions, int32_t window) {
+                                              In<int32_t> positions, int32_t window, bool chunked) {
+  if (window < 1) throw std::invalid_argument("window must be at least 1");
   const int64_t lists = int64_t(start.size()) - 1;
   if (list.size() != positions.size() || lists < 0 || start(lists) > int64_t(cells.size()))
     throw std::invalid_argument("sizes disagree");
@@ -100,7 +101,7 @@ nb::ndarray<nb::numpy, int64_t> before_window(const Cells& book, In<int32_t> cel
   for (size_t t = 0; t < list.size(); t++) {
     if (list(t) < 0 || list(t) >= lists) throw std::invalid_argument("there is no such list");
     const int32_t *begin = cells.data() + start(list(t)), *end = cells.data() + start(list(t) + 1);
-    const int64_t low = int64_t{positions(t)} - window + 1;
+    const int64_t low = aleator::cache::window_begin(positions(t), window, chunked);
     first[t] = std::partition_point(begin, end, [&](int32_t c) { return pos[c] < low; }) - begin;
   }
   return array(std::move(first));
@@ -119,7 +120,8 @@ ALEATOR_BIND(seen) {
       "seen_deltas: positions minus key_positions of the listed cells; None if all 0.");
   m.def(
       "before_window", &before_window, "cells"_a, "seen"_a, "list_start"_a, "seen_list"_a,
-      "positions"_a, "window"_a,
+      "positions"_a, "window"_a, "chunked"_a = false,
       "int64 [tokens]: of the list of each token at positions[t], as seen_cells gave it, how many "
-      "cells at its beginning lie below positions[t] - window + 1.");
+      "cells at its beginning lie below positions[t] - window + 1, or chunked: below the multiple "
+      "of window that is next at or below positions[t].");
 }

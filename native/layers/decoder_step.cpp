@@ -206,7 +206,8 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
       float* query = l.gated ? &queries_[at * dim] : &q_[at * dim];
       if (l.gated) std::copy_n(&q_[2 * at * dim], dim, query);
       turn(query, l.q_norm, head + l.heads(), t, false);
-      for (int64_t i = 0; batch.query_scales && i < dim; i++) query[i] *= batch.query_scales[t];
+      for (int64_t i = 0; l.scaled && batch.query_scales && i < dim; i++)
+        query[i] *= batch.query_scales[t];
       return;
     }
     const int64_t cell = batch.groups[l.group].cells[t];

@@ -36,6 +36,7 @@ struct DecoderLayer {
   int64_t latent = -1;     // of what gives queries, keys and values in place of q, k and v
   int64_t mixture = -1;    // of the mixture that is there instead of gate, up and down
   bool rotated = true;     // positions rotate its queries and keys
+  bool scaled = true;      // MicroBatch::query_scales multiply its queries
   int64_t n_heads = 0;     // of queries; 0 without attention
   bool attends() const { return n_heads > 0; }
   int64_t heads() const { return n_heads; }
@@ -77,7 +78,7 @@ struct MicroBatch {
   const int64_t* ids = nullptr;         // [T], or
   const float* embeddings = nullptr;    // [T, n_embd]
   const int32_t* positions = nullptr;   // [T]
-  const float* query_scales = nullptr;  // [T] that rotated queries are multiplied by, or none
+  const float* query_scales = nullptr;  // [T] that queries are multiplied by, or none
   int64_t n_groups = 1;
   Seen groups[most_groups];
   Runs runs;                          // of decoders with recurrent layers

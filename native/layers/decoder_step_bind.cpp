@@ -85,7 +85,7 @@ class BoundDecoderStep {
                  std::optional<Floats> q_norm, std::optional<Floats> k_norm,
                  const CacheMemory& keys, const CacheMemory& values,
                  std::optional<Floats> attention_post_norm, std::optional<Floats> ffn_post_norm,
-                 bool window, bool rotated, std::optional<Floats> sinks, bool gated) {
+                 bool window, bool rotated, std::optional<Floats> sinks, bool gated, bool scaled) {
     const std::string at = "blk." + std::to_string(n_layers_) + ".";
     const int64_t e = shape_.n_embd(), dim = keys.side.dim, dim_v = values.side.dim;
     const int64_t groups = keys.side.heads, heads = q.weights.out / dim / (gated ? 2 : 1);
@@ -141,6 +141,7 @@ class BoundDecoderStep {
                        .sinks = pointer(sinks),
                        .group = window,
                        .rotated = rotated,
+                       .scaled = scaled,
                        .n_heads = heads,
                        .gated = gated};
     keep_feed_forward(layer, gate, up, down);
@@ -499,12 +500,15 @@ ALEATOR_BIND(decoder_step) {
           nb::arg("attention_post_norm").none() = nb::none(),
           nb::arg("ffn_post_norm").none() = nb::none(), nb::arg("window") = false,
           nb::arg("rotated") = true, nb::arg("sinks").none() = nb::none(), nb::arg("gated") = false,
+          nb::arg("scaled") = true,
           "Appends a layer; ValueError, naming the tensor, when shapes disagree. gate, up and down "
           "are None where add_mixture follows; without up, gate is the first matrix of a "
           "feed-forward part that has no gate. rotated: positions rotate its queries and keys; "
           "sinks [heads]: scores that no value goes with; gated: q gives each head's query and "
           "then "
-          "as many numbers, whose sigmoids multiply what the head gives.")
+          "as many numbers, whose sigmoids multiply what the head gives; scaled: query_scales of "
+          "run "
+          "multiply its queries.")
       .def("add_latent_layer", &BoundDecoderStep::add_latent_layer, nb::arg("query"),
            nb::arg("query_up").none(), nb::arg("compress"), nb::arg("expand").none(),
            nb::arg("key_up"), nb::arg("value_up"), nb::arg("query_norm").none(), nb::arg("norm"),
@@ -568,7 +572,7 @@ ALEATOR_BIND(decoder_step) {
            "of window layers, and seen_first int64 [T], how many leading cells of its list a token "
            "does not see, and seen_sinks int64 [T] or None, how many of those it does. recurrent: "
            "starts, sources, order and stores, see SSMStep.run. seen_positions int32 [N]: of the "
-           "listed cells, where there are slopes; query_scales float32 [T]: rotated queries are "
-           "multiplied by them. ValueError, "
+           "listed cells, where there are slopes; query_scales float32 [T]: queries of layers "
+           "that are scaled are multiplied by them, after the rotation. ValueError, "
            "with nothing changed, for an index out of range.");
 }

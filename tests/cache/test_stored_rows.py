@@ -52,6 +52,10 @@ def test_cells_before_the_window() -> None:
     for window in (1, 4, 19, 20, 2**31 - 1):
         first = before_window(cells, seen, start, lists, asked, window)
         assert first.tolist() == [max(0, p - window + 1) for p in asked.tolist()]
+        first = before_window(cells, seen, start, lists, asked, window, chunked=True)
+        assert first.tolist() == [p // window * window for p in asked.tolist()]
+    with pytest.raises(ValueError, match="window"):
+        before_window(cells, seen, start, lists, asked, 0)
     bad: list[Any] = [
         (seen, start, lists + 5, asked),
         (seen, start[::-1].copy(), lists, asked),

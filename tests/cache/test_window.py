@@ -439,6 +439,34 @@ def _place(cache: HybridCache, tokens: list[tuple[int, int]]) -> Any:
     return tensors
 
 
+def test_chunks() -> None:
+    """A token sees its own chunk; what another would see again cannot be gone when it is rewound to."""
+    pool = WindowPool([LayerShape(1, 4, 4)], 8, window=4, chunked=True)
+    cache = HybridCache([LayerShape(1, 4, 4)], 64, window=pool)
+    for start in range(0, 40, 2):
+        seen, mask = _place(cache, [(start + i, 0) for i in range(2)])
+        for row, pos in enumerate(range(start, start + 2)):
+            # Without a mask every token sees all that is listed up to itself.
+            visible = seen <= pos if mask is None else (mask[row] == 0).numpy()
+            assert sorted(seen[visible].tolist()) == list(range(pos // 4 * 4, pos + 1))
+    assert (pool.seq_pos_min(0), pool.seq_pos_max(0)) == (32, 39)
+    assert [pool.leaves_at(position) for position in (0, 3, 4)] == [4, 4, 8]
+    with pytest.raises(CannotRewind, match="position is 32"):
+        cache.seq_rm(0, 31, -1)
+    cache.seq_rm(0, 34, -1)
+    assert pool.seq_pos_max(0) == 33
+
+
+def test_a_ring_of_chunks() -> None:
+    """llama.cpp's rule: a chunk's cells are free as soon as the next token is of the next one."""
+    pool = WindowPool([LayerShape(1, 4, 4)], 6, window=4, chunked=True, ring=True)
+    owners = np.ones((1, 1), np.uint64)
+    slots = [int(pool.find(np.array([p], np.int32), owners)[0]) for p in range(10)]
+    assert slots[:6] == [0, 1, 2, 3, 4, 5]
+    assert pool.seq_pos_min(0) == 4
+    pool.check()
+
+
 def test_sinks() -> None:
     pool = WindowPool([LayerShape(1, 4, 4)], 12, window=4, sinks=2)
     cache = HybridCache([], 64, window=pool)

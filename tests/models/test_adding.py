@@ -28,6 +28,7 @@ OTHER_MEANINGS = {
         "bloom",
         "exaone4",
         "glm4",
+        "llama4",
         "gpt2",
         "llama",
         "mpt",

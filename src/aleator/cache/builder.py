@@ -32,6 +32,7 @@ class Layers:
         device: where they compute.
         shapes: of the layers that see everything.
         window: positions that tokens of window layers see; None: there are no such layers.
+        chunked: they see the positions of their own chunk, of which each has ``window``.
         window_shapes: of these.
         states: of the recurrent layers.
         shift: rotates keys of layers that see everything to other positions; None: they cannot be.
@@ -45,6 +46,7 @@ class Layers:
     device: Device
     shapes: Sequence[LayerShape]
     window: int | None
+    chunked: bool
     window_shapes: Sequence[LayerShape]
     states: Sequence[RecurrentShape]
     shift: RotateKeys | None
@@ -122,6 +124,7 @@ def build_cache(
         model.window_shapes,
         _window_cells(model.window, model.window_shapes, options, n_ctx, n_ubatch, prefix),
         window=model.window,
+        chunked=model.chunked,
         sinks=options.swa_sinks,
         ring=not (options.swa_full or prefix),
         n_kept=prefix.texts if prefix else 0,

@@ -55,7 +55,7 @@ class Block:
             config.qkv_clamp,
         )
         self.residual_scale, self.parallel = config.residual_scale, architecture.parallel
-        self.rotated, self.gated = parts.rotated, parts.gated
+        self.rotated, self.gated, self.grows = parts.rotated, parts.gated, parts.grows
         self.sinks = parts.sinks
         self.slopes: torch.Tensor | None = None
         if slopes is not None:
@@ -86,7 +86,7 @@ class Block:
             k = k * self.rotary.magnitude_over(self.head_dim)
         else:
             k = self._finished(k, 1, batch, rotate=True)
-        if batch.query_scales is not None:
+        if self.grows and batch.query_scales is not None:
             q = q * batch.query_scales[:, None, None]
         cells.write(self.layer, k, v)
         mixed = None if self.beside is None else self.beside.mixed(taken, batch, rows)

@@ -77,14 +77,35 @@ class WindowConfig:
     """Layers whose tokens see only the latest positions.
 
     Attributes:
-        size: how many positions, the token's own included.
+        size: how many positions, the token's own included; of chunks the length.
         layers: whether a layer is one of them, one entry per layer.
         rope: their rotary embedding.
+        chunked: the text is in chunks of ``size`` positions, and a token sees those of its own chunk.
     """
 
     size: int
     layers: tuple[bool, ...]
     rope: RopeConfig
+    chunked: bool = False
+
+
+@dataclass(frozen=True)
+class QueryGrowth:
+    """Queries that are longer the later they stand.
+
+    Those at position p are multiplied by 1 + rate * ln(1 + floor((p + ahead) / context)), after the rotation.
+
+    Attributes:
+        rate: see above.
+        context: see above.
+        ahead: see above.
+        unrotated: of layers alone that do not rotate queries and keys.
+    """
+
+    rate: float
+    context: int
+    ahead: int = 0
+    unrotated: bool = False
 
 
 @dataclass(frozen=True)
@@ -173,8 +194,8 @@ class ModelConfig:
         alibi: the largest slope's exponent in ALiBi (Press et al. 2022, arXiv:2108.12409); 0: scores do not
             depend on distances.
         qkv_clamp: queries, keys and values are kept within it; 0: as they are.
-        query_growth: (rate, context): queries at position p are multiplied by
-            1 + rate * ln(1 + floor(p / context)); None: they are not.
+        query_growth: how queries grow with their position; None: they do not.
+        normalised_heads: query and key heads of layers that rotate them are RMS-normalised without weights.
         ssm: layers that keep a state, if there are any.
         delta: layers with a gated delta net, if there are any.
         stateful: whether a layer keeps a state, one entry per layer; empty: those without KV heads do.
@@ -206,7 +227,8 @@ class ModelConfig:
     unrotated: tuple[bool, ...] = ()
     alibi: float = 0.0
     qkv_clamp: float = 0.0
-    query_growth: tuple[float, int] | None = None
+    query_growth: QueryGrowth | None = None
+    normalised_heads: bool = False
     ssm: SSMConfig | None = None
     delta: DeltaNetConfig | None = None
     stateful: tuple[bool, ...] = ()
@@ -221,6 +243,11 @@ class ModelConfig:
     def rotated(self, layer: int) -> bool:
         """Whether a layer's queries and keys are rotated by their positions."""
         return not (self.unrotated and self.unrotated[layer])
+
+    def grows(self, layer: int) -> bool:
+        """Whether a layer's queries grow with their position."""
+        growth = self.query_growth
+        return growth is not None and not (growth.unrotated and self.rotated(layer))
 
     def keeps_state(self, layer: int) -> bool:
         """Whether a layer keeps a state."""

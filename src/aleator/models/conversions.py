@@ -11,7 +11,7 @@ from aleator.models.config import unsupported
 from aleator.models.files.fields import Fields
 from aleator.models.files.tensor_types import StoredTensor
 
-_OTHER_PARTS = ("vision_tower.", "multi_modal_projector.", "visual.")
+_OTHER_PARTS = ("vision_tower.", "vision_model.", "multi_modal_projector.", "visual.")
 
 
 def whole_norms(name: str, tensor: StoredTensor) -> StoredTensor:

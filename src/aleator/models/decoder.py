@@ -59,7 +59,8 @@ class Decoder(ABC):
         self.device, self.dtype = device, dtype
         self.rotation = self.window_rotation = _rotation(weights, config.rope, 0)
         if config.window is not None:
-            self.window_rotation = _rotation(weights, config.window.rope, 0, file=False)
+            own = config.window.rope != config.rope
+            self.window_rotation = _rotation(weights, config.window.rope, 0, file=not own)
         scaled = weights.architecture.scaled_embedding
         self.embedding_scale = math.sqrt(config.n_embd) if scaled else config.embedding_scale
         self.slopes = slopes(config.n_heads[0], config.alibi) if config.alibi else None
@@ -89,7 +90,9 @@ class Decoder(ABC):
         made = copy.copy(self)
         made.rotation = made.window_rotation = _rotation(self.weights, config.rope, n_ctx)
         if window is not None:
-            made.window_rotation = _rotation(self.weights, window.rope, n_ctx, file=False)
+            made.window_rotation = _rotation(
+                self.weights, window.rope, n_ctx, window.rope == config.rope
+            )
         made.use_rotations()
         return made
 
@@ -155,12 +158,12 @@ class Decoder(ABC):
             )
 
     def query_scales(self, positions: npt.NDArray[np.int32]) -> npt.NDArray[np.float32] | None:
-        """What rotated queries at ``positions`` [T] are multiplied by, float32 [T]; None: they are not."""
+        """What growing queries at ``positions`` [T] are multiplied by, float32 [T]; None: none grow."""
         if self.config.query_growth is None:
             return None
-        rate, context = self.config.query_growth
-        times, which = np.unique(positions // context, return_inverse=True)
-        scales = [1.0 + rate * logarithm(1.0 + int(n)) for n in times]
+        growth = self.config.query_growth
+        times, which = np.unique((positions + growth.ahead) // growth.context, return_inverse=True)
+        scales = [1.0 + growth.rate * logarithm(1.0 + int(n)) for n in times]
         return np.array(scales).astype(np.float32)[which]
 
     def keeps_state(self, layer: int) -> bool:
@@ -206,6 +209,7 @@ class Decoder(ABC):
             self.device,
             self.cache_shapes,
             None if config.window is None else config.window.size,
+            config.window is not None and config.window.chunked,
             self.window_shapes,
             self.recurrent_shapes,
             self.shift_keys if self.architecture.shifts else None,

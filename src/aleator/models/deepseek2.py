@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from aleator.models import gguf_config, latent
 from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace
-from aleator.models.config import MAX_LAYERS, MAX_LENGTH, ModelConfig, unsupported
+from aleator.models.config import MAX_LAYERS, MAX_LENGTH, ModelConfig, QueryGrowth, unsupported
 from aleator.models.experts import MAX_EXPERTS, MAX_WIDTH, ExpertsConfig, Scores, in_gguf
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -38,7 +38,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     rate = fields.number(f"{name}.attention.temperature_scale", 0.0, 1e6, 0.0)
     if rate:
         length = fields.integer(f"{name}.attention.temperature_length", 1, MAX_LENGTH)
-        config = replace(config, query_growth=(rate, length))
+        config = replace(config, query_growth=QueryGrowth(rate, length))
     first = fields.integer(f"{name}.leading_dense_block_count", 0, MAX_LAYERS, 0)
     # Without a gating function it is the softmax, but for GLM-4.7-Flash, as llama.cpp has it.
     glm = n in (47, 48) and config.n_vocab == 154880

@@ -38,6 +38,7 @@ from aleator.models.granitemoe import GRANITEMOE as GRANITEMOE
 from aleator.models.gpt_oss import GPT_OSS as GPT_OSS
 from aleator.models.minicpm3 import MINICPM3 as MINICPM3
 from aleator.models.deepseek2 import DEEPSEEK2 as DEEPSEEK2
+from aleator.models.llama4 import LLAMA4 as LLAMA4
 from aleator.models.gemma3 import GEMMA3 as GEMMA3
 from aleator.models.mamba import MAMBA as MAMBA
 from aleator.models.jamba import JAMBA as JAMBA

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.config import ModelConfig
+from aleator.models.config import ModelConfig, QueryGrowth
 from aleator.models.conversions import in_text_model, text_part
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -30,7 +30,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file."""
     config = gguf_config.transformer(gguf, architecture)
     rate = gguf.fields.number("mistral3.attention.temperature_scale", 0.0, 1e6, 0.0)
-    growth = (rate, config.rope.original_context) if rate else None
+    growth = QueryGrowth(rate, config.rope.original_context) if rate else None
     return replace(config, query_growth=growth)
 
 
@@ -45,7 +45,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = json_config.full_attention(fields, architecture, windows=True)
     rope = Fields(fields.path, fields.get("rope_parameters", kind=dict) or {})
     rate = rope.number("llama_4_scaling_beta", 0.0, 1e6, 0.0)
-    growth = (rate, config.rope.original_context) if rate and grows else None
+    growth = QueryGrowth(rate, config.rope.original_context) if rate and grows else None
     return replace(config, query_growth=growth)
 
 

@@ -26,7 +26,5 @@ NEEDS: dict[str, str] = {
     "gemma4_unified_assistant": _DRAFT,
     "gemma3n": _GEMMA3N,
     "gemma3n_text": _GEMMA3N,
-    "llama4": "windows that begin anew every so many positions, and experts that scale what they take",
-    "llama4_text": "windows that begin anew every so many positions, and experts that scale what they take",
 }
 """Names of architectures in GGUF files and of model types in config.json -> what they need."""

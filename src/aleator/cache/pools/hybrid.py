@@ -298,7 +298,7 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
         """The lowest position, but 0, that every pool can rewind to."""
         oldest = 0
         if self.window is not None and (gone := self.window.missing(self._first, seq)) >= 0:
-            oldest = gone + self.window.window
+            oldest = self.window.leaves_at(gone)
         if self.recurrent is not None:
             oldest = max(oldest, self.recurrent.oldest_rewind(seq))
         return oldest

@@ -1,6 +1,7 @@
 """The pool of layers that see only a window of positions: cells that have left it are used again.
 
-A token at position p sees positions p - window + 1 to p (and the first ``sinks``).  Cells below that are
+A token at position p sees positions p - window + 1 to p (and the first ``sinks``), or where there are chunks
+those from the next multiple of the window at or below p on.  Cells below that are
 kept until their room is needed, so a sequence can be rewound as far as they go; a cell that several
 sequences own goes when it has left the window of each.
 """
@@ -59,6 +60,7 @@ class WindowPool(AttentionPool):
         capacity: how many cells; see :func:`window_capacity`.
         window: positions that a token sees, its own included.
         sinks: first positions that every token sees too.
+        chunked: a token sees its chunk of ``window`` positions up to itself.
         ring: take cells as llama.cpp does, in turn, whether or not others are free; otherwise nothing is
             forgotten while a cell is free.
         options: those of :class:`AttentionPool`.  The ``n_kept`` sequences beyond the numbered ones may be
@@ -73,13 +75,14 @@ class WindowPool(AttentionPool):
         *,
         window: int,
         sinks: int = 0,
+        chunked: bool = False,
         ring: bool = False,
         **options: Any,
     ) -> None:
         window = integer_in("window", window, 1, 2**31 - 1)
         sinks = integer_in("sinks", sinks, 0, 2**31 - 1)
         super().__init__(layers, capacity, **options)
-        self.window, self.sinks, self.ring = window, sinks, ring
+        self.window, self.sinks, self.chunked, self.ring = window, sinks, chunked, ring
 
     def unshare(self, seq: int, p0: int, p1: int) -> None:
         """As in :class:`AttentionPool`; without room for the copies, what has left the windows goes first."""
@@ -97,7 +100,15 @@ class WindowPool(AttentionPool):
 
     def seen_from(self, position: int) -> int:
         """The lowest position, sinks aside, that a token at ``position`` sees."""
+        if self.chunked:
+            return position // self.window * self.window
         return max(0, position - self.window + 1)
+
+    def leaves_at(self, position: int) -> int:
+        """The lowest position whose token does not see ``position``, sinks aside."""
+        if self.chunked:
+            return (position // self.window + 1) * self.window
+        return position + self.window
 
     def missing(self, whole: AttentionPool, seq: int) -> int:
         """The highest position that ``whole`` holds of a sequence and this does not; -1 if none."""
@@ -119,7 +130,7 @@ class WindowPool(AttentionPool):
         if len(gone) and gone[0] < self.sinks:
             return min(length, int(gone[0]))
         for missing in gone[::-1].tolist():
-            if missing + self.window <= length:
+            if self.leaves_at(missing) <= length:
                 break
             length = missing
         return length
@@ -167,7 +178,16 @@ class WindowPool(AttentionPool):
             raise ParameterError("causal_attn", "causal_attn=False: windows are of earlier tokens")
         slots = self.find(positions, owners)
         self.keep_rows(slots)
-        return WindowBatch(self.cells, self.rows, slots, positions, seqs, self.window, self.sinks)
+        return WindowBatch(
+            self.cells,
+            self.rows,
+            slots,
+            positions,
+            seqs,
+            self.window,
+            self.sinks,
+            self.chunked,
+        )
 
     def make_room(self, needed: int) -> None:
         """Nothing: :meth:`find` does."""
@@ -211,7 +231,7 @@ class WindowPool(AttentionPool):
         """The next cells in the ring, if there is one, freed for tokens to come; else none."""
         if not self.ring:
             return np.empty(0, np.int64)
-        cells: Cells = self.cells.take_in_ring(n, self.window, self.sinks, stream)
+        cells: Cells = self.cells.take_in_ring(n, self.window, self.sinks, stream, self.chunked)
         return cells
 
     def restore(self, seq: int, mark: WindowCheckpoint) -> None:

@@ -89,7 +89,7 @@ class WindowBatch(MicroBatch):
 
     """
 
-    __slots__ = ("_sinks", "_window", "first", "sunk")
+    __slots__ = ("_lows", "_sinks", "first", "sunk")
 
     def __init__(
         self,
@@ -100,11 +100,15 @@ class WindowBatch(MicroBatch):
         seqs: npt.NDArray[np.int32],
         window: int,
         sinks: int,
+        chunked: bool,
     ) -> None:
         super().__init__(held, rows, slots, positions, seqs)
-        self._window, self._sinks = window, sinks
+        self._lows = positions // window * window if chunked else positions - window + 1
+        self._sinks = sinks
         seen = self.seen
-        self.first = before_window(held, seen.cells, seen.start, seen.list, positions, window)
+        self.first = before_window(
+            held, seen.cells, seen.start, seen.list, positions, window, chunked
+        )
         self.sunk: npt.NDArray[np.int64] | None = None
         if sinks:
             within = np.concatenate(([0], np.cumsum(held.positions[seen.cells] < sinks)))
@@ -119,7 +123,6 @@ class WindowBatch(MicroBatch):
             self._rows,
             self.slots,
             self.seen,
-            self.positions,
-            self._window,
+            self._lows,
             self._sinks,
         )

@@ -146,13 +146,13 @@ class WindowTensors(CellTensors):
         rows: Rows,
         slots: npt.NDArray[np.int64],
         seen: Seen,
-        positions: npt.NDArray[np.int32],
-        window: int,
+        lows: npt.NDArray[np.int32],
         sinks: int,
     ) -> None:
+        """Use the cells of T tokens, of which each sees positions from its own of ``lows`` on, and sinks."""
         super().__init__(cells, rows, slots, seen)
         held = torch.from_numpy(cells.positions[self._index])
-        far = torch.from_numpy(positions)[:, None] - held[None, :] >= window
+        far = held[None, :] < torch.from_numpy(lows)[:, None]
         far &= held[None, :] >= sinks
         self._far = far if bool(far.any()) else None
         self._triangle = self.causal

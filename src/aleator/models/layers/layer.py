@@ -72,6 +72,10 @@ class LayerWeights(LayerSource[Linear, torch.Tensor]):
         """See :class:`LayerSource`."""
         return torch.cat((weight, torch.zeros_like(weight) if bias is None else bias), -1)
 
+    def ones(self, n: int) -> torch.Tensor:
+        """See :class:`LayerSource`."""
+        return torch.ones(n, device=self.device, dtype=self.dtype)
+
     def matrix(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
     ) -> Linear:
@@ -97,7 +101,7 @@ class Pass:
 
     Attributes:
         fused: whether attention may use torch's fused kernel.
-        query_scales: what rotated queries are multiplied by, float32 [T]; None: they are not.
+        query_scales: what growing queries are multiplied by, float32 [T]; None: none grow.
     """
 
     def __init__(
@@ -115,7 +119,7 @@ class Pass:
             highest: no position is higher.
             cells: what the cache gave the micro-batch.
             fused: whether attention may use torch's fused kernel.
-            query_scales: what rotated queries are multiplied by, float32 [T]; None: they are not.
+            query_scales: what growing queries are multiplied by, float32 [T]; None: none grow.
         """
         self.query_scales = query_scales
         self._positions, self._highest, self.fused = positions, highest, fused

@@ -75,7 +75,7 @@ class NativeStep(HostStep):
             decoder.window_rotation.magnitude,
             pool.first.rows.k_storage == "raw",
             layer_norm=decoder.architecture.norm == "layer",
-            head_norm=first.head_norm_kind,
+            head_norm=max(block.head_norm_kind for block in decoder.blocks),  # "" of layers without
             residual_scale=config.residual_scale,
             softcap=config.attention_softcap,
             clamp=config.qkv_clamp,
@@ -130,6 +130,7 @@ class NativeStep(HostStep):
             block.rotated,
             block.sinks,
             block.gated,
+            block.grows,
         )
         _add_mixture(step, block.ffn)
 

@@ -76,6 +76,10 @@ class LayerSource(ABC, Generic[M, V]):
         return stored.shape
 
     @abstractmethod
+    def ones(self, n: int) -> V:
+        """The weights of a norm of n numbers that has none in the file."""
+
+    @abstractmethod
     def matrix(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
     ) -> M:
@@ -285,6 +289,7 @@ class Attention(Generic[M, V]):
         index: its number among the attention layers with a window, or among those without: each kind has a
             cache of its own.
         rotated: its queries and keys are rotated by their positions.
+        grows: its queries grow with their position.
         scale: what scores are multiplied by.
         qkv: queries, keys and values; None where there is ``latent``.
         latent: what they are computed from where keys and values are compressed.
@@ -308,7 +313,8 @@ class Attention(Generic[M, V]):
             FileFormatError: a tensor is missing, of another shape, or not finite.
         """
         config, architecture, layer = source.config, source.architecture, source.layer
-        self.windowed, self.index, self.rotated = windowed, index, config.rotated(layer)
+        self.windowed, self.index = windowed, index
+        self.rotated, self.grows = config.rotated(layer), config.grows(layer)
         self.n_heads, self.n_kv_heads = config.n_heads[layer], config.n_kv_heads[layer]
         self.head_dim, self.head_dim_v = config.head_dim, config.head_dim_v
         self.scale = config.attention_scale or 1.0 / math.sqrt(self.head_dim)
@@ -336,6 +342,9 @@ class Attention(Generic[M, V]):
             self.head_norm_kind = architecture.head_norm_kind
             self.q_norm = source.norm("attn_q_norm", *self._normalised(self.n_heads))
             self.k_norm = source.norm("attn_k_norm", *self._normalised(self.n_kv_heads))
+        elif config.normalised_heads and self.rotated:
+            self.head_norm_kind = "head"
+            self.q_norm = self.k_norm = source.ones(self.head_dim)
         self.sinks: V | None = None
         if architecture.sinks:
             self.sinks = source.values("attn_sinks.weight", self.n_heads, exact=True)

@@ -80,6 +80,10 @@ class StoredLayer(LayerSource[list[StoredWeight], Floats]):
         """See :class:`LayerSource`."""
         return np.concatenate((weight, np.zeros_like(weight) if bias is None else bias), -1)
 
+    def ones(self, n: int) -> Floats:
+        """See :class:`LayerSource`."""
+        return np.ones(n, np.float32)
+
     def matrix(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
     ) -> list[StoredWeight]:

@@ -1,0 +1,192 @@
+"""llama4's text part: chunks of the text, norms without weights, experts that weigh what they take.
+
+Three of four layers rotate queries and keys, normalise them without weights, and see their own chunk of 8192
+positions; the fourth rotates nothing, sees everything, and has queries that grow with the position (Nakanishi
+2025, arXiv:2501.19399). The norm is taken before the rotation, which changes no lengths; llama.cpp takes it
+after. llama.cpp rotates the keys of the fourth layers when positions are shifted; here they stay as they are,
+as a text computed afresh has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from aleator.models import gguf_config, json_config
+from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.config import (
+    MAX_LAYERS,
+    MAX_LENGTH,
+    MAX_WIDTH,
+    ModelConfig,
+    QueryGrowth,
+    WindowConfig,
+    unsupported,
+)
+from aleator.models.conversions import in_text_model, text_part
+from aleator.models.experts import ExpertsConfig, in_gguf, read_n_experts
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.files.tensor_types import StoredTensor
+
+EVERY = 4
+CHUNK = 8192
+RATE = 0.1
+"""What queries grow by; llama.cpp knows no other, nor another chunk."""
+WITHOUT_NORM = 128
+"""Experts of Llama 4 Maverick, whose GGUF files do not say that heads are not normalised."""
+THETA = 500000.0
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file."""
+    config, fields = gguf_config.transformer(gguf, architecture, experts=True), gguf.fields
+    name, n = architecture.name, config.n_layers
+    if fields.integer(f"{name}.attention.sliding_window", 0, MAX_LENGTH, CHUNK) == 0:
+        raise unsupported(fields.path, f"layers without chunks ({name}.attention.sliding_window)")
+    window = gguf_config.read_windows(fields, config, size=CHUNK, every=EVERY)
+    if window is not None:  # llama.cpp reads another size and does not use it
+        window = replace(window, size=CHUNK, chunked=True)
+    step = fields.integer(f"{name}.interleave_moe_layer_step", 0, MAX_LAYERS)
+    sparse = tuple(step > 0 and (layer + 1) % step == 0 for layer in range(n))
+    mixtures = in_gguf(fields, name, sparse, scores="chosen sigmoid", weighs_input=True)
+    growth = QueryGrowth(float(np.float32(RATE)), CHUNK, ahead=1, unrotated=True)
+    return _checked(
+        fields,
+        replace(
+            config,
+            window=window,
+            unrotated=tuple((layer + 1) % EVERY == 0 for layer in range(n)),
+            normalised_heads=mixtures.n_experts != WITHOUT_NORM,
+            query_growth=growth,
+            experts=replace(mixtures, n_ff_shared=mixtures.n_ff),
+        ),
+    )
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json, of the text part where the model reads pictures too."""
+    if fields.get("model_type") == "llama4":
+        fields = text_part(fields, "llama4_text", ["llama4_text"])
+    json_config.refuse_features(fields, experts=True)
+    width = fields.integer("intermediate_size", 1, MAX_WIDTH)
+    dense = fields.integer("intermediate_size_mlp", 1, MAX_WIDTH, 16384)
+    given = {key: value for key, value in fields.values.items() if value is not None}
+    given = {"rope_theta": THETA} | given | {"intermediate_size": dense}
+    config = json_config.transformer(Fields(fields.path, given), architecture)
+    n, n_experts = config.n_layers, read_n_experts(fields, 16)
+    unrotated = _unrotated(fields, n)
+    growth = None
+    if fields.get("attn_temperature_tuning") not in (False, 0):
+        length = fields.integer("floor_scale", 1, MAX_LENGTH, CHUNK)
+        growth = QueryGrowth(fields.number("attn_scale", 0.0, 1e6, RATE), length, 1, True)
+    mixtures = ExpertsConfig(
+        n_experts=n_experts,
+        n_used=fields.integer("num_experts_per_tok", 1, n_experts, 1),
+        n_ff=width,
+        layers=_sparse(fields, n),
+        scores="chosen sigmoid",
+        n_ff_shared=width,
+        weighs_input=True,
+    )
+    return _checked(
+        fields,
+        replace(
+            config,
+            window=_chunks(fields, config, unrotated),
+            unrotated=unrotated,
+            normalised_heads=fields.get("use_qk_norm", True),
+            query_growth=growth,
+            experts=mixtures,
+        ),
+    )
+
+
+def _unrotated(fields: Fields, n: int) -> tuple[bool, ...]:
+    """Which layers do not rotate queries and keys."""
+    listed = fields.get("no_rope_layers", kind=list)
+    if not listed:
+        every = fields.integer("no_rope_layer_interval", 1, MAX_LAYERS, EVERY)
+        return tuple((layer + 1) % every == 0 for layer in range(n))
+    if len(listed) != n:
+        raise fields.error(
+            "no_rope_layers", f"no_rope_layers has {len(listed)} entries for {n} layers"
+        )
+    return tuple(not rotated for rotated in listed)
+
+
+def _chunks(
+    fields: Fields, config: ModelConfig, unrotated: tuple[bool, ...]
+) -> WindowConfig | None:
+    """The chunks of the layers that have them; where nothing says which, those that rotate."""
+    layers = tuple(not each for each in unrotated)
+    kinds = fields.get("layer_types", kind=list)
+    if kinds is not None:
+        allowed = ("chunked_attention", "full_attention")
+        if len(kinds) != config.n_layers or not all(kind in allowed for kind in kinds):
+            raise fields.error(
+                "layer_types",
+                f"layer_types must name {' or '.join(allowed)} for {config.n_layers} layers",
+            )
+        layers = tuple(kind == allowed[0] for kind in kinds)
+    if not any(layers):
+        return None
+    if "attention_chunk_size" in fields and fields.get("attention_chunk_size") is None:
+        raise unsupported(fields.path, "chunks of no size (attention_chunk_size)")
+    size = fields.integer("attention_chunk_size", 1, MAX_LENGTH, CHUNK)
+    return WindowConfig(size, layers, config.rope, chunked=True)
+
+
+def _sparse(fields: Fields, n: int) -> tuple[bool, ...]:
+    """Which layers have experts."""
+    listed = fields.get("moe_layers", kind=list)
+    if listed is None:
+        step = fields.integer("interleave_moe_layer_step", 1, MAX_LAYERS, 1)
+        return tuple((layer + 1) % step == 0 for layer in range(n))
+    return tuple(layer in listed for layer in range(n))
+
+
+def _checked(fields: Fields, config: ModelConfig) -> ModelConfig:
+    """The dimensions, where the norm of heads may come before their rotation: it must not scale them."""
+    if config.rope.scaling in ("yarn", "longrope"):
+        raise unsupported(fields.path, f"rotary scaling of type {config.rope.scaling!r} in llama4")
+    return config
+
+
+def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
+    """A tensor as GGUF files hold it: experts' matrices [experts, n_out, n_in], a copy in the same type."""
+    if "_exps" not in name:
+        return tensor
+    n, n_in, n_out = tensor.shape
+    numbers = tensor.data.reshape(n, n_in, n_out, -1).swapaxes(1, 2)
+    data = np.ascontiguousarray(numbers).reshape(-1)
+    return StoredTensor(tensor.type, (n, n_out, n_in), data)
+
+
+LLAMA4 = Architecture(
+    "llama4",
+    rope_style="norm",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(
+        ("llama4_text", "llama4"),
+        read_json,
+        rope_style="norm",
+        layer={name: gguf for name, gguf in TRANSFORMER.items() if not name.startswith("mlp.")}
+        | {
+            "feed_forward.gate_proj": "ffn_gate",
+            "feed_forward.up_proj": "ffn_up",
+            "feed_forward.down_proj": "ffn_down",
+            "feed_forward.router": "ffn_gate_inp",
+            "feed_forward.shared_expert.gate_proj": "ffn_gate_shexp",
+            "feed_forward.shared_expert.up_proj": "ffn_up_shexp",
+            "feed_forward.shared_expert.down_proj": "ffn_down_shexp",
+        },
+        bare={
+            "feed_forward.experts.gate_up_proj": "ffn_gate_up_exps.weight",
+            "feed_forward.experts.down_proj": "ffn_down_exps.weight",
+        },
+        ours=in_text_model,
+        convert=as_gguf,
+    ),
+)

@@ -1,0 +1,123 @@
+"""llama4 against llama.cpp (tools/golden_dense.py) and transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aleator.core.errors import UnsupportedModel
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, open_weights
+from aleator.models.files.fields import Fields
+from aleator.models.index import read_json
+from tests.models.check_dense import F32, GOLDEN, check_golden, check_transformers, decoder_of
+from tests.models.check_golden import relative, tokens_of
+
+LATE = 8180  # where golden_dense.py begins a text that crosses the end of a chunk
+SIZES: dict[str, Any] = {
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 24,
+    "intermediate_size_mlp": 48,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "num_local_experts": 5,
+    "num_experts_per_tok": 2,
+    "interleave_moe_layer_step": 2,
+    "attention_chunk_size": 12,
+    "floor_scale": 8,
+    "attn_scale": 0.7,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+    "rms_norm_eps": 1e-5,
+}
+
+
+def config_of(**changes: Any) -> Any:
+    values = {"model_type": "llama4_text", **SIZES, **changes}
+    return read_json(Fields("config.json", values))[1]
+
+
+def test_llama_cpp(tmp_path: Path) -> None:
+    # After a shift llama.cpp rotates the keys of layers that do not rotate.
+    check_golden("llama4", tmp_path, script_rows=4)
+
+
+@pytest.mark.parametrize(("form", "sizes"), [("native", [5, 9, 6]), ("torch", [20])])
+def test_llama_cpp_at_a_chunks_end(form: str, sizes: list[int], tmp_path: Path) -> None:
+    with np.load(GOLDEN / "llama4.npz") as arrays:
+        expected = arrays["late"]
+    decoder = decoder_of("llama4", tmp_path, form)
+    context, tokens, rows = Context(decoder, n_ctx=256, **F32), tokens_of(decoder), []
+    for n in sizes:
+        at = LATE + 20 - len(tokens)
+        rows.append(context.decode(Batch.one(tokens[:n], at, logits=True)))
+        tokens = tokens[n:]
+    # llama.cpp multiplies positions and frequencies in float32, which is off by 5e-4 of an angle here.
+    assert relative(np.concatenate(rows), expected) < 1e-4
+
+
+@pytest.mark.parametrize("changes", [{}, {"use_qk_norm": False, "attn_temperature_tuning": False}])
+def test_logits_are_those_of_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
+    transformers: Any = pytest.importorskip("transformers")
+    config = transformers.Llama4TextConfig(**SIZES | changes)
+    check_transformers(transformers.Llama4ForCausalLM(config), tmp_path)
+
+
+def test_bits_do_not_depend_on_what_stands_beside(tmp_path: Path) -> None:
+    decoder = decoder_of("llama4", tmp_path)
+    tokens = tokens_of(decoder)
+    together = Context(decoder, n_ctx=256, **F32).decode(Batch.one(tokens, LATE, logits=True))
+    alone = Context(decoder, n_ctx=256, n_ubatch=1, **F32)
+    rows = alone.decode(Batch.one(tokens, LATE, logits=True))
+    assert np.array_equal(np.asarray(rows), np.asarray(together))
+
+
+def test_later_chunks_do_not_see_earlier_ones(tmp_path: Path) -> None:
+    """Of a model all of whose layers have chunks a token's logits depend on its own chunk alone."""
+    path = tmp_path / "model"
+    transformers: Any = pytest.importorskip("transformers")
+    config = transformers.Llama4TextConfig(
+        **SIZES | {"num_hidden_layers": 2, "no_rope_layers": [1, 1]}
+    )
+    model = transformers.Llama4ForCausalLM(config).eval()
+    model.save_pretrained(path)
+    decoder = build_decoder(open_weights(path))
+    tokens = tokens_of(decoder)
+    row = Context(decoder, n_ctx=64, **F32).decode(Batch.one(tokens, 0))[0]
+    other = [(token + 1) % 96 for token in tokens[:12]] + tokens[12:]
+    assert np.array_equal(row, Context(decoder, n_ctx=64, **F32).decode(Batch.one(other, 0))[0])
+
+
+def test_config() -> None:
+    config = config_of()
+    assert config.unrotated == (False, False, False, True)
+    assert config.window.layers == (True, True, True, False)
+    assert (config.window.size, config.window.chunked) == (12, True)
+    assert config.experts.layers == (False, True, False, True)
+    assert [config.grows(layer) for layer in range(4)] == [False, False, False, True]
+    assert config_of(moe_layers=[0]).experts.layers == (True, False, False, False)
+    assert config_of(no_rope_layers=[0, 1, 1, 1]).unrotated == (True, False, False, False)
+    whole = config_of(layer_types=["full_attention"] * 4)
+    assert whole.window is None
+    assert config_of(attn_temperature_tuning=4).query_growth is not None
+    pictures = {"model_type": "llama4", "text_config": SIZES, "vision_config": {}}
+    assert read_json(Fields("config.json", json.loads(json.dumps(pictures))))[1].n_embd == 32
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"attention_chunk_size": None}, "attention_chunk_size"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, "yarn"),
+    ],
+)
+def test_refused(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(UnsupportedModel, match=named):
+        config_of(**changes)
