@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,3 +59,23 @@ def test_layers_without_a_window_keep_their_keys_in_a_shift(tmp_path: Path) -> N
             context.cache.seq_add(0, 0, -1, -5)
         rows.append(context.decode(Batch.one([4], 1))[0])
     assert abs(rows[0] - rows[1]).max() < 1e-5 * (rows[0].max() - rows[0].min())
+
+
+def test_divisors_of_the_frequencies_count_in_window_layers(tmp_path: Path) -> None:
+    """These are the layers that rotate, and llama.cpp divides there."""
+    from dense_models import DENSE, write_dense
+
+    from aleator.models import build_decoder, open_weights
+
+    spec = replace(
+        DENSE["exaone4"], n_layers=64, n_embd=16, n_ff=16, meta={"attention.sliding_window": 6}
+    )
+    plain, divided = (
+        build_decoder(open_weights(write_dense(tmp_path / f"{divisors}.gguf", each)))
+        for divisors in (False, True)
+        for each in (replace(spec, divisors=divisors),)
+    )
+    ratio = plain.window_rotation.frequencies / divided.window_rotation.frequencies
+    assert divided.config.window is not None
+    assert ratio[0] == 1
+    assert abs(ratio[-1] - 8) < 1e-6

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from dense_models import DENSE, MixtureShape, write_dense
 
 from aleator.core.errors import UnsupportedModel
 from aleator.generate import Batch, Context
@@ -121,3 +123,18 @@ def test_config() -> None:
 def test_refused(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(UnsupportedModel, match=named):
         config_of(**changes)
+
+
+def test_chunks_may_not_be_switched_off(tmp_path: Path) -> None:
+    spec = DENSE["llama4"]
+    without = replace(spec, meta={**spec.meta, "attention.sliding_window": 0})
+    with pytest.raises(UnsupportedModel, match="sliding_window"):
+        open_weights(write_dense(tmp_path / "model.gguf", without))
+
+
+def test_heads_of_llama_4_maverick_are_not_normalised(tmp_path: Path) -> None:
+    spec = replace(DENSE["llama4"], n_layers=1, experts=MixtureShape(128, 8))
+    spec = replace(spec, meta={**spec.meta, "interleave_moe_layer_step": 1})
+    weights = open_weights(write_dense(tmp_path / "model.gguf", spec))
+    assert not weights.config.normalised_heads
+    assert decoder_of("llama4", tmp_path).config.normalised_heads
