@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-_GEMMA4 = (
-    "embeddings of tokens for each layer, and layers that attend to the keys of an earlier layer"
+_GEMMA3N = (
+    "several streams of hidden states (AltUp), a low-rank path beside attention (LAuReL), embeddings of tokens "
+    "for each layer, and layers that attend to the keys of an earlier layer"
 )
+_GEMMA4 = (
+    "heads of another size in layers with a window, values normalised without weights, and a factor on what "
+    "each layer gives; E2B and E4B also embeddings of tokens for each layer and layers that attend to the "
+    "keys of an earlier layer, 26B-A4B experts beside a dense feed-forward part"
+)
+_DRAFT = "hidden states and keys of the Gemma 4 model that it drafts for"
 
 NEEDS: dict[str, str] = {
     "bamba": "a reader of its config.json; as GGUF it is granitehybrid, which runs",
@@ -13,7 +20,11 @@ NEEDS: dict[str, str] = {
     "gemma4": _GEMMA4,
     "gemma4_text": _GEMMA4,
     "gemma4_unified": _GEMMA4,
-    "gemma3n": _GEMMA4,
-    "gemma3n_text": _GEMMA4,
+    "gemma4_unified_text": _GEMMA4,
+    "gemma4-assistant": _DRAFT,
+    "gemma4_assistant": _DRAFT,
+    "gemma4_unified_assistant": _DRAFT,
+    "gemma3n": _GEMMA3N,
+    "gemma3n_text": _GEMMA3N,
 }
 """Names of architectures in GGUF files and of model types in config.json -> what they need."""
