@@ -197,6 +197,23 @@ def test_an_interrupt_anywhere_in_the_thread_leaves_the_engine_at_work(
     owner_of(engine)._context.cache.check()
 
 
+def test_an_interrupt_between_two_turns_leaves_the_engine_at_work(
+    model: aleator.LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, interrupted = Owner._work, threading.Event()
+
+    def interrupt_once(owner: Owner) -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            raise KeyboardInterrupt
+        work(owner)
+
+    monkeypatch.setattr(Owner, "_work", interrupt_once)
+    with model.engine(n_seq_max=1) as engine:
+        assert engine.submit("ROMEO:", max_tokens=3).wait(timeout=30)
+    assert interrupted.is_set()
+
+
 def test_an_interrupt_of_who_submits_leaves_no_request_behind(engine: aleator.Engine) -> None:
     class Mail(SimpleQueue[Any]):
         broken = True

@@ -242,7 +242,13 @@ class Owner:
     # In the thread
 
     def _run(self) -> None:
-        self._work()
+        worked = False
+        while not worked:  # again where an interrupt comes between two turns
+            try:
+                self._work()
+                worked = True
+            except BaseException as error:
+                self._recover(error)
         self._now = 0, 0
         errors = [failed.error for failed in self._failed]
         del self  # this frame is among the errors' own, and cannot be cleared while it runs
