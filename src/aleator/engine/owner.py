@@ -250,10 +250,10 @@ class Owner:
             except BaseException as error:
                 self._recover(error)
         self._now = 0, 0
-        errors = [failed.error for failed in self._failed]
+        failures = [failed.error for failed in self._failed]
         del self  # this frame is among the errors' own, and cannot be cleared while it runs
-        for error in errors:
-            clear_frames(error)
+        for failure in failures:
+            clear_frames(failure)
 
     def _work(self) -> None:
         while not self._closed:
