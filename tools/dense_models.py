@@ -16,6 +16,7 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 from gemma4_models import Gemma4Shape
+from quantise import add_tensors
 
 Array = npt.NDArray[np.float32]
 
@@ -63,6 +64,7 @@ class Dense:
         latent: compressed keys, if there are any.
         experts: mixtures of experts, if there are any.
         gemma4: gemma4's layers, if these are some.
+        type: of the matrices.
     """
 
     arch: str
@@ -398,12 +400,11 @@ def write_metadata(w: gguf.GGUFWriter, spec: Dense) -> None:
 
 
 def write_dense(path: Path, spec: Dense) -> Path:
-    """Write the model; it has no tokenizer, and its matrices are float32."""
+    """Write the model, which has no tokenizer."""
     w = gguf.GGUFWriter(str(path), spec.arch)
     write_metadata(w, spec)
     w.add_tokenizer_model("no_vocab")
-    for name, tensor in each_tensor(spec):
-        w.add_tensor(name, tensor)
+    add_tensors(w, each_tensor(spec), spec.type)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()

@@ -40,8 +40,8 @@ class RopeConfig:
             1 + 0.1 ln(factor); "llama3": low frequencies are divided by ``factor``, those between the two
             ``*_freq_factor`` partly; "longrope" (Ding et al. 2024, arXiv:2402.13753): divided by one of two
             tables, the second in contexts longer than ``original_context``; "dynamic": the base grows with a
-            context that is longer than ``original_context``; "proportional": only the first pairs rotate, by the
-            file's divisors or as ``n_rotated`` says, and positions are divided by ``factor``.
+            context that is longer than ``original_context``; "proportional": only the first pairs rotate, by
+            the file's divisors or as ``n_rotated`` says, and positions are divided by ``factor``.
         factor: see ``scaling``.
         original_context: positions that the model was trained with before the context was stretched.
         attn_factor: cos and sin are multiplied by it.
