@@ -6,11 +6,12 @@ instruction set, for any number of tokens and threads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from aleator.core.records import dataclass
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
