@@ -199,6 +199,11 @@ class Running:
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def main_seconds(self) -> float:
+        """Seconds of a processor that its main thread has taken: in ours, the event loop."""
+        pid = self._process.pid
+        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
+
     def peak_mib(self) -> float:
         """The most memory that it has had."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
@@ -258,9 +263,10 @@ def measure(
                 break
             for server in servers if round % 2 == 0 else servers[::-1]:
                 before, cpu = processor_times(), server.cpu_seconds()
+                main = server.main_seconds()
                 seen = drive(server, order, round)
                 seconds, own = seen["seconds"], seen["client_seconds"]
-                used = server.cpu_seconds() - cpu
+                used, main = server.cpu_seconds() - cpu, server.main_seconds() - main
                 if seen["errors"]:
                     raise SystemExit(f"{server.name}, {order.name}: {seen['errors'][0]}")
                 values = by_server[server.name]
@@ -268,6 +274,8 @@ def measure(
                     tokens_per_second=seen["tokens"] / seconds,
                     requests_per_second=seen["requests"] / seconds,
                     seconds_per_token=seconds / max(1, seen["tokens"]),
+                    main_us=1e6 * main / max(1, seen["tokens"]),
+                    client_us=1e6 * own / max(1, seen["tokens"]),
                     server_cores=used / seconds,
                     client_cores=own / seconds,
                     other_cores=others_share(seconds, before, used + own),
@@ -374,6 +382,7 @@ def report(result: dict[str, Any]) -> str:
         f"Overhead of HTTP at one client: {result['http_us']:,.0f} us a token "
         f"({result['served_us']:,.0f} us served, {result['plain_us']:,.0f} us by the engine alone, in "
         "processes of their own). Ratios of schemas are of requests.",
+        *_loop(result["orders"]),
         "",
         "Peak memory: "
         + ", ".join(f"{name} {mib:,.0f} MiB" for name, mib in result["peak_mib"].items())
@@ -381,6 +390,22 @@ def report(result: dict[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _loop(orders: dict[str, Any]) -> list[str]:
+    """What HTTP took of a processor itself."""
+    ours = {name: each[OURS] for name, each in orders.items() if name.startswith("mixed")}
+    told = [
+        f"{name.removeprefix('mixed ')}: {v['main_us']:.0f} and {v['client_us']:.0f}"
+        for name, v in ours.items()
+    ]
+    if not told:
+        return []
+    return [
+        "",
+        "Microseconds of a processor per token, by clients, of our server's event loop and of the client: "
+        f"{'; '.join(told)}. Both delay the decoder, which has a thread for each core.",
+    ]
 
 
 def main() -> None:

@@ -178,7 +178,7 @@ class Decoder(ABC):
     def _attending(self, windowed: bool) -> list[LayerShape]:
         config = self.config
         return [
-            LayerShape(config.n_kv_heads[layer], config.head_dim, config.stored_head_dim_v)
+            LayerShape(config.n_kv_heads[layer], *config.stored_head_dims(layer))
             for layer in range(config.n_layers)
             if self.config.attends(layer) and self.windowed(layer) == windowed
         ]
