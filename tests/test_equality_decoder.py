@@ -6,9 +6,11 @@ from pathlib import Path
 
 import equality_decoder
 import pytest
-from equality_decoder import MODELS, TYPES, Work, do, right_rows
+from equality_decoder import TYPES, Work, do, right_rows
+from wide_models import MODELS
 
 from aleator.core import host
+from aleator.models.index import ARCHITECTURES
 
 EQUAL = [
     ("llama", "F32"), ("llama", "Q4_K"), ("qwen2", "F16"), ("qwen3", "Q6_K"), ("gemma3", "BF16"),
@@ -18,6 +20,26 @@ EQUAL = [
 
 def work_of(name: str, kind: str, rows: int) -> Work:
     return Work(name, kind, ("f16", "q8_0"), host.isa(), rows, 3)
+
+
+FEWER = [
+    ("mixtral", "Q4_K"), ("gpt-oss", "MXFP4"), ("gemma2", "Q8_0"), ("phi3-longrope", "Q5_0"), ("mpt", "Q4_0"),
+    ("deepseek2", "Q6_K"), ("minicpm3", "Q8_0"), ("llama4", "Q3_K"), ("qwen3next", "Q4_K"),
+    ("qwen35moe", "IQ4_XS"), ("mamba2", "Q2_K"), ("granitehybrid-experts", "Q5_K"), ("nemotron_h", "Q8_0"),
+    ("falcon-h1", "IQ4_NL"), ("lfm2moe", "Q4_1"),
+]  # fmt: skip
+"""One of each kind of step that those above do not have."""
+
+
+def test_every_architecture_has_a_model() -> None:
+    assert {spec.arch for spec in MODELS.values()} == set(ARCHITECTURES)
+
+
+@pytest.mark.parametrize(("name", "kind"), FEWER)
+def test_no_row_of_another_architecture_differs(tmp_path: Path, name: str, kind: str) -> None:
+    found = do(str(tmp_path), work_of(name, kind, 300))
+    assert found.examples == []
+    assert not +found.wrong
 
 
 @pytest.mark.parametrize(("name", "kind"), EQUAL)

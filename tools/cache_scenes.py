@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 from cache_snapshot import Snapshot, snapshot
+from delta_models import DELTAS, write_delta
+from dense_models import DENSE, write_dense
+from hybrid_models import HYBRID, write_hybrid
 from make_models import SPECS, write_model
 
 from aleator.cache import PrefixConfig
@@ -31,6 +34,11 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma3-ring": ("gemma3", {}),
     "mamba": ("mamba", {"prefix": PREFIX, "n_rollback": 4}),
     "jamba": ("jamba", {"prefix": PREFIX, "n_rollback": 4}),
+    "qwen35moe": ("qwen35moe", {"prefix": PREFIX, "n_rollback": 4}),
+    "granitehybrid": ("granitehybrid", {"prefix": PREFIX, "n_rollback": 4}),
+    "falcon-h1": ("falcon-h1", {"prefix": PREFIX, "n_rollback": 4}),
+    "lfm2": ("lfm2", {"prefix": PREFIX, "n_rollback": 4}),
+    "deepseek2": ("deepseek2", {"prefix": PREFIX}),
 }
 """Names of contexts, with the model's and what else the context is made with."""
 
@@ -39,7 +47,16 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 def decoder_of(name: str) -> Decoder:
     """A small model with random weights."""
     with tempfile.TemporaryDirectory() as folder:
-        return build_decoder(open_weights(write_model(Path(folder) / "m.gguf", SPECS[name])))
+        path = Path(folder) / "m.gguf"
+        if name in DENSE:
+            write_dense(path, DENSE[name])
+        elif name in HYBRID:
+            write_hybrid(path, HYBRID[name])
+        elif name in DELTAS:
+            write_delta(path, DELTAS[name])
+        else:
+            write_model(path, SPECS[name])
+        return build_decoder(open_weights(path))
 
 
 class Undone(Exception):

@@ -10,7 +10,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import numpy.typing as npt
-from quantise import quantise
+from quantise import add_tensors
 
 Array = npt.NDArray[np.float32]
 
@@ -182,15 +182,7 @@ def write_delta(path: Path, spec: Delta, tensors: dict[str, Array] | None = None
     w = gguf.GGUFWriter(str(path), spec.arch)
     write_metadata(w, spec)
     w.add_tokenizer_model("no_vocab")
-    for name, tensor in each_tensor(spec) if tensors is None else tensors.items():
-        block = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[spec.type]][0]
-        whole = tensor.ndim > 1 and tensor.shape[-1] % block == 0
-        if spec.type == "F32" or not whole or name.endswith(("conv1d.weight", "gate_inp.weight")):
-            w.add_tensor(name, tensor)
-            continue
-        rows = quantise(spec.type, tensor.reshape(-1, tensor.shape[-1]))
-        stored = rows.reshape(*tensor.shape[:-1], -1)
-        w.add_tensor(name, stored, raw_dtype=gguf.GGMLQuantizationType[spec.type])
+    add_tensors(w, each_tensor(spec) if tensors is None else tensors.items(), spec.type)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()

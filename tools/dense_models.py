@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import gemma4_models
 import gguf
 import numpy as np
 import numpy.typing as npt
+from gemma4_models import Gemma4Shape
+from quantise import add_tensors
 
 Array = npt.NDArray[np.float32]
 
@@ -60,6 +63,8 @@ class Dense:
         epsilon: the field of what normalisation adds.
         latent: compressed keys, if there are any.
         experts: mixtures of experts, if there are any.
+        gemma4: gemma4's layers, if these are some.
+        type: of the matrices.
     """
 
     arch: str
@@ -87,6 +92,7 @@ class Dense:
     gain: float = math.sqrt(64)  # of embeddings
     latent: LatentShape | None = None
     experts: MixtureShape | None = None
+    gemma4: Gemma4Shape | None = None
     seed: int = 1
     type: str = "F32"
 
@@ -228,6 +234,24 @@ DENSE: dict[str, Dense] = {
         "llama4", n_layers=4, n_embd=32, n_ff=48, divisors=True, seed=69, experts=MixtureShape(6, 24, step=2),
         meta={"expert_used_count": 1, "interleave_moe_layer_step": 2},
     ),
+    "gemma4": Dense(
+        "gemma4", n_layers=4, tied=True, head_dim=32, rope=32, gain=2.0, seed=170,
+        gemma4=Gemma4Shape(
+            (True, True, False, False), (2, 2, 1, 1), (96,) * 4, 16, 32, 4, keys_as_values=True,
+        ),
+        meta={
+            "attention.sliding_window": 6, "final_logit_softcapping": 5.0,
+            "rope.freq_base": 1e6, "rope.freq_base_swa": 1e4,
+        },
+    ),
+    "gemma4-own-values": Dense(
+        "gemma4", n_layers=3, head_dim=24, rope=24, gain=2.0, seed=71,
+        gemma4=Gemma4Shape((True, True, False), (1, 2, 4), (64, 96, 32), 32, 24, 12, scales=False),
+        meta={
+            "attention.sliding_window": 5, "rope.freq_base": 500.0, "rope.freq_base_swa": 500.0,
+            "final_logit_softcapping": 0.0,
+        },
+    ),
 }  # fmt: skip
 
 
@@ -282,6 +306,9 @@ def each_tensor(spec: Dense) -> Iterator[tuple[str, Array]]:
         yield "rope_factors_short.weight", (1.0 + 0.1 * ramp).astype(np.float32)
     if spec.divisors:
         yield "rope_freqs.weight", np.linspace(1.0, 8.0, spec.rope // 2).astype(np.float32)
+    if spec.gemma4 is not None:
+        yield from gemma4_models.tensors(spec.gemma4, e, spec.n_heads, matrix, vector)
+        return
     for layer in range(spec.n_layers):
         at = f"blk.{layer}."
         for name in spec.norms:
@@ -332,9 +359,12 @@ def write_metadata(w: gguf.GGUFWriter, spec: Dense) -> None:
     w.add_embedding_length(spec.n_embd)
     w.add_block_count(spec.n_layers)
     w.add_vocab_size(spec.n_vocab)
-    w.add_feed_forward_length(spec.n_ff)
+    own = spec.gemma4
+    w.add_feed_forward_length(spec.n_ff if own is None else list(own.n_ff))
     w.add_head_count(spec.n_heads)
-    w.add_head_count_kv(spec.n_kv_heads)
+    w.add_head_count_kv(spec.n_kv_heads if own is None else list(own.n_kv))
+    if own is not None:
+        gemma4_models.write_metadata(w, own)
     shape, key, value = spec.latent, spec.head_dim, spec.head_dim
     if shape is not None:
         key, value = shape.head, shape.head_v
@@ -370,12 +400,11 @@ def write_metadata(w: gguf.GGUFWriter, spec: Dense) -> None:
 
 
 def write_dense(path: Path, spec: Dense) -> Path:
-    """Write the model; it has no tokenizer, and its matrices are float32."""
+    """Write the model, which has no tokenizer."""
     w = gguf.GGUFWriter(str(path), spec.arch)
     write_metadata(w, spec)
     w.add_tokenizer_model("no_vocab")
-    for name, tensor in each_tensor(spec):
-        w.add_tensor(name, tensor)
+    add_tensors(w, each_tensor(spec), spec.type)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()

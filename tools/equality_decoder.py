@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from equality import processor
-from make_models import SPECS, Spec, write_model
+from wide_models import MODELS, write_wide
 
 from aleator.cache.prefix import PrefixConfig
 from aleator.core import host
@@ -42,20 +42,9 @@ from aleator.models import build_decoder, open_weights
 
 Rows = npt.NDArray[np.float32]
 
-# Widths are whole blocks of every type; the vocabulary is small because every row is compared.
-_WIDE: dict[str, Any] = {"n_vocab": 96, "n_embd": 256, "n_ff": 512, "n_layers": 2}
-_HEADS: dict[str, Any] = {"n_heads": 4, "n_kv_heads": 2, "head_dim": 64}
-MODELS: dict[str, Spec] = {
-    "llama": replace(SPECS["llama"], **_WIDE, **_HEADS),
-    "qwen2": replace(SPECS["qwen2"], **_WIDE, **_HEADS),
-    "qwen3": replace(SPECS["qwen3"], **_WIDE, n_heads=4, n_kv_heads=1, head_dim=32),
-    "gemma3": replace(SPECS["gemma3-pattern-2"], **{**_WIDE, "n_layers": 3}, **_HEADS),
-    "mamba": replace(SPECS["mamba"], **_WIDE),
-    "jamba": replace(SPECS["jamba"], **{**_WIDE, "n_layers": 3}, **_HEADS),
-}
 TYPES = (
     "F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
-    "IQ4_NL", "IQ4_XS",
+    "IQ4_NL", "IQ4_XS", "MXFP4",
 )  # fmt: skip
 CACHE_TYPES = (("f16", "f16"), ("f32", "f32"), ("bf16", "bf16"), ("q8_0", "q8_0"), ("q8_0", "q4_0"))
 """Types of keys and values."""
@@ -139,7 +128,7 @@ def decoder_of(folder: Path, work: Work) -> Any:
     path = folder / f"{work.name}-{work.type}.gguf"
     if not path.exists():
         own = path.with_suffix(f".{os.getpid()}")
-        write_model(own, replace(MODELS[work.name], type=work.type)).rename(path)
+        write_wide(own, MODELS[work.name], work.type).rename(path)
     return build_decoder(open_weights(path))
 
 

@@ -15,6 +15,7 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 from make_models import copy_tokenizer
+from quantise import add_tensors
 
 Array = npt.NDArray[np.float32]
 
@@ -34,6 +35,7 @@ class Hybrid:
         bias: tensors with a bias, by what their names end with.
         n_experts: of every feed-forward part; 0: there is no mixture.
         meta: further fields, without the architecture's prefix.
+        type: of the matrices.
     """
 
     arch: str
@@ -66,6 +68,7 @@ class Hybrid:
     rope: bool = True
     meta: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 1
+    type: str = "F32"
 
     @property
     def has_attention(self) -> bool:
@@ -233,7 +236,7 @@ def write_metadata(w: gguf.GGUFWriter, spec: Hybrid) -> None:
 
 
 def write_hybrid(path: Path, spec: Hybrid, tokenizer_from: Path | None = None) -> Path:
-    """Write the model; its matrices are float32.
+    """Write the model.
 
     Args:
         path: of the file.
@@ -246,8 +249,7 @@ def write_hybrid(path: Path, spec: Hybrid, tokenizer_from: Path | None = None) -
         w.add_tokenizer_model("no_vocab")
     else:
         copy_tokenizer(w, tokenizer_from)
-    for name, tensor in each_tensor(spec):
-        w.add_tensor(name, tensor)
+    add_tensors(w, each_tensor(spec), spec.type)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()

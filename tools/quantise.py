@@ -7,12 +7,13 @@ model that is to be used.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import gguf
 import numpy as np
 import numpy.typing as npt
+from quantise_grids import GRIDS
 
 from aleator.models.block_numerics import IQ4
 
@@ -47,6 +48,34 @@ def quantise(kind: str, rows: Floats) -> npt.NDArray[np.generic]:
         for i in range(0, len(rows), most)
     ]
     return np.concatenate(parts)
+
+
+def add_tensors(w: gguf.GGUFWriter, tensors: Iterable[tuple[str, Floats]], kind: str) -> None:
+    """Add a model's tensors to a file, its matrices in a storage type.
+
+    Vectors, norms, convolutions, routers and positions' vectors stay float32, and so does a matrix whose rows
+    are no whole blocks.
+
+    Args:
+        w: what writes the file.
+        tensors: names and float32 values.
+        kind: the type's name, such as "Q4_K".
+    """
+    stored_type = gguf.GGMLQuantizationType[kind]
+    block = gguf.GGML_QUANT_SIZES[stored_type][0]
+    for name, tensor in tensors:
+        whole = tensor.ndim > 1 and tensor.shape[-1] % block == 0
+        if kind == "F32" or not whole or name.endswith(_STAY_FLOATS):
+            w.add_tensor(name, tensor)
+            continue
+        rows = quantise(kind, tensor.reshape(-1, tensor.shape[-1]))
+        w.add_tensor(name, rows.reshape(*tensor.shape[:-1], -1), raw_dtype=stored_type)
+
+
+_STAY_FLOATS = (
+    "conv1d.weight", "shortconv.conv.weight", "gate_inp.weight", "position_embd.weight", "norm.weight",
+    "ssm_a", "ssm_d", ".bias",
+)  # fmt: skip
 
 
 def _half(values: Numbers) -> tuple[Floats, Bytes]:
@@ -192,5 +221,6 @@ KINDS: dict[str, tuple[int, Callable[[Floats], Bytes]]] = {
     "Q6_K": (256, _q6_k),
     "IQ4_XS": (256, _iq4_xs),
     "IQ4_NL": (32, _iq4_nl),
+    **GRIDS,
 }
 """Elements of a block and what stores blocks [B, elements], for the types that gguf cannot write."""

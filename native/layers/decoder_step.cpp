@@ -20,7 +20,10 @@ void DecoderStep::run(Pool& pool, const MicroBatch& batch, Watch* watch) {
   prepare(pool, batch);
   pool.run(
       [&](int thread) {
-        for (const DecoderLayer& l : layers_) layer(thread, l, batch);
+        for (const DecoderLayer& l : layers_) {
+          layer(thread, l, batch);
+          if (l.output_scale != 1) scale(thread, l.output_scale, batch.tokens);
+        }
         products_.logits(thread, shape_.output, shape_.output_norm, shape_.eps, batch.out_rows,
                          batch.n_out, batch.logits);
       },
@@ -121,7 +124,10 @@ void DecoderStep::project(int thread, const DecoderLayer& l, const MicroBatch& b
                       : beside        ? forms_of({&l.q, &l.k, &l.v, &beside->in})
                                       : forms_of({&l.q, &l.k, &l.v});
   const Input x = products_.normed(thread, l.attention_norm, shape_.eps, forms);
-  products_.run(thread, x, {{&l.q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
+  if (l.v.data)
+    products_.run(thread, x, {{&l.q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
+  else
+    products_.run(thread, x, {{&l.q, q_.data()}, {&l.k, k_.data()}});
   pool.barrier();
   if (shape_.parallel) {
     gate(thread, l, x, batch.tokens);
@@ -212,12 +218,14 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
     }
     const int64_t cell = batch.groups[l.group].cells[t];
     float* key = &k_[t * l.k_width() + head * dim];
+    float* value = l.values.within ? nullptr : &v_[t * l.v_width() + head * dim_v];
+    if (value && !l.v.data && l.latent < 0) std::copy_n(key, dim_v, value);
     turn(key, l.k_norm, head, t, shape_.raw_keys);
     if (l.keys.rotation) hadamard_(key, dim, l.keys.rotation);
     store_head_(key, l.keys, cell, head);
-    if (l.values.within) return;
-    float* value = &v_[t * l.v_width() + head * dim_v];
+    if (!value) return;
     limit(value, dim_v);
+    if (l.v_norm) products_.norm(value, l.v_norm, dim_v, shape_.eps, value);
     if (l.values.rotation) hadamard_(value, dim_v, l.values.rotation);
     store_head_(value, l.values, cell, head);
   });
@@ -236,6 +244,14 @@ void DecoderStep::gate(int thread, const DecoderLayer& l, const Input& x, int64_
       apply_gate(shape_.gate, &gate_[t * ff + begin], gated ? &up_[t * ff + begin] : ones_.data(),
                  n);
   });
+}
+
+void DecoderStep::scale(int thread, float by, int64_t tokens) {
+  products_.pool().split(thread, tokens, [&](int64_t t) {
+    float* x = products_.x(t);
+    for (int64_t i = 0; i < shape_.n_embd(); i++) x[i] *= by;
+  });
+  products_.pool().barrier();
 }
 
 // The running sum += the mixture, or += rms_norm of what it gives.

@@ -24,9 +24,11 @@ namespace aleator {
 // norm.
 struct DecoderLayer {
   // Without `up` the feed-forward part has no gate: its first matrix is `gate`.
+  // Without `v` values are the keys before their norm.
   Weights q, k, v, o, gate, up, down;
   const float *attention_norm = nullptr, *ffn_norm = nullptr;  // of [n_embd]
   const float *q_norm = nullptr, *k_norm = nullptr;            // see HeadNorm
+  const float* v_norm = nullptr;                               // of each value head
   CacheSide keys, values;
   // Of what attention and feed-forward give, of [n_embd].
   const float *attention_post_norm = nullptr, *ffn_post_norm = nullptr;
@@ -43,7 +45,8 @@ struct DecoderLayer {
   int64_t q_width() const { return n_heads * keys.dim; }
   int64_t k_width() const { return keys.heads * keys.dim; }
   int64_t v_width() const { return values.heads * values.dim; }
-  bool gated = false;  // q gives each head's query and then a gate of what the head gives
+  bool gated = false;      // q gives each head's query and then a gate of what the head gives
+  float output_scale = 1;  // of what the layer gives
 };
 
 // What of queries and keys is normalised: each head, before or after the rotation, or all heads
@@ -128,6 +131,7 @@ class DecoderStep {
   void normalise_heads(int thread, const DecoderLayer& l, int64_t tokens);
   void gate(int thread, const DecoderLayer& l, const Input& x, int64_t tokens);
   void mix(int thread, const DecoderLayer& l, int64_t tokens);
+  void scale(int thread, float by, int64_t tokens);
 
   DecoderShape shape_;
   std::vector<DecoderLayer> layers_;

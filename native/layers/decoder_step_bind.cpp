@@ -78,14 +78,15 @@ class BoundDecoderStep {
             "raw keys, and norms after the rotation");
   }
 
-  void add_layer(const StoredMatrix& q, const StoredMatrix& k, const StoredMatrix& v,
+  void add_layer(const StoredMatrix& q, const StoredMatrix& k, std::optional<StoredMatrix> v,
                  const StoredMatrix& o, std::optional<StoredMatrix> gate,
                  std::optional<StoredMatrix> up, std::optional<StoredMatrix> down,
                  std::optional<Floats> attention_norm, std::optional<Floats> ffn_norm,
                  std::optional<Floats> q_norm, std::optional<Floats> k_norm,
                  const CacheMemory& keys, const CacheMemory& values,
                  std::optional<Floats> attention_post_norm, std::optional<Floats> ffn_post_norm,
-                 bool window, bool rotated, std::optional<Floats> sinks, bool gated, bool scaled) {
+                 bool window, bool rotated, std::optional<Floats> sinks, bool gated, bool scaled,
+                 std::optional<Floats> v_norm, float output_scale) {
     const std::string at = "blk." + std::to_string(n_layers_) + ".";
     const int64_t e = shape_.n_embd(), dim = keys.side.dim, dim_v = values.side.dim;
     const int64_t groups = keys.side.heads, heads = q.weights.out / dim / (gated ? 2 : 1);
@@ -104,7 +105,11 @@ class BoundDecoderStep {
             at + "gates need values as wide as keys, and norms of single heads");
     matrix(q, heads * dim * (gated ? 2 : 1), e, at + "attn_q");
     matrix(k, groups * dim, e, at + "attn_k");
-    matrix(v, groups * dim_v, e, at + "attn_v");
+    if (v) matrix(*v, groups * dim_v, e, at + "attn_v");
+    require(v || (dim == dim_v && shape_.head_norm != HeadNorm::all),
+            at + "keys as values need values as wide as keys, and norms of single heads");
+    require(!v_norm || (shape_.norm == Norm::rms && int64_t(v_norm->size()) == dim_v),
+            at + "v_norm: a weight for each channel of a value");
     matrix(o, e, heads * dim_v, at + "attn_output");
     if (gate || up || down) feed_forward_sizes(at, e, gate, up, down);
     if (attention_norm) norm(*attention_norm, e, at + "attn_norm");
@@ -122,18 +127,20 @@ class BoundDecoderStep {
     n_layers_++;
     last_attends_ = true;
     n_cells = keys.side.n_cells;
-    kept_.push_back(
-        {{q, k, v, o},
-         {attention_norm, ffn_norm, q_norm, k_norm, attention_post_norm, ffn_post_norm, sinks},
-         {keys.data, values.data}});
+    kept_.push_back({{q, k, o},
+                     {attention_norm, ffn_norm, q_norm, k_norm, attention_post_norm, ffn_post_norm,
+                      sinks, v_norm},
+                     {keys.data, values.data}});
+    if (v) kept_.back().matrices.push_back(*v);
     DecoderLayer layer{.q = q.weights,
                        .k = k.weights,
-                       .v = v.weights,
+                       .v = v ? v->weights : Weights{},
                        .o = o.weights,
                        .attention_norm = pointer(attention_norm),
                        .ffn_norm = pointer(ffn_norm),
                        .q_norm = pointer(q_norm),
                        .k_norm = pointer(k_norm),
+                       .v_norm = pointer(v_norm),
                        .keys = keys.side,
                        .values = values.side,
                        .attention_post_norm = pointer(attention_post_norm),
@@ -143,7 +150,8 @@ class BoundDecoderStep {
                        .rotated = rotated,
                        .scaled = scaled,
                        .n_heads = heads,
-                       .gated = gated};
+                       .gated = gated,
+                       .output_scale = output_scale};
     keep_feed_forward(layer, gate, up, down);
     step_.add_layer(layer);
   }
@@ -495,14 +503,15 @@ ALEATOR_BIND(decoder_step) {
           "position_embedding: [positions, n_embd], added to the tokens'; rotated_from: "
           "the first rotated channel of a head.")
       .def(
-          "add_layer", &BoundDecoderStep::add_layer, nb::arg("q"), nb::arg("k"), nb::arg("v"),
-          nb::arg("o"), nb::arg("gate").none(), nb::arg("up").none(), nb::arg("down").none(),
-          nb::arg("attention_norm").none(), nb::arg("ffn_norm").none(), nb::arg("q_norm").none(),
-          nb::arg("k_norm").none(), nb::arg("keys"), nb::arg("values"),
+          "add_layer", &BoundDecoderStep::add_layer, nb::arg("q"), nb::arg("k"),
+          nb::arg("v").none(), nb::arg("o"), nb::arg("gate").none(), nb::arg("up").none(),
+          nb::arg("down").none(), nb::arg("attention_norm").none(), nb::arg("ffn_norm").none(),
+          nb::arg("q_norm").none(), nb::arg("k_norm").none(), nb::arg("keys"), nb::arg("values"),
           nb::arg("attention_post_norm").none() = nb::none(),
           nb::arg("ffn_post_norm").none() = nb::none(), nb::arg("window") = false,
           nb::arg("rotated") = true, nb::arg("sinks").none() = nb::none(), nb::arg("gated") = false,
-          nb::arg("scaled") = true,
+          nb::arg("scaled") = true, nb::arg("v_norm").none() = nb::none(),
+          nb::arg("output_scale") = 1.0f,
           "Appends a layer; ValueError, naming the tensor, when shapes disagree. gate, up and down "
           "are None where add_mixture follows; without up, gate is the first matrix of a "
           "feed-forward part that has no gate. rotated: positions rotate its queries and keys; "
@@ -510,7 +519,9 @@ ALEATOR_BIND(decoder_step) {
           "then "
           "as many numbers, whose sigmoids multiply what the head gives; scaled: query_scales of "
           "run "
-          "multiply its queries.")
+          "multiply its queries; v: None: values are the keys before their norm; v_norm: weights "
+          "of "
+          "the values' RMS norm; output_scale: of what the layer gives.")
       .def("add_latent_layer", &BoundDecoderStep::add_latent_layer, nb::arg("query"),
            nb::arg("query_up").none(), nb::arg("compress"), nb::arg("expand").none(),
            nb::arg("key_up"), nb::arg("value_up"), nb::arg("query_norm").none(), nb::arg("norm"),

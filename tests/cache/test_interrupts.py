@@ -13,6 +13,7 @@ from interrupts import Kind, examine
 CASES: list[tuple[str, Kind, int, int]] = [
     *((model, "line", 2, 1) for model in ("llama", "gemma3", "mamba", "jamba")),
     *((model, "line", 2, 3) for model in ("llama-streams", "llama-2024", "gemma3-ring")),
+    *((model, "line", 1, 4) for model in ("qwen35moe", "granitehybrid", "lfm2", "deepseek2")),
     *(("jamba", kind, 2, 5) for kind in ("opcode", "call")),
     ("llama", "native", 2, 3),
 ]

@@ -118,6 +118,7 @@ def about_attention(config: Any) -> dict[str, Any]:
             "positions": config.window.size,
             "layers": sum(config.window.layers),
             "rope base": config.window.rope.theta,
+            **({"head size": config.window.head_dim} if config.window.head_dim else {}),
         }
     return info
 
@@ -180,8 +181,8 @@ def about_cache(config: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     n_ctx = arguments.ctx_size or config.context_length
     types = arguments.cache_type_k, arguments.cache_type_v
     layers = [
-        LayerShape(heads, config.head_dim, config.stored_head_dim_v)
-        for heads in config.n_kv_heads
+        LayerShape(heads, *config.stored_head_dims(layer))
+        for layer, heads in enumerate(config.n_kv_heads)
         if heads
     ]
     if config.window is None:

@@ -56,7 +56,9 @@ class Block:
         )
         self.residual_scale, self.parallel = config.residual_scale, architecture.parallel
         self.rotated, self.gated, self.grows = parts.rotated, parts.gated, parts.grows
-        self.sinks = parts.sinks
+        self.sinks, self.keys_as_values = parts.sinks, parts.keys_as_values
+        self.v_norm = norm("rms", parts.v_norm, eps)
+        self.output_scale = parts.output_scale
         self.slopes: torch.Tensor | None = None
         if slopes is not None:
             self.slopes = torch.from_numpy(slopes).to(weights.device)
@@ -118,7 +120,8 @@ class Block:
         if self.ffn is None:
             return x
         given = self.post_norms[1](self.ffn(taken if self.parallel else self.ffn_norm(x)))
-        return x + given * self.residual_scale
+        x = x + given * self.residual_scale
+        return x if self.output_scale is None else x * self.output_scale.to(x)
 
     def _heads(
         self, x: torch.Tensor
@@ -134,6 +137,8 @@ class Block:
         n_q = self.n_heads * self.head_dim * (2 if self.gated else 1)
         n_k = self.n_kv_heads * self.head_dim
         q, k, v = qkv[:, :n_q], qkv[:, n_q : n_q + n_k], qkv[:, n_q + n_k :]
+        if self.keys_as_values:
+            v = k
         gate: torch.Tensor | None = None
         if self.gated:
             both = q.reshape(t, self.n_heads, 2, self.head_dim)
@@ -143,7 +148,7 @@ class Block:
         return (
             q.reshape(t, self.n_heads, self.head_dim),
             k.reshape(t, self.n_kv_heads, self.head_dim),
-            v.reshape(t, self.n_kv_heads, self.head_dim_v),
+            self.v_norm(v.reshape(t, self.n_kv_heads, self.head_dim_v)),
             gate,
         )
 

@@ -110,12 +110,13 @@ class NativeStep(HostStep):
             return
         if block.qkv is None:
             raise TypeError("a layer without queries")
-        q, k, v = block.qkv
+        q, k, *rest = block.qkv
+        v = rest[0].matrix if rest else None
         first_post, second_post = block.post_norms or (None, None)
         step.add_layer(
             q.matrix,
             k.matrix,
-            v.matrix,
+            v,
             o.matrix,
             *((None, None, None) if block.ffn is None else gated_matrices(block.ffn)),
             block.attn_norm,
@@ -131,6 +132,8 @@ class NativeStep(HostStep):
             block.sinks,
             block.gated,
             block.grows,
+            block.v_norm,
+            1.0 if block.output_scale is None else float(block.output_scale[0]),
         )
         _add_mixture(step, block.ffn)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.rows.rows import LayerShape
 from aleator.core.errors import UnsupportedModel
+from aleator.core.records import dataclass
 from aleator.models.config import LatentConfig, ModelConfig, SSMConfig
 from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.experts import ExpertsConfig
@@ -292,6 +292,9 @@ class Attention(Generic[M, V]):
         grows: its queries grow with their position.
         scale: what scores are multiplied by.
         qkv: queries, keys and values; None where there is ``latent``.
+        keys_as_values: values are the keys before their norm, and ``qkv`` gives none.
+        v_norm: normalisation of values; None: there is none.
+        output_scale: what the layer gives is multiplied by it.
         latent: what they are computed from where keys and values are compressed.
         attn_norm: normalisation of what attention takes; None: there is none.
         ffn_norm: of what feed-forward takes; None: there is none, or it takes what attention takes.
@@ -316,25 +319,29 @@ class Attention(Generic[M, V]):
         self.windowed, self.index = windowed, index
         self.rotated, self.grows = config.rotated(layer), config.grows(layer)
         self.n_heads, self.n_kv_heads = config.n_heads[layer], config.n_kv_heads[layer]
-        self.head_dim, self.head_dim_v = config.head_dim, config.head_dim_v
+        self.head_dim, self.head_dim_v = config.head_dims(layer)
         self.scale = config.attention_scale or 1.0 / math.sqrt(self.head_dim)
         self.attn_norm: V | None = source.norm("attn_norm") if architecture.pre_norm else None
         self.gated = architecture.attention_gate
         self.qkv: M | None = None
         self.latent: Latent[M, V] | None = None
+        self.keys_as_values = config.takes_keys_as_values(layer)
         if config.latent is not None:
             self.latent = Latent(source, config.latent, self.n_heads)
         else:
+            widths = {
+                "attn_q": self.n_heads * self.head_dim * (2 if self.gated else 1),
+                "attn_k": self.n_kv_heads * self.head_dim,
+                "attn_v": self.n_kv_heads * self.head_dim_v,
+            }
+            if self.keys_as_values:
+                del widths["attn_v"]
             self.qkv = source.matrix(
-                ["attn_q", "attn_k", "attn_v"],
-                config.n_embd,
-                [
-                    self.n_heads * self.head_dim * (2 if self.gated else 1),
-                    self.n_kv_heads * self.head_dim,
-                    self.n_kv_heads * self.head_dim_v,
-                ],
-                bias=architecture.qkv_bias,
+                list(widths), config.n_embd, list(widths.values()), bias=architecture.qkv_bias
             )
+        self.v_norm: V | None = None
+        if config.normalised_values:
+            self.v_norm = source.ones(self.head_dim_v)
         self.q_norm: V | None = None
         self.k_norm: V | None = None
         self.head_norm_kind = ""
@@ -360,6 +367,9 @@ class Attention(Generic[M, V]):
         self.ffn: FeedForward[M] | Mixture[M, V] | None = None
         if not architecture.single_parts:
             self.ffn = feed_forward(source)
+        self.output_scale: V | None = None
+        if architecture.output_scale and "layer_output_scale.weight" in source:
+            self.output_scale = source.values("layer_output_scale.weight", 1, exact=True)
 
     def _normalised(self, heads: int) -> tuple[int, ...]:
         """The shape of a head norm's weights."""

@@ -1,0 +1,122 @@
+"""A random model of every architecture of the index, wide enough for whole blocks of every storage type.
+
+The small models of make_models.py and its siblings are as narrow as an architecture allows; their matrices
+cannot be stored in blocks of 256.  These can.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from delta_models import DELTAS, Delta, write_delta
+from dense_models import DENSE, Dense, LatentShape, write_dense
+from hybrid_models import HYBRID, Hybrid, write_hybrid
+from make_models import SPECS, Spec, write_model
+
+AnySpec = Spec | Dense | Hybrid | Delta
+
+# The vocabulary is small because every row of logits is compared.
+_SIZES: dict[str, Any] = {"n_vocab": 96, "n_embd": 256, "n_ff": 512}
+_HEADS: dict[str, Any] = {"n_heads": 4, "n_kv_heads": 2, "head_dim": 64}
+_TWO: dict[str, Any] = {**_SIZES, "n_layers": 2}
+_THREE: dict[str, Any] = {**_SIZES, "n_layers": 3}
+_MIXTURE: dict[str, Any] = {**_TWO, **_HEADS, "n_ff": 256, "n_ff_expert": 256}
+
+
+def _dense(name: str, **changes: Any) -> Dense:
+    """A dense model with heads of 64, of which as large a part is rotated as before."""
+    spec = DENSE[name]
+    rope = spec.rope * 64 // spec.head_dim
+    return replace(spec, **{**_TWO, "n_heads": 4, "head_dim": 64, "rope": rope, **changes})
+
+
+def _latent(name: str, shape: LatentShape, **changes: Any) -> Dense:
+    spec = DENSE[name]
+    mixture = spec.experts and replace(spec.experts, n_ff=256)
+    changes = {"n_layers": 2, "rope": 32, "latent": shape, "experts": mixture, **changes}
+    return replace(spec, **{**_SIZES, **changes})
+
+
+def _hybrid(name: str) -> Hybrid:
+    return replace(HYBRID[name], **{**_SIZES, **_HEADS, "n_ff": 256}, n_ff_expert=256, d_state=16)
+
+
+def _delta(name: str, **changes: Any) -> Delta:
+    return replace(
+        DELTAS[name], **_TWO, **_HEADS, value_heads=4, delta_dim=64, rope=32, n_ff_expert=256,
+        n_ff_shared=256, **changes,
+    )  # fmt: skip
+
+
+MODELS: dict[str, AnySpec] = {
+    "llama": replace(SPECS["llama"], **_TWO, **_HEADS),
+    "mixtral": replace(SPECS["mixtral"], **_MIXTURE),
+    "qwen2": replace(SPECS["qwen2"], **_TWO, **_HEADS),
+    "qwen3": replace(SPECS["qwen3"], **_TWO, n_heads=4, n_kv_heads=1, head_dim=32),
+    **{
+        name: _dense(name)
+        for name in (
+            "smollm3", "granite", "phi3", "olmo2", "olmo2-windows", "seed_oss",
+            "ernie4_5", "exaone4", "mistral3", "glm4", "hunyuan-dense", "command-r", "starcoder2",
+            "gpt2", "bloom", "mpt", "gemma2",
+        )
+    },
+    # Texts are longer than the length that it was trained for, whatever the context.
+    "phi3-longrope": _dense(
+        "phi3-longrope",
+        meta={**DENSE["phi3-longrope"].meta, "rope.scaling.original_context_length": 32},
+    ),
+    "qwen2vl": _dense("qwen2vl", meta={"rope.dimension_sections": [8, 12, 12, 0]}),
+    "qwen2moe": replace(SPECS["qwen2moe"], **_MIXTURE, n_ff_shared=256),
+    "qwen3moe": replace(SPECS["qwen3moe"], **_MIXTURE),
+    "ernie4_5-moe": replace(SPECS["ernie4_5-moe"], **_MIXTURE, n_ff_shared=256),
+    "hunyuan-moe": replace(SPECS["hunyuan-moe"], **_MIXTURE, n_ff_shared=256),
+    "granitemoe": replace(SPECS["granitemoe"], **_MIXTURE),
+    "gpt-oss": replace(SPECS["gpt-oss"], **_MIXTURE),
+    "minicpm3": _latent("minicpm3", LatentShape(256, 64, 64, q_rank=256, compressed=False)),
+    "deepseek2": _latent("deepseek2", LatentShape(256, 64, 64, q_rank=256)),
+    "deepseek2-yarn": _latent("deepseek2-yarn", LatentShape(256, 96, 64, q_rank=256)),
+    "deepseek2-heads": _latent(
+        "deepseek2-heads", LatentShape(256, 64, 64, q_rank=256, compressed=False)
+    ),
+    "llama4": _dense("llama4", n_layers=4),
+    "gemma3": replace(SPECS["gemma3-pattern-2"], **_THREE, **_HEADS),
+    "mamba": replace(SPECS["mamba"], **_TWO),
+    "jamba": replace(SPECS["jamba"], **_THREE, **_HEADS),
+    "jamba-experts": replace(SPECS["jamba-experts"], **_THREE, **_HEADS, n_ff_expert=512),
+    "qwen3next": _delta("qwen3next"),
+    "qwen35": _delta("qwen35", sections=(6, 5, 5, 0)),
+    "qwen35moe": _delta("qwen35moe", sections=(6, 5, 5, 0)),
+    **{
+        name: _hybrid(name)
+        for name in (
+            "mamba2", "granitehybrid", "granitehybrid-experts", "nemotron_h", "falcon-h1", "lfm2",
+            "lfm2moe",
+        )
+    },
+}  # fmt: skip
+"""By name; every architecture of the index has at least one."""
+
+
+def write_wide(path: Path, spec: AnySpec, kind: str) -> Path:
+    """Write a model with its matrices in a storage type.
+
+    Args:
+        path: of the GGUF file.
+        spec: the model, such as one of :data:`MODELS`.
+        kind: the type's name, such as "Q4_K".
+
+    Returns:
+        The path.
+    """
+    match spec:
+        case Spec():
+            return write_model(path, replace(spec, type=kind))
+        case Dense():
+            return write_dense(path, replace(spec, type=kind))
+        case Hybrid():
+            return write_hybrid(path, replace(spec, type=kind))
+        case Delta():
+            return write_delta(path, replace(spec, type=kind))
