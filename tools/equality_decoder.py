@@ -128,7 +128,7 @@ def decoder_of(folder: Path, work: Work) -> Any:
     path = folder / f"{work.name}-{work.type}.gguf"
     if not path.exists():
         own = path.with_suffix(f".{os.getpid()}")
-        write_wide(own, work.name, work.type).rename(path)
+        write_wide(own, MODELS[work.name], work.type).rename(path)
     return build_decoder(open_weights(path))
 
 

@@ -100,18 +100,17 @@ MODELS: dict[str, AnySpec] = {
 """By name; every architecture of the index has at least one."""
 
 
-def write_wide(path: Path, name: str, kind: str) -> Path:
-    """Write a model of :data:`MODELS` with its matrices in a storage type.
+def write_wide(path: Path, spec: AnySpec, kind: str) -> Path:
+    """Write a model with its matrices in a storage type.
 
     Args:
         path: of the GGUF file.
-        name: of the model.
+        spec: the model, such as one of :data:`MODELS`.
         kind: the type's name, such as "Q4_K".
 
     Returns:
         The path.
     """
-    spec = MODELS[name]
     match spec:
         case Spec():
             return write_model(path, replace(spec, type=kind))

@@ -209,6 +209,13 @@ static inline Lanes dot_large(const Parts& w, const int8_t* x, __m256i sums) {
 }
 #endif
 
+template <class B>
+static inline __m128 four_scales(const uint8_t* const (&p)[4], int64_t at) {
+  if constexpr (!requires { B::d(p[0]); }) return four_halves(p, at + B::d_at);
+  return _mm_setr_ps(large_scale_of<B>(p[0] + at), large_scale_of<B>(p[1] + at),
+                     large_scale_of<B>(p[2] + at), large_scale_of<B>(p[3] + at));
+}
+
 template <class B, int T>
 static void few_large(const Weights& w, int64_t row, int64_t rows, const Rounded& x, int64_t t0,
                       float* y, int64_t y_stride) {
@@ -240,8 +247,8 @@ static void few_large(const Weights& w, int64_t row, int64_t rows, const Rounded
       const auto sums = [](const __m256i(&v)[4]) {
         return _mm_cvtepi32_ps(halves_sum(four_sums(v[0], v[1], v[2], v[3])));
       };
-      total[t] = _mm_fmadd_ps(_mm_mul_ps(four_halves(p, b * bytes + B::d_at), dx), sums(dots[t]),
-                              total[t]);
+      total[t] =
+          _mm_fmadd_ps(_mm_mul_ps(four_scales<B>(p, b * bytes), dx), sums(dots[t]), total[t]);
       if constexpr (B::has_least)
         total[t] = _mm_fnmadd_ps(_mm_mul_ps(four_halves(p, b * bytes + B::dmin_at), dx),
                                  sums(least[t]), total[t]);

@@ -517,6 +517,11 @@ class StringArray:
         Numbers of the first string that occurs again, and of its last occurrence; None: all differ.
         """
 
+def codebook(type: str) -> Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', writable=False)]:
+    """
+    A codebook of ggml's IQ types, uint8 [entries, elements]: magnitudes; of IQ1_S and IQ1_M 8 * v + 9 of the values v -1, 0 and 1.
+    """
+
 class HeadSpace:
     """A layer with a state space whose heads have one decay each."""
 

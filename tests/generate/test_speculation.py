@@ -94,6 +94,7 @@ def test_right_guesses_save_steps_and_wrong_ones_are_taken_back(
         made = target.generate("ROMEO:", max_tokens=60, seed=1, ignore_eos=True, drafter=oracle)
         assert made.tokens == plain.tokens
         assert made.stats.draft_n >= made.stats.draft_n_accepted
+        assert made.stats.draft_n >= made.stats.drafts >= bool(made.stats.draft_n)
         if wrong == ():
             assert made.stats.draft_n == made.stats.draft_n_accepted > 30
     assert made.stats.draft_n_accepted == 0

@@ -43,6 +43,9 @@ COUNTED = (
     "context_shifts",
     "draft_n",
     "draft_n_accepted",
+    "drafts",
+    "prompt_seconds",
+    "decode_seconds",
 )
 """Of the statistics of requests those that the engine adds up."""
 
@@ -433,5 +436,5 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_stay_behind)
 
 
-def _counted(ticket: Ticket) -> dict[str, int]:
+def _counted(ticket: Ticket) -> dict[str, float]:
     return {name: getattr(ticket.stats, name) for name in COUNTED}

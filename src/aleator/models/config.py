@@ -7,10 +7,11 @@ transformers' configuration classes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from aleator.core.errors import UnsupportedModel
+from aleator.core.records import dataclass
 from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.experts import ExpertsConfig
 from aleator.models.files.fields import Fields

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from aleator.cache.devices import Device
 from aleator.cache.pools.pool import AnyPool
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.rows.rows import LayerShape
+from aleator.core.digests import new_digest
 from aleator.core.errors import FileFormatError, InvalidBatch
 from aleator.models.config import RopeConfig
 from aleator.models.layers.alibi import slopes
@@ -105,7 +105,7 @@ class Decoder(ABC):
         """
         if not self._stretches:
             return ""
-        digest = hashlib.blake2b(digest_size=8)
+        digest = new_digest(8)
         for rotation in (self.rotation, self.window_rotation):
             digest.update(
                 np.append(rotation.frequencies, rotation.magnitude).astype("<f8").tobytes()

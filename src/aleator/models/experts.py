@@ -6,10 +6,10 @@ to the next, and are read in the architectures' own files.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from aleator.core.errors import UnsupportedModel
+from aleator.core.records import dataclass
 from aleator.models.files.fields import Fields
 
 MAX_EXPERTS = 4096

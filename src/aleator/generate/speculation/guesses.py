@@ -97,6 +97,7 @@ class Guesses:
         rows[slot] += guesses
         slot.drafted = bool(guesses)
         slot.stats.draft_n += len(guesses)
+        slot.stats.drafts += bool(guesses)
 
 
 def _raise(error: Exception) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.rows.rows import LayerShape
 from aleator.core.errors import UnsupportedModel
+from aleator.core.records import dataclass
 from aleator.models.config import LatentConfig, ModelConfig, SSMConfig
 from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.experts import ExpertsConfig
