@@ -17,6 +17,7 @@ from aleator.server.bodies import in_thread
 from aleator.server.infilling import infilling
 from aleator.text.tokenizer import Tokenizer
 from tests.server.conftest import Client, MakeClient
+from tests.server.live import until
 
 PATH = "/v1/completions"
 ROMEO: dict[str, Any] = {"prompt": "ROMEO:", "max_tokens": 20, "seed": 7}
@@ -63,6 +64,17 @@ def test_an_unseeded_request_reports_the_seed_that_it_drew(client: Client) -> No
     again = client.made(PATH, prompt="ROMEO:", max_tokens=12, n=2, seed=first["seed"])
     assert again["choices"] == first["choices"]
     assert client.made(PATH, prompt="ROMEO:", max_tokens=1, seed=-1)["seed"] != first["seed"]
+
+
+def test_timings_of_each_token(client: Client) -> None:
+    asked = {**ROMEO, "timings_per_token": True}
+    made = client.made(PATH, **asked)
+    assert made["choices"] == client.made(PATH, **ROMEO)["choices"]
+    assert made["timings"]["predicted_n"] == made["usage"]["completion_tokens"]
+    *events, last = client.stream(PATH, **asked)
+    counts = [each["timings"]["predicted_n"] for each in events]
+    assert counts == list(range(1, len(counts) + 1))
+    assert last["timings"]["predicted_n"] == made["usage"]["completion_tokens"]
 
 
 def test_token_prompts(client: Client, model: aleator.LanguageModel) -> None:
@@ -295,6 +307,7 @@ def test_a_full_queue(model: aleator.LanguageModel) -> None:
         assert response.headers["retry-after"] == "1"
         # Of several completions none begins where one cannot.
         assert full.post(PATH, prompt="JULIET:", n=5, max_tokens=900).status_code == 429
+        until(lambda: not engine.stats.running and not engine.stats.waiting)
         assert full.made(PATH, prompt="JULIET:", max_tokens=1)["choices"][0]["text"]
     assert full.post(PATH, prompt="JULIET:", max_tokens=1).status_code == 503
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -16,6 +15,7 @@ from aleator.chat.format import ChatFormat
 from aleator.chat.messages import checked_messages, checked_tools, chosen_tools
 from aleator.chat.reply import Reply
 from aleator.core.errors import ParameterError
+from aleator.core.records import dataclass
 from aleator.text.tokenizer import Tokenizer
 
 CONSTRAINTS = ("grammar", "regex", "json_schema")

@@ -9,7 +9,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,6 +26,7 @@ from aleator.core.errors import (
     TemplateError,
     TokenizerError,
 )
+from aleator.core.records import dataclass
 
 if TYPE_CHECKING:
     from aleator.engine import Engine

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+
+from aleator.core.records import dataclass
 
 
 @dataclass(frozen=True)

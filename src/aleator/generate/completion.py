@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from aleator.core.records import dataclass
 from aleator.generate.logprobs import Logprobs, LogprobsOf, top_logprobs
 from aleator.generate.request import Request
 from aleator.generate.stop import StopMatcher

@@ -6,9 +6,10 @@ The facts are values and functions that need no PyTorch; decoders of every form 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from aleator.core.records import dataclass
 from aleator.models import gguf_config, json_config
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields

@@ -6,13 +6,13 @@ instruction set, for any number of tokens and threads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from aleator import _native
+from aleator.core.records import dataclass
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]

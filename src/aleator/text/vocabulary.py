@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aleator.core.errors import TokenizerError, UnsupportedModel
+from aleator.core.records import dataclass
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.text.gguf_vocabulary import (

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from aleator.chat.call_object import Calls, Deltas
 from aleator.chat.message import Delta
 from aleator.chat.source import Source
+from aleator.core.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from aleator.chat.call_object import Calls, Deltas
@@ -13,6 +13,7 @@ from aleator.chat.families.family import Family, Function, Part, Words, read_tex
 from aleator.chat.families.named_arguments import forced, in_turn, json_value, properties
 from aleator.chat.message import Delta
 from aleator.chat.source import Malformed, Source
+from aleator.core.records import dataclass
 
 _NAME = re.compile(r"[\w.:/-]+")
 

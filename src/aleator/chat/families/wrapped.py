@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import ClassVar
 
 from aleator.chat.call_object import Calls, Deltas, read_call
 from aleator.chat.families.family import Family, Function, Part, object_with, read_text
 from aleator.chat.message import Delta
 from aleator.chat.source import Source
+from aleator.core.records import dataclass
 
 
 @dataclass(frozen=True)

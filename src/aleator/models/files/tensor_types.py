@@ -6,13 +6,13 @@ Sizes and layouts are those of ggml's ``block_*`` structures (ggml-common.h).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aleator import _native
 from aleator.core.errors import UnsupportedModel
+from aleator.core.records import dataclass
 from aleator.core.threads import pool
 
 

@@ -16,6 +16,7 @@ from aleator.replay import KEY
 from aleator.server.chatting import Usage
 from aleator.server.dialects.legacy_logprobs import finite
 from aleator.server.dialects.openai_errors import render_error
+from aleator.server.dialects.timings import timings
 from aleator.server.errors import api_error
 from aleator.server.fields import Field, known_keys, mapping, switch, text, whole
 from aleator.server.service import Service
@@ -33,11 +34,13 @@ SHARED = (
     Field("deadline", lambda name, value: _seconds(name, value)),
     Field("cache_salt", text, ""),
     Field("aleator_replay", switch, False),
+    Field("timings_per_token", switch, False),
 )
 """Fields of completions and chats alike.
 
 Ours are ``deadline``, seconds after which the text ends; ``cache_salt``, whose prompts share what was computed
 with those of the same salt only, as in vLLM; ``aleator_replay``, which asks for the records of the texts.
+llama-server's is ``timings_per_token``, which asks for ``timings``.
 """
 
 dumps: Callable[[Any], str] = json.JSONEncoder(
@@ -182,7 +185,7 @@ class Head:
         """An event of a stream.
 
         Args:
-            choices: JSON of the choices' list.
+            choices: JSON of the choices' list, with :func:`timed` behind it where that is asked for.
             usage: JSON of the usage; "": there is no such field.
             replay: Records of the texts; None: there is no such field.
         """
@@ -190,6 +193,16 @@ class Head:
         if replay is not None:
             more += f',"{KEY}":{dumps(replay)}'
         return b"".join((self._begin, choices.encode(), more.encode(), b"}\n\n"))
+
+
+def timed(made: Generation, n: int) -> str:
+    """``timings`` so far, as JSON that follows another field.
+
+    Args:
+        made: A completion.
+        n: Its tokens so far.
+    """
+    return f',"timings":{dumps(timings(made.stats, n))}'
 
 
 def failed(error: BaseException) -> bytes:
