@@ -8,7 +8,7 @@ into the engine's own thread wherever it is.  Every few hundred requests the eng
 made.  Afterwards no sequence holds a cell, the cache's own check finds nothing, requests that met no error
 have the tokens that they have alone, no thread is left, and memory is as at the start: what is allocated is
 counted by the allocators themselves (:class:`Memory`), and resident memory, of which allocators keep what they
-once had, grows no more once a quarter of the engines were made.
+once had, grows no more in the second half.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ BLOCKS = 6_000
 PER_REQUEST = 16
 """Bytes a request by which native memory may have grown: less than any object has."""
 RESIDENT = 16 * 2**20
-"""Bytes by which resident memory may grow after the first quarter."""
+"""Bytes by which resident memory may grow in the second half."""
+FEW = 8
+"""Engines after which resident memory has found its level."""
 
 
 MALLOC_INFO = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
@@ -101,9 +103,9 @@ def grown(start: Memory, meanwhile: Sequence[Memory], end: Memory, requests: int
     more = end.blocks - start.blocks
     if more > BLOCKS + requests / 10:
         wrong.append(f"{more} more blocks of Python's memory are in use")
-    quarter = len(meanwhile) // 4
-    if quarter:
-        first, later = meanwhile[:quarter], meanwhile[quarter:]
+    half = len(meanwhile) // 2
+    if half >= FEW:
+        first, later = meanwhile[:half], meanwhile[half:]
         more = max(each.resident for each in later) - max(each.resident for each in first)
         if more > RESIDENT:
             wrong.append(f"resident memory still grew, by {more / 2**20:.1f} MiB")
