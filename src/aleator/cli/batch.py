@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.ray is None and arguments.ray_workers is not None:
         raise ParameterError(
             "ray_workers",
-            f"ray_workers={arguments.ray_workers}: there are workers on a cluster only: give its address, --ray",
+            f"ray_workers={arguments.ray_workers}: workers are those of a cluster: give its address, --ray",
         )
     defaults = {**generation_options(arguments, TEXT), **sampling_arguments(arguments)}
     if arguments.input == "-":
