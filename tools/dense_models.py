@@ -252,6 +252,44 @@ DENSE: dict[str, Dense] = {
             "final_logit_softcapping": 0.0,
         },
     ),
+    "gemma4-experts": Dense(
+        "gemma4", n_layers=3, tied=True, head_dim=32, rope=32, gain=2.0, seed=72,
+        gemma4=Gemma4Shape(
+            (True, True, False), (2, 2, 1), (96,) * 3, 16, 32, 4, keys_as_values=True, experts=(6, 32),
+        ),
+        meta={
+            "attention.sliding_window": 6, "expert_used_count": 2, "rope.freq_base": 1e6,
+            "rope.freq_base_swa": 1e4,
+        },
+    ),
+    "gemma4-plain-experts": Dense(
+        "gemma4", n_layers=2, tied=True, n_embd=32, gain=2.0, seed=73,
+        gemma4=Gemma4Shape(
+            (True, False), (2, 2), (48, 64), 16, 16, 8, experts=(4, 32), joint=False,
+        ),
+        meta={
+            "attention.sliding_window": 6, "expert_used_count": 3, "rope.freq_base_swa": 1e4,
+        },
+    ),
+    "gemma4-layer-embeddings": Dense(
+        "gemma4", n_layers=2, tied=True, head_dim=32, rope=32, gain=2.0, seed=74,
+        gemma4=Gemma4Shape(
+            (True, False), (1, 1), (96, 96), 16, 32, 4, per_layer=32,
+        ),
+        meta={
+            "attention.sliding_window": 6, "rope.freq_base": 1e6, "rope.freq_base_swa": 1e4,
+        },
+    ),
+    "gemma4-shared-keys": Dense(
+        "gemma4", n_layers=6, n_embd=32, tied=True, head_dim=32, rope=32, gain=2.0, seed=76,
+        gemma4=Gemma4Shape(
+            (True, True, False) * 2, (1,) * 6, (48,) * 3 + (96,) * 3, 16, 32, 4, per_layer=16,
+            shared=3,
+        ),
+        meta={
+            "attention.sliding_window": 6, "rope.freq_base": 1e6, "rope.freq_base_swa": 1e4,
+        },
+    ),
 }  # fmt: skip
 
 
@@ -307,7 +345,7 @@ def each_tensor(spec: Dense) -> Iterator[tuple[str, Array]]:
     if spec.divisors:
         yield "rope_freqs.weight", np.linspace(1.0, 8.0, spec.rope // 2).astype(np.float32)
     if spec.gemma4 is not None:
-        yield from gemma4_models.tensors(spec.gemma4, e, spec.n_heads, matrix, vector)
+        yield from gemma4_models.tensors(spec.gemma4, spec.n_vocab, e, spec.n_heads, matrix, vector)
         return
     for layer in range(spec.n_layers):
         at = f"blk.{layer}."

@@ -6,15 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from dense_models import DENSE, write_dense
 
-from aleator.core.errors import UnsupportedModel
+from aleator.core.errors import FileFormatError, UnsupportedModel
+from aleator.generate import Batch, Context
 from aleator.models import open_weights
 from aleator.models.files.fields import Fields
 from aleator.models.gemma4 import GEMMA4, ours, read_json
-from tests.models.check_dense import check_golden, check_transformers
+from tests.models.check_dense import check_golden, check_transformers, decoder_of
 
 transformers: Any = pytest.importorskip("transformers")
 SIZES = {
@@ -32,7 +34,7 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("name", ["gemma4", "gemma4-own-values"])
+@pytest.mark.parametrize("name", [name for name in DENSE if name.startswith("gemma4")])
 def test_llama_cpp(name: str, tmp_path: Path) -> None:
     check_golden(name, tmp_path, tolerance=1e-4)
 
@@ -68,6 +70,24 @@ def random_scales(model: Any) -> Any:
                 },
             },
         },
+        {
+            "enable_moe_block": True,
+            "num_experts": 5,
+            "top_k_experts": 2,
+            "moe_intermediate_size": 24,
+            "attention_k_eq_v": True,
+        },
+        {
+            "num_hidden_layers": 6,
+            "layer_types": [
+                *("full_attention", "sliding_attention", "sliding_attention"),
+                *("sliding_attention", "full_attention", "full_attention"),
+            ],
+            "num_kv_shared_layers": 3,
+            "use_double_wide_mlp": True,
+            "hidden_size_per_layer_input": 8,
+            "vocab_size_per_layer_input": 100,
+        },
     ],
 )
 def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
@@ -100,11 +120,51 @@ def test_what_is_not_computed_is_refused(meta: dict[str, Any], what: str, tmp_pa
         ({"per_layer_config": {"1": {"hidden_size": 8}}}, r"per_layer_config\[1\]"),
         ({"per_layer_config": {"1": {"head_dim": 24}}}, "several sizes"),
         ({"hidden_activation": "silu"}, "hidden_activation"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "GPTQ"),
     ],
 )
 def test_what_is_not_computed_is_refused_in_json(changes: dict[str, Any], what: str) -> None:
     with pytest.raises(UnsupportedModel, match=what):
         read_json(Fields("config.json", SIZES | {"model_type": "gemma4_text"} | changes), GEMMA4)
+
+
+def test_fields_that_contradict_each_other() -> None:
+    for changes, what in (
+        ({"num_kv_shared_layers": 3}, "no layer before these has keys of their kind"),
+        ({"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 95}, "must be between"),
+        ({"enable_moe_block": True, "num_experts": 2, "top_k_experts": 3}, "top_k_experts"),
+    ):
+        fields = Fields("config.json", SIZES | {"model_type": "gemma4_text"} | changes)
+        with pytest.raises(FileFormatError, match=what):
+            read_json(fields, GEMMA4)
+
+
+def test_shared_keys_of_other_layers_are_refused_in_gguf(tmp_path: Path) -> None:
+    """llama.cpp takes the two layers before the last for them, whatever their kind."""
+    spec = DENSE["gemma4-shared-keys"]
+    assert spec.gemma4 is not None
+    shape = replace(spec.gemma4, windows=(False, True, True, True, False, False))
+    with pytest.raises(UnsupportedModel, match=r"shared keys .*gemma4.attention.shared_kv_layers"):
+        open_weights(write_dense(tmp_path / "m.gguf", replace(spec, gemma4=shape)))
+
+
+def test_only_layers_with_keys_of_their_own_store_some(tmp_path: Path) -> None:
+    decoder = decoder_of("gemma4-shared-keys", tmp_path)
+    assert len(decoder.window_shapes) == 2
+    assert len(decoder.cache_shapes) == 1
+    assert [decoder.cache_index(layer) for layer in range(6)] == [0, 1, 0, 1, 1, 0]
+
+
+def test_vectors_in_place_of_tokens_are_taken_for_the_first(tmp_path: Path) -> None:
+    """Of embeddings for each layer; llama.cpp takes those of token 0 too."""
+    rows = []
+    for form in ("native", "torch"):
+        decoder = decoder_of("gemma4-layer-embeddings", tmp_path, form)
+        batch = Batch()
+        vector = np.full(decoder.config.n_embd, 0.5, np.float32)
+        batch.add_embedding(vector, 0, [0], logits=True)
+        rows.append(np.asarray(Context(decoder, n_ctx=64).decode(batch)))
+    np.testing.assert_allclose(rows[0], rows[1], atol=1e-4)
 
 
 def test_json_with_pictures() -> None:

@@ -183,13 +183,14 @@ def about_cache(config: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     layers = [
         LayerShape(heads, *config.stored_head_dims(layer))
         for layer, heads in enumerate(config.n_kv_heads)
-        if heads
+        if config.stores_keys(layer)
     ]
     if config.window is None:
         k, v = KVCache.bytes_for(layers, n_ctx, *types)
     else:  # one sequence, micro-batches of 512
         cells = window_capacity(config.window.size, n_ctx, 1, min(512, n_ctx))
-        pairs = list(zip(layers, config.window.layers, strict=True))
+        kinds = (w for i, w in enumerate(config.window.layers) if config.stores_keys(i))
+        pairs = list(zip(layers, kinds, strict=True))
         whole = KVCache.bytes_for([each for each, window in pairs if not window], n_ctx, *types)
         rest = KVCache.bytes_for([each for each, window in pairs if window], cells, *types)
         k, v = whole[0] + rest[0], whole[1] + rest[1]

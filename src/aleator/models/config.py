@@ -169,6 +169,19 @@ class LatentConfig:
 
 
 @dataclass(frozen=True)
+class PerLayerConfig:
+    """Embeddings of tokens for each layer.
+
+    Attributes:
+        width: numbers that a token has for a layer.
+        n_vocab: tokens that have them.
+    """
+
+    width: int
+    n_vocab: int
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """A model's dimensions.
 
@@ -206,6 +219,8 @@ class ModelConfig:
         normalised_values: value heads are RMS-normalised without weights.
         keys_as_values: whether a layer's values are its keys before their norm, one entry per layer; empty:
             none are.
+        key_layers: the layer whose keys and values a layer attends to, one entry per layer; empty: its own.
+        per_layer: embeddings of tokens for each layer, if there are any.
         ssm: layers that keep a state, if there are any.
         delta: layers with a gated delta net, if there are any.
         stateful: whether a layer keeps a state, one entry per layer; empty: those without KV heads do.
@@ -241,6 +256,8 @@ class ModelConfig:
     normalised_heads: bool = False
     normalised_values: bool = False
     keys_as_values: tuple[bool, ...] = ()
+    key_layers: tuple[int, ...] = ()
+    per_layer: PerLayerConfig | None = None
     ssm: SSMConfig | None = None
     delta: DeltaNetConfig | None = None
     stateful: tuple[bool, ...] = ()
@@ -261,6 +278,14 @@ class ModelConfig:
     def takes_keys_as_values(self, layer: int) -> bool:
         """Whether a layer's values are its keys before their norm."""
         return bool(self.keys_as_values) and self.keys_as_values[layer]
+
+    def keys_of(self, layer: int) -> int:
+        """The layer whose keys and values a layer attends to."""
+        return self.key_layers[layer] if self.key_layers else layer
+
+    def stores_keys(self, layer: int) -> bool:
+        """Whether a layer stores keys and values."""
+        return self.attends(layer) and self.keys_of(layer) == layer
 
     def rotated(self, layer: int) -> bool:
         """Whether a layer's queries and keys are rotated by their positions."""

@@ -180,8 +180,14 @@ class Decoder(ABC):
         return [
             LayerShape(config.n_kv_heads[layer], *config.stored_head_dims(layer))
             for layer in range(config.n_layers)
-            if self.config.attends(layer) and self.windowed(layer) == windowed
+            if config.stores_keys(layer) and self.windowed(layer) == windowed
         ]
+
+    def cache_index(self, layer: int) -> int:
+        """The number of the keys that a layer attends to, among those of the layers of its kind."""
+        config, kind = self.config, self.windowed(layer)
+        before = range(config.keys_of(layer))
+        return sum(config.stores_keys(i) and self.windowed(i) == kind for i in before)
 
     @property
     def cache_shapes(self) -> list[LayerShape]:

@@ -2,7 +2,9 @@
 
 As gemma3 it has norms before and after each part, normalised query and key heads, GeGLU, and windows in most
 layers. Layers without a window have larger heads, of which only the first pairs of channels rotate, and may
-take their keys before the norm as values. Scores are not scaled.
+take their keys before the norm as values. Scores are not scaled. 26B-A4B has experts beside a dense part in
+every layer; in E2B and E4B tokens have embeddings for each layer, and the last layers attend to the keys of
+earlier ones.
 """
 
 from __future__ import annotations
@@ -11,12 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architecture import OUTER, TRANSFORMER, Architecture, HuggingFace
 from aleator.models.config import (
     MAX_HEAD_DIM,
     MAX_LENGTH,
     MAX_WIDTH,
     ModelConfig,
+    PerLayerConfig,
     RopeConfig,
     WindowConfig,
     check_groups,
@@ -24,6 +27,7 @@ from aleator.models.config import (
     unsupported,
 )
 from aleator.models.conversions import in_text_model, text_part
+from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 
@@ -73,10 +77,8 @@ class Heads:
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file."""
     fields, at = gguf.fields, f"{architecture.name}."
-    _refuse(fields, f"{at}embedding_length_per_layer_input", _PER_LAYER)
-    _refuse(fields, f"{at}attention.shared_kv_layers", _SHARED)
-    _refuse(fields, f"{at}expert_count", _EXPERTS)
-    config = gguf_config.transformer(gguf, architecture)
+    config = gguf_config.transformer(gguf, architecture, experts=True)
+    n = config.n_layers
     if config.rope.scaling != "none":
         key = f"{at}rope.scaling.type"
         raise unsupported(fields.path, f"rotary scaling of type {config.rope.scaling!r} ({key})")
@@ -97,10 +99,29 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     without = tuple(
         f"blk.{i}.attn_v.weight" not in gguf.tensors
         and f"blk.{i}.attn_qkv.weight" not in gguf.tensors
-        for i in range(config.n_layers)
+        for i in range(n)
     )
-    cap = fields.number(f"{at}final_logit_softcapping", 0.0, 1e6, LOGIT_CAP)
-    return _made(config, window, rope, cap, without)
+    shared = fields.integer(f"{at}attention.shared_kv_layers", 0, n - 1, 0)
+    key = f"{at}attention.shared_kv_layers"
+    key_layers = _key_layers(fields, key, window, n, shared)
+    windows = (False,) * n if window is None else window.layers
+    # llama.cpp takes these two for them, whatever their kind.
+    taken = tuple(n - shared - (2 if windows[i] else 1) for i in range(n - shared, n))
+    if shared and key_layers[n - shared :] != taken:
+        raise unsupported(fields.path, f"shared keys of other than the two layers before ({key})")
+    width = fields.integer(f"{at}embedding_length_per_layer_input", 0, MAX_WIDTH, 0)
+    sparse = tuple(f"blk.{i}.ffn_gate_inp.weight" in gguf.tensors for i in range(n))
+    mixtures = None
+    if fields.get(f"{at}expert_count", 0) and any(sparse):
+        mixtures = in_gguf(fields, architecture.name, sparse, normalised=True, beside=True)
+    config = replace(
+        config,
+        logit_softcap=fields.number(f"{at}final_logit_softcapping", 0.0, 1e6, LOGIT_CAP),
+        key_layers=key_layers,
+        per_layer=PerLayerConfig(width, config.n_vocab) if width else None,
+        experts=mixtures,
+    )
+    return _made(config, window, rope, without)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
@@ -114,10 +135,6 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     json_config.refuse_features(fields, "hidden_activation", "gelu_pytorch_tanh", experts=True)
     if fields.get("use_bidirectional_attention") == "all":
         raise unsupported(fields.path, "attention to later tokens (use_bidirectional_attention)")
-    _refuse(fields, "hidden_size_per_layer_input", _PER_LAYER)
-    _refuse(fields, "num_kv_shared_layers", _SHARED)
-    if not unified:
-        _refuse(fields, "enable_moe_block", _EXPERTS)
     config = json_config.transformer(
         fields, architecture, tied=True, rope=_rope_fields(fields, "sliding_attention")
     )
@@ -129,22 +146,28 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         raise unsupported(fields.path, "rotary scaling in window layers (rope_parameters)")
     window = WindowConfig(size, layers, config.rope, head_dim=heads.window_dim)
     rope = _rope(fields, architecture, heads.dim, config.context_length)
-    same = bool(fields.get("attention_k_eq_v", False))
-    cap = fields.number("final_logit_softcapping", 0.0, 1e6, 0.0)
-    return _made(
-        replace(config, head_dim=heads.dim, head_dim_v=heads.dim, n_kv_heads=heads.n_kv),
-        window if any(layers) else None,
-        rope,
-        cap,
-        tuple(same and not each for each in layers),
+    same, n = bool(fields.get("attention_k_eq_v", False)), config.n_layers
+    shared = fields.integer("num_kv_shared_layers", 0, n - 1, 0)
+    twice = 2 if fields.get("use_double_wide_mlp", False) else 1
+    own = window if any(layers) else None
+    config = replace(
+        config,
+        head_dim=heads.dim,
+        head_dim_v=heads.dim,
+        n_kv_heads=heads.n_kv,
+        n_ff=tuple(wide * (twice if i >= n - shared else 1) for i, wide in enumerate(config.n_ff)),
+        logit_softcap=fields.number("final_logit_softcapping", 0.0, 1e6, 0.0),
+        key_layers=_key_layers(fields, "num_kv_shared_layers", own, n, shared),
+        per_layer=None if unified else _per_layer(fields, config.n_vocab),
+        experts=None if unified else _experts(fields, n),
     )
+    return _made(config, own, rope, tuple(same and not each for each in layers))
 
 
 def _made(
     config: ModelConfig,
     window: WindowConfig | None,
     rope: RopeConfig,
-    cap: float,
     keys_as_values: tuple[bool, ...],
 ) -> ModelConfig:
     """What both kinds of files have in common."""
@@ -153,9 +176,46 @@ def _made(
         window=window,
         rope=rope,
         attention_scale=1.0,
-        logit_softcap=cap,
         normalised_values=True,
         keys_as_values=keys_as_values,
+    )
+
+
+def _key_layers(
+    fields: Fields, key: str, window: WindowConfig | None, n: int, shared: int
+) -> tuple[int, ...]:
+    """Whose keys layers attend to: the last ``shared`` those of the last layer of their kind before them."""
+    if shared == 0:
+        return ()
+    kinds = window.layers if window is not None else (False,) * n
+    first = n - shared
+    last = {kinds[i]: i for i in range(first)}
+    if not set(kinds) <= set(last):
+        raise fields.error(key, f"{key} is {shared}; no layer before these has keys of their kind")
+    return (*range(first), *(last[kind] for kind in kinds[first:]))
+
+
+def _per_layer(fields: Fields, n_vocab: int) -> PerLayerConfig | None:
+    """The embeddings of each layer."""
+    width = fields.integer("hidden_size_per_layer_input", 0, MAX_WIDTH)
+    if width == 0:
+        return None
+    rows = fields.integer("vocab_size_per_layer_input", n_vocab, MAX_LENGTH, 262144)
+    return PerLayerConfig(width, rows)
+
+
+def _experts(fields: Fields, n_layers: int) -> ExpertsConfig | None:
+    """The experts, which every layer has."""
+    if not fields.get("enable_moe_block", False):
+        return None
+    n_experts = fields.integer("num_experts", 1, MAX_EXPERTS)
+    return ExpertsConfig(
+        n_experts=n_experts,
+        n_used=fields.integer("top_k_experts", 1, n_experts),
+        n_ff=fields.integer("moe_intermediate_size", 1, MAX_WIDTH),
+        layers=(True,) * n_layers,
+        normalised=True,
+        beside=True,
     )
 
 
@@ -227,16 +287,6 @@ def _rope(
     return replace(rope, scaling="proportional", factor=factor, n_rotated=n_rotated)
 
 
-_PER_LAYER = "embeddings of tokens for each layer"
-_SHARED = "layers that attend to the keys of an earlier layer"
-_EXPERTS = "experts beside a dense feed-forward part"
-
-
-def _refuse(fields: Fields, key: str, what: str) -> None:
-    if fields.get(key):
-        raise unsupported(fields.path, f"{what} ({key})")
-
-
 _OTHER_PARTS = ("vision_", "audio_", "embed_vision", "embed_audio", "multi_modal_projector")
 
 
@@ -251,6 +301,12 @@ GEMMA4 = Architecture(
     hugging_face=HuggingFace(
         ("gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"),
         read_json,
+        outer=OUTER
+        | {
+            "model.embed_tokens_per_layer": "per_layer_token_embd",
+            "model.per_layer_model_projection": "per_layer_model_proj",
+            "model.per_layer_projection_norm": "per_layer_proj_norm",
+        },
         layer=TRANSFORMER
         | {
             "self_attn.q_norm": "attn_q_norm",
@@ -258,8 +314,21 @@ GEMMA4 = Architecture(
             "post_attention_layernorm": "post_attention_norm",
             "pre_feedforward_layernorm": "ffn_norm",
             "post_feedforward_layernorm": "post_ffw_norm",
+            "post_feedforward_layernorm_1": "post_ffw_norm_1",
+            "post_feedforward_layernorm_2": "post_ffw_norm_2",
+            "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+            "per_layer_input_gate": "inp_gate",
+            "per_layer_projection": "proj",
+            "post_per_layer_input_norm": "post_norm",
+            "router.proj": "ffn_gate_inp",
         },
-        bare={"layer_scalar": "layer_output_scale.weight"},
+        bare={
+            "layer_scalar": "layer_output_scale.weight",
+            "router.scale": "ffn_gate_inp.scale",
+            "router.per_expert_scale": "ffn_down_exps.scale",
+            "experts.gate_up_proj": "ffn_gate_up_exps.weight",
+            "experts.down_proj": "ffn_down_exps.weight",
+        },
         ours=ours,
     ),
     head_norm=True,

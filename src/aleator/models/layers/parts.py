@@ -76,6 +76,10 @@ class LayerSource(ABC, Generic[M, V]):
         return stored.shape
 
     @abstractmethod
+    def scaled(self, values: V, by: float) -> V:
+        """The numbers times ``by``, which is rounded to their type."""
+
+    @abstractmethod
     def ones(self, n: int) -> V:
         """The weights of a norm of n numbers that has none in the file."""
 
@@ -157,6 +161,23 @@ class FeedForward(Generic[M]):
     gated: bool = True
 
 
+@dataclass(frozen=True)
+class BesideNorms(Generic[V]):
+    """The norms of experts beside a dense part, whose own is the layer's.
+
+    Attributes:
+        router: of what the router takes.
+        expert: of what experts take.
+        dense_post: of what the dense part gives.
+        expert_post: of what the experts give.
+    """
+
+    router: V
+    expert: V
+    dense_post: V
+    expert_post: V
+
+
 class Mixture(Generic[M, V]):
     """A feed-forward part of which a router chooses a few experts for each token.
 
@@ -168,6 +189,9 @@ class Mixture(Generic[M, V]):
         shared: one that every token goes through; None: there is none.
         shared_router: its weight is the sigmoid of the product with this vector; None: it is 1.
         gate: the activation of every expert, see :func:`gate_of`.
+        scales: weights of the chosen experts are multiplied by theirs; None: by nothing.
+        dense: the part that stands beside the experts; None: there is none.
+        norms: the norms of both.
     """
 
     def __init__(self, source: LayerSource[M, V], config: ExpertsConfig) -> None:
@@ -199,6 +223,20 @@ class Mixture(Generic[M, V]):
             self.shared = FeedForward(gate_up, down, wide, gate)
         if wide and config.shared_router:
             self.shared_router = source.values("ffn_gate_inp_shexp.weight", n_embd, exact=True)
+        self.scales: V | None = None
+        self.dense: FeedForward[M] | None = None
+        self.norms: BesideNorms[V] | None = None
+        if config.beside:
+            if "ffn_down_exps.scale" in source:
+                self.scales = source.values("ffn_down_exps.scale", config.n_experts, exact=True)
+            own = source.values("ffn_gate_inp.scale", n_embd)
+            self.dense = dense_part(source)
+            self.norms = BesideNorms(
+                source.scaled(own, 1.0 / math.sqrt(n_embd)),
+                source.norm("pre_ffw_norm_2"),
+                source.norm("post_ffw_norm_1"),
+                source.norm("post_ffw_norm_2"),
+            )
 
 
 def gate_of(source: LayerSource[M, V]) -> str:
@@ -222,6 +260,16 @@ def feed_forward(source: LayerSource[M, V]) -> FeedForward[M] | Mixture[M, V]:
     config = source.config
     if config.experts is not None and config.has_experts(source.layer):
         return Mixture(source, config.experts)
+    return dense_part(source)
+
+
+def dense_part(source: LayerSource[M, V]) -> FeedForward[M]:
+    """The tensors of a part that every token goes through.
+
+    Raises:
+        FileFormatError: a tensor is missing, of another shape, or not finite.
+    """
+    config = source.config
     n_embd, n_ff = config.n_embd, config.n_ff[source.layer]
     gated = source.architecture.gated
     names = ["ffn_gate", "ffn_up"] if gated else ["ffn_up"]
@@ -286,8 +334,9 @@ class Attention(Generic[M, V]):
 
     Attributes:
         windowed: its tokens see a window of the latest positions only.
-        index: its number among the attention layers with a window, or among those without: each kind has a
-            cache of its own.
+        index: the number of its keys among those of the layers with a window, or of those without: each kind
+            has a cache of its own.
+        stores: it stores keys and values; otherwise those of an earlier layer have its ``index``.
         rotated: its queries and keys are rotated by their positions.
         grows: its queries grow with their position.
         scale: what scores are multiplied by.
@@ -325,7 +374,8 @@ class Attention(Generic[M, V]):
         self.gated = architecture.attention_gate
         self.qkv: M | None = None
         self.latent: Latent[M, V] | None = None
-        self.keys_as_values = config.takes_keys_as_values(layer)
+        self.stores = config.stores_keys(layer)
+        self.keys_as_values = self.stores and config.takes_keys_as_values(layer)
         if config.latent is not None:
             self.latent = Latent(source, config.latent, self.n_heads)
         else:
@@ -334,13 +384,15 @@ class Attention(Generic[M, V]):
                 "attn_k": self.n_kv_heads * self.head_dim,
                 "attn_v": self.n_kv_heads * self.head_dim_v,
             }
-            if self.keys_as_values:
+            if self.keys_as_values or not self.stores:
                 del widths["attn_v"]
+            if not self.stores:
+                del widths["attn_k"]
             self.qkv = source.matrix(
                 list(widths), config.n_embd, list(widths.values()), bias=architecture.qkv_bias
             )
         self.v_norm: V | None = None
-        if config.normalised_values:
+        if config.normalised_values and self.stores:
             self.v_norm = source.ones(self.head_dim_v)
         self.q_norm: V | None = None
         self.k_norm: V | None = None
@@ -348,7 +400,8 @@ class Attention(Generic[M, V]):
         if architecture.head_norm or "attn_q_norm.weight" in source:
             self.head_norm_kind = architecture.head_norm_kind
             self.q_norm = source.norm("attn_q_norm", *self._normalised(self.n_heads))
-            self.k_norm = source.norm("attn_k_norm", *self._normalised(self.n_kv_heads))
+            if self.stores:
+                self.k_norm = source.norm("attn_k_norm", *self._normalised(self.n_kv_heads))
         elif config.normalised_heads and self.rotated:
             self.head_norm_kind = "head"
             self.q_norm = self.k_norm = source.ones(self.head_dim)
