@@ -185,6 +185,7 @@ std::vector<float> run_decoder(const Family& family, Stored type, Compute way) {
   std::vector<std::vector<uint8_t>> cells;
   for (int layer = 0; layer < 2; layer++) {
     DecoderLayer l;
+    l.n_heads = heads;
     l.q = weights(heads * dim, embd, layer == 1);
     l.k = weights(kv_heads * dim, embd), l.v = weights(kv_heads * dim, embd, layer == 1);
     l.o = weights(embd, heads * dim);
