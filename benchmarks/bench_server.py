@@ -20,6 +20,7 @@ difference in seconds per token is what HTTP costs.  Results go to
 from __future__ import annotations
 
 import argparse
+import asyncio
 import datetime
 import json
 import os
@@ -39,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from event_loop import measure as bare_loop
 
 HERE = Path(__file__).parent
 WORDS = (
@@ -199,6 +201,11 @@ class Running:
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def main_seconds(self) -> float:
+        """Seconds of a processor that its main thread has taken: in ours, the event loop."""
+        pid = self._process.pid
+        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
+
     def peak_mib(self) -> float:
         """The most memory that it has had."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
@@ -258,9 +265,10 @@ def measure(
                 break
             for server in servers if round % 2 == 0 else servers[::-1]:
                 before, cpu = processor_times(), server.cpu_seconds()
+                main = server.main_seconds()
                 seen = drive(server, order, round)
                 seconds, own = seen["seconds"], seen["client_seconds"]
-                used = server.cpu_seconds() - cpu
+                used, main = server.cpu_seconds() - cpu, server.main_seconds() - main
                 if seen["errors"]:
                     raise SystemExit(f"{server.name}, {order.name}: {seen['errors'][0]}")
                 values = by_server[server.name]
@@ -268,6 +276,8 @@ def measure(
                     tokens_per_second=seen["tokens"] / seconds,
                     requests_per_second=seen["requests"] / seconds,
                     seconds_per_token=seconds / max(1, seen["tokens"]),
+                    main_us=1e6 * main / max(1, seen["tokens"]),
+                    client_us=1e6 * own / max(1, seen["tokens"]),
                     server_cores=used / seconds,
                     client_cores=own / seconds,
                     other_cores=others_share(seconds, before, used + own),
@@ -374,6 +384,7 @@ def report(result: dict[str, Any]) -> str:
         f"Overhead of HTTP at one client: {result['http_us']:,.0f} us a token "
         f"({result['served_us']:,.0f} us served, {result['plain_us']:,.0f} us by the engine alone, in "
         "processes of their own). Ratios of schemas are of requests.",
+        *_loop(result["orders"], result["bare_us"]),
         "",
         "Peak memory: "
         + ", ".join(f"{name} {mib:,.0f} MiB" for name, mib in result["peak_mib"].items())
@@ -381,6 +392,23 @@ def report(result: dict[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _loop(orders: dict[str, Any], bare_us: float) -> list[str]:
+    """What HTTP took of a processor itself, and what an event loop takes that does nothing but write."""
+    ours = {name: each[OURS] for name, each in orders.items() if name.startswith("mixed")}
+    told = [
+        f"{name.removeprefix('mixed ')}: {v['main_us']:.0f} and {v['client_us']:.0f}"
+        for name, v in ours.items()
+    ]
+    if not told:
+        return []
+    return [
+        "",
+        "Microseconds of a processor per token, by clients, of our server's event loop and of the client: "
+        f"{'; '.join(told)}. Both delay the decoder, which has a thread for each core. An event loop that does "
+        f"nothing but write 300 bytes when a thread wakes it takes {bare_us:.0f} us (event_loop.py).",
+    ]
 
 
 def main() -> None:
@@ -402,11 +430,13 @@ def main() -> None:
     end = time.monotonic() + (200 if args.quick else 86400)
     cells = 64 * 256 if args.parallel > 16 else args.parallel * SEQUENCE
     plain = without_http(args.model, args.threads, rounds)
+    size = Path(args.model).stat().st_size / 2**20
     with started(args, cells) as servers:
         found = measure(servers, orders, rounds, end)
         peak = {server.name: server.peak_mib() for server in servers}
     summed = {name: {s: r.summary() for s, r in by.items()} for name, by in found.items()}
     served = summed.get("mixed 1", {}).get(OURS, {}).get("seconds_per_token", plain)
+    bare = statistics.median(asyncio.run(bare_loop(size, 200)) for _ in range(rounds))
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     result = {
         "date": date,
@@ -418,6 +448,7 @@ def main() -> None:
         "http_us": 1e6 * (served - plain),
         "served_us": 1e6 * served,
         "plain_us": 1e6 * plain,
+        "bare_us": 1e6 * bare,
         "peak_mib": peak,
     }
     name = "bench_server_quick" if args.quick else "bench_server"

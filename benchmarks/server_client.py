@@ -8,10 +8,11 @@ times to the first token and between tokens, and the seconds of a processor that
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import resource
+import select
+import socket
 import sys
 import time
 from dataclasses import dataclass, field
@@ -44,75 +45,84 @@ class Found:
     errors: list[str] = field(default_factory=list)
 
 
-class Stream(asyncio.Protocol):
-    """One client: sends a body, and reads its answer as it comes.
+class Stream:
+    """One client: sends its bodies one after the other, and reads each answer as it comes.
 
     Args:
+        port: Of the server.
+        requests: The bytes of its requests.
         found: What is seen is added to it.
     """
 
-    def __init__(self, found: Found) -> None:
-        self._found = found
-        self._transport: asyncio.Transport | None = None
+    def __init__(self, port: int, requests: list[bytes], found: Found) -> None:
+        self._port, self._found = port, found
+        self._left = requests[::-1]
         self._tail = b""
         self._events = 0
         self._sent = self._last = 0.0
-        self._ended: asyncio.Future[bool] | None = None
+        self._broken = True  # its connection, which is to be made anew
+        self.socket = self._connected()
 
-    @property
-    def open(self) -> bool:
-        """Whether another body can be sent."""
-        return self._transport is not None and not self._transport.is_closing()
+    def _connected(self) -> socket.socket:
+        made = socket.create_connection(("127.0.0.1", self._port))
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._broken = False
+        return made
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
-        if isinstance(transport, asyncio.Transport):
-            self._transport = transport
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The server has closed the connection."""
-        self._transport = None
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_result(False)
-
-    async def ask(self, request: bytes) -> bool:
-        """Send a request, and read its answer to the end; returns whether it had one."""
-        if self._transport is None:
+    def ask(self) -> bool:
+        """Send the next request; returns whether there was one."""
+        if not self._left:
             return False
-        self._ended = asyncio.get_running_loop().create_future()
+        if self._broken:
+            self.socket.close()
+            self.socket = self._connected()
         self._tail, self._events = b"", 0
         self._sent = time.perf_counter()
-        self._transport.write(request)
-        return await self._ended
+        self.socket.sendall(self._left[-1])
+        return True
 
-    def data_received(self, data: bytes) -> None:
-        """Count events, and see whether it was the last."""
+    def receive(self) -> bool:
+        """Take in what has come; returns whether another request can be sent."""
+        data = self.socket.recv(2**18)
         now = time.perf_counter()
-        joined = self._tail + data
-        # What ends in the middle of an event's beginning is counted with what follows.
-        came = joined.count(EVENT) - self._tail.count(EVENT)
+        if not data:
+            return self._closed()
+        came = data.count(EVENT)
+        if self._tail:  # an event's beginning may be in two pieces
+            edge = self._tail[1 - len(EVENT) :] + data[: len(EVENT) - 1]
+            came += edge.count(EVENT)
         if came:
             found = self._found
             if not self._events:
                 found.first.append(now - self._sent)
             else:
                 found.gaps.append(now - self._last)
-            found.gaps.extend([0.0] * (came - 1))
+            if came > 1:
+                found.gaps.extend([0.0] * (came - 1))
             self._last, self._events = now, self._events + came
-        self._tail = joined[-TAIL:]
-        if DONE in joined and joined.endswith(END):
-            self._end(joined)
-        elif not self._events and b"\r\n\r\n" in joined and not joined.startswith(b"HTTP/1.1 200"):
-            self._found.errors.append(joined[:300].decode("latin-1"))
-            if self._transport is not None:
-                self._transport.close()
+        self._tail = data if len(data) >= TAIL else (self._tail + data)[-TAIL:]
+        if data.endswith(END[-2:]) and self._tail.endswith(END) and DONE in self._tail:
+            return self._end()
+        if not self._events and b"\r\n\r\n" in data and not self._tail.startswith(b"HTTP/1.1 200"):
+            self._found.errors.append(self._tail[:300].decode("latin-1"))
+            self._left.pop()
+            self._broken = True
+        return self._broken
 
-    def _end(self, answer: bytes) -> None:
-        tokens = TOKENS.findall(answer)
+    def _end(self) -> bool:
+        tokens = TOKENS.findall(self._tail)
         self._found.tokens += int(tokens[-1]) if tokens else self._events
         self._found.requests += 1
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_result(True)
+        self._left.pop()
+        return True
+
+    def _closed(self) -> bool:
+        """The server has closed the connection: between two answers it may."""
+        if self._events:
+            self._found.errors.append("the connection was closed")
+            self._left.pop()
+        self._broken = True
+        return True
 
 
 def request(port: int, path: str, body: Any) -> bytes:
@@ -124,26 +134,29 @@ def request(port: int, path: str, body: Any) -> bytes:
     ).encode() + data
 
 
-async def drive(order: dict[str, Any]) -> dict[str, Any]:
+def drive(order: dict[str, Any]) -> dict[str, Any]:
     """Let all clients ask; returns what they saw."""
     found, port, clients = Found(), order["port"], order["clients"]
     requests = [request(port, order["path"], body) for body in order["bodies"]]
-    loop = asyncio.get_running_loop()
-
-    async def connect() -> Stream:
-        return (await loop.create_connection(lambda: Stream(found), "127.0.0.1", port))[1]
-
-    async def client(number: int) -> None:
-        stream = streams[number]
-        for each in requests[number::clients]:
-            if not stream.open or not await stream.ask(each):
-                stream = await connect()
-                if not await stream.ask(each):
-                    found.errors.append("the connection was closed")
-
-    streams = [await connect() for _ in range(clients)]
+    streams = [Stream(port, requests[number::clients], found) for number in range(clients)]
+    waiting = select.epoll()
     before, began = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
-    await asyncio.gather(*(client(i) for i in range(clients)))
+    by_file: dict[int, Stream] = {}
+
+    def ask(stream: Stream) -> None:
+        if stream.ask():
+            by_file[stream.socket.fileno()] = stream
+            waiting.register(stream.socket, select.EPOLLIN)
+
+    for stream in streams:
+        ask(stream)
+    while by_file:
+        for file, _ in waiting.poll():
+            stream = by_file[file]
+            if stream.receive():
+                del by_file[file]
+                waiting.unregister(file)
+                ask(stream)
     seconds = time.perf_counter() - began
     after = resource.getrusage(resource.RUSAGE_SELF)
     own = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -151,4 +164,4 @@ async def drive(order: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    json.dump(asyncio.run(drive(json.load(sys.stdin))), sys.stdout)
+    json.dump(drive(json.load(sys.stdin)), sys.stdout)

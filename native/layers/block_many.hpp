@@ -76,7 +76,7 @@ struct Panel {
     Parts parts[lanes];
     for (int r = 0; r < lanes; r++) {
       B::unpack(p[r] + b * bytes, parts[r]);
-      d[b][r] = half_at(p[r] + b * bytes + B::d_at);
+      d[b][r] = large_scale_of<B>(p[r] + b * bytes);
       if constexpr (B::has_least) m[b][r] = half_at(p[r] + b * bytes + B::dmin_at);
     }
     vi v[lanes];

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "layers/block_linear.hpp"
-#include "layers/blocks.hpp"
+#include "layers/block_types.hpp"
 #include "layers/lanes16.hpp"
 
 namespace aleator::ALEATOR_ISA {
@@ -36,6 +36,12 @@ static inline float32x4_t row_scales(const uint8_t* const (&p)[arm_rows], int64_
   if constexpr (B::type != Stored::mxfp4) return row_halves(p, at);
   const float s[] = {scale_of<B>(p[0] + at), scale_of<B>(p[1] + at), scale_of<B>(p[2] + at),
                      scale_of<B>(p[3] + at)};
+  return vld1q_f32(s);
+}
+template <class B>
+static inline float32x4_t row_large_scales(const uint8_t* const (&p)[arm_rows], int64_t at) {
+  const float s[] = {large_scale_of<B>(p[0] + at), large_scale_of<B>(p[1] + at),
+                     large_scale_of<B>(p[2] + at), large_scale_of<B>(p[3] + at)};
   return vld1q_f32(s);
 }
 // Lanes whose sum is that of sixteen products of int16.
@@ -89,7 +95,7 @@ static void arm_tile(const Weights& w, int64_t row, int64_t rows, const Rounded&
       const float dx = x.d[(t0 + t) * n + b];
       int32x4_t dot = row_sums(dots[t]);
       if constexpr (large<B>) {
-        total[t] = vfmaq_f32(total[t], vmulq_n_f32(row_halves(p, b * bytes + B::d_at), dx),
+        total[t] = vfmaq_f32(total[t], vmulq_n_f32(row_large_scales<B>(p, b * bytes), dx),
                              vcvtq_f32_s32(dot));
         if constexpr (B::has_least)
           total[t] = vfmsq_f32(total[t], vmulq_n_f32(row_halves(p, b * bytes + B::dmin_at), dx),

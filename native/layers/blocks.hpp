@@ -72,11 +72,10 @@ static inline vu8x32 nibbles32(const uint8_t* p) {
   return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
                                  16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31);
 }
-// 16 added to every byte i whose bit i of `bits` is set.
-static inline vu8x32 with_fifth(vu8x32 v, uint32_t bits) {
+// Every byte i whose bit i of `bits` is set has all bits, and the others none.
+static inline vu8x32 set_bytes(uint32_t bits) {
 #if defined(ALEATOR_ISA_v4)
-  const __m256i from = reinterpret<__m256i>(v);
-  return reinterpret<vu8x32>(_mm256_mask_add_epi8(from, bits, from, _mm256_set1_epi8(16)));
+  return reinterpret<vu8x32>(_mm256_movm_epi8(bits));
 #else
   const vu8x32 own = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128,
                       1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
@@ -91,7 +90,16 @@ static inline vu8x32 with_fifth(vu8x32 v, uint32_t bits) {
       (uint64_t __attribute__((vector_size(32)))){ones * (bits & 255), ones * (bits >> 8 & 255),
                                                   ones * (bits >> 16 & 255), ones * (bits >> 24)});
 #endif
-  return v | (reinterpret<vu8x32>((spread & own) != 0) & 16);
+  return reinterpret<vu8x32>((spread & own) != 0);
+#endif
+}
+// 16 added to every byte i whose bit i of `bits` is set.
+static inline vu8x32 with_fifth(vu8x32 v, uint32_t bits) {
+#if defined(ALEATOR_ISA_v4)
+  const __m256i from = reinterpret<__m256i>(v);
+  return reinterpret<vu8x32>(_mm256_mask_add_epi8(from, bits, from, _mm256_set1_epi8(16)));
+#else
+  return v | (set_bytes(bits) & 16);
 #endif
 }
 // What nibbles stand for, plus `zero`.
@@ -192,7 +200,7 @@ static inline float scale_of(const uint8_t* p) {
 }
 
 // Types of 256 elements.  `scale` and `least`: one per 16 elements.  d and dmin are float16 at d_at
-// and dmin_at.
+// and dmin_at; where a type has d(p), that is it.
 struct Parts {
   alignas(64) uint8_t u[256];
   alignas(32) int16_t scale[16], least[16];
@@ -341,42 +349,5 @@ struct BlockIQ4_XS {
     for (int j = 0; j < 4; j++) put(to.u + 64 * j, iq4_64(p + 8 + 32 * j));
   }
 };
-
-// Calls f(Block{}) for a type in blocks.
-template <class F>
-static inline void with_block(Stored type, F&& f) {
-  switch (type) {
-    case Stored::q8_0:
-      return f(BlockQ8_0{});
-    case Stored::q4_0:
-      return f(BlockQ4_0{});
-    case Stored::q4_1:
-      return f(BlockQ4_1{});
-    case Stored::q5_0:
-      return f(BlockQ5_0{});
-    case Stored::q5_1:
-      return f(BlockQ5_1{});
-    case Stored::iq4_nl:
-      return f(BlockIQ4_NL{});
-    case Stored::mxfp4:
-      return f(BlockMXFP4{});
-    case Stored::q2_k:
-      return f(BlockQ2_K{});
-    case Stored::q3_k:
-      return f(BlockQ3_K{});
-    case Stored::q4_k:
-      return f(BlockQ4_K{});
-    case Stored::q5_k:
-      return f(BlockQ5_K{});
-    case Stored::q6_k:
-      return f(BlockQ6_K{});
-    case Stored::iq4_xs:
-      return f(BlockIQ4_XS{});
-    default:
-      return;
-  }
-}
-template <class B>
-constexpr bool large = block_shape(B::type).elements == 256;
 
 }  // namespace aleator::ALEATOR_ISA

@@ -20,7 +20,14 @@ void DecoderStep::run(Pool& pool, const MicroBatch& batch, Watch* watch) {
   prepare(pool, batch);
   pool.run(
       [&](int thread) {
-        for (const DecoderLayer& l : layers_) layer(thread, l, batch);
+        if (per_layer_.any()) per_layer_.project(thread, products_, batch.ids, shape_.eps);
+        for (const DecoderLayer& l : layers_) {
+          layer(thread, l, batch);
+          if (l.embedding >= 0)
+            per_layer_.add(thread, products_, embeddings_[size_t(l.embedding)], shape_.gate,
+                           shape_.eps);
+          if (l.output_scale != 1) scale(thread, l.output_scale, batch.tokens);
+        }
         products_.logits(thread, shape_.output, shape_.output_norm, shape_.eps, batch.out_rows,
                          batch.n_out, batch.logits);
       },
@@ -40,6 +47,9 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
   recurrent_.prepare(t, spaces_);
   latent_.prepare(t, latents_);
   experts_.prepare(t, e, mixtures_);
+  per_layer_.prepare(t);
+  for (const Mixture& m : mixtures_)
+    if (m.beside()) dense_.resize(size_t(t * e));
   q_.resize(t * q), k_.resize(t * k), v_.resize(t * v), attended_.resize(t * attended);
   queries_.resize(t * queries), gate_.resize(t * ff), up_.resize(t * ff);
   ones_.resize(size_t(ff), 1.0f);
@@ -85,7 +95,10 @@ void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& bat
   else if (l.recurrent >= 0)
     recurrent_.run(thread, products_, spaces_[size_t(l.recurrent)], batch.runs, shape_.eps,
                    shape_.residual_scale);
-  if (l.mixture >= 0) return mix(thread, l, batch.tokens);
+  if (l.mixture >= 0) {
+    const Mixture& m = mixtures_[size_t(l.mixture)];
+    return m.beside() ? mix_beside(thread, l, m, batch.tokens) : mix(thread, l, batch.tokens);
+  }
   if (l.gate.out == 0) return;
   if (!l.attends() || !shape_.parallel)
     gate(thread, l, products_.normed(thread, l.ffn_norm, shape_.eps, forms_of({&l.gate, &l.up})),
@@ -121,7 +134,12 @@ void DecoderStep::project(int thread, const DecoderLayer& l, const MicroBatch& b
                       : beside        ? forms_of({&l.q, &l.k, &l.v, &beside->in})
                                       : forms_of({&l.q, &l.k, &l.v});
   const Input x = products_.normed(thread, l.attention_norm, shape_.eps, forms);
-  products_.run(thread, x, {{&l.q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
+  if (!l.k.data)
+    products_.run(thread, x, {{&l.q, q_.data()}});
+  else if (l.v.data)
+    products_.run(thread, x, {{&l.q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
+  else
+    products_.run(thread, x, {{&l.q, q_.data()}, {&l.k, k_.data()}});
   pool.barrier();
   if (shape_.parallel) {
     gate(thread, l, x, batch.tokens);
@@ -199,7 +217,8 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
     products_.norm(x, norm + (kind == HeadNorm::each ? head * size : 0), dim, shape_.eps, x);
     if (kind != HeadNorm::rotated_head) rotate(x, t, raw);
   };
-  products_.pool().split(thread, batch.tokens * (l.heads() + l.keys.heads), [&](int64_t unit) {
+  const int64_t stored = l.k.data || l.latent >= 0 ? l.keys.heads : 0;
+  products_.pool().split(thread, batch.tokens * (l.heads() + stored), [&](int64_t unit) {
     const int64_t t = unit % batch.tokens, head = unit / batch.tokens - l.heads();
     if (head < 0) {
       const int64_t at = t * l.heads() + head + l.heads();
@@ -212,12 +231,14 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
     }
     const int64_t cell = batch.groups[l.group].cells[t];
     float* key = &k_[t * l.k_width() + head * dim];
+    float* value = l.values.within ? nullptr : &v_[t * l.v_width() + head * dim_v];
+    if (value && !l.v.data && l.latent < 0) std::copy_n(key, dim_v, value);
     turn(key, l.k_norm, head, t, shape_.raw_keys);
     if (l.keys.rotation) hadamard_(key, dim, l.keys.rotation);
     store_head_(key, l.keys, cell, head);
-    if (l.values.within) return;
-    float* value = &v_[t * l.v_width() + head * dim_v];
+    if (!value) return;
     limit(value, dim_v);
+    if (l.v_norm) products_.norm(value, l.v_norm, dim_v, shape_.eps, value);
     if (l.values.rotation) hadamard_(value, dim_v, l.values.rotation);
     store_head_(value, l.values, cell, head);
   });
@@ -236,6 +257,37 @@ void DecoderStep::gate(int thread, const DecoderLayer& l, const Input& x, int64_
       apply_gate(shape_.gate, &gate_[t * ff + begin], gated ? &up_[t * ff + begin] : ones_.data(),
                  n);
   });
+}
+
+// The running sum += rms_norm of a dense part and the mixture together, each normalised before.
+void DecoderStep::mix_beside(int thread, const DecoderLayer& l, const Mixture& m, int64_t tokens) {
+  Pool& pool = products_.pool();
+  const int64_t e = shape_.n_embd();
+  gate(thread, l, products_.normed(thread, l.ffn_norm, shape_.eps, forms_of({&l.gate, &l.up})),
+       tokens);
+  pool.barrier();
+  const Input in =
+      products_.input(thread, gate_.data(), l.down.in, l.down.in, tokens, forms_of({&l.down}));
+  products_.run(thread, in, {{&l.down, dense_.data()}});
+  pool.barrier();
+  experts_.run(thread, products_, m, nullptr, shape_.eps);
+  pool.split(thread, tokens, [&](int64_t t) {
+    float *y = experts_.out(t), *dense = &dense_[size_t(t * e)], *x = products_.x(t);
+    products_.norm(dense, m.dense_post_norm, e, shape_.eps, dense);
+    products_.norm(y, m.expert_post_norm, e, shape_.eps, y);
+    for (int64_t i = 0; i < e; i++) y[i] = dense[i] + y[i];
+    if (l.ffn_post_norm) products_.norm(y, l.ffn_post_norm, e, shape_.eps, y);
+    for (int64_t i = 0; i < e; i++) x[i] += shape_.residual_scale * y[i];
+  });
+  pool.barrier();
+}
+
+void DecoderStep::scale(int thread, float by, int64_t tokens) {
+  products_.pool().split(thread, tokens, [&](int64_t t) {
+    float* x = products_.x(t);
+    for (int64_t i = 0; i < shape_.n_embd(); i++) x[i] *= by;
+  });
+  products_.pool().barrier();
 }
 
 // The running sum += the mixture, or += rms_norm of what it gives.

@@ -15,6 +15,7 @@
 #include "layers/attention_step.hpp"
 #include "layers/experts.hpp"
 #include "layers/latent.hpp"
+#include "layers/per_layer.hpp"
 #include "layers/products.hpp"
 #include "layers/recurrent_layers.hpp"
 
@@ -24,9 +25,12 @@ namespace aleator {
 // norm.
 struct DecoderLayer {
   // Without `up` the feed-forward part has no gate: its first matrix is `gate`.
+  // Without `v` values are the keys before their norm; without `k` the layer stores nothing, and
+  // `keys` and `values` are those of a layer before it.
   Weights q, k, v, o, gate, up, down;
   const float *attention_norm = nullptr, *ffn_norm = nullptr;  // of [n_embd]
   const float *q_norm = nullptr, *k_norm = nullptr;            // see HeadNorm
+  const float* v_norm = nullptr;                               // of each value head
   CacheSide keys, values;
   // Of what attention and feed-forward give, of [n_embd].
   const float *attention_post_norm = nullptr, *ffn_post_norm = nullptr;
@@ -34,7 +38,9 @@ struct DecoderLayer {
   int64_t group = 0;       // of layers that share a pool of cells and a rotation: see DecoderShape
   int64_t recurrent = -1;  // the number of what keeps a state, instead of attention or beside it
   int64_t latent = -1;     // of what gives queries, keys and values in place of q, k and v
-  int64_t mixture = -1;    // of the mixture that is there instead of gate, up and down
+  // Of the mixture that is there instead of gate, up and down, or beside them.
+  int64_t mixture = -1;
+  int64_t embedding = -1;  // of the tokens' embeddings of this layer
   bool rotated = true;     // positions rotate its queries and keys
   bool scaled = true;      // MicroBatch::query_scales multiply its queries
   int64_t n_heads = 0;     // of queries; 0 without attention
@@ -43,7 +49,8 @@ struct DecoderLayer {
   int64_t q_width() const { return n_heads * keys.dim; }
   int64_t k_width() const { return keys.heads * keys.dim; }
   int64_t v_width() const { return values.heads * values.dim; }
-  bool gated = false;  // q gives each head's query and then a gate of what the head gives
+  bool gated = false;      // q gives each head's query and then a gate of what the head gives
+  float output_scale = 1;  // of what the layer gives
 };
 
 // What of queries and keys is normalised: each head, before or after the rotation, or all heads
@@ -113,6 +120,12 @@ class DecoderStep {
     layers_.back().mixture = int64_t(mixtures_.size());
     mixtures_.push_back(mixture);
   }
+  // The tokens' embeddings of each layer, and the last layer's part of them.
+  void set_per_layer(const LayerEmbeddings& all) { per_layer_.set(all); }
+  void add_per_layer(const LayerEmbedding& part) {
+    layers_.back().embedding = int64_t(embeddings_.size());
+    embeddings_.push_back(part);
+  }
   // The caller has checked every index.  Calls from several threads take turns.
   void run(Pool& pool, const MicroBatch& batch, Watch* watch = nullptr);
 
@@ -128,12 +141,16 @@ class DecoderStep {
   void normalise_heads(int thread, const DecoderLayer& l, int64_t tokens);
   void gate(int thread, const DecoderLayer& l, const Input& x, int64_t tokens);
   void mix(int thread, const DecoderLayer& l, int64_t tokens);
+  void mix_beside(int thread, const DecoderLayer& l, const Mixture& m, int64_t tokens);
+  void scale(int thread, float by, int64_t tokens);
 
   DecoderShape shape_;
   std::vector<DecoderLayer> layers_;
   std::vector<RecurrentLayer> spaces_;
   std::vector<LatentLayer> latents_;
   std::vector<Mixture> mixtures_;
+  std::vector<LayerEmbedding> embeddings_;
+  PerLayer per_layer_;
   LatentHeads latent_;
   RecurrentLayers recurrent_;
   Experts experts_;
@@ -141,6 +158,7 @@ class DecoderStep {
   Products products_;
   std::vector<float> q_, k_, v_, attended_, gate_, up_, ones_;
   std::vector<float> queries_;  // without the gates between them
+  std::vector<float> dense_;    // what dense parts beside experts give, [tokens, n_embd]
   std::vector<float> angles_[most_groups];
   AttentionStep attention_[most_groups];
 };

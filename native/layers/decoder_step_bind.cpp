@@ -78,14 +78,15 @@ class BoundDecoderStep {
             "raw keys, and norms after the rotation");
   }
 
-  void add_layer(const StoredMatrix& q, const StoredMatrix& k, const StoredMatrix& v,
-                 const StoredMatrix& o, std::optional<StoredMatrix> gate,
-                 std::optional<StoredMatrix> up, std::optional<StoredMatrix> down,
-                 std::optional<Floats> attention_norm, std::optional<Floats> ffn_norm,
-                 std::optional<Floats> q_norm, std::optional<Floats> k_norm,
-                 const CacheMemory& keys, const CacheMemory& values,
+  void add_layer(const StoredMatrix& q, std::optional<StoredMatrix> k,
+                 std::optional<StoredMatrix> v, const StoredMatrix& o,
+                 std::optional<StoredMatrix> gate, std::optional<StoredMatrix> up,
+                 std::optional<StoredMatrix> down, std::optional<Floats> attention_norm,
+                 std::optional<Floats> ffn_norm, std::optional<Floats> q_norm,
+                 std::optional<Floats> k_norm, const CacheMemory& keys, const CacheMemory& values,
                  std::optional<Floats> attention_post_norm, std::optional<Floats> ffn_post_norm,
-                 bool window, bool rotated, std::optional<Floats> sinks, bool gated, bool scaled) {
+                 bool window, bool rotated, std::optional<Floats> sinks, bool gated, bool scaled,
+                 std::optional<Floats> v_norm, float output_scale) {
     const std::string at = "blk." + std::to_string(n_layers_) + ".";
     const int64_t e = shape_.n_embd(), dim = keys.side.dim, dim_v = values.side.dim;
     const int64_t groups = keys.side.heads, heads = q.weights.out / dim / (gated ? 2 : 1);
@@ -103,13 +104,19 @@ class BoundDecoderStep {
     require(!gated || (dim == dim_v && shape_.head_norm != HeadNorm::all),
             at + "gates need values as wide as keys, and norms of single heads");
     matrix(q, heads * dim * (gated ? 2 : 1), e, at + "attn_q");
-    matrix(k, groups * dim, e, at + "attn_k");
-    matrix(v, groups * dim_v, e, at + "attn_v");
+    if (k) matrix(*k, groups * dim, e, at + "attn_k");
+    require(k || (!v && !k_norm && !v_norm),
+            at + "a layer that stores nothing has no attn_v or norms of keys");
+    if (v) matrix(*v, groups * dim_v, e, at + "attn_v");
+    require(v || (dim == dim_v && shape_.head_norm != HeadNorm::all),
+            at + "keys as values need values as wide as keys, and norms of single heads");
+    require(!v_norm || (shape_.norm == Norm::rms && int64_t(v_norm->size()) == dim_v),
+            at + "v_norm: a weight for each channel of a value");
     matrix(o, e, heads * dim_v, at + "attn_output");
     if (gate || up || down) feed_forward_sizes(at, e, gate, up, down);
     if (attention_norm) norm(*attention_norm, e, at + "attn_norm");
     if (ffn_norm) norm(*ffn_norm, e, at + "ffn_norm");
-    require(bool(q_norm) == bool(k_norm) && (!q_norm || shape_.head_norm != HeadNorm::none),
+    require((bool(q_norm) == bool(k_norm) || !k) && (!q_norm || shape_.head_norm != HeadNorm::none),
             at + "attn_q_norm and attn_k_norm do not go with head_norm");
     if (q_norm) head_norm(*q_norm, heads, dim, at + "attn_q_norm");
     if (k_norm) head_norm(*k_norm, groups, dim, at + "attn_k_norm");
@@ -122,18 +129,21 @@ class BoundDecoderStep {
     n_layers_++;
     last_attends_ = true;
     n_cells = keys.side.n_cells;
-    kept_.push_back(
-        {{q, k, v, o},
-         {attention_norm, ffn_norm, q_norm, k_norm, attention_post_norm, ffn_post_norm, sinks},
-         {keys.data, values.data}});
+    kept_.push_back({{q, o},
+                     {attention_norm, ffn_norm, q_norm, k_norm, attention_post_norm, ffn_post_norm,
+                      sinks, v_norm},
+                     {keys.data, values.data}});
+    for (const auto& each : {k, v})
+      if (each) kept_.back().matrices.push_back(*each);
     DecoderLayer layer{.q = q.weights,
-                       .k = k.weights,
-                       .v = v.weights,
+                       .k = k ? k->weights : Weights{},
+                       .v = v ? v->weights : Weights{},
                        .o = o.weights,
                        .attention_norm = pointer(attention_norm),
                        .ffn_norm = pointer(ffn_norm),
                        .q_norm = pointer(q_norm),
                        .k_norm = pointer(k_norm),
+                       .v_norm = pointer(v_norm),
                        .keys = keys.side,
                        .values = values.side,
                        .attention_post_norm = pointer(attention_post_norm),
@@ -143,7 +153,9 @@ class BoundDecoderStep {
                        .rotated = rotated,
                        .scaled = scaled,
                        .n_heads = heads,
-                       .gated = gated};
+                       .gated = gated,
+                       .output_scale = output_scale};
+    last_is_dense_ = bool(gate);
     keep_feed_forward(layer, gate, up, down);
     step_.add_layer(layer);
   }
@@ -269,10 +281,14 @@ class BoundDecoderStep {
                    std::optional<Floats> bias, std::optional<Floats> shared_router, int64_t n_used,
                    const std::string& scores, bool normalised, float scale, int64_t n_groups,
                    int64_t n_groups_used, int64_t n_group_best, bool weighs_input,
-                   const std::string& gate) {
+                   const std::string& gate, std::optional<Floats> scales,
+                   std::vector<Floats> beside) {
     require(n_layers_ > 0, "a mixture before the first layer");
     MixtureMemory memory(router, experts, shared);
     memory.bias = bias, memory.shared_router = shared_router;
+    memory.scales = scales, memory.beside = std::move(beside);
+    require(memory.beside.empty() || (last_attends_ && last_is_dense_),
+            "experts beside the dense part of the layer before");
     Mixture& m = memory.mixture;
     m.routing.n_used = n_used, m.routing.scores = scores_named(scores);
     m.routing.normalised = normalised, m.routing.scale = scale;
@@ -282,6 +298,30 @@ class BoundDecoderStep {
     step_.add_mixture(
         memory.checked("blk." + std::to_string(n_layers_ - 1) + ".", shape_.n_embd()));
     mixtures_.push_back(std::move(memory));
+  }
+
+  void set_per_layer(const StoredMatrix& embedding, const StoredMatrix& projection, Floats norm) {
+    const int64_t width = int64_t(norm.size()), n = projection.weights.out;
+    require(width > 0 && n % width == 0 && shape_.norm == Norm::rms,
+            "per_layer_proj_norm does not fit per_layer_model_proj");
+    matrix(projection, n, shape_.n_embd(), "per_layer_model_proj");
+    matrix(embedding, embedding.weights.out, n, "per_layer_token_embd");
+    require(embedding.weights.out >= embedding_.weights.out,
+            "per_layer_token_embd has less tokens than token_embd");
+    kept_.push_back({{embedding, projection}, {norm}, {}});
+    per_layer_ = {embedding.weights, projection.weights, norm.data(), width};
+    step_.set_per_layer(per_layer_);
+  }
+
+  void add_per_layer(const StoredMatrix& in, const StoredMatrix& out, Floats norm) {
+    require(n_layers_ > 0 && n_layers_ <= per_layer_.layers(),
+            "embeddings of a layer that has none");
+    const std::string at = "blk." + std::to_string(n_layers_ - 1) + ".";
+    matrix(in, per_layer_.width, shape_.n_embd(), at + "inp_gate");
+    matrix(out, shape_.n_embd(), per_layer_.width, at + "proj");
+    BoundDecoderStep::norm(norm, shape_.n_embd(), at + "post_norm");
+    kept_.push_back({{in, out}, {norm}, {}});
+    step_.add_per_layer({in.weights, out.weights, norm.data(), n_layers_ - 1});
   }
 
   void run(Pool& pool, std::optional<Array<const int64_t, 1>> ids,
@@ -456,7 +496,8 @@ class BoundDecoderStep {
   std::list<ShortMemory> shorts_;
   std::list<DeltaNetMemory> nets_;
   std::list<MixtureMemory> mixtures_;
-  bool last_attends_ = false;
+  LayerEmbeddings per_layer_;
+  bool last_attends_ = false, last_is_dense_ = false;
   int64_t n_layers_ = 0, n_rows_ = 0, n_cells_[most_groups] = {};
 };
 
@@ -495,14 +536,15 @@ ALEATOR_BIND(decoder_step) {
           "position_embedding: [positions, n_embd], added to the tokens'; rotated_from: "
           "the first rotated channel of a head.")
       .def(
-          "add_layer", &BoundDecoderStep::add_layer, nb::arg("q"), nb::arg("k"), nb::arg("v"),
-          nb::arg("o"), nb::arg("gate").none(), nb::arg("up").none(), nb::arg("down").none(),
-          nb::arg("attention_norm").none(), nb::arg("ffn_norm").none(), nb::arg("q_norm").none(),
-          nb::arg("k_norm").none(), nb::arg("keys"), nb::arg("values"),
+          "add_layer", &BoundDecoderStep::add_layer, nb::arg("q"), nb::arg("k").none(),
+          nb::arg("v").none(), nb::arg("o"), nb::arg("gate").none(), nb::arg("up").none(),
+          nb::arg("down").none(), nb::arg("attention_norm").none(), nb::arg("ffn_norm").none(),
+          nb::arg("q_norm").none(), nb::arg("k_norm").none(), nb::arg("keys"), nb::arg("values"),
           nb::arg("attention_post_norm").none() = nb::none(),
           nb::arg("ffn_post_norm").none() = nb::none(), nb::arg("window") = false,
           nb::arg("rotated") = true, nb::arg("sinks").none() = nb::none(), nb::arg("gated") = false,
-          nb::arg("scaled") = true,
+          nb::arg("scaled") = true, nb::arg("v_norm").none() = nb::none(),
+          nb::arg("output_scale") = 1.0f,
           "Appends a layer; ValueError, naming the tensor, when shapes disagree. gate, up and down "
           "are None where add_mixture follows; without up, gate is the first matrix of a "
           "feed-forward part that has no gate. rotated: positions rotate its queries and keys; "
@@ -510,7 +552,10 @@ ALEATOR_BIND(decoder_step) {
           "then "
           "as many numbers, whose sigmoids multiply what the head gives; scaled: query_scales of "
           "run "
-          "multiply its queries.")
+          "multiply its queries; v: None: values are the keys before their norm; k: None: the "
+          "layer "
+          "stores nothing, keys and values are those of a layer before it; v_norm: weights of the "
+          "values' RMS norm; output_scale: of what the layer gives.")
       .def("add_latent_layer", &BoundDecoderStep::add_latent_layer, nb::arg("query"),
            nb::arg("query_up").none(), nb::arg("compress"), nb::arg("expand").none(),
            nb::arg("key_up"), nb::arg("value_up"), nb::arg("query_norm").none(), nb::arg("norm"),
@@ -553,12 +598,26 @@ ALEATOR_BIND(decoder_step) {
           nb::arg("shared").none(), nb::arg("bias").none(), nb::arg("shared_router").none(),
           nb::arg("n_used"), nb::arg("scores"), nb::arg("normalised"), nb::arg("scale"),
           nb::arg("n_groups"), nb::arg("n_groups_used"), nb::arg("n_group_best"),
-          nb::arg("weighs_input"), nb::arg("gate"),
+          nb::arg("weighs_input"), nb::arg("gate"), nb::arg("scales").none() = nb::none(),
+          nb::arg("beside") = nb::list(),
           "The feed-forward part of the last layer: experts, each gate, up and down, of which "
           "n_used take a token; shared: one more, which takes every token, its weight the sigmoid "
           "of the product with shared_router, or 1. scores: 'softmax', 'sigmoid', 'chosen softmax' "
-          "or 'chosen sigmoid'; bias: added to them for the choice alone. ValueError, naming the "
-          "tensor, when shapes disagree.")
+          "or 'chosen sigmoid'; bias: added to them for the choice alone; scales [experts]: "
+          "weights "
+          "are multiplied by them; beside: the layer's gate, up and down stand beside the experts, "
+          "and these are norms of what the router takes, of what experts take, of what the dense "
+          "part gives and of what experts give. ValueError, naming the tensor, when shapes "
+          "disagree.")
+      .def(
+          "set_per_layer", &BoundDecoderStep::set_per_layer, nb::arg("embedding"),
+          nb::arg("projection"), nb::arg("norm"),
+          "Tokens have embeddings for each layer: rows of embedding [n_vocab, layers * width], and "
+          "projection [layers * width, n_embd] of the usual ones, normalised by norm [width].")
+      .def("add_per_layer", &BoundDecoderStep::add_per_layer, nb::arg("projection"),
+           nb::arg("output"), nb::arg("norm"),
+           "The last layer adds the norm of output [n_embd, width] times its embeddings, which "
+           "the gate of projection [width, n_embd] multiplies.")
       .def("run", &BoundDecoderStep::run, nb::arg("pool"), nb::arg("ids").none(),
            nb::arg("embeddings").none(), nb::arg("positions"), nb::arg("cells"), nb::arg("seen"),
            nb::arg("list_start"), nb::arg("seen_list"), nb::arg("seen_count"),

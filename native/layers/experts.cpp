@@ -38,8 +38,13 @@ void Experts::run(int thread, Products& products, const Mixture& m, const float*
   const Forms forms = m.shared.gate.data
                           ? forms_of({&m.router, &any.gate, &any.up, &m.shared.gate, &m.shared.up})
                           : forms_of({&m.router, &any.gate, &any.up});
-  const Input x = products.normed(thread, norm, eps, forms);
-  products.run(thread, x, {{&m.router, logits_.data()}});
+  if (m.beside()) {
+    const Input own = products.normed(thread, m.router_norm, eps, forms_of({&m.router}));
+    products.run(thread, own, {{&m.router, logits_.data()}});
+    pool.barrier();
+  }
+  const Input x = products.normed(thread, m.beside() ? m.expert_norm : norm, eps, forms);
+  if (!m.beside()) products.run(thread, x, {{&m.router, logits_.data()}});
   pool.barrier();
   choose(thread, pool, m, x);
   gather(thread, pool, m, x);

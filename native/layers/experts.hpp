@@ -24,6 +24,11 @@ struct Mixture {
       nullptr;                // [n_embd]: its weight is the sigmoid of this product; or 1
   bool weighs_input = false;  // an expert's weight multiplies what it takes, not what it gives
   Gate gate = Gate::silu;
+  // Where a dense part stands beside the experts: norms of what the router takes, of what the
+  // experts take, of what the dense part gives, and of what the experts give, all [n_embd].
+  const float *router_norm = nullptr, *expert_norm = nullptr;
+  const float *dense_post_norm = nullptr, *expert_post_norm = nullptr;
+  bool beside() const { return router_norm; }
   int64_t n_ff() const { return experts[0].gate.out; }
 };
 

@@ -50,7 +50,8 @@ inline void require_choice(const Routing& r, const std::string& at) {
 struct MixtureMemory {
   StoredMatrix router;
   std::vector<StoredMatrix> matrices;  // gate, up and down of every expert, then the shared one's
-  std::optional<Floats> bias, shared_router;
+  std::optional<Floats> bias, shared_router, scales;
+  std::vector<Floats> beside;  // the norms of Mixture where a dense part stands beside, in order
   Mixture mixture;
 
   MixtureMemory(const StoredMatrix& routes, nb::list experts, std::optional<nb::tuple> shared)
@@ -84,6 +85,14 @@ struct MixtureMemory {
     if (mixture.shared.gate.data) sizes(mixture.shared, e, at + "ffn_gate_shexp");
     vector(bias, r.n_experts, at + "exp_probs_b.bias");
     vector(shared_router, e, at + "ffn_gate_inp_shexp.weight");
+    vector(scales, r.n_experts, at + "ffn_down_exps.scale");
+    require(beside.empty() || beside.size() == 4, at + "four norms beside a dense part");
+    for (const Floats& norm : beside) vector(norm, e, at + "a norm of experts beside a dense part");
+    if (!beside.empty()) {
+      mixture.router_norm = beside[0].data(), mixture.expert_norm = beside[1].data();
+      mixture.dense_post_norm = beside[2].data(), mixture.expert_post_norm = beside[3].data();
+    }
+    r.scales = scales ? scales->data() : nullptr;
     r.bias = bias ? bias->data() : nullptr;
     mixture.shared_router = shared_router ? shared_router->data() : nullptr;
     return mixture;

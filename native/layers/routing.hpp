@@ -16,9 +16,10 @@ struct Routing {
   int64_t n_groups = 1, n_groups_used = 1;  // experts are chosen from the best groups only
   int64_t n_group_best = 2;                 // so many of a group's best keys are its sum: 1 or 2
   Scores scores = Scores::softmax;
-  bool normalised = false;      // the weights of a token's experts sum to 1
-  float scale = 1;              // what weights are multiplied by
-  const float* bias = nullptr;  // [n_experts] added to the scores for the choice alone, or none
+  bool normalised = false;        // the weights of a token's experts sum to 1
+  float scale = 1;                // what weights are multiplied by
+  const float* bias = nullptr;    // [n_experts] added to the scores for the choice alone, or none
+  const float* scales = nullptr;  // [n_experts] that weights are multiplied by, or none
 };
 
 // One token: `logits` [n_experts] are overwritten, keys [n_experts + n_groups] is room; chosen and

@@ -75,7 +75,10 @@ void route(const Routing& r, float* logits, float* keys, int32_t* chosen, float*
     const float sum = lane_sum(weights, r.n_used), least = 0x1p-14f;
     for (int64_t k = 0; k < r.n_used; k++) weights[k] /= sum < least ? least : sum;
   }
-  for (int64_t k = 0; k < r.n_used; k++) weights[k] *= r.scale;
+  for (int64_t k = 0; k < r.n_used; k++) {
+    weights[k] *= r.scale;
+    if (r.scales) weights[k] *= r.scales[chosen[k]];
+  }
 }
 
 float sigmoid_of_dot(const float* a, const float* b, int64_t n) {

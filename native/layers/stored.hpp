@@ -23,7 +23,16 @@ enum class Stored : int {
   q5_k,
   q6_k,
   iq4_xs,
-  mxfp4
+  mxfp4,
+  iq2_xxs,
+  iq2_xs,
+  iq2_s,
+  iq3_xxs,
+  iq3_s,
+  iq1_s,
+  iq1_m,
+  tq1_0,
+  tq2_0
 };
 
 constexpr float iq4_nl_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
@@ -46,10 +55,13 @@ struct BlockShape {
   int64_t elements, bytes;
 };
 constexpr BlockShape block_shapes[] = {
-    {"F32", 1, 4},      {"F16", 1, 2},      {"BF16", 1, 2},       {"Q8_0", 32, 34},
-    {"Q4_0", 32, 18},   {"Q4_1", 32, 20},   {"Q5_0", 32, 22},     {"Q5_1", 32, 24},
-    {"IQ4_NL", 32, 18}, {"Q2_K", 256, 84},  {"Q3_K", 256, 110},   {"Q4_K", 256, 144},
-    {"Q5_K", 256, 176}, {"Q6_K", 256, 210}, {"IQ4_XS", 256, 136}, {"MXFP4", 32, 17}};
+    {"F32", 1, 4},        {"F16", 1, 2},       {"BF16", 1, 2},       {"Q8_0", 32, 34},
+    {"Q4_0", 32, 18},     {"Q4_1", 32, 20},    {"Q5_0", 32, 22},     {"Q5_1", 32, 24},
+    {"IQ4_NL", 32, 18},   {"Q2_K", 256, 84},   {"Q3_K", 256, 110},   {"Q4_K", 256, 144},
+    {"Q5_K", 256, 176},   {"Q6_K", 256, 210},  {"IQ4_XS", 256, 136}, {"MXFP4", 32, 17},
+    {"IQ2_XXS", 256, 66}, {"IQ2_XS", 256, 74}, {"IQ2_S", 256, 82},   {"IQ3_XXS", 256, 98},
+    {"IQ3_S", 256, 110},  {"IQ1_S", 256, 50},  {"IQ1_M", 256, 56},   {"TQ1_0", 256, 54},
+    {"TQ2_0", 256, 66}};
 constexpr BlockShape block_shape(Stored type) { return block_shapes[int(type)]; }
 
 constexpr int64_t block_elements = 32;  // of the cache's blocks

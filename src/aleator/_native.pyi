@@ -387,9 +387,9 @@ class DecoderStep:
         output: None: hidden states after the last norm in place of logits; frequencies: float64, radians per position of each rotated pair of channels, in window layers window_frequencies; gate: 'silu', 'silu_clamped', 'gelu', 'gelu_exact', 'relu_squared', or 'gelu_rounded' as llama.cpp does; raw_keys: the cache holds keys as if at position 0; layer_norm: norms are layer norms, their weights followed by as many biases; head_norm: '' or which of queries and keys are normalised: 'head', 'rotated head' after the rotation, 'each' with weights of its own, or 'all' heads together; residual_scale: of what attention and feed-forward give; softcap: of scores; clamp: of queries, keys and values; parallel: feed-forward has attention's input; slopes: of ALiBi, [heads]; position_embedding: [positions, n_embd], added to the tokens'; rotated_from: the first rotated channel of a head.
         """
 
-    def add_layer(self, q: StoredMatrix, k: StoredMatrix, v: StoredMatrix, o: StoredMatrix, gate: StoredMatrix | None, up: StoredMatrix | None, down: StoredMatrix | None, attention_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, ffn_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, q_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, k_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, keys: CacheMemory, values: CacheMemory, attention_post_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, ffn_post_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, window: bool = False, rotated: bool = True, sinks: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, gated: bool = False, scaled: bool = True) -> None:
+    def add_layer(self, q: StoredMatrix, k: StoredMatrix | None, v: StoredMatrix | None, o: StoredMatrix, gate: StoredMatrix | None, up: StoredMatrix | None, down: StoredMatrix | None, attention_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, ffn_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, q_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, k_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, keys: CacheMemory, values: CacheMemory, attention_post_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, ffn_post_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, window: bool = False, rotated: bool = True, sinks: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, gated: bool = False, scaled: bool = True, v_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, output_scale: float = 1.0) -> None:
         """
-        Appends a layer; ValueError, naming the tensor, when shapes disagree. gate, up and down are None where add_mixture follows; without up, gate is the first matrix of a feed-forward part that has no gate. rotated: positions rotate its queries and keys; sinks [heads]: scores that no value goes with; gated: q gives each head's query and then as many numbers, whose sigmoids multiply what the head gives; scaled: query_scales of run multiply its queries.
+        Appends a layer; ValueError, naming the tensor, when shapes disagree. gate, up and down are None where add_mixture follows; without up, gate is the first matrix of a feed-forward part that has no gate. rotated: positions rotate its queries and keys; sinks [heads]: scores that no value goes with; gated: q gives each head's query and then as many numbers, whose sigmoids multiply what the head gives; scaled: query_scales of run multiply its queries; v: None: values are the keys before their norm; k: None: the layer stores nothing, keys and values are those of a layer before it; v_norm: weights of the values' RMS norm; output_scale: of what the layer gives.
         """
 
     def add_latent_layer(self, query: StoredMatrix, query_up: StoredMatrix | None, compress: StoredMatrix, expand: StoredMatrix | None, key_up: Sequence[StoredMatrix], value_up: Sequence[StoredMatrix], query_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], heads: int, plain: int, dim_v: int, o: StoredMatrix, gate: StoredMatrix | None, up: StoredMatrix | None, down: StoredMatrix | None, attention_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], ffn_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], keys: CacheMemory, values: CacheMemory | None) -> None:
@@ -427,9 +427,19 @@ class DecoderStep:
         Appends a layer of nothing but a feed-forward part: gate, up, down and norm, the first three None where add_mixture follows.
         """
 
-    def add_mixture(self, router: StoredMatrix, experts: list, shared: tuple | None, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, shared_router: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, n_used: int, scores: str, normalised: bool, scale: float, n_groups: int, n_groups_used: int, n_group_best: int, weighs_input: bool, gate: str) -> None:
+    def add_mixture(self, router: StoredMatrix, experts: list, shared: tuple | None, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, shared_router: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, n_used: int, scores: str, normalised: bool, scale: float, n_groups: int, n_groups_used: int, n_group_best: int, weighs_input: bool, gate: str, scales: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, beside: Sequence[Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]] = []) -> None:
         """
-        The feed-forward part of the last layer: experts, each gate, up and down, of which n_used take a token; shared: one more, which takes every token, its weight the sigmoid of the product with shared_router, or 1. scores: 'softmax', 'sigmoid', 'chosen softmax' or 'chosen sigmoid'; bias: added to them for the choice alone. ValueError, naming the tensor, when shapes disagree.
+        The feed-forward part of the last layer: experts, each gate, up and down, of which n_used take a token; shared: one more, which takes every token, its weight the sigmoid of the product with shared_router, or 1. scores: 'softmax', 'sigmoid', 'chosen softmax' or 'chosen sigmoid'; bias: added to them for the choice alone; scales [experts]: weights are multiplied by them; beside: the layer's gate, up and down stand beside the experts, and these are norms of what the router takes, of what experts take, of what the dense part gives and of what experts give. ValueError, naming the tensor, when shapes disagree.
+        """
+
+    def set_per_layer(self, embedding: StoredMatrix, projection: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+        """
+        Tokens have embeddings for each layer: rows of embedding [n_vocab, layers * width], and projection [layers * width, n_embd] of the usual ones, normalised by norm [width].
+        """
+
+    def add_per_layer(self, projection: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+        """
+        The last layer adds the norm of output [n_embd, width] times its embeddings, which the gate of projection [width, n_embd] multiplies.
         """
 
     def run(self, pool: ThreadPool, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, embeddings: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], list_start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_list: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_count: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_deltas: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, out_rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], window: tuple | None = None, recurrent: tuple | None = None, seen_positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, query_scales: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None:
@@ -506,6 +516,11 @@ class StringArray:
         """
         Numbers of the first string that occurs again, and of its last occurrence; None: all differ.
         """
+
+def codebook(type: str) -> Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', writable=False)]:
+    """
+    A codebook of ggml's IQ types, uint8 [entries, elements]: magnitudes; of IQ1_S and IQ1_M 8 * v + 9 of the values v -1, 0 and 1.
+    """
 
 class HeadSpace:
     """A layer with a state space whose heads have one decay each."""
@@ -796,10 +811,10 @@ class LlamaXTC(LlamaSampler):
 
 class BytePairEncoder:
     """
-    Byte-level BPE: `tokens` and `merges` are strings of a file, byte_texts the 256 texts of bytes; with whole_words a word that is a token is not merged.
+    Byte-level BPE: `tokens` and `merges` are strings of a file, byte_texts the 256 texts of bytes; with whole_words a word that is a token is not merged. characters: what is merged first are characters, of which those without a token become bytes; a word of newlines that is a token is not merged.
     """
 
-    def __init__(self, tokens: StringArray, merges: StringArray, byte_texts: Sequence[str], whole_words: bool) -> None: ...
+    def __init__(self, tokens: StringArray, merges: StringArray, byte_texts: Sequence[str], whole_words: bool, characters: bool = False) -> None: ...
 
     @property
     def bad_merge(self) -> int:
@@ -864,7 +879,7 @@ class Mt19937:
     def uniform_float(self) -> float:
         """One word; in [0, 1)."""
 
-def route(logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], chosen: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], weights: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], scores: str, normalised: bool, scale: float, n_groups: int, n_groups_used: int, n_group_best: int, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> None:
+def route(logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], chosen: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], weights: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], scores: str, normalised: bool, scale: float, n_groups: int, n_groups_used: int, n_group_best: int, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, scales: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None:
     """
     Which experts tokens go through: logits float32 [T, experts], overwritten; writes chosen int32 and weights float32 [T, n_used], best first.
     """

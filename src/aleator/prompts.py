@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +10,7 @@ from aleator.core.errors import ParameterError, TokenizerError
 from aleator.core.integers import exact
 from aleator.core.options import declarations, resolved
 from aleator.core.parameter import Parameter
+from aleator.core.seeds import fresh_seed
 from aleator.generate.options import GenerateOptions
 from aleator.generate.request import Request
 from aleator.generate.session import Session
@@ -171,7 +171,7 @@ class Asking:
             ParameterError: an option out of range, or a prompt without tokens.
             TokenizerError: token ids outside the vocabulary.
         """
-        seed = secrets.randbelow(2**32 - 1)  # 32 bits are easy to write
+        seed = fresh_seed(2**32 - 1)  # 32 bits are easy to write
         chosen: dict[tuple[object, ...], SamplingParams] = {}  # equal parameters are one object
         requests: list[Request] = []
         for prompt, own in zip(prompts, given, strict=True):
@@ -271,9 +271,7 @@ class Asking:
             chosen = SamplingParams.resolve(sampling, preset, self._weights.recommended_sampling())
         if chosen.seed is not None:
             return chosen
-        return chosen.replace(
-            seed=secrets.randbelow(2**32 - 1) if default_seed is None else default_seed
-        )
+        return chosen.replace(seed=fresh_seed(2**32 - 1) if default_seed is None else default_seed)
 
     def _n_keep(self, n_keep: int | None, tokens: Sequence[int], drawn: int) -> int:
         if n_keep is None:

@@ -14,7 +14,6 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +21,7 @@ import numpy as np
 from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import FileFormatError, ParameterError
 from aleator.core.options import declarations
+from aleator.core.records import dataclass
 from aleator.engine.engine import Engine, Served
 from aleator.engine.options import SubmitOptions
 from aleator.generate.generation import Generation

@@ -31,7 +31,7 @@ WRONG: list[tuple[Any, str]] = [
         [HI, {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url"}]}],
         r"messages\[1\].content\[1\].type='image_url': pictures are not supported",
     ),
-    ([{"role": "user", "content": [{"type": "input_audio"}]}], "audio are not supported"),
+    ([{"role": "user", "content": [{"type": "input_audio"}]}], "audio parts are not supported"),
     ([{"role": "user", "content": [{"type": "file"}]}], "files are not supported"),
     ([HI | {"tool_calls": [call()]}], r"messages\[0\].tool_calls=.*has role, content, name"),
     ([HI | {"name": 3}], r"messages\[0\].name=3: give a text"),

@@ -1,4 +1,4 @@
-"""Ray Serve: the server on two nodes, with conversations and with a replica killed in mid-stream.
+"""Ray Serve: the server on two nodes, with conversations, a replica killed in mid-stream, and autoscaling.
 
 Run by tools/integrations.py in an environment with ray[data,serve].  Texts must be those of the model
 by itself.
@@ -11,6 +11,7 @@ import os
 import signal
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from typing import Any
 
@@ -86,6 +87,53 @@ def killed(model: aleator.LanguageModel) -> None:
     print("  a stream after that: equal")
 
 
+QUICKLY = {
+    "upscale_delay_s": 1,
+    "downscale_delay_s": 2,
+    "metrics_interval_s": 1,
+    "look_back_period_s": 2,
+}
+
+
+def replicas() -> int:
+    """How many are running."""
+    states = serve.status().applications["default"].deployments["Replica"].replica_states
+    return int(states.get("RUNNING", 0))
+
+
+def until(n: int, deadline: float = 300) -> float:
+    """Wait until so many replicas are running; the seconds that it took."""
+    begun = time.perf_counter()
+    while replicas() != n:
+        assert time.perf_counter() - begun < deadline, f"{replicas()} replicas, not {n}"
+        time.sleep(0.5)
+    return time.perf_counter() - begun
+
+
+def autoscaled(model: aleator.LanguageModel) -> None:
+    """Requests bring a second replica, which goes when they are over; texts are equal."""
+    serve.run(
+        application(max_replicas=2, engine={"n_seq_max": 2, "n_ctx": 8192}, autoscaling=QUICKLY),
+        route_prefix="/",
+    )
+    until(1)
+    wanted = model.generate(
+        "ROMEO:\n", max_tokens=1500, temperature=0.8, seed=9, ignore_eos=True
+    ).text
+    with ThreadPoolExecutor(8) as pool:
+        made = [
+            pool.submit(lambda: "".join(TextStream(f"{URL}/completions", LONG, attempts=12)))
+            for _ in range(16)
+        ]
+        up = until(2)
+        assert all(each.result() == wanted for each in made)
+    down = until(1)
+    print(
+        f"  autoscaling: 8 streams at once brought a second replica after {up:.0f} s, which went {down:.0f} s "
+        "after the last; 16 texts equal"
+    )
+
+
 def refused() -> None:
     """An unknown field is told, and not asked for again."""
     try:
@@ -131,6 +179,7 @@ def main() -> None:
         refused()
         conversations(model)
         killed(model)
+        autoscaled(model)
     finally:
         serve.shutdown()
         ray.shutdown()

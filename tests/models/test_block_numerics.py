@@ -8,6 +8,7 @@ import sys
 
 import gguf
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from aleator import _native
@@ -16,8 +17,9 @@ from aleator.models.block_numerics import FORMATS, Bytes, Floats, fused, product
 from aleator.models.files.tensor_types import TENSOR_TYPES
 
 HALVES = {"Q4_1": (0, 2), "Q5_1": (0, 2), "Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,)} | {
-    "Q4_K": (0, 2), "Q5_K": (0, 2)
+    "Q4_K": (0, 2), "Q5_K": (0, 2), "IQ1_M": (), "TQ1_0": (52,), "TQ2_0": (64,)
 }  # fmt: skip
+CODEBOOKS = ["IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ1_S"]
 
 
 def random_rows(kind: str, out: int, n: int, seed: int = 0) -> Bytes:
@@ -32,7 +34,16 @@ def random_rows(kind: str, out: int, n: int, seed: int = 0) -> Bytes:
     for at in HALVES.get(kind, (0,)):
         scales = rng.normal(0, 0.01, len(data)).astype(np.float16)
         data[:, at : at + 2] = scales[:, None].view(np.uint8)
+    if kind == "IQ1_M":
+        _put_iq1_m(data, rng.normal(0, 0.01, len(data)).astype(np.float16))
     return data.reshape(out, -1)
+
+
+def _put_iq1_m(data: Bytes, scales: npt.NDArray[np.float16]) -> None:
+    """Four bits of the scale are the highest of each of four words."""
+    words = data[:, 48:].copy().view(np.uint16) & 0x0FFF
+    bits = scales.view(np.uint16)[:, None] >> 4 * np.arange(4, dtype=np.uint16) & 15
+    data[:, 48:] = (words | bits << 12).view(np.uint8)
 
 
 def native(kind: str, data: Bytes, n: int, x: Floats, threads: int = 1) -> Floats:
@@ -44,6 +55,8 @@ def native(kind: str, data: Bytes, n: int, x: Floats, threads: int = 1) -> Float
 
 def shapes(kind: str) -> list[tuple[int, int]]:
     block = FORMATS[kind][0]
+    if kind in (*CODEBOOKS, "IQ1_M", "TQ1_0", "TQ2_0"):  # they have the products of other types
+        return [(9, 3 * block), (37, 1280)]
     return [(1, block), (9, 3 * block), (37, 1312 if block == 32 else 1280), (130, 2 * block)]
 
 
@@ -78,6 +91,8 @@ def test_extreme_bytes(kind: str) -> None:
         for at in () if kind == "MXFP4" else HALVES.get(kind, (0,)):
             for start in (at, size + at):
                 data[:, start : start + 2] = np.array([1.0], np.float16).view(np.uint8)
+        if kind == "IQ1_M":
+            _put_iq1_m(data.reshape(6, size), np.ones(6, np.float16))
         for sign in (1, -1):
             x = np.full((9, 2 * elements), sign, np.float32)
             x[4, ::2] *= -1
@@ -96,6 +111,21 @@ def test_rows_are_read_as_ggml_reads_them(kind: str) -> None:
     _native.read_rows(thread_pool(1), matrix, np.arange(5), y)
     expected = gguf.quants.dequantize(data, gguf.GGMLQuantizationType[kind])
     np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("kind", CODEBOOKS)
+def test_codebooks_are_those_of_gguf(kind: str) -> None:
+    theirs = getattr(gguf.quants, kind)
+    theirs.init_grid()
+    ours = np.asarray(_native.codebook(kind)).astype(np.float32)
+    if kind == "IQ1_S":
+        ours = (ours - 9) / 8
+    assert np.array_equal(ours, theirs.grid.reshape(theirs.grid_shape))
+
+
+def test_no_other_type_has_a_codebook() -> None:
+    with pytest.raises(ValueError, match="no codebook of Q4_K"):
+        _native.codebook("Q4_K")
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_K"])

@@ -528,13 +528,11 @@ def test_refusals_say_what_an_architecture_needs(name: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("gemma4_unified_text", "heads of another size in layers with a window"),
         ("gemma4_assistant", "the Gemma 4 model that it drafts for"),
         ("gemma3n_text", "AltUp"),
     ],
 )
 def test_refusals_tell_gemmas_apart(name: str, what: str) -> None:
-    """Gemma 4's 31B has neither embeddings for each layer nor shared keys, so these are not all it needs."""
     with pytest.raises(UnsupportedModel, match=f"{name!r} is not supported: it needs .*{what}"):
         from_json(model_type=name)
 

@@ -24,12 +24,14 @@ def config(n: int, used: int, **facts: Any) -> ExpertsConfig:
     return ExpertsConfig(n, used, 32, (True,), **facts)
 
 
-def native(logits: Array, config: ExpertsConfig, bias: Array | None = None) -> tuple[Any, Array]:
+def native(
+    logits: Array, config: ExpertsConfig, bias: Array | None = None, scales: Array | None = None
+) -> tuple[Any, Array]:
     chosen = np.empty((len(logits), config.n_used), np.int32)
     weights = np.empty((len(logits), config.n_used), np.float32)
     _native.route(
         logits.copy(), chosen, weights, config.scores, config.normalised, config.scale,
-        config.n_groups, config.n_groups_used, config.n_group_best, bias,
+        config.n_groups, config.n_groups_used, config.n_group_best, bias, scales,
     )  # fmt: skip
     return chosen, weights
 
@@ -52,10 +54,11 @@ def test_routes_are_the_reference(scores: Scores, facts: dict[str, Any], biased:
     logits[20, 3], logits[21, 5], logits[22] = np.nan, -np.inf, 0
     bias = rng.standard_normal(24).astype(np.float32) if biased else None
     made = config(24, 6, scores=scores, **facts)
-    chosen, weights = native(logits, made, bias)
+    scales = rng.standard_normal(24).astype(np.float32) if biased else None
+    chosen, weights = native(logits, made, bias, scales)
     for row, (theirs, own) in enumerate(zip(chosen, weights, strict=True)):
         with np.errstate(all="ignore"):
-            expected, factors = experts_numerics.route(logits[row], made, bias)
+            expected, factors = experts_numerics.route(logits[row], made, bias, scales)
         assert theirs.tolist() == expected.tolist(), row
         assert same(own, factors), row
 

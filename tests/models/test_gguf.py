@@ -291,12 +291,12 @@ def test_not_regular_files(tmp_path: Path) -> None:
 
 def test_unsupported_tensor_type_is_named_when_used(file: Path) -> None:
     data = raw_gguf(
-        tensors=[tensor("iq", [256], kind=16), tensor("unknown", [1], kind=77, offset=256)],
+        tensors=[tensor("nv", [256], kind=40), tensor("unknown", [1], kind=77, offset=256)],
         data=bytes(512),
     )
     opened_file = opened(file, data)
-    with pytest.raises(UnsupportedModel, match=r"'iq' has the type IQ2_XXS.*Q6_K"):
-        opened_file.stored("iq")
+    with pytest.raises(UnsupportedModel, match=r"'nv' has the type NVFP4.*Q6_K"):
+        opened_file.stored("nv")
     with pytest.raises(UnsupportedModel, match="number 77"):
         opened_file.stored("unknown")
     with pytest.raises(FileFormatError, match="'absent' is missing"):

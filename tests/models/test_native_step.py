@@ -42,6 +42,9 @@ class Shape:
     gain: float = 1.0
     n_cells: int = 40
     layers: int = 2
+    keys_as_values: bool = False
+    normalised_values: bool = False
+    output_scale: float = 1.0
 
 
 SHAPES = {
@@ -52,6 +55,14 @@ SHAPES = {
     "odd": Shape(n_embd=37, dim=22, dim_v=13, rotated=10, ff=51, heads=3, kv_heads=3, bias=True),
     "wide heads": Shape(dim=80, dim_v=128, rotated=80, heads=2, kv_heads=1, n_embd=96),
     "far gates": Shape(gain=60.0),
+    "gemma4": Shape(
+        interleaved=False,
+        head_norm=True,
+        keys_as_values=True,
+        normalised_values=True,
+        output_scale=0.75,
+    ),
+    "normalised values": Shape(normalised_values=True, dim_v=24, output_scale=-1.5),
     "f16 cache": Shape(cache="F16"),
     "bf16 cache": Shape(cache="BF16", interleaved=False),
 }
@@ -132,11 +143,16 @@ class Model:
             head_norm="head" if self.layers[0]["q_norm"] is not None else "",
         )
         for i, layer in enumerate(self.layers):
+            matrices = [stored(layer[name], layer.get(name + "_bias")) for name in NUMBERS]
+            if self.s.keys_as_values:
+                matrices[2] = None
             step.add_layer(
-                *(stored(layer[name], layer.get(name + "_bias")) for name in NUMBERS),
+                *matrices,
                 *(layer[name + "_norm"] for name in ("attn", "ffn", "q", "k")),
                 memory(self.keys[i]),
                 memory(self.values[i]),
+                v_norm=np.ones(self.s.dim_v, np.float32) if self.s.normalised_values else None,
+                output_scale=self.s.output_scale,
             )
         return step
 
@@ -169,11 +185,14 @@ class Model:
             bias = {name: 0.0 if w[name + "_bias"] is None else w[name + "_bias"] for name in "qkv"}
             q, k, v = (h @ w[name].T.astype(np.float64) + bias[name] for name in "qkv")
             q, k = q.reshape(t, s.heads, s.dim), k.reshape(t, s.kv_heads, s.dim)
+            v = k.copy() if s.keys_as_values else v.reshape(t, s.kv_heads, s.dim_v)
+            if s.normalised_values:
+                v = rms_norm(v, np.ones(s.dim_v, np.float32))
             if s.head_norm:
                 q, k = rms_norm(q, w["q_norm"]), rms_norm(k, w["k_norm"])
             q, k = self.turn(q, positions), self.turn(k, positions)
             keys[i, cells] = rounded(k, s.cache)
-            values[i, cells] = rounded(v.reshape(t, s.kv_heads, s.dim_v), s.cache)
+            values[i, cells] = rounded(v, s.cache)
             group = np.arange(s.heads) // (s.heads // s.kv_heads)
             scores = np.einsum("thd,nhd->thn", q, keys[i, :n][:, group]) * self.scale
             scores[~np.repeat(visible[:, None], s.heads, 1)] = -np.inf
@@ -184,6 +203,7 @@ class Model:
             h = rms_norm(x, w["ffn_norm"])
             gate, up = h @ w["gate"].T.astype(np.float64), h @ w["up"].T.astype(np.float64)
             x = x + (gate / (1 + np.exp(-gate)) * up) @ w["down"].T.astype(np.float64)
+            x = x * s.output_scale
         logits: Doubles = rms_norm(x, self.output_norm) @ self.output.T.astype(np.float64)
         return logits
 

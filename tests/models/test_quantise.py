@@ -11,7 +11,8 @@ from make_models import SPECS, type_of
 from quantise import KINDS, quantise
 
 ERRORS = {
-    "Q2_K": 0.4, "Q3_K": 0.25, "Q4_K": 0.1, "Q5_K": 0.05, "Q6_K": 0.025, "IQ4_XS": 0.1, "IQ4_NL": 0.1
+    "Q2_K": 0.4, "Q3_K": 0.25, "Q4_K": 0.1, "Q5_K": 0.05, "Q6_K": 0.025, "IQ4_XS": 0.1, "IQ4_NL": 0.1,
+    "IQ2_XXS": 0.6, "IQ2_XS": 0.5, "IQ2_S": 0.5, "IQ3_XXS": 0.3, "IQ3_S": 0.3, "IQ1_S": 0.9, "IQ1_M": 0.9,
 }  # fmt: skip
 """Largest root mean square of the error, over that of the weights."""
 

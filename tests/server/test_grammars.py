@@ -26,8 +26,17 @@ SLOW = {"type": "integer", "multipleOf": FACTOR}
 @pytest.fixture(scope="module")
 def trials(model: LanguageModel) -> Iterator[Trials]:
     made = Trials(str(model.weights.path), 20)
+    made.begin()
     yield made
     made.close()
+
+
+def test_the_process_that_was_begun_ahead_is_used(trials: Trials) -> None:
+    begun = trials._process
+    assert begun is not None
+    trials.begin()
+    trials.run("regex", {"option": "regex", "value": "[a-c]"})
+    assert trials._process is begun
 
 
 def test_what_can_be_compiled_passes_and_what_is_wrong_is_told(trials: Trials) -> None:

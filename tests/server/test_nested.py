@@ -92,7 +92,7 @@ def test_something_else_than_an_object() -> None:
         ("image", "pictures"),
         ("input_image", "pictures"),
         ("image_url", "pictures"),
-        ("input_audio", "audio"),
+        ("input_audio", "audio parts"),
         ("document", "files"),
         ("input_file", "files"),
         ("video_url", "videos"),

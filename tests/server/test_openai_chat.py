@@ -77,8 +77,9 @@ def test_n_are_distinct_and_an_unseeded_request_reports_its_seed(client: Client)
         {"logprobs": True, "top_logprobs": 1},
         {"response_format": {"type": "json_schema", "json_schema": {"schema": PERSON, "strict": True}}},
         {"tools": [WEATHER], "tool_choice": "required", "logprobs": True, "max_tokens": 80},
+        {"timings_per_token": True},
     ],
-    ids=["plain", "n", "logprobs", "json", "tools"],
+    ids=["plain", "n", "logprobs", "json", "tools", "timings"],
 )  # fmt: skip
 def test_streams_say_what_responses_say(client: Client, more: dict[str, Any]) -> None:
     body = {**HI, **more}
@@ -88,6 +89,15 @@ def test_streams_say_what_responses_say(client: Client, more: dict[str, Any]) ->
     assert usage["choices"] == []
     assert usage["usage"]["total_tokens"] == made["usage"]["total_tokens"]
     assert {each["object"] for each in events} == {"chat.completion.chunk"}
+    assert [each for each in (usage, *events) if "timings" in each] == (
+        [usage, *events[1:]] if "timings_per_token" in more else []
+    )
+    if "timings_per_token" in more:
+        for each in (made, usage):
+            assert each["timings"]["predicted_n"] == each["usage"]["completion_tokens"]
+        counts = [each["timings"]["predicted_n"] for each in events[1:]]
+        assert counts == sorted(counts)
+        assert usage["timings"]["predicted_ms"] > 0
     for choice in made["choices"]:
         mine = [e["choices"][0] for e in events if e["choices"][0]["index"] == choice["index"]]
         assert mine[-1]["finish_reason"] == choice["finish_reason"]

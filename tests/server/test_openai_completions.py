@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import re
 import threading
 from typing import Any
 
@@ -17,6 +18,7 @@ from aleator.server.bodies import in_thread
 from aleator.server.infilling import infilling
 from aleator.text.tokenizer import Tokenizer
 from tests.server.conftest import Client, MakeClient
+from tests.server.live import until
 
 PATH = "/v1/completions"
 ROMEO: dict[str, Any] = {"prompt": "ROMEO:", "max_tokens": 20, "seed": 7}
@@ -63,6 +65,52 @@ def test_an_unseeded_request_reports_the_seed_that_it_drew(client: Client) -> No
     again = client.made(PATH, prompt="ROMEO:", max_tokens=12, n=2, seed=first["seed"])
     assert again["choices"] == first["choices"]
     assert client.made(PATH, prompt="ROMEO:", max_tokens=1, seed=-1)["seed"] != first["seed"]
+
+
+@pytest.mark.parametrize(
+    ("form", "allowed"),
+    [
+        ({"guided_choice": ["yes?", "(no)"]}, r"yes\?|\(no\)"),
+        ({"structured_outputs": {"choice": ["a.b", "c|d"]}}, r"a\.b|c\|d"),
+        ({"structured_outputs": {"regex": "[ab]{3}"}}, "[ab]{3}"),
+        ({"structured_outputs": {"json": {"enum": ["x"]}}}, '"x"'),
+        ({"structured_outputs": {"grammar": 'root ::= "q"'}}, "q"),
+        ({"structured_outputs": {"json_object": False}}, None),
+        ({"structured_outputs": {}}, None),
+    ],
+)
+def test_forms_of_vllm(client: Client, form: dict[str, Any], allowed: str | None) -> None:
+    (choice,) = client.made(PATH, **ROMEO, **form)["choices"]
+    if allowed is None:
+        assert [choice] == client.made(PATH, **ROMEO)["choices"]
+    else:
+        assert re.fullmatch(allowed, choice["text"])
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        ({"guided_choice": []}, "guided_choice"),
+        ({"guided_choice": "yes"}, "guided_choice"),
+        ({"structured_outputs": {"choice": [1]}}, "structured_outputs.choice"),
+        ({"structured_outputs": {"json": {}, "regex": "a"}}, "structured_outputs"),
+        ({"structured_outputs": {"whitespace_pattern": " "}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": "a"}, "regex": "b"}, "structured_outputs"),
+    ],
+)
+def test_forms_that_are_refused(client: Client, form: dict[str, Any], name: str) -> None:
+    assert client.refused(PATH, **ROMEO, **form)["param"] == name
+
+
+def test_timings_of_each_token(client: Client) -> None:
+    asked = {**ROMEO, "timings_per_token": True}
+    made = client.made(PATH, **asked)
+    assert made["choices"] == client.made(PATH, **ROMEO)["choices"]
+    assert made["timings"]["predicted_n"] == made["usage"]["completion_tokens"]
+    *events, last = client.stream(PATH, **asked)
+    counts = [each["timings"]["predicted_n"] for each in events]
+    assert counts == list(range(1, len(counts) + 1))
+    assert last["timings"]["predicted_n"] == made["usage"]["completion_tokens"]
 
 
 def test_token_prompts(client: Client, model: aleator.LanguageModel) -> None:
@@ -295,6 +343,7 @@ def test_a_full_queue(model: aleator.LanguageModel) -> None:
         assert response.headers["retry-after"] == "1"
         # Of several completions none begins where one cannot.
         assert full.post(PATH, prompt="JULIET:", n=5, max_tokens=900).status_code == 429
+        until(lambda: not engine.stats.running and not engine.stats.waiting)
         assert full.made(PATH, prompt="JULIET:", max_tokens=1)["choices"][0]["text"]
     assert full.post(PATH, prompt="JULIET:", max_tokens=1).status_code == 503
 

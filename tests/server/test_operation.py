@@ -123,7 +123,15 @@ def test_figures(asking: Asking) -> None:
     assert page.headers["content-type"].startswith("text/plain; version=0.0.4")
     families = {f.name: f for f in text_string_to_metric_families(page.text)}
     assert families["aleator_generated_tokens"].samples[0].value >= 3
-    assert families["llamacpp:tokens_predicted"].samples[0].value >= 3
+    lines = [line.split(" ") for line in page.text.splitlines() if line.startswith("llamacpp:")]
+    figures = {name: float(value) for name, value in lines}
+    for name in ("prompt_tokens_total", "tokens_predicted_total", "n_decode_total", "n_tokens_max"):
+        assert figures[f"llamacpp:{name}"] >= 3
+        assert f"# TYPE llamacpp:{name} counter\n" in page.text
+    assert figures["llamacpp:tokens_predicted_seconds_total"] > 0
+    assert figures["llamacpp:n_busy_slots_per_decode"] > 0
+    assert figures["llamacpp:spec_decode_num_drafts_total"] == 0
+    assert int(page.headers["process-start-time-unix"]) > 0
     first = families["aleator_time_to_first_token_seconds"]
     assert next(s.value for s in first.samples if s.name.endswith("_count")) >= 1
     labels = {name for f in families.values() for s in f.samples for name in s.labels}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from aleator.cache.cache import Cache
@@ -20,6 +19,7 @@ from aleator.cache.recurrent import RecurrentCache
 from aleator.cache.rows.rows import LayerShape, RotateKeys, bytes_for
 from aleator.cache.storage import storage_type
 from aleator.core.errors import ParameterError
+from aleator.core.records import dataclass
 
 
 @dataclass(frozen=True)

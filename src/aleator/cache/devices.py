@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from aleator.core.errors import ParameterError
 from aleator.core.packages import required_torch
+from aleator.core.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.core.integers import integer_in
 from aleator.core.options import Options, declarations, option
+from aleator.core.records import dataclass
 
 STORAGE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 """Types that keys and values are stored in (cache/storage/types.py says how)."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -14,6 +13,7 @@ from aleator.chat.message import Message
 from aleator.chat.messages import checked_messages, checked_tools
 from aleator.core.errors import ContextFull, FileFormatError, ParameterError
 from aleator.core.integers import exact
+from aleator.core.seeds import fresh_seed
 
 if TYPE_CHECKING:
     from aleator.engine import Engine
@@ -76,7 +76,7 @@ class Conversation:
         seed = options.pop("seed", None)
         if seed is None:
             seed = None if params is None else params.seed
-        self.seed = secrets.randbelow(2**32 - 1) if seed is None else int(seed)
+        self.seed = fresh_seed(2**32 - 1) if seed is None else int(seed)
         self.answers = 0
         checked_tools(tools)
         self._about: dict[str, Any] = {

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import argparse
-import difflib
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from aleator.cli.llama_flags import foreign
 from aleator.core.errors import ParameterError
+from aleator.core.parameter import closest
+
+WIDTH = 110
+"""Columns of --help at most."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """``"; did you mean ...?"`` with the closest of the known words, or nothing."""
-    close = difflib.get_close_matches(word, list(known), n=2, cutoff=0.6)
+    close = closest(word, known, 2)
     return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+class _Checker(argparse.HelpFormatter):
+    """argparse makes one for every option, to see whether its words can be shown."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=WIDTH)  # without one it imports what asks the terminal
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str) -> None:
-        width = min(shutil.get_terminal_size().columns, 110)
-        super().__init__(prog, max_help_position=28, width=width)
+        from shutil import get_terminal_size  # and archives of all kinds: for --help only
+
+        super().__init__(prog, max_help_position=28, width=min(get_terminal_size().columns, WIDTH))
 
 
 class _Stop(Exception):
@@ -31,6 +41,10 @@ class _Stop(Exception):
 class _ArgumentParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ParameterError("", f"{message.removeprefix('argument ')} (see {self.prog} --help)")
+
+    def format_help(self) -> str:
+        self.formatter_class = _Formatter
+        return super().format_help()
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         raise _Stop
@@ -50,7 +64,7 @@ class Parser:
             usage=f"aleator {command} [options]",
             description=summary[0].upper() + summary[1:] + ".",
             epilog=examples,
-            formatter_class=_Formatter,
+            formatter_class=_Checker,
             allow_abbrev=False,
             add_help=False,
         )

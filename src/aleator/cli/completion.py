@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from importlib import import_module
 
 from aleator.cli import COMMANDS
 from aleator.cli.arguments import Parser, did_you_mean
 from aleator.cli.terminal import write
 from aleator.core.errors import ParameterError
+from aleator.core.records import dataclass
 
 EXAMPLES = """\
 examples:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from importlib.util import find_spec
 
 import torch
 
+from aleator.core.records import dataclass
 from aleator.device.cases import CHAINS, FAMILIES, SAMPLERS, expected, rows_of
 from aleator.device.chain import DeviceChain
 from aleator.ops import top_k_top_p_draw

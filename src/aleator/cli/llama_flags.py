@@ -8,7 +8,7 @@ here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from aleator.core.records import dataclass
 
 EVERY = ("*",)
 GENERATE, CHAT, SERVE = ("generate",), ("chat",), ("serve",)

@@ -118,6 +118,7 @@ def about_attention(config: Any) -> dict[str, Any]:
             "positions": config.window.size,
             "layers": sum(config.window.layers),
             "rope base": config.window.rope.theta,
+            **({"head size": config.window.head_dim} if config.window.head_dim else {}),
         }
     return info
 
@@ -180,15 +181,16 @@ def about_cache(config: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     n_ctx = arguments.ctx_size or config.context_length
     types = arguments.cache_type_k, arguments.cache_type_v
     layers = [
-        LayerShape(heads, config.head_dim, config.stored_head_dim_v)
-        for heads in config.n_kv_heads
-        if heads
+        LayerShape(heads, *config.stored_head_dims(layer))
+        for layer, heads in enumerate(config.n_kv_heads)
+        if config.stores_keys(layer)
     ]
     if config.window is None:
         k, v = KVCache.bytes_for(layers, n_ctx, *types)
     else:  # one sequence, micro-batches of 512
         cells = window_capacity(config.window.size, n_ctx, 1, min(512, n_ctx))
-        pairs = list(zip(layers, config.window.layers, strict=True))
+        kinds = (w for i, w in enumerate(config.window.layers) if config.stores_keys(i))
+        pairs = list(zip(layers, kinds, strict=True))
         whole = KVCache.bytes_for([each for each, window in pairs if not window], n_ctx, *types)
         rest = KVCache.bytes_for([each for each, window in pairs if window], cells, *types)
         k, v = whole[0] + rest[0], whole[1] + rest[1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from typing import Any
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from aleator.core.errors import LogitsError
 from aleator.core.philox import uniform64
+from aleator.core.records import dataclass
 
 NUMERICS_VERSION = 1
 

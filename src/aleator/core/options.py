@@ -16,9 +16,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -26,6 +24,7 @@ import numpy as np
 
 from aleator.core.errors import ParameterError
 from aleator.core.parameter import Parameter, nearest
+from aleator.core.records import dataclass
 
 _KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
 
@@ -253,10 +252,7 @@ def takes(*declared: Iterable[Parameter]) -> Callable[[Taker], Taker]:
     def list_of(match: re.Match[str]) -> str:
         start, more = match[1], match[1] + " " * 4
         texts = [f"{each.name}: {described(each)}." for each in parameters.values()]
-        lines = [
-            textwrap.fill(text, 110, initial_indent=start, subsequent_indent=more) for text in texts
-        ]
-        return "\n".join(lines)
+        return "\n".join(filled(text, start, more) for text in texts)
 
     def decorate(taker: Taker) -> Taker:
         function: Any = vars(taker)["__init__"] if isinstance(taker, type) else taker
@@ -269,6 +265,24 @@ def takes(*declared: Iterable[Parameter]) -> Callable[[Taker], Taker]:
         return taker
 
     return decorate
+
+
+def filled(text: str, first: str, more: str, width: int = 110) -> str:
+    """A text in lines; the module ``textwrap`` takes ten times as long for the hundreds that a start makes.
+
+    Args:
+        text: words between single blanks.
+        first: what the first line begins with.
+        more: what the others begin with.
+        width: of a line at most, where its words are not longer.
+    """
+    lines, line = [], first
+    for word in text.split():
+        if len(line) + len(word) >= width and line.strip():
+            lines.append(line)
+            line = more
+        line += word if line in (first, more) else f" {word}"
+    return "\n".join([*lines, line])
 
 
 def described(parameter: Parameter, default: Any = ...) -> str:

@@ -9,17 +9,16 @@ all made from it.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from aleator.core.errors import ParameterError
+from aleator.core.records import dataclass
 
 _TRUE, _FALSE = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
 _JSON_TYPES: dict[type, str] = {int: "integer", float: "number", bool: "boolean", str: "string"}
@@ -255,10 +254,17 @@ def unique(parameters: Iterable[Parameter]) -> dict[str, Parameter]:
     return index
 
 
+def closest(word: str, known: Iterable[str], n: int) -> list[str]:
+    """At most ``n`` of the known words that are much like one, the likest first."""
+    from difflib import get_close_matches  # for messages of errors only
+
+    return get_close_matches(word, list(known), n=n)
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """What to write in place of an unknown word: the closest known ones, or all of them."""
     words = list(known)
-    close = difflib.get_close_matches(word, words, n=3)
+    close = closest(word, words, 3)
     return f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(words)}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from aleator.core.contract import MAX_VOCAB
 from aleator.core.errors import LogitsError, ParameterError
+from aleator.core.records import dataclass
 from aleator.device.selection import KERNELS
 from aleator.samplers.chain import SamplerChain
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from aleator.core.contract import Purpose
 from aleator.core.philox import stream
+from aleator.core.records import dataclass
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.fixed import philox
 from aleator.samplers.base import Place, Sampler

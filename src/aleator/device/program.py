@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from aleator.core.records import dataclass
 from aleator.device.backends.torch.user import place_of
 from aleator.device.forms import device_form
 from aleator.device.places import DeviceSampler, PlaceSizes

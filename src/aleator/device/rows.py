@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from aleator.core import host
+from aleator.core.records import dataclass
 from aleator.device.places import DeviceSampler, DeviceStep
 from aleator.samplers.base import Sampler
 from aleator.samplers.chain import SamplerChain

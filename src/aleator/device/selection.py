@@ -10,12 +10,14 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+
+from aleator.core.records import dataclass
 
 KERNELS = ("auto", "triton", "torch", "host")
 RESULTS = "ALEATOR_GPU_RESULTS"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
+
+from aleator.core.records import dataclass
 
 PLACES = 64
 """Earlier requests that one step of priority goes before."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from aleator.core.options import Options, option
+from aleator.core.records import dataclass
 from aleator.generate.options import MOST
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import pairwise
+
+from aleator.core.records import dataclass
 
 LEAST = 2
 """Tokens of prompts in a step at least, so that a prompt comes to its end."""

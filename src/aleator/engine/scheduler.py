@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
+from aleator.core.records import dataclass
 from aleator.engine.job import Job
 from aleator.engine.pace import LEAST, Pace
 from aleator.engine.queue import Queue

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+
+from aleator.core.records import dataclass
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,9 @@ class EngineStats:
         context_shifts: context shifts.
         draft_n: tokens that speculation guessed.
         draft_n_accepted: guesses that were drawn.
+        drafts: guesses were made so often, for one request and one step each.
+        prompt_seconds: of all requests together, from their beginnings to their first tokens.
+        decode_seconds: of all requests together, from then on.
         cells: cells of the cache.
         cells_reserved: positions that running requests may come to use.
         step_seconds: seconds in steps.
@@ -53,6 +58,9 @@ class EngineStats:
     context_shifts: int = 0
     draft_n: int = 0
     draft_n_accepted: int = 0
+    drafts: int = 0
+    prompt_seconds: float = 0.0
+    decode_seconds: float = 0.0
     cells: int = 0
     cells_reserved: int = 0
     step_seconds: float = 0.0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from aleator.core.records import dataclass
 from aleator.generate.batch import Batch
 from aleator.generate.slot import Slot
 

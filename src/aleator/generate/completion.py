@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from aleator.core.records import dataclass
 from aleator.generate.logprobs import Logprobs, LogprobsOf, top_logprobs
 from aleator.generate.request import Request
 from aleator.generate.stop import StopMatcher
@@ -58,7 +58,7 @@ class Stats:
     chains within both.  ``reused_tokens`` are prompt tokens that the cache held already: they are not
     among the ``prompt_tokens``, which were computed.  ``forced_tokens`` are those of the sampled tokens that
     were decoded together with the one before, because a grammar forced their text.  ``draft_n`` tokens were
-    guessed by speculation, ``draft_n_accepted`` of these were drawn.
+    guessed by speculation, in ``drafts`` steps; ``draft_n_accepted`` of these were drawn.
     """
 
     prompt_tokens: int = 0
@@ -72,6 +72,7 @@ class Stats:
     forced_tokens: int = 0
     draft_n: int = 0
     draft_n_accepted: int = 0
+    drafts: int = 0
 
     @property
     def prompt_tokens_per_second(self) -> float:

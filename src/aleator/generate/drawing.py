@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Protocol, Union
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from aleator.cache.devices import Device
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.packages import required_torch
+from aleator.core.records import dataclass
 from aleator.generate.ending import Work
 from aleator.generate.logprobs import LogprobsOf, top_logprobs, with_kept
 from aleator.generate.slot import Slot

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Generator, Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +11,9 @@ import numpy.typing as npt
 from aleator.core import host
 from aleator.grammar.spelling import Spelling
 from aleator.samplers import SamplerChain
+
+if TYPE_CHECKING:
+    import random
 
 GROWTH = 64
 """By so many tokens, or by the length of the first ending, a token lengthens the ending at most: by how much
@@ -50,6 +52,12 @@ def done(work: Work[R]) -> R:
         except StopIteration as end:
             made: R = end.value
             return made
+
+
+def _random(seed: int) -> random.Random:
+    from random import Random  # few texts are so hard to end that they need it
+
+    return Random(seed)
 
 
 _DIGITS = (b"1098765432", b"0198765432", b"9876543210")
@@ -127,7 +135,7 @@ class Shortest:
         best: list[int] | None = None
         self._trials, self._met_digit, self._met_branch = trials, False, False
         for attempt in range(ATTEMPTS):
-            rng = random.Random(attempt) if attempt >= len(self._digits) else None
+            rng = _random(attempt) if attempt >= len(self._digits) else None
             if attempt and best is None and not (self._met_branch if rng else self._met_digit):
                 continue  # it would go the same way once more
             digits = self._digits[attempt % len(self._digits)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from aleator.core.errors import ParameterError
+from aleator.core.records import dataclass
 from aleator.generate.context import Context
 from aleator.generate.logprobs import log_softmax
 from aleator.generate.text_rows import Wanted, rows_of

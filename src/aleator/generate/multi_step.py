@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 import numpy as np
@@ -17,6 +17,7 @@ import torch
 from aleator.cache.cells.plan import Plan
 from aleator.cache.pools.hybrid import HybridPool
 from aleator.core.errors import ParameterError
+from aleator.core.records import dataclass
 from aleator.device.backends.backend import Launches
 from aleator.device.chain import DeviceChain
 from aleator.device.selection import captures_graphs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from aleator.cache.options import CacheOptions
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
 from aleator.core.options import Option, Options, declarations, option
+from aleator.core.records import dataclass
 from aleator.samplers.spelled import check_ids
 
 if TYPE_CHECKING:

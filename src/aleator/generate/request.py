@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
+from aleator.core.records import dataclass
 from aleator.generate.options import GenerateOptions
 from aleator.samplers import SamplingParams
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from aleator.core.records import dataclass
 from aleator.generate.context import Context
 from aleator.generate.logprobs import Logprobs, log_softmax, top_logprobs
 from aleator.generate.text_rows import Wanted, rows_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from itertools import count
 from typing import Any
 
@@ -18,6 +18,7 @@ from aleator.core.errors import (
     ParameterError,
     StateError,
 )
+from aleator.core.records import dataclass
 from aleator.generate.context import Context
 from aleator.generate.request import Forgotten, remaining
 from aleator.generate.session_rows import Rows, put_rows, rows_of

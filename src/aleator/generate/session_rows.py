@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +17,7 @@ from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.prefix.states import ENDS, KeptStates
 from aleator.core.errors import CacheError
+from aleator.core.records import dataclass
 from aleator.generate.context import Context
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
+from aleator.core.records import dataclass
 from aleator.generate.batch import Batch
 from aleator.generate.context import Context
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from aleator.core.records import dataclass
 
 DEFAULT_TYPES = ("Q4_K_M", "Q8_0")
 """Looked for in this order where no type is asked for; then any GGUF file will do."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from aleator.core.errors import HubError
+from aleator.core.records import dataclass
 from aleator.hub.choice import (
     GGUFName,
     gguf_files,
@@ -20,7 +20,8 @@ from aleator.hub.choice import (
     safetensors_files,
 )
 from aleator.hub.fetching import repository_folder, required_hub
-from aleator.hub.names import HUB, PACKAGE, HubName, models_of
+from aleator.hub.installed import PACKAGE, models_of
+from aleator.hub.names import HUB, HubName
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
-from aleator.core.errors import FileFormatError, ParameterError
+from aleator.core.errors import ParameterError
+from aleator.core.records import dataclass
 
 HUB = "hf:"
-PACKAGE = "llm-"
-"""What the names of packages that hold a model begin with."""
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _HUB = re.compile(
     r"(?P<repo>[A-Za-z0-9][\w.-]*/[\w.-]+)(?:@(?P<revision>[\w./-]+?))?"
@@ -86,29 +83,7 @@ def located(
         return fetched(HubName.read(str(model)), token=token, offline=offline)
     path = Path(model)
     if isinstance(model, str) and _PLAIN.fullmatch(model) and not path.exists():
+        from aleator.hub.installed import packaged  # and with it the reader of packages' metadata
+
         return packaged(model) or path
     return path
-
-
-def packaged(name: str) -> Path | None:
-    """The GGUF file of the installed package ``llm-NAME``; None: there is no such package.
-
-    Raises:
-        FileFormatError: it holds several.
-    """
-    try:
-        files = models_of(metadata.distribution(PACKAGE + name.removeprefix(PACKAGE)))
-    except metadata.PackageNotFoundError:
-        return None
-    if len(files) > 1:
-        names = ", ".join(str(each) for each in files)
-        raise FileFormatError(
-            PACKAGE + name, f"the package holds several models: give one of {names}"
-        )
-    return files[0] if files else None
-
-
-def models_of(distribution: metadata.Distribution) -> list[Path]:
-    """The GGUF files of an installed package."""
-    files = distribution.files or []
-    return [Path(str(distribution.locate_file(each))) for each in files if each.suffix == ".gguf"]

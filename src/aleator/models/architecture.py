@@ -6,9 +6,10 @@ The facts are values and functions that need no PyTorch; decoders of every form 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from aleator.core.records import dataclass
 from aleator.models import gguf_config, json_config
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
@@ -129,6 +130,7 @@ class Architecture:
         sinks: attention has a learned score for each head that no value goes with.
         scaled_embedding: embeddings of tokens are multiplied by sqrt(n_embd).
         embedding_norm: embeddings of tokens are normalised.
+        output_scale: what a layer gives is multiplied by a number of its own where the file has one.
         shifts: keys can be rotated to other positions.
         position_axes: how many positions a token has; more than one for models that see pictures (M-RoPE).
         position_embedding: a table has a vector for every position, added to the embeddings of tokens.
@@ -160,6 +162,7 @@ class Architecture:
     scaled_embedding: bool = False
     embedding_norm: bool = False
     position_embedding: bool = False
+    output_scale: bool = False
     shifts: bool = True
     position_axes: Literal[1, 4] = 1
     recurrent: Literal["state space", "heads", "short convolution", "delta net"] | None = None

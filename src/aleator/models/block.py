@@ -7,12 +7,14 @@ import numpy.typing as npt
 import torch
 
 from aleator.models.layers.attention import attend
-from aleator.models.layers.feed_forward import feed_forward
+from aleator.models.layers.dense_and_experts import DenseAndExperts
+from aleator.models.layers.feed_forward import feed_forward, mixture, single
 from aleator.models.layers.head_space import HeadSpaceLayer
 from aleator.models.layers.latent import LatentHeads
 from aleator.models.layers.layer import LayerWeights, Pass
 from aleator.models.layers.norms import norm
-from aleator.models.layers.parts import Attention
+from aleator.models.layers.parts import Attention, Mixture
+from aleator.models.layers.per_layer import EmbeddingPart
 from aleator.models.layers.rms_norm import Norm
 from aleator.models.layers.rotary import Rotary
 
@@ -56,7 +58,12 @@ class Block:
         )
         self.residual_scale, self.parallel = config.residual_scale, architecture.parallel
         self.rotated, self.gated, self.grows = parts.rotated, parts.gated, parts.grows
-        self.sinks = parts.sinks
+        self.sinks, self.keys_as_values = parts.sinks, parts.keys_as_values
+        self.v_norm = norm("rms", parts.v_norm, eps)
+        self.output_scale, self.stores = parts.output_scale, parts.stores
+        self.embeddings: EmbeddingPart | None = None
+        if config.per_layer is not None:
+            self.embeddings = EmbeddingPart(weights)
         self.slopes: torch.Tensor | None = None
         if slopes is not None:
             self.slopes = torch.from_numpy(slopes).to(weights.device)
@@ -72,6 +79,10 @@ class Block:
         first, second = parts.post_norms or (None, None)
         self.post_norms = norm(kind, first, eps), norm(kind, second, eps)
         self.ffn = None if parts.ffn is None else feed_forward(parts.ffn)
+        self.mixed: DenseAndExperts | None = None
+        mixed = parts.ffn
+        if isinstance(mixed, Mixture) and mixed.dense is not None and mixed.norms is not None:
+            self.mixed = DenseAndExperts(single(mixed.dense), mixture(mixed), mixed.norms, eps)
         self.beside = beside
 
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
@@ -79,16 +90,11 @@ class Block:
         cells = batch.tensors(self.windowed)
         taken = self.attn_norm(x)
         q, k, v, gate = self._heads(taken)
-        raw = cells.raw and self.rotated
         q = self._finished(q, 0, batch, rotate=True)
-        if raw:
-            k = self._finished(k, 1, batch, rotate=False)
-            k = k * self.rotary.magnitude_over(self.head_dim)
-        else:
-            k = self._finished(k, 1, batch, rotate=True)
         if self.grows and batch.query_scales is not None:
             q = q * batch.query_scales[:, None, None]
-        cells.write(self.layer, k, v)
+        if self.stores:
+            self._store(k, v, batch)
         mixed = None if self.beside is None else self.beside.mixed(taken, batch, rows)
         if rows is not None and len(rows) == 0:
             return x[:0]
@@ -117,8 +123,24 @@ class Block:
         x = x + given * self.residual_scale
         if self.ffn is None:
             return x
-        given = self.post_norms[1](self.ffn(taken if self.parallel else self.ffn_norm(x)))
-        return x + given * self.residual_scale
+        if not self.parallel:
+            taken = self.ffn_norm(x)
+        given = self.ffn(taken) if self.mixed is None else self.mixed(x, taken)
+        x = x + self.post_norms[1](given) * self.residual_scale
+        if self.embeddings is not None and batch.embeddings is not None:
+            own = batch.embeddings
+            x = self.embeddings(x, own if rows is None else own.index_select(0, rows))
+        return x if self.output_scale is None else x * self.output_scale.to(x)
+
+    def _store(self, k: torch.Tensor, v: torch.Tensor, batch: Pass) -> None:
+        """Write all T keys and values."""
+        cells = batch.tensors(self.windowed)
+        if cells.raw and self.rotated:
+            k = self._finished(k, 1, batch, rotate=False)
+            k = k * self.rotary.magnitude_over(self.head_dim)
+        else:
+            k = self._finished(k, 1, batch, rotate=True)
+        cells.write(self.layer, k, v)
 
     def _heads(
         self, x: torch.Tensor
@@ -132,8 +154,11 @@ class Block:
         if self.clamp:
             qkv = qkv.clamp(-self.clamp, self.clamp)
         n_q = self.n_heads * self.head_dim * (2 if self.gated else 1)
-        n_k = self.n_kv_heads * self.head_dim
+        n_kv = self.n_kv_heads if self.stores else 0
+        n_k = n_kv * self.head_dim
         q, k, v = qkv[:, :n_q], qkv[:, n_q : n_q + n_k], qkv[:, n_q + n_k :]
+        if self.keys_as_values:
+            v = k
         gate: torch.Tensor | None = None
         if self.gated:
             both = q.reshape(t, self.n_heads, 2, self.head_dim)
@@ -142,8 +167,8 @@ class Block:
             q, k = self.head_norms[0](q), self.head_norms[1](k)
         return (
             q.reshape(t, self.n_heads, self.head_dim),
-            k.reshape(t, self.n_kv_heads, self.head_dim),
-            v.reshape(t, self.n_kv_heads, self.head_dim_v),
+            k.reshape(t, n_kv, self.head_dim),
+            self.v_norm(v.reshape(t, n_kv, self.head_dim_v)),
             gate,
         )
 

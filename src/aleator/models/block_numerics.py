@@ -6,11 +6,13 @@ instruction set, for any number of tokens and threads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from aleator import _native
+from aleator.core.records import dataclass
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -29,7 +31,8 @@ GROUP = 16
 class Blocks(NamedTuple):
     """B blocks of a type taken apart.
 
-    An element is ``d * scale * q - dmin * least`` in blocks of 256, ``d * q + m`` in blocks of 32.
+    An element is ``d * scale * q - dmin * least`` in blocks of 256, ``d * q + m`` in blocks of 32.  In
+    those of a codebook ``d`` is the stored number over a power of 2, so that scales and integers are whole.
 
     Attributes:
         q: integers [B, elements].
@@ -240,6 +243,106 @@ def _iq4_xs(b: Bytes) -> Blocks:
     return Blocks(q, _half(b, 0), None, ((low | high << 4) - 32).repeat(2, 1))
 
 
+def _signs(sevens: Integers) -> Integers:
+    """[...] of seven bits -> [..., 8] of 1 and -1, the eighth such that the number of -1 is even."""
+    bits = sevens[..., None] >> np.arange(7) & 1
+    signs: Integers = 1 - 2 * np.concatenate([bits, bits.sum(-1, keepdims=True) & 1], -1)
+    return signs
+
+
+def _words(b: Bytes, kind: str) -> Integers:
+    made: Integers = b.copy().view(kind).astype(np.int64)
+    return made
+
+
+def _grid(name: str, at: Integers, signs: Integers) -> Integers:
+    """Entries of a codebook with their signs [B, 32, 8] -> [B, 256]."""
+    of = np.asarray(_native.codebook(name)).astype(np.int64)[at]
+    return (of.reshape(signs.shape) * signs).reshape(len(at), 256)
+
+
+def _odd(scales: Integers) -> Integers:
+    return 2 * scales + 1
+
+
+def _two_scales(b: Bytes) -> Integers:
+    """[B, n] bytes -> [B, 2n] odd scales, of a byte the low nibble's first."""
+    return _odd(np.stack([b & 15, b >> 4], -1).reshape(len(b), -1).astype(np.int64))
+
+
+def _sevens(words: Integers) -> Integers:
+    """[B, 8] of 32 bits -> signs [B, 32, 8], from the lowest 28 bits."""
+    return _signs(words[..., None] >> 7 * np.arange(4) & 127).reshape(len(words), 32, 8)
+
+
+def _iq2_xxs(b: Bytes) -> Blocks:
+    words = _words(b[:, 2:], "<u4").reshape(-1, 8, 2)
+    at = b[:, 2:].reshape(-1, 8, 8)[:, :, :4].reshape(-1, 32).astype(np.int64)
+    q = _grid("IQ2_XXS", at, _sevens(words[:, :, 1]))
+    return Blocks(q, _half(b, 0) / np.float32(8), None, _odd(words[:, :, 1] >> 28).repeat(2, 1))
+
+
+def _iq2_xs(b: Bytes) -> Blocks:
+    words = _words(b[:, 2:66], "<u2")
+    q = _grid("IQ2_XS", words & 511, _signs(words >> 9))
+    return Blocks(q, _half(b, 0) / np.float32(8), None, _two_scales(b[:, 66:]))
+
+
+def _iq2_s(b: Bytes) -> Blocks:
+    high = (b[:, 66:74, None] >> 2 * np.arange(4) & 3).reshape(-1, 32).astype(np.int64)
+    signs = 1 - 2 * _bits(b[:, 34:66]).reshape(-1, 32, 8)
+    q = _grid("IQ2_S", b[:, 2:34] | high << 8, signs)
+    return Blocks(q, _half(b, 0) / np.float32(8), None, _two_scales(b[:, 74:]))
+
+
+def _iq3_xxs(b: Bytes) -> Blocks:
+    words = _words(b[:, 66:], "<u4")
+    q = _grid("IQ3_XXS", b[:, 2:66].astype(np.int64), _sevens(words))
+    return Blocks(q, _half(b, 0) / np.float32(4), None, _odd(words >> 28).repeat(2, 1))
+
+
+def _iq3_s(b: Bytes) -> Blocks:
+    signs = 1 - 2 * _bits(b[:, 74:106]).reshape(-1, 32, 8)
+    q = _grid("IQ3_S", b[:, 2:66] | _bits(b[:, 66:74]) << 8, signs)
+    return Blocks(q, _half(b, 0), None, _two_scales(b[:, 106:]).repeat(2, 1))
+
+
+def _eighths(at: Integers, less: Integers) -> Integers:
+    """IQ1's entries [B, 32], each with an eighth more or less, in eighths [B, 256]."""
+    whole = np.asarray(_native.codebook("IQ1_S")).astype(np.int64)[at] - 9
+    return (whole + (1 - 2 * less)[..., None]).reshape(len(at), 256)
+
+
+def _iq1_s(b: Bytes) -> Blocks:
+    words = _words(b[:, 34:], "<u2")
+    high = (words[..., None] >> 3 * np.arange(4) & 7).reshape(-1, 32)
+    q = _eighths(b[:, 2:34] | high << 8, (words >> 15).repeat(4, 1))
+    return Blocks(q, _half(b, 0) / np.float32(8), None, _odd(words >> 12 & 7).repeat(2, 1))
+
+
+def _iq1_m(b: Bytes) -> Blocks:
+    words = _words(b[:, 48:], "<u2")
+    stored = (words >> 12 << 4 * np.arange(4)).sum(1).astype(np.uint16)
+    nibbles = np.stack([b[:, 32:48] & 15, b[:, 32:48] >> 4], -1).reshape(-1, 32).astype(np.int64)
+    scales = (words[..., None] >> 3 * np.arange(4) & 7).reshape(-1, 16)
+    q = _eighths(b[:, :32] | (nibbles & 7) << 8, nibbles >> 3)
+    return Blocks(q, stored.view(np.float16).astype(np.float32) / np.float32(8), None, _odd(scales))
+
+
+def _tq1_0(b: Bytes) -> Blocks:
+    def digits(part: Bytes, n: int) -> Integers:
+        powers = 3 ** np.arange(n)
+        fractions: Integers = part[:, None, :].astype(np.int64) * powers[:, None] & 255
+        return (fractions * 3 >> 8).reshape(len(part), -1) - 1
+
+    q = [digits(b[:, :32], 5), digits(b[:, 32:48], 5), digits(b[:, 48:52], 4)]
+    return Blocks(np.concatenate(q, 1), _half(b, 52), None, np.ones((len(b), 16), np.int64))
+
+
+def _tq2_0(b: Bytes) -> Blocks:
+    return Blocks(_two_bits(b[:, :64]) - 1, _half(b, 64), None, np.ones((len(b), 16), np.int64))
+
+
 FORMATS = {
     "Q8_0": (32, 34, _q8_0),
     "Q4_0": (32, 18, _q4_0),
@@ -254,5 +357,14 @@ FORMATS = {
     "Q5_K": (256, 176, _q5_k),
     "Q6_K": (256, 210, _q6_k),
     "IQ4_XS": (256, 136, _iq4_xs),
+    "IQ2_XXS": (256, 66, _iq2_xxs),
+    "IQ2_XS": (256, 74, _iq2_xs),
+    "IQ2_S": (256, 82, _iq2_s),
+    "IQ3_XXS": (256, 98, _iq3_xxs),
+    "IQ3_S": (256, 110, _iq3_s),
+    "IQ1_S": (256, 50, _iq1_s),
+    "IQ1_M": (256, 56, _iq1_m),
+    "TQ1_0": (256, 54, _tq1_0),
+    "TQ2_0": (256, 66, _tq2_0),
 }
 """Per type: elements of a block, its bytes, and what takes it apart."""

@@ -7,10 +7,11 @@ transformers' configuration classes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from aleator.core.errors import UnsupportedModel
+from aleator.core.records import dataclass
 from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.experts import ExpertsConfig
 from aleator.models.files.fields import Fields
@@ -40,7 +41,8 @@ class RopeConfig:
             1 + 0.1 ln(factor); "llama3": low frequencies are divided by ``factor``, those between the two
             ``*_freq_factor`` partly; "longrope" (Ding et al. 2024, arXiv:2402.13753): divided by one of two
             tables, the second in contexts longer than ``original_context``; "dynamic": the base grows with a
-            context that is longer than ``original_context``.
+            context that is longer than ``original_context``; "proportional": only the first pairs rotate, by
+            the file's divisors or as ``n_rotated`` says, and positions are divided by ``factor``.
         factor: see ``scaling``.
         original_context: positions that the model was trained with before the context was stretched.
         attn_factor: cos and sin are multiplied by it.
@@ -53,6 +55,7 @@ class RopeConfig:
             tensor of the file.
         long_factors: that of longer ones.
         offset: channels of a head that come before the rotated ones.
+        n_rotated: pairs that rotate where ``scaling`` is "proportional".
     """
 
     theta: float = 10000.0
@@ -70,6 +73,7 @@ class RopeConfig:
     short_factors: tuple[float, ...] = ()
     long_factors: tuple[float, ...] = ()
     offset: int = 0
+    n_rotated: int = 0
 
 
 @dataclass(frozen=True)
@@ -81,12 +85,14 @@ class WindowConfig:
         layers: whether a layer is one of them, one entry per layer.
         rope: their rotary embedding.
         chunked: the text is in chunks of ``size`` positions, and a token sees those of its own chunk.
+        head_dim: size of their heads; 0: that of the other layers.
     """
 
     size: int
     layers: tuple[bool, ...]
     rope: RopeConfig
     chunked: bool = False
+    head_dim: int = 0
 
 
 @dataclass(frozen=True)
@@ -163,6 +169,19 @@ class LatentConfig:
 
 
 @dataclass(frozen=True)
+class PerLayerConfig:
+    """Embeddings of tokens for each layer.
+
+    Attributes:
+        width: numbers that a token has for a layer.
+        n_vocab: tokens that have them.
+    """
+
+    width: int
+    n_vocab: int
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """A model's dimensions.
 
@@ -177,7 +196,8 @@ class ModelConfig:
         n_heads: query heads.
         n_kv_heads: key-value heads; 0 in layers that keep a state.
         n_ff: width of the feed-forward part.
-        head_dim: size of a key head as the cache holds it, and of a query head.
+        head_dim: size of a key head as the cache holds it, and of a query head; layers with a window may have
+            another, see :meth:`head_dims`.
         head_dim_v: size of a value head; with compressed keys the first channels of those are the values.
         rms_eps: what normalisation adds to the mean square, or to the variance.
         context_length: positions that the model was trained with.
@@ -196,6 +216,11 @@ class ModelConfig:
         qkv_clamp: queries, keys and values are kept within it; 0: as they are.
         query_growth: how queries grow with their position; None: they do not.
         normalised_heads: query and key heads of layers that rotate them are RMS-normalised without weights.
+        normalised_values: value heads are RMS-normalised without weights.
+        keys_as_values: whether a layer's values are its keys before their norm, one entry per layer; empty:
+            none are.
+        key_layers: the layer whose keys and values a layer attends to, one entry per layer; empty: its own.
+        per_layer: embeddings of tokens for each layer, if there are any.
         ssm: layers that keep a state, if there are any.
         delta: layers with a gated delta net, if there are any.
         stateful: whether a layer keeps a state, one entry per layer; empty: those without KV heads do.
@@ -229,16 +254,38 @@ class ModelConfig:
     qkv_clamp: float = 0.0
     query_growth: QueryGrowth | None = None
     normalised_heads: bool = False
+    normalised_values: bool = False
+    keys_as_values: tuple[bool, ...] = ()
+    key_layers: tuple[int, ...] = ()
+    per_layer: PerLayerConfig | None = None
     ssm: SSMConfig | None = None
     delta: DeltaNetConfig | None = None
     stateful: tuple[bool, ...] = ()
     experts: ExpertsConfig | None = None
     latent: LatentConfig | None = None
 
-    @property
-    def stored_head_dim_v(self) -> int:
-        """Size of a value head in the cache; 0: values are part of the keys."""
-        return 0 if self.latent is not None and self.latent.compressed else self.head_dim_v
+    def head_dims(self, layer: int) -> tuple[int, int]:
+        """Sizes of a layer's key and value heads."""
+        if self.window is not None and self.window.head_dim and self.window.layers[layer]:
+            return self.window.head_dim, self.window.head_dim
+        return self.head_dim, self.head_dim_v
+
+    def stored_head_dims(self, layer: int) -> tuple[int, int]:
+        """Sizes of a layer's key and value heads in the cache; 0: values are part of the keys."""
+        key, value = self.head_dims(layer)
+        return key, 0 if self.latent is not None and self.latent.compressed else value
+
+    def takes_keys_as_values(self, layer: int) -> bool:
+        """Whether a layer's values are its keys before their norm."""
+        return bool(self.keys_as_values) and self.keys_as_values[layer]
+
+    def keys_of(self, layer: int) -> int:
+        """The layer whose keys and values a layer attends to."""
+        return self.key_layers[layer] if self.key_layers else layer
+
+    def stores_keys(self, layer: int) -> bool:
+        """Whether a layer stores keys and values."""
+        return self.attends(layer) and self.keys_of(layer) == layer
 
     def rotated(self, layer: int) -> bool:
         """Whether a layer's queries and keys are rotated by their positions."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from aleator.cache.devices import Device
 from aleator.cache.pools.pool import AnyPool
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.rows.rows import LayerShape
+from aleator.core.digests import new_digest
 from aleator.core.errors import FileFormatError, InvalidBatch
 from aleator.models.config import RopeConfig
 from aleator.models.layers.alibi import slopes
@@ -105,7 +105,7 @@ class Decoder(ABC):
         """
         if not self._stretches:
             return ""
-        digest = hashlib.blake2b(digest_size=8)
+        digest = new_digest(8)
         for rotation in (self.rotation, self.window_rotation):
             digest.update(
                 np.append(rotation.frequencies, rotation.magnitude).astype("<f8").tobytes()
@@ -178,10 +178,16 @@ class Decoder(ABC):
     def _attending(self, windowed: bool) -> list[LayerShape]:
         config = self.config
         return [
-            LayerShape(config.n_kv_heads[layer], config.head_dim, config.stored_head_dim_v)
+            LayerShape(config.n_kv_heads[layer], *config.stored_head_dims(layer))
             for layer in range(config.n_layers)
-            if self.config.attends(layer) and self.windowed(layer) == windowed
+            if config.stores_keys(layer) and self.windowed(layer) == windowed
         ]
+
+    def cache_index(self, layer: int) -> int:
+        """The number of the keys that a layer attends to, among those of the layers of its kind."""
+        config, kind = self.config, self.windowed(layer)
+        before = range(config.keys_of(layer))
+        return sum(config.stores_keys(i) and self.windowed(i) == kind for i in before)
 
     @property
     def cache_shapes(self) -> list[LayerShape]:

@@ -6,11 +6,12 @@ Qwen3-Next and its successors have one in most layers, attention in the others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from aleator.core.errors import UnsupportedModel
+from aleator.core.records import dataclass
 from aleator.models.files.fields import Fields
 from aleator.models.files.tensor_types import StoredTensor
 

@@ -6,10 +6,10 @@ to the next, and are read in the architectures' own files.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from aleator.core.errors import UnsupportedModel
+from aleator.core.records import dataclass
 from aleator.models.files.fields import Fields
 
 MAX_EXPERTS = 4096
@@ -44,6 +44,7 @@ class ExpertsConfig:
         n_ff_shared: width of an expert that every token goes through; 0: there is none.
         shared_router: that expert's weight is the sigmoid of a product; otherwise it is 1.
         weighs_input: weights multiply what experts take, not what they give.
+        beside: experts stand beside a dense part; both and the router have norms of their own.
     """
 
     n_experts: int
@@ -61,6 +62,7 @@ class ExpertsConfig:
     n_ff_shared: int = 0
     shared_router: bool = False
     weighs_input: bool = False
+    beside: bool = False
 
 
 def in_gguf(
@@ -88,7 +90,8 @@ def in_gguf(
         scores: see :class:`ExpertsConfig`.
         normalised: see :class:`ExpertsConfig`.
         shared: whether the file may give the width of a shared expert.
-        facts: ``choice_bias``, ``biases``, ``shared_router`` and ``weighs_input`` of :class:`ExpertsConfig`.
+        facts: ``choice_bias``, ``biases``, ``shared_router``, ``weighs_input`` and ``beside`` of
+            :class:`ExpertsConfig`.
 
     Raises:
         FileFormatError: a field is missing, of the wrong type, or out of range.

@@ -49,7 +49,10 @@ def silu_clamped(gate: Floats, up: Floats) -> Floats:
 
 
 def route(
-    logits: Floats, config: ExpertsConfig, choice_bias: Floats | None = None
+    logits: Floats,
+    config: ExpertsConfig,
+    choice_bias: Floats | None = None,
+    scales: Floats | None = None,
 ) -> tuple[npt.NDArray[np.int64], Floats]:
     """Which experts one token goes through, and with what weights.
 
@@ -57,6 +60,7 @@ def route(
         logits: of the router, [experts].
         config: how experts are chosen.
         choice_bias: [experts], added to the scores for the choice alone.
+        scales: [experts] that weights are multiplied by.
 
     Returns:
         Experts [n_used], best first, of equal ones the first, NaN as -inf; and their weights.
@@ -80,7 +84,8 @@ def route(
         weights = sigmoid(weights)
     if config.normalised:
         weights = weights / np.maximum(lane_sum(weights), LEAST_SUM)
-    return chosen, weights * np.float32(config.scale)
+    weights = weights * np.float32(config.scale)
+    return chosen, weights if scales is None else weights * scales[chosen]
 
 
 def mixture(

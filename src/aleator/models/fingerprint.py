@@ -7,19 +7,19 @@ them.  It is remembered in ``aleator/fingerprints.json`` of the user's cache fol
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from aleator.core import host
+from aleator.core.digests import new_digest
+from aleator.core.records import dataclass
 
 BLOCK = 4 << 20
 MOST_REMEMBERED = 256
@@ -50,7 +50,7 @@ class ModelIdentity:
 
 def fingerprint(parts: Iterable[Part]) -> str:
     """The fingerprint of some named parts, in their order."""
-    digest = hashlib.blake2b(digest_size=_SIZE)
+    digest = new_digest(_SIZE)
     for name, data in parts:
         digest.update(f"{len(name)} {name} {data.nbytes} ".encode())
         digest.update(host.xxh64_blocks(data, BLOCK).astype("<u8").tobytes())
@@ -79,7 +79,7 @@ def remembered(files: Sequence[Path], compute: Callable[[], str]) -> str:
 
 def _key(files: Sequence[Path]) -> str:
     """The files as they are now; "" if one of them has just changed, or is gone."""
-    digest = hashlib.blake2b(digest_size=_SIZE)
+    digest = new_digest(_SIZE)
     for file in files:
         try:
             about = file.stat()

@@ -34,13 +34,10 @@ def separated(
         if config.delta is not None and config.keeps_state(layer):
             delta_net.separated(made, layer, config.delta)
         elif config.n_heads:
-            q = config.n_heads[layer] * config.head_dim * (2 if architecture.attention_gate else 1)
+            dim, dim_v = config.head_dims(layer)
+            q = config.n_heads[layer] * dim * (2 if architecture.attention_gate else 1)
             kv = config.n_kv_heads[layer]
-            rows = {
-                "attn_q": q,
-                "attn_k": kv * config.head_dim,
-                "attn_v": kv * config.head_dim_v,
-            }
+            rows = {"attn_q": q, "attn_k": kv * dim, "attn_v": kv * dim_v}
             _separate(made, at + "attn_qkv", {at + name: n for name, n in rows.items()})
         if config.latent is not None and config.latent.compressed:
             _divide_latent(made, at, config.n_heads[layer], config.rope.dim, config.latent)

@@ -40,6 +40,7 @@ from aleator.models.minicpm3 import MINICPM3 as MINICPM3
 from aleator.models.deepseek2 import DEEPSEEK2 as DEEPSEEK2
 from aleator.models.llama4 import LLAMA4 as LLAMA4
 from aleator.models.gemma3 import GEMMA3 as GEMMA3
+from aleator.models.gemma4 import GEMMA4 as GEMMA4
 from aleator.models.mamba import MAMBA as MAMBA
 from aleator.models.jamba import JAMBA as JAMBA
 from aleator.models.qwen3next import QWEN3NEXT as QWEN3NEXT

@@ -6,10 +6,9 @@ instruction set, for any number of tokens and threads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from aleator.core.records import dataclass
 from aleator.models.block_numerics import Floats
 from aleator.models.decoder_numerics import attention, products, rms_norm, rotate
 

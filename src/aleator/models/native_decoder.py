@@ -14,6 +14,7 @@ from aleator.models.layers.native_recurrent import Stateful, stateful
 from aleator.models.layers.native_ssm import NativeSSM
 from aleator.models.layers.native_step import NativeStep
 from aleator.models.layers.parts import Attention, gate_of
+from aleator.models.layers.per_layer_parts import TABLE, LayerEmbedding, LayerEmbeddings
 from aleator.models.layers.stored import (
     Floats,
     StoredLayer,
@@ -39,6 +40,9 @@ class NativeDecoder(Decoder):
         blocks: the layers with attention.
         recurrent: the layers that keep a state.
         feeding: those that are nothing but a feed-forward part.
+        layer_embeddings: the embeddings of tokens for each layer, if there are any.
+        embedding_table: the table of these.
+        embedding_parts: what layers do with them, one for each layer.
 
     """
 
@@ -50,6 +54,7 @@ class NativeDecoder(Decoder):
         self.blocks: list[Attention[list[StoredWeight], Floats]] = []
         self.recurrent: list[Stateful] = []
         self.feeding: list[FeedForwardAlone[list[StoredWeight], Floats]] = []
+        self.embedding_parts: list[LayerEmbedding[list[StoredWeight], Floats]] = []
         for layer in range(config.n_layers):
             if progress is not None:
                 progress(layer, config.n_layers)
@@ -60,10 +65,16 @@ class NativeDecoder(Decoder):
                 self.feeding.append(FeedForwardAlone(source))
             if not config.attends(layer):
                 continue
-            windowed = self.windowed(layer)
-            index = sum(block.windowed == windowed for block in self.blocks)
-            self.blocks.append(Attention(source, windowed, index))
+            self.blocks.append(Attention(source, self.windowed(layer), self.cache_index(layer)))
+            if config.per_layer is not None:
+                self.embedding_parts.append(LayerEmbedding(source))
         outside = StoredLayer(weights, -1)
+        self.layer_embeddings: LayerEmbeddings[list[StoredWeight], Floats] | None = None
+        self.embedding_table: StoredWeight | None = None
+        if config.per_layer is not None:
+            self.layer_embeddings = LayerEmbeddings(outside)
+            sizes = config.per_layer.n_vocab, config.n_layers * config.per_layer.width
+            self.embedding_table = stored_weight(weights, TABLE, *sizes, bias=False)
         self.gate = gate_of(outside)
         self.output_norm = outside.norm(self.architecture.output_norm)
         self.embedding_norm: Floats | None = None

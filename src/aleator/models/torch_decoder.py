@@ -27,6 +27,7 @@ from aleator.models.layers.linear import Linear, embedding, linear
 from aleator.models.layers.mamba import MambaLayer
 from aleator.models.layers.norms import norm
 from aleator.models.layers.parameters import DTYPES
+from aleator.models.layers.per_layer import TokenEmbeddings
 from aleator.models.layers.rotary import Rotary
 from aleator.models.layers.short_convolution import ShortConvolutionLayer
 from aleator.models.step import Inputs
@@ -92,6 +93,9 @@ class TorchDecoder(Decoder):
             outside.norm("token_embd_norm") if self.architecture.embedding_norm else None,
             config.rms_eps,
         )
+        self.layer_embeddings: TokenEmbeddings | None = None
+        if config.per_layer is not None:
+            self.layer_embeddings = TokenEmbeddings(outside)
         self.positions: torch.Tensor | None = None
         if self.n_positions is not None:
             self.positions = outside.values("position_embd.weight", self.n_positions, config.n_embd)
@@ -122,8 +126,7 @@ class TorchDecoder(Decoder):
             beside = recurrent if isinstance(recurrent, HeadSpaceLayer) else None
         elif not attends:
             return FeedForwardLayer(weights)
-        windowed = self.windowed(layer)
-        index = sum(block.windowed == windowed for block in self.blocks)
+        windowed, index = self.windowed(layer), self.cache_index(layer)
         rotary = self.window_rotary if windowed else self.rotary
         block = Block(weights, windowed, index, rotary, self.slopes, beside)
         self.blocks.append(block)
@@ -220,6 +223,9 @@ class TorchDecoder(Decoder):
         if self.positions is not None:
             x = x + self.positions.index_select(0, batch.positions)
         x = self.embedding_norm(x)
+        if self.layer_embeddings is not None:
+            ids = inputs if inputs.dim() == 1 else None
+            batch.embeddings = self.layer_embeddings(ids, x)
         for layer in self.layers[:-1]:
             x = layer(x, batch, None)
         # After the last layer has stored what it must only the wanted rows matter.

@@ -6,21 +6,12 @@ _GEMMA3N = (
     "several streams of hidden states (AltUp), a low-rank path beside attention (LAuReL), embeddings of tokens "
     "for each layer, and layers that attend to the keys of an earlier layer"
 )
-_GEMMA4 = (
-    "heads of another size in layers with a window, values normalised without weights, and a factor on what "
-    "each layer gives; E2B and E4B also embeddings of tokens for each layer and layers that attend to the "
-    "keys of an earlier layer, 26B-A4B experts beside a dense feed-forward part"
-)
 _DRAFT = "hidden states and keys of the Gemma 4 model that it drafts for"
 
 NEEDS: dict[str, str] = {
     "bamba": "a reader of its config.json; as GGUF it is granitehybrid, which runs",
     "nemotron_h_moe": "experts without a gate",
     "kimi-linear": "a delta net with a decay for each channel (Kimi Team 2025, arXiv:2510.26692)",
-    "gemma4": _GEMMA4,
-    "gemma4_text": _GEMMA4,
-    "gemma4_unified": _GEMMA4,
-    "gemma4_unified_text": _GEMMA4,
     "gemma4-assistant": _DRAFT,
     "gemma4_assistant": _DRAFT,
     "gemma4_unified_assistant": _DRAFT,

@@ -7,7 +7,6 @@ tests compare the native and the Triton kernels with it, bit for bit.  Nothing t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from aleator.core.contract import Purpose
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.numerics import exact, ints, weights
 from aleator.core.philox import stream, uniform64
+from aleator.core.records import dataclass
 from aleator.ops.arguments import Sampled, column, round_up
 
 Floats = NDArray[np.float32]

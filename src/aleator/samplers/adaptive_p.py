@@ -12,7 +12,6 @@ Elsewhere  llama.cpp agrees but for float32 softmax, and its clone forgets the g
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from aleator.core.errors import LogitsError
 from aleator.core.numerics import Row, Step, draw, ints
 from aleator.core.parameter import Parameter, declare
 from aleator.core.philox import stream
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, llama_seed
 from aleator.samplers.seeded import SeededSampler
 

@@ -15,13 +15,14 @@ Elsewhere  vLLM looks at generated tokens only, and takes the text after a space
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.spelled import Tokenizer, check_sequences, require_tokenizer
 

@@ -7,7 +7,6 @@ import copy
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +15,7 @@ from aleator.core import host
 from aleator.core.errors import ParameterError, StateError
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, parameters_of
+from aleator.core.records import dataclass
 
 
 @dataclass(frozen=True)

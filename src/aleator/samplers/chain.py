@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from aleator.core import host
 from aleator.core.errors import ConstraintError, ParameterError, StateError
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place
 from aleator.samplers.candidates import Candidates, is_row, wrong_logits
 from aleator.samplers.chain_arguments import number_of, row_of, token_id, token_ids

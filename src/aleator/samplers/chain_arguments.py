@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from aleator.core.errors import ParameterError
 from aleator.core.integers import MAX_TOKEN
 from aleator.core.parameter import check_seed
+from aleator.core.seeds import fresh_seed
 from aleator.samplers.base import MAX_LLAMA_SEED, check_llama_seed
 
 
@@ -96,7 +96,7 @@ def effective_seed(seed: int | None, numerics: str) -> int:
     """The seed to draw with: 64 bits, or 32 with llama.cpp's numbers; None and -1 draw one from the system."""
     checked = check_seed(seed)
     if numerics == "portable":
-        return secrets.randbits(64) if checked is None else checked
+        return fresh_seed(2**64) if checked is None else checked
     if checked is None or checked == MAX_LLAMA_SEED + 1:
-        return secrets.randbelow(MAX_LLAMA_SEED + 1)
+        return fresh_seed(MAX_LLAMA_SEED + 1)
     return check_llama_seed(checked)

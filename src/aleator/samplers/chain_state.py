@@ -7,15 +7,15 @@ chain's configuration, so that a state is read by an equal chain only.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from aleator.core.digests import new_digest
 from aleator.core.errors import ParameterError, StateError
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 
 MAGIC = b"ALCHAIN\0"
@@ -154,11 +154,11 @@ def _other_chain(difference: str) -> StateError:
 
 
 def _blake2b(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=_DIGEST).digest()
+    return new_digest(_DIGEST, data).digest()
 
 
 def _digest_of(value: object) -> str:
-    digest = hashlib.blake2b(digest_size=_DIGEST)
+    digest = new_digest(_DIGEST)
     for piece in _pieces(value):
         digest.update(len(piece).to_bytes(8, "little") + piece)
     return digest.hexdigest()

@@ -21,7 +21,6 @@ Elsewhere  llama.cpp draws from mt19937, in the order that the candidates happen
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -40,6 +39,7 @@ from aleator.core.numerics import (
 )
 from aleator.core.parameter import SEED, Parameter, check_seed, declare
 from aleator.core.philox import MASK32, stream, uniform64
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler, llama_seed, only_portable
 
 LN2 = 0.6931471805599453

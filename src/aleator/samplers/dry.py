@@ -15,7 +15,7 @@ Elsewhere  llama.cpp has pow() and clamps the exponent instead, and no -1; exlla
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
@@ -26,6 +26,7 @@ from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 
 DRY_MULTIPLIER = Parameter(

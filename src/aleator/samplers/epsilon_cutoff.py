@@ -15,11 +15,11 @@ Elsewhere  transformers agrees but for float32 softmax; text-generation-webui co
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints
 from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.probable import keep_probable
 

@@ -16,11 +16,11 @@ Elsewhere  transformers agrees but for float32; text-generation-webui counts ``e
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, exp2_double, ints, log2_q32
 from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.probable import keep_probable
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from os import PathLike
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aleator.core import host
+from aleator.core.records import dataclass
 from aleator.core.token_text import readable
 from aleator.samplers.base import Sampler
 

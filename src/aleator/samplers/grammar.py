@@ -10,11 +10,12 @@ Elsewhere  llama.cpp aborts where a token is accepted that the grammar does not 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from aleator.core import host
 from aleator.core.errors import ParameterError
+from aleator.core.records import dataclass
 from aleator.grammar import compile_gbnf, llguidance
 from aleator.samplers.constrained import ConstraintSampler
 

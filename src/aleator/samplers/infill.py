@@ -14,7 +14,7 @@ Elsewhere  llama.cpp agrees but for float32 sums.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ import numpy as np
 from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.numerics import Row, Step, ints
+from aleator.core.records import dataclass
 from aleator.samplers.base import Compiled, Place
 
 MOST_CANDIDATES = 4096

@@ -11,10 +11,11 @@ Elsewhere  llama.cpp turns a schema into GBNF and drops what does not fit; xgram
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from aleator.core import host
+from aleator.core.records import dataclass
 from aleator.grammar import llguidance
 from aleator.samplers.constrained import ConstraintSampler
 

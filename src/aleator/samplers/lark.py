@@ -9,10 +9,11 @@ Elsewhere  llama.cpp built with llguidance takes the same text where it begins w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from aleator.core import host
+from aleator.core.records import dataclass
 from aleator.grammar import llguidance
 from aleator.samplers.constrained import ConstraintSampler
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from aleator.core.errors import ParameterError
 from aleator.core.integers import MAX_TOKEN
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.spelled import Tokenizer, require_tokenizer
 

@@ -7,10 +7,11 @@ Elsewhere  xgrammar leaves tokens past the end of its mask unmasked; here they a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from aleator.core import host
+from aleator.core.records import dataclass
 from aleator.grammar.matcher import MatcherConstraint
 from aleator.samplers.constrained import ConstraintSampler
 

@@ -15,13 +15,13 @@ Elsewhere  llama.cpp compares z with zmax + logf(min_p), whose rounding differs 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.full_mass import MASS, refuse_full_mass, require_full_mass
 

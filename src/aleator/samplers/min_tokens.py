@@ -12,13 +12,14 @@ Elsewhere  vLLM agrees (``min_tokens``), as does transformers (``min_new_tokens`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 
 MIN_TOKENS = Parameter(

@@ -14,12 +14,12 @@ Elsewhere  llama.cpp updates mu when it applies, not when a token is accepted, a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from aleator.core import host
 from aleator.core.contract import Purpose
 from aleator.core.numerics import LOG2_E, Row, Step, exp2_double, ints, log2_double, log2_q32
 from aleator.core.parameter import Parameter, declare
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, llama_seed
 from aleator.samplers.mirostat_state import MirostatSampler
 

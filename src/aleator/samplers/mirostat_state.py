@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from aleator.core.contract import Purpose
 from aleator.core.numerics import Row, Step, draw, ints, log2_q32
 from aleator.core.parameter import Parameter, declare
 from aleator.core.philox import stream
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place
 from aleator.samplers.seeded import SeededSampler
 

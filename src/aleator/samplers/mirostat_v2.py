@@ -14,11 +14,11 @@ Elsewhere  llama.cpp updates mu when it applies, not when a token is accepted.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from aleator.core import host
 from aleator.core.contract import Purpose
 from aleator.core.numerics import Row, Step, ints, log2_q32
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, llama_seed
 from aleator.samplers.mirostat_state import MirostatSampler
 

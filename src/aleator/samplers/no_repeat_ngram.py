@@ -11,11 +11,11 @@ Elsewhere  transformers agrees (``no_repeat_ngram_size``); llama.cpp and vLLM do
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 
 NO_REPEAT_NGRAM_SIZE = Parameter(

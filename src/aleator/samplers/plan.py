@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from aleator.core.records import dataclass
 from aleator.samplers.base import Sampler
 from aleator.samplers.device_forms import why_not
 from aleator.samplers.top_k import TopK

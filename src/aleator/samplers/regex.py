@@ -8,10 +8,11 @@ Elsewhere  outlines-core has this alone; llama.cpp has no regular expressions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from aleator.core import host
+from aleator.core.records import dataclass
 from aleator.grammar import llguidance
 from aleator.samplers.constrained import ConstraintSampler
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from aleator.core.parameter import SEED, check_seed, declare
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 
 

@@ -12,13 +12,12 @@ Elsewhere  text-generation-webui and Aphrodite have the same formula, in PyTorch
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare, single
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 
 SMOOTHING_FACTOR = Parameter(

@@ -12,11 +12,11 @@ Elsewhere  llama.cpp summed float32 probabilities; the index it kept was off by 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints
 from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 
 TFS_Z = Parameter(

@@ -14,7 +14,6 @@ Elsewhere  llama.cpp divides the logits at once; other engines multiply by a rou
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step, exp2_double, ints, log2_double, log2_q32
 from aleator.core.parameter import Parameter, declare
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 
 TEMPERATURE = Parameter(

@@ -7,7 +7,6 @@ Elsewhere  beyond a short mask xgrammar leaves tokens unmasked, llguidance and o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from aleator.core.errors import ParameterError
 from aleator.core.integers import MAX_TOKEN
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 
 ALLOWED = Parameter("allowed", object, None, "tokens that may be chosen; all if not given")

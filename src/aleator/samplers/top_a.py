@@ -11,11 +11,11 @@ Elsewhere  llama.cpp has none; KoboldAI and text-generation-webui compare float 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints, run_length
 from aleator.core.parameter import Parameter, declare, single
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 
 TOP_A = Parameter(

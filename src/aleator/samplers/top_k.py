@@ -12,11 +12,10 @@ Elsewhere  llama.cpp leaves ties to its sort, and keeps -inf tokens when fewer t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from aleator.core import host
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler, only_portable
 
 TOP_K = Parameter(

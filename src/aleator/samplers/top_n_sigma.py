@@ -13,13 +13,13 @@ Elsewhere  llama.cpp masks with -inf instead of removing, and sums in float32.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare, single
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 
 TOP_N_SIGMA = Parameter(

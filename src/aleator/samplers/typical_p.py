@@ -13,13 +13,13 @@ Elsewhere  llama.cpp stops when the sum exceeds p, strictly, and a token of prob
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints, prefix_of_mass
 from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 
 TYPICAL_P = Parameter(

@@ -15,13 +15,13 @@ Elsewhere  llama.cpp throws its coin with the same seed as the final draw, so th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from aleator.core import host
 from aleator.core.contract import Purpose
 from aleator.core.numerics import Row, Step, exact, ints, run_length
 from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
 from aleator.core.philox import stream, uniform64
+from aleator.core.records import dataclass
 from aleator.samplers.base import Place, llama_seed
 from aleator.samplers.seeded import SeededSampler
 

@@ -62,10 +62,41 @@ VLLM: Mapping[str, Accepted] = {
         "templates are chosen at the start: aleator serve --chat-template", ()
     ),
     "min_length": Accepted("give min_tokens", (0,)),
+    "return_token_ids": Accepted("give aleator_replay, whose record has the tokens", (False,)),
+    "return_tokens_as_token_ids": Accepted("tokens are written as texts", (False,)),
+    "include_reasoning": Accepted("reasoning is part of the answer", (True,)),
+    "logits_processors": Accepted("requests bring no programs", ([],)),
+    "vllm_xargs": Accepted("there are none", ({},)),
+    "kv_transfer_params": Accepted("keys and values stay on this machine", ({},)),
+    "mm_processor_kwargs": Accepted("only text is read", ({},)),
 }
 """Of vLLM's extra fields, those that are not options of ours under another name."""
 
 LLAMA: Mapping[str, Accepted] = {
+    "return_progress": Accepted("the progress of a prompt is not reported", (False,)),
+    "reasoning_format": Accepted("reasoning stands in reasoning_content", ("auto", "deepseek")),
+    "reasoning_in_content": Accepted("reasoning stands in reasoning_content", (False,)),
+    "reasoning_control": Accepted("give reasoning_budget", (False,)),
+    "thinking_forced_open": Accepted("the template says where reasoning begins", (False,)),
+    "parse_tool_calls": Accepted("calls of tools are read", (True,)),
+    "backend_sampling": Accepted("tokens are the same wherever they are drawn"),
+    "sse_ping_interval": Accepted("a comment is sent every 15 seconds"),
+    "verbose": Accepted("nothing more is told"),
+    "n_probs": Accepted("give logprobs", (0,)),
+    "post_sampling_probs": Accepted("give /completion", (False,)),
+    "return_tokens": Accepted("give aleator_replay, whose record has the tokens", (False,)),
+    "response_fields": Accepted("give /completion", ([],)),
+    "t_max_predict_ms": Accepted("give deadline, in seconds", (0, -1)),
+    "n_discard": Accepted("a context shift forgets the older half", (0,)),
+    "n_cache_reuse": Accepted(
+        "rows are not moved: their bits would differ from those computed anew", (0,)
+    ),
+    "speculative.n_max": Accepted("guesses change no token"),
+    "speculative.n_min": Accepted("guesses change no token"),
+    "speculative.p_min": Accepted("guesses change no token"),
+    "grammar_lazy": Accepted("the grammar holds from the first token", (False,)),
+    "grammar_triggers": Accepted("the grammar holds from the first token", ([],)),
+    "preserved_tokens": Accepted("give shown_tokens with the ids to show", ([],)),
     "cache_prompt": Accepted("cached prefixes change no text"),
     "lora": Accepted("adapters are not supported", ([],)),
     "n_indent": Accepted("give grammar", (0,)),

@@ -53,6 +53,7 @@ SPELLINGS: Mapping[str, str] = {
     "guided_grammar": "grammar",
     "thinking_token_budget": "reasoning_budget",
     "thinking_budget_tokens": "reasoning_budget",  # llama.cpp
+    "reasoning_budget_tokens": "reasoning_budget",
 }
 """Spellings of other servers, beside the aliases in the declarations."""
 

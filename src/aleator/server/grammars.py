@@ -54,6 +54,17 @@ class Trials:
     def __init__(self, model: str, seconds: float) -> None:
         self._model, self.seconds = model, seconds
         self._process: subprocess.Popen[bytes] | None = None
+        self._greeted = False  # it has said that it is ready
+
+    def begin(self) -> None:
+        """Start the process without waiting for it, so that the first grammar finds it ready."""
+        if self._process is None:
+            self._greeted = False
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "aleator.server.grammar_trial", self._model],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
 
     def run(self, name: str, value: Mapping[str, object]) -> int:
         """Compile a grammar; returns how many bytes of memory it took.
@@ -102,21 +113,19 @@ class Trials:
                     pipe.close()
 
     def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "aleator.server.grammar_trial", self._model],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-            )
-            if self._ask(self._process, b"", START_SECONDS) is None:
+        self.begin()
+        process = self._process
+        if process is None:
+            raise RuntimeError("the process was ended by another thread")
+        if not self._greeted:
+            if self._ask(process, b"", START_SECONDS) is None:
                 self.close()
                 raise ParameterError(
                     "grammar",
                     "grammars cannot be compiled: the process that tries them did not begin",
                 )
-        if self._process is None:
-            raise RuntimeError("the process was ended by another thread")
-        return self._process
+            self._greeted = True
+        return process
 
     @staticmethod
     def _ask(process: subprocess.Popen[bytes], question: bytes, seconds: float) -> bytes | None:

@@ -21,6 +21,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 
 from aleator.engine import EngineStats
 from aleator.engine.ended import Ended
+from aleator.server.llama_metrics import llama_figures
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a line more for each, which nobody reads
 
@@ -41,14 +42,12 @@ class Figure:
         help: one sentence.
         counts: it only ever grows.
         read: takes it out of the counts.
-        llama: its name in llama-server, for dashboards that were made for that one; "": it has none.
     """
 
     name: str
     help: str
     counts: bool
     read: Callable[[EngineStats], float]
-    llama: str = ""
 
 
 FIGURES = (
@@ -59,18 +58,10 @@ FIGURES = (
     Figure("requests_cancelled", "requests whose client had gone", True, lambda s: s.cancelled),
     Figure("requests_expired", "requests whose deadline came", True, lambda s: s.expired),
     Figure("requests_failed", "requests that an error ended", True, lambda s: s.failed),
+    Figure("requests_running", "requests being made", False, lambda s: s.running),
+    Figure("requests_waiting", "requests in the queue", False, lambda s: s.waiting),
     Figure(
-        "requests_running", "requests being made", False, lambda s: s.running, "requests_processing"
-    ),
-    Figure(
-        "requests_waiting", "requests in the queue", False, lambda s: s.waiting, "requests_deferred"
-    ),
-    Figure(
-        "prompt_tokens",
-        "tokens of prompts that were computed",
-        True,
-        lambda s: s.prompt_tokens,
-        "prompt_tokens",
+        "prompt_tokens", "tokens of prompts that were computed", True, lambda s: s.prompt_tokens
     ),
     Figure(
         "prompt_tokens_cached",
@@ -78,13 +69,7 @@ FIGURES = (
         True,
         lambda s: s.reused_tokens,
     ),
-    Figure(
-        "generated_tokens",
-        "tokens that were drawn",
-        True,
-        lambda s: s.sampled_tokens,
-        "tokens_predicted",
-    ),
+    Figure("generated_tokens", "tokens that were drawn", True, lambda s: s.sampled_tokens),
     Figure(
         "forced_tokens", "drawn tokens that a grammar had forced", True, lambda s: s.forced_tokens
     ),
@@ -95,7 +80,10 @@ FIGURES = (
         True,
         lambda s: s.draft_n_accepted,
     ),
-    Figure("steps", "batches that were decoded", True, lambda s: s.steps, "n_decode"),
+    Figure(
+        "drafts", "steps of a text in which speculation guessed tokens", True, lambda s: s.drafts
+    ),
+    Figure("steps", "batches that were decoded", True, lambda s: s.steps),
     Figure(
         "mixed_steps", "batches with prompts, while others wrote", True, lambda s: s.mixed_steps
     ),
@@ -127,12 +115,8 @@ class EngineFigures:
         """The figures as they are now."""
         stats = self._stats()
         for figure in FIGURES:
-            names = [f"aleator_{figure.name}"]
-            if figure.llama:
-                names.append(f"llamacpp:{figure.llama}")
-            for name in names:
-                family = CounterMetricFamily if figure.counts else GaugeMetricFamily
-                yield family(name, figure.help, value=figure.read(stats))
+            family = CounterMetricFamily if figure.counts else GaugeMetricFamily
+            yield family(f"aleator_{figure.name}", figure.help, value=figure.read(stats))
 
 
 class Metrics:
@@ -178,9 +162,12 @@ class Metrics:
             "aleator_info", "what runs here", ("version", "fingerprint"), registry=registry
         )
         about.labels(version, fingerprint).set(1)
+        self._longest = 0
+        self._stats: Callable[[], EngineStats] = EngineStats
 
     def watch(self, stats: Callable[[], EngineStats]) -> None:
         """Show an engine's counts, too; called once, with what tells them at every scrape."""
+        self._stats = stats
         self.registry.register(EngineFigures(stats))
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -193,6 +180,7 @@ class Metrics:
         self._ended.labels(text.reason).inc()
         self._prompt.observe(text.prompt)
         self._text.observe(text.tokens)
+        self._longest = max(self._longest, text.prompt + text.tokens)
         self._whole.observe(text.seconds)
         if text.queued is not None:
             self._queued.observe(text.queued)
@@ -202,5 +190,5 @@ class Metrics:
                 self._gap.observe((text.seconds - text.first) / (text.tokens - 1))
 
     def page(self) -> bytes:
-        """All of it in Prometheus' text form."""
-        return generate_latest(self.registry)
+        """All of it in Prometheus' text form, with llama-server's names at the end."""
+        return generate_latest(self.registry) + llama_figures(self._stats(), self._longest)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from aleator.core.records import dataclass
 from aleator.text.special_tokens import TokenAttribute
 from aleator.text.tokenizer import Tokenizer, cut
 from aleator.text.vocabulary import Vocabulary

@@ -7,8 +7,9 @@ loading vocabularies made for the purpose); models name their end of turn in no 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
+
+from aleator.core.records import dataclass
 
 
 class TokenAttribute(IntEnum):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from aleator.core.errors import InvalidBatch
 from aleator.core.integers import exact, first_inexact
+from aleator.core.records import dataclass
 
 _END = 2**31 - 1  # above every position
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +34,7 @@ from aleator.cache.rows.shift import read_keys
 from aleator.cache.storage.storage import Storage
 from aleator.core.errors import Corrupt, Incompatible
 from aleator.core.integers import token_ids
+from aleator.core.records import dataclass
 
 SEQUENCE_MAGIC = 0xAF143CD8
 SESSION_MAGIC, SESSION_VERSION = 0x6767736E, 10

@@ -8,7 +8,6 @@ the same for the state.  Everything is float32.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from aleator.cache.formats.source import Bytes, Source
 from aleator.cache.pools.pool import END
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.core.errors import Corrupt, Incompatible
+from aleator.core.records import dataclass
 
 _F32 = 0
 

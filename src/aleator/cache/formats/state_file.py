@@ -8,16 +8,16 @@ and BLAKE2b (16 bytes, hexadecimal) of each.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import mmap
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aleator.core.digests import new_digest
 from aleator.core.errors import FileFormatError
+from aleator.core.records import dataclass
 
 MAGIC = b"ALEATOR\0"
 VERSION = 1
@@ -159,7 +159,7 @@ def _head(header: Mapping[str, Any], table: list[dict[str, Any]]) -> bytes:
 
 
 def _digest(data: Buffer) -> bytes:
-    return hashlib.blake2b(data, digest_size=_DIGEST).digest()
+    return new_digest(_DIGEST, data).digest()
 
 
 def _aligned(offset: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +11,7 @@ from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.cache.pools.recurrent_rows import RecurrentCheckpoint
 from aleator.cache.pools.window import WindowCheckpoint
 from aleator.cache.rows.batch import MicroBatch, WindowBatch
+from aleator.core.records import dataclass
 
 if TYPE_CHECKING:
     from aleator.cache.rows.tensors import CellTensors

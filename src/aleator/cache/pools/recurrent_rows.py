@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from aleator.cache.devices import Device
 from aleator.cache.storage import state_arrays
 from aleator.core.errors import CacheFull, ParameterError
+from aleator.core.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ sequences own goes when it has left the window of each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from aleator.cache.rows.batch import WindowBatch
 from aleator.cache.rows.rows import LayerShape
 from aleator.core.errors import CacheFull, ParameterError
 from aleator.core.integers import integer_in
+from aleator.core.records import dataclass
 
 _PAD = 256
 _AHEAD = 64  # cells that are freed at once where prefixes are cached

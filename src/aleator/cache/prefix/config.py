@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from aleator.core.errors import ParameterError
 from aleator.core.integers import integer_in
+from aleator.core.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ block was not used for the longest time first; what is pinned stays.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import numpy as np
@@ -22,8 +21,10 @@ import numpy.typing as npt
 
 from aleator.cache.journal import Journal, atomic
 from aleator.cache.prefix.config import PrefixConfig
+from aleator.core.digests import new_digest
 from aleator.core.errors import ParameterError
 from aleator.core.integers import token_ids
+from aleator.core.records import dataclass
 
 Tokens = npt.NDArray[np.int32]
 
@@ -144,7 +145,8 @@ class PrefixIndex:
         if limit <= 0:
             return Match(0, 0, ("the only token is always computed",), namespace)
         block = self.config.block
-        digests = list(_digests(wanted, block, namespace))
+        known = self._texts or self._evicted
+        digests = list(_digests(wanted, block, namespace)) if known else []
         depth = 0
         while depth < len(digests) and digests[depth] in self._by_digest:
             depth += 1
@@ -356,10 +358,12 @@ def checked_text(tokens: Sequence[int] | Tokens, namespace: object) -> Tokens:
 
 def _digests(tokens: Tokens, block: int, namespace: str) -> Iterator[bytes]:
     """Per full block a digest of everything up to its end."""
-    digest = hashlib.blake2b(namespace.encode(), digest_size=16).digest()
+    if len(tokens) < block:
+        return
+    digest = new_digest(16, namespace.encode()).digest()
     for end in range(block, len(tokens) + 1, block):
         piece = tokens[end - block : end].tobytes()
-        digest = hashlib.blake2b(digest + piece, digest_size=16).digest()
+        digest = new_digest(16, digest + piece).digest()
         yield digest
 
 

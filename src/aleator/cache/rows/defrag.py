@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from aleator._native import Cells
+from aleator.core.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +14,7 @@ from aleator.cache.devices import Device
 from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions
 from aleator.cache.storage import make_storage, side_bytes
+from aleator.core.records import dataclass
 
 RotateKeys = Callable[[int, Any, Any], Any]
 """``rotate(layer, keys, deltas)``: float32 keys [n, G, D] of any number of heads, which it may

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from aleator.cache.storage.types import StorageType
+from aleator.core.records import dataclass
 
 A = TypeVar("A")
 """Arrays: NumPy's on the CPU, torch's on devices."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aleator.core.errors import CacheFull
+from aleator.core.records import dataclass
 from aleator.generate.batch import Batch
 from aleator.generate.context import Context
 from aleator.samplers import SamplerChain

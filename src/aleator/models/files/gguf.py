@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from aleator import _native
 from aleator.core.errors import FileFormatError
+from aleator.core.records import dataclass
 from aleator.models.files.fields import Fields
 from aleator.models.files.mapping import map_file, require_little_endian
 from aleator.models.files.tensor_types import BY_ID, StoredTensor, unsupported_type

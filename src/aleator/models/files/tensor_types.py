@@ -6,13 +6,13 @@ Sizes and layouts are those of ggml's ``block_*`` structures (ggml-common.h).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aleator import _native
 from aleator.core.errors import UnsupportedModel
+from aleator.core.records import dataclass
 from aleator.core.threads import pool
 
 
@@ -60,6 +60,16 @@ TENSOR_TYPES: dict[str, TensorType] = {
         TensorType("IQ4_XS", 23, 256, 136),
         # The scale is 2^(byte - 128), its largest multiple 12: from 252 on it is taken for damage.
         TensorType("MXFP4", 39, 32, 17, width=1, mask=0xFC),
+        TensorType("IQ2_XXS", 16, 256, 66),
+        TensorType("IQ2_XS", 17, 256, 74),
+        TensorType("IQ2_S", 22, 256, 82),
+        TensorType("IQ3_XXS", 18, 256, 98),
+        TensorType("IQ3_S", 21, 256, 110),
+        TensorType("IQ1_S", 19, 256, 50),
+        # Its scale is the highest four bits of four words: the exponent's are in the last two.
+        TensorType("IQ1_M", 29, 256, 56, (52,), width=4, mask=0x7000C000),
+        TensorType("TQ1_0", 34, 256, 54, (52,)),
+        TensorType("TQ2_0", 35, 256, 66, (64,)),
     )
 }
 BY_ID = {t.id: t for t in TENSOR_TYPES.values()}
@@ -68,9 +78,8 @@ _READ_AT_ONCE = 1 << 22
 
 # ggml's types that no kernel here reads, by their numbers (ggml.h).
 _OTHER_TYPES = {
-    **{9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S"},
-    **{22: "IQ2_S", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M"},
-    **{34: "TQ1_0", 35: "TQ2_0"},
+    **{9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"},
+    **{40: "NVFP4", 41: "Q1_0", 42: "Q2_0"},
 }
 
 

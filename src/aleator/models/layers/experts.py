@@ -36,10 +36,17 @@ class Experts:
         """
         self.config, self.router, self.choice_bias = parts.config, parts.router, parts.choice_bias
         self.experts, self.shared, self.shared_router = experts, shared, parts.shared_router
+        self.scales = parts.scales
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[T, n_embd] -> [T, n_embd]."""
-        chosen, weights = route(self.router(x).float(), self.config, self.choice_bias)
+        return self.mixed(x, self.router(x))
+
+    def mixed(self, x: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        """What the experts give for ``x`` [T, n_embd], chosen by ``logits`` [T, experts]."""
+        chosen, weights = route(logits.float(), self.config, self.choice_bias)
+        if self.scales is not None:
+            weights = weights * self.scales[chosen]
         weights = weights.to(x)
         given = x.new_empty(*chosen.shape, x.shape[1])
         for expert in sorted(set(chosen.flatten().tolist())):

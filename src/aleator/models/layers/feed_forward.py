@@ -22,8 +22,11 @@ Parts = FeedForward[Linear] | Mixture[Linear, torch.Tensor]
 
 def feed_forward(parts: Parts) -> Callable[[torch.Tensor], torch.Tensor]:
     """What takes [T, n_embd] to [T, n_embd]: one part, or a mixture of several."""
-    if isinstance(parts, FeedForward):
-        return single(parts)
+    return single(parts) if isinstance(parts, FeedForward) else mixture(parts)
+
+
+def mixture(parts: Mixture[Linear, torch.Tensor]) -> Experts:
+    """The experts of a mixture."""
     return Experts(
         parts,
         [single(each) for each in parts.experts],

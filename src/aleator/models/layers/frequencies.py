@@ -48,6 +48,10 @@ def frequencies(
         plain = plain / _llama3_divisors(rope, plain)
     if rope.scaling == "linear":
         return plain / rope.factor, rope.attn_factor
+    if rope.scaling == "proportional":
+        if divisors is None:
+            plain[rope.n_rotated :] = 0.0
+        return plain / rope.factor, rope.attn_factor
     if rope.scaling != "yarn":
         return plain, rope.attn_factor
     # Pairs that rotate more than beta_fast times within the original context keep their frequency,

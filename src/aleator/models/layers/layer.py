@@ -72,6 +72,10 @@ class LayerWeights(LayerSource[Linear, torch.Tensor]):
         """See :class:`LayerSource`."""
         return torch.cat((weight, torch.zeros_like(weight) if bias is None else bias), -1)
 
+    def scaled(self, values: torch.Tensor, by: float) -> torch.Tensor:
+        """See :class:`LayerSource`."""
+        return values * by
+
     def ones(self, n: int) -> torch.Tensor:
         """See :class:`LayerSource`."""
         return torch.ones(n, device=self.device, dtype=self.dtype)
@@ -102,6 +106,7 @@ class Pass:
     Attributes:
         fused: whether attention may use torch's fused kernel.
         query_scales: what growing queries are multiplied by, float32 [T]; None: none grow.
+        embeddings: of the tokens for each layer, [T, layers, width]; None: there are none.
     """
 
     def __init__(
@@ -122,6 +127,7 @@ class Pass:
             query_scales: what growing queries are multiplied by, float32 [T]; None: none grow.
         """
         self.query_scales = query_scales
+        self.embeddings: torch.Tensor | None = None
         self._positions, self._highest, self.fused = positions, highest, fused
         self._cells: dict[bool, Cells | None] = {False: None, True: None}
         self._states: RecurrentBatch | None = None

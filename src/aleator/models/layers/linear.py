@@ -65,7 +65,11 @@ class DenseEmbedding:
 
 
 def embedding(
-    weights: Weights, shape: tuple[int, int], device: torch.device, dtype: torch.dtype
+    weights: Weights,
+    shape: tuple[int, int],
+    device: torch.device,
+    dtype: torch.dtype,
+    name: str = "token_embd",
 ) -> Embedding:
     """The token embedding.
 
@@ -74,13 +78,14 @@ def embedding(
         shape: [n_vocab, n_embd].
         device: where rows are wanted.
         dtype: type of the rows.
+        name: of the tensor, without ".weight".
 
     Raises:
         FileFormatError: it is missing, of another shape, or not finite.
     """
     if _stored(device, dtype):
-        return StoredEmbedding(stored_weight(weights, "token_embd", *shape, bias=False))
-    return DenseEmbedding(parameter(weights, "token_embd.weight", shape, device, dtype))
+        return StoredEmbedding(stored_weight(weights, name, *shape, bias=False))
+    return DenseEmbedding(parameter(weights, f"{name}.weight", shape, device, dtype))
 
 
 def _stored(device: torch.device, dtype: torch.dtype) -> bool:

@@ -27,6 +27,8 @@ MixtureArguments = tuple[
     int,
     bool,
     str,
+    "Floats | None",
+    "list[Floats]",
 ]
 
 
@@ -35,10 +37,11 @@ def gated_matrices(
 ) -> tuple[Gated, Gated, Gated]:
     """Gate, up and down of a layer, the only matrix in place of a gate that there is not.
 
-    None of a mixture, which ``_native.DecoderStep.add_mixture`` takes.
+    Of a mixture, which ``_native.DecoderStep.add_mixture`` takes, those of the part beside it; None where
+    there is no such part.
     """
     if isinstance(part, Mixture):
-        return None, None, None
+        return (None, None, None) if part.dense is None else _matrices(part.dense)
     if part.gated:
         return _matrices(part)
     (up,), (down,) = part.gate_up, part.down
@@ -55,6 +58,10 @@ def mixture_arguments(part: Mixture[list[StoredWeight], Floats]) -> MixtureArgum
     """The arguments of ``_native.DecoderStep.add_mixture``."""
     config = part.config
     (router,) = part.router
+    norms = part.norms
+    beside = (
+        [] if norms is None else [norms.router, norms.expert, norms.dense_post, norms.expert_post]
+    )
     return (
         router.matrix,
         [_matrices(expert) for expert in part.experts],
@@ -70,4 +77,6 @@ def mixture_arguments(part: Mixture[list[StoredWeight], Floats]) -> MixtureArgum
         config.n_group_best,
         config.weighs_input,
         part.gate,
+        part.scales,
+        beside,
     )

@@ -85,12 +85,21 @@ class NativeStep(HostStep):
             position_embedding=None if decoder.positions is None else decoder.positions.matrix,
             rotated_from=rotation.offset,
         )
+        if decoder.layer_embeddings is not None and decoder.embedding_table is not None:
+            (projection,) = decoder.layer_embeddings.projection
+            step.set_per_layer(
+                decoder.embedding_table.matrix, projection.matrix, decoder.layer_embeddings.norm
+            )
         states = pool.recurrent if isinstance(pool, HybridPool) else None
         blocks, spaces = iter(decoder.blocks), iter(decoder.recurrent)
         feeding = iter(decoder.feeding)
         for layer in range(config.n_layers):
             if config.attends(layer):
                 self._add(step, next(blocks))
+            if decoder.embedding_parts:
+                part = decoder.embedding_parts[layer]
+                (project,), (output,) = part.project, part.output
+                step.add_per_layer(project.matrix, output.matrix, part.norm)
             if states is not None and decoder.keeps_state(layer):
                 _add_state(step, next(spaces), states, beside=config.attends(layer))
             elif not config.attends(layer):
@@ -110,12 +119,14 @@ class NativeStep(HostStep):
             return
         if block.qkv is None:
             raise TypeError("a layer without queries")
-        q, k, v = block.qkv
+        q, *rest = block.qkv
+        k = rest[0].matrix if block.stores else None
+        v = rest[1].matrix if len(rest) > 1 else None
         first_post, second_post = block.post_norms or (None, None)
         step.add_layer(
             q.matrix,
-            k.matrix,
-            v.matrix,
+            k,
+            v,
             o.matrix,
             *((None, None, None) if block.ffn is None else gated_matrices(block.ffn)),
             block.attn_norm,
@@ -131,6 +142,8 @@ class NativeStep(HostStep):
             block.sinks,
             block.gated,
             block.grows,
+            block.v_norm,
+            1.0 if block.output_scale is None else float(block.output_scale[0]),
         )
         _add_mixture(step, block.ffn)
 

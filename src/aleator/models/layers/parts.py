@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.rows.rows import LayerShape
 from aleator.core.errors import UnsupportedModel
+from aleator.core.records import dataclass
 from aleator.models.config import LatentConfig, ModelConfig, SSMConfig
 from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.experts import ExpertsConfig
@@ -74,6 +74,10 @@ class LayerSource(ABC, Generic[M, V]):
         if stored.n_elements != n:
             self.weights.expect(self.prefix + name, (n,))
         return stored.shape
+
+    @abstractmethod
+    def scaled(self, values: V, by: float) -> V:
+        """The numbers times ``by``, which is rounded to their type."""
 
     @abstractmethod
     def ones(self, n: int) -> V:
@@ -157,6 +161,23 @@ class FeedForward(Generic[M]):
     gated: bool = True
 
 
+@dataclass(frozen=True)
+class BesideNorms(Generic[V]):
+    """The norms of experts beside a dense part, whose own is the layer's.
+
+    Attributes:
+        router: of what the router takes.
+        expert: of what experts take.
+        dense_post: of what the dense part gives.
+        expert_post: of what the experts give.
+    """
+
+    router: V
+    expert: V
+    dense_post: V
+    expert_post: V
+
+
 class Mixture(Generic[M, V]):
     """A feed-forward part of which a router chooses a few experts for each token.
 
@@ -168,6 +189,9 @@ class Mixture(Generic[M, V]):
         shared: one that every token goes through; None: there is none.
         shared_router: its weight is the sigmoid of the product with this vector; None: it is 1.
         gate: the activation of every expert, see :func:`gate_of`.
+        scales: weights of the chosen experts are multiplied by theirs; None: by nothing.
+        dense: the part that stands beside the experts; None: there is none.
+        norms: the norms of both.
     """
 
     def __init__(self, source: LayerSource[M, V], config: ExpertsConfig) -> None:
@@ -199,6 +223,20 @@ class Mixture(Generic[M, V]):
             self.shared = FeedForward(gate_up, down, wide, gate)
         if wide and config.shared_router:
             self.shared_router = source.values("ffn_gate_inp_shexp.weight", n_embd, exact=True)
+        self.scales: V | None = None
+        self.dense: FeedForward[M] | None = None
+        self.norms: BesideNorms[V] | None = None
+        if config.beside:
+            if "ffn_down_exps.scale" in source:
+                self.scales = source.values("ffn_down_exps.scale", config.n_experts, exact=True)
+            own = source.values("ffn_gate_inp.scale", n_embd)
+            self.dense = dense_part(source)
+            self.norms = BesideNorms(
+                source.scaled(own, 1.0 / math.sqrt(n_embd)),
+                source.norm("pre_ffw_norm_2"),
+                source.norm("post_ffw_norm_1"),
+                source.norm("post_ffw_norm_2"),
+            )
 
 
 def gate_of(source: LayerSource[M, V]) -> str:
@@ -222,6 +260,16 @@ def feed_forward(source: LayerSource[M, V]) -> FeedForward[M] | Mixture[M, V]:
     config = source.config
     if config.experts is not None and config.has_experts(source.layer):
         return Mixture(source, config.experts)
+    return dense_part(source)
+
+
+def dense_part(source: LayerSource[M, V]) -> FeedForward[M]:
+    """The tensors of a part that every token goes through.
+
+    Raises:
+        FileFormatError: a tensor is missing, of another shape, or not finite.
+    """
+    config = source.config
     n_embd, n_ff = config.n_embd, config.n_ff[source.layer]
     gated = source.architecture.gated
     names = ["ffn_gate", "ffn_up"] if gated else ["ffn_up"]
@@ -286,12 +334,16 @@ class Attention(Generic[M, V]):
 
     Attributes:
         windowed: its tokens see a window of the latest positions only.
-        index: its number among the attention layers with a window, or among those without: each kind has a
-            cache of its own.
+        index: the number of its keys among those of the layers with a window, or of those without: each kind
+            has a cache of its own.
+        stores: it stores keys and values; otherwise those of an earlier layer have its ``index``.
         rotated: its queries and keys are rotated by their positions.
         grows: its queries grow with their position.
         scale: what scores are multiplied by.
         qkv: queries, keys and values; None where there is ``latent``.
+        keys_as_values: values are the keys before their norm, and ``qkv`` gives none.
+        v_norm: normalisation of values; None: there is none.
+        output_scale: what the layer gives is multiplied by it.
         latent: what they are computed from where keys and values are compressed.
         attn_norm: normalisation of what attention takes; None: there is none.
         ffn_norm: of what feed-forward takes; None: there is none, or it takes what attention takes.
@@ -316,32 +368,40 @@ class Attention(Generic[M, V]):
         self.windowed, self.index = windowed, index
         self.rotated, self.grows = config.rotated(layer), config.grows(layer)
         self.n_heads, self.n_kv_heads = config.n_heads[layer], config.n_kv_heads[layer]
-        self.head_dim, self.head_dim_v = config.head_dim, config.head_dim_v
+        self.head_dim, self.head_dim_v = config.head_dims(layer)
         self.scale = config.attention_scale or 1.0 / math.sqrt(self.head_dim)
         self.attn_norm: V | None = source.norm("attn_norm") if architecture.pre_norm else None
         self.gated = architecture.attention_gate
         self.qkv: M | None = None
         self.latent: Latent[M, V] | None = None
+        self.stores = config.stores_keys(layer)
+        self.keys_as_values = self.stores and config.takes_keys_as_values(layer)
         if config.latent is not None:
             self.latent = Latent(source, config.latent, self.n_heads)
         else:
+            widths = {
+                "attn_q": self.n_heads * self.head_dim * (2 if self.gated else 1),
+                "attn_k": self.n_kv_heads * self.head_dim,
+                "attn_v": self.n_kv_heads * self.head_dim_v,
+            }
+            if self.keys_as_values or not self.stores:
+                del widths["attn_v"]
+            if not self.stores:
+                del widths["attn_k"]
             self.qkv = source.matrix(
-                ["attn_q", "attn_k", "attn_v"],
-                config.n_embd,
-                [
-                    self.n_heads * self.head_dim * (2 if self.gated else 1),
-                    self.n_kv_heads * self.head_dim,
-                    self.n_kv_heads * self.head_dim_v,
-                ],
-                bias=architecture.qkv_bias,
+                list(widths), config.n_embd, list(widths.values()), bias=architecture.qkv_bias
             )
+        self.v_norm: V | None = None
+        if config.normalised_values and self.stores:
+            self.v_norm = source.ones(self.head_dim_v)
         self.q_norm: V | None = None
         self.k_norm: V | None = None
         self.head_norm_kind = ""
         if architecture.head_norm or "attn_q_norm.weight" in source:
             self.head_norm_kind = architecture.head_norm_kind
             self.q_norm = source.norm("attn_q_norm", *self._normalised(self.n_heads))
-            self.k_norm = source.norm("attn_k_norm", *self._normalised(self.n_kv_heads))
+            if self.stores:
+                self.k_norm = source.norm("attn_k_norm", *self._normalised(self.n_kv_heads))
         elif config.normalised_heads and self.rotated:
             self.head_norm_kind = "head"
             self.q_norm = self.k_norm = source.ones(self.head_dim)
@@ -360,6 +420,9 @@ class Attention(Generic[M, V]):
         self.ffn: FeedForward[M] | Mixture[M, V] | None = None
         if not architecture.single_parts:
             self.ffn = feed_forward(source)
+        self.output_scale: V | None = None
+        if architecture.output_scale and "layer_output_scale.weight" in source:
+            self.output_scale = source.values("layer_output_scale.weight", 1, exact=True)
 
     def _normalised(self, heads: int) -> tuple[int, ...]:
         """The shape of a head norm's weights."""

@@ -80,6 +80,10 @@ class StoredLayer(LayerSource[list[StoredWeight], Floats]):
         """See :class:`LayerSource`."""
         return np.concatenate((weight, np.zeros_like(weight) if bias is None else bias), -1)
 
+    def scaled(self, values: Floats, by: float) -> Floats:
+        """See :class:`LayerSource`."""
+        return values * np.float32(by)
+
     def ones(self, n: int) -> Floats:
         """See :class:`LayerSource`."""
         return np.ones(n, np.float32)

@@ -27,9 +27,9 @@ from aleator.server.dialects.llama_results import (
     chosen,
     probabilities,
     settings,
-    timings,
     without_text,
 )
+from aleator.server.dialects.timings import timings
 from aleator.server.errors import api_error, spelled_as
 from aleator.server.fields import Body
 from aleator.server.records import replay_field

@@ -13,7 +13,6 @@ from aleator.samplers.index import BY_NAME
 from aleator.samplers.order import parse_letters, parse_names
 from aleator.server.accepted import ACCEPTED, Accepted
 from aleator.server.fields import (
-    SPELLINGS,
     Body,
     Field,
     Fields,
@@ -39,30 +38,14 @@ Prompt = str | list[int | str]
 LLAMA_ACCEPTED: Mapping[str, Accepted] = {
     **ACCEPTED,
     "stream_options": Accepted("the last event of a stream always says how many tokens there were"),
-    "verbose": Accepted("nothing more is told"),
-    "sse_ping_interval": Accepted("a comment is sent every 15 seconds"),
-    "backend_sampling": Accepted("tokens are the same wherever they are drawn"),
     "reasoning_format": Accepted("reasoning stays in the text"),
     "parse_tool_calls": Accepted("calls of tools stay in the text"),
-    "speculative.n_max": Accepted("guesses change no token"),
-    "speculative.n_min": Accepted("guesses change no token"),
-    "speculative.p_min": Accepted("guesses change no token"),
     "penalize_nl": Accepted("give logit_bias to line breaks", (True,)),
-    "return_progress": Accepted("the progress of a prompt is not reported", (False,)),
-    "n_discard": Accepted("a context shift forgets the older half", (0,)),
-    "n_cache_reuse": Accepted(
-        "rows are not moved: their bits would differ from those computed anew", (0,)
-    ),
     "image_data": Accepted("pictures are not supported", ([],)),
-    "grammar_lazy": Accepted("the grammar holds from the first token", (False,)),
-    "grammar_triggers": Accepted("the grammar holds from the first token", ([],)),
-    "preserved_tokens": Accepted("give shown_tokens with the ids to show", ([],)),
     "reasoning_control": Accepted("give reasoning_budget_tokens", (False,)),
     "continue_final_message": Accepted("a prompt is always continued", (False, True)),
 }
 """Fields of llama-server with which nothing is done, or that only their neutral values can have."""
-
-LLAMA_SPELLINGS: Mapping[str, str] = {**SPELLINGS, "reasoning_budget_tokens": "reasoning_budget"}
 
 
 AS_OPTIONS = ("seed", "samplers", "logit_bias", "grammar", "json_schema")
@@ -265,6 +248,5 @@ FIELDS = Fields(
     *own_fields(),
     without=("shown_tokens", "logprobs"),
     accepted=LLAMA_ACCEPTED,
-    spellings=LLAMA_SPELLINGS,
 )
 """The fields of ``/completion``."""

@@ -16,7 +16,6 @@ from aleator.server.dialects.llama_errors import not_built
 from aleator.server.dialects.llama_errors import render_error as render_error
 from aleator.server.dialects.llama_fields import (
     LLAMA_ACCEPTED,
-    LLAMA_SPELLINGS,
     own_fields,
     prompt_of,
     tokens_of,
@@ -41,7 +40,6 @@ FIELDS = Fields(
     *own_fields(),
     without=("shown_tokens", "logprobs"),
     accepted=LLAMA_ACCEPTED,
-    spellings=LLAMA_SPELLINGS,
 )
 """The fields of ``/infill``: those of ``/completion``, and the texts."""
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aleator.generate.completion import Stats
 from aleator.generate.logprobs import Logprobs, TokenLogprob
 from aleator.generate.options import GenerateOptions
 from aleator.samplers import SamplingParams
@@ -144,33 +143,6 @@ def _shown(constraint: ConstraintSampler | None) -> str:
     if isinstance(constraint, JSONSchema):
         return str(constraint.schema)
     return constraint.pattern if isinstance(constraint, Regex) else constraint.name
-
-
-def timings(stats: Stats, n_predicted: int) -> dict[str, Any]:
-    """``timings``: counts, milliseconds and rates of one completion.
-
-    The first token comes of the prompt's last logits, so rates count the steps after it.
-    """
-    prompt_ms, predicted_ms = 1e3 * stats.prompt_seconds, 1e3 * stats.decode_seconds
-    steps = max(0, n_predicted - 1)
-    made: dict[str, Any] = {
-        "cache_n": stats.reused_tokens,
-        "prompt_n": stats.prompt_tokens,
-        "prompt_ms": prompt_ms,
-        "prompt_per_token_ms": _ratio(prompt_ms, stats.prompt_tokens),
-        "prompt_per_second": _ratio(1e3 * stats.prompt_tokens, prompt_ms),
-        "predicted_n": n_predicted,
-        "predicted_ms": predicted_ms,
-        "predicted_per_token_ms": _ratio(predicted_ms, steps),
-        "predicted_per_second": _ratio(1e3 * steps, predicted_ms),
-    }
-    if stats.draft_n:
-        made |= {"draft_n": stats.draft_n, "draft_n_accepted": stats.draft_n_accepted}
-    return made
-
-
-def _ratio(a: float, b: float) -> float:
-    return a / b if b else 0.0
 
 
 def probabilities(entries: Sequence[Logprobs]) -> list[dict[str, Any]]:

@@ -14,7 +14,6 @@ from aleator.server.bodies import body_of, in_thread
 from aleator.server.dialects.llama_errors import render_error as render_error
 from aleator.server.dialects.llama_fields import (
     LLAMA_ACCEPTED,
-    LLAMA_SPELLINGS,
     prompt_of,
     tokens_of,
 )
@@ -69,7 +68,6 @@ APPLY = Fields(
     Field("response_format", mapping),
     options=OPTIONS,
     accepted={n: a for n, a in LLAMA_ACCEPTED.items() if n != "stream_options"},
-    spellings=LLAMA_SPELLINGS,
 )
 """What ``/apply-template`` takes: the body of a chat, of which only the template's part matters here."""
 

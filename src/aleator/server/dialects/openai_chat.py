@@ -24,9 +24,11 @@ from aleator.server.dialects.openai_forms import (
     check_stream_options,
     dumps,
     failed,
-    format_options,
+    timed,
     usage,
 )
+from aleator.server.dialects.openai_structured import force_form
+from aleator.server.dialects.timings import timings
 from aleator.server.errors import spelled_as
 from aleator.server.fields import Body, Field, Fields, anything, mapping, switch, text, whole
 from aleator.server.records import replay_field
@@ -94,7 +96,7 @@ async def chat_completions(request: Request) -> Response:
             over()
 
         return EventStream(
-            _events(answer, head, include_usage, replays, over),
+            _events(answer, head, include_usage, replays, over, own["timings_per_token"]),
             gone,
             failed,
             headers=headers,
@@ -109,6 +111,8 @@ async def chat_completions(request: Request) -> Response:
         "usage": usage(answer.usage),
         "seed": answer.seed,
     }
+    if own["timings_per_token"]:
+        made["timings"] = timings(answer.choices[0].generation.stats, choices[0].completion_tokens)
     if own["aleator_replay"]:
         made[KEY] = replay_field(service, (choice.generation for choice in answer.choices))
     return JSONResponse(made, headers=headers)
@@ -132,7 +136,7 @@ def chat_request(body: Body) -> ChatRequest:
         ParameterError: A field that cannot be honoured; names it.
     """
     own = body.own
-    body.force("response_format", format_options(own["response_format"]))
+    force_form(body)
     top = own["top_logprobs"]
     if top and not own["logprobs"]:
         raise ParameterError("top_logprobs", "top_logprobs needs logprobs=true")
@@ -183,6 +187,7 @@ async def _events(
     include_usage: bool,
     replays: Service | None,
     over: Callable[[], None],
+    times: bool,
 ) -> AsyncGenerator[bytes, None]:
     """The chunks of a stream; what is there together is sent together.
 
@@ -192,7 +197,15 @@ async def _events(
         include_usage: Whether it ends with its usage.
         replays: Makes the records that it ends with; None: it does not.
         over: Called when the answers have ended.
+        times: Whether chunks tell how long the answer took so far.
     """
+
+    def told(event: ChatEvent) -> str:
+        return _written(event, answer) + of_choice(answer.choices[event.choice])
+
+    def of_choice(choice: ChatChoice) -> str:
+        return timed(choice.generation, choice.completion_tokens) if times else ""
+
     nothing = "null" if include_usage else ""
     role = {"role": "assistant", "content": ""}
     yield b"".join(
@@ -201,10 +214,10 @@ async def _events(
     async for events in answer.events():
         shown = [each for each in events if each.kind != "call_end" or each.logprobs]
         if shown:
-            yield b"".join([head.chunk(_written(each, answer), nothing) for each in shown])
+            yield b"".join([head.chunk(told(each), nothing) for each in shown])
     over()
     if include_usage:
-        yield head.chunk("[]", dumps(usage(answer.usage)))
+        yield head.chunk("[]" + of_choice(answer.choices[0]), dumps(usage(answer.usage)))
     if replays is not None:
         made = (choice.generation for choice in answer.choices)
         yield head.chunk("[]", replay=replay_field(replays, made))

@@ -28,10 +28,12 @@ from aleator.server.dialects.openai_forms import (
     check_stream_options,
     dumps,
     failed,
-    format_options,
+    timed,
     usage,
     usage_of,
 )
+from aleator.server.dialects.openai_structured import force_form
+from aleator.server.dialects.timings import timings
 from aleator.server.errors import spelled_as
 from aleator.server.fields import Body, Field, Fields, switch, text, whole
 from aleator.server.infilling import infilling
@@ -105,7 +107,7 @@ async def completions(request: Request) -> Response:
         raise ParameterError(
             "best_of", f"best_of={best_of}: a stream cannot be chosen from: leave it out"
         )
-    body.force("response_format", format_options(own["response_format"]))
+    force_form(body)
     with spelled_as(body.names):
         choices = await _begin(service, body, best_of)
 
@@ -116,7 +118,8 @@ async def completions(request: Request) -> Response:
     headers = {"x-aleator-seed": str(choices[0].generation.seed)}
     if own["stream"]:
         replays = service if own["aleator_replay"] else None
-        events = _events(choices, head, include_usage, own["n"], replays)
+        times = own["timings_per_token"]
+        events = _events(choices, head, include_usage, own["n"], replays, times)
         return EventStream(events, gone, failed, headers=headers)
     await unless_gone(request, _ended(choices), gone)
     firsts = [choice.generation for choice in choices[::best_of]]
@@ -126,6 +129,9 @@ async def completions(request: Request) -> Response:
         "usage": usage(usage_of([choice.generation for choice in choices], firsts)),
         "seed": choices[0].generation.seed,
     }
+    if own["timings_per_token"]:
+        first = choices[0].generation
+        made["timings"] = timings(first.stats, len(first.drawn_between(0)))
     if own["aleator_replay"]:
         shown = (each for best in _best(choices, own["n"], best_of) for each in best)
         made[KEY] = replay_field(service, (each.generation for each in shown))
@@ -245,7 +251,12 @@ def _finish(made: Generation) -> dict[str, Any]:
 
 
 async def _events(
-    choices: Sequence[Choice], head: Head, include_usage: bool, n: int, replays: Service | None
+    choices: Sequence[Choice],
+    head: Head,
+    include_usage: bool,
+    n: int,
+    replays: Service | None,
+    times: bool,
 ) -> AsyncGenerator[bytes, None]:
     """The chunks of a stream; what is there together is sent together.
 
@@ -255,20 +266,28 @@ async def _events(
         include_usage: Whether it ends with its usage.
         n: Completions of each prompt.
         replays: Makes the records that it ends with; None: it does not.
+        times: Whether chunks tell how long the completion took so far.
     """
     nothing = "null" if include_usage else ""
-    async for made in merged([_pieces(choice) for choice in choices]):
+    async for made in merged([_pieces(choice, times) for choice in choices]):
         yield b"".join([head.chunk(each, nothing) for each in made])
     if include_usage:
         generations = [choice.generation for choice in choices]
-        yield head.chunk("[]", dumps(usage(usage_of(generations, generations[::n]))))
+        first = choices[0].generation
+        more = timed(first, len(first.drawn_between(0))) if times else ""
+        yield head.chunk("[]" + more, dumps(usage(usage_of(generations, generations[::n]))))
     if replays is not None:
         yield head.chunk("[]", replay=replay_field(replays, (each.generation for each in choices)))
     yield DONE
 
 
-async def _pieces(choice: Choice) -> AsyncIterator[list[str]]:
-    """The choices of one completion's chunks, as JSON; a list holds those that are there together."""
+async def _pieces(choice: Choice, times: bool) -> AsyncIterator[list[str]]:
+    """The choices of one completion's chunks, as JSON; a list holds those that are there together.
+
+    Args:
+        choice: The completion.
+        times: Whether they tell how long it took so far.
+    """
     generation, legacy, index = choice.generation, choice.legacy, choice.index
     await choice.read()
     told, prompt = 0, choice.prompt
@@ -283,16 +302,18 @@ async def _pieces(choice: Choice) -> AsyncIterator[list[str]]:
                 )
                 prompt = ()
                 logprobs = dumps(entries)
+            more = timed(generation, piece.end) if times else ""
             made.append(
                 f'[{{"index":{index},"text":{encode_basestring(piece.text)},"logprobs":{logprobs},'
-                '"finish_reason":null}]'
+                f'"finish_reason":null}}]{more}'
             )
         yield made
     last: dict[str, Any] = {"index": index, "text": "", "logprobs": None}
     if legacy is not None:
         left = generation.logprobs_between(told, len(generation.drawn_between(0)))
         last["logprobs"] = joined(legacy.of_prompt(prompt), legacy.of(left))
-    yield [dumps([last | _finish(generation)])]
+    more = timed(generation, len(generation.drawn_between(0))) if times else ""
+    yield [dumps([last | _finish(generation)]) + more]
 
 
 ROUTES = [

@@ -23,7 +23,9 @@ async def health(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """Figures in Prometheus' text form."""
     shown: Metrics = request.app.state.metrics
-    return Response(shown.page(), media_type=CONTENT_TYPE)
+    service: Service = request.app.state.service
+    began = {"process-start-time-unix": str(service.started)}  # as llama-server has it
+    return Response(shown.page(), media_type=CONTENT_TYPE, headers=began)
 
 
 ROUTES = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from aleator.core import host
 from aleator.core.errors import ConstraintError, ParameterError
+from aleator.core.records import dataclass
 from aleator.device.arguments import ChainOptions
 from aleator.device.backends.backend import Launches
 from aleator.device.candidates import NOTHING, DeviceCandidates

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aleator.core.contract import COLDEST
+from aleator.core.records import dataclass
 from aleator.device.backends.torch.dist import DeviceDist, DeviceGumbel
 from aleator.device.backends.torch.greedy import DeviceGreedy
 from aleator.device.backends.torch.logit_bias import DeviceLogitBias

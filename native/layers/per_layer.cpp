@@ -1,0 +1,55 @@
+#include "layers/per_layer.hpp"
+
+#include <cmath>
+
+#include "layers/rows.hpp"
+
+namespace aleator {
+
+static const auto read_row_ = ALEATOR_PICK(read_row);
+
+void PerLayer::prepare(int64_t tokens) {
+  if (!any()) return;
+  tokens_ = tokens;
+  const size_t n = size_t(tokens * all_.projection.out);
+  inputs_.resize(n), rows_.resize(n), gate_.resize(size_t(tokens * all_.width));
+}
+
+void PerLayer::project(int thread, Products& products, const int64_t* ids, float eps) {
+  Pool& pool = products.pool();
+  const Weights& w = all_.projection;
+  const int64_t n = w.out, width = all_.width;
+  const Input x = products.input(thread, products.x(0), w.in, w.in, tokens_, forms_of({&w}));
+  products.run(thread, x, {{&w, inputs_.data()}});
+  pool.barrier();
+  const float shorter = 1.0f / std::sqrt(float(w.in)), longer = std::sqrt(float(width)),
+              half = 1.0f / std::sqrt(2.0f);
+  pool.split(thread, tokens_, [&](int64_t t) {
+    float *y = &inputs_[size_t(t * n)], *row = &rows_[size_t(t * n)];
+    read_row_(all_.embedding, ids ? ids[t] : 0, row);
+    for (int64_t i = 0; i < n; i++) y[i] *= shorter;
+    for (int64_t l = 0; l < n; l += width) products.norm(y + l, all_.norm, width, eps, y + l);
+    for (int64_t i = 0; i < n; i++) {
+      row[i] *= longer;
+      y[i] = (y[i] + row[i]) * half;
+    }
+  });
+  pool.barrier();
+}
+
+void PerLayer::add(int thread, Products& products, const LayerEmbedding& l, Gate gate, float eps) {
+  Pool& pool = products.pool();
+  const int64_t e = l.in.in, width = all_.width, n = all_.projection.out;
+  const Input x = products.input(thread, products.x(0), e, e, tokens_, forms_of({&l.in}));
+  products.run(thread, x, {{&l.in, gate_.data()}});
+  pool.barrier();
+  pool.split(thread, tokens_, [&](int64_t t) {
+    apply_gate(gate, &gate_[size_t(t * width)], &inputs_[size_t(t * n + l.layer * width)], width);
+  });
+  pool.barrier();
+  const Input in = products.input(thread, gate_.data(), width, width, tokens_, forms_of({&l.out}));
+  products.add_normed(thread, l.out, in, l.norm, eps);
+  pool.barrier();
+}
+
+}  // namespace aleator

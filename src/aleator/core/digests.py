@@ -1,0 +1,20 @@
+"""Digests of bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hashlib import blake2b
+
+
+def new_digest(size: int, data: bytes | bytearray | memoryview = b"") -> blake2b:
+    """A BLAKE2b hash.
+
+    Args:
+        size: bytes of the digest, 1 to 64.
+        data: what it begins with.
+    """
+    from hashlib import blake2b  # loads OpenSSL, which a process that needs no digest spares
+
+    return blake2b(data, digest_size=size)

@@ -1,0 +1,339 @@
+"""gemma4's text part: heads of two sizes, values normalised without weights, a factor on each layer's output.
+
+As gemma3 it has norms before and after each part, normalised query and key heads, GeGLU, and windows in most
+layers. Layers without a window have larger heads, of which only the first pairs of channels rotate, and may
+take their keys before the norm as values. Scores are not scaled. 26B-A4B has experts beside a dense part in
+every layer; in E2B and E4B tokens have embeddings for each layer, and the last layers attend to the keys of
+earlier ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aleator.models import gguf_config, json_config
+from aleator.models.architecture import OUTER, TRANSFORMER, Architecture, HuggingFace
+from aleator.models.config import (
+    MAX_HEAD_DIM,
+    MAX_LENGTH,
+    MAX_WIDTH,
+    ModelConfig,
+    PerLayerConfig,
+    RopeConfig,
+    WindowConfig,
+    check_groups,
+    check_rope_dim,
+    unsupported,
+)
+from aleator.models.conversions import in_text_model, text_part
+from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+
+# What transformers' Gemma4TextConfig has where config.json says nothing.
+DEFAULTS: dict[str, Any] = {
+    "vocab_size": 262144,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-6,
+    "sliding_window": 512,
+    "hidden_size_per_layer_input": 256,
+}
+UNIFIED = DEFAULTS | {
+    "max_position_embeddings": 262144,
+    "sliding_window": 1024,
+    "hidden_size_per_layer_input": 0,
+}
+"""The same of Gemma4UnifiedTextConfig, which knows neither experts nor embeddings for each layer."""
+GLOBAL_HEAD_DIM = 512
+LOGIT_CAP = 30.0  # what llama.cpp has where a GGUF file says nothing
+PATTERN = 6  # every so many layers one sees everything, where the file says nothing
+KINDS = ("sliding_attention", "full_attention")
+ROPE: dict[str, dict[str, Any]] = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    "full_attention": {
+        "rope_type": "proportional",
+        "rope_theta": 1e6,
+        "partial_rotary_factor": 0.25,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Sizes and numbers of KV heads, in layers with a window and in the others."""
+
+    window_dim: int
+    dim: int
+    n_kv: tuple[int, ...]
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file."""
+    fields, at = gguf.fields, f"{architecture.name}."
+    config = gguf_config.transformer(gguf, architecture, experts=True)
+    n = config.n_layers
+    if config.rope.scaling != "none":
+        key = f"{at}rope.scaling.type"
+        raise unsupported(fields.path, f"rotary scaling of type {config.rope.scaling!r} ({key})")
+    dim = fields.integer(f"{at}attention.key_length_swa", 1, MAX_HEAD_DIM, config.head_dim)
+    dim_v = fields.integer(f"{at}attention.value_length_swa", 1, MAX_HEAD_DIM, config.head_dim_v)
+    if (dim, config.head_dim) != (dim_v, config.head_dim_v):
+        key = f"{at}attention.value_length"
+        raise unsupported(fields.path, f"values of another width than keys ({key})")
+    key = f"{at}rope.dimension_count_swa"
+    rotated = fields.integer(key, 2, dim, config.rope.dim)
+    check_rope_dim(fields, key, rotated, dim)
+    window = gguf_config.read_windows(fields, config, rope=replace(config.rope, dim=rotated))
+    if window is not None:
+        window = replace(window, head_dim=dim)
+    if "rope_freqs.weight" not in gguf.tensors and (window is None or not all(window.layers)):
+        raise fields.error("rope_freqs.weight", "the tensor 'rope_freqs.weight' is missing")
+    rope = replace(config.rope, scaling="proportional", n_rotated=config.rope.dim // 2)
+    without = tuple(
+        f"blk.{i}.attn_v.weight" not in gguf.tensors
+        and f"blk.{i}.attn_qkv.weight" not in gguf.tensors
+        for i in range(n)
+    )
+    shared = fields.integer(f"{at}attention.shared_kv_layers", 0, n - 1, 0)
+    key = f"{at}attention.shared_kv_layers"
+    key_layers = _key_layers(fields, key, window, n, shared)
+    windows = (False,) * n if window is None else window.layers
+    # llama.cpp takes these two for them, whatever their kind.
+    taken = tuple(n - shared - (2 if windows[i] else 1) for i in range(n - shared, n))
+    if shared and key_layers[n - shared :] != taken:
+        raise unsupported(fields.path, f"shared keys of other than the two layers before ({key})")
+    width = fields.integer(f"{at}embedding_length_per_layer_input", 0, MAX_WIDTH, 0)
+    sparse = tuple(f"blk.{i}.ffn_gate_inp.weight" in gguf.tensors for i in range(n))
+    mixtures = None
+    if fields.get(f"{at}expert_count", 0) and any(sparse):
+        mixtures = in_gguf(fields, architecture.name, sparse, normalised=True, beside=True)
+    config = replace(
+        config,
+        logit_softcap=fields.number(f"{at}final_logit_softcapping", 0.0, 1e6, LOGIT_CAP),
+        key_layers=key_layers,
+        per_layer=PerLayerConfig(width, config.n_vocab) if width else None,
+        experts=mixtures,
+    )
+    return _made(config, window, rope, without)
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json, of the text part where the model reads pictures and sound too."""
+    unified = str(fields.get("model_type", "")).startswith("gemma4_unified")
+    kind = "gemma4_unified_text" if unified else "gemma4_text"
+    if fields.get("model_type") != kind:
+        fields = text_part(fields, kind, [kind])
+    given = {key: value for key, value in fields.values.items() if value is not None}
+    fields = Fields(fields.path, (UNIFIED if unified else DEFAULTS) | given)
+    json_config.refuse_features(fields, "hidden_activation", "gelu_pytorch_tanh", experts=True)
+    if fields.get("use_bidirectional_attention") == "all":
+        raise unsupported(fields.path, "attention to later tokens (use_bidirectional_attention)")
+    config = json_config.transformer(
+        fields, architecture, tied=True, rope=_rope_fields(fields, "sliding_attention")
+    )
+    layers = _windowed(fields, config.n_layers)
+    heads = _heads(fields, config, layers)
+    check_groups(fields, "num_key_value_heads", config.n_heads, heads.n_kv)
+    size = fields.integer("sliding_window", 1, MAX_LENGTH)
+    if config.rope.scaling != "none":
+        raise unsupported(fields.path, "rotary scaling in window layers (rope_parameters)")
+    window = WindowConfig(size, layers, config.rope, head_dim=heads.window_dim)
+    rope = _rope(fields, architecture, heads.dim, config.context_length)
+    same, n = bool(fields.get("attention_k_eq_v", False)), config.n_layers
+    shared = fields.integer("num_kv_shared_layers", 0, n - 1, 0)
+    twice = 2 if fields.get("use_double_wide_mlp", False) else 1
+    own = window if any(layers) else None
+    config = replace(
+        config,
+        head_dim=heads.dim,
+        head_dim_v=heads.dim,
+        n_kv_heads=heads.n_kv,
+        n_ff=tuple(wide * (twice if i >= n - shared else 1) for i, wide in enumerate(config.n_ff)),
+        logit_softcap=fields.number("final_logit_softcapping", 0.0, 1e6, 0.0),
+        key_layers=_key_layers(fields, "num_kv_shared_layers", own, n, shared),
+        per_layer=None if unified else _per_layer(fields, config.n_vocab),
+        experts=None if unified else _experts(fields, n),
+    )
+    return _made(config, own, rope, tuple(same and not each for each in layers))
+
+
+def _made(
+    config: ModelConfig,
+    window: WindowConfig | None,
+    rope: RopeConfig,
+    keys_as_values: tuple[bool, ...],
+) -> ModelConfig:
+    """What both kinds of files have in common."""
+    return replace(
+        config,
+        window=window,
+        rope=rope,
+        attention_scale=1.0,
+        normalised_values=True,
+        keys_as_values=keys_as_values,
+    )
+
+
+def _key_layers(
+    fields: Fields, key: str, window: WindowConfig | None, n: int, shared: int
+) -> tuple[int, ...]:
+    """Whose keys layers attend to: the last ``shared`` those of the last layer of their kind before them."""
+    if shared == 0:
+        return ()
+    kinds = window.layers if window is not None else (False,) * n
+    first = n - shared
+    last = {kinds[i]: i for i in range(first)}
+    if not set(kinds) <= set(last):
+        raise fields.error(key, f"{key} is {shared}; no layer before these has keys of their kind")
+    return (*range(first), *(last[kind] for kind in kinds[first:]))
+
+
+def _per_layer(fields: Fields, n_vocab: int) -> PerLayerConfig | None:
+    """The embeddings of each layer."""
+    width = fields.integer("hidden_size_per_layer_input", 0, MAX_WIDTH)
+    if width == 0:
+        return None
+    rows = fields.integer("vocab_size_per_layer_input", n_vocab, MAX_LENGTH, 262144)
+    return PerLayerConfig(width, rows)
+
+
+def _experts(fields: Fields, n_layers: int) -> ExpertsConfig | None:
+    """The experts, which every layer has."""
+    if not fields.get("enable_moe_block", False):
+        return None
+    n_experts = fields.integer("num_experts", 1, MAX_EXPERTS)
+    return ExpertsConfig(
+        n_experts=n_experts,
+        n_used=fields.integer("top_k_experts", 1, n_experts),
+        n_ff=fields.integer("moe_intermediate_size", 1, MAX_WIDTH),
+        layers=(True,) * n_layers,
+        normalised=True,
+        beside=True,
+    )
+
+
+def _windowed(fields: Fields, n_layers: int) -> tuple[bool, ...]:
+    """Which layers have a window; the last has none, as in transformers."""
+    kinds = fields.get("layer_types", kind=list)
+    if kinds is None:
+        layers = [(layer + 1) % PATTERN != 0 for layer in range(n_layers)]
+    elif len(kinds) != n_layers or not all(kind in KINDS for kind in kinds):
+        named = " or ".join(KINDS)
+        raise fields.error("layer_types", f"layer_types must name {named} for {n_layers} layers")
+    else:
+        layers = [kind == KINDS[0] for kind in kinds]
+    return (*layers[:-1], False)
+
+
+def _heads(fields: Fields, config: ModelConfig, layers: tuple[bool, ...]) -> Heads:
+    """The heads, by ``per_layer_config`` or by the fields that came before it."""
+    dims = [config.head_dim] * config.n_layers
+    n_kv = list(config.n_kv_heads)
+    overrides = fields.get("per_layer_config", kind=dict)
+    if overrides is None:
+        own = {"head_dim": fields.integer("global_head_dim", 1, MAX_HEAD_DIM, GLOBAL_HEAD_DIM)}
+        if fields.get("attention_k_eq_v", False) and "num_global_key_value_heads" in fields:
+            own["num_key_value_heads"] = fields.integer("num_global_key_value_heads", 1, MAX_WIDTH)
+        overrides = {str(i): own for i, window in enumerate(layers) if not window}
+    for i in range(config.n_layers):
+        values = overrides.get(str(i), {})
+        if not isinstance(values, dict) or not set(values) <= {"head_dim", "num_key_value_heads"}:
+            raise unsupported(
+                fields.path, f"a layer with fields of its own (per_layer_config[{i}])"
+            )
+        each = Fields(fields.path, values)
+        dims[i] = each.integer("head_dim", 1, MAX_HEAD_DIM, dims[i])
+        n_kv[i] = each.integer("num_key_value_heads", 1, MAX_WIDTH, n_kv[i])
+    pairs = list(zip(dims, layers, strict=True))
+    sizes = [{dim for dim, window in pairs if window == kind} for kind in (True, False)]
+    if len(sizes[0]) > 1 or len(sizes[1]) > 1:
+        raise unsupported(
+            fields.path, "heads of several sizes among layers of a kind (per_layer_config)"
+        )
+    return Heads(max(sizes[0], default=0), max(sizes[1], default=0), tuple(n_kv))
+
+
+def _rope_fields(fields: Fields, kind: str) -> Fields:
+    """The fields of the rotary embedding of one kind of layers."""
+    given = fields.get("rope_parameters", kind=dict) or ROPE
+    return Fields(fields.path, {"rope_parameters": Fields(fields.path, given).require(kind, dict)})
+
+
+def _rope(
+    fields: Fields, architecture: Architecture, head_dim: int, context_length: int
+) -> RopeConfig:
+    """The rotary embedding of layers without a window, in which a share of the pairs rotates."""
+    part = _rope_fields(fields, "full_attention")
+    values = Fields(part.path, part.require("rope_parameters", dict))
+    kind = values.get("rope_type", "default")
+    if kind not in ("default", "proportional"):
+        raise unsupported(fields.path, f"rotary scaling of type {kind!r} (rope_parameters)")
+    share = values.number("partial_rotary_factor", 0.0, 1.0, 1.0)
+    factor = values.number("factor", 1e-6, 1e6, 1.0)
+    plain = {"rope_type": "default", "rope_theta": values.get("rope_theta", 1e4)}
+    rope = json_config.read_rope(
+        Fields(part.path, {"rope_parameters": plain}), head_dim, context_length, architecture
+    )
+    if kind == "default":
+        return rope
+    n_rotated = int(share * head_dim // 2)
+    return replace(rope, scaling="proportional", factor=factor, n_rotated=n_rotated)
+
+
+_OTHER_PARTS = ("vision_", "audio_", "embed_vision", "embed_audio", "multi_modal_projector")
+
+
+def ours(name: str) -> str:
+    """A tensor's name in the text part; "" for one of the parts that see and hear."""
+    return "" if name.removeprefix("model.").startswith(_OTHER_PARTS) else in_text_model(name)
+
+
+GEMMA4 = Architecture(
+    "gemma4",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(
+        ("gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"),
+        read_json,
+        outer=OUTER
+        | {
+            "model.embed_tokens_per_layer": "per_layer_token_embd",
+            "model.per_layer_model_projection": "per_layer_model_proj",
+            "model.per_layer_projection_norm": "per_layer_proj_norm",
+        },
+        layer=TRANSFORMER
+        | {
+            "self_attn.q_norm": "attn_q_norm",
+            "self_attn.k_norm": "attn_k_norm",
+            "post_attention_layernorm": "post_attention_norm",
+            "pre_feedforward_layernorm": "ffn_norm",
+            "post_feedforward_layernorm": "post_ffw_norm",
+            "post_feedforward_layernorm_1": "post_ffw_norm_1",
+            "post_feedforward_layernorm_2": "post_ffw_norm_2",
+            "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+            "per_layer_input_gate": "inp_gate",
+            "per_layer_projection": "proj",
+            "post_per_layer_input_norm": "post_norm",
+            "router.proj": "ffn_gate_inp",
+        },
+        bare={
+            "layer_scalar": "layer_output_scale.weight",
+            "router.scale": "ffn_gate_inp.scale",
+            "router.per_expert_scale": "ffn_down_exps.scale",
+            "experts.gate_up_proj": "ffn_gate_up_exps.weight",
+            "experts.down_proj": "ffn_down_exps.weight",
+        },
+        ours=ours,
+    ),
+    head_norm=True,
+    post_norm=True,
+    activation="gelu",
+    scaled_embedding=True,
+    output_scale=True,
+)

@@ -1,0 +1,70 @@
+"""Embeddings of tokens for each layer in PyTorch: the definition of what native code computes."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from aleator.models.layers.activations import activation
+from aleator.models.layers.linear import embedding
+from aleator.models.layers.per_layer_parts import TABLE, LayerEmbedding, LayerEmbeddings, per_layer
+from aleator.models.layers.rms_norm import RMSNorm
+
+if TYPE_CHECKING:
+    from aleator.models.layers.layer import LayerWeights
+
+
+class TokenEmbeddings:
+    """What the tokens of a micro-batch have for each layer."""
+
+    def __init__(self, outside: LayerWeights) -> None:
+        """Read the tensors outside the layers.
+
+        Raises:
+            FileFormatError: a tensor is missing, of another shape, or not finite.
+        """
+        config = outside.config
+        parts = LayerEmbeddings(outside)
+        self.width, self.projection = parts.width, parts.projection
+        self.norm = RMSNorm(parts.norm, config.rms_eps)
+        shape = (per_layer(config).n_vocab, config.n_layers * parts.width)
+        self.table = embedding(outside.weights, shape, outside.device, outside.dtype, TABLE)
+
+    def __call__(self, ids: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
+        """The numbers of every token and layer.
+
+        Args:
+            ids: of the tokens, int64 [T]; None: every one counts as token 0, as in llama.cpp.
+            x: their embeddings as the first layer takes them, [T, n_embd].
+
+        Returns:
+            [T, layers, width].
+        """
+        if ids is None:
+            ids = torch.zeros(len(x), dtype=torch.int64, device=x.device)
+        projected = self.projection(x) * (1.0 / math.sqrt(x.shape[1]))
+        given = self.norm(projected.view(len(x), -1, self.width))
+        own = self.table(ids).view_as(given) * math.sqrt(self.width)
+        return (given + own) * (1.0 / math.sqrt(2.0))
+
+
+class EmbeddingPart:
+    """A layer's part: it gates the tokens' embeddings, and adds them to what the layer gives."""
+
+    def __init__(self, weights: LayerWeights) -> None:
+        """Read the layer's tensors.
+
+        Raises:
+            FileFormatError: a tensor is missing, of another shape, or not finite.
+        """
+        parts = LayerEmbedding(weights)
+        self.layer, self.kind = parts.layer, parts.gate
+        self.project, self.output = parts.project, parts.output
+        self.norm = RMSNorm(parts.norm, weights.config.rms_eps)
+
+    def __call__(self, x: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
+        """[T, n_embd] and [T, layers, width] -> [T, n_embd]."""
+        gated = activation(self.kind, self.project(x)) * embeddings[:, self.layer]
+        return x + self.norm(self.output(gated))

@@ -1,0 +1,48 @@
+"""A process that writes a text imports only what it needs: imports are most of the time to the first token."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+WRITE = """
+import sys
+from aleator.cli import main
+code = main(["generate", "-p", "ROMEO:", "-n", "1", "-t", "1", "--log-disable"])
+print(*sorted(name for name in sys.modules if name.partition(".")[0] != "numpy"), file=sys.stderr)
+sys.exit(code)
+"""
+UNNEEDED = {
+    "torch",
+    "jinja2",
+    "rich",
+    "huggingface_hub",
+    "asyncio",
+    "difflib",
+    "email",
+    "hashlib",
+    "hmac",
+    "importlib.metadata",
+    "importlib.resources",
+    "llguidance",
+    "lzma",
+    "random",
+    "secrets",
+    "shutil",
+    "socket",
+    "zipfile",
+    "aleator.server",
+    "aleator.integrations",
+    "aleator.device.chain",
+    "aleator.engine.engine",
+    "aleator.models.torch_decoder",
+}
+"""Modules that cost milliseconds each, and are for commands, options and errors that most runs do without."""
+
+
+def test_a_text_is_written_without_what_it_does_not_need() -> None:
+    done = subprocess.run([sys.executable, "-c", WRITE], capture_output=True, text=True, check=True)
+    imported = set(done.stderr.split())
+    assert "aleator.language_model" in imported
+    found = imported & UNNEEDED
+    assert not found
