@@ -26,7 +26,7 @@ FEWER = [
     ("mixtral", "Q4_K"), ("gpt-oss", "MXFP4"), ("gemma2", "Q8_0"), ("phi3-longrope", "Q5_0"), ("mpt", "Q4_0"),
     ("deepseek2", "Q6_K"), ("minicpm3", "Q8_0"), ("llama4", "Q3_K"), ("qwen3next", "Q4_K"),
     ("qwen35moe", "IQ4_XS"), ("mamba2", "Q2_K"), ("granitehybrid-experts", "Q5_K"), ("nemotron_h", "Q8_0"),
-    ("falcon-h1", "IQ4_NL"), ("lfm2moe", "Q4_1"),
+    ("falcon-h1", "IQ4_NL"), ("lfm2moe", "Q4_1"), ("gemma4", "IQ3_S"),
 ]  # fmt: skip
 """One of each kind of step that those above do not have."""
 

@@ -41,6 +41,9 @@ MIXTURES = [
     "llama4", "jamba-experts", "qwen3next", "qwen35moe", "granitehybrid-experts", "lfm2moe",
 ]  # fmt: skip
 N_TOKENS = 48
+BY_LOGITS = ("gpt-oss", "llama4")
+"""Architectures whose experts are chosen by the router's logits, not by what is made of them."""
+_NAMES = ("ffn_moe_topk", "ffn_moe_logits", "ffn_moe_probs", "ffn_moe_probs_biased")
 
 
 class _Tensor(ctypes.Structure):
@@ -60,7 +63,7 @@ class Run:
 
     Attributes:
         logits: float32 [tokens, vocabulary].
-        scores: of each layer with experts, the router's float32 [tokens, experts].
+        scores: of each layer with experts, what these are chosen by, float32 [tokens, experts].
         chosen: of each layer, whether a token goes through an expert, [tokens, experts].
     """
 
@@ -95,7 +98,7 @@ class Watched(LlamaCpp):
     def _look(self, at: int, ask: bool, _: int | None) -> bool:
         tensor = _Tensor.from_address(at)
         name = tensor.name.decode()
-        if not name.startswith(("ffn_moe_topk-", "ffn_moe_logits-", "ffn_moe_logits_biased-")):
+        if name.rpartition("-")[0] not in _NAMES:
             return not ask
         if not ask:
             width, tokens = tensor.ne[0], tensor.ne[1]
@@ -108,21 +111,21 @@ class Watched(LlamaCpp):
         return True
 
 
-def theirs(path: Path, tokens: Sequence[int]) -> Run:
+def theirs(path: Path, tokens: Sequence[int], arch: str) -> Run:
     """llama.cpp's."""
     llama = Watched(path)
     made = Run(llama.decode([(t, i, [0]) for i, t in enumerate(tokens)]))
     llama.close()
     layers = sorted(int(name.split("-")[1]) for name in llama.found if "topk" in name)
     for layer in layers:
-        logits = f"ffn_moe_logits-{layer}"
-        biased = f"ffn_moe_logits_biased-{layer}"
-        made.add(llama.found.get(biased, llama.found[logits]), llama.found[f"ffn_moe_topk-{layer}"])
+        by = "ffn_moe_logits" if arch == "llama4" else "ffn_moe_probs"
+        scores = llama.found.get(f"ffn_moe_probs_biased-{layer}", llama.found[f"{by}-{layer}"])
+        made.add(scores, llama.found[f"ffn_moe_topk-{layer}"])
     return made
 
 
 @contextmanager
-def _seen(made: Run) -> Iterator[None]:
+def _seen(made: Run, arch: str) -> Iterator[None]:
     """What routers say is added to ``made``."""
     route = experts.route
 
@@ -130,7 +133,12 @@ def _seen(made: Run) -> Iterator[None]:
         logits: torch.Tensor, config: ExpertsConfig, choice_bias: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         chosen, weights = route(logits, config, choice_bias)
-        made.add(logits.numpy().copy(), chosen.numpy())
+        scores = logits
+        if arch not in BY_LOGITS:
+            scores = logits.sigmoid() if config.scores == "sigmoid" else logits.softmax(-1)
+        if choice_bias is not None:
+            scores = scores + choice_bias
+        made.add(scores.numpy().copy(), chosen.numpy())
         return chosen, weights
 
     experts.route = watched
@@ -140,14 +148,14 @@ def _seen(made: Run) -> Iterator[None]:
         experts.route = route
 
 
-def ours(path: Path, tokens: Sequence[int]) -> Run:
+def ours(path: Path, tokens: Sequence[int], arch: str) -> Run:
     """Aleator's: experts of the form in PyTorch, logits of the native one."""
     made = Run(np.empty((0, 0), np.float32))
     for form in ("torch", "native"):
         decoder = build_decoder(open_weights(path), form=form)
         options: dict[str, Any] = {"type_k": "f32", "type_v": "f32"}
         context = Context(decoder, n_ctx=256, n_ubatch=64, n_threads=1, **options)
-        with _seen(made):
+        with _seen(made, arch):
             made.logits = np.asarray(context.decode(Batch.one(tokens, 0, logits=True)))
     return made
 
@@ -180,8 +188,8 @@ class Compared:
         with_others: of these, in how many another expert was chosen in some layer.
         same: largest difference of logits over their range, in rows up to which all experts are the same.
         other: that in the other rows.
-        noise: largest difference of the routers' logits while all experts are the same.
-        gaps: differences of the two experts' logits where another one was chosen first.
+        noise: largest difference of what experts are chosen by while all experts are the same.
+        gaps: how far apart two experts were in it where another one was chosen first.
     """
 
     rows: int = 0
@@ -227,7 +235,7 @@ def main() -> None:
     torch.set_num_threads(1)
     lines = [
         "| model | type | compared | rows with other experts | logits off, same experts | logits off, others "
-        "| routers' logits off | farthest apart where another was chosen |",
+        "| scores off, same experts | scores farthest apart where another was chosen |",
         "|---|---|---|---:|---:|---:|---:|---:|",
     ]
     print("\n".join(lines), flush=True)
@@ -241,8 +249,10 @@ def main() -> None:
                 tokens = prompt(spec.n_vocab, N_TOKENS, seed)
                 with tempfile.TemporaryDirectory() as folder:
                     path = write_wide(Path(folder) / "m.gguf", spec, kind)
-                    a, b = ours(path, tokens), theirs(path, tokens)
-                    exact = theirs(dequantised(path, Path(folder) / "exact.gguf"), tokens)
+                    a, b = ours(path, tokens, spec.arch), theirs(path, tokens, spec.arch)
+                    exact = theirs(
+                        dequantised(path, Path(folder) / "exact.gguf"), tokens, spec.arch
+                    )
                 for pair, runs in zip(
                     pairs.values(), ((a, b), (b, exact), (a, exact)), strict=True
                 ):

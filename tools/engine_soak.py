@@ -6,7 +6,9 @@ Some threads submit, read, cancel and forget requests, with deadlines, callbacks
 lengths.  Meanwhile the context fails now and then (MemoryError, CacheFull), and KeyboardInterrupt is thrown
 into the engine's own thread wherever it is.  Every few hundred requests the engine is closed and another one
 made.  Afterwards no sequence holds a cell, the cache's own check finds nothing, requests that met no error
-have the tokens that they have alone, no thread is left, and memory is as at the start.
+have the tokens that they have alone, no thread is left, and memory is as at the start: what is allocated is
+counted by the allocators themselves (:class:`Memory`), and resident memory, of which allocators keep what they
+once had, grows no more in the second half.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,8 +39,77 @@ MOST_TOKENS = 40
 N_SEQ_MAX = 3
 PER_ENGINE = 300
 """Requests after which an engine is closed."""
-MARGIN = 64 * 2**20
-"""Bytes by which memory may have grown: what allocators keep."""
+IN_USE = 2 * 2**20
+"""Bytes by which native memory may have grown, beside :data:`PER_REQUEST`."""
+BLOCKS = 6_000
+"""Blocks of Python's allocator by which it may have grown."""
+PER_REQUEST = 16
+"""Bytes a request by which native memory may have grown: less than any object has."""
+RESIDENT = 16 * 2**20
+"""Bytes by which resident memory may grow in the second half."""
+FEW = 8
+"""Engines after which resident memory has found its level."""
+
+
+MALLOC_INFO = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+"""Fields of what ``mallinfo2`` of the C library returns."""
+
+
+class MallocInfo(ctypes.Structure):
+    """What ``mallinfo2`` of the C library returns."""
+
+    _fields_ = tuple((name, ctypes.c_size_t) for name in MALLOC_INFO.split())
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is allocated at a moment; 0 where the system does not say.
+
+    Attributes:
+        in_use: Bytes that native code has allocated and not freed.
+        blocks: Blocks that Python has allocated and not freed.
+        resident: Bytes that the process has of the system.
+    """
+
+    in_use: int
+    blocks: int
+    resident: int
+
+    @classmethod
+    def now(cls) -> Memory:
+        """What is allocated now."""
+        in_use = 0
+        with suppress(AttributeError, OSError):  # another C library than glibc
+            mallinfo = ctypes.CDLL(None).mallinfo2
+            mallinfo.restype = MallocInfo
+            found = mallinfo()
+            in_use = found.uordblks + found.hblkhd
+        return cls(in_use, sys.getallocatedblocks(), resident())
+
+
+def grown(start: Memory, meanwhile: Sequence[Memory], end: Memory, requests: int) -> list[str]:
+    """What has grown more than it may.
+
+    Args:
+        start: Before the first engine, with all garbage collected.
+        meanwhile: After each engine.
+        end: After the last one, with all garbage collected.
+        requests: How many were made.
+    """
+    wrong = []
+    more = end.in_use - start.in_use
+    if more > IN_USE + PER_REQUEST * requests:
+        wrong.append(f"{more / 2**20:.1f} MiB more of native memory are in use")
+    more = end.blocks - start.blocks
+    if more > BLOCKS + requests / 10:
+        wrong.append(f"{more} more blocks of Python's memory are in use")
+    half = len(meanwhile) // 2
+    if half >= FEW:
+        first, later = meanwhile[:half], meanwhile[half:]
+        more = max(each.resident for each in later) - max(each.resident for each in first)
+        if more > RESIDENT:
+            wrong.append(f"resident memory still grew, by {more / 2**20:.1f} MiB")
+    return wrong
 
 
 class Refused(Exception):
@@ -52,12 +125,14 @@ class Soak:
         expected: tokens of (prompt, seed) alone.
         counts: what happened.
         wrong: what must not have.
+        memory: after each engine.
     """
 
     model: aleator.LanguageModel
     expected: dict[tuple[int, int], list[int]]
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
+    memory: list[Memory] = field(default_factory=list)
 
     def serve(self, seconds: float, seed: int, n_threads: int) -> None:
         """Make engine after engine until the time is over."""
@@ -100,7 +175,9 @@ class Soak:
                 self.wrong.append(f"{held} cells are still held")
             if thread.is_alive():
                 self.wrong.append("the engine's thread is still there")
+            del context.decode  # by which it holds itself
             del engine, context, owner
+            self.memory.append(Memory.now())
             number += 1
         self.counts["engines"] += number
 
@@ -191,15 +268,18 @@ def soak(seconds: float, seed: int, n_threads: int) -> Soak:
     made = Soak(model, expected)
     made.serve(max(2.0, seconds / 20), seed + 1, n_threads)  # so that what is made once is there
     gc.collect()
-    memory, threads = resident(), threading.active_count()
+    start, threads = Memory.now(), threading.active_count()
+    made.memory.clear()
+    before = made.counts["requests"]
     made.serve(seconds, seed, n_threads)
     gc.collect()
+    end = Memory.now()
     if threading.active_count() != threads:
         made.wrong.append(f"threads are left: {threading.enumerate()}")
-    grown = resident() - memory
-    made.counts["bytes grown"] = grown
-    if grown > MARGIN:
-        made.wrong.append(f"{grown / 2**20:.0f} MiB of memory are left")
+    made.counts["bytes of native memory, more"] = end.in_use - start.in_use
+    made.counts["blocks of Python's memory, more"] = end.blocks - start.blocks
+    made.counts["bytes resident, more"] = end.resident - start.resident
+    made.wrong += grown(start, made.memory, end, made.counts["requests"] - before)
     return made
 
 

@@ -32,6 +32,14 @@ def _dense(name: str, **changes: Any) -> Dense:
     return replace(spec, **{**_TWO, "n_heads": 4, "head_dim": 64, "rope": rope, **changes})
 
 
+def _gemma4() -> Dense:
+    spec = DENSE["gemma4"]
+    if spec.gemma4 is None:
+        raise AssertionError("gemma4 has layers of its own")
+    shape = replace(spec.gemma4, n_ff=(512,) * 4, window_dim=64, dim=128, n_rotated=16)
+    return replace(spec, **_SIZES, head_dim=128, rope=128, gemma4=shape)
+
+
 def _latent(name: str, shape: LatentShape, **changes: Any) -> Dense:
     spec = DENSE[name]
     mixture = spec.experts and replace(spec.experts, n_ff=256)
@@ -82,6 +90,7 @@ MODELS: dict[str, AnySpec] = {
         "deepseek2-heads", LatentShape(256, 64, 64, q_rank=256, compressed=False)
     ),
     "llama4": _dense("llama4", n_layers=4),
+    "gemma4": _gemma4(),
     "gemma3": replace(SPECS["gemma3-pattern-2"], **_THREE, **_HEADS),
     "mamba": replace(SPECS["mamba"], **_TWO),
     "jamba": replace(SPECS["jamba"], **_THREE, **_HEADS),

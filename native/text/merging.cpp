@@ -118,8 +118,11 @@ uint32_t bytes_of_character(char lead) {
 class BytePairEncoder {
  public:
   BytePairEncoder(const StringArray& tokens, const StringArray& merges,
-                  const std::vector<std::string>& byte_texts, bool whole_words)
-      : tokens_(tokens), byte_texts_(byte_texts), whole_words_(whole_words) {
+                  const std::vector<std::string>& byte_texts, bool whole_words, bool characters)
+      : tokens_(tokens),
+        byte_texts_(byte_texts),
+        whole_words_(whole_words),
+        characters_(characters) {
     if (byte_texts.size() != 256) throw nb::value_error("byte_texts must have 256 elements");
     for (const std::string& text : byte_texts) bytes_.push_back(int32_t(tokens_.find(text)));
     uint64_t n = 16;
@@ -156,6 +159,12 @@ class BytePairEncoder {
     Merging merging;
     std::string text;
     for (const std::string_view word : views) {
+      if (characters_ && word.find_first_not_of('\n') == word.npos) {
+        if (const int64_t id = tokens_.find(word); id >= 0) {
+          ids.push_back(int32_t(id));
+          continue;
+        }
+      }
       if (whole_words_) {
         text.clear();
         for (const char byte : word) text += byte_texts_[uint8_t(byte)];
@@ -165,8 +174,14 @@ class BytePairEncoder {
         }
       }
       merging.clear();
-      for (size_t i = 0; i < word.size(); ++i)
-        merging.add(uint32_t(i), 1, bytes_[uint8_t(word[i])]);
+      if (!characters_)
+        for (size_t i = 0; i < word.size(); ++i)
+          merging.add(uint32_t(i), 1, bytes_[uint8_t(word[i])]);
+      for (size_t i = 0; characters_ && i < word.size();) {
+        const size_t n = std::min<size_t>(bytes_of_character(word[i]), word.size() - i);
+        merging.add(uint32_t(i), uint32_t(n), int32_t(tokens_.find(word.substr(i, n))));
+        i += n;
+      }
       merging.run([this](const Piece& left, const Piece& right, Pair& pair) {
         const uint32_t number = slots_[place(left.token, right.token)];
         if (!number) return false;
@@ -175,8 +190,12 @@ class BytePairEncoder {
         return true;
       });
       merging.each([&](const Piece& piece) {
-        if (piece.token < 0) throw std::invalid_argument("a byte without a token");
-        ids.push_back(piece.token);
+        if (piece.token >= 0) return ids.push_back(piece.token);
+        for (uint32_t i = 0; i < piece.length; ++i) {
+          const int32_t byte = bytes_[uint8_t(word[piece.start + i])];
+          if (byte < 0) throw std::invalid_argument("a byte without a token");
+          ids.push_back(byte);
+        }
       });
     }
     return ids;
@@ -202,7 +221,7 @@ class BytePairEncoder {
 
   const StringArray& tokens_;
   std::vector<std::string> byte_texts_;
-  bool whole_words_;
+  bool whole_words_, characters_;
   std::vector<int32_t> bytes_;  // the token of each byte
   std::vector<Merge> merges_;
   std::vector<uint32_t> slots_;  // number of a merge + 1; 0: free
@@ -297,11 +316,14 @@ ALEATOR_BIND(merging) {
   nb::class_<BytePairEncoder>(
       m, "BytePairEncoder",
       "Byte-level BPE: `tokens` and `merges` are strings of a file, byte_texts the 256 texts of "
-      "bytes; with whole_words a word that is a token is not merged.")
+      "bytes; with whole_words a word that is a token is not merged. characters: what is merged "
+      "first are characters, of which those without a token become bytes; a word of newlines that "
+      "is "
+      "a token is not merged.")
       .def(nb::init<const aleator::StringArray&, const aleator::StringArray&,
-                    const std::vector<std::string>&, bool>(),
+                    const std::vector<std::string>&, bool, bool>(),
            nb::keep_alive<1, 2>(), nb::arg("tokens"), nb::arg("merges"), nb::arg("byte_texts"),
-           nb::arg("whole_words"))
+           nb::arg("whole_words"), nb::arg("characters") = false)
       .def_prop_ro("bad_merge", &BytePairEncoder::bad_merge,
                    "Number of the first merge that is not two tokens with a space between whose "
                    "join is a token; -1: all are.")

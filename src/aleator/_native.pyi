@@ -811,10 +811,10 @@ class LlamaXTC(LlamaSampler):
 
 class BytePairEncoder:
     """
-    Byte-level BPE: `tokens` and `merges` are strings of a file, byte_texts the 256 texts of bytes; with whole_words a word that is a token is not merged.
+    Byte-level BPE: `tokens` and `merges` are strings of a file, byte_texts the 256 texts of bytes; with whole_words a word that is a token is not merged. characters: what is merged first are characters, of which those without a token become bytes; a word of newlines that is a token is not merged.
     """
 
-    def __init__(self, tokens: StringArray, merges: StringArray, byte_texts: Sequence[str], whole_words: bool) -> None: ...
+    def __init__(self, tokens: StringArray, merges: StringArray, byte_texts: Sequence[str], whole_words: bool, characters: bool = False) -> None: ...
 
     @property
     def bad_merge(self) -> int:

@@ -58,6 +58,64 @@ GENERIC = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     "{% if tools %}{{ tools | tojson }}{% endif %}assistant: "
 )
+
+
+def _calls(written: str, before: str = "", after: str = "") -> str:
+    """A template with calls as they are written for each ``c``."""
+    return (
+        "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}"
+        f"{{% if m.tool_calls %}}{before}"
+        f"{{% for c in m.tool_calls %}}{written}{{% endfor %}}{after}{{% endif %}}"
+        "\n{% endfor %}assistant: "
+    )
+
+
+def _tagged(begin: str, before: str, middle: str, after: str, end: str) -> str:
+    arguments = "{% for k, v in c.function.arguments.items() %}"
+    value = "{{ v if v is string else v | tojson }}"
+    return _calls(f"{begin}{arguments}{before}{{{{ k }}}}{middle}{value}{after}{{% endfor %}}{end}")
+
+
+_JSON = '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}'
+QWEN3_CODER = _tagged(
+    "<tool_call>\n<function={{ c.function.name }}>\n", "<parameter=", ">\n", "\n</parameter>\n",
+    "</function>\n</tool_call>",
+)  # fmt: skip
+SEED_OSS = QWEN3_CODER.replace("tool_call>", "seed:tool_call>")
+MINIMAX_M2 = _tagged(
+    '<minimax:tool_call>\n<invoke name="{{ c.function.name }}">\n', '<parameter name="', '">',
+    "</parameter>\n", "</invoke>\n</minimax:tool_call>",
+)  # fmt: skip
+GLM = _tagged(
+    "<tool_call>{{ c.function.name }}\n", "<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n",
+    "</tool_call>",
+)  # fmt: skip
+GLM_LINE = _tagged(
+    "<tool_call>{{ c.function.name }}", "<arg_key>", "</arg_key><arg_value>", "</arg_value>", "</tool_call>"
+)  # fmt: skip
+GRANITE = _calls(_JSON, "<|tool_call|>[", "]")
+NEMOTRON_V2 = _calls(_JSON, "<TOOLCALL>[", "]</TOOLCALL>")
+TOOL_CALLS_LIST = _calls(_JSON, "<tool_calls>[", "]</tool_calls>")
+TOOL_CALLS_LINES = _calls(_JSON + "\n", "<tool_calls>\n", "</tool_calls>")
+COMMAND_R7B = _calls(
+    '{"tool_call_id": "0", "tool_name": "{{ c.function.name }}", '
+    '"parameters": {{ c.function.arguments | tojson }}}',
+    "<|START_ACTION|>[", "]<|END_ACTION|>",
+)  # fmt: skip
+KIMI = _calls(
+    "<|tool_call_begin|>functions.{{ c.function.name }}:{{ loop.index0 }}<|tool_call_argument_begin|>"
+    "{{ c.function.arguments | tojson }}<|tool_call_end|>",
+    "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>",
+)  # fmt: skip
+PYTHONIC = _calls(
+    "{{ c.function.name }}({% for k, v in c.function.arguments.items() %}{{ k }}={{ v | tojson }}{% endfor %})",
+    "<|tool_call_start|>[", "]<|tool_call_end|>",
+)  # fmt: skip
+GEMMA4 = _calls(
+    "<|tool_call>call:{{ c.function.name }}{{ '{' }}{% for k, v in c.function.arguments.items() %}{{ k }}:"
+    '<|"|>{{ v }}<|"|>{% endfor %}{{ "}" }}<tool_call|>'
+)
+LLAMA4 = LLAMA3.replace("start_header_id", "header_start").replace("end_header_id", "header_end")
 FAMILIES = {
     "hermes": HERMES,
     "llama3": LLAMA3,
@@ -67,12 +125,29 @@ FAMILIES = {
     "deepseek bare": DEEPSEEK_BARE,
     "harmony": HARMONY,
     "generic": GENERIC,
+    "qwen3-coder": QWEN3_CODER,
+    "seed-oss": SEED_OSS,
+    "minimax-m2": MINIMAX_M2,
+    "glm": GLM,
+    "glm line": GLM_LINE,
+    "granite": GRANITE,
+    "nemotron-v2": NEMOTRON_V2,
+    "tool-calls-list": TOOL_CALLS_LIST,
+    "tool-calls-lines": TOOL_CALLS_LINES,
+    "command-r7b": COMMAND_R7B,
+    "kimi": KIMI,
+    "pythonic": PYTHONIC,
+    "gemma4": GEMMA4,
+    "llama3 of 4": LLAMA4,
 }
 MARKS = (
     "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|python_tag|>",
     "[INST]", "[/INST]", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
     "<｜User｜>", "<｜Assistant｜>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>",
-    "<｜tool▁call▁end｜>", "<｜tool▁sep｜>", "<|call|>", "<|return|>",
+    "<｜tool▁call▁end｜>", "<｜tool▁sep｜>", "<|call|>", "<|return|>", "<|tool_call|>", "<|START_ACTION|>",
+    "<|END_ACTION|>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>",
+    "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<|tool_call_start|>", "<|tool_call>",
+    "<tool_call|>", '<|"|>',
 )  # fmt: skip
 """Control tokens of these."""
 GUARDED = ("<think>", "</think>", "<tool_call>", "</tool_call>")
@@ -102,3 +177,22 @@ CLOCK: dict[str, Any] = {
         "parameters": {"type": "object", "properties": {}, "additionalProperties": False},
     },
 }
+WRITE: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "write",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "name": {"$ref": "#/$defs/name"},
+                "kind": {"enum": ["a b", "c"]},
+                "text": {"type": "string"},
+                "more": {"type": ["boolean", "integer"], "minimum": 0, "maximum": 9},
+            },
+            "required": ["name", "kind"],
+            "additionalProperties": False,
+            "$defs": {"name": {"type": "string", "minLength": 1, "maxLength": 5}},
+        },
+    },
+}
+"""Arguments of which some may be left out."""

@@ -13,7 +13,10 @@ from aleator.chat.reply import Reply
 from tests.chat import templates
 
 THINK = Thinking("<think>", "</think>")
-NAMES = ("get_weather", "clock")
+TOOLS = {
+    each["function"]["name"]: each["function"]["parameters"]
+    for each in (templates.WEATHER, templates.CLOCK, templates.WRITE)
+}
 PARIS = '{"city": "Paris", "days": 2}'
 
 
@@ -21,7 +24,7 @@ def read(
     template: str, text: str, size: int, thinking: Thinking | None = None, opened: bool = False
 ) -> Message:
     family = family_of(template)
-    reply = Reply(family, None if family.thinking else thinking, opened, NAMES, b"key")
+    reply = Reply(family, None if family.thinking else thinking, opened, TOOLS, b"key")
     deltas = []
     for at in range(0, len(text), size):
         deltas += reply.push(text[at : at + size])
@@ -119,6 +122,134 @@ CASES: list[tuple[str, str, str, list[Any]]] = [
     ),
     ("generic", '{"name": "Bob"}', '{"name": "Bob"}', []),
     ("generic", "[1, 2]", "[1, 2]", []),
+    (
+        "qwen3-coder",
+        "Let me see.\n<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n"
+        "<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=clock>\n"
+        "</function>\n</tool_call>",
+        "Let me see.",
+        [("get_weather", PARIS, True), ("clock", "{}", True)],
+    ),
+    (
+        # A string's own line ends are kept, and a string of digits is a string.
+        "qwen3-coder",
+        "<tool_call><function=write><parameter=text>\n<b>12\n\n</parameter><parameter=name>\n7\n</parameter>"
+        "<parameter=more>\nTrue\n</parameter></function></tool_call> Done.",
+        "Done.",
+        [("write", '{"text": "<b>12\\n", "name": "7", "more": true}', True)],
+    ),
+    (
+        "qwen3-coder", "<tool_call>\n<function=write>\n<parameter=name>\nx\n</parameter>\n<parameter=te", "",
+        [("write", '{"name": "x"', False)],
+    ),
+    ("qwen3-coder", "<tool_call>\nnothing</tool_call>", "<tool_call>\nnothing</tool_call>", []),
+    ("qwen3-coder", "<tool_call>\n<function=not a name>", "<tool_call>\n<function=not a name>", []),
+    (
+        "seed-oss",
+        "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Paris</parameter>\n<parameter=days>2"
+        "</parameter>\n</function>\n</seed:tool_call>",
+        "",
+        [("get_weather", PARIS, True)],
+    ),
+    (
+        "minimax-m2",
+        '<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">Paris</parameter>\n'
+        '<parameter name="days">2</parameter>\n</invoke>\n<invoke name="clock">\n</invoke>\n'
+        "</minimax:tool_call>",
+        "",
+        [("get_weather", PARIS, True), ("clock", "{}", True)],
+    ),
+    (
+        "glm",
+        "Hm.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n<arg_key>days"
+        "</arg_key>\n<arg_value>2</arg_value>\n</tool_call>\n<tool_call>clock\n</tool_call>",
+        "Hm.",
+        [("get_weather", PARIS, True), ("clock", "{}", True)],
+    ),
+    (
+        "glm line",
+        "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Paris</arg_value><arg_key>days</arg_key>"
+        "<arg_value>2</arg_value></tool_call><tool_call>clock</tool_call>",
+        "",
+        [("get_weather", PARIS, True), ("clock", "{}", True)],
+    ),
+    ("glm", "<tool_call>two words</tool_call>", "<tool_call>two words</tool_call>", []),
+    (
+        "granite",
+        f'<|tool_call|>[{{"name": "get_weather", "arguments": {PARIS}}}, '
+        '{"name": "clock", "arguments": {}}]',
+        "",
+        [("get_weather", PARIS, True), ("clock", "{}", True)],
+    ),
+    (
+        "nemotron-v2",
+        f'So. <TOOLCALL>[{{"name": "get_weather", "arguments": {PARIS}}}]</TOOLCALL>',
+        "So.",
+        [("get_weather", PARIS, True)],
+    ),
+    ("nemotron-v2", "<TOOLCALL>[]</TOOLCALL>", "<TOOLCALL>[]</TOOLCALL>", []),
+    (
+        "tool-calls-list", f'<tool_calls>[{{"name": "get_weather", "arguments": {PARIS}}}]</tool_calls>', "",
+        [("get_weather", PARIS, True)],
+    ),
+    (
+        "tool-calls-lines",
+        f'<tool_calls>\n{{"name": "get_weather", "arguments": {PARIS}}}\n{{"name": "clock"}}\n</tool_calls>',
+        "",
+        [("get_weather", PARIS, True), ("clock", "{}", True)],
+    ),
+    (
+        "command-r7b",
+        f'<|START_ACTION|>[\n    {{"tool_call_id": "0", "tool_name": "get_weather", "parameters": {PARIS}}}\n]'
+        "<|END_ACTION|>",
+        "",
+        [("get_weather", PARIS, True)],
+    ),
+    ("command-r7b", "<|START_RESPONSE|>Hello <b>.<|END_RESPONSE|>", "Hello <b>.", []),
+    (
+        "kimi",
+        "Yes.<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>"
+        f"{PARIS}<|tool_call_end|><|tool_call_begin|>functions.clock:1<|tool_call_argument_begin|>{{}}"
+        "<|tool_call_end|><|tool_calls_section_end|>",
+        "Yes.",
+        [("get_weather", PARIS, True), ("clock", "{}", True)],
+    ),
+    (
+        "pythonic",
+        "<|tool_call_start|>[get_weather(city='Paris', days=2), clock()]<|tool_call_end|>I look.",
+        "I look.",
+        [("get_weather", PARIS, True), ("clock", "{}", True)],
+    ),
+    (
+        "pythonic",
+        '<|tool_call_start|>[write(name="a\\"b", more=[true, None, {"k": -1.5}])]',
+        "",
+        [("write", '{"name": "a\\"b", "more": [true, null, {"k": -1.5}]}', True)],
+    ),
+    (
+        "pythonic", "<|tool_call_start|>__import__('os')<|tool_call_end|>",
+        "<|tool_call_start|>__import__('os')<|tool_call_end|>", [],
+    ),
+    (
+        "gemma4",
+        'Hm.<|tool_call>call:get_weather{city:<|"|>Paris<|"|>,days:2}<tool_call|>'
+        "<|tool_call>call:clock{}<tool_call|>",
+        "Hm.",
+        [("get_weather", PARIS, True), ("clock", "{}", True)],
+    ),
+    (
+        "gemma4",
+        '<|tool_call>call:write{name:<|"|>a, "b" {<|"|>,more:{k:[1,true,<|"|>c<|"|>],n:{}},kind:null}'
+        "<tool_call|>",
+        "",
+        [("write", '{"name": "a, \\"b\\" {", "more": {"k": [1, true, "c"], "n": {}}, "kind": null}', True)],
+    ),
+    ("gemma4", "<|tool_call>call:x{a", "<|tool_call>call:x{a", []),
+    ("gemma4", f"<|tool_call>call:x{{a:{'[' * 100}", f"<|tool_call>call:x{{a:{'[' * 100}", []),
+    (
+        "llama3 of 4", f'<|python_start|>{{"name": "get_weather", "parameters": {PARIS}}}<|python_end|>', "",
+        [("get_weather", PARIS, True)],
+    ),
 ]  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import jsonschema
@@ -15,11 +16,13 @@ from aleator.chat.format import ChatFormat
 from tests.chat import templates
 from tests.chat.test_format import IDS, TOKENIZER
 
+CLOSING = ("</think>", "\n</parameter>", "</parameter>", "</arg_value>", '"', '<|"|>')
+"""What ends strings: random tokens would hardly come upon it."""
 HI = [{"role": "user", "content": "Hi"}]
 CITY = templates.WEATHER["function"]["parameters"]
 
 
-def drawn(asked: Asked, seed: int) -> tuple[str, list[int]]:
+def drawn(asked: Asked, seed: int, closing: Sequence[str] = ()) -> tuple[str, list[int]]:
     """A reply of random tokens that the grammar allows."""
     rng, vocab = random.Random(seed), TOKENIZER.vocab
     grammar = asked.options.get("grammar")
@@ -32,6 +35,17 @@ def drawn(asked: Asked, seed: int) -> tuple[str, list[int]]:
         allowed = [t for t in range(len(vocab)) if at.allows(t) and t not in vocab.eog]
         if not allowed:
             break
+        if closing and rng.random() < 0.2:
+            whole = next(
+                (ids for ids in map(_tokens, rng.sample(closing, len(closing))) if _fits(at, ids)),
+                [],
+            )
+            for token in whole:
+                at.accept(token)
+                text += stream.push(token)
+            tokens += whole
+            if whole:
+                continue
         # The end of reasoning is one token of many.
         ends = [t for t in allowed if vocab.tokens[t] in ("</think>", "<|end|>")]
         token = ends[0] if ends and rng.random() < 0.1 else rng.choice(allowed)
@@ -42,13 +56,27 @@ def drawn(asked: Asked, seed: int) -> tuple[str, list[int]]:
     return text + stream.flush(), tokens
 
 
+def _tokens(text: str) -> list[int]:
+    return TOKENIZER.encode(text, add_special=False, parse_special=True)
+
+
+def _fits(constraint: Any, ids: Sequence[int]) -> bool:
+    """Whether these tokens may come next."""
+    trial = constraint.clone()
+    for token in ids:
+        if not trial.allows(token):
+            return False
+        trial.accept(token)
+    return True
+
+
 @pytest.mark.parametrize("name", templates.FAMILIES)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_forced_call_satisfies_its_schema(name: str, seed: int) -> None:
     chat_format = ChatFormat(TOKENIZER, templates.FAMILIES[name])
     chat = Chat(HI, [templates.WEATHER, templates.CLOCK], "get_weather")
     asked = prepared(chat, chat_format, TOKENIZER, {})
-    text, _ = drawn(asked, seed)
+    text, _ = drawn(asked, seed, CLOSING)
     asked.reply.push(text)
     asked.reply.finish()
     message = asked.reply.message
@@ -58,7 +86,50 @@ def test_a_forced_call_satisfies_its_schema(name: str, seed: int) -> None:
     assert message.content == ""
 
 
-@pytest.mark.parametrize("name", ["hermes", "mistral args", "deepseek bare", "harmony", "llama3"])
+IN_PARTS = ["qwen3-coder", "seed-oss", "minimax-m2", "glm", "glm line", "pythonic", "gemma4"]
+
+
+@pytest.mark.parametrize("name", IN_PARTS)
+def test_arguments_may_be_left_out(name: str) -> None:
+    chat_format = ChatFormat(TOKENIZER, templates.FAMILIES[name])
+    seen: set[str] = set()
+    for seed in range(4):
+        asked = prepared(Chat(HI, [templates.WRITE], "write"), chat_format, TOKENIZER, {})
+        text, _ = drawn(asked, seed, closing=CLOSING)
+        asked.reply.push(text)
+        asked.reply.finish()
+        (call,) = asked.reply.message.tool_calls
+        assert (call.name, call.complete) == ("write", True)
+        arguments = json.loads(call.arguments)
+        jsonschema.validate(arguments, templates.WRITE["function"]["parameters"])
+        seen |= arguments.keys()
+    assert {"name", "kind"} <= seen
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"anyOf": [{}]}, "'anyOf' cannot be enforced in qwen3-coder's form"),
+        ({"properties": {"a": {"type": "string", "pattern": "x"}}}, "'pattern' of 'a' cannot be enforced"),
+        ({"properties": {"<": {}}}, "'<' cannot be written"),
+        ({"required": ["a"]}, "'a' is required and not among the properties"),
+    ],
+)  # fmt: skip
+def test_arguments_that_cannot_be_enforced_one_by_one_are_refused(
+    schema: dict[str, Any], said: str
+) -> None:
+    tool = {
+        "type": "function",
+        "function": {"name": "f", "parameters": {"type": "object", **schema}},
+    }
+    chat_format = ChatFormat(TOKENIZER, templates.QWEN3_CODER)
+    with pytest.raises(GrammarError, match=said):
+        prepared(Chat(HI, [tool], "f"), chat_format, TOKENIZER, {})
+
+
+@pytest.mark.parametrize(
+    "name", ["hermes", "mistral args", "deepseek bare", "harmony", "llama3", "glm"]
+)
 def test_one_of_several_tools_is_called(name: str) -> None:
     chat_format = ChatFormat(TOKENIZER, templates.FAMILIES[name])
     chat = Chat(HI, [templates.WEATHER, templates.CLOCK], "required")

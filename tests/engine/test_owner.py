@@ -251,12 +251,17 @@ def test_an_interrupt_after_a_request_was_taken_ends_it(
     assert kept.value is not None
 
 
-def test_closing_ends_all_and_frees_the_context(model: aleator.LanguageModel) -> None:
+def test_closing_ends_all_and_frees_the_context(
+    model: aleator.LanguageModel, request: pytest.FixtureRequest
+) -> None:
     before = threading.active_count()
     engine = model.engine(n_seq_max=2, n_ctx=512)
     context = weakref.ref(owner_of(engine)._context)
     made = [engine.submit("ROMEO:", max_tokens=200, ignore_eos=True) for _ in range(4)]
     assert next(made[0])
+    gc.collect()
+    gc.disable()  # its memory is free at once
+    request.addfinalizer(gc.enable)
     engine.close()
     engine.close()
     assert threading.active_count() == before
@@ -269,7 +274,6 @@ def test_closing_ends_all_and_frees_the_context(model: aleator.LanguageModel) ->
     assert "closed" in repr(engine)
     with pytest.raises(EngineClosed, match="make another one"):
         engine.submit("ROMEO:")
-    gc.collect()
     assert context() is None
 
 

@@ -80,7 +80,7 @@ def test_the_tokens_are_the_same(
     assert plain.stats.draft_n == 0
     assert 0 <= guessed.stats.draft_n_accepted <= guessed.stats.draft_n
     if spec_type == "draft" and "grammar" not in options:
-        assert guessed.stats.draft_n_accepted > 0.5 * guessed.stats.draft_n > 0
+        assert guessed.stats.draft_n_accepted > 0.4 * guessed.stats.draft_n > 0
 
 
 def test_right_guesses_save_steps_and_wrong_ones_are_taken_back(
@@ -330,6 +330,8 @@ def test_guesses_grow_where_they_are_right_and_end_where_they_do_not_pay() -> No
             return [1] * n
 
     costs, made = Costs(), Speculation(Counted(), 16, 100)
+    assert made.wanted(99, 1, costs) == 0  # nothing to compare with
+    costs.observe(1, 0, 1.0)
     first = made.wanted(99, 1, costs)
     for _ in range(10):
         n = len(made.asked([1], made.wanted(99, 1, costs)))
@@ -350,14 +352,19 @@ def test_guesses_grow_where_they_are_right_and_end_where_they_do_not_pay() -> No
 def test_rows_cost_what_was_measured() -> None:
     costs = Costs()
     costs.observe(1, 4, 9.0)  # nothing to compare with
-    before = costs.row
+    before = costs.row(1)
     costs.observe(1, 0, 1.0)
+    costs.observe(1, 4, 3.0)
+    assert before < 0.34 < costs.row(1)  # the first one counts half
     for _ in range(100):
         costs.observe(1, 4, 3.0)
-    assert costs.row == pytest.approx(0.5, abs=0.01)
-    assert before != costs.row
-    assert costs.usual(1) == 1.0
-    assert costs.usual(2) == 0.0
+    assert costs.row(1) == pytest.approx(0.5, abs=0.01)
+    assert costs.known(1)
+    assert not costs.known(2)
+    assert costs.steps(1, 2.0) == 2.0
+    assert costs.steps(2, 2.0) == 0.0
+    costs.observe(8, 0, 2.0)
+    assert costs.row(8) == pytest.approx(0.25, abs=0.01)  # as many seconds, of a longer step
 
 
 def test_a_chain_that_fails_while_a_draft_model_guesses_ends_its_own_text(
@@ -404,25 +411,36 @@ def test_both_sequences_of_guidance_count_for_what_can_be_taken_back(
     assert set(asked[1:]) == {2}  # the first asks whether guesses can be taken back at all
 
 
-@pytest.mark.parametrize("likely", [0.0, 0.1, 0.3, 0.5])
-def test_guesses_that_are_rarely_right_cost_next_to_nothing(likely: float) -> None:
-    """By what steps cost: as measured on two cores, where a second row adds 0.3 of a step."""
-    cost = {1 + n: 0.0099 + 0.0029 * n for n in range(9)}
+@pytest.mark.parametrize("row", [0.05, 0.3, 0.6, 1.0])
+def test_guesses_that_do_not_pay_cost_next_to_nothing(row: float) -> None:
+    """By what steps cost, from rows that are nearly free to rows that cost as much as a step."""
 
     class Always:
         def draft(self, tokens: Sequence[int], n: int) -> list[int]:
             return [0] * n
 
-    for seed in range(20):
-        rng, costs = random.Random(seed), Costs()
-        drafts = Speculation(Always(), 8, 100)
-        made, seconds = 0, 0.0
-        while made < 200:
-            n = drafts.wanted(199 - made, 1, costs)
-            seconds += cost[1 + n]
-            costs.observe(1, n, cost[1 + n])
-            right = next((i for i in range(n) if rng.random() >= likely), n)
-            if n:
-                drafts.learn(n, right)
-            made += right + 1
-        assert made * cost[1] / seconds >= 0.97
+    for likely in (0.0, 0.1, 0.3, 0.5, 0.7):
+        for seed in range(8):
+            rng, costs = random.Random(seed), Costs()
+            drafts = Speculation(Always(), 8, 100)
+            made, steps = 0, 0.0
+            while made < 200:
+                n = drafts.wanted(199 - made, 1, costs)
+                steps += 1 + row * n
+                costs.observe(1, n, 0.01 * (1 + row * n))
+                right = next((i for i in range(n) if rng.random() >= likely), n)
+                if n:
+                    drafts.learn(n, right)
+                made += right + 1
+            assert made / steps >= 0.975
+
+
+def test_a_drafter_that_finds_nothing_is_asked_as_often_as_its_time_allows() -> None:
+    """A lookup that takes a tenth of a step, as in a very small model."""
+    costs, drafts, asked = Costs(), Speculation(Oracle([]), 8, 100), 0
+    costs.observe(1, 0, 0.01)
+    for _ in range(200):
+        if drafts.wanted(99, 1, costs):
+            drafts.took(0, 0.001)
+            asked += 1
+    assert 30 < asked < 55  # 0.02 of 200 steps

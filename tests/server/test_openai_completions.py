@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import re
 import threading
 from typing import Any
 
@@ -64,6 +65,41 @@ def test_an_unseeded_request_reports_the_seed_that_it_drew(client: Client) -> No
     again = client.made(PATH, prompt="ROMEO:", max_tokens=12, n=2, seed=first["seed"])
     assert again["choices"] == first["choices"]
     assert client.made(PATH, prompt="ROMEO:", max_tokens=1, seed=-1)["seed"] != first["seed"]
+
+
+@pytest.mark.parametrize(
+    ("form", "allowed"),
+    [
+        ({"guided_choice": ["yes?", "(no)"]}, r"yes\?|\(no\)"),
+        ({"structured_outputs": {"choice": ["a.b", "c|d"]}}, r"a\.b|c\|d"),
+        ({"structured_outputs": {"regex": "[ab]{3}"}}, "[ab]{3}"),
+        ({"structured_outputs": {"json": {"enum": ["x"]}}}, '"x"'),
+        ({"structured_outputs": {"grammar": 'root ::= "q"'}}, "q"),
+        ({"structured_outputs": {"json_object": False}}, None),
+        ({"structured_outputs": {}}, None),
+    ],
+)
+def test_forms_of_vllm(client: Client, form: dict[str, Any], allowed: str | None) -> None:
+    (choice,) = client.made(PATH, **ROMEO, **form)["choices"]
+    if allowed is None:
+        assert [choice] == client.made(PATH, **ROMEO)["choices"]
+    else:
+        assert re.fullmatch(allowed, choice["text"])
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        ({"guided_choice": []}, "guided_choice"),
+        ({"guided_choice": "yes"}, "guided_choice"),
+        ({"structured_outputs": {"choice": [1]}}, "structured_outputs.choice"),
+        ({"structured_outputs": {"json": {}, "regex": "a"}}, "structured_outputs"),
+        ({"structured_outputs": {"whitespace_pattern": " "}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": "a"}, "regex": "b"}, "structured_outputs"),
+    ],
+)
+def test_forms_that_are_refused(client: Client, form: dict[str, Any], name: str) -> None:
+    assert client.refused(PATH, **ROMEO, **form)["param"] == name
 
 
 def test_timings_of_each_token(client: Client) -> None:

@@ -50,7 +50,7 @@ class Asked:
         family: How calls are written; None: all is content.
         thinking: How reasoning is written; None: it is not, or the family reads it.
         opened: Whether the prompt ends within reasoning.
-        names: Of the tools that the model knows of.
+        tools: Schemas of the arguments of the tools that the model knows of, by name.
     """
 
     tokens: list[int]
@@ -58,7 +58,7 @@ class Asked:
     family: Family | None
     thinking: Thinking | None
     opened: bool
-    names: list[str]
+    tools: dict[str, Any]
 
     @cached_property
     def reply(self) -> Reply:
@@ -70,7 +70,7 @@ class Asked:
         key = np.asarray(self.tokens, "<i4").tobytes() + repr(self.options.get("seed")).encode()
         if completion:
             key += completion.to_bytes(4, "little")
-        return Reply(self.family, self.thinking, self.opened, self.names, sha256(key).digest())
+        return Reply(self.family, self.thinking, self.opened, self.tools, sha256(key).digest())
 
 
 def prepared(
@@ -152,10 +152,10 @@ def prepared(
             )
             if may_think:  # no end of reasoning can be searched for
                 made.setdefault("complete_grammar", False)
-    names = [function.name for _, function in tools] if shown else []
-    reads = family if names or family.thinking is not None else None
+    read = {function.name: function.parameters for _, function in tools} if shown else {}
+    reads = family if read or family.thinking is not None else None
     return Asked(
-        tokens, made, reads, None if family.thinking is not None else thinking, opened, names
+        tokens, made, reads, None if family.thinking is not None else thinking, opened, read
     )
 
 

@@ -51,7 +51,7 @@ def read_arguments(source: Source, calls: Calls, name: str) -> Deltas:
 
 
 def read_call(
-    source: Source, calls: Calls, names: Collection[str] | None = None
+    source: Source, calls: Calls, names: Collection[str] | None = None, key: str = "name"
 ) -> Generator[Delta | None, None, Literal["call", "broken", "text"]]:
     """A call as ``{"name": ..., "arguments": {...}}``, or with "parameters".
 
@@ -59,6 +59,7 @@ def read_call(
         source: The text.
         calls: Of the reply.
         names: It must be one of these, with arguments, to be a call; None: every object with a name is one.
+        key: The key of the name.
 
     Returns:
         "call"; "broken": it had begun when it turned out to be wrong; "text": it is no call, and nothing was
@@ -76,9 +77,9 @@ def read_call(
             if not first:
                 yield from source.expect(",")
             first = False
-            key = yield from source.string()
+            word = yield from source.string()
             yield from source.expect(":")
-            if key == "name" and not name:
+            if word == key and not name:
                 name = yield from source.string()
                 if names is not None and name not in names:
                     raise Malformed
@@ -86,7 +87,7 @@ def read_call(
                     begun = closed = True
                     yield calls.begin(name)
                     yield calls.arguments(held)
-            elif key in _ARGUMENTS and not begun and not held:
+            elif word in _ARGUMENTS and not begun and not held:
                 if name:
                     begun = True
                     yield calls.begin(name)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from aleator.chat.families.family import Part, Schema, Thinking
+from aleator.chat.families.family import Maybe, Part, Schema, Thinking, Words
 from aleator.core.errors import GrammarError
 from aleator.grammar.llguidance import JSON_STYLE, schema_grammar, schema_text
 from aleator.samplers import Lark
@@ -65,9 +65,33 @@ def reply_grammar(
                 schema = {"x-guidance": JSON_STYLE, **part.schema}
                 rules.append(f"json{len(rules)}: %json {json.dumps(schema, ensure_ascii=False)}")
                 made.append(f"json{len(rules) - 1}")
+            elif isinstance(part, Maybe):
+                made.append(f"({rule(part.parts)})?")
+            elif isinstance(part, Words):
+                made.append(drawn(part))
             else:
                 made.append(words(part))
         return " ".join(made)
+
+    def drawn(part: Words) -> str:
+        """A string without quotes, and what follows it."""
+        limits = part.limits
+        values = [limits["const"]] if "const" in limits else limits.get("enum")
+        own = f"words{len(rules)}"
+        if values:
+            either = " | ".join(json.dumps(value, ensure_ascii=False) for value in values)
+            return f"({either}) {words(part.end)}"
+        if "minLength" in limits or "maxLength" in limits:
+            times = f"{{{limits.get('minLength', 0)},{limits.get('maxLength', '')}}}"
+            rules.append(f"{own}: /[^<\\n]{times}/")
+        else:
+            rest = part.end.partition(part.mark)[2]
+            if any(name in part.mark for name, _ in control):
+                rules.append(f"{own}: /(?s:.*)/")
+                return f"{own} {words(part.mark + rest)}"
+            rules.append(f"{own}[suffix={json.dumps(part.mark)}]: /(?s:.*)/")
+            return f"{own} {words(rest)}" if rest else own
+        return f"{own} {words(part.end)}"
 
     reply = " | ".join(f"({rule(parts)})" for parts in choices)
     start = f"start: {'reply' if thinking is None else 'reasoning reply'}"

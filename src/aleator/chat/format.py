@@ -20,20 +20,16 @@ THINKING = (
     Thinking("[THINK]", "[/THINK]"),
     Thinking("<seed:think>", "</seed:think>"),
     Thinking("<|START_THINKING|>", "<|END_THINKING|>"),
+    Thinking("<|channel>thought", "<channel|>"),
 )
 FOREIGN = (
     "<function=",
-    "<arg_key>",
+    "<function name=",
     "<parameter",
     "<tool_sep>",
-    "<|tool_call_start|>",
-    "<|tool_call>",
-    "<|tool_calls_section_begin|>",
-    "<minimax:tool_call>",
-    "<|START_ACTION|>",
     "\uff5cDSML\uff5c",
 )
-"""Marks of calls in XML, in Python's manner and others, which are not read."""
+"""Marks of calls in other forms, which are not read."""
 _TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 _OWN = frozenset(("messages", "tools", "documents", "add_generation_prompt", *_TOKENS))
 _PROBE = {"aleator_probe": 1}

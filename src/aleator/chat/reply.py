@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
+from typing import Any
 
 from aleator.chat.call_object import Calls, Deltas
 from aleator.chat.families.family import Family, Thinking, read_text
@@ -18,7 +19,7 @@ class Reply:
         family: How calls are written; None: there are no tools, and all is content.
         thinking: How reasoning is written; None: it is not, or the family reads it.
         opened: The prompt ends within reasoning already.
-        names: Of the tools.
+        tools: Schemas of the tools' arguments by the tools' names.
         key: Makes the ids of calls: equal keys give equal ids.
     """
 
@@ -27,11 +28,11 @@ class Reply:
         family: Family | None,
         thinking: Thinking | None = None,
         opened: bool = False,
-        names: Sequence[str] = (),
+        tools: Mapping[str, Any] | None = None,
         key: bytes = b"",
     ) -> None:
         self._family, self._thinking, self._opened = family, thinking, opened
-        self._names, self._key = frozenset(names), key
+        self._tools, self._key = dict(tools or {}), key
         self._source = Source()
         self._deltas = self._read()
         self._texts = {"content": "", "reasoning": ""}
@@ -91,4 +92,4 @@ class Reply:
         if self._family is None:
             yield from read_text(source)
         else:
-            yield from self._family.read(source, Calls(), self._names)
+            yield from self._family.read(source, Calls(), self._tools)

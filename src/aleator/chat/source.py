@@ -86,6 +86,30 @@ class Source:
             else:
                 text += piece
 
+    def exactly(self, *markers: str) -> Waiting[tuple[str, str]]:
+        """Read the text before the first of some markers, white space and all.
+
+        Args:
+            markers: Texts, none of them empty.
+
+        Returns:
+            The text, and the marker, which is read too.
+
+        Raises:
+            Malformed: The text ends without one; then all of it is read.
+        """
+        while True:
+            found = [(at, m) for m in markers if (at := self._text.find(m, self.at)) >= 0]
+            if found:
+                at, marker = min(found, key=lambda each: (each[0], -len(each[1])))
+                before = self._text[self.at : at]
+                self.at = at + len(marker)
+                return before, marker
+            if self.ended:
+                self.at = len(self._text)
+                raise Malformed
+            yield None
+
     def begins(self, *texts: str) -> Waiting[str]:
         """Read one of some texts if the next are its characters; returns it, or ""."""
         for text in texts:

@@ -139,9 +139,9 @@ class Core:
         for job in writing:
             slot = self._slots[job]
             if slot in self.advance.choices:  # it sits this step out, unless that is over now
-                self.advance.alone(slot, self.advance.choose, slot)
+                self.advance.errors.alone(slot, self.advance.choose, slot)
             if not slot.completion.done and slot not in self.advance.choices:
-                self.advance.alone(slot, make_room, slot)
+                self.advance.errors.alone(slot, make_room, slot)
         return self.advance.guesses.ahead(going)
 
     # For the scheduler
@@ -155,7 +155,7 @@ class Core:
         try:
             held = self.advance.enter(slot, self._reuse)
         except Exception as error:
-            self.advance.fail(slot, error)
+            self.advance.errors.fail(slot, error)
             self.drop(job)
             return 0
         job.beside_done = slot.beside

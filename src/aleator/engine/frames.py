@@ -9,6 +9,8 @@ OURS = (
     "aleator.engine.owner",
     "aleator.engine.core",
     "aleator.generate.advance",
+    "aleator.generate.context",
+    "aleator.generate.own_errors",
     "aleator.generate.speculation.guesses",
 )
 """Modules whose frames hold the context."""

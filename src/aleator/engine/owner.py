@@ -91,12 +91,17 @@ class Owner:
         self._context, self._options, self._prompt_cache = context, options, prompt_cache
         self.sharing = sharing
         self._pace = Pace(options.max_pause)
+        # Completions that an error has ended: its frames are let go of once the engine is closed.
+        self._failed: WeakSet[Completion] = WeakSet()
+        failed = (
+            self._failed
+        )  # what notes them must not hold this owner, or both live on until a collection
         advance = Advance(
             context,
             HostDrawing(context.n_threads),
             n_tokens,
             context.cache,
-            self._note,
+            lambda slot, error: failed.add(slot.completion),
             keep_pieces=True,
             choices=Choices(CHOOSING_SECONDS),
         )
@@ -112,7 +117,6 @@ class Owner:
         self._counts: Counter[str] = Counter()
         self._ending: Ticket | None = None
         self._failures = 0  # errors since a step was made, or a request ended
-        self._failed: WeakSet[Completion] = WeakSet()
         self._now = 0, 0  # running requests, and the positions reserved for them
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="aleator-engine", daemon=True)
@@ -342,10 +346,6 @@ class Owner:
                 ticket.completion.out_of_time()
                 self._end(ticket)
 
-    def _note(self, slot: Slot, error: BaseException) -> None:
-        """An error has ended a completion; its frames are let go of once the engine is closed."""
-        self._failed.add(slot.completion)
-
     def _end(self, ticket: Ticket) -> None:
         """A request has ended: free what it holds, and tell its readers."""
         job, completion = ticket.job, ticket.completion
@@ -389,7 +389,7 @@ class Owner:
                     self._ending = None
                 for ticket in list(self._tickets.values()):
                     if ticket.job.seq >= 0:
-                        self._core.advance.fail(ticket.slot, error)
+                        self._core.advance.errors.fail(ticket.slot, error)
                 self._core.clear(self._new_scheduler())
                 self._deadlines, self._known = [], set()
                 for ticket in list(self._tickets.values()):
@@ -411,7 +411,7 @@ class Owner:
         if self._ending is not None:
             self._ending.settle()
         for number, ticket in list(self._tickets.items()):
-            self._core.advance.fail(ticket.slot, error)
+            self._core.advance.errors.fail(ticket.slot, error)
             ticket.slot.end_speculation()
             ticket.settle()
             with self._lock:

@@ -5,7 +5,7 @@ Which completions take part, and when, is their caller's matter: :class:`aleator
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from time import perf_counter
 
@@ -19,6 +19,7 @@ from aleator.generate.chunks import Chunk, add_chunks
 from aleator.generate.context import Context
 from aleator.generate.drawing import Drawing, Drawn, Logits, Turn, host_rows
 from aleator.generate.logprobs import LogprobsOf
+from aleator.generate.own_errors import Failed, OwnErrors
 from aleator.generate.prefixes import Prefixes
 from aleator.generate.slot import Slot
 from aleator.generate.speculation.guesses import Guesses
@@ -27,9 +28,6 @@ MOST_GUESSED = 64
 """Forced tokens that are decoded together at most."""
 
 _shifts = count(1)
-
-Failed = Callable[[Slot, BaseException], None]
-"""Told of an error that one completion alone has, once it is noted there."""
 
 
 class Advance:
@@ -49,6 +47,7 @@ class Advance:
         choices: A slot that is among them sits steps out: :meth:`choose` goes on with it.
         context: Where it is computed.
         drawing: Draws the tokens.
+        errors: Ends slots that fail.
         guesses: Says what slots decode in a step.
     """
 
@@ -66,8 +65,9 @@ class Advance:
         self.context, self.drawing = context, drawing
         self.choices = choices or Choices()
         self._prefixes, self._n_tokens = prefixes, n_tokens
-        self._failed, self._keep_pieces = failed, keep_pieces
-        self.guesses = Guesses(context, self.alone)
+        self._keep_pieces = keep_pieces
+        self.errors = OwnErrors(self.choices, failed)
+        self.guesses = Guesses(context, self.errors)
 
     def enter(self, slot: Slot, reuse: bool = True) -> int:
         """Give a slot's empty sequences what is cached of its prompts.
@@ -132,7 +132,7 @@ class Advance:
         for chunk, (_, _, of_prompt) in zip(chunks, ends, strict=True):
             self._computed(chunk)
             if of_prompt:
-                self.alone(chunk.slot, self._feed_prompt, chunk.slot, of_prompt, logits)
+                self.errors.alone(chunk.slot, self._feed_prompt, chunk.slot, of_prompt, logits)
         self._draw_after(rows, logits)
         self._draw_first(chunks, ends, logits)
 
@@ -275,11 +275,11 @@ class Advance:
         started = perf_counter()
         if self.drawing.together:
             for turn, drawn in zip(turns, self.drawing.draw(turns, logits), strict=True):
-                self.alone(turn.slot, self._take, turn.slot, drawn)
+                self.errors.alone(turn.slot, self._take, turn.slot, drawn)
         else:
             rows = self.drawing.rows(logits)
             for turn in self.drawing.sampled(turns, rows):
-                self.alone(turn.slot, self._draw_one, turn, rows)
+                self.errors.alone(turn.slot, self._draw_one, turn, rows)
         turns[0].slot.stats.sampler_seconds += perf_counter() - started
 
     def _draw_one(self, turn: Turn, rows: Logits) -> None:
@@ -302,25 +302,6 @@ class Advance:
             self._hold(slot, slot.banned, drawn.token, drawn.logprobs, drawn.row)
         else:
             self.feed(slot, drawn.token, drawn.logprobs)
-
-    def alone(self, slot: Slot, action: Callable[..., object], *given: object) -> None:
-        """Do something for one slot; an error is that slot's alone, and ends its completion.
-
-        So is a SystemExit of its callback; KeyboardInterrupt is nobody's own, and is raised.
-        """
-        try:
-            action(*given)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            self.fail(slot, error)
-
-    def fail(self, slot: Slot, error: BaseException) -> None:
-        """An error ends a slot's completion."""
-        self.choices.drop(slot)
-        slot.completion.fail(error)
-        if self._failed is not None:
-            self._failed(slot, error)
 
     def _hold(
         self,

@@ -65,8 +65,6 @@ VLLM: Mapping[str, Accepted] = {
     "return_token_ids": Accepted("give aleator_replay, whose record has the tokens", (False,)),
     "return_tokens_as_token_ids": Accepted("tokens are written as texts", (False,)),
     "include_reasoning": Accepted("reasoning is part of the answer", (True,)),
-    "guided_choice": Accepted("give regex or json_schema", ()),
-    "structured_outputs": Accepted("give json_schema, regex or grammar", ()),
     "logits_processors": Accepted("requests bring no programs", ([],)),
     "vllm_xargs": Accepted("there are none", ({},)),
     "kv_transfer_params": Accepted("keys and values stay on this machine", ({},)),

@@ -101,6 +101,10 @@ ADDS_BOS = frozenset((*LLAMA3_NAMES, "tekken"))
 WHOLE_WORDS = frozenset((*LLAMA3_NAMES, "tekken", "glm4", "glm5", "minicpm5"))
 """Those that take a word which is a token as it is, whatever merges would make of it."""
 
+CHARACTERS = frozenset(("gemma4", "granite-embed-multi-311m"))
+"""Those of vocabularies like SentencePiece's with merges, which begin with characters, not with bytes; newlines
+stand apart, and nothing else is cut."""
+
 
 def expressions(name: str) -> tuple[str, ...]:
     """The expressions of a pre-tokenizer.

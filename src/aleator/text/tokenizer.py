@@ -7,6 +7,7 @@ words, and encodes with a tokenizer.json.
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 # From this many characters on, twice as fast without offsets, which cost threads and a warning
 # after a fork.
 _LONG = 4096
+_LINES = re.compile(r"[^\n]+|\n+")
 _BYTE_TOKENS = {byte: f"<0x{byte:02X}>" for byte in range(256)}
 
 
@@ -144,12 +146,14 @@ class _MetadataEncoder:
         self.parsed = [(vocab.tokens[i], i) for i in order]
         self.always_parsed = [(text, i) for text, i in self.parsed if not special[i]]
         self.pieces: Callable[[str], list[int]]
+        names = _BYTE_TOKENS
         if vocab.kind == "bpe":
             self.pieces = _ByteLevel(vocab).encode
             names = BYTE_CHARACTERS
+        elif vocab.merges:
+            self.pieces = _Characters(vocab).encode
         else:
             self.pieces = _sentencepiece(vocab).encode
-            names = _BYTE_TOKENS
         self.missing_bytes = {byte for byte, text in names.items() if text not in vocab.ids}
 
     def encode(self, text: str, parse_special: bool, unread: frozenset[str]) -> list[int]:
@@ -175,7 +179,7 @@ class _MetadataEncoder:
     def _check_bytes(self, text: str) -> None:
         """Refuse characters which the backend would leave out."""
         vocab = self.vocab
-        if vocab.kind == "spm" and vocab.unk is not None:
+        if vocab.kind == "spm" and vocab.unk is not None and not vocab.merges:
             return
         for character in sorted(set(text)):
             known = vocab.kind == "spm" and character in vocab.ids
@@ -253,13 +257,7 @@ class _ByteLevel:
 
     def __init__(self, vocab: Vocabulary) -> None:
         self.cuts = expressions(vocab.pre)
-        merges = native_texts(vocab.merges)
-        byte_texts = [BYTE_CHARACTERS[byte] for byte in range(256)]
-        self.native = _native.BytePairEncoder(
-            _tokens(vocab), merges, byte_texts, vocab.pre in WHOLE_WORDS
-        )
-        bad = self.native.bad_merge
-        _check_merges(vocab, len(merges) if bad < 0 and len(merges) < len(vocab.merges) else bad)
+        self.native = _merging(vocab, [BYTE_CHARACTERS[byte] for byte in range(256)])
 
     @cached_property
     def words(self) -> pre_tokenizers.PreTokenizer:
@@ -275,6 +273,29 @@ class _ByteLevel:
         with _refusals():
             words = self.words.pre_tokenize_str(text)
         return self.native.encode([word for word, _ in words])
+
+
+class _Characters:
+    """BPE that begins with characters: merged by native code between newlines."""
+
+    def __init__(self, vocab: Vocabulary) -> None:
+        self.native = _merging(vocab, [_BYTE_TOKENS[byte] for byte in range(256)], characters=True)
+
+    def encode(self, text: str) -> list[int]:
+        return self.native.encode(_LINES.findall(text))
+
+
+def _merging(
+    vocab: Vocabulary, byte_texts: Sequence[str], characters: bool = False
+) -> _native.BytePairEncoder:
+    """What merges by the vocabulary's merges, each of which is checked."""
+    merges = native_texts(vocab.merges)
+    made = _native.BytePairEncoder(
+        _tokens(vocab), merges, byte_texts, vocab.pre in WHOLE_WORDS, characters
+    )
+    bad = made.bad_merge
+    _check_merges(vocab, len(merges) if bad < 0 and len(merges) < len(vocab.merges) else bad)
+    return made
 
 
 def _tokens(vocab: Vocabulary) -> _native.StringArray:

@@ -26,7 +26,7 @@ from aleator.text.gguf_vocabulary import (
     special_ids,
     strings,
 )
-from aleator.text.pretokenizers import ADDS_BOS
+from aleator.text.pretokenizers import ADDS_BOS, CHARACTERS
 from aleator.text.special_tokens import SpecialTokens, TokenAttribute, resolve
 from aleator.text.texts import StoredTexts
 
@@ -52,7 +52,7 @@ _ONE_BYTE = str.maketrans(
     {chr(code): "\uffff" for code in range(0x80, 0x100)}
     | {character: byte.decode("latin-1") for character, byte in _CHARACTER_BYTES.items()}
 )
-_MODELS: dict[str, Literal["spm", "bpe"]] = {"llama": "spm", "gpt2": "bpe"}
+_MODELS: dict[str, Literal["spm", "bpe"]] = {"llama": "spm", "gpt2": "bpe", "gemma4": "spm"}
 _NO_VOCABULARY = ("no_vocab", "none")  # tokenizer.ggml.model of files that leave text to others
 # Looked up by number: making a TokenAttribute of each token would take longer than the rest.
 _SPECIAL = {TokenAttribute.CONTROL, TokenAttribute.UNKNOWN}
@@ -65,9 +65,9 @@ class Vocabulary:
     """Tokens and rules; made by :meth:`from_gguf`, :meth:`from_directory`, :meth:`from_metadata`.
 
     Attributes:
-        kind: "spm" (SentencePiece: ``▁`` is a space, bytes are ``<0xXX>``), "bpe" (byte-level: a character
-            stands for each byte), or "none": the model knows token ids only, and what needs text raises
-            TokenizerError.
+        kind: "spm" (SentencePiece: ``▁`` is a space, bytes are ``<0xXX>``; with ``merges`` in place of
+            ``scores`` it is Gemma 4's), "bpe" (byte-level: a character stands for each byte), or "none": the
+            model knows token ids only, and what needs text raises TokenizerError.
         tokens: their texts as the file stores them, by id.
         ids: the id of each text.
         attributes: uint8 [V], values of :class:`TokenAttribute`.
@@ -78,7 +78,7 @@ class Vocabulary:
         add_space_prefix: text starts with a space that the writer did not type.
         pre: GGUF's name of the way in which text is cut into words.
         scores: float32 [V], of a SentencePiece vocabulary.
-        merges: of byte-level BPE: two tokens and a space between, best first.
+        merges: of BPE: two tokens and a space between, best first.
         chat_template: the model's own.
         chat_stop: strings that end a turn of a chat.
         source: where it came from.
@@ -180,7 +180,10 @@ class Vocabulary:
                 f"{path}: tokenizer.ggml.model is {model!r}; supported are "
                 f"{', '.join(map(repr, _MODELS))}"
             )
-        kind = _MODELS[model]
+        pre = fields.get("tokenizer.ggml.pre", "default") if model != "gemma4" else model
+        merged = model != "llama"
+        characters = merged and pre in CHARACTERS
+        kind = "spm" if characters else _MODELS[model]
         tokens = strings(fields, "tokenizer.ggml.tokens")
         if not tokens:
             raise fields.error("tokenizer.ggml.tokens", "the vocabulary has no tokens")
@@ -190,10 +193,9 @@ class Vocabulary:
         attributes = attributes_of(fields, len(tokens))
         if kind == "spm":
             check_byte_tokens(fields, tokens, attributes)
-        named = special_ids(fields, kind, len(tokens))
+        named = special_ids(fields, "bpe" if merged else kind, len(tokens))
         special, eog, changed = resolve(named, ids)
         attributes[list(changed)] = list(changed.values())
-        pre = fields.get("tokenizer.ggml.pre", "default")
         add_bos = fields.get("tokenizer.ggml.add_bos_token", None, bool)
         add_eos = fields.get("tokenizer.ggml.add_eos_token", False)
         for wanted, name in ((add_bos, "bos"), (add_eos, "eos")):
@@ -202,7 +204,9 @@ class Vocabulary:
                     f"tokenizer.ggml.{name}_token_id",
                     f"tokenizer.ggml.add_{name}_token is set, but no token is named",
                 )
-        if add_bos is None:
+        if characters:
+            add_bos = special.bos is not None  # whatever the file says, as in llama.cpp
+        elif add_bos is None:
             add_bos = (kind == "spm" or pre in ADDS_BOS) and special.bos is not None
         chat_stop = strings(fields, "aleator.chat.stop") if "aleator.chat.stop" in fields else []
         return cls(
@@ -214,10 +218,10 @@ class Vocabulary:
             eog=eog,
             add_bos=add_bos,
             add_eos=add_eos,
-            add_space_prefix=kind == "spm" and fields.get("tokenizer.ggml.add_space_prefix", True),
+            add_space_prefix=not merged and fields.get("tokenizer.ggml.add_space_prefix", True),
             pre=pre,
-            scores=scores_of(fields, len(tokens)) if kind == "spm" else None,
-            merges=strings(fields, "tokenizer.ggml.merges") if kind == "bpe" else (),
+            scores=None if merged else scores_of(fields, len(tokens)),
+            merges=strings(fields, "tokenizer.ggml.merges") if merged else (),
             chat_template=fields.get("tokenizer.chat_template", None, str),
             chat_stop=tuple(text for text in chat_stop if text),
             source=Path(str(path)),

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from aleator.chat.families.deepseek import DeepSeek
 from aleator.chat.families.family import Family
+from aleator.chat.families.gemma4 import Gemma4
 from aleator.chat.families.generic import Generic
 from aleator.chat.families.harmony import Harmony
 from aleator.chat.families.hermes import Hermes
+from aleator.chat.families.kimi import Kimi
 from aleator.chat.families.llama3 import Llama3
 from aleator.chat.families.mistral import Mistral
+from aleator.chat.families.pythonic import Pythonic
+from aleator.chat.families.tagged import Glm, MiniMaxM2, Qwen3Coder, SeedOss
+from aleator.chat.families.wrapped import (
+    CommandR7B,
+    Granite,
+    NemotronNano,
+    ToolCallsLines,
+    ToolCallsList,
+)
 
-FAMILIES: tuple[type[Family], ...] = (Harmony, DeepSeek, Mistral, Hermes, Llama3, Generic)
+FAMILIES: tuple[type[Family], ...] = (
+    Harmony, DeepSeek, Mistral, Kimi, Gemma4, SeedOss, MiniMaxM2, Qwen3Coder, Glm, CommandR7B, Granite,
+    NemotronNano, ToolCallsList, ToolCallsLines, Pythonic, Hermes, Llama3, Generic,
+)  # fmt: skip
 """The first that a template shows is the one."""
 
 

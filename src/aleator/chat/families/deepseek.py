@@ -25,7 +25,7 @@ class DeepSeek(Family):
         """Whether the template has their marks."""
         return CALL in template
 
-    def read(self, source: Source, calls: Calls, names: Collection[str]) -> Deltas:
+    def read(self, source: Source, calls: Calls, tools: Collection[str]) -> Deltas:
         """See :meth:`Family.read`."""
         while (yield from read_text(source, BEGIN, CALL)):
             yield from source.space()

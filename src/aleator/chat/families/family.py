@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator
+from collections.abc import Generator, Mapping
 from typing import Any, ClassVar
 
 from aleator.chat.call_object import Calls, Deltas
@@ -20,8 +20,31 @@ class Schema:
     schema: Any
 
 
-Part = str | Schema
-"""A part of a reply that is forced: text, in which names of control tokens are these tokens, or JSON."""
+@dataclass(frozen=True)
+class Words:
+    """A place where a string stands without quotes.
+
+    Attributes:
+        limits: Of its schema "enum", "const", "minLength" and "maxLength".
+        mark: What it is read up to, so that it has none.
+        end: What is written after it, with the mark.
+    """
+
+    limits: Mapping[str, Any]
+    mark: str
+    end: str
+
+
+@dataclass(frozen=True)
+class Maybe:
+    """Parts that may be left out."""
+
+    parts: tuple[Part, ...]
+
+
+Part = str | Schema | Words | Maybe
+"""A part of a reply that is forced: text, in which names of control tokens are these tokens, or what is
+drawn."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +97,13 @@ class Family(ABC):
         """Whether a template is of this family."""
 
     @abstractmethod
-    def read(self, source: Source, calls: Calls, names: Collection[str]) -> Deltas:
+    def read(self, source: Source, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
         """Read a reply, after its reasoning.
 
         Args:
             source: The text.
             calls: Of the reply.
-            names: Of the tools.
+            tools: Schemas of the tools' arguments by the tools' names.
         """
 
     @abstractmethod
@@ -103,7 +126,14 @@ def read_text(source: Source, *markers: str) -> Generator[Delta | None, None, st
         yield None if piece is None else Delta("content", piece)
 
 
-def object_with(function: Function, key: str) -> list[Part]:
-    """A call as a JSON object, with its arguments under a key."""
-    head = f'{{"name": {json.dumps(function.name)}, "{key}": '
+def object_with(function: Function, key: str, name: str = "name", first: str = "") -> list[Part]:
+    """A call as a JSON object.
+
+    Args:
+        function: The tool.
+        key: Of the arguments.
+        name: The key of the name.
+        first: What the object begins with.
+    """
+    head = f'{{{first}{json.dumps(name)}: {json.dumps(function.name)}, "{key}": '
     return [head, Schema(function.parameters), "}"]

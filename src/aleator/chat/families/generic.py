@@ -19,12 +19,12 @@ class Generic(Family):
         """Whether it is any template."""
         return True
 
-    def read(self, source: Source, calls: Calls, names: Collection[str]) -> Deltas:
+    def read(self, source: Source, calls: Calls, tools: Collection[str]) -> Deltas:
         """See :meth:`Family.read`."""
         start = source.at
         yield from source.space()
         listed = yield from source.begins("[")
-        while (yield from read_call(source, calls, names)) == "call":
+        while (yield from read_call(source, calls, tools)) == "call":
             yield from source.space()
             if not listed or not (yield from source.begins(",")):
                 break

@@ -29,7 +29,7 @@ class Harmony(Family):
         """Whether the template has their marks."""
         return CHANNEL in template and MESSAGE in template
 
-    def read(self, source: Source, calls: Calls, names: Collection[str]) -> Deltas:
+    def read(self, source: Source, calls: Calls, tools: Collection[str]) -> Deltas:
         """See :meth:`Family.read`."""
         while True:
             start = source.at

@@ -23,7 +23,7 @@ class Hermes(Family):
         """Whether the template has their marks."""
         return BEGIN in template
 
-    def read(self, source: Source, calls: Calls, names: Collection[str]) -> Deltas:
+    def read(self, source: Source, calls: Calls, tools: Collection[str]) -> Deltas:
         """See :meth:`Family.read`."""
         while (yield from read_text(source, BEGIN)):
             kind = yield from read_call(source, calls)

@@ -9,35 +9,41 @@ from aleator.chat.families.family import Family, Function, Part, object_with, re
 from aleator.chat.message import Delta
 from aleator.chat.source import Source
 
-TAG = "<|python_tag|>"
+TAG, START, END = "<|python_tag|>", "<|python_start|>", "<|python_end|>"
 
 
 class Llama3(Family):
-    """Templates of Llama 3.1 to 3.3."""
+    """Templates of Llama 3.1 to 3.3 and 4."""
 
     name = "llama3"
-    marks = (TAG,)
+    marks = (TAG, START, END)
 
     @staticmethod
     def shows(template: str) -> bool:
         """Whether the template has their marks."""
-        return TAG in template or ("<|start_header_id|>" in template and "ipython" in template)
+        headers = "<|start_header_id|>" in template or "<|header_start|>" in template
+        return TAG in template or (headers and "ipython" in template)
 
-    def read(self, source: Source, calls: Calls, names: Collection[str]) -> Deltas:
+    def read(self, source: Source, calls: Calls, tools: Collection[str]) -> Deltas:
         """See :meth:`Family.read`."""
         start = source.at
         yield from source.space()
-        tagged = yield from source.begins(TAG)
-        while (yield from read_call(source, calls, names)) == "call":
+        tagged = yield from source.begins(TAG, START)
+        while (yield from read_call(source, calls, tools)) == "call":
             yield from source.space()
             if not (yield from source.begins(";")):
                 break
-        if not calls.n and not tagged:
+        if calls.n:
+            yield from source.begins(END)
+        elif not tagged:
             source.at = start
-        if (yield from read_text(source, TAG)):
-            kind = yield from read_call(source, calls, names)
+        if mark := (yield from read_text(source, TAG, START)):
+            kind = yield from read_call(source, calls, tools)
             if kind == "text":
-                yield Delta("content", TAG)
+                yield Delta("content", mark)
+            else:
+                yield from source.space()
+                yield from source.begins(END)
             yield from read_text(source)
 
     def call(self, function: Function) -> list[Part]:

@@ -24,7 +24,7 @@ class Mistral(Family):
         """Whether the template has their mark."""
         return BEGIN in template
 
-    def read(self, source: Source, calls: Calls, names: Collection[str]) -> Deltas:
+    def read(self, source: Source, calls: Calls, tools: Collection[str]) -> Deltas:
         """See :meth:`Family.read`."""
         while (yield from read_text(source, BEGIN)):
             start = source.at

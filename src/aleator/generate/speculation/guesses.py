@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 
 from aleator.generate.context import Context
+from aleator.generate.own_errors import OwnErrors
 from aleator.generate.slot import Slot
 from aleator.generate.speculation.draft_model import Draft, draft_together
 from aleator.generate.speculation.speculation import Costs
-
-Alone = Callable[..., object]
-"""(slot, action, its arguments): does something for one slot, whose error then is its own."""
 
 
 class Guesses:
@@ -19,14 +17,14 @@ class Guesses:
 
     Args:
         context: What is wrong is taken back in.
-        alone: See :meth:`aleator.generate.advance.Advance.alone`.
+        errors: Ends slots whose drafters fail.
 
     Attributes:
         costs: What steps have taken.
     """
 
-    def __init__(self, context: Context, alone: Alone) -> None:
-        self._context, self._alone, self.costs = context, alone, Costs()
+    def __init__(self, context: Context, errors: OwnErrors) -> None:
+        self._context, self._errors, self.costs = context, errors, Costs()
 
     def ahead(self, slots: Sequence[Slot]) -> list[tuple[Slot, list[int]]]:
         """The token that each slot has drawn last, and tokens that are likely to be drawn next.
@@ -45,7 +43,7 @@ class Guesses:
             slot.drafted = False
             nobody = slot.spell is None and slot.speculation is None
             if not nobody and slot.banned is None:  # what is held back may be taken back
-                self._alone(slot, self._guess, slot, rows, drafts)
+                self._errors.alone(slot, self._guess, slot, rows, drafts)
         if drafts:
             self._draft(drafts, rows)
         return [(slot, tokens) for slot, tokens in rows.items() if not slot.completion.done]
@@ -82,14 +80,14 @@ class Guesses:
             draft_together([draft for _, draft in drafts])
         except Exception as error:
             for slot, _ in drafts:
-                self._alone(slot, _raise, error)
+                self._errors.alone(slot, _raise, error)
             return
         seconds = (perf_counter() - started) / len(drafts)
         for slot, draft in drafts:
             if slot.speculation is not None:
                 slot.speculation.took(len(draft.found), seconds)
             if draft.error is not None:
-                self._alone(slot, _raise, draft.error)
+                self._errors.alone(slot, _raise, draft.error)
             self._add(slot, draft.found, rows)
 
     @staticmethod

@@ -12,14 +12,18 @@ from aleator.generate.speculation.draft_model import DraftModel
 from aleator.generate.speculation.drafter import Drafter
 
 ROW_COST = 0.2
-"""What a further row of a step is thought to cost, of the step, before any was measured."""
+"""What a further row of a step of one sequence is thought to cost, of that step, before any was measured."""
 LEAST_COST, MOST_COST = 0.01, 1.0
 WEIGHT = 0.1
-"""Of the newest measurement in running means."""
+"""Of the newest measurement in running means, once there are enough."""
 MEMORY = 0.6
 """What earlier guesses count, each time there are new ones."""
 RETRY, LONGEST_RETRY = 32, 1024
 """Steps without guesses after which one token is tried; each failure doubles them."""
+SHARE = 0.02
+"""Of the time without guesses, what guesses may lose."""
+ALLOWANCE = 0.25
+"""Tokens' worth of time that they may lose before the first is made."""
 
 
 class Costs:
@@ -27,7 +31,8 @@ class Costs:
 
     def __init__(self) -> None:
         self._usual: dict[int, float] = {}
-        self.row = ROW_COST
+        self._row = 0.0  # seconds
+        self._measured = 0
 
     def observe(self, n_sequences: int, guessed: int, seconds: float) -> None:
         """Learn from a step of so many sequences in which so many rows were guesses."""
@@ -36,16 +41,36 @@ class Costs:
             new = seconds if usual is None else usual + WEIGHT * (seconds - usual)
             self._usual[n_sequences] = new
         elif usual:
+            row = self.row(n_sequences)
             measured = min(MOST_COST, max(LEAST_COST, (seconds / usual - 1) / guessed))
-            self.row += WEIGHT * (measured - self.row)
+            self._measured += 1
+            # At first each measurement counts as much as those before and the one that was thought.
+            row += max(WEIGHT, 1 / (1 + self._measured)) * (measured - row)
+            self._row = row * usual
 
-    def usual(self, n_sequences: int) -> float:
-        """Seconds of a step without guesses; 0 if none was seen."""
-        return self._usual.get(n_sequences, 0.0)
+    def row(self, n_sequences: int) -> float:
+        """What a guessed row adds to a step of so many sequences, of what that takes without guesses."""
+        usual = self._usual.get(n_sequences)
+        if not self._measured or not usual:
+            return ROW_COST / (1 + ROW_COST * (n_sequences - 1))
+        return min(MOST_COST, max(LEAST_COST, self._row / usual))
+
+    def known(self, n_sequences: int) -> bool:
+        """Whether a step of so many sequences was made without guesses."""
+        return n_sequences in self._usual
+
+    def steps(self, n_sequences: int, seconds: float) -> float:
+        """How many steps of so many sequences without guesses take so many seconds; 0 if none was seen."""
+        usual = self._usual.get(n_sequences)
+        return seconds / usual if usual else 0.0
 
 
 class Speculation:
     """Asks a drafter for as many tokens as are worth their rows.
+
+    It keeps an account, counted in tokens.  Each right guess adds one; rows and the drafter's time go off, in
+    units of the time that a token takes without guesses.  What is lost stays below :data:`ALLOWANCE` plus
+    :data:`SHARE` of the steps, however badly the drafter guesses and whatever its rows cost.
 
     Args:
         drafter: Guesses.
@@ -58,6 +83,10 @@ class Speculation:
         self._right, self._tried = 1.0, 2.0
         self._draft_seconds = 0.0  # for each token
         self._off, self._retry = 0, RETRY
+        self._account = ALLOWANCE
+        self._begun = False
+        # What is not off the account yet: rows, and seconds of the drafter.
+        self._unpaid_rows, self._unpaid = 0, 0.0
 
     @property
     def likely(self) -> float:
@@ -77,12 +106,21 @@ class Speculation:
             n_sequences: How many sequences take part in the step.
             costs: Of steps.
         """
+        if not costs.known(n_sequences):
+            return 0  # first a step to compare with
+        row = n_sequences * costs.row(n_sequences)  # in tokens
+        self._account += SHARE - row * self._unpaid_rows
+        self._account -= n_sequences * costs.steps(n_sequences, self._unpaid)
+        self._unpaid_rows, self._unpaid = 0, 0.0
         n = min(room, self._worth(n_sequences, costs))
         if n <= 0:
             self._off += 1
             if self._off < self._retry or room < 1:
                 return 0
             n = 1
+        n = min(n, int(self._account / row))
+        if n < 1:
+            return 0
         self._off = 0
         return n
 
@@ -104,7 +142,11 @@ class Speculation:
         return found
 
     def took(self, n: int, seconds: float) -> None:
-        """Learn what so many guesses took."""
+        """Learn what so many guesses took; 0: the drafter had none."""
+        if not self._begun:  # it has read the prompt, once and for all
+            self._begun = True
+            return
+        self._unpaid += seconds
         if n:
             self._draft_seconds += WEIGHT * (seconds / n - self._draft_seconds)
 
@@ -115,8 +157,8 @@ class Speculation:
 
     def _worth(self, n_sequences: int, costs: Costs) -> int:
         """With how many guesses a second gives most tokens."""
-        p, usual = min(0.99, self.likely), costs.usual(n_sequences)
-        row = costs.row + (self._draft_seconds / usual if usual else 0.0)
+        p = min(0.99, self.likely)
+        row = costs.row(n_sequences) + costs.steps(n_sequences, self._draft_seconds)
         best, most, right, sure = 0, float(n_sequences), 0.0, 1.0
         for n in range(1, self._n_max + 1):
             sure *= p
@@ -134,6 +176,8 @@ class Speculation:
             guessed: how many tokens were decoded.
             right: how many of them were drawn, before the first that was not.
         """
+        self._account += right
+        self._unpaid_rows += guessed
         tried = right + (right < guessed)
         self._right = MEMORY * self._right + right
         self._tried = MEMORY * self._tried + tried

@@ -24,10 +24,10 @@ from aleator.server.dialects.openai_forms import (
     check_stream_options,
     dumps,
     failed,
-    format_options,
     timed,
     usage,
 )
+from aleator.server.dialects.openai_structured import force_form
 from aleator.server.dialects.timings import timings
 from aleator.server.errors import spelled_as
 from aleator.server.fields import Body, Field, Fields, anything, mapping, switch, text, whole
@@ -136,7 +136,7 @@ def chat_request(body: Body) -> ChatRequest:
         ParameterError: A field that cannot be honoured; names it.
     """
     own = body.own
-    body.force("response_format", format_options(own["response_format"]))
+    force_form(body)
     top = own["top_logprobs"]
     if top and not own["logprobs"]:
         raise ParameterError("top_logprobs", "top_logprobs needs logprobs=true")

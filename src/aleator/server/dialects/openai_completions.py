@@ -28,11 +28,11 @@ from aleator.server.dialects.openai_forms import (
     check_stream_options,
     dumps,
     failed,
-    format_options,
     timed,
     usage,
     usage_of,
 )
+from aleator.server.dialects.openai_structured import force_form
 from aleator.server.dialects.timings import timings
 from aleator.server.errors import spelled_as
 from aleator.server.fields import Body, Field, Fields, switch, text, whole
@@ -107,7 +107,7 @@ async def completions(request: Request) -> Response:
         raise ParameterError(
             "best_of", f"best_of={best_of}: a stream cannot be chosen from: leave it out"
         )
-    body.force("response_format", format_options(own["response_format"]))
+    force_form(body)
     with spelled_as(body.names):
         choices = await _begin(service, body, best_of)
 

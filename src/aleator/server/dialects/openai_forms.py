@@ -18,7 +18,7 @@ from aleator.server.dialects.legacy_logprobs import finite
 from aleator.server.dialects.openai_errors import render_error
 from aleator.server.dialects.timings import timings
 from aleator.server.errors import api_error
-from aleator.server.fields import Field, known_keys, mapping, switch, text, whole
+from aleator.server.fields import Field, anything, known_keys, mapping, switch, text, whole
 from aleator.server.service import Service
 from aleator.server.sse import event
 
@@ -31,6 +31,8 @@ SHARED = (
     Field("stream_options", lambda name, value: _stream_options(name, value), {}),
     Field("n", whole(1, MOST_COMPLETIONS), 1),
     Field("response_format", mapping),
+    Field("structured_outputs", mapping),
+    Field("guided_choice", anything),
     Field("deadline", lambda name, value: _seconds(name, value)),
     Field("cache_salt", text, ""),
     Field("aleator_replay", switch, False),
@@ -40,7 +42,8 @@ SHARED = (
 
 Ours are ``deadline``, seconds after which the text ends; ``cache_salt``, whose prompts share what was computed
 with those of the same salt only, as in vLLM; ``aleator_replay``, which asks for the records of the texts.
-llama-server's is ``timings_per_token``, which asks for ``timings``.
+llama-server's is ``timings_per_token``, which asks for ``timings``; vLLM's are ``structured_outputs`` and
+``guided_choice``.
 """
 
 dumps: Callable[[Any], str] = json.JSONEncoder(
@@ -73,36 +76,6 @@ def check_stream_options(own: Mapping[str, Any]) -> bool:
     if own["stream_options"] and not own["stream"]:
         raise ParameterError("stream_options", "stream_options is for streams: give stream=true")
     return bool(own["stream_options"].get("include_usage"))
-
-
-def format_options(asked: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The options that a ``response_format`` asks for.
-
-    Raises:
-        ParameterError: Another format, or a field of it that is not known.
-    """
-    if asked is None:
-        return {}
-    name, kind = "response_format", asked.get("type")
-    if kind == "text":
-        known_keys(name, asked, ("type",))
-        return {}
-    if kind == "json_object":  # with a schema in llama.cpp's manner
-        known_keys(name, asked, ("type", "schema"))
-        return {"json_schema": asked.get("schema") or {"type": "object"}}
-    if kind == "json_schema":
-        known_keys(name, asked, ("type", "json_schema", "schema"))
-        holder = asked.get("json_schema", asked if "schema" in asked else None)
-        if holder is not asked and isinstance(holder, Mapping):
-            known_keys(f"{name}.json_schema", holder, ("name", "description", "schema", "strict"))
-            switch(f"{name}.json_schema.strict", bool(holder.get("strict")))
-        schema = holder.get("schema") if isinstance(holder, Mapping) else None
-        if isinstance(schema, Mapping):
-            return {"json_schema": schema}
-        raise ParameterError(name, f"{name}.json_schema.schema is missing: give a JSON schema")
-    raise ParameterError(
-        name, f"{name}.type={kind!r:.80}: give 'text', 'json_object' or 'json_schema'"
-    )
 
 
 def usage(used: Usage) -> dict[str, Any]:

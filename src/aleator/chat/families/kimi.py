@@ -1,0 +1,63 @@
+"""Kimi K2: ``<|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{...}<|tool_call_end|>``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from contextlib import suppress
+
+from aleator.chat.call_object import Calls, Deltas, read_arguments
+from aleator.chat.families.family import Family, Function, Part, Schema, read_text
+from aleator.chat.message import Delta
+from aleator.chat.source import Malformed, Source
+
+BEGIN, END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
+CALL, ARGUMENTS, CALL_END = (
+    "<|tool_call_begin|>",
+    "<|tool_call_argument_begin|>",
+    "<|tool_call_end|>",
+)
+_NAME = re.compile(r"(?:functions\.)?([\w.-]+?)(?::\d+)?")
+
+
+class Kimi(Family):
+    """Templates of Kimi K2."""
+
+    name = "kimi"
+    marks = (BEGIN, END, CALL, ARGUMENTS, CALL_END)
+
+    @staticmethod
+    def shows(template: str) -> bool:
+        """Whether the template has their mark."""
+        return BEGIN in template
+
+    def read(self, source: Source, calls: Calls, tools: Collection[str]) -> Deltas:
+        """See :meth:`Family.read`."""
+        while mark := (yield from read_text(source, BEGIN, CALL)):
+            start, before = source.at, calls.n
+            yield from source.space()
+            if mark == BEGIN:
+                yield from source.begins(CALL)
+            with suppress(Malformed):
+                while True:
+                    said, _ = yield from source.exactly(ARGUMENTS)
+                    name = _NAME.fullmatch(said.strip())
+                    if name is None:
+                        break
+                    yield from read_arguments(source, calls, name[1])
+                    yield from source.space()
+                    yield from source.begins(CALL_END)
+                    yield from source.space()
+                    if not (yield from source.begins(CALL)):
+                        break
+            if calls.n == before:
+                source.at = start
+                yield Delta("content", mark)
+                continue
+            yield from source.begins(END)
+            yield from source.space()
+
+    def call(self, function: Function) -> list[Part]:
+        """See :meth:`Family.call`."""
+        head = f"{BEGIN}{CALL}functions.{function.name}:0{ARGUMENTS}"
+        return [head, Schema(function.parameters), f"{CALL_END}{END}"]

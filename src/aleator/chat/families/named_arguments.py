@@ -1,0 +1,159 @@
+"""Arguments that are written one by one, each with its name: how they are read, and forced."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from aleator.chat.families.family import Function, Maybe, Part, Schema, Words
+from aleator.core.errors import GrammarError
+
+_KEY = re.compile(r"[\w.$ -]+")
+_LIMITS = frozenset(("enum", "const", "minLength", "maxLength"))
+"""Keywords of a string's schema that can be enforced where it stands without quotes."""
+_REFUSED = frozenset(("pattern", "format"))
+_WHOLE = frozenset(
+    (
+        "allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "minProperties", "maxProperties",
+        "propertyNames", "dependentRequired", "dependentSchemas", "$ref",
+    )
+)  # fmt: skip
+"""Keywords about several arguments together."""
+_PYTHON = {"True": "true", "False": "false", "None": "null"}
+
+
+def properties(parameters: Any) -> dict[str, Any]:
+    """Schemas of single arguments by name; references within the parameters are followed."""
+    listed = parameters.get("properties") if isinstance(parameters, Mapping) else None
+    if not isinstance(listed, Mapping):
+        return {}
+    return {str(key): _followed(parameters, schema) for key, schema in listed.items()}
+
+
+def _followed(root: Mapping[str, Any], schema: Any) -> Any:
+    for _ in range(8):
+        if not isinstance(schema, Mapping) or not isinstance(schema.get("$ref"), str):
+            return schema
+        at: Any = root
+        for step in schema["$ref"].removeprefix("#/").split("/"):
+            at = at.get(step) if isinstance(at, Mapping) else None
+        schema = at
+    return None
+
+
+def _is_text(schema: Any) -> bool:
+    """Whether a schema describes strings, and nothing else."""
+    if not isinstance(schema, Mapping):
+        return False
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if isinstance(values, list) and values:
+        return all(isinstance(value, str) for value in values)
+    return schema.get("type") in ("string", ["string"])
+
+
+def json_value(text: str, schema: Any) -> str:
+    """What a value without quotes is in JSON.
+
+    Args:
+        text: The value.
+        schema: What describes it; None where nothing does.
+
+    Returns:
+        A JSON string where the schema describes strings, or the text is no JSON; otherwise the text.
+    """
+    if not _is_text(schema):
+        bare = text.strip()
+        bare = _PYTHON.get(bare, bare)
+        try:
+            json.loads(bare, parse_constant=_none)
+        except (ValueError, RecursionError):
+            pass
+        else:
+            return bare
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _none(name: str) -> None:
+    raise ValueError(name)
+
+
+def forced(
+    function: Function,
+    family: str,
+    one: Callable[[str, Part], Sequence[Part]],
+    mark: str = "",
+    end: str = "",
+) -> list[tuple[bool, list[Part]]]:
+    """Arguments as a grammar forces them.
+
+    Args:
+        function: The tool.
+        family: Its name, for errors.
+        one: Writes an argument with a name and a value.
+        mark: What a string without quotes is read up to; "": strings have quotes.
+        end: What is written after it, with the mark.
+
+    Returns:
+        For each argument whether it must be there, and its parts, in the order of the schema.
+
+    Raises:
+        GrammarError: The schema says what cannot be enforced in this form.
+    """
+    where = f"tools: parameters of {function.name}"
+    root = function.parameters
+    if not isinstance(root, Mapping):
+        return []
+    whole = sorted(_WHOLE & root.keys())
+    if whole:
+        raise GrammarError(
+            f"{where}: {whole[0]!r} cannot be enforced in {family}'s form of calls, where each argument is "
+            "written by itself: give a plain object with properties"
+        )
+    listed = properties(root)
+    required = root.get("required", [])
+    absent = next((key for key in required if key not in listed), None)
+    if absent is not None:
+        raise GrammarError(f"{where}: {absent!r} is required and not among the properties")
+    made = []
+    for key, schema in listed.items():
+        if not _KEY.fullmatch(key):
+            raise GrammarError(f"{where}: {key!r} cannot be written in {family}'s form of calls")
+        part: Part
+        if mark and _is_text(schema):
+            wrong = sorted(_REFUSED & schema.keys())
+            if wrong:
+                raise GrammarError(
+                    f"{where}: {wrong[0]!r} of {key!r} cannot be enforced in {family}'s form of calls, where "
+                    "strings have no quotes: leave it out"
+                )
+            part = Words({k: v for k, v in schema.items() if k in _LIMITS}, mark, end)
+        else:
+            shared = {k: root[k] for k in ("$defs", "definitions") if k in root}
+            part = Schema({**shared, **schema} if isinstance(schema, Mapping) else {})
+        made.append((key in required, list(one(key, part))))
+    return made
+
+
+def in_turn(arguments: Sequence[tuple[bool, list[Part]]]) -> list[Part]:
+    """Arguments that nothing separates."""
+    parts: list[Part] = []
+    for needed, written in arguments:
+        parts += written if needed else [Maybe(tuple(written))]
+    return parts
+
+
+def with_commas(arguments: Sequence[tuple[bool, list[Part]]], comma: str = ", ") -> list[Part]:
+    """Arguments with commas between them, those that must be there first."""
+    needed = [written for must, written in arguments if must]
+    others = [written for must, written in arguments if not must]
+    parts: list[Part] = []
+    for written in needed:
+        parts += [comma, *written] if parts else written
+    if needed:
+        return parts + [Maybe((comma, *written)) for written in others]
+    chain: list[Part] = []
+    for i, written in reversed(list(enumerate(others))):
+        chain = [Maybe((*([comma] if i else []), *written, *chain))]
+    return chain

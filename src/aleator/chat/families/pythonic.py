@@ -1,0 +1,116 @@
+"""Calls in Python's manner: ``<|tool_call_start|>[name(key="value", n=2)]<|tool_call_end|>``."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar
+
+from aleator.chat.call_object import Calls, Deltas
+from aleator.chat.families.family import Family, Function, Part, read_text
+from aleator.chat.families.named_arguments import forced, with_commas
+from aleator.chat.message import Delta
+from aleator.chat.source import Malformed, Source
+
+_JSON = {"true": True, "false": False, "null": None}
+
+
+class Pythonic(Family):
+    """Templates of LFM2."""
+
+    name: ClassVar[str] = "pythonic"
+    begin: ClassVar[str] = "<|tool_call_start|>"
+    end: ClassVar[str] = "<|tool_call_end|>"
+    marks = (begin, end)
+
+    @staticmethod
+    def shows(template: str) -> bool:
+        """Whether the template has their marks."""
+        return "<|tool_call_start|>" in template or "<|tool_list_start|>" in template
+
+    def read(self, source: Source, calls: Calls, tools: Collection[str]) -> Deltas:
+        """See :meth:`Family.read`."""
+        while (yield from read_text(source, self.begin)):
+            start = source.at
+            try:
+                said, _ = yield from source.exactly(self.end)
+            except Malformed:  # the text ended without the mark
+                said = source.since(start)
+            found = parsed(said, tools)
+            if found is None:
+                source.at = start
+                yield Delta("content", self.begin)
+                continue
+            for name, arguments in found:
+                yield calls.begin(name)
+                yield calls.arguments(json.dumps(arguments, ensure_ascii=False))
+                yield calls.end()
+            yield from source.space()
+
+    def call(self, function: Function) -> list[Part]:
+        """See :meth:`Family.call`."""
+        arguments = forced(function, self.name, lambda key, value: [f"{key}=", value])
+        head = f"{self.begin}[{function.name}("
+        return [head, *with_commas(arguments), f")]{self.end}"]
+
+
+def parsed(text: str, tools: Collection[str] = ()) -> list[tuple[str, dict[str, Any]]] | None:
+    """Calls as names and arguments.
+
+    Args:
+        text: A list of calls, or one; values are Python's or JSON's.
+        tools: Names, which need not be Python's.
+
+    Returns:
+        None where the text is no such thing.
+    """
+    names: dict[str, str] = {}
+    for i, name in enumerate(tools):
+        if not name.isidentifier():
+            names[f"tool_{i}_"] = name
+            text = re.sub(rf"(?<![\w.-]){re.escape(name)}\(", f"tool_{i}_(", text)
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        each = tree.elts if isinstance(tree, ast.List) else [tree]
+        found = [_call(node, names) for node in each]
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return None
+    return found or None
+
+
+def _call(node: ast.expr, names: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    """A call's name and arguments.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not isinstance(node, ast.Call) or node.args:
+        raise ValueError(node)
+    name = ast.unparse(node.func)
+    if not re.fullmatch(r"[\w.]+", name):
+        raise ValueError(name)
+    arguments = {}
+    for each in node.keywords:
+        if each.arg is None:
+            raise ValueError(each)
+        arguments[each.arg] = _value(each.value)
+    return names.get(name, name), arguments
+
+
+def _value(node: ast.expr) -> Any:
+    """A value; raises ValueError where it is no literal."""
+    if isinstance(node, ast.Name) and node.id in _JSON:
+        return _JSON[node.id]
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_value(each) for each in node.elts]
+    if isinstance(node, ast.Dict):
+        keys = [ast.literal_eval(key) for key in node.keys if key is not None]
+        if len(keys) != len(node.values) or not all(isinstance(key, str) for key in keys):
+            raise ValueError(node)
+        return dict(zip(keys, map(_value, node.values), strict=True))
+    value = ast.literal_eval(node)
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    raise ValueError(node)

@@ -1,0 +1,208 @@
+"""Calls in tags: the name, and then each argument by itself, strings without quotes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from aleator.chat.call_object import Calls, Deltas
+from aleator.chat.families.family import Family, Function, Part, Words, read_text
+from aleator.chat.families.named_arguments import forced, in_turn, json_value, properties
+from aleator.chat.message import Delta
+from aleator.chat.source import Malformed, Source
+from aleator.core.records import dataclass
+
+_NAME = re.compile(r"[\w.:/-]+")
+
+
+@dataclass(frozen=True)
+class Tags:
+    """How calls are written.
+
+    Attributes:
+        begin: Before all calls, or before each where ``call`` is "".
+        call: Before a name.
+        name_ends: What may follow a name; what is no white space and no part of ``call`` is read again.
+        key: Before an argument's name.
+        key_end: After it.
+        value: Before its value.
+        value_end: After it.
+        call_end: After the arguments.
+        end: After all calls; "": nothing.
+        head: What is written before the arguments of ``{name}``.
+        before: What is written before the value of ``{key}``.
+        after: What is written after it.
+        tail: What is written after the arguments.
+    """
+
+    begin: str
+    call: str
+    name_ends: tuple[str, ...]
+    key: str
+    key_end: str
+    value: str
+    value_end: str
+    call_end: str
+    end: str
+    head: str
+    before: str
+    after: str
+    tail: str
+
+
+class Tagged(Family):
+    """Templates whose models write calls in tags."""
+
+    tags: ClassVar[Tags]
+
+    @property
+    def own(self) -> Tags:
+        """The tags of this template."""
+        return self.tags
+
+    def read(self, source: Source, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
+        """See :meth:`Family.read`."""
+        tags = self.own
+        while (yield from read_text(source, tags.begin)):
+            start, before = source.at, calls.n
+            try:
+                yield from self._calls(source, calls, tools)
+            except Malformed:
+                if calls.n == before:
+                    source.at = start
+                    yield Delta("content", tags.begin)
+
+    def _calls(self, source: Source, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
+        tags = self.own
+        yield from source.space()
+        if tags.call and not (yield from source.begins(tags.call)):
+            raise Malformed
+        while True:
+            yield from self._call(source, calls, tools)
+            yield from source.space()
+            if tags.end and (yield from source.begins(tags.end)):
+                yield from source.space()
+                return
+            if not tags.call or not (yield from source.begins(tags.call)):
+                return
+
+    def _call(self, source: Source, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
+        tags = self.own
+        name, mark = yield from source.exactly(*tags.name_ends)
+        if mark in (tags.key, tags.call_end):
+            source.at -= len(mark)
+        name = name.strip()
+        if not _NAME.fullmatch(name):
+            raise Malformed
+        schemas, opened = properties(tools.get(name)), "{"
+        yield calls.begin(name)
+        yield from source.space()
+        while (yield from source.begins(tags.key)):
+            key, _ = yield from source.exactly(tags.key_end)
+            if tags.value:
+                yield from source.space()
+                if not (yield from source.begins(tags.value)):
+                    raise Malformed
+            text, _ = yield from source.exactly(tags.value_end)
+            text = text.removeprefix("\n").removesuffix("\n")
+            key = key.strip()
+            said = json_value(text, schemas.get(key))
+            yield calls.arguments(f"{opened}{json.dumps(key, ensure_ascii=False)}: {said}")
+            opened = ", "
+            yield from source.space()
+        if not (yield from source.begins(tags.call_end)):
+            raise Malformed
+        yield calls.arguments("{}" if opened == "{" else "}")
+        yield calls.end()
+
+    def call(self, function: Function) -> list[Part]:
+        """See :meth:`Family.call`."""
+        tags = self.own
+
+        def one(key: str, value: Part) -> list[Part]:
+            begin = tags.before.replace("{key}", key)
+            return [begin, value] if isinstance(value, Words) else [begin, value, tags.after]
+
+        arguments = forced(function, self.name, one, tags.value_end, tags.after)
+        return [tags.head.replace("{name}", function.name), *in_turn(arguments), tags.tail]
+
+
+class Qwen3Coder(Tagged):
+    """Templates of Qwen3-Coder, Qwen3.5, Nemotron 3, Step 3.5 and those after their pattern."""
+
+    name = "qwen3-coder"
+    marks = ("<tool_call>", "</tool_call>")
+    tags = Tags(
+        "<tool_call>", "<function=", (">",), "<parameter=", ">", "", "</parameter>", "</function>",
+        "</tool_call>", "<tool_call>\n<function={name}>\n", "<parameter={key}>\n", "\n</parameter>\n",
+        "</function>\n</tool_call>",
+    )  # fmt: skip
+
+    @staticmethod
+    def shows(template: str) -> bool:
+        """Whether the template has their marks."""
+        return "<tool_call>" in template and "<function=" in template
+
+
+class SeedOss(Tagged):
+    """Templates of Seed-OSS."""
+
+    name = "seed-oss"
+    marks = ("<seed:tool_call>", "</seed:tool_call>")
+    tags = Tags(
+        "<seed:tool_call>", "<function=", (">",), "<parameter=", ">", "", "</parameter>", "</function>",
+        "</seed:tool_call>", "<seed:tool_call>\n<function={name}>\n", "<parameter={key}>", "</parameter>\n",
+        "</function>\n</seed:tool_call>",
+    )  # fmt: skip
+
+    @staticmethod
+    def shows(template: str) -> bool:
+        """Whether the template has their mark."""
+        return "<seed:tool_call>" in template
+
+
+class MiniMaxM2(Tagged):
+    """Templates of MiniMax M2."""
+
+    name = "minimax-m2"
+    marks = ("<minimax:tool_call>", "</minimax:tool_call>")
+    tags = Tags(
+        "<minimax:tool_call>", '<invoke name="', ('">',), '<parameter name="', '">', "", "</parameter>",
+        "</invoke>", "</minimax:tool_call>", '<minimax:tool_call>\n<invoke name="{name}">\n',
+        '<parameter name="{key}">', "</parameter>\n", "</invoke>\n</minimax:tool_call>",
+    )  # fmt: skip
+
+    @staticmethod
+    def shows(template: str) -> bool:
+        """Whether the template has their mark."""
+        return "<minimax:tool_call>" in template
+
+
+class Glm(Tagged):
+    """Templates of GLM 4.5 and later, and of others with their tags."""
+
+    name = "glm"
+    marks = (
+        "<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"
+    )  # fmt: skip
+    tags = Tags(
+        "<tool_call>", "", ("\n", "<arg_key>", "</tool_call>"), "<arg_key>", "</arg_key>", "<arg_value>",
+        "</arg_value>", "</tool_call>", "", "<tool_call>{name}\n", "<arg_key>{key}</arg_key>\n<arg_value>",
+        "</arg_value>\n", "</tool_call>",
+    )  # fmt: skip
+    in_a_line: ClassVar[Tags] = replace(
+        tags, head="<tool_call>{name}", before="<arg_key>{key}</arg_key><arg_value>", after="</arg_value>"
+    )  # fmt: skip
+
+    @staticmethod
+    def shows(template: str) -> bool:
+        """Whether the template has their marks."""
+        return "<tool_call>" in template and "<arg_key>" in template
+
+    @property
+    def own(self) -> Tags:
+        """The tags of this template."""
+        return self.in_a_line if "</arg_key><arg_value>" in self.template else self.tags

@@ -1,0 +1,88 @@
+"""What OpenAI's and vLLM's fields ask of a text's form: JSON, a schema, an expression, one of some texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from aleator.core.errors import ParameterError
+from aleator.server.fields import Body, known_keys, switch
+
+STRUCTURED = {"json": "json_schema", "regex": "regex", "grammar": "grammar"}
+"""Keys of ``structured_outputs`` that are options of ours."""
+MOST_CHOICES = 1024
+"""Texts of which one may be asked for."""
+
+_MEANS = re.compile(r"[\\.+*?()|\[\]{}^$]")
+
+
+def force_form(body: Body) -> None:
+    """Add the options that the fields of a text's form ask for.
+
+    Args:
+        body: With the fields ``response_format``, ``structured_outputs`` and ``guided_choice``.
+
+    Raises:
+        ParameterError: Another form, a field of one that is not known, or two forms.
+    """
+    own = body.own
+    body.force("response_format", format_options(own["response_format"]))
+    body.force("structured_outputs", _structured(own["structured_outputs"]))
+    if own["guided_choice"] is not None:
+        body.force("guided_choice", _one_of("guided_choice", own["guided_choice"]))
+
+
+def format_options(asked: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options that a ``response_format`` asks for.
+
+    Raises:
+        ParameterError: Another format, or a field of it that is not known.
+    """
+    if asked is None:
+        return {}
+    name, kind = "response_format", asked.get("type")
+    if kind == "text":
+        known_keys(name, asked, ("type",))
+        return {}
+    if kind == "json_object":  # with a schema in llama.cpp's manner
+        known_keys(name, asked, ("type", "schema"))
+        return {"json_schema": asked.get("schema") or {"type": "object"}}
+    if kind == "json_schema":
+        known_keys(name, asked, ("type", "json_schema", "schema"))
+        holder = asked.get("json_schema", asked if "schema" in asked else None)
+        if holder is not asked and isinstance(holder, Mapping):
+            known_keys(f"{name}.json_schema", holder, ("name", "description", "schema", "strict"))
+            switch(f"{name}.json_schema.strict", bool(holder.get("strict")))
+        schema = holder.get("schema") if isinstance(holder, Mapping) else None
+        if isinstance(schema, Mapping):
+            return {"json_schema": schema}
+        raise ParameterError(name, f"{name}.json_schema.schema is missing: give a JSON schema")
+    raise ParameterError(
+        name, f"{name}.type={kind!r:.80}: give 'text', 'json_object' or 'json_schema'"
+    )
+
+
+def _structured(asked: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options that vLLM's ``structured_outputs`` asks for."""
+    name = "structured_outputs"
+    given = {key: value for key, value in (asked or {}).items() if value is not None}
+    known_keys(name, given, (*STRUCTURED, "choice", "json_object"))
+    if not given:
+        return {}
+    if len(given) > 1:
+        raise ParameterError(name, f"{name} has {' and '.join(given)}: give one of them")
+    ((key, value),) = given.items()
+    if key == "choice":
+        return _one_of(f"{name}.choice", value)
+    if key == "json_object":
+        return {"json_schema": {"type": "object"}} if switch(f"{name}.{key}", value) else {}
+    return {STRUCTURED[key]: value}
+
+
+def _one_of(name: str, texts: Any) -> dict[str, Any]:
+    """The option that lets a text be one of some."""
+    known = isinstance(texts, list) and all(isinstance(each, str) and each for each in texts)
+    if not known or not 1 <= len(texts) <= MOST_CHOICES:
+        raise ParameterError(name, f"{name}={texts!r:.80}: give 1 to {MOST_CHOICES} texts")
+    return {"regex": "|".join(_MEANS.sub(r"\\\g<0>", each) for each in texts)}
