@@ -81,7 +81,15 @@ def test_calls_in_earlier_messages_are_written_as_json(name: str) -> None:
     asked = prepared(Chat(messages), chat_format, TOKENIZER, {})
     if name != "generic":
         text = TOKENIZER.decode(asked.tokens)
-        in_parts = name in ("qwen3-coder", "seed-oss", "minimax-m2", "glm", "glm line", "pythonic")
+        in_parts = name in (
+            "qwen3-coder",
+            "seed-oss",
+            "minimax-m2",
+            "glm",
+            "glm line",
+            "pythonic",
+            "gemma4",
+        )
         assert ("Köln" if in_parts else '{"city": "Köln"}') in text
 
 
@@ -136,7 +144,7 @@ def test_tools_that_a_template_does_not_show() -> None:
         ChatFormat(TOKENIZER, None)
 
 
-@pytest.mark.parametrize("mark", ["<parameter", "<tool_sep>", "<|tool_call>"])
+@pytest.mark.parametrize("mark", ["<parameter", "<tool_sep>", "\uff5cDSML\uff5c"])
 def test_calls_in_forms_that_are_not_read(mark: str) -> None:
     form = ChatFormat(TOKENIZER, templates.HERMES + "{# " + mark + " #}")
     hi = [{"role": "user", "content": "Hi"}]

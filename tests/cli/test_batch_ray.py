@@ -76,3 +76,12 @@ def test_without_ray(aleator: Command, tmp_path: Path) -> None:
     run = aleator("batch", str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), "--ray", "auto")
     assert run.code != 0
     assert "this adapter needs ray, which is not installed: pip install" in run.err
+
+
+def test_workers_without_a_cluster_are_refused(aleator: Command, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('"ROMEO:"\n')
+    files = (str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"))
+    run = aleator("batch", *files, "--ray-workers", "3")
+    assert run.code != 0
+    assert "ray_workers=3" in run.err
+    assert "--ray" in run.err

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import aleator
+from aleator.core.errors import ParameterError
 from aleator.integrations.ray_generator import MADE, Generator, WorkerMemory, seed_of
 from aleator.replay import Record, make_again
 
@@ -80,6 +81,11 @@ def test_columns_of_arrays(generator: Generator) -> None:
     assert made["error"][0] == ""
     assert made["error"][1].startswith("ParameterError: a row has either a prompt or messages")
     assert made["text"][1] == ""
+
+
+def test_another_kind_of_batch_is_refused(generator: Generator) -> None:
+    with pytest.raises(ParameterError, match=r"batch is a list: .*batch_format='pyarrow'"):
+        generator([{"prompt": "ROMEO:"}])
 
 
 def test_token_ids_and_messages_as_json(generator: Generator) -> None:

@@ -80,7 +80,6 @@ def add_arguments(parser: Parser) -> None:
     cluster.option(
         "--ray-workers",
         type=integer(1, 10**6),
-        default=1,
         metavar="N",
         help="workers, each with a model and as many cores as --threads says (default: 1, of 1 core)",
     )
@@ -114,6 +113,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise ParameterError(
             "output",
             f"output={arguments.output}: it is the file of the requests: choose another for the results",
+        )
+    if arguments.ray is None and arguments.ray_workers is not None:
+        raise ParameterError(
+            "ray_workers",
+            f"ray_workers={arguments.ray_workers}: workers are those of a cluster: give its address, --ray",
         )
     defaults = {**generation_options(arguments, TEXT), **sampling_arguments(arguments)}
     if arguments.input == "-":

@@ -97,7 +97,7 @@ def run_on_ray(
         [json.dumps({**vars(line), "body": dict(line.body)}) for line in todo],
         Worker,
         (theirs, dict(defaults)),
-        workers=arguments.ray_workers,
+        workers=arguments.ray_workers or 1,
         num_cpus=threads,
         at_once=LINES * arguments.parallel,
     )

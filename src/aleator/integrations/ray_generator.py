@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import socket
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -136,6 +137,9 @@ class Generator:
 
         Returns:
             The same kind of batch with the columns of the results.
+
+        Raises:
+            ParameterError: Another kind of batch.
         """
         if isinstance(batch, Mapping):
             columns = {name: list(values) for name, values in batch.items()}
@@ -144,6 +148,12 @@ class Generator:
             ]
             made = self.rows(rows)
             return {**batch, **{name: _array([row[name] for row in made]) for name in self.columns}}
+        arrow = sys.modules.get("pyarrow")  # whoever has a table has imported it
+        if arrow is None or not isinstance(batch, arrow.Table):
+            raise ParameterError(
+                "batch_format",
+                f"a batch is a {type(batch).__name__}: give map_batches batch_format='pyarrow' or 'numpy'",
+            )
         return self._as_table(batch, self.rows(batch.to_pylist()))
 
     @property

@@ -1,0 +1,121 @@
+"""Gemma 4: ``<|tool_call>call:name{key:<|"|>text<|"|>,n:2}<tool_call|>``."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from typing import Any
+
+from aleator.chat.call_object import Calls, Deltas
+from aleator.chat.families.family import Family, Function, Part, Words, read_text
+from aleator.chat.families.named_arguments import forced, with_commas
+from aleator.chat.message import Delta
+from aleator.chat.source import Malformed, Source
+
+BEGIN, END, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
+_HEAD = re.compile(r"\s*call:([\w.-]+)\s*(?={)")
+_BARE = re.compile(r"[^,:{}\[\]]+")
+_DEPTH = 64
+
+
+class Gemma4(Family):
+    """Templates of Gemma 4."""
+
+    name = "gemma4"
+    marks = (BEGIN, END, QUOTE, "<|channel>", "<channel|>")
+
+    @staticmethod
+    def shows(template: str) -> bool:
+        """Whether the template has their mark."""
+        return f"{BEGIN}call:" in template
+
+    def read(self, source: Source, calls: Calls, tools: Collection[str]) -> Deltas:
+        """See :meth:`Family.read`."""
+        while (yield from read_text(source, BEGIN)):
+            start = source.at
+            try:
+                said, _ = yield from source.exactly(END)
+            except Malformed:  # the text ended without the mark
+                said = source.since(start)
+            head = _HEAD.match(said)
+            try:
+                arguments = None if head is None else _whole(said, head.end())
+            except Malformed:
+                arguments = None
+            if head is None or arguments is None:
+                source.at = start
+                yield Delta("content", BEGIN)
+                continue
+            yield calls.begin(head[1])
+            yield calls.arguments(json.dumps(arguments, ensure_ascii=False))
+            yield calls.end()
+            yield from source.space()
+
+    def call(self, function: Function) -> list[Part]:
+        """See :meth:`Family.call`."""
+
+        def one(key: str, value: Part) -> list[Part]:
+            return [f"{key}:{QUOTE}" if isinstance(value, Words) else f"{key}:", value]
+
+        arguments = forced(function, self.name, one, QUOTE, QUOTE)
+        head = f"{BEGIN}call:{function.name}{{"
+        return [head, *with_commas(arguments, ","), f"}}{END}"]
+
+
+def _whole(text: str, at: int) -> Any:
+    """The value that the rest of a text is; raises Malformed where it is none."""
+    value, end = _value(text, at, 0)
+    if text[end:].strip():
+        raise Malformed
+    return value
+
+
+def _value(text: str, at: int, depth: int) -> tuple[Any, int]:
+    """The value at a place, and where it ends."""
+    if depth == _DEPTH:
+        raise Malformed
+    if text.startswith(QUOTE, at):
+        begin = at + len(QUOTE)
+        end = text.find(QUOTE, begin)
+        if end < 0:
+            raise Malformed
+        return text[begin:end], end + len(QUOTE)
+    if text[at : at + 1] in ("{", "["):
+        try:
+            return json.JSONDecoder(parse_constant=_none).raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return _several(text, at + 1, depth, text[at] == "{")
+    bare = _BARE.match(text, at)
+    if bare is None:
+        raise Malformed
+    word = bare[0].strip()
+    try:
+        return json.loads(word, parse_constant=_none), bare.end()
+    except ValueError:
+        return word, bare.end()
+
+
+def _several(text: str, at: int, depth: int, keyed: bool) -> tuple[Any, int]:
+    """Members of an object, or of a list, up to its end."""
+    members: dict[str, Any] = {}
+    values: list[Any] = []
+    close = "}" if keyed else "]"
+    while text[at : at + 1] != close:
+        if members or values:
+            if text[at : at + 1] != ",":
+                raise Malformed
+            at += 1
+        if keyed:
+            key, at = _value(text, at, depth + 1)
+            if not isinstance(key, str) or text[at : at + 1] != ":":
+                raise Malformed
+            members[key], at = _value(text, at + 1, depth + 1)
+        else:
+            value, at = _value(text, at, depth + 1)
+            values.append(value)
+    return (members if keyed else values), at + 1
+
+
+def _none(name: str) -> None:
+    raise ValueError(name)
