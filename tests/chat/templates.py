@@ -111,6 +111,10 @@ PYTHONIC = _calls(
     "{{ c.function.name }}({% for k, v in c.function.arguments.items() %}{{ k }}={{ v | tojson }}{% endfor %})",
     "<|tool_call_start|>[", "]<|tool_call_end|>",
 )  # fmt: skip
+GEMMA4 = _calls(
+    "{{ c.function.name }}{% for k, v in c.function.arguments.items() %}{{ k }}:{{ v | tojson }}{% endfor %}",
+    "<|tool_call>call:", "<tool_call|>",
+)  # fmt: skip
 LLAMA4 = LLAMA3.replace("start_header_id", "header_start").replace("end_header_id", "header_end")
 FAMILIES = {
     "hermes": HERMES,
@@ -133,6 +137,7 @@ FAMILIES = {
     "command-r7b": COMMAND_R7B,
     "kimi": KIMI,
     "pythonic": PYTHONIC,
+    "gemma4": GEMMA4,
     "llama3 of 4": LLAMA4,
 }
 MARKS = (
@@ -142,6 +147,7 @@ MARKS = (
     "<｜tool▁call▁end｜>", "<｜tool▁sep｜>", "<|call|>", "<|return|>", "<|tool_call|>", "<|START_ACTION|>",
     "<|END_ACTION|>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>",
     "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<|tool_call_start|>",
+    "<|tool_call>", "<tool_call|>", '<|"|>',
 )  # fmt: skip
 """Control tokens of these."""
 GUARDED = ("<think>", "</think>", "<tool_call>", "</tool_call>")

@@ -231,6 +231,21 @@ CASES: list[tuple[str, str, str, list[Any]]] = [
         "<|tool_call_start|>__import__('os')<|tool_call_end|>", [],
     ),
     (
+        "gemma4", 'Let me see. <|tool_call>call:get_weather{city:<|"|>Paris<|"|>}<tool_call|>', "Let me see.",
+        [("get_weather", '{"city": "Paris"}', True)],
+    ),
+    (
+        "gemma4",
+        '<|tool_call>call:a.b-c{x:[1,-2.5e3, true],y:{"k":null,z:<|"|>}{:,\n"<|"|>},e:{}}<tool_call|>'
+        "<|tool_call>call:clock{}<tool_call|><channel|>",
+        "",
+        [
+            ("a.b-c", '{"x": [1, -2500.0, true], "y": {"\\"k\\"": null, "z": "}{:,\\n\\""}, "e": {}}', True),
+            ("clock", "{}", True),
+        ],
+    ),
+    ("gemma4", "<|tool_call>call:f{x:}<tool_call|>", "<|tool_call>call:f{x:}<tool_call|>", []),
+    (
         "llama3 of 4", f'<|python_start|>{{"name": "get_weather", "parameters": {PARIS}}}<|python_end|>', "",
         [("get_weather", PARIS, True)],
     ),

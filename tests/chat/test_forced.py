@@ -86,7 +86,7 @@ def test_a_forced_call_satisfies_its_schema(name: str, seed: int) -> None:
     assert message.content == ""
 
 
-IN_PARTS = ["qwen3-coder", "seed-oss", "minimax-m2", "glm", "glm line", "pythonic"]
+IN_PARTS = ["qwen3-coder", "seed-oss", "minimax-m2", "glm", "glm line", "pythonic", "gemma4"]
 
 
 @pytest.mark.parametrize("name", IN_PARTS)

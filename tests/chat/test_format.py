@@ -81,7 +81,15 @@ def test_calls_in_earlier_messages_are_written_as_json(name: str) -> None:
     asked = prepared(Chat(messages), chat_format, TOKENIZER, {})
     if name != "generic":
         text = TOKENIZER.decode(asked.tokens)
-        in_parts = name in ("qwen3-coder", "seed-oss", "minimax-m2", "glm", "glm line", "pythonic")
+        in_parts = name in (
+            "qwen3-coder",
+            "seed-oss",
+            "minimax-m2",
+            "glm",
+            "glm line",
+            "pythonic",
+            "gemma4",
+        )
         assert ("Köln" if in_parts else '{"city": "Köln"}') in text
 
 

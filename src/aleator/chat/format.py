@@ -20,6 +20,7 @@ THINKING = (
     Thinking("[THINK]", "[/THINK]"),
     Thinking("<seed:think>", "</seed:think>"),
     Thinking("<|START_THINKING|>", "<|END_THINKING|>"),
+    Thinking("<|channel>thought\n", "<channel|>"),
 )
 FOREIGN = (
     "<function=",
@@ -147,7 +148,7 @@ class ChatFormat:
             TemplateError: The template refuses the messages.
         """
         return self.template.rendered(
-            [self._as_read(message) for message in messages],
+            [self._as_read(message) for message in self.family.turns(messages)],
             tools=list(tools) or None,
             **(variables or {}),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aleator.chat.families.deepseek import DeepSeek
 from aleator.chat.families.family import Family
+from aleator.chat.families.gemma4 import Gemma4
 from aleator.chat.families.generic import Generic
 from aleator.chat.families.harmony import Harmony
 from aleator.chat.families.hermes import Hermes
@@ -21,7 +22,7 @@ from aleator.chat.families.wrapped import (
 )
 
 FAMILIES: tuple[type[Family], ...] = (
-    Harmony, DeepSeek, Mistral, Kimi, SeedOss, MiniMaxM2, Qwen3Coder, Glm, CommandR7B, Granite,
+    Harmony, DeepSeek, Mistral, Gemma4, Kimi, SeedOss, MiniMaxM2, Qwen3Coder, Glm, CommandR7B, Granite,
     NemotronNano, ToolCallsList, ToolCallsLines, Pythonic, Hermes, Llama3, Generic,
 )  # fmt: skip
 """The first that a template shows is the one."""
