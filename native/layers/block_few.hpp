@@ -78,11 +78,11 @@ static inline TwoRows two_rows(const uint8_t* a, const uint8_t* b) {
 
 // Integer products of block b of eight rows with that of T tokens.
 template <class B, int T>
-static inline void eight_dots(const uint8_t* const (&p)[8], int64_t b, int64_t row_bytes,
+static inline void eight_dots(const uint8_t* const (&p)[8], int64_t b, int64_t ahead,
                               const Rounded& x, int64_t t0, __m256i* dots) {
   const int64_t at = b * block_shape(B::type).bytes;
 #pragma GCC unroll 8
-  for (int r = 0; r < 8; r++) __builtin_prefetch(p[r] + at + 8 * row_bytes, 0, 2);
+  for (int r = 0; r < 8; r++) __builtin_prefetch(p[r] + at + ahead, 0, 2);
   const int8_t* q = x.q + t0 * x.in + b * 32;
   if constexpr (Nibbles<B>) {
     __m256i pairs[T][4];
@@ -116,8 +116,8 @@ static inline void eight_dots(const uint8_t* const (&p)[8], int64_t b, int64_t r
 }
 
 template <class B, int T>
-static void few_small(const Weights& w, int64_t row, int64_t rows, const Rounded& x, int64_t t0,
-                      float* y, int64_t y_stride) {
+static void few_small(const Weights& w, int64_t row, int64_t rows, int64_t ahead, const Rounded& x,
+                      int64_t t0, float* y, int64_t y_stride) {
   constexpr int64_t bytes = block_shape(B::type).bytes;
   const uint8_t* p[8];
   for (int r = 0; r < 8; r++) p[r] = w.data + (row + (r < rows ? r : rows - 1)) * w.row_bytes;
@@ -126,7 +126,7 @@ static void few_small(const Weights& w, int64_t row, int64_t rows, const Rounded
   const int64_t n = x.in / 32;
   for (int64_t b = 0; b < n; b++) {
     __m256i dots[T];
-    eight_dots<B, T>(p, b, w.row_bytes, x, t0, dots);
+    eight_dots<B, T>(p, b, ahead, x, t0, dots);
     Factors factors;
     if constexpr (B::has_m)
       factors = eight_factors(p, b * bytes);
@@ -217,8 +217,8 @@ static inline __m128 four_scales(const uint8_t* const (&p)[4], int64_t at) {
 }
 
 template <class B, int T>
-static void few_large(const Weights& w, int64_t row, int64_t rows, const Rounded& x, int64_t t0,
-                      float* y, int64_t y_stride) {
+static void few_large(const Weights& w, int64_t row, int64_t rows, int64_t ahead, const Rounded& x,
+                      int64_t t0, float* y, int64_t y_stride) {
   constexpr int64_t bytes = block_shape(B::type).bytes;
   const uint8_t* p[4];
   for (int r = 0; r < 4; r++) p[r] = w.data + (row + (r < rows ? r : rows - 1)) * w.row_bytes;
@@ -230,8 +230,7 @@ static void few_large(const Weights& w, int64_t row, int64_t rows, const Rounded
 #pragma GCC unroll 4
     for (int r = 0; r < 4; r++) {
       const uint8_t* at = p[r] + b * bytes;
-      for (int64_t line = 0; line < bytes; line += 64)
-        __builtin_prefetch(at + 4 * w.row_bytes + line, 0, 2);
+      for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + ahead + line, 0, 2);
       Parts part;
       B::unpack(at, part);
 #pragma GCC unroll 4
@@ -266,17 +265,22 @@ template <class B>
 static void few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,
                 int64_t y_stride) {
   constexpr int64_t tile = large<B> ? 4 : 8;
+  // How far ahead memory is asked for: whole tiles, and so many bytes that they arrive in time.  A
+  // tile ahead is too little where rows are short.
+  const int64_t bytes = tile * w.row_bytes, ahead = (bytes + 8191) / bytes * bytes;
   for (int64_t row = begin; row < end; row += tile) {
     const int64_t rows = end - row < tile ? end - row : tile;
     const auto tokens = [&](auto count, int64_t t) {
 #if defined(ALEATOR_ISA_v4)
-      if constexpr (SixBits<B>) return few_six_bits<B, count()>(w, row, rows, x, t, y, y_stride);
-      if constexpr (Sixteens<B>) return few_sixteens<B, count()>(w, row, rows, x, t, y, y_stride);
+      if constexpr (SixBits<B>)
+        return few_six_bits<B, count()>(w, row, rows, ahead, x, t, y, y_stride);
+      if constexpr (Sixteens<B>)
+        return few_sixteens<B, count()>(w, row, rows, ahead, x, t, y, y_stride);
 #endif
       if constexpr (large<B>)
-        few_large<B, count()>(w, row, rows, x, t, y, y_stride);
+        few_large<B, count()>(w, row, rows, ahead, x, t, y, y_stride);
       else
-        few_small<B, count()>(w, row, rows, x, t, y, y_stride);
+        few_small<B, count()>(w, row, rows, ahead, x, t, y, y_stride);
     };
     int64_t t = 0;
     for (; t + 3 <= x.tokens; t += 3) tokens(std::integral_constant<int, 3>(), t);

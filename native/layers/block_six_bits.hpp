@@ -74,8 +74,8 @@ static inline __m512i scale_order(int first) {
 }
 
 template <class B, int T>
-static void few_six_bits(const Weights& w, int64_t row, int64_t rows, const Rounded& x, int64_t t0,
-                         float* y, int64_t y_stride) {
+static void few_six_bits(const Weights& w, int64_t row, int64_t rows, int64_t ahead,
+                         const Rounded& x, int64_t t0, float* y, int64_t y_stride) {
   constexpr int64_t bytes = block_shape(B::type).bytes;
   const uint8_t* p[4];
   for (int r = 0; r < 4; r++) p[r] = w.data + (row + (r < rows ? r : rows - 1)) * w.row_bytes;
@@ -96,8 +96,7 @@ static void few_six_bits(const Weights& w, int64_t row, int64_t rows, const Roun
     __m256i dots[T][4];
     const auto add_row = [&](auto r) {
       const uint8_t* at = p[r()] + b * bytes;
-      for (int64_t line = 0; line < bytes; line += 64)
-        __builtin_prefetch(at + 4 * w.row_bytes + line, 0, 2);
+      for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + ahead + line, 0, 2);
       __m512i u[4];
       group_vectors<B>(at, u);
       const __m512i own = _mm512_maskz_shuffle_i32x4(0xffff, six, six, r() * 0x55);

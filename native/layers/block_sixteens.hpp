@@ -106,8 +106,8 @@ static inline __m512i scale_order_of_sixteens(int pair) {
 }
 
 template <class B, int T>
-static void few_sixteens(const Weights& w, int64_t row, int64_t rows, const Rounded& x, int64_t t0,
-                         float* y, int64_t y_stride) {
+static void few_sixteens(const Weights& w, int64_t row, int64_t rows, int64_t ahead,
+                         const Rounded& x, int64_t t0, float* y, int64_t y_stride) {
   using S = typename SixteensOf<B>::Type;
   constexpr int64_t bytes = block_shape(B::type).bytes;
   const uint8_t* p[4];
@@ -133,8 +133,7 @@ static void few_sixteens(const Weights& w, int64_t row, int64_t rows, const Roun
 #pragma GCC unroll 4
     for (int r = 0; r < 4; r++) {
       const uint8_t* at = p[r] + b * bytes;
-      for (int64_t line = 0; line < bytes; line += 64)
-        __builtin_prefetch(at + 4 * w.row_bytes + line, 0, 2);
+      for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + ahead + line, 0, 2);
       __m512i u[4];
       S::unpack(at, u);
       const __m256i scales = S::scales(at);

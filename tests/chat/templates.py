@@ -112,9 +112,9 @@ PYTHONIC = _calls(
     "<|tool_call_start|>[", "]<|tool_call_end|>",
 )  # fmt: skip
 GEMMA4 = _calls(
-    "{{ c.function.name }}{% for k, v in c.function.arguments.items() %}{{ k }}:{{ v | tojson }}{% endfor %}",
-    "<|tool_call>call:", "<tool_call|>",
-)  # fmt: skip
+    "<|tool_call>call:{{ c.function.name }}{{ '{' }}{% for k, v in c.function.arguments.items() %}{{ k }}:"
+    '<|"|>{{ v }}<|"|>{% endfor %}{{ "}" }}<tool_call|>'
+)
 LLAMA4 = LLAMA3.replace("start_header_id", "header_start").replace("end_header_id", "header_end")
 FAMILIES = {
     "hermes": HERMES,
@@ -146,8 +146,8 @@ MARKS = (
     "<｜User｜>", "<｜Assistant｜>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>",
     "<｜tool▁call▁end｜>", "<｜tool▁sep｜>", "<|call|>", "<|return|>", "<|tool_call|>", "<|START_ACTION|>",
     "<|END_ACTION|>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>",
-    "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<|tool_call_start|>",
-    "<|tool_call>", "<tool_call|>", '<|"|>',
+    "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<|tool_call_start|>", "<|tool_call>",
+    "<tool_call|>", '<|"|>',
 )  # fmt: skip
 """Control tokens of these."""
 GUARDED = ("<think>", "</think>", "<tool_call>", "</tool_call>")

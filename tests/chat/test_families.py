@@ -231,20 +231,21 @@ CASES: list[tuple[str, str, str, list[Any]]] = [
         "<|tool_call_start|>__import__('os')<|tool_call_end|>", [],
     ),
     (
-        "gemma4", 'Let me see. <|tool_call>call:get_weather{city:<|"|>Paris<|"|>}<tool_call|>', "Let me see.",
-        [("get_weather", '{"city": "Paris"}', True)],
+        "gemma4",
+        'Hm.<|tool_call>call:get_weather{city:<|"|>Paris<|"|>,days:2}<tool_call|>'
+        "<|tool_call>call:clock{}<tool_call|>",
+        "Hm.",
+        [("get_weather", PARIS, True), ("clock", "{}", True)],
     ),
     (
         "gemma4",
-        '<|tool_call>call:a.b-c{x:[1,-2.5e3, true],y:{"k":null,z:<|"|>}{:,\n"<|"|>},e:{}}<tool_call|>'
-        "<|tool_call>call:clock{}<tool_call|><channel|>",
+        '<|tool_call>call:write{name:<|"|>a, "b" {<|"|>,more:{k:[1,true,<|"|>c<|"|>],n:{}},kind:null}'
+        "<tool_call|>",
         "",
-        [
-            ("a.b-c", '{"x": [1, -2500.0, true], "y": {"\\"k\\"": null, "z": "}{:,\\n\\""}, "e": {}}', True),
-            ("clock", "{}", True),
-        ],
+        [("write", '{"name": "a, \\"b\\" {", "more": {"k": [1, true, "c"], "n": {}}, "kind": null}', True)],
     ),
-    ("gemma4", "<|tool_call>call:f{x:}<tool_call|>", "<|tool_call>call:f{x:}<tool_call|>", []),
+    ("gemma4", "<|tool_call>call:x{a", "<|tool_call>call:x{a", []),
+    ("gemma4", f"<|tool_call>call:x{{a:{'[' * 100}", f"<|tool_call>call:x{{a:{'[' * 100}", []),
     (
         "llama3 of 4", f'<|python_start|>{{"name": "get_weather", "parameters": {PARIS}}}<|python_end|>', "",
         [("get_weather", PARIS, True)],

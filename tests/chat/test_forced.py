@@ -16,7 +16,7 @@ from aleator.chat.format import ChatFormat
 from tests.chat import templates
 from tests.chat.test_format import IDS, TOKENIZER
 
-CLOSING = ("</think>", "\n</parameter>", "</parameter>", "</arg_value>", '"')
+CLOSING = ("</think>", "\n</parameter>", "</parameter>", "</arg_value>", '"', '<|"|>')
 """What ends strings: random tokens would hardly come upon it."""
 HI = [{"role": "user", "content": "Hi"}]
 CITY = templates.WEATHER["function"]["parameters"]
@@ -57,7 +57,7 @@ def drawn(asked: Asked, seed: int, closing: Sequence[str] = ()) -> tuple[str, li
 
 
 def _tokens(text: str) -> list[int]:
-    return TOKENIZER.encode(text, add_special=False)
+    return TOKENIZER.encode(text, add_special=False, parse_special=True)
 
 
 def _fits(constraint: Any, ids: Sequence[int]) -> bool:

@@ -1,4 +1,4 @@
-"""Gemma 4's chats: reasoning beside calls, results within the message that called, what cannot be forced."""
+"""Gemma 4's chats: reasoning beside calls, results within the message that called."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from aleator.chat.families import family_of
-from aleator.chat.families.family import Function
-from aleator.chat.families.gemma4 import Gemma4, parsed
+from aleator.chat.families.gemma4 import Gemma4
 from aleator.chat.reply import Reply
-from aleator.core.errors import GrammarError
 
 TEMPLATE = "<|tool_call>call: tool_responses"
 
@@ -50,14 +48,3 @@ def test_results_are_part_of_the_message_that_called() -> None:
     ]
     assert "tool_responses" not in messages[1]
     assert Gemma4("<|tool_call>call:").turns(messages) is messages
-
-
-def test_lists_and_objects_cannot_be_forced() -> None:
-    for schema in ({"type": "array"}, {"type": "object"}, {}, {"enum": [1, "a"]}):
-        function = Function("f", {"type": "object", "properties": {"x": schema}})
-        with pytest.raises(GrammarError, match="'x' cannot be enforced in gemma4's form"):
-            Gemma4(TEMPLATE).call(function)
-
-
-def test_nested_too_deeply_is_no_call() -> None:
-    assert parsed("call:f{x:" + "[" * 1000 + "]" * 1000 + "}") is None

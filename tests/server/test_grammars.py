@@ -50,6 +50,17 @@ def test_what_can_be_compiled_passes_and_what_is_wrong_is_told(trials: Trials) -
     trials.run("regex", {"option": "regex", "value": "[a-z]+"})
 
 
+def test_what_all_grammars_share_is_made_ahead(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[object] = []
+    monkeypatch.setattr("aleator.server.grammars.prepare", made.append)
+    grammars = Grammars(model.tokenizer)
+    grammars.begin()
+    grammars.close()
+    assert made == [model.tokenizer]
+
+
 def test_what_takes_too_long_really_ends(model: LanguageModel, trials: Trials) -> None:
     trials.run("regex", {"option": "regex", "value": "x"})
     trials.seconds = 0.5

@@ -20,14 +20,13 @@ THINKING = (
     Thinking("[THINK]", "[/THINK]"),
     Thinking("<seed:think>", "</seed:think>"),
     Thinking("<|START_THINKING|>", "<|END_THINKING|>"),
-    Thinking("<|channel>thought\n", "<channel|>"),
+    Thinking("<|channel>thought", "<channel|>"),
 )
 FOREIGN = (
     "<function=",
     "<function name=",
     "<parameter",
     "<tool_sep>",
-    "<|tool_call>",
     "\uff5cDSML\uff5c",
 )
 """Marks of calls in other forms, which are not read."""

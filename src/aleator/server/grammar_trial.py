@@ -13,7 +13,7 @@ from pathlib import Path
 from aleator.core.errors import AleatorError, GrammarError
 from aleator.language_model import load_vocabulary
 from aleator.models.weights import open_weights
-from aleator.server.grammars import sampler_of
+from aleator.server.grammars import prepare, sampler_of
 from aleator.text.tokenizer import Tokenizer
 
 PAGESIZE = resource.getpagesize()
@@ -22,9 +22,7 @@ PAGESIZE = resource.getpagesize()
 def main() -> None:
     """Answer lines until there are no more."""
     tokenizer = Tokenizer(load_vocabulary(open_weights(sys.argv[1])))
-    _ = (
-        sampler_of({"option": "regex", "value": "a"}).bound(tokenizer).constraint
-    )  # loads what all share
+    prepare(tokenizer)
     _say({})
     for line in sys.stdin:
         try:

@@ -13,12 +13,12 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from select import select
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from aleator.core.errors import GrammarError, ParameterError
+from aleator.core.errors import AleatorError, GrammarError, ParameterError
 from aleator.samplers.as_json import constraint_as_json, constraint_from_json
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.params import CHAIN_OPTIONS, CONSTRAINTS
@@ -162,6 +162,18 @@ class Grammars:
         self._busy: set[Trials] = set()
         self._freed = threading.Condition()
         self._turns = Turns(AT_ONCE)
+        self._preparing: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Get ready for the first grammar, without waiting: it would hold up itself, and all others too."""
+        for each in self.trials[:1]:
+            each.begin()
+        self._preparing = threading.Thread(target=self._prepare, daemon=True)
+        self._preparing.start()
+
+    def _prepare(self) -> None:
+        with suppress(AleatorError):  # whoever gives a grammar is told
+            prepare(self._tokenizer)
 
     def __len__(self) -> int:
         return len(self._made)
@@ -221,6 +233,8 @@ class Grammars:
 
     def close(self) -> None:
         """End the processes for trials, once they have nothing to do."""
+        if self._preparing is not None:
+            self._preparing.join()
         with self._freed:
             self._freed.wait_for(lambda: not self._busy)
             for each in self.trials:
@@ -301,6 +315,11 @@ class Grammars:
             self._tried[key] = taken
             if len(self._tried) > 2 * KEPT:
                 self._tried.popitem(last=False)
+
+
+def prepare(tokenizer: Tokenizer) -> None:
+    """Make what all grammars of a vocabulary share."""
+    _ = sampler_of({"option": "regex", "value": "a"}).bound(tokenizer).constraint
 
 
 def constrained(options: Mapping[str, Any]) -> bool:

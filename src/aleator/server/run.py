@@ -284,7 +284,7 @@ def serve(
     path = str(service.model.weights.path)
     service.grammars.trials = [Trials(path, options.grammar_timeout) for _ in range(AT_ONCE)]
     try:
-        service.grammars.trials[0].begin()
+        service.grammars.begin()
         guarded = create_guarded(service, metrics)
         Server(guarded, options, listens, service.cut).run(sockets=[listening])
     finally:

@@ -22,7 +22,7 @@ from aleator.chat.families.wrapped import (
 )
 
 FAMILIES: tuple[type[Family], ...] = (
-    Harmony, DeepSeek, Mistral, Gemma4, Kimi, SeedOss, MiniMaxM2, Qwen3Coder, Glm, CommandR7B, Granite,
+    Harmony, DeepSeek, Mistral, Kimi, Gemma4, SeedOss, MiniMaxM2, Qwen3Coder, Glm, CommandR7B, Granite,
     NemotronNano, ToolCallsList, ToolCallsLines, Pythonic, Hermes, Llama3, Generic,
 )  # fmt: skip
 """The first that a template shows is the one."""

@@ -144,16 +144,16 @@ def in_turn(arguments: Sequence[tuple[bool, list[Part]]]) -> list[Part]:
     return parts
 
 
-def with_commas(arguments: Sequence[tuple[bool, list[Part]]]) -> list[Part]:
+def with_commas(arguments: Sequence[tuple[bool, list[Part]]], comma: str = ", ") -> list[Part]:
     """Arguments with commas between them, those that must be there first."""
     needed = [written for must, written in arguments if must]
     others = [written for must, written in arguments if not must]
     parts: list[Part] = []
     for written in needed:
-        parts += [", ", *written] if parts else written
+        parts += [comma, *written] if parts else written
     if needed:
-        return parts + [Maybe((", ", *written)) for written in others]
+        return parts + [Maybe((comma, *written)) for written in others]
     chain: list[Part] = []
     for i, written in reversed(list(enumerate(others))):
-        chain = [Maybe((*([", "] if i else []), *written, *chain))]
+        chain = [Maybe((*([comma] if i else []), *written, *chain))]
     return chain
