@@ -28,6 +28,7 @@ OTHER_MEANINGS = {
     "text": {
         "bloom",
         "exaone4",
+        "gemma4",
         "glm4",
         "llama4",
         "gpt2",
