@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import corpus
 import decoder_bits
@@ -58,6 +59,21 @@ def test_instruction_sets_by_the_kernels_account() -> None:
 
 def test_the_best_set_is_the_one_that_runs_unasked() -> None:
     assert host.isa() in here()
+
+
+def test_recorded_models_have_their_bits_here_too(tmp_path: Path) -> None:
+    """Files that have changed, and new ones, are left to ``make machines``, which records them."""
+    pytest.importorskip("gguf")
+    golden = json.loads(decoder_bits.GOLDEN.read_text())
+    decoder_bits.make(tmp_path)
+    made = {path.stem: decoder_bits.bits(path) for path in tmp_path.glob("*.gguf")}
+    known = {
+        name: right
+        for name, right in golden.items()
+        if made.get(name, {}).get("file") == right["file"]
+    }
+    assert len(known) > 0.9 * len(golden), "python tools/decoder_bits.py --record FOLDER"
+    assert decoder_bits.differences({name: made[name] for name in known}, known) == []
 
 
 def test_differences_of_models() -> None:

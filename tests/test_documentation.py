@@ -23,12 +23,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 ELSEWHERE = {
     "adding-a-sampler": "tests/samplers/test_adding.py follows its steps in a copy of the package",
     "adding-an-architecture": "tests/models/test_adding.py follows its steps in a copy of the package",
-    "grammar": "tests/grammar has its examples",
     "integrations": "needs the packages of others; tests/integrations has its examples where they are",
-    "llama-cpp": "tests/samplers has its chain",
-    "operator": "tests/ops has its example",
-    "options": "tests/generate/test_batch_options.py has its example",
-    "samplers": "a fragment that shows presets",
     "tutorial-ray": "tests/integrations/test_page.py runs it where Ray is",
     "tutorial-transformers": "tests/integrations/test_page.py runs it where transformers is",
 }

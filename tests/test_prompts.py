@@ -60,6 +60,8 @@ def test_what_is_no_list_of_prompts_is_refused(prompts: Any, model: aleator.Lang
         ({"multi_step": 0}, "multi_step=0 is out of range: give 1 to 4096"),
         ({"maxtokens": 5}, "there is no option 'maxtokens': did you mean max_tokens"),
         ({"temprature": 1}, "did you mean temperature"),
+        ({"do_sample": False}, "there is no option 'do_sample': temperature=0 is greedy"),
+        ({"max_length": 9}, "write max_tokens="),
         ({"params": "greedy"}, "params='greedy': give aleator.SamplingParams"),
         ({"preset": 5}, "there is no preset 5"),
         ({"sample_on": "host"}, "sample_on is called sampling_device now"),

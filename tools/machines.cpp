@@ -74,7 +74,21 @@ Halves halves_of(Stored type) {
       return {{208}, 1.f / 1024};
     case Stored::iq4_xs:
       return {{0}, 1.f / 1024};
+    case Stored::iq2_xxs:
+    case Stored::iq2_xs:
+    case Stored::iq2_s:
+      return {{0}, 1.f / 64};
+    case Stored::iq3_xxs:
+    case Stored::iq3_s:
+      return {{0}, 1.f / 128};
+    case Stored::iq1_s:
+      return {{0}, 1.f / 8};
+    case Stored::tq1_0:
+      return {{52}, 1};
+    case Stored::tq2_0:
+      return {{64}, 1};
     case Stored::mxfp4:  // has exponents
+    case Stored::iq1_m:  // has its scale in pieces
       return {{}, 1};
     default:
       return {{}, 1};
@@ -95,6 +109,14 @@ Matrix matrix(Source& r, Stored type, int64_t out, int64_t in, bool bias = false
       for (int at : halves.at) {
         const uint16_t half = half_of(r.number() * scale * halves.part);
         std::memcpy(&m.data[block + size_t(at)], &half, 2);
+      }
+    if (type == Stored::iq1_m)
+      for (size_t block = 0; block < m.data.size(); block += size_t(shape.bytes)) {
+        const uint16_t half = half_of(r.number() * scale / 8);
+        for (size_t i = 0; i < 4; i++) {  // four bits at the end of each 16-bit number of scales
+          uint8_t& byte = m.data[block + 49 + 2 * i];
+          byte = uint8_t((byte & 15) | (half >> (4 * i) & 15) << 4);
+        }
       }
     if (type == Stored::mxfp4)
       for (size_t block = 0; block < m.data.size(); block += size_t(shape.bytes))
@@ -185,6 +207,7 @@ std::vector<float> run_decoder(const Family& family, Stored type, Compute way) {
   std::vector<std::vector<uint8_t>> cells;
   for (int layer = 0; layer < 2; layer++) {
     DecoderLayer l;
+    l.n_heads = heads;
     l.q = weights(heads * dim, embd, layer == 1);
     l.k = weights(kv_heads * dim, embd), l.v = weights(kv_heads * dim, embd, layer == 1);
     l.o = weights(embd, heads * dim);
@@ -309,7 +332,7 @@ bool report(const std::string& name, F&& run) {
 int main() {
   std::printf("# %s\n", isa_name(isa()));
   bool equal = true;
-  for (int type = 0; type <= int(Stored::mxfp4); type++) {
+  for (int type = 0; type <= int(Stored::tq2_0); type++) {
     const std::string name = block_shapes[type].name;
     const Family& family = families[type % 4];
     equal &= report(std::string(family.name) + "/" + name,

@@ -212,7 +212,10 @@ def check(runner: Runner, isa: str, kind: str) -> tuple[bool, str]:
         return runner.run(isa, "-c", REFUSED, str(FOLDER / "models" / "llama.gguf"))
     if kind == "models":
         return runner.run(isa, "tools/decoder_bits.py", "--isa", isa, str(FOLDER / "models"))
-    options = ["-q", "-p", "no:cacheprovider", "-o", "filterwarnings=", "-k", STARTS_PROCESSES]
+    # Debian's pytest does not know all options in pyproject.toml: without --strict-config it warns.
+    options = ["-q", "-p", "no:cacheprovider", "-k", STARTS_PROCESSES]
+    for each in ("addopts=", "filterwarnings="):
+        options += ["-o", each]
     # pytest heeds --ignore for folders only, not for files that it is given by name.
     left_out = NEEDS_FILES if runner.machine.big_endian else ()
     tests = [each for each in TESTS if each not in left_out]

@@ -53,7 +53,7 @@ ALEATOR_BIND(constraint) {
                                                 " elements, one bit a token");
             c.mask(words.data());
           },
-          nb::arg("words").noconvert(), "The same, written into a contiguous uint32 array.")
+          nb::arg("words").noconvert(), "Write the words of mask() into a contiguous uint32 array.")
       .def("allows", &Constraint::allows, nb::arg("token"),
            "Whether one token is allowed next: cheaper than a mask.")
       .def("accept", &Constraint::accept, nb::arg("token"),

@@ -355,7 +355,7 @@ class Constraint:
         """
 
     def mask_into(self, words: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu')]) -> None:
-        """The same, written into a contiguous uint32 array."""
+        """Write the words of mask() into a contiguous uint32 array."""
 
     def allows(self, token: int) -> bool:
         """Whether one token is allowed next: cheaper than a mask."""

@@ -158,8 +158,6 @@ class LanguageModel(Chatting, Scoring, Saving):
         self.options = options or ModelOptions()
         trained, n_ctx = weights.config.context_length, self.options.n_ctx
         self.n_ctx = min(trained, DEFAULT_CONTEXT) if n_ctx is None else n_ctx or trained
-        if self.n_ctx > trained:
-            log.warning("n_ctx=%d: the model was trained with %d positions", self.n_ctx, trained)
         self._context_options = context_options
         self.draft = draft
         drafts = None if draft is None else draft.cells

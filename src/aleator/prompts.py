@@ -77,12 +77,33 @@ def _token_id(i: int, token: object) -> int:
     return number
 
 
+NO_BEAMS = "there is no beam search; generate_batch(n=...) draws several texts"
+ELSEWHERE = {
+    "do_sample": "temperature=0 is greedy, and anything above it draws",
+    "max_length": "write max_tokens=, which counts the tokens after the prompt",
+    "min_length": "write min_tokens=, which counts the tokens after the prompt",
+    "num_beams": NO_BEAMS,
+    "use_beam_search": NO_BEAMS,
+    "num_return_sequences": "generate_batch(n=...) draws several texts",
+    "best_of": "generate_batch(n=...) draws several texts",
+    "eos_token_id": "write stop_token_ids=; the model's own ends hold besides",
+    "return_full_text": "write echo=True",
+    "stream": "iterate over what is returned; it has .text too",
+    "streamer": "iterate over what is returned; it has .text too",
+}
+"""Options of other engines that are spelled too unlike ours to be guessed, and what to write."""
+
+
 def options_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a call by their names.
 
     Raises:
-        ParameterError: an unknown name (the error says the nearest one), a former one, one given twice.
+        ParameterError: an unknown name (the error says the nearest one, or what to write in place of another
+            engine's), a former one, one given twice.
     """
+    for word in given:
+        if word in ELSEWHERE:
+            raise ParameterError(word, f"there is no option {word!r}: {ELSEWHERE[word]}")
     return resolved(given, {**GENERATION, **SAMPLING}, ALSO)
 
 

@@ -36,6 +36,13 @@ def test_pieces_join_to_the_answer(model: LanguageModel) -> None:
     assert repr(answer).startswith("<ChatGeneration: <Generation")
 
 
+def test_waiting_for_an_answer_leaves_its_pieces(model: LanguageModel) -> None:
+    answer = model.chat(HI, max_tokens=12, seed=3)
+    assert answer.wait()
+    assert answer.done
+    assert list(answer) == list(model.chat(HI, max_tokens=12, seed=3))
+
+
 def test_pieces_in_an_event_loop(model: LanguageModel) -> None:
     async def read() -> list[str]:
         return [piece async for piece in model.chat(HI, max_tokens=12, seed=3)]

@@ -90,6 +90,8 @@ def test_a_turn_is_edited(model: LanguageModel) -> None:
     assert talk.messages[2]["content"] == "I am Juliet."
     with pytest.raises(ParameterError, match="there are 5 messages, 0 to 4"):
         talk.edit(5, "a")
+    with pytest.raises(ParameterError, match="nothing was said yet"):
+        Conversation(model).edit(0, "What?")
 
 
 def test_an_answer_that_was_cut_short_stays(model: LanguageModel) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from simulate_engine import simulate
@@ -308,12 +310,29 @@ def test_pieces_stay_below_a_size_at_which_the_cost_jumps() -> None:
     assert sorted(sizes)[len(sizes) // 2] == 2
 
 
+def test_pauses_stay_within_the_bound_where_cost_rises_by_steps() -> None:
+    """As of matrix kernels, which compute six rows together; with a tenth of noise."""
+    for seed in range(5):
+        rng, pace, pauses = random.Random(seed), Pace(2.0), []
+        for _ in range(4):
+            pace.observe(4, 0, 0.010)
+        left = 512
+        while left > 0:
+            n = min(left, pace.tokens(4))
+            seconds = 0.010 * -(-(4 + n) // 6) * (1 + 0.1 * rng.random())
+            pace.observe(4, n, seconds)
+            pauses.append(seconds / 0.010)
+            left -= n
+        assert np.mean(np.array(pauses) > 2.0) < 0.2  # longer pieces are tried now and then
+        assert len(pauses) < 300  # it does come to its end
+
+
 def test_longer_pieces_are_tried_again() -> None:
     pace = Pace(2.0)
     pace.observe(4, 0, 0.010)
     for n in (64, 8):
         pace.observe(4, n, 0.010 + n * 0.001)  # while something else ran
-    for _ in range(20 * LOOKS):
+    for _ in range(40 * LOOKS):
         n = pace.tokens(4)
         pace.observe(4, n, 0.010 + n * 0.0001)
     assert max(pace.tokens(4), pace.tokens(4)) > 80 or pace.tokens(4) == 0

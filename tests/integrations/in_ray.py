@@ -22,7 +22,7 @@ from typing import Any
 os.environ |= {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
-    "RAY_raylet_start_wait_time_s": "180",
+    "RAY_raylet_start_wait_time_s": "600",
     "OMP_NUM_THREADS": "1",
 }
 
@@ -190,6 +190,13 @@ def command_line() -> None:
     assert outputs[0] == outputs[1]
     assert [each["response"]["status_code"] for each in outputs[0]] == [200] * 3 + [400] + [200] * 2
     print("  aleator batch --ray: the results of aleator batch")
+    made = subprocess.run(
+        [sys.executable, "-c", COMMAND, "batch", requests, FOLDER / "none.jsonl", "--ray", "127.0.0.1:1"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert made.returncode == 1
+    assert "ray='127.0.0.1:1'" in made.stderr.splitlines()[-1]
+    print("  an address where no cluster is: one line")
 
 
 if __name__ == "__main__":

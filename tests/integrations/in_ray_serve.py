@@ -15,7 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from typing import Any
 
-os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+os.environ |= {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_raylet_start_wait_time_s": "600",
+    "OMP_NUM_THREADS": "1",
+}
 
 import ray
 from ray import serve

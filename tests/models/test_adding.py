@@ -18,15 +18,17 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = Path(aleator.__file__).parent
 STEM = "helium"
 # "llama" is llama.cpp's layout of state files and SentencePiece's tokenizer too; the others in text/ are
-# names of ways to cut text into words.
+# names of ways to cut text into words, and those in chat/ of forms of calls.
 OTHER_MEANINGS = {
     "cache": {"llama"},
+    "chat": {"gemma4", "granite"},
     "cli": {"llama"},
     "device": {"llama"},
     "generate": {"llama"},
     "text": {
         "bloom",
         "exaone4",
+        "gemma4",
         "glm4",
         "llama4",
         "gpt2",

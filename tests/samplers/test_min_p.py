@@ -41,6 +41,10 @@ def test_above_one_keeps_the_most_likely_alone() -> None:
         assert len(kept_by_llama(f32(1, 3, 2, 3), S.MinP(min_p=p))) == 1
 
 
+def test_a_temperature_beyond_float32_takes_the_bound_to_minus_infinity() -> None:
+    assert kept(f32(-1.8, -1.05), S.Temperature(1e39), S.MinP(min_p=0.5)) == [0, 1]
+
+
 def test_min_keep_takes_the_first_of_the_order() -> None:
     assert kept(P, S.MinP(min_p=0.9, min_keep=2)) == [2, 3]
     assert kept(f32(2, 1, 1, 1), S.MinP(min_p=0.9, min_keep=3)) == [0, 1, 2]  # ties: lower ids

@@ -210,9 +210,9 @@ class Conversation:
         messages = self.messages
         number = exact(index)
         if number is None or not -len(messages) <= number < len(messages):
+            known = f"there are {len(messages)} messages, 0 to {len(messages) - 1}"
             raise ParameterError(
-                "index",
-                f"index={index!r:.80}: there are {len(messages)} messages, 0 to {len(messages) - 1}",
+                "index", f"index={index!r:.80}: {known if messages else 'nothing was said yet'}"
             )
         at = number % len(messages)
         changed = {k: v for k, v in messages[at].items() if k in ("role", "tool_call_id", "name")}

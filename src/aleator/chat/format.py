@@ -147,7 +147,7 @@ class ChatFormat:
             TemplateError: The template refuses the messages.
         """
         return self.template.rendered(
-            [self._as_read(message) for message in messages],
+            [self._as_read(message) for message in self.family.turns(messages)],
             tools=list(tools) or None,
             **(variables or {}),
         )

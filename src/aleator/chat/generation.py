@@ -118,6 +118,17 @@ class ChatGeneration(Iterator[str]):
         """Whether it has ended."""
         return self.generation.done
 
+    def wait(self, timeout: float | None = None) -> bool:
+        """Make it to its end; its pieces can still be read afterwards.
+
+        Args:
+            timeout: Seconds after which to give up waiting; what is made goes on.
+
+        Returns:
+            Whether it has ended.
+        """
+        return self.generation.wait(timeout)
+
     def cancel(self) -> None:
         """End it before the next token; may be called from a signal handler or another thread."""
         self.generation.cancel()

@@ -169,7 +169,7 @@ def about_cache(config: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     from aleator.cache.kv_cache import KVCache, LayerShape
     from aleator.cache.recurrent import RecurrentCache
     from aleator.cache.window import window_capacity
-    from aleator.models.layers.parts import state_shape
+    from aleator.models.layers.recurrent_parts import state_shape
 
     states = 0
     if config.ssm is not None or config.delta is not None:

@@ -17,7 +17,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -267,6 +267,7 @@ def takes(*declared: Iterable[Parameter]) -> Callable[[Taker], Taker]:
     return decorate
 
 
+@cache  # most lists of options are in several docstrings
 def filled(text: str, first: str, more: str, width: int = 110) -> str:
     """A text in lines; the module ``textwrap`` takes ten times as long for the hundreds that a start makes.
 

@@ -74,13 +74,23 @@ def _made(cls: type, frozen: bool, eq: bool, repr: bool, kw_only: bool) -> type:
 
 def _own_fields(cls: type, kw_only: bool) -> dict[str, _Field]:
     """The fields that a class adds; their defaults become its attributes, as far as they have any."""
-    types = get_annotations(cls)
+    types = {
+        name: each
+        for name, each in get_annotations(cls).items()
+        if not str(each).removeprefix("typing.").startswith("ClassVar")
+    }
     defaults = {name: vars(cls)[name] for name in types if name in vars(cls)}
-    # Without a docstring the decorator would write one, from a signature that it reads for that.
+    # Without a docstring the decorator would write one, from a signature that it reads for that; types in
+    # words it would search with regular expressions.
     bare: Any = type(
         cls.__name__,
         (),
-        {"__module__": cls.__module__, "__doc__": "-", "__annotations__": types, **defaults},
+        {
+            "__module__": cls.__module__,
+            "__doc__": "-",
+            "__annotations__": dict.fromkeys(types, object),
+            **defaults,
+        },
     )
     dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only, match_args=False)(bare)
     for name, default in defaults.items():
@@ -90,6 +100,8 @@ def _own_fields(cls: type, kw_only: bool) -> dict[str, _Field]:
             else:
                 setattr(cls, name, default.default)
     made: dict[str, _Field] = bare.__dataclass_fields__
+    for name, field in made.items():
+        field.type = types[name]
     return made
 
 

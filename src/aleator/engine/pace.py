@@ -17,7 +17,7 @@ LOOKS = 32
 """Steps with prompts after which one without is made."""
 WEIGHT = 0.2
 """Of the newest step in the running means."""
-FORGET = 0.98
+FORGET = 0.995
 """With each step the measured cost of the next longer piece is believed so much less."""
 EXACT = 16
 """Pieces up to so many tokens are measured each for itself: kernels change there, and cost jumps."""
@@ -76,9 +76,14 @@ class Pace:
         size = prompt_tokens if prompt_tokens <= EXACT else 1 << prompt_tokens.bit_length()
         larger = sorted(each for each in self._pieces if each > size)
         piece = self._pieces.setdefault(size, Piece(prompt_tokens, added))
-        if added < 0.5 * piece.seconds:  # steps have become faster
-            for each in larger:
-                del self._pieces[each]
+        less = piece.seconds - added
+        if less > 0.5 * max(piece.seconds, self._usual or 0.0):  # steps have become faster
+            piece.seconds = added
+            for longer in larger:
+                del self._pieces[longer]
+        elif piece.doubt < 1 and added > (self._max_pause - 1) * (self._usual or 0.0):
+            for each in self._pieces.values():  # it was tried in vain, and so would the others be
+                each.doubt = 1.0
         elif larger:
             self._pieces[larger[0]].doubt *= FORGET
         piece.tokens = _mean(piece.tokens, prompt_tokens)

@@ -80,7 +80,7 @@ class Context(Uncopyable):
         n_ctx = n_ctx or trained
         self.decoder = decoder = decoder.in_context(n_ctx)
         if n_ctx > trained * n_seq_max:
-            log.warning("n_ctx %d is more than the %d the model was made for", n_ctx, trained)
+            log.warning("n_ctx=%d: the model was trained with %d positions", n_ctx, trained)
         self.n_ctx = n_ctx
         self.n_batch = min(chosen.n_batch, n_ctx)
         self.n_ubatch = min(chosen.n_ubatch, self.n_batch)

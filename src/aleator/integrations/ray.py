@@ -31,6 +31,7 @@ import ray
 import ray.data
 
 from aleator.core.errors import ParameterError
+from aleator.integrations.ray_address import require_listener
 from aleator.integrations.ray_generator import MADE, Generator, WorkerMemory, check, seed_of
 from aleator.integrations.row_file import RowFile
 
@@ -75,8 +76,9 @@ def connect(address: str) -> None:
     if ray.is_initialized():
         return
     try:
+        require_listener(address)  # Ray itself tries for minutes, and logs each time
         ray.init(address=address, log_to_driver=False, logging_level="warning")
-    except (ConnectionError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise ParameterError(
             "ray", f"ray={address!r}: {error}; give the address of a cluster, or local"
         ) from error

@@ -22,7 +22,7 @@ from aleator.core.errors import FileFormatError, InvalidBatch
 from aleator.models.config import RopeConfig
 from aleator.models.layers.alibi import slopes
 from aleator.models.layers.frequencies import logarithm
-from aleator.models.layers.parts import state_shape
+from aleator.models.layers.recurrent_parts import state_shape
 from aleator.models.layers.rotation import Rotation
 from aleator.models.step import Step
 

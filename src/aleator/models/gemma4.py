@@ -50,7 +50,7 @@ UNIFIED = DEFAULTS | {
     "sliding_window": 1024,
     "hidden_size_per_layer_input": 0,
 }
-"""The same of Gemma4UnifiedTextConfig, which knows neither experts nor embeddings for each layer."""
+"""Defaults of Gemma4UnifiedTextConfig, which knows neither experts nor embeddings for each layer."""
 GLOBAL_HEAD_DIM = 512
 LOGIT_CAP = 30.0  # what llama.cpp has where a GGUF file says nothing
 PATTERN = 6  # every so many layers one sees everything, where the file says nothing

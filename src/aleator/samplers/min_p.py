@@ -70,8 +70,8 @@ class MinP(Sampler):
             return
         if self.mass == "full":
             require_full_mass(row, self.name)
-        threshold = np.float32(row.temperature * math.log(float(bound)))
         with np.errstate(over="ignore"):
+            threshold = np.float32(row.temperature * math.log(float(bound)))
             kept = row.logits - row.top >= threshold
         if kept.sum() < self.fewest:
             row.keep_first(self.fewest)

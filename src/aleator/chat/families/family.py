@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from aleator.chat.call_object import Calls, Deltas
@@ -109,6 +109,10 @@ class Family(ABC):
     @abstractmethod
     def call(self, function: Function) -> list[Part]:
         """A call of a function, and nothing else."""
+
+    def turns(self, messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        """Messages as the template reads them, where it wants results of tools elsewhere."""
+        return messages
 
     def content(self, schema: Any) -> list[Part]:
         """An answer that is JSON, and nothing else."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from aleator.chat.call_object import Calls, Deltas
@@ -14,16 +15,19 @@ from aleator.chat.message import Delta
 from aleator.chat.source import Malformed, Source
 
 BEGIN, END, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
+THOUGHT, THOUGHT_END = "<|channel>", "<channel|>"
 _HEAD = re.compile(r"\s*call:([\w.-]+)\s*(?={)")
 _BARE = re.compile(r"[^,:{}\[\]]+")
 _DEPTH = 64
+_NEWER = "{#- OpenAI Chat Completions:"
+"""Templates with this comment read messages of tools as they are."""
 
 
 class Gemma4(Family):
     """Templates of Gemma 4."""
 
     name = "gemma4"
-    marks = (BEGIN, END, QUOTE, "<|channel>", "<channel|>")
+    marks = (BEGIN, END, QUOTE, THOUGHT, THOUGHT_END)
 
     @staticmethod
     def shows(template: str) -> bool:
@@ -32,7 +36,12 @@ class Gemma4(Family):
 
     def read(self, source: Source, calls: Calls, tools: Collection[str]) -> Deltas:
         """See :meth:`Family.read`."""
-        while (yield from read_text(source, BEGIN)):
+        while found := (yield from read_text(source, BEGIN, THOUGHT, THOUGHT_END)):
+            if found == THOUGHT:
+                thought, _ = yield from source.collect(THOUGHT_END)
+                yield Delta("reasoning", thought.removeprefix("thought").lstrip("\n"))
+            if found != BEGIN:
+                continue
             start = source.at
             try:
                 said, _ = yield from source.exactly(END)
@@ -61,6 +70,40 @@ class Gemma4(Family):
         arguments = forced(function, self.name, one, QUOTE, QUOTE)
         head = f"{BEGIN}call:{function.name}{{"
         return [head, *with_commas(arguments, ","), f"}}{END}"]
+
+    def turns(self, messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        """See :meth:`Family.turns`: results are part of the message that called, as in llama.cpp."""
+        if "tool_responses" not in self.template or _NEWER in self.template:
+            return messages
+        made: list[dict[str, Any]] = []
+        for message in messages:
+            last = made[-1] if made else {}
+            if message["role"] == "tool" and last.get("tool_calls"):
+                _add_result(last, message)
+            elif (
+                message["role"] == "assistant"
+                and last.get("tool_responses")
+                and not message.get("tool_calls")
+                and message.get("content")
+                and not last.get("content")
+            ):
+                last["content"] = message["content"]
+            else:
+                made.append(dict(message))
+        return made
+
+
+def _add_result(caller: dict[str, Any], message: Mapping[str, Any]) -> None:
+    """A tool's result as part of the message that called it."""
+    results = caller.setdefault("tool_responses", [])
+    calls = caller["tool_calls"]
+    known = len(results) < len(calls)
+    name = calls[len(results)]["function"]["name"] if known else message.get("tool_call_id", "")
+    response = message.get("content")
+    if isinstance(response, str):
+        with suppress(ValueError, RecursionError):
+            response = json.loads(response)
+    results.append({"name": name, "response": response})
 
 
 def _whole(text: str, at: int) -> Any:

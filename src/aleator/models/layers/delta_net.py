@@ -12,7 +12,7 @@ from aleator.models.layers.convolution import convolve
 from aleator.models.layers.feed_forward import feed_forward
 from aleator.models.layers.layer import LayerWeights, Pass
 from aleator.models.layers.norms import norm
-from aleator.models.layers.parts import DeltaNet
+from aleator.models.layers.recurrent_parts import DeltaNet
 
 
 class DeltaNetLayer:

@@ -12,7 +12,7 @@ from aleator.core.errors import UnsupportedModel
 from aleator.models.files.tensor_types import StoredTensor
 
 if TYPE_CHECKING:
-    from aleator.models.layers.parts import LayerSource
+    from aleator.models.layers.layer_source import LayerSource
     from aleator.models.weights import Weights
 
 Floats = npt.NDArray[np.float32]

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from typing import Generic
 
-from aleator.models.layers.parts import (
-    FeedForward,
-    LayerSource,
-    M,
-    Mixture,
-    V,
-    feed_forward,
-    state_space,
-)
+from aleator.models.layers.layer_source import LayerSource, M, V
+from aleator.models.layers.parts import FeedForward, Mixture, feed_forward
+from aleator.models.layers.recurrent_parts import state_space
 
 
 class HeadSpace(Generic[M, V]):

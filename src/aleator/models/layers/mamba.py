@@ -12,7 +12,7 @@ from aleator.cache.storage.tensors import as_tensor
 from aleator.models.layers.convolution import convolve
 from aleator.models.layers.feed_forward import feed_forward
 from aleator.models.layers.layer import LayerWeights, Pass
-from aleator.models.layers.parts import StateSpace
+from aleator.models.layers.recurrent_parts import StateSpace
 from aleator.models.layers.rms_norm import RMSNorm
 from aleator.models.layers.selective_scan import selective_scan
 

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from aleator import _native
 from aleator.models.layers.head_parts import HeadSpace, ShortConvolution
 from aleator.models.layers.native_feed_forward import Gated, gated_matrices
-from aleator.models.layers.parts import DeltaNet, FeedForward, Mixture, StateSpace
+from aleator.models.layers.parts import FeedForward, Mixture
+from aleator.models.layers.recurrent_parts import DeltaNet, StateSpace
 
 if TYPE_CHECKING:
     from aleator.models.layers.stored import Floats, StoredLayer, StoredWeight

@@ -11,7 +11,7 @@ from aleator import _native
 from aleator.core.threads import pool as thread_pool
 from aleator.models.layers.head_parts import HeadSpace, ShortConvolution
 from aleator.models.layers.native_recurrent import Rows, head_space, same_rows, space_arguments
-from aleator.models.layers.parts import DeltaNet, state_space
+from aleator.models.layers.recurrent_parts import DeltaNet, state_space
 from aleator.models.step import HostStep, Inputs
 
 if TYPE_CHECKING:

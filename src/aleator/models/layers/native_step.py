@@ -26,7 +26,8 @@ from aleator.models.layers.native_recurrent import (
     short_convolution,
     space_arguments,
 )
-from aleator.models.layers.parts import DeltaNet, Mixture
+from aleator.models.layers.parts import Mixture
+from aleator.models.layers.recurrent_parts import DeltaNet
 from aleator.models.step import HostStep, Inputs
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from typing import Generic
 
 from aleator.core.errors import UnsupportedModel
 from aleator.models.config import ModelConfig, PerLayerConfig
-from aleator.models.layers.parts import LayerSource, M, V, gate_of
+from aleator.models.layers.layer_source import LayerSource, M, V
+from aleator.models.layers.parts import gate_of
 
 TABLE = "per_layer_token_embd"
 """GGUF's name of the embeddings, [n_vocab, layers * width]."""

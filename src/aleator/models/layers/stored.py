@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from aleator import _native
 from aleator.models.layers.expert_tensors import ExpertMatrix, expert_tensors, stacked
-from aleator.models.layers.parts import LayerSource
+from aleator.models.layers.layer_source import LayerSource
 
 if TYPE_CHECKING:
     from aleator.models.weights import Weights

@@ -1,0 +1,119 @@
+"""The tensors of layers with a selective state space or a gated delta net, and the shape of their states."""
+
+from __future__ import annotations
+
+from typing import Generic
+
+from aleator.cache.pools.recurrent_rows import RecurrentShape
+from aleator.core.errors import UnsupportedModel
+from aleator.models.config import ModelConfig, SSMConfig
+from aleator.models.delta_net import DeltaNetConfig
+from aleator.models.layers.layer_source import LayerSource, M, V
+from aleator.models.layers.parts import FeedForward, Mixture, feed_forward
+
+
+class StateSpace(Generic[M, V]):
+    """The tensors of a selective state space (Gu and Dao 2023, arXiv:2312.00752), and its dimensions.
+
+    Attributes:
+        index: its number among the layers that keep a state.
+        ssm: the dimensions.
+        conv_bias: None: there is none.
+        norms: weights of the normalisations of time step, B and C, if there are any.
+        ffn_norm: weight of the normalisation before the feed-forward part; None: there is no such part.
+        ffn: the feed-forward part.
+    """
+
+    def __init__(self, source: LayerSource[M, V], index: int) -> None:
+        """Read the layer's tensors.
+
+        Raises:
+            FileFormatError: a tensor is missing, of another shape, or not finite.
+        """
+        config = source.config
+        self.index, self.ssm = index, state_space(config)
+        inner, rank, state = self.ssm.d_inner, self.ssm.dt_rank, self.ssm.d_state
+        self.norm = source.norm("attn_norm")
+        self.project = source.matrix(["ssm_in"], config.n_embd, [2 * inner])
+        self.conv_weight = source.values("ssm_conv1d.weight", inner, self.ssm.d_conv, exact=True)
+        self.conv_bias: V | None = None
+        if "ssm_conv1d.bias" in source:
+            self.conv_bias = source.values("ssm_conv1d.bias", inner, exact=True)
+        self.select = source.matrix(["ssm_x"], inner, [rank + 2 * state])
+        self.time_step = source.matrix(["ssm_dt"], rank, [inner], bias=True)
+        self.a = source.values("ssm_a", inner, state, exact=True)
+        self.d = source.values("ssm_d", inner, exact=True)
+        self.output = source.matrix(["ssm_out"], inner, [config.n_embd])
+        self.norms: list[V] | None = None
+        if source.architecture.state_norm:
+            self.norms = [
+                source.norm(f"ssm_{name}_norm", n, exact=True)
+                for name, n in (("dt", rank), ("b", state), ("c", state))
+            ]
+        self.ffn_norm: V | None = None
+        self.ffn: FeedForward[M] | Mixture[M, V] | None = None
+        if config.n_ff:
+            self.ffn_norm = source.norm("ffn_norm")
+            self.ffn = feed_forward(source)
+
+
+def state_space(config: ModelConfig) -> SSMConfig:
+    """The dimensions of a model's state spaces."""
+    if config.ssm is None:
+        raise UnsupportedModel("a layer that keeps a state in a model without a state space")
+    return config.ssm
+
+
+class DeltaNet(Generic[M, V]):
+    """The tensors of a gated delta net (Yang et al. 2024, arXiv:2412.06464), and its dimensions.
+
+    Attributes:
+        index: its number among the layers that keep a state.
+        net: the dimensions.
+        norm: normalisation of what the layer takes.
+        qkv: queries, keys and values, which are convolved.
+        gate: of what the heads give.
+        beta: how much of a value is written.
+        decay: how much of the state stays.
+        head_norm: normalisation of what a head gives.
+        ffn_norm: normalisation before the feed-forward part.
+        ffn: the feed-forward part.
+    """
+
+    def __init__(self, source: LayerSource[M, V], index: int) -> None:
+        """Read the layer's tensors.
+
+        Raises:
+            FileFormatError: a tensor is missing, of another shape, or not finite.
+        """
+        config = source.config
+        self.index, self.net = index, delta_net(config)
+        net = self.net
+        self.norm = source.norm("attn_norm")
+        self.qkv = source.matrix(["attn_qkv"], config.n_embd, [net.channels])
+        self.gate = source.matrix(["attn_gate"], config.n_embd, [net.values])
+        self.beta = source.matrix(["ssm_beta"], config.n_embd, [net.n_heads])
+        self.decay = source.matrix(["ssm_alpha"], config.n_embd, [net.n_heads])
+        self.conv_weight = source.values("ssm_conv1d.weight", net.channels, net.d_conv, exact=True)
+        self.a = source.values("ssm_a", net.n_heads, exact=True)
+        self.time_bias = source.values("ssm_dt.bias", net.n_heads, exact=True)
+        self.head_norm = source.values("ssm_norm.weight", net.head_dim_v, exact=True)
+        self.output = source.matrix(["ssm_out"], net.values, [config.n_embd])
+        self.ffn_norm = source.norm(source.architecture.ffn_norm)
+        self.ffn = feed_forward(source)
+
+
+def delta_net(config: ModelConfig) -> DeltaNetConfig:
+    """The dimensions of a model's gated delta nets."""
+    if config.delta is None:
+        raise UnsupportedModel("a layer that keeps a state in a model without a gated delta net")
+    return config.delta
+
+
+def state_shape(config: ModelConfig) -> RecurrentShape:
+    """What a layer that keeps a state keeps of a sequence."""
+    if config.delta is not None:
+        net = config.delta
+        return RecurrentShape(net.channels, net.d_conv - 1, net.head_dim, inner=net.values)
+    ssm = state_space(config)
+    return RecurrentShape(ssm.conv_channels, ssm.d_conv - 1, ssm.d_state, ssm.d_inner)
