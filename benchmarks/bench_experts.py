@@ -24,6 +24,7 @@ from aleator.models import build_decoder, open_weights
 from aleator.models.weights import Weights
 
 PROMPT = 64
+REPEATS = 5
 
 
 def expected(weights: Weights) -> tuple[int, int]:
@@ -58,26 +59,32 @@ def forget() -> None:
 
 
 def measured(path: Path, tokens: int, threads: int) -> dict[str, float]:
-    """Speeds, and bytes per token."""
+    """Speeds once the file's pages have been read, as llama-bench warms up too, and bytes per token."""
     weights = open_weights(path)
-    context = Context(build_decoder(weights), n_ctx=PROMPT + tokens + 8, n_threads=threads)
-    ids = np.random.default_rng(3).integers(0, weights.config.n_vocab, PROMPT + tokens).tolist()
-    begin = time.perf_counter()
-    context.decode(Batch.one(ids[:PROMPT]))
-    prefill = PROMPT / (time.perf_counter() - begin)
-    times, touched = [], []
-    for i in range(PROMPT, PROMPT + tokens):
-        if sys.platform == "linux":
-            forget()
+    context = Context(build_decoder(weights), n_ctx=PROMPT + 2 * tokens + 8, n_threads=threads)
+    n = PROMPT + 2 * tokens
+    ids = np.random.default_rng(3).integers(0, weights.config.n_vocab, n).tolist()
+
+    def seconds(batch: Batch) -> float:
         begin = time.perf_counter()
-        context.decode(Batch.one([ids[i]], i))
-        times.append(time.perf_counter() - begin)
-        if sys.platform == "linux":
+        context.decode(batch)
+        return time.perf_counter() - begin
+
+    prompts = []
+    for _ in range(1 + REPEATS):
+        context.cache.clear()
+        prompts.append(seconds(Batch.one(ids[:PROMPT])))
+    steps = [seconds(Batch.one([ids[i]], i)) for i in range(PROMPT, PROMPT + tokens)]
+    touched = []
+    if sys.platform == "linux":  # apart from the speeds: counting slows a step
+        for i in range(PROMPT + tokens, n):
+            forget()
+            context.decode(Batch.one([ids[i]], i))
             touched.append(referenced(path))
     one, total = expected(weights)
     return {
-        "prefill tokens/s": prefill,
-        "decode tokens/s": 1 / float(np.median(times)),
+        "prefill tokens/s": PROMPT / float(np.median(prompts[1:])),
+        "decode tokens/s": 1 / float(np.median(steps)),
         "MB touched per token": float(np.mean(touched)) / 1e6 if touched else float("nan"),
         "MB of its matrices": one / 1e6,
         "MB of all matrices": total / 1e6,
