@@ -197,8 +197,7 @@ class LanguageModel(Chatting, Scoring, Saving):
         and knows the whole ``.text``, ``.tokens``, ``.stop_reason``, ``.logprobs`` and ``.stats``.
 
         The same prompt, parameters and seed give the same text, also with a larger ``max_tokens`` (then
-        as its beginning), and in a batch with others as far as the logits are equal: matrix products may
-        differ in their last bits between batch shapes.
+        as its beginning), alone or in a batch with others: on the CPU logits have the same bits in both.
 
         Args:
             prompt: text, in which names of control tokens are text too (but with ``parse_special``); token
