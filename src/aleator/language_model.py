@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
         SamplingKeywords,
     )
 
-log = logging.getLogger(__name__)
 
 DEFAULT_CONTEXT = 4096
 """Positions of a sequence when ``n_ctx`` is not given and the model was trained with more."""

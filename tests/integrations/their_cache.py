@@ -100,7 +100,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             replace_caches(module)
         replace_caches(transformers)
         for item in items:
-            replace_caches(item.module)  # type: ignore[attr-defined]
+            if isinstance(item, pytest.Function):
+                replace_caches(item.module)
 
 
 def load_from_file() -> None:

@@ -93,9 +93,8 @@ class Owner:
         self._pace = Pace(options.max_pause)
         # Completions that an error has ended: its frames are let go of once the engine is closed.
         self._failed: WeakSet[Completion] = WeakSet()
-        failed = (
-            self._failed
-        )  # what notes them must not hold this owner, or both live on until a collection
+        # What notes them must not hold this owner, or both live on until a collection.
+        failed = self._failed
         advance = Advance(
             context,
             HostDrawing(context.n_threads),
