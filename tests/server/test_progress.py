@@ -10,7 +10,7 @@ import pytest
 from tests.server.conftest import TEMPLATE, Client, MakeClient
 
 LINES = "First Citizen: Speak, speak. " * 12
-ASKS = {
+ASKS: dict[str, dict[str, Any]] = {
     "/completion": {"prompt": LINES},
     "/v1/completions": {"prompt": LINES},
     "/v1/chat/completions": {"messages": [{"role": "user", "content": LINES}]},
