@@ -93,12 +93,46 @@ class Generation(Iterator[str]):
         self._completion.require_text("iterating over a generation")
         if not self._has_more():
             await self._run.make_async(self._has_more_or_done)
+        if not self._has_more():
+            self._run.check(self._completion)
+        return self._rest()
+
+    def _rest(self) -> list[Piece]:
+        """The pieces so far that were not given."""
         first, made = self._given, self._completion
         self._given = len(made.pieces)
-        if first == self._given:
-            self._run.check(self._completion)
-            return []
         return [Piece(made.pieces[i], made.piece_ends[i]) for i in range(first, self._given)]
+
+    async def pass_on(self, ready: Callable[[], bool], take: Callable[[list[Piece]], None]) -> None:
+        """Have pieces taken by the thread that makes them, as soon as they are made.
+
+        Returns at the end, or where they cannot be taken; :meth:`next_pieces` has what was not.
+
+        Args:
+            ready: Whether pieces can be taken now.
+            take: Takes them.  Both are called in any thread, one call at a time, and must be quick.
+
+        Raises:
+            Exception: What ``ready`` or ``take`` raised; the text goes on.
+        """
+        self._completion.require_text("iterating over a generation")
+        over = False
+        raised: BaseException | None = None
+
+        def passed() -> bool:
+            nonlocal over, raised
+            if not over and self._has_more():
+                try:
+                    over = not ready()
+                    if not over:
+                        take(self._rest())
+                except BaseException as error:
+                    over, raised = True, error
+            return over
+
+        await self._run.make_async(lambda: passed() or self._completion.done)
+        if raised is not None:
+            raise raised
 
     async def wait_async(self) -> None:
         """Let other tasks run until it has ended; raises the error that ended it."""
