@@ -56,7 +56,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for file in ("pyproject.toml", "tests/__init__.py", "tests/models/__init__.py"):
         shutil.copy(ROOT / file, root / file)
     page = (ROOT / "docs" / "adding-an-architecture.md").read_text()
-    module, line, test = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    module, line, test = re.findall(r"```(?:python|text)\n(.*?)```", page, flags=re.DOTALL)
     models = root / "src" / "aleator" / "models"
     (models / f"{STEM}.py").write_text(module)
     (root / "tests" / "models" / f"test_{STEM}.py").write_text(test)
