@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from aleator.core.records import dataclass
 from aleator.generate.completion import Completion, Stats, StopReason
 from aleator.generate.logprobs import Logprobs
 from aleator.generate.request import Forgotten, Request
