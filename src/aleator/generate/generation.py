@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Protocol
 
 from aleator.core.records import dataclass
@@ -46,6 +46,23 @@ class Piece:
 
     text: str
     end: int
+
+
+@dataclass(frozen=True, slots=True)
+class PromptProgress:
+    """How far the computing of a prompt is.
+
+    Attributes:
+        total: Tokens of the prompt.
+        cached: Those of them that were not computed, since a cached prefix has them.
+        computed: Those that were computed so far.
+        seconds: Since the computing began.
+    """
+
+    total: int
+    cached: int
+    computed: int
+    seconds: float
 
 
 class Generation(Iterator[str]):
@@ -143,6 +160,25 @@ class Generation(Iterator[str]):
         """Let other tasks run until the prompt is computed, or it has ended."""
         made = self._completion
         await self._run.make_async(lambda: made.done or bool(made.tokens))
+
+    async def prompt_progress(self) -> AsyncIterator[PromptProgress]:
+        """How far the computing of the prompt is: once at its beginning, and after each piece of it."""
+        made, stats, total = self._completion, self._run.stats, len(self.request.tokens)
+        seen: list[tuple[int, float]] = [(0, 0.0)]
+        told = 0
+
+        def further() -> bool:
+            if stats.prompt_tokens > seen[-1][0]:
+                seen.append((stats.prompt_tokens, stats.prompt_seconds))
+            return len(seen) > max(1, told) or made.done or bool(made.tokens)
+
+        over = False
+        while not over:
+            await self._run.make_async(further)
+            over = further() and (made.done or bool(made.tokens))
+            for computed, seconds in seen[told:]:
+                told += 1
+                yield PromptProgress(total, stats.reused_tokens, computed, seconds)
 
     @property
     def prompt_logprobs(self) -> list[Logprobs | None]:

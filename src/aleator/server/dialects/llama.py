@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.core.errors import ContextFull, EngineClosed
-from aleator.generate.generation import Generation, Piece
+from aleator.generate.generation import Generation, Piece, PromptProgress
 from aleator.replay import KEY
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.caller import own_namespace
@@ -29,7 +29,7 @@ from aleator.server.dialects.llama_results import (
     settings,
     without_text,
 )
-from aleator.server.dialects.timings import timings
+from aleator.server.dialects.timings import progressed, timings
 from aleator.server.errors import api_error, spelled_as
 from aleator.server.fields import Body
 from aleator.server.records import replay_field
@@ -82,6 +82,12 @@ class Reading:
         """The slot that the request names, or -1."""
         number: int = self._own["id_slot"]
         return number
+
+    @property
+    def tells_progress(self) -> bool:
+        """Whether a stream begins with the progress of the prompt."""
+        wanted: bool = self._own["return_progress"]
+        return wanted
 
     def described(self) -> dict[str, Any]:
         """What ``/slots`` tells of it."""
@@ -149,18 +155,26 @@ class Reading:
     def event(self, piece: Piece) -> dict[str, Any]:
         """The event of a stream for what is new."""
         told, self._told = self._told, piece.end
-        made: dict[str, Any] = {
+        made = self._event(piece, self.generation.drawn_between(told, piece.end))
+        if self._own["timings_per_token"]:
+            made["timings"] = timings(self.generation.stats, piece.end)
+        return made | self._probabilities(told, piece.end)
+
+    def before_text(self, progress: PromptProgress) -> dict[str, Any]:
+        """The event of a stream for a piece of the prompt."""
+        made = self._event(Piece("", 0), [])
+        return made | progressed(progress, self._own["timings_per_token"])
+
+    def _event(self, piece: Piece, tokens: Sequence[int]) -> dict[str, Any]:
+        return {
             "index": self.index,
             "content": piece.text,
-            "tokens": self.generation.drawn_between(told, piece.end),
+            "tokens": tokens,
             "stop": False,
             "id_slot": self.id_slot,
             "tokens_predicted": piece.end,
             "tokens_evaluated": len(self.generation.request.tokens),
         }
-        if self._own["timings_per_token"]:
-            made["timings"] = timings(self.generation.stats, piece.end)
-        return made | self._probabilities(told, piece.end)
 
     def final(self, stream: bool = False) -> dict[str, Any]:
         """The response, or the last event of a stream."""
@@ -360,6 +374,9 @@ async def _told(
     reading: Reading, line: Line[dict[str, Any]] | None
 ) -> AsyncIterator[list[dict[str, Any]]]:
     """The events of one completion; those that the line sends are not given here."""
+    if reading.tells_progress:
+        async for progress in reading.generation.prompt_progress():
+            yield [reading.before_text(progress)]
     async for pieces in reading.pieces(line):
         yield [reading.event(piece) for piece in pieces]
     yield [reading.final(stream=True)]

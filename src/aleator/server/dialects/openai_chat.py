@@ -27,6 +27,7 @@ from aleator.server.dialects.openai_forms import (
     failed,
     timed,
     usage,
+    with_progress,
 )
 from aleator.server.dialects.openai_structured import force_form
 from aleator.server.dialects.timings import timings
@@ -101,7 +102,9 @@ async def chat_completions(request: Request) -> Response:
         times: bool = own["timings_per_token"]
         line = Line[ChatEvent](partial(_chunks, answer, head, nothing, times))
         return EventStream(
-            _events(answer, head, include_usage, replays, over, line, times),
+            _events(
+                answer, head, include_usage, replays, over, line, times, own["return_progress"]
+            ),
             gone,
             failed,
             headers=headers,
@@ -195,6 +198,7 @@ async def _events(
     over: Callable[[], None],
     line: Line[ChatEvent],
     times: bool,
+    progress: bool,
 ) -> AsyncGenerator[bytes, None]:
     """The chunks of a stream; what is there together is sent together.
 
@@ -206,12 +210,17 @@ async def _events(
         over: Called when the answers have ended.
         line: Writes the chunks of events, and sends them itself where it can.
         times: Whether the usage has timings with it.
+        progress: Whether the progress of the prompt is told before the answers.
     """
     nothing = "null" if include_usage else ""
     role = {"role": "assistant", "content": ""}
     yield b"".join(
         head.chunk(dumps([_delta(choice.index, role)]), nothing) for choice in answer.choices
     )
+    if progress:
+        begun = dumps([_delta(0, {})])
+        async for each in answer.choices[0].generation.prompt_progress():
+            yield head.chunk(begun + with_progress(each, times), nothing)
     async for events in answer.events(line):
         data = line.write(events)
         if data:

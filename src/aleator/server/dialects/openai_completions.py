@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
-from aleator.generate.generation import Generation, Piece
+from aleator.generate.generation import Generation, Piece, PromptProgress
 from aleator.generate.logprobs import Logprobs
 from aleator.replay import KEY
 from aleator.server.bodies import body_of, in_thread
@@ -31,6 +31,7 @@ from aleator.server.dialects.openai_forms import (
     timed,
     usage,
     usage_of,
+    with_progress,
 )
 from aleator.server.dialects.openai_structured import force_form
 from aleator.server.dialects.timings import timings
@@ -122,9 +123,10 @@ async def completions(request: Request) -> Response:
         times = own["timings_per_token"]
         nothing = "null" if include_usage else ""
         told = [Telling(choice, head, nothing, times) for choice in choices]
+        progress = own["return_progress"]
         line = Line[Piece](told[0].chunks) if len(told) == 1 else None
         return EventStream(
-            _events(told, head, include_usage, own["n"], replays, line),
+            _events(told, head, include_usage, own["n"], replays, line, progress),
             gone,
             failed,
             headers=headers,
@@ -279,6 +281,13 @@ class Telling:
         """It is known what the model thinks of the prompt, where that is told."""
         self._prompt = self.choice.prompt
 
+    def progress(self, progress: PromptProgress) -> bytes:
+        """A chunk before the text."""
+        choice = {"index": self.choice.index, "text": "", "logprobs": None, "finish_reason": None}
+        return self._head.chunk(
+            dumps([choice]) + with_progress(progress, self._times), self._nothing
+        )
+
     def chunks(self, pieces: Sequence[Piece]) -> bytes:
         """The chunks of pieces."""
         index, head, made = self.choice.index, self._head, []
@@ -324,6 +333,7 @@ async def _events(
     n: int,
     replays: Service | None,
     line: Line[Piece] | None,
+    progress: bool,
 ) -> AsyncGenerator[bytes, None]:
     """The chunks of a stream; what is there together is sent together.
 
@@ -334,8 +344,9 @@ async def _events(
         n: Completions of each prompt.
         replays: Makes the records that it ends with; None: it does not.
         line: Sends chunks of an only completion itself where it can.
+        progress: Whether it begins with the progress of the prompts.
     """
-    async for made in merged([_chunks(each, line) for each in told]):
+    async for made in merged([_chunks(each, line, progress) for each in told]):
         yield made
     generations = [each.choice.generation for each in told]
     end = b""
@@ -347,14 +358,18 @@ async def _events(
     yield end + DONE
 
 
-async def _chunks(told: Telling, line: Line[Piece] | None) -> AsyncIterator[bytes]:
+async def _chunks(told: Telling, line: Line[Piece] | None, progress: bool) -> AsyncIterator[bytes]:
     """The chunks of one completion; those together that are there together.
 
     Args:
         told: Writes them.
         line: Sends chunks itself where it can; those are not given here.
+        progress: Whether the progress of the prompt is told first.
     """
     generation = told.choice.generation
+    if progress:
+        async for each in generation.prompt_progress():
+            yield told.progress(each)
     await told.choice.read()
     told.begin()
     while True:
