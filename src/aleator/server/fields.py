@@ -30,6 +30,8 @@ DEEPEST = 128
 """Levels that a body may be nested."""
 MOST_FIELDS = 512
 """Fields of a body: more than there are."""
+MOST_TOP = 1000
+"""Most probable tokens of a chat that may be listed at each place."""
 LONGEST_NAME = 64
 """Letters of a name for which near ones are looked for."""
 _SHARES = ("top_p", "min_p", "typical_p")
