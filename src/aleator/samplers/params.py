@@ -359,12 +359,12 @@ def _from_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def annotations() -> dict[str, type]:
+def field_types() -> dict[str, type]:
     """The type of each field of ``SamplingParams``."""
     return {p.name: p.type for p in ALL.values()}
 
 
-def defaults() -> dict[str, Any]:
+def field_defaults() -> dict[str, Any]:
     """The default of each field of ``SamplingParams``."""
     return dict(_NEUTRAL)
 

@@ -6,7 +6,7 @@ The class is made from the declarations; sampling_params.pyi has its types, made
 from __future__ import annotations
 
 from aleator.core.records import dataclass
-from aleator.samplers.params import Methods, annotations, defaults, document
+from aleator.samplers.params import Methods, document, field_defaults, field_types
 
 SamplingParams = dataclass(frozen=True)(
     type(
@@ -15,9 +15,9 @@ SamplingParams = dataclass(frozen=True)(
         {
             "__doc__": document(),
             "__module__": __name__,
-            "__annotations__": annotations(),
+            "__annotations__": field_types(),
             "__init__": Methods.__init__,
-            **defaults(),
+            **field_defaults(),
         },
     )
 )
