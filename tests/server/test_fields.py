@@ -141,6 +141,7 @@ def test_depth() -> None:
     [
         (COMPLETIONS, {"prompt": "a", "temp": -1e40}, "temp"),
         (COMPLETIONS, {"prompt": "a", "temperature": -1}, "temperature"),
+        (COMPLETIONS, {"prompt": "a", "top_p": 1.5}, "top_p"),
         (CHAT, {"messages": HI, "temp": -0.5}, "temp"),
         ("/v1/responses", {"input": "a", "temperature": -1}, "temperature"),
         (COMPLETIONS, {"prompt": "a", "max_tokens": -2}, "max_tokens"),

@@ -16,6 +16,7 @@ from dataclasses import MISSING, FrozenInstanceError
 from inspect import get_annotations
 from reprlib import recursive_repr
 from threading import RLock
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -181,11 +182,11 @@ class _Made:
         return "<factory>"
 
 
-_bare: Any = dataclasses.dataclass(init=False, repr=False, eq=False)
-_frozen: Any = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=True)
-_PARAMETERS: dict[bool, Any] = {
-    False: _bare(type("Empty", (), {"__doc__": "-"})).__dataclass_params__,
-    True: _frozen(type("Empty", (), {"__doc__": "-"})).__dataclass_params__,
+_PARAMETERS = {
+    frozen: SimpleNamespace(
+        init=True, repr=True, eq=True, order=False, unsafe_hash=False, frozen=frozen
+    )
+    for frozen in (False, True)
 }
 """What tells a class whether it may inherit from another."""
 

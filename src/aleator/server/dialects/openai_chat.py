@@ -29,18 +29,25 @@ from aleator.server.dialects.openai_forms import (
     usage,
     with_progress,
 )
-from aleator.server.dialects.openai_structured import force_form
 from aleator.server.dialects.timings import timings
 from aleator.server.errors import spelled_as
-from aleator.server.fields import Body, Field, Fields, anything, mapping, switch, text, whole
+from aleator.server.fields import (
+    MOST_TOP,
+    Body,
+    Field,
+    Fields,
+    anything,
+    mapping,
+    switch,
+    text,
+    whole,
+)
 from aleator.server.records import replay_field
 from aleator.server.service import Service
 from aleator.server.slots import Slots
 from aleator.server.sse import DONE, EventStream, unless_gone
+from aleator.server.structured import force_form
 from aleator.server.wire import Line
-
-MOST_TOP = 1000
-"""Most probable tokens that may be listed at each place."""
 
 MOST_SLOT = 2**31 - 1
 """``id_slot`` is looked at once it is known how many there are."""

@@ -33,7 +33,6 @@ from aleator.server.dialects.openai_forms import (
     usage_of,
     with_progress,
 )
-from aleator.server.dialects.openai_structured import force_form
 from aleator.server.dialects.timings import timings
 from aleator.server.errors import spelled_as
 from aleator.server.fields import Body, Field, Fields, switch, text, whole
@@ -41,6 +40,7 @@ from aleator.server.infilling import infilling
 from aleator.server.records import replay_field
 from aleator.server.service import Service
 from aleator.server.sse import DONE, EventStream, merged, unless_gone
+from aleator.server.structured import force_form
 from aleator.server.wire import Line
 
 MOST_PROMPTS = 2048

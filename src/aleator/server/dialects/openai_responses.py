@@ -64,6 +64,18 @@ async def responses(request: Request) -> Response:
     return JSONResponse(made, headers=headers)
 
 
+async def input_tokens(request: Request) -> Response:
+    """How many tokens the prompt of a response has; makes nothing."""
+    service: Service = request.app.state.service
+    lenient = service.options.lenient
+    body = FIELDS.read(await body_of(request), lenient)
+    service.check_model(body.own["model"])
+    asked = request_of(body, lenient)
+    with in_words(WORDS, body):
+        tokens = await service.chat_tokens(asked)
+    return JSONResponse({"object": "response.input_tokens", "input_tokens": len(tokens)})
+
+
 async def stored(request: Request) -> Response:
     """A stored response: there is none."""
     raise ApiError(404, STATELESS, "response_id", "not_found")
@@ -121,5 +133,7 @@ def _written(events: Iterable[Event]) -> bytes:
 ROUTES = [
     Route("/v1/responses", responses, methods=["POST"]),
     Route("/responses", responses, methods=["POST"]),
+    Route("/v1/responses/input_tokens", input_tokens, methods=["POST"]),
+    Route("/responses/input_tokens", input_tokens, methods=["POST"]),
     Route("/v1/responses/{name:path}", stored, methods=["GET", "DELETE", "POST"]),
 ]
