@@ -10,8 +10,9 @@ started with the same file, threads, sequences and positions, and read as a stre
 of the file's shape with random weights in bfloat16 (speed does not depend on what weights are), on PyTorch's
 CPU kernels (for which it needs psutil), and all requests at once: it has no streams to read here, so only its
 tokens per second count.  Also: pauses of running streams while a long prompt is computed, with and without
-``max_pause``, with a verdict on the bound, and where an engine's time goes.  --quick takes some six minutes, and
---only-pauses three; run it on a machine that does nothing else.  A model with random weights and a real vocabulary:
+``max_pause``, with a verdict on the bound, and where an engine's time goes.  Run it on a machine that does
+nothing else: --quick takes some six minutes, --only-pauses three.  A model with random weights and a real
+vocabulary:
 
     python tools/make_models.py llama-134m --type Q4_K_M --tokenizer-from SmolLM2.gguf --out MODEL.gguf
 """
