@@ -40,7 +40,11 @@ static inline float fused(float a, float b, float c) {
 static inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #endif
 
+#if defined(__x86_64__) && !defined(ALEATOR_ISA_v4) && !defined(ALEATOR_ISA_v3)
+[[maybe_unused]] __attribute__((noinline)) static vf fused(vf a, vf b, vf c) {  // 30 instructions
+#else
 static inline vf fused(vf a, vf b, vf c) {
+#endif
 #if defined(ALEATOR_ISA_v4)
   return _mm512_fmadd_ps(a, b, c);
 #elif defined(ALEATOR_ISA_v3)
