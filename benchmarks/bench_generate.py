@@ -10,6 +10,8 @@ they take turns: one round of aleator, one of llama.cpp with flash attention, on
 a change in the machine's load meets all of them. A ratio is aleator's median speed over that of llama.cpp's
 better variant. The speed at which as many threads read plain memory is measured before each model, and
 decode is shown as a share of it: bytes of weights read per token, times tokens per second, over that speed.
+Before that the file is dropped from the system's page cache and mapped by aleator, once for both engines: pages
+of 2 MiB, which it asks for, are had only by what is read from disk, not by what a program has just written.
 First token and peak memory are those of whole processes. With --real, perplexity of a model with real
 weights in every type, by both engines' own commands on the same text.
 
@@ -39,6 +41,8 @@ import generate_report
 import numpy as np
 from bench_peers import PACKAGES, ROOT, machine, version
 from generate_engines import VARIANTS
+
+from aleator.models.files.mapping import map_file
 
 TYPES = (
     "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q4_K_M", "IQ4_NL",
@@ -107,6 +111,17 @@ def read_speed(threads: int, size: int = 2**29, seconds: float = 1.0) -> float:
             reader.join()
         best = min(best, time.perf_counter() - start)
     return size / best
+
+
+def read_anew(path: Path) -> None:
+    """Let a file's pages come from disk, as after a start of the machine, for whoever maps it next."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+    int(map_file(path)[::4096].max())
 
 
 def weight_bytes(path: Path) -> int:
@@ -325,6 +340,7 @@ def main() -> None:
             if name in everything["models"]:
                 continue
             path = made(options.folder, size, kind)
+            read_anew(path)
             print(f"{name}, load {os.getloadavg()[0]:.2f}", flush=True)
             facts: Answer = {
                 "mib": path.stat().st_size / 2**20,

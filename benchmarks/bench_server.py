@@ -12,8 +12,7 @@ Each order is driven in rounds, one server after the other, so that what the mac
 both.  What is printed is the median of the rounds.  The load of the machine, and the share of its cores that
 client and server took, are printed with each round: run it on a machine that does nothing else.
 
-Overhead of HTTP: the same requests of one client are made by ``aleator.Engine`` in a process without HTTP; the
-difference in seconds per token is what HTTP costs.  Results go to
+Overhead of HTTP: see http_overhead.py, which is run at the end, after both servers.  Results go to
 ``benchmarks/results/bench_server[_quick].DATE.json`` and ``.md``.  ``--quick`` takes at most six minutes.
 """
 
@@ -41,6 +40,8 @@ from typing import Any
 
 import numpy as np
 from event_loop import measure as bare_loop
+from http_overhead import measure as measure_overhead
+from http_overhead import report as overhead_report
 
 HERE = Path(__file__).parent
 WORDS = (
@@ -275,7 +276,6 @@ def measure(
                 values.add(
                     tokens_per_second=seen["tokens"] / seconds,
                     requests_per_second=seen["requests"] / seconds,
-                    seconds_per_token=seconds / max(1, seen["tokens"]),
                     main_us=1e6 * main / max(1, seen["tokens"]),
                     client_us=1e6 * own / max(1, seen["tokens"]),
                     server_cores=used / seconds,
@@ -296,33 +296,6 @@ def measure(
 def load() -> str:
     """The machine's load in the last minute."""
     return f"{os.getloadavg()[0]:.2f}"
-
-
-def without_http(model: str, threads: int, rounds: int) -> float:
-    """Seconds per token of the requests of one client, made by an engine in a process without HTTP."""
-    program = (
-        "import json, sys, time, aleator\n"
-        "order = json.load(sys.stdin)\n"
-        f"model = aleator.load({model!r}, n_threads={threads}, n_ctx={SEQUENCE})\n"
-        "names = ('max_tokens', 'temperature', 'seed', 'ignore_eos')\n"
-        "with aleator.Engine(model, n_seq_max=64, n_ctx=order['cells']) as engine:\n"
-        "    engine.submit('Once', max_tokens=16).wait()\n"
-        "    for bodies in order['rounds']:\n"
-        "        began, tokens = time.perf_counter(), 0\n"
-        "        for body in bodies:\n"
-        "            made = engine.submit(body['prompt'], parse_special=True, **{n: body[n] for n in names})\n"
-        "            for piece in made: pass\n"
-        "            tokens += len(made.tokens)\n"
-        "        print((time.perf_counter() - began) / tokens, flush=True)\n"
-    )
-    order = {"cells": 16384, "rounds": [ORDERS[0].bodies(i) for i in range(rounds)]}
-    made = subprocess.run(
-        [sys.executable, "-c", program],
-        input=json.dumps(order).encode(),
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    return statistics.median(float(line) for line in made.stdout.split())
 
 
 def commands(args: argparse.Namespace, cells: int) -> dict[str, list[str]]:
@@ -381,9 +354,9 @@ def report(result: dict[str, Any]) -> str:
             )
     lines += [
         "",
-        f"Overhead of HTTP at one client: {result['http_us']:,.0f} us a token "
-        f"({result['served_us']:,.0f} us served, {result['plain_us']:,.0f} us by the engine alone, in "
-        "processes of their own). Ratios of schemas are of requests.",
+        "Ratios of schemas are of requests.",
+        "",
+        *overhead_report(result["overhead_us"]),
         *_loop(result["orders"], result["bare_us"]),
         "",
         "Peak memory: "
@@ -406,8 +379,8 @@ def _loop(orders: dict[str, Any], bare_us: float) -> list[str]:
     return [
         "",
         "Microseconds of a processor per token, by clients, of our server's event loop and of the client: "
-        f"{'; '.join(told)}. Both delay the decoder, which has a thread for each core. An event loop that does "
-        f"nothing but write 300 bytes when a thread wakes it takes {bare_us:.0f} us (event_loop.py).",
+        f"{'; '.join(told)}. Both delay the decoder, which has a thread for each core. If each token woke an "
+        f"event loop that does nothing but write 300 bytes, that would take {bare_us:.0f} us (event_loop.py).",
     ]
 
 
@@ -429,13 +402,12 @@ def main() -> None:
     rounds = args.rounds or (2 if args.quick else 5)
     end = time.monotonic() + (200 if args.quick else 86400)
     cells = 64 * 256 if args.parallel > 16 else args.parallel * SEQUENCE
-    plain = without_http(args.model, args.threads, rounds)
     size = Path(args.model).stat().st_size / 2**20
     with started(args, cells) as servers:
         found = measure(servers, orders, rounds, end)
         peak = {server.name: server.peak_mib() for server in servers}
     summed = {name: {s: r.summary() for s, r in by.items()} for name, by in found.items()}
-    served = summed.get("mixed 1", {}).get(OURS, {}).get("seconds_per_token", plain)
+    overhead = measure_overhead(args.model, args.threads, 2 * rounds + 1)
     bare = statistics.median(asyncio.run(bare_loop(size, 200)) for _ in range(rounds))
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     result = {
@@ -445,9 +417,7 @@ def main() -> None:
         "cores": os.cpu_count(),
         "command": " ".join(["bench_server.py", *sys.argv[1:]]),
         "orders": summed,
-        "http_us": 1e6 * (served - plain),
-        "served_us": 1e6 * served,
-        "plain_us": 1e6 * plain,
+        "overhead_us": overhead,
         "bare_us": 1e6 * bare,
         "peak_mib": peak,
     }

@@ -4,6 +4,8 @@
 
 An order names the port, the number of clients and the bodies of all requests.  What is found: seconds, tokens,
 times to the first token and between tokens, and the seconds of a processor that this program took itself.
+With ``"blocks": true`` the system wakes it once for each answer, at its end: it takes next to nothing then, and
+times between tokens are not found.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ EVENT = b"data: {"
 DONE = b"data: [DONE]"
 END = b"\r\n0\r\n\r\n"
 TOKENS = re.compile(rb'"completion_tokens": ?(\d+)')
+BLOCK = 2**20
+"""Bytes of an answer at least, before the system wakes a client that reads whole answers."""
 TAIL = 4096
 """Bytes of an answer's end that are kept, for its usage."""
 
@@ -52,10 +56,13 @@ class Stream:
         port: Of the server.
         requests: The bytes of its requests.
         found: What is seen is added to it.
+        blocks: Read whole answers; the requests end their connections.
     """
 
-    def __init__(self, port: int, requests: list[bytes], found: Found) -> None:
-        self._port, self._found = port, found
+    def __init__(
+        self, port: int, requests: list[bytes], found: Found, blocks: bool = False
+    ) -> None:
+        self._port, self._found, self._blocks = port, found, blocks
         self._left = requests[::-1]
         self._tail = b""
         self._events = 0
@@ -66,6 +73,9 @@ class Stream:
     def _connected(self) -> socket.socket:
         made = socket.create_connection(("127.0.0.1", self._port))
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._blocks:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2 * BLOCK)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, BLOCK)
         self._broken = False
         return made
 
@@ -114,6 +124,7 @@ class Stream:
         self._found.tokens += int(tokens[-1]) if tokens else self._events
         self._found.requests += 1
         self._left.pop()
+        self._broken = self._blocks
         return True
 
     def _closed(self) -> bool:
@@ -125,20 +136,22 @@ class Stream:
         return True
 
 
-def request(port: int, path: str, body: Any) -> bytes:
-    """The bytes of a request."""
+def request(port: int, path: str, body: Any, close: bool = False) -> bytes:
+    """The bytes of a request; ``close`` ends its connection."""
     data = json.dumps(body).encode()
+    end = "connection: close\r\n" if close else ""
     return (
         f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
-        f"content-length: {len(data)}\r\n\r\n"
+        f"content-length: {len(data)}\r\n{end}\r\n"
     ).encode() + data
 
 
 def drive(order: dict[str, Any]) -> dict[str, Any]:
     """Let all clients ask; returns what they saw."""
     found, port, clients = Found(), order["port"], order["clients"]
-    requests = [request(port, order["path"], body) for body in order["bodies"]]
-    streams = [Stream(port, requests[number::clients], found) for number in range(clients)]
+    blocks = order.get("blocks", False)
+    requests = [request(port, order["path"], body, blocks) for body in order["bodies"]]
+    streams = [Stream(port, requests[number::clients], found, blocks) for number in range(clients)]
     waiting = select.epoll()
     before, began = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     by_file: dict[int, Stream] = {}

@@ -20,6 +20,7 @@ UNNEEDED = {
     "asyncio",
     "difflib",
     "email",
+    "fractions",
     "hashlib",
     "hmac",
     "importlib.metadata",

@@ -26,6 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakMethod
 
 import aleator
 from aleator.core.errors import AleatorError, CacheFull, EngineClosed, QueueFull
@@ -74,6 +75,10 @@ class Memory:
     in_use: int
     blocks: int
     resident: int
+
+    def __str__(self) -> str:
+        native, held = self.in_use / 2**20, self.resident / 2**20
+        return f"{native:.2f} MiB native, {self.blocks} blocks, {held:.1f} MiB resident"
 
     @classmethod
     def now(cls) -> Memory:
@@ -179,18 +184,22 @@ class Soak:
             del engine, context, owner
             self.memory.append(Memory.now())
             number += 1
+            print(f"{self.counts['requests']} requests, {self.memory[-1]}", flush=True)
         self.counts["engines"] += number
 
     def _failing(self, context: Any, rng: random.Random) -> threading.Event:
         """Let the context fail now and then, while the event is set."""
-        decode, on = context.decode, threading.Event()
-        on.set()
+        decode, on = WeakMethod(context.decode), threading.Event()
+        on.set()  # weak, or the errors' frames keep the context until they are collected
 
         def decode_or_fail(batch: Batch) -> Any:
             if on.is_set() and rng.random() < 0.003:
                 self.counts["errors of the context"] += 1
                 raise rng.choice([MemoryError("soak"), CacheFull(9, 0), RuntimeError("soak")])
-            return decode(batch)
+            decodes = decode()
+            if decodes is None:
+                raise AssertionError("a closed engine decodes")
+            return decodes(batch)
 
         context.decode = decode_or_fail
         return on

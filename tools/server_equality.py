@@ -1,6 +1,7 @@
 """Counts the texts that a server gives to one request: there should be one, with one list of log-probabilities.
 
-    python tools/server_equality.py [--model NAME=PATH ...] [--seeds 8] [--tokens 100] [--out FILE.md]
+    python tools/server_equality.py [--model NAME=PATH ...] [--seeds 8] [--tokens 100] [--way NAME ...]
+                                    [--out FILE.md]
 
 Small models with random weights are made: F32, F16, Q8_0 and Q4_K_M; --model names more.  For each,
 ``aleator serve`` runs in a process of its own, and each of some requests (seeds, the default chain and the full
@@ -31,7 +32,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -211,9 +212,14 @@ def small_models(folder: Path) -> dict[str, Path]:
 
 
 def compare(
-    path: Path, seeds: int, tokens: int, slots: Path, note: Callable[[str], None]
+    path: Path,
+    seeds: int,
+    tokens: int,
+    slots: Path,
+    note: Callable[[str], None],
+    wanted: Sequence[str] = (),
 ) -> dict[str, dict[str, int]]:
-    """Make all requests of one model in all ways.
+    """Make all requests of one model in all ways, or in those that are wanted.
 
     Returns:
         By chain and way, how many of the seeds have another text, or other log-probabilities, than alone.
@@ -228,6 +234,8 @@ def compare(
     differ: dict[str, dict[str, int]] = {chain: {} for chain in CHAINS}
 
     def way(name: str, ask: Callable[[tuple[str, int]], Told]) -> None:
+        if wanted and name not in wanted:
+            return
         for key in bodies:
             told = ask(key)
             if not alone.get(key):
@@ -316,6 +324,7 @@ def main() -> int:
     parser.add_argument("--no-small", action="store_true", help="only the models of --model")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=100)
+    parser.add_argument("--way", action="append", default=[], help="make this one alone; several")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -325,7 +334,8 @@ def main() -> int:
         for name, path in models.items():
             began = time.monotonic()
             found[name] = compare(
-                path, args.seeds, args.tokens, Path(folder), lambda line: print(f"  {line}", flush=True)
+                path, args.seeds, args.tokens, Path(folder),
+                lambda line: print(f"  {line}", flush=True), args.way,
             )  # fmt: skip
             print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
     text = report(found, args.seeds, args.tokens)

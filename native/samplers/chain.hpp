@@ -48,6 +48,7 @@ class Chain {
     seconds_ = 0;
     n_sampled_ = 0;
   }
+  void free_scratch() { scratch_ = Candidates(); }
 
   InUse in_use;
 

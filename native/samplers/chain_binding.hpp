@@ -87,6 +87,16 @@ nb::class_<Chain> bind_chain(nb::module_& m, const char* name) {
              const Busy busy(chain.in_use);
              chain.reset_perf();
            })
+      .def("free_scratch",
+           [](Chain& chain) {
+             if constexpr (requires { chain.free_scratch(); }) {
+               try {
+                 const Busy busy(chain.in_use);
+                 chain.free_scratch();
+               } catch (const LogitsError&) {  // whoever uses it needs it
+               }
+             }
+           })
       .def("reset",
            [](Chain& chain) {
              const Busy busy(chain.in_use);

@@ -29,13 +29,12 @@ from aleator.models.decoder import Decoder
 from aleator.models.placement import check_layers, placement
 from aleator.models.weights import Weights, open_weights
 from aleator.prompts import (
-    GENERATION,
-    SAMPLING,
     Asking,
     checked_prompt,
     checked_prompts,
     options_of,
     options_of_each,
+    takes_generation,
 )
 from aleator.samplers import SamplingParams
 from aleator.saving import Saving
@@ -172,7 +171,7 @@ class LanguageModel(Chatting, Scoring, Saving):
             f"{self.weights.n_parameters / 1e6:.1f} M parameters, n_ctx {self.n_ctx}>"
         )
 
-    @takes(GENERATION.values(), SAMPLING.values())
+    @takes_generation
     @renamed(observe="on_logits")
     def generate(
         self,
@@ -222,7 +221,7 @@ class LanguageModel(Chatting, Scoring, Saving):
         requests = self.asking.requests([checked_prompt(prompt)], [given])
         return self._start(requests, on_logits, progress, drafter)[0]
 
-    @takes(GENERATION.values(), SAMPLING.values())
+    @takes_generation
     @renamed(observe="on_logits")
     def generate_batch(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 
 from aleator.core.errors import ParameterError, TokenizerError
 from aleator.core.integers import exact
-from aleator.core.options import declarations, resolved
+from aleator.core.options import declarations, resolved, takes
 from aleator.core.parameter import Parameter
 from aleator.core.seeds import fresh_seed
 from aleator.generate.options import GenerateOptions
@@ -24,6 +24,8 @@ Prompt = str | list[int] | Session
 
 GENERATION: Mapping[str, Parameter] = declarations(GenerateOptions)
 SAMPLING: Mapping[str, Parameter] = {**ALL, SAMPLER_SEQ.name: SAMPLER_SEQ}
+takes_generation = takes(GENERATION.values(), SAMPLING.values())
+"""For functions that generate: one list of these options, made once."""
 ALSO = ("preset", "params")
 OF_A_RUN = ("sampling_device", "multi_step")
 """Options that all completions of a run share."""

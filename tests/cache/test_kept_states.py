@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -238,3 +240,12 @@ def test_rows_are_kept_free_for_a_step(rows: int, limit: int) -> None:
     assert cache.recurrent is not None
     assert KeptStates(cache.recurrent, cache.prefix, rows).limit == limit
     assert (MOST, ENDS, SPARE) == (32, 4, 8)
+
+
+def test_a_cache_with_states_and_prefixes_is_freed_at_once(request: pytest.FixtureRequest) -> None:
+    cache = RecurrentCache([RecurrentShape(1, 1, 1)], prefix=SMALL)
+    held = [weakref.ref(each) for each in (cache, cache.pool, cache.prefix, cache.kept)]
+    gc.disable()  # a cycle would wait for the collector
+    request.addfinalizer(gc.enable)
+    del cache
+    assert [each() for each in held] == [None] * 4

@@ -170,10 +170,41 @@ def test_results_of_tools(model: LanguageModel) -> None:
     for wrong in ({}, {"x": "1"}, {call.id: "1", "x": "1"}):
         with pytest.raises(ParameterError, match="give one for each of the calls"):
             talk.tool_results(wrong)
-    # The choice is for every answer, so this one calls again.
-    assert talk.tool_results({call.id: "noon"}).message.tool_calls
+    # The forced call was made: the answer to its results need not call.
+    assert not talk.tool_results({call.id: "noon"}).message.tool_calls
     assert roles(talk) == ["user", "assistant", "tool", "assistant"]
     assert talk.messages[2] == {"role": "tool", "tool_call_id": call.id, "content": "noon"}
+    assert talk.say("And now?").message.tool_calls
+
+
+def test_one_answer_may_be_forced_to_call(model: LanguageModel) -> None:
+    about: Any = {"tools": [templates.CLOCK], "chat_template": templates.HERMES}
+    talk = Conversation(model, **about, **OPTIONS | {"max_tokens": 60})
+    assert not talk.say("Good morrow.").message.tool_calls
+    before = talk.messages
+    for ask in (
+        lambda: talk.say("What time is it?", tool_choice="sundial"),
+        lambda: Conversation(model, tool_choice="sundial", **about),
+    ):
+        with pytest.raises(ParameterError, match=r"tool_choice.*sundial.*'clock'"):
+            ask()
+    assert talk.messages == before
+    [call] = talk.say("What time is it?", tool_choice="required").message.tool_calls
+    assert talk.regenerate().message.tool_calls[0].name == "clock"  # of the answer before
+    assert not talk.regenerate(tool_choice="none").message.tool_calls
+    [call] = talk.regenerate(tool_choice="clock").message.tool_calls
+    assert talk.tool_results({call.id: "noon"}, tool_choice="required").message.tool_calls
+    edited = talk.edit(2, "The hour?", tool_choice="required")
+    assert edited is not None
+    assert edited.message.tool_calls
+
+
+def test_results_of_strict_tools_are_answered_without_a_call(model: LanguageModel) -> None:
+    clock = {**templates.CLOCK, "function": {**templates.CLOCK["function"], "strict": True}}
+    about: Any = {"tools": [clock], "chat_template": templates.HERMES}
+    talk = Conversation(model, tool_choice="required", **about, **OPTIONS | {"max_tokens": 60})
+    call = talk.say("What time is it?").message.tool_calls[0]
+    assert not talk.tool_results({call.id: "noon"}).message.tool_calls
 
 
 def test_a_full_context() -> None:

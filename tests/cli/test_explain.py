@@ -151,9 +151,31 @@ def test_a_page_of_two_chains_on_one_seed(aleator: Command, tmp_path: Path) -> N
     assert [(each["text"], each["step"]) for each in held["draws"]] == [(0, at), (1, at)]
 
 
+def test_a_page_with_branches(aleator: Command, tmp_path: Path) -> None:
+    page = tmp_path / "tree.html"
+    words = ("--branch", "2=#70", "--branch", "0= king", "--html", str(page))
+    for chain in ((), ("--mirostat", "2")):
+        assert aleator(*TO_BE, "-n", "6", *chain, *words).code == 0
+        (found,) = re.findall(r'id="record">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)
+        held = json.loads(found)
+        text, first, second = held["texts"]
+        assert [each["parent"] for each in held["texts"]] == [None, 0, 0]
+        assert (first["at"], second["at"], held["shown"]["text"]) == (2, 0, 0)
+        assert first["steps"][0]["token"]["id"] == 70
+        assert second["steps"][0]["token"]["text"] == " king"
+        assert len(text["steps"]) == len(second["steps"]) == 6
+        assert len(first["steps"]) == 4
+        assert len({text["seed"], first["seed"], second["seed"]}) == 1
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--branch", "1=a"], "--branch needs --html FILE"),
+        (["--branch", "a", "--html", "x"], "give AT=TOKEN, AT from 0 to 0"),
+        (["--branch", "1=a", "--html", "x"], "AT from 0 to 0"),
+        (["--branch", "0=#99999", "--html", "x"], "#99999 is not in the vocabulary"),
+        (["--branch", "0=king of all", "--html", "x"], "tokens, #"),
         (["--compare", "--temp 2"], "--compare needs --html FILE"),
         (["--compare", "--tempp 2", "--html", "x"], "unknown option --tempp; did you mean --temp"),
         (["--compare", "'--temp 2", "--html", "x"], "No closing quotation"),

@@ -34,7 +34,8 @@ class Envelope:
     window: bool = False
 
 
-FORMS = [{}, {"frozen": True}, {"eq": False}, {"repr": False}, {"kw_only": True}]
+FORMS = [{}, {"frozen": True}, {"eq": False}, {"repr": False}, {"kw_only": True}, {"slots": True}]
+FORMS += [{"frozen": True, "slots": True}]
 
 
 def body(cls: type) -> dict[str, Any]:
@@ -115,6 +116,31 @@ class Pickled:
     """Pickles know a class by its name."""
 
     value: int
+
+
+@records.dataclass(frozen=True, slots=True)
+class Narrow:
+    """As pickled as the wide one."""
+
+    value: int
+    also: int = 2
+
+
+def test_with_slots_there_is_nothing_else() -> None:
+    narrow: Any = Narrow(3)
+    assert not hasattr(narrow, "__dict__")
+    assert pickle.loads(pickle.dumps(narrow)) == copy.deepcopy(narrow) == Narrow(3, 2)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        narrow.value = 4
+
+
+def test_nothing_is_made_before_it_is_used() -> None:
+    made = both(frozen=True)[1][1]
+    late = {"__init__", "__match_args__", "__dataclass_fields__"}
+    assert {type(vars(made)[name]).__name__ for name in late} == {"_OnDemand"}
+    made(sheets=3)
+    assert inspect.isfunction(vars(made)["__init__"])
+    assert isinstance(vars(made)["__dataclass_fields__"], dict)
 
 
 def test_pickled_and_back() -> None:

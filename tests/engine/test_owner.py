@@ -257,6 +257,7 @@ def test_closing_ends_all_and_frees_the_context(
     before = threading.active_count()
     engine = model.engine(n_seq_max=2, n_ctx=512)
     context = weakref.ref(owner_of(engine)._context)
+    pool = weakref.ref(owner_of(engine)._context.cache.pool)  # keys and values
     made = [engine.submit("ROMEO:", max_tokens=200, ignore_eos=True) for _ in range(4)]
     assert next(made[0])
     gc.collect()
@@ -274,7 +275,7 @@ def test_closing_ends_all_and_frees_the_context(
     assert "closed" in repr(engine)
     with pytest.raises(EngineClosed, match="make another one"):
         engine.submit("ROMEO:")
-    assert context() is None
+    assert (context(), pool()) == (None, None)
 
 
 def test_a_forgotten_engine_closes_itself(model: aleator.LanguageModel) -> None:

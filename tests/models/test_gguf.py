@@ -29,6 +29,23 @@ from tests.models.builders import (
 U32, F32, BOOL, STRING, ARRAY, U64 = 4, 6, 7, 8, 9, 10
 
 
+@pytest.mark.skipif(
+    not os.path.exists("/sys/kernel/mm/transparent_hugepage/enabled"), reason="no large pages here"
+)
+def test_weights_are_mapped_in_large_pages_where_the_system_has_them(file: Path) -> None:
+    write_gguf(file, model_metadata(), model_tensors())
+    data = GGUFFile(file).data
+    begins = f"{data.ctypes.data:08x}-"
+    flags = ""
+    for line in Path("/proc/self/smaps").read_text().split("\n"):
+        if line.startswith(begins):
+            assert line.endswith(str(file))
+            flags = "next"
+        elif flags == "next" and line.startswith("VmFlags:"):
+            flags = line
+    assert "hg" in flags.split()
+
+
 def test_big_endian_processors_are_refused_in_one_line(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

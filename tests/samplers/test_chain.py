@@ -243,6 +243,16 @@ def test_a_call_within_a_call_is_not_taken_for_another_thread(numerics: str) -> 
 
 
 @pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])
+def test_scratch_memory_comes_back_when_needed(numerics: str) -> None:
+    chain, other = (S.SamplerChain([S.TopK(9), S.Dist()], numerics, seed=1) for _ in range(2))
+    drawn = []
+    for _ in range(5):
+        drawn.append(chain.sample(ROW))
+        chain.free_scratch()
+    assert drawn == run(other, 5)
+
+
+@pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])
 def test_performance_counters(numerics: str) -> None:
     chain = S.SamplerChain([S.Dist()], numerics, seed=1)
     assert (chain.perf.n_sampled, chain.perf.seconds, chain.perf.us_per_token) == (0, 0.0, 0.0)

@@ -58,13 +58,13 @@ def test_what_is_wrong_is_named(body: dict[str, Any], name: str, says: str) -> N
 
 def test_what_clients_of_llama_server_send_is_taken() -> None:
     sent = {
-        "cache_prompt": True, "return_progress": False, "reasoning_format": "auto", "parse_tool_calls": True,
+        "cache_prompt": True, "reasoning_format": "auto", "parse_tool_calls": True,
         "backend_sampling": False, "n_probs": 0, "t_max_predict_ms": 0, "speculative.n_max": 16, "lora": [],
         "grammar_lazy": False, "return_tokens": False, "reasoning_budget_tokens": 5, "typical_p": 1,
     }  # fmt: skip
     body = TABLE.read({"prompt": "a", **sent})
     assert body.options == {"reasoning_budget": 5, "typical_p": 1}
-    for name, value in (("reasoning_format", "none"), ("return_progress", True), ("n_probs", 2)):
+    for name, value in (("reasoning_format", "none"), ("n_probs", 2)):
         with pytest.raises(ParameterError, match=f"{name}="):
             TABLE.read({"prompt": "a", name: value})
 
@@ -141,6 +141,7 @@ def test_depth() -> None:
     [
         (COMPLETIONS, {"prompt": "a", "temp": -1e40}, "temp"),
         (COMPLETIONS, {"prompt": "a", "temperature": -1}, "temperature"),
+        (COMPLETIONS, {"prompt": "a", "top_p": 1.5}, "top_p"),
         (CHAT, {"messages": HI, "temp": -0.5}, "temp"),
         ("/v1/responses", {"input": "a", "temperature": -1}, "temperature"),
         (COMPLETIONS, {"prompt": "a", "max_tokens": -2}, "max_tokens"),

@@ -294,7 +294,6 @@ def test_a_seed_that_was_drawn_is_told(plain: Client) -> None:
         ({"prompt": [[]]}, "prompt[0]"),
         ({"prompt": {"prompt_string": "a", "multimodal_data": ["aGk="]}}, "prompt"),
         ({"prompt": [10**9]}, "prompt"),
-        ({"return_progress": True}, "return_progress"),
         ({"stop": [""]}, "stop"),
         ({"response_fields": "content"}, "response_fields"),
     ],

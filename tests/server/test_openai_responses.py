@@ -40,6 +40,12 @@ def test_a_stream_ends_with_what_is_given_at_once(asks: Client) -> None:
     assert len(whole["output"][0]["content"][0]["logprobs"]) == 12
 
 
+def test_tokens_are_counted(asks: Client) -> None:
+    told = asks.made("/v1/responses/input_tokens", input="Who goes there?")
+    used = made(asks, max_output_tokens=1)["usage"]["input_tokens"]
+    assert told == {"object": "response.input_tokens", "input_tokens": used}
+
+
 def test_the_text_is_that_of_a_chat(asks: Client) -> None:
     text = made(asks, max_output_tokens=12)["output"][0]["content"][0]["text"]
     messages = [{"role": "user", "content": "Who goes there?"}]

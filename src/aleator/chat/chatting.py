@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from aleator.core.errors import ParameterError
-from aleator.core.options import takes
 from aleator.generate.generation import Generation
 from aleator.generate.slot import OnLogits
-from aleator.prompts import GENERATION, SAMPLING, Asking, options_of
+from aleator.prompts import Asking, options_of, takes_generation
 from aleator.samplers import SamplingParams
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
@@ -50,7 +49,7 @@ class Chatting(Protocol):
     ) -> Generation:
         """Continue a prompt."""
 
-    @takes(GENERATION.values(), SAMPLING.values())
+    @takes_generation
     def chat(
         self,
         messages: Sequence[Mapping[str, Any] | Message],

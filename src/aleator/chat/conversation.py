@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from aleator.chat.generation import ChatGeneration
 from aleator.chat.message import Message
-from aleator.chat.messages import checked_messages, checked_tools
+from aleator.chat.messages import checked_messages, checked_tools, chosen_tools
 from aleator.core.errors import ContextFull, FileFormatError, ParameterError
 from aleator.core.integers import exact
 from aleator.core.seeds import fresh_seed
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aleator.samplers import SamplingParams
 
 FORMAT = "aleator.conversation/1"
+ToolChoice = str | Mapping[str, Any]
 _NO_OPTIONS = ("progress", "engine")
 
 
@@ -36,7 +37,8 @@ class Conversation:
         model: Answers.
         system: A first message that is never forgotten.
         tools: As for :meth:`aleator.LanguageModel.chat`.
-        tool_choice: As for ``chat``.
+        tool_choice: As for ``chat``, of every answer for which no other is given.  A forced call is over once
+            it is made: what tools gave is answered in the model's own way.
         enable_thinking: As for ``chat``.
         chat_template: As for ``chat``.
         chat_template_kwargs: As for ``chat``.
@@ -62,7 +64,7 @@ class Conversation:
         system: str | None = None,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
-        tool_choice: str | Mapping[str, Any] | None = None,
+        tool_choice: ToolChoice | None = None,
         enable_thinking: bool | None = None,
         chat_template: str | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
@@ -78,7 +80,10 @@ class Conversation:
             seed = None if params is None else params.seed
         self.seed = fresh_seed(2**32 - 1) if seed is None else int(seed)
         self.answers = 0
-        checked_tools(tools)
+        declared = checked_tools(tools)
+        if tool_choice is not None:
+            chosen_tools(tool_choice, declared)
+        self._choice: ToolChoice | None = None  # given for the last answer alone
         self._about: dict[str, Any] = {
             "tools": tools,
             "tool_choice": tool_choice,
@@ -149,24 +154,35 @@ class Conversation:
         """The last answer, which may be under way; None before the first, and after an edit or a load."""
         return self._answer
 
-    def say(self, text: str | Sequence[Mapping[str, Any]]) -> ChatGeneration:
+    def say(
+        self,
+        text: str | Sequence[Mapping[str, Any]],
+        *,
+        tool_choice: ToolChoice | None = None,
+    ) -> ChatGeneration:
         """Say something; the answer is made as it is iterated over.
 
         An answer before it that is still under way ends where it is.
 
         Args:
             text: A text, or a list of parts.
+            tool_choice: Of this answer; None: the conversation's.
 
         Raises:
+            ParameterError: A tool that is not declared; the conversation is as before.
             ContextFull: The conversation is longer than the context; it is as before.
         """
-        return self._go_on([*self.messages, {"role": "user", "content": text}])
+        return self._go_on([*self.messages, {"role": "user", "content": text}], tool_choice)
 
-    def tool_results(self, results: Mapping[str, str]) -> ChatGeneration:
+    def tool_results(
+        self, results: Mapping[str, str], *, tool_choice: ToolChoice | None = None
+    ) -> ChatGeneration:
         """Give what tools gave, and let the model go on.
 
         Args:
             results: Text by the ids of the calls of the last answer: one for each.
+            tool_choice: Of this answer; None: the conversation's.  Where that forces a call, the model now
+                chooses; with ``strict`` tools, which leave no choice, it calls none.
 
         Raises:
             ParameterError: A call without a result, or a result without a call.
@@ -179,27 +195,33 @@ class Conversation:
                 "results", f"results={[*results]!r:.80}: give one for each of the calls {ids}"
             )
         new = [{"role": "tool", "tool_call_id": i, "content": results[i]} for i in ids]
-        return self._go_on([*messages, *new])
+        return self._go_on([*messages, *new], tool_choice)
 
-    def regenerate(self) -> ChatGeneration:
+    def regenerate(self, *, tool_choice: ToolChoice | None = None) -> ChatGeneration:
         """Another answer to what was said last.
 
+        Args:
+            tool_choice: Of this answer; None: that of the answer before.
+
         Raises:
-            ParameterError: Nothing was said.
+            ParameterError: Nothing was said, or a tool is not declared.
         """
         messages = self.messages
         if messages and messages[-1]["role"] == "assistant":
             del messages[-1]
         if not messages or messages[-1]["role"] not in ("user", "tool"):
             raise ParameterError("messages", "nothing was said yet: say() something first")
-        return self._go_on(messages)
+        return self._go_on(messages, self._choice if tool_choice is None else tool_choice)
 
-    def edit(self, index: int, text: str) -> ChatGeneration | None:
+    def edit(
+        self, index: int, text: str, *, tool_choice: ToolChoice | None = None
+    ) -> ChatGeneration | None:
         """Put another text in place of a message, and forget what came after it.
 
         Args:
             index: Of the message among :attr:`messages`; negative ones count from the end.
             text: What it says now.
+            tool_choice: Of the answer; None: the conversation's.
 
         Returns:
             The answer, made as it is iterated over; None where the message is not one to be answered.
@@ -218,7 +240,7 @@ class Conversation:
         changed = {k: v for k, v in messages[at].items() if k in ("role", "tool_call_id", "name")}
         kept = [*messages[:at], {**changed, "content": text}]
         if changed["role"] in ("user", "tool"):
-            return self._go_on(kept)
+            return self._go_on(kept, tool_choice)
         kept = checked_messages(kept)
         self._settle()
         self._messages = kept
@@ -240,7 +262,7 @@ class Conversation:
         made = Conversation(self.model, seed=self.seed, **self._about)
         made._options, made._shifts = dict(self._options), self._shifts
         made.answers, made._known = self.answers, self._tokens()
-        made._messages = messages[:number]
+        made._messages, made._choice = messages[:number], self._choice
         return made
 
     def reset(self) -> None:
@@ -347,16 +369,19 @@ class Conversation:
         self._messages, self._known = self.messages, self._tokens()
         self._answer = None
 
-    def _go_on(self, messages: list[dict[str, Any]]) -> ChatGeneration:
+    def _go_on(
+        self, messages: list[dict[str, Any]], tool_choice: ToolChoice | None
+    ) -> ChatGeneration:
         """Let the model answer these messages in place of those so far."""
         messages = checked_messages(messages)
+        choice = self._chosen(messages, tool_choice)
         if self._answer is not None and not self._answer.done:
             self._answer.cancel()
             _ = self._answer.message
         known, oldest = self._tokens(), int(messages[0]["role"] == "system")
         while True:
             try:
-                answer = self._start(messages, known)
+                answer = self._start(messages, known, choice)
             except ContextFull:
                 if not self._shifts or len(messages) <= oldest + 1:
                     raise
@@ -367,11 +392,28 @@ class Conversation:
                 messages = [*messages[:oldest], *messages[end:]]
                 continue
             break
-        self._messages, self._answer = messages, answer
+        self._messages, self._answer, self._choice = messages, answer, tool_choice
         self.answers += 1
         return answer
 
-    def _start(self, messages: list[dict[str, Any]], known: list[int]) -> ChatGeneration:
+    def _chosen(
+        self, messages: list[dict[str, Any]], given: ToolChoice | None
+    ) -> ToolChoice | None:
+        """The choice of an answer; ParameterError if it names no tool."""
+        tools = checked_tools(self._about["tools"])
+        if given is not None:
+            chosen_tools(given, tools)
+            return given
+        choice: ToolChoice | None = self._about["tool_choice"]
+        if messages[-1]["role"] != "tool" or choice in (None, "auto", "none"):
+            return choice
+        strict = any(tool["function"].get("strict") for tool, _ in tools)
+        return "none" if strict else "auto"
+
+    def _start(
+        self, messages: list[dict[str, Any]], known: list[int], tool_choice: ToolChoice | None
+    ) -> ChatGeneration:
+        about = {**self._about, "tool_choice": tool_choice}
         options = {name: value for name, value in self._options.items() if value is not None}
         seed = (self.seed + self.answers) % 2**64
-        return self.model.chat(messages, known_tokens=known, seed=seed, **self._about, **options)
+        return self.model.chat(messages, known_tokens=known, seed=seed, **about, **options)

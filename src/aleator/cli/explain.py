@@ -7,6 +7,7 @@ import json
 import shlex
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,13 @@ from aleator.cli.sampling import (
 )
 from aleator.cli.terminal import ProgressBar, note, on_interrupt, write
 from aleator.core.errors import ParameterError
+from aleator.server.playground.branching import branch
 from aleator.server.playground.memory import LogitsMemory
 from aleator.server.playground.recording import Recording
 from aleator.server.playground.saved import Named, Shown, saved_page
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from aleator.generate.generation import Generation
     from aleator.language_model import LanguageModel
@@ -57,6 +59,7 @@ examples:
   aleator explain -m model.gguf -p "Once" --samplers "xtc;min_p" --xtc-probability 1
   aleator explain -p "To be" -n 40 --html steps.html
   aleator explain -p "To be" -n 40 --html two.html --compare "--temp 1.5 --top-k 0"
+  aleator explain -p "To be" -n 40 --html tree.html --branch "3= king" --branch "0=#65"
   aleator explain -p "To be" -n 20 --json | python -m json.tool
 """
 
@@ -92,6 +95,14 @@ def add_arguments(parser: Parser) -> None:
         "with --preset among them nothing else of the first chain holds. The page of --html has both, and "
         "where they diverge",
     )
+    group.option(
+        "--branch",
+        action="append",
+        metavar="AT=TOKEN",
+        help="write a branch too, for the page of --html: the text up to its token AT (from 0), TOKEN in place "
+        'of that, and what follows then. TOKEN is its text, such as "3= king", or its id, "3=#292"; several '
+        "may be given",
+    )
     group.option("--json", action="store_true", help="write one JSON object instead of text")
     add_sampling_options(parser)
     add_grammar_options(parser)
@@ -106,12 +117,15 @@ def run(arguments: argparse.Namespace) -> int:
         require_matplotlib()
     if arguments.compare is not None and arguments.html is None:
         raise ParameterError("compare", "--compare needs --html FILE: the page shows both texts")
+    if arguments.branch and arguments.html is None:
+        raise ParameterError("branch", "--branch needs --html FILE: the page shows the branches")
     prompt = read_text(arguments)
     sampling = sampling_arguments(arguments)
     other = None if arguments.compare is None else changed(sampling, arguments)
     many = arguments.steps > 1
     top = arguments.top if arguments.top is not None else 3 if many else 10
     model = load_model(arguments)
+    branches = [branch_of(word, arguments.steps, model) for word in arguments.branch or ()]
     steps: list[Explanation] = []
     recording = Recording(LogitsMemory(EVERYTHING))
 
@@ -144,6 +158,9 @@ def run(arguments: argparse.Namespace) -> int:
                 [Named(recording, "A"), Named(second, "B")],
                 side_by_side(recording, second),
             )
+        if reason != "interrupted":
+            texts += branched(model, recording, branches, arguments.steps)
+            shown = replace(shown, text=shown.text or recording)
         name = model.weights.config.name or model.weights.path.name
         Path(arguments.html).write_text(saved_page(texts, model.tokenizer, name, shown), "utf-8")
         note(f"page: {arguments.html}")
@@ -190,6 +207,66 @@ def compared(
         _ = generation.stop_reason  # writes it to the end
     recording.begin(generation, {name: as_given(each) for name, each in sampling.items()})
     return recording
+
+
+def branch_of(word: str, steps: int, model: LanguageModel) -> tuple[int, int]:
+    """Where a branch leaves the text, and the token that it has there.
+
+    Args:
+        word: What ``--branch`` was given.
+        steps: Of the text.
+        model: Has the vocabulary.
+
+    Raises:
+        ParameterError: It is no such pair, or another number of tokens than one.
+    """
+    place, _, token = word.partition("=")
+    at = int(place) if place.isascii() and place.isdigit() else -1
+    if not 0 <= at < steps or not token:
+        raise ParameterError(
+            "branch",
+            f"--branch {word!r:.80}: give AT=TOKEN, AT from 0 to {steps - 1}; -n says how many tokens are "
+            "written",
+        )
+    if token[0] == "#" and token[1:].isascii() and token[1:].isdigit():
+        if int(token[1:]) < len(model.vocab):
+            return at, int(token[1:])
+        raise ParameterError("branch", f"--branch {word!r:.80}: {token} is not in the vocabulary")
+    tokens = model.tokenizer.encode(token, add_special=False)
+    if len(tokens) != 1:
+        ids = ", ".join(f"#{each}" for each in tokens)
+        raise ParameterError(
+            "branch",
+            f"--branch {word!r:.80}: {token!r:.60} is {len(tokens)} tokens, {ids}: give one",
+        )
+    return at, tokens[0]
+
+
+def branched(
+    model: LanguageModel, parent: Recording, branches: Sequence[tuple[int, int]], steps: int
+) -> list[Named]:
+    """Branches of a text, each as long as the text may be.
+
+    Args:
+        model: Writes them.
+        parent: The text.
+        branches: Where each leaves it, and with which token.
+        steps: Tokens of each, those of the text among them.
+    """
+    made: list[Named] = []
+    options = {name: value for name, value in parent.sampling.items() if name != "seed"}
+    for at, token in branches:
+        if at >= len(parent.drawn):
+            note(f"no branch at {at}: the text ended after {len(parent.drawn)} tokens")
+            continue
+        recording, session = branch(parent, at, token, model.tokenizer, parent.memory)
+        left = max(1, steps - len(recording.inherited))
+        generation = model.generate(session, max_tokens=left, on_logits=recording.look, **options)
+        with on_interrupt(generation.cancel):
+            _ = generation.stop_reason  # writes it to the end
+        recording.begin(generation, parent.sampling)
+        made.append(Named(recording))
+    return made
 
 
 def side_by_side(first: Recording, second: Recording) -> Shown:

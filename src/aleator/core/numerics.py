@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection
 from dataclasses import field
-from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,9 @@ from numpy.typing import NDArray
 from aleator.core.errors import LogitsError
 from aleator.core.philox import uniform64
 from aleator.core.records import dataclass
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 NUMERICS_VERSION = 1
 
@@ -153,6 +155,8 @@ def ints(values: NDArray[np.uint64]) -> list[int]:
 
 def exact(x: float) -> Fraction:
     """The exact fraction that the float32 of ``x`` stands for."""
+    from fractions import Fraction  # for references alone: a start goes without
+
     return Fraction(float(np.float32(x)))
 
 

@@ -249,8 +249,9 @@ def takes(*declared: Iterable[Parameter]) -> Callable[[Taker], Taker]:
         for each in parameters.values()
     ]
 
-    def list_of(match: re.Match[str]) -> str:
-        start, more = match[1], match[1] + " " * 4
+    @cache  # for the functions that share a decorator
+    def list_of(start: str) -> str:
+        more = start + " " * 4
         texts = [f"{each.name}: {described(each)}." for each in parameters.values()]
         return "\n".join(filled(text, start, more) for text in texts)
 
@@ -261,7 +262,9 @@ def takes(*declared: Iterable[Parameter]) -> Callable[[Taker], Taker]:
         function.__signature__ = signature.replace(parameters=[*own, *options])
         if taker.__doc__:
             pattern = r"^( +)options: .*(\n\1 +.*)*"
-            taker.__doc__ = re.sub(pattern, list_of, taker.__doc__, flags=re.MULTILINE)
+            taker.__doc__ = re.sub(
+                pattern, lambda found: list_of(found[1]), taker.__doc__, flags=re.MULTILINE
+            )
         return taker
 
     return decorate

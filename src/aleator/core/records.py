@@ -1,9 +1,11 @@
-"""``dataclass`` with less to compile, for the hundred and more of them that a process makes when it starts.
+"""``dataclass`` that compiles nothing until a class is used, for the hundred and more that a process makes.
 
 The standard library's decorator compiles six functions for a frozen class, each on its own; that was a third of
-the time of ``import aleator``.  This one compiles ``__init__``; the other methods are closures.  The fields are
-those of the standard library, so that ``dataclasses.field``, ``fields``, ``replace`` and ``asdict`` work, and
-classes may inherit from one another whichever decorator made them.
+the time of ``import aleator``.  This one compiles ``__init__`` alone, when the first instance is made; the
+fields are worked out when somebody asks for them; the other methods are closures.  The fields are those of the
+standard library, so that ``dataclasses.field``, ``fields``, ``replace`` and ``asdict`` work, and classes may
+inherit from one another whichever decorator made them.  What the standard library refuses when a class is
+defined, such as a list as a default, is refused when its first instance is made.
 """
 
 from __future__ import annotations
@@ -13,14 +15,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import MISSING, FrozenInstanceError
 from inspect import get_annotations
 from reprlib import recursive_repr
+from threading import RLock
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
 
-    def dataclass(cls=None, /, *, frozen=False, eq=True, repr=True, kw_only=False):
-        """Make a dataclass; for ``slots``, ``order`` and ``InitVar`` take the standard library's decorator.
+    def dataclass(cls=None, /, *, frozen=False, eq=True, repr=True, kw_only=False, slots=False):
+        """Make a dataclass; for ``order`` and ``InitVar`` take the standard library's decorator.
 
         Args:
             cls: the class; None: return a decorator.
@@ -28,58 +32,130 @@ else:
             eq: make ``__eq__``, and for a frozen class ``__hash__``.
             repr: make ``__repr__``.
             kw_only: fields are given by name.
+            slots: instances have their fields and no other attribute; the class is made anew.
         """
 
         def decorate(cls: type) -> type:
-            return _made(cls, frozen, eq, repr, kw_only)
+            return _made(cls, frozen, eq, repr, kw_only, slots)
 
         return decorate if cls is None else decorate(cls)
 
 
 _Field = dataclasses.Field[Any]
-_Values = Callable[[Any], tuple[Any, ...]]
+_Choice = Callable[[_Field], bool]
+_Names = Callable[[], tuple[str, ...]]
+_MAKING = RLock()
+"""Held while a class's fields or ``__init__`` are made, by whoever uses it first."""
 
 
-def _made(cls: type, frozen: bool, eq: bool, repr: bool, kw_only: bool) -> type:
-    fields: dict[str, _Field] = {}
-    bases = [vars(base) for base in cls.__mro__[:0:-1] if "__dataclass_fields__" in vars(base)]
-    for base in bases:
-        fields |= base["__dataclass_fields__"]
+def _made(cls: type, frozen: bool, eq: bool, repr: bool, kw_only: bool, slots: bool) -> type:
+    bases = [vars(base) for base in cls.__mro__[:0:-1] if "__dataclass_params__" in vars(base)]
     if bases and any(base["__dataclass_params__"].frozen for base in bases) is not frozen:
         raise TypeError(f"{cls.__qualname__}: all or none of the classes in a line are frozen")
-    own = _own_fields(cls, kw_only)
+    types = get_annotations(cls)
+    defaults = {name: vars(cls)[name] for name in types if name in vars(cls)}
+    if slots:
+        cls = _with_slots(cls, tuple(_own(types)))
+    else:
+        _set_defaults(cls, defaults)
     settings: Any = cls
-    settings.__dataclass_fields__ = fields | own
     settings.__dataclass_params__ = _PARAMETERS[frozen]
-    all_fields = dataclasses.fields(settings)  # but for class variables
-    compared = [each for each in all_fields if each.compare]
-    methods: dict[str, Any] = {"__init__": _init(cls, all_fields, frozen)}
+    methods: dict[str, Any] = {
+        "__init__": _OnDemand(cls, "__init__", lambda: _init(cls, _fields(cls), frozen))
+    }
     if repr:
-        methods["__repr__"] = _repr([each.name for each in all_fields if each.repr])
+        methods["__repr__"] = _repr(_names(cls, lambda each: each.repr))
     if eq:
-        methods["__eq__"] = _eq(_values(each.name for each in compared))
-        hashed = _values(f.name for f in all_fields if (f.compare if f.hash is None else f.hash))
+        methods["__eq__"] = _eq(_names(cls, lambda each: each.compare))
         if vars(cls).get("__hash__") is None:  # which is so too where there is an __eq__
+            hashed = _names(cls, lambda each: each.compare if each.hash is None else each.hash)
             settings.__hash__ = _hash(hashed) if frozen else None
     if frozen:
-        names = frozenset(each.name for each in all_fields)
-        methods["__setattr__"] = _refusal(cls, names, "__setattr__", "assign to")
-        methods["__delattr__"] = _refusal(cls, names, "__delattr__", "delete")
-    methods["__match_args__"] = tuple(f.name for f in all_fields if f.init and not f.kw_only)
+        all_names = _names(cls, lambda each: True)
+        methods["__setattr__"] = _refusal(cls, all_names, "__setattr__", "assign to")
+        methods["__delattr__"] = _refusal(cls, all_names, "__delattr__", "delete")
+        if slots:
+            methods["__getstate__"], methods["__setstate__"] = _state(all_names)
+    methods["__match_args__"] = _OnDemand(
+        cls,
+        "__match_args__",
+        lambda: tuple(each.name for each in _fields(cls) if each.init and not each.kw_only),
+    )
     for name, method in methods.items():
         if name not in vars(cls):
             setattr(cls, name, method)
+    settings.__dataclass_fields__ = _OnDemand(
+        cls, "__dataclass_fields__", lambda: _all_fields(cls, types, defaults, kw_only)
+    )
     return cls
 
 
-def _own_fields(cls: type, kw_only: bool) -> dict[str, _Field]:
-    """The fields that a class adds; their defaults become its attributes, as far as they have any."""
-    types = {
+def _set_defaults(cls: type, defaults: dict[str, Any]) -> None:
+    """Defaults become the class's attributes, as far as fields have any."""
+    for name, default in defaults.items():
+        if isinstance(default, dataclasses.Field):
+            if default.default is MISSING:
+                delattr(cls, name)
+            else:
+                setattr(cls, name, default.default)
+
+
+class _OnDemand:
+    """An attribute of a class that is made, and takes this one's place, when it is first read."""
+
+    def __init__(self, cls: type, name: str, make: Callable[[], Any]) -> None:
+        self._cls, self._name, self._make = cls, name, make
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        with _MAKING:
+            if vars(self._cls)[self._name] is self:
+                setattr(self._cls, self._name, self._make())
+        made = vars(self._cls)[self._name]
+        return made.__get__(instance, owner) if callable(made) else made
+
+
+def _fields(cls: Any) -> tuple[_Field, ...]:
+    """The fields of a class and of those that it inherits from, but for class variables."""
+    return dataclasses.fields(cls)
+
+
+def _all_fields(
+    cls: type, types: dict[str, Any], defaults: dict[str, Any], kw_only: bool
+) -> dict[str, _Field]:
+    fields: dict[str, _Field] = {}
+    for base in cls.__mro__[:0:-1]:
+        if "__dataclass_params__" in vars(base):
+            fields |= base.__dataclass_fields__  # type: ignore[attr-defined]
+    return fields | _own_fields(cls, types, defaults, kw_only)
+
+
+def _own(types: dict[str, Any]) -> dict[str, Any]:
+    return {
         name: each
-        for name, each in get_annotations(cls).items()
+        for name, each in types.items()
         if not str(each).removeprefix("typing.").startswith("ClassVar")
     }
-    defaults = {name: vars(cls)[name] for name in types if name in vars(cls)}
+
+
+def _with_slots(cls: type, names: tuple[str, ...]) -> type:
+    """The class made anew, with slots for those of the names that no class it inherits from has."""
+    body = {
+        name: value
+        for name, value in vars(cls).items()
+        if name not in (*names, "__dict__", "__weakref__")
+    }
+    above = {name for base in cls.__mro__[1:] for name in vars(base).get("__slots__", ())}
+    body["__slots__"] = tuple(name for name in names if name not in above)
+    made = type(cls)(cls.__name__, cls.__bases__, body)
+    made.__qualname__ = cls.__qualname__
+    return made
+
+
+def _own_fields(
+    cls: type, types: dict[str, Any], defaults: dict[str, Any], kw_only: bool
+) -> dict[str, _Field]:
+    """The fields that a class adds."""
+    own = _own(types)
     # Without a docstring the decorator would write one, from a signature that it reads for that; types in
     # words it would search with regular expressions.
     bare: Any = type(
@@ -88,20 +164,14 @@ def _own_fields(cls: type, kw_only: bool) -> dict[str, _Field]:
         {
             "__module__": cls.__module__,
             "__doc__": "-",
-            "__annotations__": dict.fromkeys(types, object),
-            **defaults,
+            "__annotations__": dict.fromkeys(own, object),
+            **{name: defaults[name] for name in own if name in defaults},
         },
     )
     dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only, match_args=False)(bare)
-    for name, default in defaults.items():
-        if isinstance(default, dataclasses.Field):
-            if default.default is MISSING:
-                delattr(cls, name)
-            else:
-                setattr(cls, name, default.default)
     made: dict[str, _Field] = bare.__dataclass_fields__
     for name, field in made.items():
-        field.type = types[name]
+        field.type = own[name]
     return made
 
 
@@ -112,11 +182,11 @@ class _Made:
         return "<factory>"
 
 
-_bare: Any = dataclasses.dataclass(init=False, repr=False, eq=False)
-_frozen: Any = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=True)
-_PARAMETERS: dict[bool, Any] = {
-    False: _bare(type("Empty", (), {"__doc__": "-"})).__dataclass_params__,
-    True: _frozen(type("Empty", (), {"__doc__": "-"})).__dataclass_params__,
+_PARAMETERS = {
+    frozen: SimpleNamespace(
+        init=True, repr=True, eq=True, order=False, unsafe_hash=False, frozen=frozen
+    )
+    for frozen in (False, True)
 }
 """What tells a class whether it may inherit from another."""
 
@@ -155,39 +225,63 @@ def _init(cls: type, fields: Iterable[_Field], frozen: bool) -> Callable[..., No
     return init
 
 
-def _values(names: Iterable[str]) -> _Values:
-    chosen = tuple(names)
-    return lambda self: tuple([getattr(self, name) for name in chosen])
+def _names(cls: type, chosen: _Choice) -> _Names:
+    """What gives the names of fields, which are looked up once."""
+    found: list[tuple[str, ...]] = []
+
+    def names() -> tuple[str, ...]:
+        if not found:
+            found.append(tuple(each.name for each in _fields(cls) if chosen(each)))
+        return found[0]
+
+    return names
 
 
-def _repr(names: list[str]) -> Callable[[Any], str]:
+def _values(self: object, names: _Names) -> tuple[Any, ...]:
+    return tuple([getattr(self, name) for name in names()])
+
+
+def _repr(names: _Names) -> Callable[[Any], str]:
     @recursive_repr()
     def __repr__(self: Any) -> str:
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in names())
         return f"{type(self).__qualname__}({shown})"
 
     return __repr__
 
 
-def _eq(values: _Values) -> Callable[[Any, object], bool]:
+def _eq(names: _Names) -> Callable[[Any, object], bool]:
     def __eq__(self: Any, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return values(self) == values(other)
+        return _values(self, names) == _values(other, names)
 
     return __eq__
 
 
-def _hash(values: _Values) -> Callable[[Any], int]:
+def _hash(names: _Names) -> Callable[[Any], int]:
     def __hash__(self: Any) -> int:
-        return hash(values(self))
+        return hash(_values(self, names))
 
     return __hash__
 
 
-def _refusal(cls: type, names: frozenset[str], method: str, verb: str) -> Callable[..., None]:
+def _state(names: _Names) -> tuple[Callable[..., Any], Callable[..., None]]:
+    """How a frozen class with slots is copied and pickled."""
+
+    def __getstate__(self: object) -> tuple[Any, ...]:
+        return _values(self, names)
+
+    def __setstate__(self: object, state: tuple[Any, ...]) -> None:
+        for name, value in zip(names(), state, strict=True):
+            object.__setattr__(self, name, value)
+
+    return __getstate__, __setstate__
+
+
+def _refusal(cls: type, names: _Names, method: str, verb: str) -> Callable[..., None]:
     def refuse(self: Any, name: str, *value: object) -> None:
-        if type(self) is cls or name in names:
+        if type(self) is cls or name in names():
             raise FrozenInstanceError(f"cannot {verb} field {name!r}")
         getattr(super(cls, self), method)(name, *value)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from contextlib import suppress
 from types import FrameType
 
@@ -15,15 +16,54 @@ OURS = (
 )
 """Modules whose frames hold the context."""
 
+SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+"""Flags of code whose frames may go on later."""
+
 
 def clear_frames(error: BaseException | None) -> None:
-    """Let an error's frames go that were the engine's: whoever keeps the error would keep the context."""
-    trace = None if error is None else error.__traceback__
-    while trace is not None:
-        frame: FrameType | None = trace.tb_frame
-        while frame is not None:
-            if frame.f_globals.get("__name__") in OURS:
-                with suppress(RuntimeError):  # it is the one that runs
-                    frame.clear()
-            frame = frame.f_back
-        trace = trace.tb_next
+    """Empty the frames of an error that ended a request; its traceback still says where it was raised.
+
+    Whoever keeps the error would keep what the frames hold: the context, and the logits of a whole step.  The
+    frames and the request refer to one another, so without this they would wait for the garbage collector.
+    Frames that still run stay as they are, and so do generators, coroutines, and the frames of who reads.
+
+    Args:
+        error: With those that were caught on its way; None: nothing is done.
+    """
+    cleared: set[int] = set()
+    seen: set[int] = set()
+    left = [] if error is None else [error]
+    while left:
+        each = left.pop()
+        trace = each.__traceback__
+        ours = trace is not None and id(trace.tb_frame) in cleared  # one that was caught there
+        while trace is not None:
+            # Readers' frames come first, then the engine's, then those of what it called.
+            ours = ours or _is_ours(trace.tb_frame)
+            if ours:
+                cleared.add(id(trace.tb_frame))
+                _clear(trace.tb_frame)
+                _clear_callers(trace.tb_frame)
+            trace = trace.tb_next
+        seen.add(id(each))
+        left += [
+            e for e in (each.__cause__, each.__context__) if e is not None and id(e) not in seen
+        ]
+
+
+def _clear_callers(frame: FrameType) -> None:
+    caller = frame.f_back
+    while caller is not None:
+        if _is_ours(caller):
+            _clear(caller)
+        caller = caller.f_back
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__") in OURS
+
+
+def _clear(frame: FrameType) -> None:
+    if not frame.f_code.co_flags & SUSPENDED:
+        with suppress(RuntimeError):  # it runs
+            frame.clear()

@@ -91,16 +91,23 @@ class Owner:
         self._context, self._options, self._prompt_cache = context, options, prompt_cache
         self.sharing = sharing
         self._pace = Pace(options.max_pause)
-        # Completions that an error has ended: its frames are let go of once the engine is closed.
+        # Completions that an error has ended: its frames are emptied after the turn, and those of the
+        # thread itself once the engine is closed.
         self._failed: WeakSet[Completion] = WeakSet()
+        self._errors: list[BaseException] = []  # of this turn
         # What notes them must not hold this owner, or both live on until a collection.
-        failed = self._failed
+        failed, errors = self._failed, self._errors
+
+        def note(slot: Slot, error: BaseException) -> None:
+            failed.add(slot.completion)
+            errors.append(error)
+
         advance = Advance(
             context,
             HostDrawing(context.n_threads),
             n_tokens,
             context.cache,
-            lambda slot, error: failed.add(slot.completion),
+            note,
             keep_pieces=True,
             choices=Choices(CHOOSING_SECONDS),
         )
@@ -264,6 +271,8 @@ class Owner:
     def _work(self) -> None:
         while not self._closed:
             try:
+                while self._errors:  # of the turn before; its frames run no more
+                    clear_frames(self._errors.pop())
                 self.turn(wait=True)
             except BaseException as error:
                 self._recover(error)

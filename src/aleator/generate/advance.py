@@ -355,6 +355,7 @@ class Advance:
         slot.released = True
         self.choices.drop(slot)
         slot.end_speculation()
+        slot.chain.free_scratch()  # whoever keeps the text has the chain, and will hardly draw with it
         if slot.completion.namespace:  # for a session; the beginning is of more use
             self._prefixes.keep(slot.seq, slot.tokens, slot.completion.namespace)
         exact = slot.tokens[: slot.exact]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Protocol
 
+from aleator.core.records import dataclass
 from aleator.generate.completion import Completion, Stats, StopReason
 from aleator.generate.logprobs import Logprobs
 from aleator.generate.request import Forgotten, Request
@@ -46,6 +46,23 @@ class Piece:
 
     text: str
     end: int
+
+
+@dataclass(frozen=True, slots=True)
+class PromptProgress:
+    """How far the computing of a prompt is.
+
+    Attributes:
+        total: Tokens of the prompt.
+        cached: Those of them that were not computed, since a cached prefix has them.
+        computed: Those that were computed so far.
+        seconds: Since the computing began.
+    """
+
+    total: int
+    cached: int
+    computed: int
+    seconds: float
 
 
 class Generation(Iterator[str]):
@@ -93,12 +110,46 @@ class Generation(Iterator[str]):
         self._completion.require_text("iterating over a generation")
         if not self._has_more():
             await self._run.make_async(self._has_more_or_done)
+        if not self._has_more():
+            self._run.check(self._completion)
+        return self._rest()
+
+    def _rest(self) -> list[Piece]:
+        """The pieces so far that were not given."""
         first, made = self._given, self._completion
         self._given = len(made.pieces)
-        if first == self._given:
-            self._run.check(self._completion)
-            return []
         return [Piece(made.pieces[i], made.piece_ends[i]) for i in range(first, self._given)]
+
+    async def pass_on(self, ready: Callable[[], bool], take: Callable[[list[Piece]], None]) -> None:
+        """Have pieces taken by the thread that makes them, as soon as they are made.
+
+        Returns at the end, or where they cannot be taken; :meth:`next_pieces` has what was not.
+
+        Args:
+            ready: Whether pieces can be taken now.
+            take: Takes them.  Both are called in any thread, one call at a time, and must be quick.
+
+        Raises:
+            Exception: What ``ready`` or ``take`` raised; the text goes on.
+        """
+        self._completion.require_text("iterating over a generation")
+        over = False
+        raised: BaseException | None = None
+
+        def passed() -> bool:
+            nonlocal over, raised
+            if not over and self._has_more():
+                try:
+                    over = not ready()
+                    if not over:
+                        take(self._rest())
+                except BaseException as error:
+                    over, raised = True, error
+            return over
+
+        await self._run.make_async(lambda: passed() or self._completion.done)
+        if raised is not None:
+            raise raised
 
     async def wait_async(self) -> None:
         """Let other tasks run until it has ended; raises the error that ended it."""
@@ -109,6 +160,25 @@ class Generation(Iterator[str]):
         """Let other tasks run until the prompt is computed, or it has ended."""
         made = self._completion
         await self._run.make_async(lambda: made.done or bool(made.tokens))
+
+    async def prompt_progress(self) -> AsyncIterator[PromptProgress]:
+        """How far the computing of the prompt is: once at its beginning, and after each piece of it."""
+        made, stats, total = self._completion, self._run.stats, len(self.request.tokens)
+        seen: list[tuple[int, float]] = [(0, 0.0)]
+        told = 0
+
+        def further() -> bool:
+            if stats.prompt_tokens > seen[-1][0]:
+                seen.append((stats.prompt_tokens, stats.prompt_seconds))
+            return len(seen) > max(1, told) or made.done or bool(made.tokens)
+
+        over = False
+        while not over:
+            await self._run.make_async(further)
+            over = further() and (made.done or bool(made.tokens))
+            for computed, seconds in seen[told:]:
+                told += 1
+                yield PromptProgress(total, stats.reused_tokens, computed, seconds)
 
     @property
     def prompt_logprobs(self) -> list[Logprobs | None]:

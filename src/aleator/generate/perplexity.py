@@ -9,13 +9,13 @@ each predicted from all before it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
+from aleator.core.records import dataclass
 from aleator.generate.batch import Batch
 from aleator.generate.context import Context
 

@@ -9,9 +9,10 @@ earlier ones.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from aleator.core.records import dataclass
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import OUTER, TRANSFORMER, Architecture, HuggingFace
 from aleator.models.config import (

@@ -135,6 +135,13 @@ class SamplerChain(ChainMembers):
         """How many tokens were sampled since the last :meth:`reset_perf`, and in what time."""
         return Perf(self._native.n_sampled, self._native.seconds)
 
+    def free_scratch(self) -> None:
+        """Free the memory in which :meth:`sample` orders a row, 20 bytes a token; it comes back when needed.
+
+        Nothing is done while another thread samples.
+        """
+        self._native.free_scratch()
+
     def reset_perf(self) -> None:
         """Set the counters of :attr:`perf` to 0; :meth:`reset` and :meth:`state_read` leave them."""
         self._native.reset_perf()

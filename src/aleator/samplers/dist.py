@@ -21,7 +21,6 @@ Elsewhere  llama.cpp draws from mt19937, in the order that the candidates happen
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import numpy as np
 
@@ -31,7 +30,6 @@ from aleator.core.numerics import (
     Row,
     Step,
     draw,
-    exact,
     ints,
     log2_double,
     log2_q32,
@@ -111,10 +109,10 @@ class Dist(Sampler):
     @staticmethod
     def _twister(row: Row, position: int, seed: int) -> None:
         words = np.random.RandomState(seed).randint(0, 2**32, position + 1, np.uint32)
-        r = min(exact(float(np.float32(words[position]))) / 2**32, 1 - Fraction(1, 2**24))
+        drawn = min(int(np.float32(words[position])), 2**32 - 2**8)  # of 2**32, below 1 in float32
         order = row.order()
         ranked = ints(row.weights()[order])
-        last = prefix_of_mass(ranked, math.ceil(r * sum(ranked)))
+        last = prefix_of_mass(ranked, -(-drawn * sum(ranked) // 2**32))
         row.selected = int(row.ids[order[last - 1]])
 
     @staticmethod

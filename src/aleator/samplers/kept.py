@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from aleator.core import host
 from aleator.core.errors import ParameterError
+from aleator.core.records import dataclass
 from aleator.samplers.candidates import Candidates
 from aleator.samplers.chain import SamplerChain
 

@@ -359,9 +359,14 @@ def _from_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def fields() -> list[tuple[str, Any, Any]]:
-    """Name, type and default of each field of ``SamplingParams``."""
-    return [(p.name, p.type, dataclasses.field(default=p.neutral)) for p in ALL.values()]
+def field_types() -> dict[str, type]:
+    """The type of each field of ``SamplingParams``."""
+    return {p.name: p.type for p in ALL.values()}
+
+
+def field_defaults() -> dict[str, Any]:
+    """The default of each field of ``SamplingParams``."""
+    return dict(_NEUTRAL)
 
 
 def document() -> str:

@@ -5,15 +5,19 @@ The class is made from the declarations; sampling_params.pyi has its types, made
 
 from __future__ import annotations
 
-import dataclasses
+from aleator.core.records import dataclass
+from aleator.samplers.params import Methods, document, field_defaults, field_types
 
-from aleator.samplers.params import Methods, document, fields
-
-SamplingParams = dataclasses.make_dataclass(
-    "SamplingParams",
-    fields(),
-    bases=(Methods,),
-    init=False,
-    frozen=True,
-    namespace={"__doc__": document(), "__module__": __name__},
+SamplingParams = dataclass(frozen=True)(
+    type(
+        "SamplingParams",
+        (Methods,),
+        {
+            "__doc__": document(),
+            "__module__": __name__,
+            "__annotations__": field_types(),
+            "__init__": Methods.__init__,
+            **field_defaults(),
+        },
+    )
 )

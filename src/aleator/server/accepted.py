@@ -73,7 +73,6 @@ VLLM: Mapping[str, Accepted] = {
 """Of vLLM's extra fields, those that are not options of ours under another name."""
 
 LLAMA: Mapping[str, Accepted] = {
-    "return_progress": Accepted("the progress of a prompt is not reported", (False,)),
     "reasoning_format": Accepted("reasoning stands in reasoning_content", ("auto", "deepseek")),
     "reasoning_in_content": Accepted("reasoning stands in reasoning_content", (False,)),
     "reasoning_control": Accepted("give reasoning_budget", (False,)),

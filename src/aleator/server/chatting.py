@@ -16,6 +16,7 @@ from aleator.generate.completion import StopReason
 from aleator.generate.generation import Generation, Piece
 from aleator.generate.logprobs import Logprobs
 from aleator.server.sse import merged
+from aleator.server.wire import Line
 
 ChatStop = Literal["stop", "tool_calls", "length", "deadline", "interrupted"]
 """Why an answer ended.
@@ -153,13 +154,18 @@ class ChatChoice:
         """The stop string that ended it; it must have ended."""
         return self.generation.stop_string if self.stop == "stop" else None
 
-    async def events(self) -> AsyncIterator[list[ChatEvent]]:
+    async def events(self, line: Line[ChatEvent] | None = None) -> AsyncIterator[list[ChatEvent]]:
         """Its events as they are made; each list holds those that are there together.
+
+        Args:
+            line: Sends events itself where it can; those are not given here.
 
         Raises:
             Exception: What ended the generation, if that was an error.
         """
         while self.stop is None:
+            if line is not None and not self._one_call:
+                await line.follow(self.generation, self._read_all)
             pieces = await self.generation.next_pieces()
             made: list[ChatEvent] = []
             for piece in pieces:
@@ -171,6 +177,9 @@ class ChatChoice:
                 made = self._end()
             if made:
                 yield made
+
+    def _read_all(self, pieces: Sequence[Piece]) -> list[ChatEvent]:
+        return [event for piece in pieces for event in self._read(piece)]
 
     def _read(self, piece: Piece) -> list[ChatEvent]:
         deltas = self._reply.push(piece.text)
@@ -267,12 +276,16 @@ class ChatAnswer:
         for choice in self.choices:
             choice.generation.cancel()
 
-    def events(self) -> AsyncIterator[list[ChatEvent]]:
+    def events(self, line: Line[ChatEvent] | None = None) -> AsyncIterator[list[ChatEvent]]:
         """Events of all answers as they are made; each list is of one answer.
 
         Reading them raises what ended a generation, if that was an error.
+
+        Args:
+            line: Sends events of an only answer itself where it can; those are not given here.
         """
-        return merged([choice.events() for choice in self.choices])
+        only = line if len(self.choices) == 1 else None
+        return merged([choice.events(only) for choice in self.choices])
 
     async def finished(self) -> Sequence[ChatChoice]:
         """Wait for the end of all answers; errors are those of :meth:`events`."""

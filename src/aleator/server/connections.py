@@ -17,6 +17,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from aleator.server.wire import WIRE, Wire
+
 try:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 except ModuleNotFoundError:  # the faster one is optional
@@ -80,7 +82,9 @@ class Connections:
                 _loop: asyncio.AbstractEventLoop | None = None,
             ) -> None:
                 kind = H11Protocol if HttpToolsProtocol is None else HttpToolsProtocol
-                super().__init__(connections, kind(config, server_state, app_state, _loop))
+                wire = Wire()
+                state = {**app_state, WIRE: wire}
+                super().__init__(connections, kind(config, server_state, state, _loop), wire)
 
         return Connection
 
@@ -99,10 +103,13 @@ class Guarded(asyncio.Protocol):
     Args:
         connections: Where it belongs.
         inner: Reads and writes HTTP.
+        wire: Lets other threads write chunks of responses.
     """
 
-    def __init__(self, connections: Connections, inner: H11Protocol | HttpToolsProtocol) -> None:
-        self._connections, self._inner = connections, inner
+    def __init__(
+        self, connections: Connections, inner: H11Protocol | HttpToolsProtocol, wire: Wire
+    ) -> None:
+        self._connections, self._inner, self._wire = connections, inner, wire
         self._transport: asyncio.Transport | None = None
         self._head_since: float | None = None
         self._head_bytes = 0
@@ -121,10 +128,12 @@ class Guarded(asyncio.Protocol):
         self._transport = transport
         self._head_since = connections.clock()
         connections.live.add(self)
+        self._wire.opened(transport)
         self._inner.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It has gone."""
+        self._wire.lost()
         self._connections.live.discard(self)
         if self._transport is not None:
             self._inner.connection_lost(exc)

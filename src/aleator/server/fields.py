@@ -30,8 +30,12 @@ DEEPEST = 128
 """Levels that a body may be nested."""
 MOST_FIELDS = 512
 """Fields of a body: more than there are."""
+MOST_TOP = 1000
+"""Most probable tokens of a chat that may be listed at each place."""
 LONGEST_NAME = 64
 """Letters of a name for which near ones are looked for."""
+_SHARES = ("top_p", "min_p", "typical_p")
+"""Shares of the probability: the library takes more than 1 for 1, in a request it is a mistake."""
 _ID = re.compile(r"[0-9]{1,19}")
 
 Check = Callable[[str, Any], Any]
@@ -218,7 +222,8 @@ def _as_given(name: str, word: str, value: Any) -> Any:
     """A value of an option as Python takes it, where JSON writes it in another way.
 
     Raises:
-        ParameterError: A temperature below 0, which the library takes for 0: in a request it is a mistake.
+        ParameterError: A temperature below 0, which the library takes for 0, or a share above 1: in a request
+            they are mistakes.
     """
     if name == "logit_bias" and isinstance(value, Mapping):
         return {_token_id(key): bias for key, bias in value.items()}
@@ -228,6 +233,8 @@ def _as_given(name: str, word: str, value: Any) -> Any:
         raise ParameterError(
             word, f"{word}={value!r:.80}: give 0, which always takes the most likely token, or more"
         )
+    if name in _SHARES and isinstance(value, int | float) and value > 1:
+        raise ParameterError(word, f"{word}={value!r:.80}: give a number, 0 to 1")
     return value
 
 

@@ -21,6 +21,7 @@ from typing import TextIO
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aleator.core.errors import ParameterError
+from aleator.server.wire import wire_of
 
 LOGGER = "aleator.server"
 FORMATS = ("text", "json")
@@ -161,6 +162,8 @@ class Requests:
             await send(message)
 
         scope[BODY] = more
+        wire = wire_of(scope)
+        before = 0 if wire is None else wire.sent
         try:
             await self._app(scope, receive, counted)
         except Exception as error:
@@ -171,6 +174,7 @@ class Requests:
             took, route = perf_counter() - began, self._route(scope)
             method = scope["method"] if scope["method"] in METHODS else "other"
             status = status or 499  # nothing was sent: the client had gone
+            sent += 0 if wire is None else wire.sent - before
             if self._observe is not None:
                 self._observe(method, route, status, took)
             if self._log_all or status >= 500:

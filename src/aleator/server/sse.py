@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from aleator.server.logs import BODY
+from aleator.server.wire import Line, Wire, wire_of
 
 T = TypeVar("T")
 
@@ -43,6 +44,7 @@ class EventStream(Response):
         headers: Of the response.
         media_type: Of the response.
         comment: Sent while nothing else is; b"": nothing, where the form has no comments.
+        line: Lets the engine's thread send chunks itself, where the connection can; None: the loop sends all.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class EventStream(Response):
         headers: Mapping[str, str] | None = None,
         media_type: str = "text/event-stream",
         comment: bytes = b": waiting\n\n",
+        line: Line[Any] | None = None,
     ) -> None:
         self.status_code, self.background = 200, None
         self.media_type = media_type
@@ -61,15 +64,17 @@ class EventStream(Response):
             {"cache-control": "no-store", "x-accel-buffering": "no", **(headers or {})}
         )
         self._chunks, self._gone, self._failed, self._comment = chunks, gone, failed, comment
+        self._line = line
         self._open = False  # its head was sent, and its end was not
         self._idle = True  # nothing was sent lately
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it; returns when all is sent, or the client is gone."""
-        sending = asyncio.ensure_future(self._send(send, scope.get(BODY, send)))
+        wire = None if self._line is None else wire_of(scope)
+        sending = asyncio.ensure_future(self._send(send, scope.get(BODY, send), wire))
         beside = [asyncio.ensure_future(disconnected(receive))]
         if self._comment:
-            beside.append(asyncio.ensure_future(self._keep_alive(scope.get(BODY, send))))
+            beside.append(asyncio.ensure_future(self._keep_alive(scope.get(BODY, send), wire)))
         try:
             await asyncio.wait((sending, beside[0]), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -80,11 +85,13 @@ class EventStream(Response):
             await asyncio.gather(sending, *beside, return_exceptions=True)
             await self._chunks.aclose()
 
-    async def _send(self, send: Send, more: Send) -> None:
+    async def _send(self, send: Send, more: Send, wire: Wire | None) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         try:
             await send(start)
             self._open = True
+            if self._line is not None:
+                self._line.open(wire)
             try:
                 async for chunk in self._chunks:
                     self._idle = False
@@ -99,12 +106,19 @@ class EventStream(Response):
             self._open = False
             self._gone()
 
-    async def _keep_alive(self, send: Send) -> None:
+    async def _keep_alive(self, send: Send, wire: Wire | None) -> None:
         while True:
             self._idle = True
+            before = 0 if wire is None else wire.sent
             await asyncio.sleep(KEEP_ALIVE)
-            if self._open and self._idle:
+            if not (self._open and self._idle):
+                continue
+            if wire is None or not wire.ready():
                 await _body(send, self._comment)
+            elif wire.sent == before:
+                wire.send(
+                    self._comment
+                )  # it must not come into the middle of another thread's chunk
 
 
 async def _body(send: Send, data: bytes, more: bool = True) -> None:

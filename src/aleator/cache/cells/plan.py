@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -13,6 +12,7 @@ from aleator.cache.cells.batch_rules import Tokens, checked_positions, checked_s
 from aleator.cache.cells.split import split
 from aleator.cache.journal import Journal
 from aleator.core.errors import CacheFull, InvalidBatch
+from aleator.core.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, slots=True)

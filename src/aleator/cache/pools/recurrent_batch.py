@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+
+from aleator.core.records import dataclass
 
 if TYPE_CHECKING:
     from aleator.cache.pools.recurrent import RecurrentPool

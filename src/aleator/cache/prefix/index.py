@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from typing import Protocol
+from weakref import WeakMethod, ref
 
 import numpy as np
 import numpy.typing as npt
@@ -80,10 +81,10 @@ class PrefixIndex:
     Args:
         config: block size and number of texts.
         journal: what the index's changes are recorded in, with those of the cells.
-        owners: what holds the prefixes.
+        owners: what holds the prefixes; it is held weakly, since its pools hold the index.
         first: number of the first of ``config.texts`` sequences that cache prefixes.
-        serves: ``serves(seq, n)`` is how many of the first ``n`` tokens of the text that ``seq`` keeps can be
-            gone on from; None: all.
+        serves: a method, held weakly too: ``serves(seq, n)`` is how many of the first ``n`` tokens of the text
+            that ``seq`` keeps can be gone on from; None: all.
 
     """
 
@@ -96,7 +97,8 @@ class PrefixIndex:
         serves: Callable[[int, int], int] | None = None,
     ) -> None:
         self.config, self.journal = config, journal
-        self._owners, self._serves = owners, serves
+        self._owners = ref(owners)
+        self._serves = None if serves is None else WeakMethod(serves)
         self._numbers = range(first, first + config.texts)
         # Values are replaced, not changed, so that the journal can put the old ones back.
         self._texts: dict[int, Text] = {}
@@ -112,6 +114,13 @@ class PrefixIndex:
         return iter(self._texts.values())
 
     # What pools ask
+
+    @property
+    def _holder(self) -> Owners:
+        owners = self._owners()
+        if owners is None:
+            raise ReferenceError("the cache of these prefixes is gone")
+        return owners
 
     @property
     def block(self) -> int:
@@ -150,16 +159,17 @@ class PrefixIndex:
         depth = 0
         while depth < len(digests) and digests[depth] in self._by_digest:
             depth += 1
+        serves = None if self._serves is None else self._serves()
         candidates = (
             list(self._by_digest[digests[depth - 1]])
-            if depth and self._serves is None
+            if depth and serves is None
             else [t for t in self._texts.values() if t.namespace == namespace]
         )
         best, length, served = None, 0, 0
         for text in candidates:
             common = usable = _common(text.tokens, wanted)
-            if self._serves is not None and common > served:
-                usable = self._serves(text.seq, min(common, limit))
+            if serves is not None and common > served:
+                usable = serves(text.seq, min(common, limit))
             if (usable, common) > (served, length):
                 best, length, served = text, common, usable
         if best is None:
@@ -218,7 +228,7 @@ class PrefixIndex:
         number = next(n for n in self._numbers if n not in self._texts)
         blocks = -(-len(kept) // self.config.block)
         text = Text(number, namespace, kept, digests, [clock] * blocks)
-        self._owners.hold(seq, number, len(kept))
+        self._holder.hold(seq, number, len(kept))
         self.journal.set(self, "_texts", {**self._texts, number: text})
         for digest in digests:
             self.journal.put(self._by_digest, digest, (*self._by_digest.get(digest, ()), text))
@@ -292,7 +302,7 @@ class PrefixIndex:
             else:
                 journal.drop(self._by_digest, digest)
                 self._remember(digest)
-        self._owners.give_up(text.seq, length)
+        self._holder.give_up(text.seq, length)
         journal.set(text, "tokens", text.tokens[:length])
         journal.set(text, "digests", text.digests[: length // block])
         journal.set(text, "used", text.used[: -(-length // block)])

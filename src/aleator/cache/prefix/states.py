@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from weakref import ref
 
 from aleator.cache.pools.history import History
 from aleator.cache.pools.recurrent import RecurrentPool
@@ -50,11 +51,22 @@ class KeptStates:
     """
 
     def __init__(self, pool: RecurrentPool, index: PrefixIndex, rows: int) -> None:
-        self._pool, self.index, self.rows = pool, index, rows
+        self._pool_held, self.index, self.rows = (
+            ref(pool),
+            index,
+            rows,
+        )  # the pool holds this object
         self._spacing = index.config.spacing
         self.limit = rows - min(SPARE, rows // 2)
         self._first = pool.n_seq_max + index.config.texts
         self.grown = False  # since the last trim
+
+    @property
+    def _pool(self) -> RecurrentPool:
+        pool = self._pool_held()
+        if pool is None:
+            raise ReferenceError("the cache of these states is gone")
+        return pool
 
     def number(self, seq: int) -> int:
         """The number under which the states at boundaries of a sequence's text are kept."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -50,7 +51,11 @@ def lock(data: NDArray[np.uint8]) -> str:
 
 
 def map_file(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
-    """Map a regular file into memory.
+    """Map a regular file into memory, in pages of 2 MiB where the system has them for files.
+
+    With pages of 4 KiB a processor looks up where each page lies, which takes a fifth to a third of the time of
+    reading weights.  Linux takes large pages only for what it reads from disk after it was asked (on ext4 and
+    XFS); what lies in its page cache already stays as it is.
 
     Args:
         path: the file.
@@ -78,8 +83,15 @@ def map_file(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
         if status.st_size == 0:
             raise FileFormatError(path, "the file is empty", offset=0)
         mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+        _ask_for_large_pages(mapped)
     except OSError as error:
         raise FileFormatError(path, f"cannot be read: {error.strerror}") from None
     finally:
         os.close(descriptor)
     return np.frombuffer(mapped, np.uint8)
+
+
+def _ask_for_large_pages(mapped: mmap.mmap) -> None:
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # a kernel without large pages
+            mapped.madvise(mmap.MADV_HUGEPAGE)

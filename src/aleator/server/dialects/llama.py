@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.core.errors import ContextFull, EngineClosed
-from aleator.generate.generation import Generation, Piece
+from aleator.generate.generation import Generation, Piece, PromptProgress
 from aleator.replay import KEY
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.caller import own_namespace
@@ -29,13 +29,14 @@ from aleator.server.dialects.llama_results import (
     settings,
     without_text,
 )
-from aleator.server.dialects.timings import timings
+from aleator.server.dialects.timings import progressed, timings
 from aleator.server.errors import api_error, spelled_as
 from aleator.server.fields import Body
 from aleator.server.records import replay_field
 from aleator.server.service import Service
 from aleator.server.slots import Slots
 from aleator.server.sse import EventStream, event, merged, unless_gone
+from aleator.server.wire import Line
 
 dumps: Callable[[Any], str] = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=(",", ":")
@@ -70,6 +71,7 @@ class Reading:
         self.index, self.generation = index, generation
         self._service, self._own, self._after = service, own, after
         self.text, self.n_predicted, self._cut = "", 0, False
+        self._told = 0  # tokens that events of a stream have told
         self._limit: float = own["t_max_predict_ms"]
         # A line that is indented by less than so much ends the text, where its first character stands.
         indent: int = own["n_indent"]
@@ -80,6 +82,12 @@ class Reading:
         """The slot that the request names, or -1."""
         number: int = self._own["id_slot"]
         return number
+
+    @property
+    def tells_progress(self) -> bool:
+        """Whether a stream begins with the progress of the prompt."""
+        wanted: bool = self._own["return_progress"]
+        return wanted
 
     def described(self) -> dict[str, Any]:
         """What ``/slots`` tells of it."""
@@ -100,12 +108,22 @@ class Reading:
             ],
         }
 
-    async def pieces(self) -> AsyncIterator[list[Piece]]:
-        """The pieces, up to where it ends; those together that are there together."""
+    async def pieces(self, line: Line[dict[str, Any]] | None = None) -> AsyncIterator[list[Piece]]:
+        """The pieces, up to where it ends; those together that are there together.
+
+        Args:
+            line: Sends the events of pieces itself where it can; those are not given here.
+        """
         if self._own["n_predict"] == 0:  # the prompt was computed, and that is all that is wanted
             await self.generation.wait_async()
             return
-        while made := await self.generation.next_pieces():
+        simple = self._short is None and self._limit <= 0  # no piece ends the text
+        while True:
+            if line is not None and simple:
+                await line.follow(self.generation, self._read_all)
+            made = await self.generation.next_pieces()
+            if not made:
+                break
             told = []
             for piece in made:
                 told.append(self._read(piece))
@@ -115,6 +133,9 @@ class Reading:
                     return
             yield told
         self.n_predicted = len(self.generation.drawn_between(0))
+
+    def _read_all(self, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
+        return [self.event(self._read(piece)) for piece in pieces]
 
     def _read(self, piece: Piece) -> Piece:
         """A piece, or as much of it as belongs to the text."""
@@ -131,42 +152,42 @@ class Reading:
             self._cut = True
         return self._cut
 
-    def event(self, piece: Piece, told: int) -> dict[str, Any]:
-        """An event of a stream.
+    def event(self, piece: Piece) -> dict[str, Any]:
+        """The event of a stream for what is new."""
+        told, self._told = self._told, piece.end
+        made = self._event(piece, self.generation.drawn_between(told, piece.end))
+        if self._own["timings_per_token"]:
+            made["timings"] = timings(self.generation.stats, piece.end)
+        return made | self._probabilities(told, piece.end)
 
-        Args:
-            piece: What is new.
-            told: Tokens that were told before.
-        """
-        made: dict[str, Any] = {
+    def before_text(self, progress: PromptProgress) -> dict[str, Any]:
+        """The event of a stream for a piece of the prompt."""
+        made = self._event(Piece("", 0), [])
+        return made | progressed(progress, self._own["timings_per_token"])
+
+    def _event(self, piece: Piece, tokens: Sequence[int]) -> dict[str, Any]:
+        return {
             "index": self.index,
             "content": piece.text,
-            "tokens": self.generation.drawn_between(told, piece.end),
+            "tokens": tokens,
             "stop": False,
             "id_slot": self.id_slot,
             "tokens_predicted": piece.end,
             "tokens_evaluated": len(self.generation.request.tokens),
         }
-        if self._own["timings_per_token"]:
-            made["timings"] = timings(self.generation.stats, piece.end)
-        return made | self._probabilities(told, piece.end)
 
-    def final(self, told: int | None = None) -> dict[str, Any]:
-        """The response, or the last event of a stream.
-
-        Args:
-            told: Tokens that a stream has told; None: it is none.
-        """
+    def final(self, stream: bool = False) -> dict[str, Any]:
+        """The response, or the last event of a stream."""
         generation, own = self.generation, self._own
         request, n = generation.request, self.n_predicted
         reason = "length" if self._cut or own["n_predict"] == 0 else generation.stop_reason
         tokens: list[int] = []
-        if told is not None or own["return_tokens"]:
-            tokens = generation.drawn_between(told or 0, n)
+        if stream or own["return_tokens"]:
+            tokens = generation.drawn_between(self._told, n)
         shifted = generation.stats.context_shifts > 0
         made: dict[str, Any] = {
             "index": self.index,
-            "content": self.text if told is None else "",
+            "content": "" if stream else self.text,
             "tokens": tokens,
             "id_slot": self.id_slot,
             "stop": True,
@@ -182,7 +203,7 @@ class Reading:
             "tokens_cached": len(request.tokens) + max(0, n - 1),
             "timings": timings(generation.stats, n),
         }
-        if told is None:
+        if not stream:
             made |= self._probabilities(0, n)
         if own["aleator_replay"]:
             made[KEY] = replay_field(self._service, [generation])
@@ -256,7 +277,9 @@ async def respond(
     readings = list(made)
     headers = {"x-aleator-seed": str(made[0].generation.seed)}
     if body.own["stream"]:
-        return EventStream(_events(readings, over), gone, _failed, headers=headers)
+        line = Line[dict[str, Any]](_written)
+        events = _events(readings, over, line)
+        return EventStream(events, gone, _failed, headers=headers, line=line)
     try:
         await unless_gone(request, _finished(readings), gone)
         told = await in_thread(lambda: [each.final() for each in readings])
@@ -326,26 +349,37 @@ async def _finished(readings: Sequence[Reading]) -> None:
 
 
 async def _events(
-    readings: Sequence[Reading], over: Callable[[], None]
+    readings: Sequence[Reading], over: Callable[[], None], line: Line[dict[str, Any]]
 ) -> AsyncGenerator[bytes, None]:
-    """The events of a stream; what is there together is sent together."""
+    """The events of a stream; what is there together is sent together.
+
+    Args:
+        readings: Its completions.
+        over: Called at the end.
+        line: Writes the events, and sends those of an only completion itself where it can.
+    """
+    only = line if len(readings) == 1 else None
     try:
-        async for made in merged([_told(each) for each in readings]):
-            yield b"".join([event(dumps(each)) for each in made])
+        async for made in merged([_told(each, only) for each in readings]):
+            yield line.write(made)
     finally:
         over()
 
 
-async def _told(reading: Reading) -> AsyncIterator[list[dict[str, Any]]]:
-    """The events of one completion."""
-    told = 0
-    async for pieces in reading.pieces():
-        made = []
-        for piece in pieces:
-            made.append(reading.event(piece, told))
-            told = piece.end
-        yield made
-    yield [reading.final(told)]
+def _written(events: Sequence[dict[str, Any]]) -> bytes:
+    return b"".join([event(dumps(each)) for each in events])
+
+
+async def _told(
+    reading: Reading, line: Line[dict[str, Any]] | None
+) -> AsyncIterator[list[dict[str, Any]]]:
+    """The events of one completion; those that the line sends are not given here."""
+    if reading.tells_progress:
+        async for progress in reading.generation.prompt_progress():
+            yield [reading.before_text(progress)]
+    async for pieces in reading.pieces(line):
+        yield [reading.event(piece) for piece in pieces]
+    yield [reading.final(stream=True)]
 
 
 def _failed(error: BaseException) -> bytes:

@@ -224,6 +224,7 @@ def own_fields() -> tuple[Field, ...]:
         Field("cache_prompt", switch, True),
         Field("return_tokens", switch, False),
         Field("timings_per_token", switch, False),
+        Field("return_progress", switch, False),
         Field("n_probs", whole(0, MOST), 0, aliases=("logprobs",)),
         Field("post_sampling_probs", switch, False),
         Field("response_fields", texts, ()),

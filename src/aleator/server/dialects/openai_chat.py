@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -26,18 +27,27 @@ from aleator.server.dialects.openai_forms import (
     failed,
     timed,
     usage,
+    with_progress,
 )
-from aleator.server.dialects.openai_structured import force_form
 from aleator.server.dialects.timings import timings
 from aleator.server.errors import spelled_as
-from aleator.server.fields import Body, Field, Fields, anything, mapping, switch, text, whole
+from aleator.server.fields import (
+    MOST_TOP,
+    Body,
+    Field,
+    Fields,
+    anything,
+    mapping,
+    switch,
+    text,
+    whole,
+)
 from aleator.server.records import replay_field
 from aleator.server.service import Service
 from aleator.server.slots import Slots
 from aleator.server.sse import DONE, EventStream, unless_gone
-
-MOST_TOP = 1000
-"""Most probable tokens that may be listed at each place."""
+from aleator.server.structured import force_form
+from aleator.server.wire import Line
 
 MOST_SLOT = 2**31 - 1
 """``id_slot`` is looked at once it is known how many there are."""
@@ -95,11 +105,17 @@ async def chat_completions(request: Request) -> Response:
             answer.cancel()
             over()
 
+        nothing = "null" if include_usage else ""
+        times: bool = own["timings_per_token"]
+        line = Line[ChatEvent](partial(_chunks, answer, head, nothing, times))
         return EventStream(
-            _events(answer, head, include_usage, replays, over, own["timings_per_token"]),
+            _events(
+                answer, head, include_usage, replays, over, line, times, own["return_progress"]
+            ),
             gone,
             failed,
             headers=headers,
+            line=line,
         )
     try:
         choices = await unless_gone(request, answer.finished(), answer.cancel)
@@ -187,7 +203,9 @@ async def _events(
     include_usage: bool,
     replays: Service | None,
     over: Callable[[], None],
+    line: Line[ChatEvent],
     times: bool,
+    progress: bool,
 ) -> AsyncGenerator[bytes, None]:
     """The chunks of a stream; what is there together is sent together.
 
@@ -197,31 +215,56 @@ async def _events(
         include_usage: Whether it ends with its usage.
         replays: Makes the records that it ends with; None: it does not.
         over: Called when the answers have ended.
-        times: Whether chunks tell how long the answer took so far.
+        line: Writes the chunks of events, and sends them itself where it can.
+        times: Whether the usage has timings with it.
+        progress: Whether the progress of the prompt is told before the answers.
     """
-
-    def told(event: ChatEvent) -> str:
-        return _written(event, answer) + of_choice(answer.choices[event.choice])
-
-    def of_choice(choice: ChatChoice) -> str:
-        return timed(choice.generation, choice.completion_tokens) if times else ""
-
     nothing = "null" if include_usage else ""
     role = {"role": "assistant", "content": ""}
     yield b"".join(
         head.chunk(dumps([_delta(choice.index, role)]), nothing) for choice in answer.choices
     )
-    async for events in answer.events():
-        shown = [each for each in events if each.kind != "call_end" or each.logprobs]
-        if shown:
-            yield b"".join([head.chunk(told(each), nothing) for each in shown])
+    if progress:
+        begun = dumps([_delta(0, {})])
+        async for each in answer.choices[0].generation.prompt_progress():
+            yield head.chunk(begun + with_progress(each, times), nothing)
+    async for events in answer.events(line):
+        data = line.write(events)
+        if data:
+            yield data
     over()
+    end = b""
     if include_usage:
-        yield head.chunk("[]" + of_choice(answer.choices[0]), dumps(usage(answer.usage)))
+        more = _timings(answer.choices[0]) if times else ""
+        end = head.chunk("[]" + more, dumps(usage(answer.usage)))
     if replays is not None:
         made = (choice.generation for choice in answer.choices)
-        yield head.chunk("[]", replay=replay_field(replays, made))
-    yield DONE
+        end += head.chunk("[]", replay=replay_field(replays, made))
+    yield end + DONE
+
+
+def _chunks(
+    answer: ChatAnswer, head: Head, nothing: str, times: bool, events: Sequence[ChatEvent]
+) -> bytes:
+    """The chunks of events; b"" where they have none.
+
+    Args:
+        answer: Of the model.
+        head: Of the chunks.
+        nothing: JSON of their usage.
+        times: Whether they tell how long the answer took so far.
+        events: Of one answer.
+    """
+    made = []
+    for event in events:
+        if event.kind != "call_end" or event.logprobs:
+            more = _timings(answer.choices[event.choice]) if times else ""
+            made.append(head.chunk(_written(event, answer) + more, nothing))
+    return b"".join(made)
+
+
+def _timings(choice: ChatChoice) -> str:
+    return timed(choice.generation, choice.completion_tokens)
 
 
 def _written(event: ChatEvent, answer: ChatAnswer) -> str:

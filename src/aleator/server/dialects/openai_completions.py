@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
-from aleator.generate.generation import Generation
+from aleator.generate.generation import Generation, Piece, PromptProgress
 from aleator.generate.logprobs import Logprobs
 from aleator.replay import KEY
 from aleator.server.bodies import body_of, in_thread
@@ -31,8 +31,8 @@ from aleator.server.dialects.openai_forms import (
     timed,
     usage,
     usage_of,
+    with_progress,
 )
-from aleator.server.dialects.openai_structured import force_form
 from aleator.server.dialects.timings import timings
 from aleator.server.errors import spelled_as
 from aleator.server.fields import Body, Field, Fields, switch, text, whole
@@ -40,6 +40,8 @@ from aleator.server.infilling import infilling
 from aleator.server.records import replay_field
 from aleator.server.service import Service
 from aleator.server.sse import DONE, EventStream, merged, unless_gone
+from aleator.server.structured import force_form
+from aleator.server.wire import Line
 
 MOST_PROMPTS = 2048
 """Prompts of one request."""
@@ -119,8 +121,17 @@ async def completions(request: Request) -> Response:
     if own["stream"]:
         replays = service if own["aleator_replay"] else None
         times = own["timings_per_token"]
-        events = _events(choices, head, include_usage, own["n"], replays, times)
-        return EventStream(events, gone, failed, headers=headers)
+        nothing = "null" if include_usage else ""
+        told = [Telling(choice, head, nothing, times) for choice in choices]
+        progress = own["return_progress"]
+        line = Line[Piece](told[0].chunks) if len(told) == 1 else None
+        return EventStream(
+            _events(told, head, include_usage, own["n"], replays, line, progress),
+            gone,
+            failed,
+            headers=headers,
+            line=line,
+        )
     await unless_gone(request, _ended(choices), gone)
     firsts = [choice.generation for choice in choices[::best_of]]
     made = {
@@ -250,70 +261,125 @@ def _finish(made: Generation) -> dict[str, Any]:
     }
 
 
+class Telling:
+    """Writes the chunks of one completion.
+
+    Args:
+        choice: The completion.
+        head: Of the chunks.
+        nothing: JSON of their usage.
+        times: Whether they tell how long the completion took so far.
+    """
+
+    def __init__(self, choice: Choice, head: Head, nothing: str, times: bool) -> None:
+        self.choice, self._times = choice, times
+        self._head, self._nothing = head, nothing
+        self._told = 0  # tokens whose log-probabilities were given
+        self._prompt: Sequence[Logprobs | None] = ()  # what was not given of the prompt
+
+    def begin(self) -> None:
+        """It is known what the model thinks of the prompt, where that is told."""
+        self._prompt = self.choice.prompt
+
+    def progress(self, progress: PromptProgress) -> bytes:
+        """A chunk before the text."""
+        choice = {"index": self.choice.index, "text": "", "logprobs": None, "finish_reason": None}
+        return self._head.chunk(
+            dumps([choice]) + with_progress(progress, self._times), self._nothing
+        )
+
+    def chunks(self, pieces: Sequence[Piece]) -> bytes:
+        """The chunks of pieces."""
+        index, head, made = self.choice.index, self._head, []
+        for piece in pieces:
+            logprobs = "null" if self.choice.legacy is None else dumps(self._logprobs(piece.end))
+            made.append(
+                head.chunk(
+                    f'[{{"index":{index},"text":{encode_basestring(piece.text)},"logprobs":{logprobs},'
+                    f'"finish_reason":null}}]{self.timings(piece.end)}',
+                    self._nothing,
+                )
+            )
+        return b"".join(made)
+
+    def last(self) -> bytes:
+        """The chunk that says why it ended."""
+        made = self.choice.generation
+        n = len(made.drawn_between(0))
+        last: dict[str, Any] = {"index": self.choice.index, "text": ""}
+        last["logprobs"] = None if self.choice.legacy is None else self._logprobs(n)
+        return self._head.chunk(dumps([last | _finish(made)]) + self.timings(n), self._nothing)
+
+    def timings(self, n: int) -> str:
+        """How long so many tokens took, as JSON that follows another field; "" where it is not told."""
+        return timed(self.choice.generation, n) if self._times else ""
+
+    def _logprobs(self, end: int) -> Any:
+        """Log-probabilities of the tokens up to a place that were not told yet."""
+        legacy, prompt = self.choice.legacy, self._prompt
+        if legacy is None:
+            return None
+        since, self._told, self._prompt = self._told, end, ()
+        return joined(
+            legacy.of_prompt(prompt),
+            legacy.of(self.choice.generation.logprobs_between(since, end)),
+        )
+
+
 async def _events(
-    choices: Sequence[Choice],
+    told: Sequence[Telling],
     head: Head,
     include_usage: bool,
     n: int,
     replays: Service | None,
-    times: bool,
+    line: Line[Piece] | None,
+    progress: bool,
 ) -> AsyncGenerator[bytes, None]:
     """The chunks of a stream; what is there together is sent together.
 
     Args:
-        choices: Of the response.
+        told: The completions of the response.
         head: Of its chunks.
         include_usage: Whether it ends with its usage.
         n: Completions of each prompt.
         replays: Makes the records that it ends with; None: it does not.
-        times: Whether chunks tell how long the completion took so far.
+        line: Sends chunks of an only completion itself where it can.
+        progress: Whether it begins with the progress of the prompts.
     """
-    nothing = "null" if include_usage else ""
-    async for made in merged([_pieces(choice, times) for choice in choices]):
-        yield b"".join([head.chunk(each, nothing) for each in made])
+    async for made in merged([_chunks(each, line, progress) for each in told]):
+        yield made
+    generations = [each.choice.generation for each in told]
+    end = b""
     if include_usage:
-        generations = [choice.generation for choice in choices]
-        first = choices[0].generation
-        more = timed(first, len(first.drawn_between(0))) if times else ""
-        yield head.chunk("[]" + more, dumps(usage(usage_of(generations, generations[::n]))))
+        more = told[0].timings(len(generations[0].drawn_between(0)))
+        end = head.chunk("[]" + more, dumps(usage(usage_of(generations, generations[::n]))))
     if replays is not None:
-        yield head.chunk("[]", replay=replay_field(replays, (each.generation for each in choices)))
-    yield DONE
+        end += head.chunk("[]", replay=replay_field(replays, generations))
+    yield end + DONE
 
 
-async def _pieces(choice: Choice, times: bool) -> AsyncIterator[list[str]]:
-    """The choices of one completion's chunks, as JSON; a list holds those that are there together.
+async def _chunks(told: Telling, line: Line[Piece] | None, progress: bool) -> AsyncIterator[bytes]:
+    """The chunks of one completion; those together that are there together.
 
     Args:
-        choice: The completion.
-        times: Whether they tell how long it took so far.
+        told: Writes them.
+        line: Sends chunks itself where it can; those are not given here.
+        progress: Whether the progress of the prompt is told first.
     """
-    generation, legacy, index = choice.generation, choice.legacy, choice.index
-    await choice.read()
-    told, prompt = 0, choice.prompt
-    while pieces := await generation.next_pieces():
-        made: list[str] = []
-        for piece in pieces:
-            logprobs = "null"
-            if legacy is not None:
-                since, told = told, piece.end
-                entries = joined(
-                    legacy.of_prompt(prompt), legacy.of(generation.logprobs_between(since, told))
-                )
-                prompt = ()
-                logprobs = dumps(entries)
-            more = timed(generation, piece.end) if times else ""
-            made.append(
-                f'[{{"index":{index},"text":{encode_basestring(piece.text)},"logprobs":{logprobs},'
-                f'"finish_reason":null}}]{more}'
-            )
-        yield made
-    last: dict[str, Any] = {"index": index, "text": "", "logprobs": None}
-    if legacy is not None:
-        left = generation.logprobs_between(told, len(generation.drawn_between(0)))
-        last["logprobs"] = joined(legacy.of_prompt(prompt), legacy.of(left))
-    more = timed(generation, len(generation.drawn_between(0))) if times else ""
-    yield [dumps([last | _finish(generation)]) + more]
+    generation = told.choice.generation
+    if progress:
+        async for each in generation.prompt_progress():
+            yield told.progress(each)
+    await told.choice.read()
+    told.begin()
+    while True:
+        if line is not None:
+            await line.follow(generation, lambda pieces: pieces)
+        pieces = await generation.next_pieces()
+        if not pieces:
+            break
+        yield told.chunks(pieces)
+    yield told.last()
 
 
 ROUTES = [

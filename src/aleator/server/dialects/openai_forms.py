@@ -10,13 +10,13 @@ from copy import copy
 from typing import Any
 
 from aleator.core.errors import ParameterError
-from aleator.generate.generation import Generation
+from aleator.generate.generation import Generation, PromptProgress
 from aleator.generate.logprobs import Logprobs, TokenLogprob
 from aleator.replay import KEY
 from aleator.server.chatting import Usage
 from aleator.server.dialects.legacy_logprobs import finite
 from aleator.server.dialects.openai_errors import render_error
-from aleator.server.dialects.timings import timings
+from aleator.server.dialects.timings import progressed, timings
 from aleator.server.errors import api_error
 from aleator.server.fields import Field, anything, known_keys, mapping, switch, text, whole
 from aleator.server.service import Service
@@ -37,13 +37,14 @@ SHARED = (
     Field("cache_salt", text, ""),
     Field("aleator_replay", switch, False),
     Field("timings_per_token", switch, False),
+    Field("return_progress", switch, False),
 )
 """Fields of completions and chats alike.
 
 Ours are ``deadline``, seconds after which the text ends; ``cache_salt``, whose prompts share what was computed
 with those of the same salt only, as in vLLM; ``aleator_replay``, which asks for the records of the texts.
-llama-server's is ``timings_per_token``, which asks for ``timings``; vLLM's are ``structured_outputs`` and
-``guided_choice``.
+Those of llama-server are ``timings_per_token``, which asks for ``timings``, and ``return_progress``, which asks
+a stream for ``prompt_progress``; those of vLLM are ``structured_outputs`` and ``guided_choice``.
 """
 
 dumps: Callable[[Any], str] = json.JSONEncoder(
@@ -176,6 +177,16 @@ def timed(made: Generation, n: int) -> str:
         n: Its tokens so far.
     """
     return f',"timings":{dumps(timings(made.stats, n))}'
+
+
+def with_progress(progress: PromptProgress, times: bool) -> str:
+    """``prompt_progress`` as JSON that follows another field.
+
+    Args:
+        progress: Of the prompt.
+        times: Whether timings are told.
+    """
+    return "," + dumps(progressed(progress, times))[1:-1]
 
 
 def failed(error: BaseException) -> bytes:

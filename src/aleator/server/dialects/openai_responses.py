@@ -20,6 +20,7 @@ from aleator.server.dialects.openai_errors import render_error as render_error
 from aleator.server.dialects.openai_forms import dumps
 from aleator.server.dialects.responses_input import FIELDS, STATELESS, repeated, request_of
 from aleator.server.dialects.responses_output import Event, ResponseWriter
+from aleator.server.dialects.timings import progressed, timings
 from aleator.server.dialects.translated import in_words, with_records
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import Body
@@ -59,8 +60,20 @@ async def responses(request: Request) -> Response:
     for each in await unless_gone(request, answer.collected(), answer.cancel):
         writer.push(each)
     last = writer.end(answer.choices[0].stop or "stop", answer.usage)[-1]
-    made = with_records(service, body, answer, last["response"])
+    made = with_records(service, body, answer, last["response"]) | _times(body, answer)
     return JSONResponse(made, headers=headers)
+
+
+async def input_tokens(request: Request) -> Response:
+    """How many tokens the prompt of a response has; makes nothing."""
+    service: Service = request.app.state.service
+    lenient = service.options.lenient
+    body = FIELDS.read(await body_of(request), lenient)
+    service.check_model(body.own["model"])
+    asked = request_of(body, lenient)
+    with in_words(WORDS, body):
+        tokens = await service.chat_tokens(asked)
+    return JSONResponse({"object": "response.input_tokens", "input_tokens": len(tokens)})
 
 
 async def stored(request: Request) -> Response:
@@ -89,11 +102,28 @@ async def _events(
     service: Service, body: Body, answer: ChatAnswer, writer: ResponseWriter
 ) -> AsyncGenerator[bytes, None]:
     yield _written(writer.begin())
+    if body.own["return_progress"]:
+        async for progress in answer.choices[0].generation.prompt_progress():
+            about = progressed(progress, body.own["timings_per_token"])
+            yield _written(writer.progress(about))
     async for events in answer.events():
-        yield _written(made for event in events for made in writer.push(event))
+        made = [each for event in events for each in writer.push(event)]
+        for each in made:
+            if each["type"].endswith(".delta"):
+                each |= _times(body, answer)
+        yield _written(made)
     end = writer.end(answer.choices[0].stop or "stop", answer.usage)
     with_records(service, body, answer, end[-1]["response"])
+    end[-1] |= _times(body, answer)
     yield _written(end)
+
+
+def _times(body: Body, answer: ChatAnswer) -> dict[str, Any]:
+    """llama-server's ``timings`` so far, where a request asks for them."""
+    if not body.own["timings_per_token"]:
+        return {}
+    choice = answer.choices[0]
+    return {"timings": timings(choice.generation.stats, choice.completion_tokens)}
 
 
 def _written(events: Iterable[Event]) -> bytes:
@@ -103,5 +133,7 @@ def _written(events: Iterable[Event]) -> bytes:
 ROUTES = [
     Route("/v1/responses", responses, methods=["POST"]),
     Route("/responses", responses, methods=["POST"]),
+    Route("/v1/responses/input_tokens", input_tokens, methods=["POST"]),
+    Route("/responses/input_tokens", input_tokens, methods=["POST"]),
     Route("/v1/responses/{name:path}", stored, methods=["GET", "DELETE", "POST"]),
 ]

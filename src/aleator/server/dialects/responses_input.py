@@ -107,6 +107,8 @@ FIELDS = Fields(
     Field("top_logprobs", whole(0, 20)),
     Field("metadata", mapping),
     Field("stream", switch, False),
+    Field("timings_per_token", switch, False),
+    Field("return_progress", switch, False),
     *OURS,
     without=("logprobs", "echo", "json_schema", "parse_special"),
     accepted=RESPONSES,

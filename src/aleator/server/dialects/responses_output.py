@@ -48,6 +48,15 @@ class ResponseWriter:
             self._event("response.in_progress", response=response),
         ]
 
+    def progress(self, about: Mapping[str, Any]) -> list[Event]:
+        """The event of a piece of the prompt, in llama-server's manner.
+
+        Args:
+            about: What it tells.
+        """
+        said = {"id": f"resp_{self._name}", "object": "response", "status": "in_progress"}
+        return [self._event("response.in_progress", response=said, **about)]
+
     def push(self, event: ChatEvent) -> list[Event]:
         """The events of a piece of the answer."""
         if event.kind == "call":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from aleator.generate.completion import Stats
+from aleator.generate.generation import PromptProgress
 
 
 def timings(stats: Stats, n_predicted: int) -> dict[str, Any]:
@@ -27,6 +28,27 @@ def timings(stats: Stats, n_predicted: int) -> dict[str, Any]:
     }
     if stats.draft_n:
         made |= {"draft_n": stats.draft_n, "draft_n_accepted": stats.draft_n_accepted}
+    return made
+
+
+def progressed(progress: PromptProgress, times: bool) -> dict[str, Any]:
+    """``prompt_progress``, with ``timings`` where they are asked for: fields of an event before the text.
+
+    Args:
+        progress: Of the prompt.
+        times: Whether timings are told.
+    """
+    cached, computed, seconds = progress.cached, progress.computed, progress.seconds
+    made: dict[str, Any] = {}
+    if times:
+        so_far = Stats(prompt_tokens=computed, reused_tokens=cached, prompt_seconds=seconds)
+        made["timings"] = timings(so_far, 0)
+    made["prompt_progress"] = {
+        "total": progress.total,
+        "cache": cached,
+        "processed": cached + computed,
+        "time_ms": int(1e3 * seconds),
+    }
     return made
 
 

@@ -87,6 +87,11 @@ class Recording:
         }
 
     @property
+    def memory(self) -> LogitsMemory:
+        """What keeps its logits."""
+        return self._memory
+
+    @property
     def generation(self) -> Generation:
         """What writes the text."""
         assert self._generation is not None  # noqa: S101

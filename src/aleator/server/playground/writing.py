@@ -11,9 +11,10 @@ from aleator.core.errors import ConstraintError, ParameterError
 from aleator.generate.session import Session
 from aleator.server.bodies import in_thread
 from aleator.server.caller import own_namespace
+from aleator.server.playground.branching import branch
 from aleator.server.playground.memory import Forgotten
-from aleator.server.playground.recording import MOST_BRANCHES, Recording, Recordings
-from aleator.server.playground.replay import Replay, chain_at
+from aleator.server.playground.recording import Recording, Recordings
+from aleator.server.playground.replay import Replay
 from aleator.server.playground.told import Telling
 from aleator.server.service import Service, readable
 from aleator.text.tokenizer import Tokenizer
@@ -80,7 +81,9 @@ class Writer:
         elif prompt is not None:
             given, recording = prompt, Recording(self._recordings.memory)
         else:
-            recording, given = self._branch(self._recordings[str(parent)], at, pick)
+            recording, given = branch(
+                self._recordings[str(parent)], at, pick, self._tokenizer, self._recordings.memory
+            )
         options = service.grammars.compiled(options) | {"namespace": own_namespace()}
         if service.options.request_timeout is not None:
             options["deadline"] = service.options.request_timeout
@@ -101,40 +104,6 @@ class Writer:
         chat_format = service.model.chat_format(service.options.chat_template)
         asked = prepared(Chat(messages), chat_format, self._tokenizer, options)
         return asked.tokens, asked.options
-
-    def _branch(
-        self, parent: Recording, at: int | None, pick: int | None
-    ) -> tuple[Recording, Session]:
-        if parent.depth >= MOST_BRANCHES:
-            raise ParameterError(
-                "parent",
-                f"parent={parent.id!r} comes from {parent.depth} texts that branch off one another: begin a "
-                "new one with its tokens as prompt",
-            )
-        drawn = parent.drawn
-        at = len(drawn) if at is None else at
-        most = len(drawn) if pick is None else len(drawn) - 1
-        if not 0 <= at <= most:
-            raise ParameterError(
-                "at",
-                f"at={at} is out of range: the text has drawn {len(drawn)} tokens, give 0 to {most}",
-            )
-        if pick is not None and not 0 <= pick < len(self._service.model.vocab):
-            raise ParameterError("token", f"token={pick} is not in the vocabulary")
-        inherited = (*drawn[:at], *(() if pick is None else (pick,)))
-        prompt = parent.prompt
-        replay = None
-        if parent.request.params.chain(self._tokenizer).adapts and at < len(drawn):
-            replay = chain_at(parent, self._tokenizer, at, None)
-            if pick is not None:
-                replay.chain.accept(pick, generated=True)
-        session = Session(
-            tokens=(*prompt, *inherited),
-            n_prompt=len(prompt),
-            seed=parent.request.params.values()["seed"],
-            chain=b"" if replay is None else replay.chain.state_write(),
-        )
-        return Recording(self._recordings.memory, parent, at, inherited), session
 
     def started(self, recording: Recording) -> dict[str, Any]:
         """The first line of a text."""

@@ -1,0 +1,171 @@
+"""What HTTP costs: the same requests over HTTP and from the same engine without it, in one process, in turns.
+
+    python benchmarks/http_overhead.py -m MODEL.gguf [--threads 2] [--rounds 9]
+
+One client at a time asks for streams of 64 tokens at ``/v1/completions``.  In between the engine of the same
+server makes such texts for a thread of the process, which reads them piece by piece.  So both use the same
+weights at the same place in memory, and the difference of a pair is what HTTP adds.  Seconds are those of the
+wall: what other cores do beside the decoder delays nothing.
+
+The client runs on the same machine and takes its time from the decoder.  So each round has two of them.  One is
+woken by each event, as a real one is.  The other one reads whole answers (SO_RCVLOWAT): the system does not
+wake it before the end, so what is left is the server's own.
+
+While other programs run, the differences are noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import aleator
+from aleator.server.app import create_guarded
+from aleator.server.options import ServerOptions
+from aleator.server.run import Server, bound
+from aleator.server.service import Service
+
+HERE = Path(__file__).parent
+NAMES = ("max_tokens", "temperature", "seed", "ignore_eos")
+WORDS = ("the", "king", "of", "and", "to", "in", "is", "was", "he", "for", "it", "with", "as")
+REQUESTS, ANSWER = 4, 64
+"""Of each kind in a round, one after the other, and their tokens."""
+KINDS = ("engine", "events", "blocks")
+"""Who reads: a thread without HTTP, a client woken by each event, a client that reads whole answers."""
+FIRST_WORDS = {"engine": "One", "events": "Two", "blocks": "Six"}
+"""Prompts begin with them, or the prompt cache would hold what the turn before has read."""
+
+
+class Served:
+    """A server in a thread of this process.
+
+    Args:
+        service: Makes the texts.
+
+    Attributes:
+        port: Where it listens.
+        thread: Runs its event loop.
+    """
+
+    def __init__(self, service: Service) -> None:
+        listening = bound(service.options)
+        self.port: int = listening.getsockname()[1]
+        ready = threading.Event()
+        self._server = Server(create_guarded(service), service.options, ready.set, service.cut)
+        self.thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]})
+        self.thread.start()
+        ready.wait()
+
+    def processor_seconds(self) -> float:
+        """What the event loop's thread has taken of a processor."""
+        return time.clock_gettime(time.pthread_getcpuclockid(self.thread.ident or 0))
+
+    def end(self) -> None:
+        """End it."""
+        self._server.should_exit = True
+        self.thread.join()
+
+
+def over_http(port: int, bodies: list[dict[str, Any]], blocks: bool) -> tuple[float, float]:
+    """Seconds per token of requests over HTTP, and those that the client took of a processor."""
+    order = {"port": port, "path": "/v1/completions", "clients": 1, "bodies": bodies}
+    made = subprocess.run(
+        [sys.executable, str(HERE / "server_client.py")],
+        input=json.dumps({**order, "blocks": blocks}).encode(),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    found = json.loads(made.stdout)
+    if found["errors"]:
+        raise SystemExit(found["errors"][0])
+    return found["seconds"] / found["tokens"], found["client_seconds"] / found["tokens"]
+
+
+def without(engine: aleator.Engine, bodies: list[dict[str, Any]]) -> float:
+    """Seconds per token of the same requests from the engine."""
+    began, tokens = time.perf_counter(), 0
+    for body in bodies:
+        made = engine.submit(body["prompt"], parse_special=True, **{n: body[n] for n in NAMES})
+        for _ in made:
+            pass
+        tokens += len(made.tokens)
+    return (time.perf_counter() - began) / tokens
+
+
+def requests(round: int) -> list[dict[str, Any]]:
+    """The bodies of a round: others in every round."""
+    rng = random.Random(round)
+    prompts = [" ".join(rng.choices(WORDS, k=50)) for _ in range(REQUESTS)]
+    more = {"stream": True, "stream_options": {"include_usage": True}, "temperature": 0.8}
+    forced = {"seed": round, "max_tokens": ANSWER, "ignore_eos": True}
+    return [{"prompt": prompt, **more, **forced} for prompt in prompts]
+
+
+def measure(model: str, threads: int, rounds: int) -> dict[str, float]:
+    """Microseconds per token: medians over rounds, of overheads those of the pairs' differences.
+
+    Args:
+        model: A file.
+        threads: Of the decoder.
+        rounds: How many; the first one does not count.
+    """
+    seen: dict[str, list[float]] = {}
+    language_model = aleator.load(model, n_threads=threads, n_ctx=1536)
+    with language_model.engine(n_seq_max=8) as engine:
+        served = Served(Service(language_model, engine, ServerOptions(port=0)))
+        try:
+            for number in range(rounds):
+                bodies = requests(number)
+                took: dict[str, float] = {}
+                for kind in KINDS[number % 3 :] + KINDS[: number % 3]:
+                    own = [{**b, "prompt": f"{FIRST_WORDS[kind]} {b['prompt']}"} for b in bodies]
+                    loop = served.processor_seconds()
+                    if kind == "engine":
+                        took[kind] = without(engine, own)
+                        continue
+                    took[kind], client = over_http(served.port, own, kind == "blocks")
+                    took[f"{kind}_client"] = client
+                    n = sum(body["max_tokens"] for body in own)
+                    took[f"{kind}_loop"] = (served.processor_seconds() - loop) / n
+                for kind in KINDS[1:]:
+                    took[f"{kind}_overhead"] = took[kind] - took["engine"]
+                if number:  # in the first round what is made once was made
+                    for name, value in took.items():
+                        seen.setdefault(name, []).append(1e6 * value)
+        finally:
+            served.end()
+    return {name: statistics.median(values) for name, values in seen.items()}
+
+
+def report(found: dict[str, float]) -> list[str]:
+    """What was measured, for people."""
+    return [
+        f"Overhead of HTTP at one client: {found['blocks_overhead']:,.0f} us a token by the server itself, "
+        f"{found['events_overhead']:,.0f} us with a client beside it that reads each event "
+        f"({found['engine']:,.0f} us by the engine alone; medians of pairs in one process).",
+        f"Of a processor the server's event loop took {found['events_loop']:,.0f} us a token, the client "
+        f"{found['events_client']:,.0f} us; a client that reads whole answers "
+        f"{found['blocks_client']:,.0f} us.",
+    ]
+
+
+def main() -> None:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("-m", "--model", required=True)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=9)
+    args = parser.parse_args()
+    print("\n".join(report(measure(args.model, args.threads, args.rounds))))
+
+
+if __name__ == "__main__":
+    main()

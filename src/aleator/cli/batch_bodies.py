@@ -1,0 +1,115 @@
+"""Bodies of ``aleator batch``: OpenAI's chats and plain completions, read by the tables of the server.
+
+So a field has one meaning and one check, whoever asks.  Fields of the server alone, such as streams, have the
+values that ask for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aleator.core.errors import ParameterError
+from aleator.prompts import GENERATION, SAMPLING
+from aleator.server.accepted import ACCEPTED, Accepted
+from aleator.server.errors import ApiError
+from aleator.server.fields import (
+    MOST_TOP,
+    Body,
+    Field,
+    Fields,
+    anything,
+    mapping,
+    switch,
+    text,
+    whole,
+)
+from aleator.server.structured import force_form
+
+ACCEPTED_HERE: Mapping[str, Accepted] = {
+    **ACCEPTED,
+    "stream": Accepted("a result is written when it is complete", (False,)),
+    "stream_options": Accepted("a result is no stream"),
+    "n": Accepted("give a line for each", (1,)),
+    "best_of": Accepted("give a line for each", (1,)),
+    "suffix": Accepted("give /infill of aleator serve the text before and after", ("",)),
+    "parallel_tool_calls": Accepted("an answer may have several calls", (True,)),
+    "deadline": Accepted("a batch waits for every result", ()),
+    "cache_salt": Accepted("the prompt cache changes no text"),
+    "timings_per_token": Accepted("results are the same in every run", (False,)),
+    "return_progress": Accepted("a result is no stream", (False,)),
+    "aleator_replay": Accepted("the lines make the results again", (False,)),
+}
+"""Fields of the server that mean nothing in a batch, and those with which the server does nothing either."""
+OF_CHATS: Mapping[str, Accepted] = dict.fromkeys(
+    ("messages", "tools", "tool_choice", "enable_thinking", "chat_template_kwargs"),
+    Accepted("it is for chats: give messages, and no prompt", ()),
+)
+_SHARED = (
+    Field("model", anything),
+    Field("response_format", mapping),
+    Field("structured_outputs", mapping),
+    Field("guided_choice", anything),
+)
+_OPTIONS = {**GENERATION, **SAMPLING}
+
+CHATS = Fields(
+    *_SHARED,
+    Field("messages", anything, required=True),
+    Field("tools", anything),
+    Field("tool_choice", anything),
+    Field("enable_thinking", switch),
+    Field("chat_template_kwargs", mapping),
+    Field("reasoning_effort", text),
+    Field("logprobs", switch, False),
+    Field("top_logprobs", whole(0, MOST_TOP)),
+    options=_OPTIONS,
+    without=("echo", "parse_special", "shown_tokens", "reasoning_marks"),
+    accepted=ACCEPTED_HERE,
+)
+COMPLETIONS = Fields(
+    *_SHARED,
+    Field("prompt", anything, required=True),
+    options=_OPTIONS,
+    accepted={**ACCEPTED_HERE, **OF_CHATS},
+)
+
+
+def chat_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments of :meth:`aleator.LanguageModel.chat`, from the body of a request.
+
+    Raises:
+        ParameterError: A field that cannot be honoured; names it.
+    """
+    read = _read(CHATS, body)
+    own, made = read.own, read.options
+    if own["top_logprobs"] is not None and not own["logprobs"]:
+        raise ParameterError("top_logprobs", "top_logprobs needs logprobs=true")
+    if own["logprobs"]:
+        made["logprobs"] = own["top_logprobs"] or 0
+    for name in OF_CHATS:
+        if own[name] is not None:
+            made[name] = own[name]
+    if own["reasoning_effort"] is not None:
+        effort = {"reasoning_effort": own["reasoning_effort"]}
+        made["chat_template_kwargs"] = (own["chat_template_kwargs"] or {}) | effort
+    return made
+
+
+def completion_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments of :meth:`aleator.LanguageModel.generate`, ``prompt`` among them.
+
+    Raises:
+        ParameterError: A field that cannot be honoured; names it.
+    """
+    read = _read(COMPLETIONS, body)
+    return read.options | {"prompt": read.own["prompt"]}
+
+
+def _read(fields: Fields, body: Mapping[str, Any]) -> Body:
+    try:
+        made = fields.read(body)
+    except ApiError as error:
+        raise ParameterError("", str(error)) from None
+    force_form(made)
+    return made

@@ -1,0 +1,166 @@
+"""Chunks that the engine's thread sends itself: the bytes are those that the event loop would send."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aleator.engine.core import Core
+from aleator.generate.generation import Generation
+from aleator.language_model import LanguageModel
+from aleator.server.wire import WIRE, Wire, wire_of
+from tests.server.live import PATIENCE, Live, in_thread, request_of, rest
+
+TEXT = {"prompt": "ROMEO:", "max_tokens": 12, "seed": 3, "temperature": 1.5, "stream": True}
+CHAT = {**TEXT, "messages": [{"role": "user", "content": "Good morrow"}]}
+del CHAT["prompt"]
+REQUESTS = {
+    "/v1/completions": {**TEXT, "logprobs": 2, "echo": True},
+    "/v1/chat/completions": {**CHAT, "stream_options": {"include_usage": True}},
+    "/completion": {**TEXT, "n_probs": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def live(model: LanguageModel) -> Iterator[Live]:
+    with in_thread(model, engine={"n_seq_max": 2}) as made:
+        yield made
+
+
+def events(live: Live, path: str, body: dict[str, Any]) -> list[Any]:
+    """The events of a stream, without what differs from request to request."""
+    head, _, chunks = live.answer(request_of(body, path)).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 "), head
+    came = b""
+    while chunks != b"0\r\n\r\n":
+        size, _, left = chunks.partition(b"\r\n")
+        n = int(size, 16)
+        assert left[n : n + 2] == b"\r\n"
+        came, chunks = came + left[:n], left[n + 2 :]
+    told = re.sub(rb'"id":"[^"]*"|"created":\d+', b'"x":0', came).decode().split("\n\n")[:-1]
+    assert told[-1] == "data: [DONE]" or json.loads(told[-1][6:])["stop"] is True
+    made = [json.loads(each.removeprefix("data: ")) for each in told if each != "data: [DONE]"]
+    return [{**each, "timings": None} for each in made]
+
+
+def test_the_engines_thread_sends(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+    waits = threading.Event()  # the line waits for pieces
+    send, pass_on, step = Wire.send, Generation.pass_on, Core.step
+
+    def watched(self: Wire, body: bytes) -> None:
+        threads.append(threading.current_thread().name)
+        send(self, body)
+
+    async def noted(self: Generation, *args: Any) -> None:
+        asyncio.get_running_loop().call_soon(waits.set)
+        await pass_on(self, *args)
+
+    def held(self: Core) -> Any:
+        assert waits.wait(PATIENCE)
+        return step(self)
+
+    monkeypatch.setattr(Wire, "send", watched)
+    monkeypatch.setattr(Generation, "pass_on", noted)
+    monkeypatch.setattr(Core, "step", held)
+    for path, body in REQUESTS.items():
+        threads.clear()
+        waits.clear()
+        events(live, path, {name: value for name, value in body.items() if name != "echo"})
+        assert len(threads) > 3, path
+        assert set(threads) == {"aleator-engine"}, path
+
+
+def test_the_bytes_do_not_depend_on_who_sends_them(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = 0
+
+    def sometimes(file: int, data: bytes) -> int:
+        nonlocal turns
+        turns += 1
+        if turns % 3 == 2:
+            raise BlockingIOError
+        return write(file, data[:50])
+
+    write = os.write
+    for path, body in REQUESTS.items():
+        events(live, path, body)  # the next ones are from the prompt cache
+        sent = events(live, path, body)
+        with monkeypatch.context() as changed:
+            changed.setattr(Wire, "ready", lambda self: False)
+            assert events(live, path, body) == sent, path
+        with monkeypatch.context() as changed:
+            changed.setattr("aleator.server.wire.os.write", sometimes)
+            assert events(live, path, body) == sent, path
+
+
+def test_an_error_of_what_writes_ends_the_stream_and_nothing_else(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Wire, body: bytes) -> None:
+        raise RuntimeError("of a test")
+
+    with monkeypatch.context() as other:
+        other.setattr(Wire, "send", broken)
+        came = live.answer(request_of(TEXT))
+    assert came.count(b'"error"') == 1
+    assert came.endswith(b"0\r\n\r\n")
+    assert len(events(live, "/v1/completions", TEXT)) > 3
+
+
+def test_a_client_that_does_not_read_gets_all_of_it_later(live: Live) -> None:
+    body = {**TEXT, "max_tokens": 400, "logprobs": 20, "context_shift": True, "ignore_eos": True}
+    expected = live.answer(request_of(body))
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    slow.connect(("127.0.0.1", live.port))
+    with slow:
+        slow.sendall(request_of(body))
+        live.post("/v1/completions", {**body, "stream": False})  # as long as the slow one
+        came = rest(slow)
+    texts = re.compile(rb'"text":"[^"]*"')
+    assert texts.findall(came) == texts.findall(expected)
+    assert came.endswith(b"0\r\n\r\n")
+
+
+def test_what_is_lost_is_not_written_to() -> None:
+    """The file of a closed socket may be another connection's by then."""
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
+        made = Wire()
+        assert not made.ready()
+        made.opened(transport)
+        assert made.ready()
+        made.send(b"one")
+        made.lost()
+        assert not made.ready()
+        made.send(b"two")
+        assert made.sent == 3
+        transport.close()
+        await asyncio.sleep(0)
+        assert theirs.recv(100) == b"3\r\none\r\n"
+        assert theirs.recv(100) == b""
+        theirs.close()
+
+    asyncio.run(run())
+
+
+def test_connections_that_need_the_loop() -> None:
+    made = Wire()
+    scope: dict[str, Any] = {"http_version": "1.1", "method": "POST", "state": {WIRE: made}}
+    assert wire_of(scope) is made
+    assert wire_of({**scope, "http_version": "1.0"}) is None
+    assert wire_of({**scope, "method": "HEAD"}) is None
+    assert wire_of({**scope, "state": {}}) is None
