@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import constants
@@ -16,6 +18,7 @@ import aleator
 from aleator.bundled import bundled_model
 from aleator.cli import main
 from aleator.core.errors import FileFormatError, HubError, ParameterError
+from aleator.hub.fetching import PIECE, append
 from aleator.hub.names import HubName, located
 from tests.hub.server import COMMIT, Hub, serving
 from tests.models.builders import write_gguf
@@ -293,3 +296,38 @@ def test_a_machine_without_models(
 def test_a_token_goes_to_the_hub_alone(hub: Hub) -> None:
     name = HubName.read(f"hf:{REPO}:Q8_0")
     assert located(str(name), token="hf_x").exists()
+
+
+class Written(io.RawIOBase):
+    """Remembers how many bytes each write brought."""
+
+    def __init__(self, held: int) -> None:
+        self.sizes: list[int] = []
+        self._at = held
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def write(self, data: Any, /) -> int:
+        size = memoryview(data).nbytes
+        self.sizes.append(size)
+        self._at += size
+        return size
+
+
+@pytest.mark.parametrize("held", [0, 1000])
+def test_what_arrives_is_written_in_whole_large_pages(held: int) -> None:
+    raw = Written(held)
+    with io.BufferedWriter(raw, PIECE) as out:
+        for block in [bytes(70_001)] * 62 + [bytes(2 * PIECE)]:
+            append(out, block)
+        sizes = list(raw.sizes)
+    assert sizes[0] == PIECE - held
+    assert len(sizes) > 3
+    assert set(sizes[1:]) == {PIECE}

@@ -36,6 +36,9 @@ LARGEST = 50_000_000_000
 """Bytes that the hub gives over plain HTTP; larger files are left to its library."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _BLOCK = 1 << 22
+PIECE = 1 << 21
+"""Bytes that are written together, from a multiple of so many on: Linux then keeps them in one large page, as
+weights are best read."""
 _MODULES = ("constants", "errors", "utils")
 """Of huggingface_hub, which does not import them by itself."""
 _MOST_TYPES = 20
@@ -243,7 +246,7 @@ def _complete_blob(hub: ModuleType, name: HubName, file: str, token: str | None)
         if partial.exists() and partial.stat().st_size > about.size:
             partial.unlink()
         with (
-            partial.open("ab") as out,
+            partial.open("ab", buffering=PIECE) as out,
             hub.utils.tqdm(
                 desc=file[-40:],
                 total=about.size,
@@ -258,6 +261,15 @@ def _complete_blob(hub: ModuleType, name: HubName, file: str, token: str | None)
                 _receive(hub, about.location, headers, out, bar, about.size)
         _check(name, file, partial, about.etag, about.size)
         partial.rename(blob)
+
+
+def append(out: BinaryIO, block: bytes) -> None:
+    """Write a block; whole pieces leave the buffer, which holds one, as soon as they are there."""
+    while len(block) >= (left := PIECE - out.tell() % PIECE):
+        out.write(block[:left])
+        out.flush()
+        block = block[left:]
+    out.write(block)
 
 
 def _receive(
@@ -288,7 +300,7 @@ def _receive(
                 out.truncate()
                 bar.update(-held)
             for block in response.iter_bytes():
-                out.write(block)
+                append(out, block)
                 bar.update(len(block))
                 if out.tell() > size:
                     return
