@@ -249,7 +249,9 @@ def by_flashinfer(work: Work, x: Tensor) -> Call | None:
 
     def call() -> object:
         if work.k:
-            return sampling.top_k_top_p_sampling_from_logits(x.float(), work.k, work.p)
+            return sampling.top_k_top_p_sampling_from_logits(
+                x.float(), work.k, work.p, filter_apply_order="joint"
+            )
         probs = (x.float() / work.heat).softmax(-1)
         if work.m:
             return sampling.min_p_sampling_from_probs(probs, work.m)

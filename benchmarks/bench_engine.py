@@ -2,6 +2,7 @@
 
     python benchmarks/bench_engine.py -m MODEL.gguf [--quick] [--threads 2] [--out FILE.md]
         [--llama-server PATH] [--transformers] [--clients 1,4,16,64]
+    python benchmarks/bench_engine.py -m MODEL.gguf --only-pauses [--prompt 4096]
 
 Clients send prompts of mixed lengths, half of which begin with the same text, and read streams of mixed
 lengths, one request after the other, at temperature 0.8.  The same requests go to a llama-server that is
@@ -9,8 +10,9 @@ started with the same file, threads, sequences and positions, and read as a stre
 of the file's shape with random weights in bfloat16 (speed does not depend on what weights are), on PyTorch's
 CPU kernels (for which it needs psutil), and all requests at once: it has no streams to read here, so only its
 tokens per second count.  Also: pauses of running streams while a long prompt is computed, with and without
-``max_pause``, and where an engine's time goes.  --quick takes some six minutes; run it on a machine
-that does nothing else.  A model with random weights and a real vocabulary:
+``max_pause``, with a verdict on the bound, and where an engine's time goes.  Run it on a machine that does
+nothing else: --quick takes some six minutes, --only-pauses three.  A model with random weights and a real
+vocabulary:
 
     python tools/make_models.py llama-134m --type Q4_K_M --tokenizer-from SmolLM2.gguf --out MODEL.gguf
 """
@@ -223,8 +225,25 @@ def of_transformers(model: aleator.LanguageModel, clients: int, each: int, threa
     return sum(len(each.generated_tokens) for each in outputs.values()) / took
 
 
-def pauses(model: aleator.LanguageModel, max_pause: float, length: int) -> tuple[float, float]:
-    """Long pauses of four streams over the usual while a prompt comes, and seconds to its first token."""
+@dataclass
+class Pauses:
+    """How four streams and a long prompt hold one another up.
+
+    Attributes:
+        usual: Seconds between two tokens of a stream before the prompt comes, median.
+        long: Times the usual pause that 95 % of the pauses while it comes are below; nan: there was none.
+        middle: Their median, in usual pauses; nan: there was none.
+        first: Seconds to the prompt's first token.
+    """
+
+    usual: float
+    long: float
+    middle: float
+    first: float
+
+
+def pauses(model: aleator.LanguageModel, max_pause: float, length: int) -> Pauses:
+    """Pauses of four streams while a prompt of a length comes."""
     n = model.n_ctx - 8
     with aleator.Engine(model, n_seq_max=5, max_pause=max_pause) as engine:
         seen: list[list[float]] = [[] for _ in range(4)]
@@ -253,8 +272,27 @@ def pauses(model: aleator.LanguageModel, max_pause: float, length: int) -> tuple
             reader.join()
     before = np.concatenate([np.diff([t for t in s if t < begins]) for s in seen])
     during = np.concatenate([np.diff([t for t in s if begins <= t < begins + took]) for s in seen])
-    longest = float(np.quantile(during, 0.95) / np.median(before)) if len(during) else float("nan")
-    return longest, took
+    usual = float(np.median(before))
+    late, middle = np.quantile(during, (0.95, 0.5)) / usual if len(during) else (np.nan, np.nan)
+    return Pauses(usual, float(late), float(middle), took)
+
+
+def report_pauses(args: argparse.Namespace, say: Callable[[str], None]) -> None:
+    """Measure the pauses with the bound and without, and say whether it is kept."""
+    length: int = args.prompt or (512 if args.quick else 4096)
+    model = aleator.load(args.model, n_threads=args.threads, n_ctx=length + 512)
+    found = {limit: pauses(model, limit, length) for limit in (2.0, 1e6)}
+    for limit, each in found.items():
+        say(
+            f"`max_pause={limit:g}`: while a prompt of {length} tokens is computed, 95 % of the pauses of four "
+            f"streams are below {each.long:.2f} times the usual one of {1e3 * each.usual:.1f} ms, half of them "
+            f"below {each.middle:.2f}; its first token comes after {each.first:.2f} s.  "
+        )
+    kept, free = found.values()
+    say(
+        f"Pauses are twice the usual step at most: {'yes' if kept.long <= 2 else 'NO'}, {kept.long:.2f}. The "
+        f"prompt's first token comes {kept.first / free.first:.1f} times later for it."
+    )
 
 
 def report(seconds: float, found: Found) -> tuple[float, str]:
@@ -274,9 +312,10 @@ def main() -> None:
     parser.add_argument("--llama-server", metavar="PATH", help="the program to compare with")
     parser.add_argument("--transformers", action="store_true")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only-pauses", action="store_true")
+    parser.add_argument("--prompt", type=int, help="tokens of the prompt for the pauses")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    model = aleator.load(args.model, n_threads=args.threads, n_ctx=N_CTX)
     lines: list[str] = []
 
     def say(line: str) -> None:
@@ -286,6 +325,16 @@ def main() -> None:
     say("# An engine under load\n")
     say(f"{datetime.date.today()}, {Path(args.model).name}, {args.threads} threads.\n")
     say(f"    python benchmarks/{' '.join([Path(sys.argv[0]).name, *sys.argv[1:]])}\n")
+    if not args.only_pauses:
+        load_tests(args, say)
+    report_pauses(args, say)
+    if args.out:
+        args.out.write_text("\n".join(lines) + "\n")
+
+
+def load_tests(args: argparse.Namespace, say: Callable[[str], None]) -> None:
+    """Measure engines, and what they are compared with, under the load of clients."""
+    model = aleator.load(args.model, n_threads=args.threads, n_ctx=N_CTX)
     say(
         "| clients | engine, tokens/s | first token, median and 95 % | llama-server | first token | ratio "
         "| transformers | ratio |"
@@ -314,16 +363,6 @@ def main() -> None:
             row += "| | |"
         say(row)
     say("\n" + "\n".join(details) + "\n")
-    length = 512 if args.quick else 4096
-    whole = aleator.load(args.model, n_threads=args.threads, n_ctx=length + 512)
-    for limit in (2.0, 1e6):
-        longest, first = pauses(whole, limit, length)
-        say(
-            f"`max_pause={limit:g}`: while a prompt of {length} tokens is computed, 95 % of pauses of four "
-            f"streams are below {longest:.2f} times the usual one; its first token comes after {first:.2f} s."
-        )
-    if args.out:
-        args.out.write_text("\n".join(lines) + "\n")
 
 
 def where_time_goes(clients: int, stats: aleator.EngineStats, drawing: float) -> str:

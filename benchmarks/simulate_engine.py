@@ -68,6 +68,7 @@ class Result:
     decisions: list[float]
     waits: list[float]
     pauses: list[float]
+    bounds: list[float]
     most_reserved: int
     passed_over: int
 
@@ -84,7 +85,7 @@ def simulate(requests: int, n_cells: int, n_seq_max: int, seed: int = 1) -> Resu
     arrivals = sorted((rng.choice(range(100)) + rng.random() ** 4, i) for i in range(requests))
     came: dict[Job, float] = {}
     output: dict[Job, int] = {}
-    decisions, waits, pauses = [], [], []
+    decisions, waits, pauses, bounds = [], [], [], []
     clock, steps, most, ended, passed = 0.0, 0, 0, 0, 0
     while ended < requests:
         while arrivals and arrivals[0][0] <= clock:
@@ -106,6 +107,7 @@ def simulate(requests: int, n_cells: int, n_seq_max: int, seed: int = 1) -> Resu
         took = STEP + ROW * rows + PROMPT_TOKEN * n_prompt
         if rows and n_prompt:
             pauses.append(took / (STEP + ROW * rows))
+            bounds.append(took / (STEP + ROW * len(scheduler.running)))
         clock += took
         check(rows + n_prompt <= max(512, 2 * n_seq_max), "a step exceeds its token budget")
         finished = []
@@ -130,7 +132,7 @@ def simulate(requests: int, n_cells: int, n_seq_max: int, seed: int = 1) -> Resu
     check(not scheduler.running and scheduler.reserved == 0, "something is still reserved")
     check(passed <= PASSED_OVER + 1, "a request was passed over too often")
     check(len(waits) == requests, "a request never began")
-    return Result(steps, clock, decisions, waits, pauses, most, passed)
+    return Result(steps, clock, decisions, waits, pauses, bounds, most, passed)
 
 
 def made(rng: random.Random, cells: Cells, n_cells: int, number: int) -> Job:
@@ -177,6 +179,11 @@ def main() -> None:
         pauses = np.array(found.pauses)
         print(
             f"mixed steps: {np.median(pauses):.2f} times a usual one, 99% {np.quantile(pauses, 0.99):.2f}"
+        )
+        later = np.array(found.bounds)
+        print(
+            f"the same over a step in which all who have begun write: {np.median(later):.2f}, "
+            f"99% {np.quantile(later, 0.99):.2f}"
         )
     print(
         f"reserved at most {found.most_reserved} cells; passed over at most {found.passed_over} times"

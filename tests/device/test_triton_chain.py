@@ -257,8 +257,8 @@ def test_no_spills_elsewhere() -> None:
     own = TEMPLATE[:3]
     writers = tuple(triton_path.WRITERS[type(place)].value for place in places(own))
     for code in (
-        built(triton_sparse, "mark", 4, own, WRITERS=writers, ALLOWED=True),
-        built(triton_sparse, "settle", 4, own, WRITERS=writers, ALLOWED=True),
+        built(triton_sparse, "mark", 8, own, WRITERS=writers, ALLOWED=True),
+        built(triton_sparse, "settle", 8, own, WRITERS=writers, ALLOWED=True),
         built(triton_sparse, "masked_maxima", 4, ALLOWED=True, MASKS=True, TILES=64),
         built(triton_rows, "whole", 8, TEMPLATE, KINDS=kinds(TEMPLATE)),
         built(triton_rows, "accept", 1, MIROSTAT, KINDS=kinds(MIROSTAT, True)),

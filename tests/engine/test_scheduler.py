@@ -149,6 +149,8 @@ def test_one_computes_a_prompt_and_the_others_follow(job: Numbered) -> None:
     assert made.reserved == 60  # with the prompt, which is another's no more
     made.remove(third)
     assert made.reserved == 0
+    assert not made.reading
+    assert made._alike == {}  # nothing is searched that has ended
 
 
 def test_a_second_prompt_has_a_sequence_and_cells_of_its_own(job: Numbered) -> None:

@@ -240,7 +240,7 @@ def test_bisection_tells_every_id_apart() -> None:
     for n in (1, 32, 33, 64):
         out = torch.empty(1, dtype=torch.int64)
         _nth[(1,)](tensor(np.random.default_rng(n).permutation(keys)), n, out)
-        assert int(out) == keys[n - 1]
+        assert (keys >= int(out)).sum() == n
 
 
 @triton.jit

@@ -1,7 +1,8 @@
 """What ``auto`` means: which kernels a device chain takes, and whether decode steps are captured in graphs.
 
-Nothing is chosen that has not run.  The Triton kernels and CUDA graphs are chosen only on a machine where
-``aleator doctor --gpu --enable`` has run their checks and written what passed.
+Nothing is chosen that has not run.  The Triton kernels and CUDA graphs are chosen on the GPUs of
+:data:`PROVEN`, and on a machine where ``aleator doctor --gpu --enable`` has run their checks and written what
+passed.
 The file counts for the GPU, the versions and the package with which it was written.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import logging
 import os
 from dataclasses import asdict
 from functools import cache
@@ -19,7 +21,11 @@ import torch
 
 from aleator.core.records import dataclass
 
+log = logging.getLogger(__name__)
+
 KERNELS = ("auto", "triton", "torch", "host")
+PROVEN = {("NVIDIA H100", "3.6"): frozenset({"torch", "triton", "operator", "graphs"})}
+"""Checks that have passed where this package was made (docs/device.md), by GPU and Triton's version."""
 RESULTS = "ALEATOR_GPU_RESULTS"
 """The environment variable that names another results file."""
 
@@ -72,14 +78,22 @@ def write_results(machine: Machine, passed: list[str]) -> Path:
 
 @cache
 def passed_on(machine: Machine) -> frozenset[str]:
-    """Names of the checks that have passed on a machine; a file that cannot be read says none."""
+    """Names of the checks that have passed on a machine: what its file says, else :data:`PROVEN`."""
     try:
         found = json.loads(results_file().read_text())
         if found["machine"] == asdict(machine):
             return frozenset(str(name) for name in found["passed"])
     except (OSError, ValueError, KeyError, TypeError):
-        pass
-    return frozenset()
+        pass  # there is none, or it cannot be read
+    kind, version = " ".join(machine.gpu.split()[:2]), ".".join(machine.triton.split(".")[:2])
+    found_here = PROVEN.get((kind, version), frozenset())
+    if "triton" not in found_here and machine.triton:
+        log.warning(
+            "%s with Triton %s has not been checked: device chains take PyTorch's operations, many times "
+            "slower than the kernels; 'aleator doctor --gpu --enable' checks and turns them on",
+            machine.gpu, machine.triton,
+        )  # fmt: skip
+    return found_here
 
 
 def kernels_for(device: torch.device) -> str:

@@ -79,6 +79,12 @@ class Job:
         differ = self.prompt[:n] != other.prompt[:n]
         return int(differ.argmax()) if differ.any() else n
 
+    @property
+    def looks(self) -> tuple[str, int, int]:
+        """What is equal for equal prompts, and seldom for others."""
+        n = len(self.prompt)
+        return self.namespace, n, int(self.prompt[-1]) if n else -1
+
     def same_prompt(self, other: Job) -> bool:
         """Whether another one's prompt can be computed for both."""
         return (

@@ -55,6 +55,7 @@ class Pace:
         self._rows = 0  # of the latest such step
         self._pieces: dict[int, Piece] = {}  # by size
         self._since = 0  # steps since one without prompts
+        self._known: Curve | None = None  # of the pieces, until one changes
 
     def observe(self, rows: int, prompt_tokens: int, seconds: float) -> None:
         """Learn from a step.
@@ -73,6 +74,7 @@ class Pace:
         if rows == 0 and self._usual is None and prompt_tokens < FIRST:
             return  # what a step costs whatever is in it
         added = max(seconds - self._without(rows, self._curve()), 0.0)
+        self._known = None
         size = prompt_tokens if prompt_tokens <= EXACT else 1 << prompt_tokens.bit_length()
         larger = sorted(each for each in self._pieces if each > size)
         piece = self._pieces.setdefault(size, Piece(prompt_tokens, added))
@@ -126,12 +128,15 @@ class Pace:
 
         Where a longer piece cost less than a shorter one, something else held that one up.
         """
+        if self._known is not None:
+            return self._known
         curve: Curve = []
         least = math.inf
         for _, piece in sorted(self._pieces.items(), reverse=True):
             least = min(least, piece.seconds * piece.doubt)
             curve.append((piece.tokens, least))
-        return [(0.0, 0.0), *reversed(curve)]
+        self._known = [(0.0, 0.0), *reversed(curve)]
+        return self._known
 
 
 def _seconds(curve: Curve, tokens: float) -> float:

@@ -77,6 +77,9 @@ class Scheduler:
         heapify(self._free)
         # Running jobs again: those whose prompts are being computed, and those that write.
         self._reading: list[Job] = []  # in their order
+        self._alike: dict[
+            tuple[str, int, int], list[Job]
+        ] = {}  # the same jobs, by what equal prompts share
         self._writing: dict[int, Job] = {}
         self._rows = 0  # of these in a step
         self._reuses = reuses
@@ -133,7 +136,7 @@ class Scheduler:
         if self._writing.pop(job.seq, None) is not None:
             self._rows -= job.width
         elif job in self._reading:
-            self._reading.remove(job)
+            self._stop_reading(job)
         heappush(self._free, job.seq)
         if job.beside_seq >= 0:
             heappush(self._free, job.beside_seq)
@@ -142,8 +145,16 @@ class Scheduler:
         """A job that has begun has a prompt to compute, or writes if nothing of it is left."""
         if job.left:
             insort(self._reading, job, key=_turn)
+            self._alike.setdefault(job.looks, []).append(job)
         else:
             self._write(job)
+
+    def _stop_reading(self, job: Job) -> None:
+        self._reading.remove(job)
+        alike = self._alike[job.looks]
+        alike.remove(job)
+        if not alike:
+            del self._alike[job.looks]
 
     def _write(self, job: Job) -> None:
         self._writing[job.seq] = job
@@ -159,24 +170,40 @@ class Scheduler:
             The jobs that begin; each has a sequence, and ``done`` tokens of its prompt.
         """
         begun: list[Job] = []
+        growth: int | None = None  # of those who run
         while self._free and len(self.waiting) and not self._stuck:
             self._stuck = True
             self._awaited.clear()
-            promised: int | None = None
+            held: int | None = None
             for job in self.waiting.head():
                 if len(self._free) < job.width:
                     continue
-                if promised is None and self.reserved + job.longest > self.n_cells:
-                    promised = self._promised(cells)
-                if self._begin(job, cells, promised):
+                if self.reserved + job.longest > self.n_cells:
+                    held = cells.held() if held is None else held
+                    growth = self._growth() if growth is None else growth
+                promised = None if held is None or growth is None else held + growth
+                if self._begin(job, cells, promised, growth):
+                    growth = None if growth is None else growth + job.growth
                     begun.append(job)
                     self._stuck = False
                     break
         return begun
 
-    def _begin(self, job: Job, cells: Cells, promised: int | None) -> bool:
-        """Begin a job if there is room; ``promised``: see :meth:`_promised`, None where it does not matter."""
-        leader = next((each for each in self._reading if job.same_prompt(each)), None)
+    def _begin(self, job: Job, cells: Cells, promised: int | None, growth: int | None) -> bool:
+        """Begin a job if there is room.
+
+        Args:
+            job: Waits.
+            cells: The cache.
+            promised: What running jobs hold and may still take; None where that does not matter, or cannot be
+                told.
+            growth: What they may still take; None where it does not matter.
+
+        Returns:
+            Whether it has begun.
+        """
+        alike = self._alike.get(job.looks, ())
+        leader = next((each for each in alike if job.same_prompt(each)), None)
         needs = job.longest if leader is None else job.longest - len(job.prompt)
         certain = self.reserved + needs <= self.n_cells
         if not certain:
@@ -192,7 +219,8 @@ class Scheduler:
         job.follows = leader is not None
         job.done = 0 if job.follows else cells.adopt(job)
         self.running[job.seq] = job
-        if not certain and (self._promised(cells) or self.n_cells) > self.n_cells:
+        held = None if certain or growth is None else cells.held()
+        if held is not None and growth is not None and held + growth + job.growth > self.n_cells:
             cells.drop(job)
             self._forget(job)
             job.seq = job.beside_seq = -1
@@ -209,17 +237,16 @@ class Scheduler:
         self.reserved += job.reserve
         return True
 
-    def _promised(self, cells: Cells) -> int | None:
-        """What running jobs hold and may still take; None where that cannot be told."""
-        held = cells.held()
-        return None if held is None else held + sum([job.growth for job in self.running.values()])
+    def _growth(self) -> int:
+        """Cells that running jobs may still take."""
+        return sum([job.growth for job in self.running.values()])
 
     def _computed_now(self, job: Job) -> bool:
         """Whether a running job computes so much of a waiting one's prompt that it is better to wait for it."""
         if not job.shares or not self._reuses:
             return False
         for other in self._reading:
-            if other.left > WORTH_WAITING and other.shares and other.namespace == job.namespace:
+            if other.namespace == job.namespace and other.shares and other.left > WORTH_WAITING:
                 least = other.done + WORTH_WAITING + 1
                 common = job.common(other, least)
                 if common >= least:
@@ -259,7 +286,7 @@ class Scheduler:
         self._pace.observe(rows, sum(n for _, n in plan.chunks), seconds)
         for job, _ in plan.chunks:
             if job.left == 0 and job in self._reading:
-                self._reading.remove(job)
+                self._stop_reading(job)
                 self._write(job)
                 for each in job.partners:
                     if each.follows:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from json.encoder import encode_basestring
 from typing import Any
 
 from starlette.requests import Request
@@ -25,6 +24,7 @@ from aleator.server.dialects.openai_forms import (
     check_stream_options,
     dumps,
     failed,
+    texts_of_chunks,
     timed,
     usage,
     with_progress,
@@ -107,7 +107,8 @@ async def chat_completions(request: Request) -> Response:
 
         nothing = "null" if include_usage else ""
         times: bool = own["timings_per_token"]
-        line = Line[ChatEvent](partial(_chunks, answer, head, nothing, times))
+        around = {} if times else _around(answer, head, nothing)
+        line = Line[ChatEvent](partial(_chunks, answer, head, nothing, times, around))
         return EventStream(
             _events(
                 answer, head, include_usage, replays, over, line, times, own["return_progress"]
@@ -243,8 +244,26 @@ async def _events(
     yield end + DONE
 
 
+Around = Mapping[tuple[str, int], tuple[bytes, bytes]]
+"""By the kind of an event and its choice, what stands around its text where the text is all that is told."""
+
+
+def _around(answer: ChatAnswer, head: Head, nothing: str) -> Around:
+    end = '},"logprobs":null,"finish_reason":null}]'
+    return {
+        (kind, i): head.around(f'[{{"index":{i},"delta":{{"{name}":', end, nothing)
+        for kind, name in (("content", "content"), ("reasoning", "reasoning_content"))
+        for i in range(len(answer.choices))
+    }
+
+
 def _chunks(
-    answer: ChatAnswer, head: Head, nothing: str, times: bool, events: Sequence[ChatEvent]
+    answer: ChatAnswer,
+    head: Head,
+    nothing: str,
+    times: bool,
+    around: Around,
+    events: Sequence[ChatEvent],
 ) -> bytes:
     """The chunks of events; b"" where they have none.
 
@@ -253,11 +272,15 @@ def _chunks(
         head: Of the chunks.
         nothing: JSON of their usage.
         times: Whether they tell how long the answer took so far.
+        around: See :data:`Around`.
         events: Of one answer.
     """
     made = []
     for event in events:
-        if event.kind != "call_end" or event.logprobs:
+        plain = None if event.logprobs else around.get((event.kind, event.choice))
+        if plain is not None:
+            made.append(texts_of_chunks([event.text], plain))
+        elif event.kind != "call_end" or event.logprobs:
             more = _timings(answer.choices[event.choice]) if times else ""
             made.append(head.chunk(_written(event, answer) + more, nothing))
     return b"".join(made)
@@ -269,12 +292,6 @@ def _timings(choice: ChatChoice) -> str:
 
 def _written(event: ChatEvent, answer: ChatAnswer) -> str:
     """The choices of a chunk, as JSON."""
-    if event.kind in ("content", "reasoning") and not event.logprobs:
-        name = "content" if event.kind == "content" else "reasoning_content"
-        return (
-            f'[{{"index":{event.choice},"delta":{{"{name}":{encode_basestring(event.text)}}},'
-            '"logprobs":null,"finish_reason":null}]'
-        )
     delta: dict[str, Any] = {}
     if event.kind == "content":
         delta = {"content": event.text}

@@ -28,6 +28,7 @@ from aleator.server.dialects.openai_forms import (
     check_stream_options,
     dumps,
     failed,
+    texts_of_chunks,
     timed,
     usage,
     usage_of,
@@ -274,6 +275,10 @@ class Telling:
     def __init__(self, choice: Choice, head: Head, nothing: str, times: bool) -> None:
         self.choice, self._times = choice, times
         self._head, self._nothing = head, nothing
+        self._around: tuple[bytes, bytes] | None = None
+        if choice.legacy is None and not times:  # chunks differ in their text alone
+            end = ',"logprobs":null,"finish_reason":null}]'
+            self._around = head.around(f'[{{"index":{choice.index},"text":', end, nothing)
         self._told = 0  # tokens whose log-probabilities were given
         self._prompt: Sequence[Logprobs | None] = ()  # what was not given of the prompt
 
@@ -290,9 +295,11 @@ class Telling:
 
     def chunks(self, pieces: Sequence[Piece]) -> bytes:
         """The chunks of pieces."""
+        if self._around is not None:
+            return texts_of_chunks([piece.text for piece in pieces], self._around)
         index, head, made = self.choice.index, self._head, []
         for piece in pieces:
-            logprobs = "null" if self.choice.legacy is None else dumps(self._logprobs(piece.end))
+            logprobs = dumps(self._logprobs(piece.end))
             made.append(
                 head.chunk(
                     f'[{{"index":{index},"text":{encode_basestring(piece.text)},"logprobs":{logprobs},'
@@ -306,8 +313,7 @@ class Telling:
         """The chunk that says why it ended."""
         made = self.choice.generation
         n = len(made.drawn_between(0))
-        last: dict[str, Any] = {"index": self.choice.index, "text": ""}
-        last["logprobs"] = None if self.choice.legacy is None else self._logprobs(n)
+        last = {"index": self.choice.index, "text": "", "logprobs": self._logprobs(n)}
         return self._head.chunk(dumps([last | _finish(made)]) + self.timings(n), self._nothing)
 
     def timings(self, n: int) -> str:

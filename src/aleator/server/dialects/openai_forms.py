@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from json.encoder import encode_basestring
 from typing import Any
 
 from aleator.core.errors import ParameterError
@@ -167,6 +168,28 @@ class Head:
         if replay is not None:
             more += f',"{KEY}":{dumps(replay)}'
         return b"".join((self._begin, choices.encode(), more.encode(), b"}\n\n"))
+
+    def around(self, before: str, after: str, usage: str) -> tuple[bytes, bytes]:
+        """What stands before and after a text in its chunk, for chunks that differ in their text alone.
+
+        Args:
+            before: JSON of the choices up to the text.
+            after: And from its end on.
+            usage: As for :meth:`chunk`.
+        """
+        first, last = self.chunk(f"{before}\0{after}", usage).split(b"\0")
+        return first, last
+
+
+def texts_of_chunks(texts: Sequence[str], around: tuple[bytes, bytes]) -> bytes:
+    """The chunks of texts, one for each.
+
+    Args:
+        texts: What is new.
+        around: As :meth:`Head.around` makes it.
+    """
+    before, after = around
+    return b"".join([b"%b%b%b" % (before, encode_basestring(x).encode(), after) for x in texts])
 
 
 def timed(made: Generation, n: int) -> str:

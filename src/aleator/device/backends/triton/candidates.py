@@ -150,9 +150,11 @@ def unit_of(i):
 
 @triton.jit
 def nth_key(keys, n):
-    """The n-th largest key of a block; three counts in one sum."""
+    """A key that ``n`` keys of a block reach, and no more; three counts in one sum."""
     found = tl.full([], NOTHING, tl.int64)
-    for i in range(KEY_STEPS):
+    reached = tl.zeros([], tl.int64)  # how many there are at or above ``found``
+    i = tl.zeros([], tl.int32)
+    while (i < KEY_STEPS) & (reached != n):
         unit = unit_of(i)
         counts = (
             (keys >= found + unit).to(tl.int64)
@@ -160,9 +162,12 @@ def nth_key(keys, n):
             + ((keys >= found + unit + unit + unit).to(tl.int64) << 40)
         )
         counts = tl.sum(counts, axis=0)
-        found = bisected(
-            found, i, unit, counts & 0xFFFFF, (counts >> 20) & 0xFFFFF, counts >> 40, n
-        )
+        one, two, three = counts & 0xFFFFF, (counts >> 20) & 0xFFFFF, counts >> 40
+        found = bisected(found, i, unit, one, two, three, n)
+        reached = tl.where(one >= n, one, reached)
+        reached = tl.where(two >= n, two, reached)
+        reached = tl.where(three >= n, three, reached)
+        i += 1
     return found
 
 
@@ -256,7 +261,9 @@ def tiles_of_first(source, delegates, n, quota, n_tiles, BLOCK_T: tl.constexpr):
     """
     t = tl.arange(0, BLOCK_T)
     least = tl.full([], float("-inf"), tl.float32)
-    if n <= n_tiles:
+    if n == 1:
+        least = tl.max(delegates, axis=0)
+    elif n <= n_tiles:
         least = kth_delegate(delegates, t, n_tiles, n)
     n_selected = choose_tiles(delegates, t, n_tiles, least, quota, source.tiles)
     return n_selected, ordered(least).to(tl.int64) << 32

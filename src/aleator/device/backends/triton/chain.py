@@ -187,7 +187,7 @@ class TritonChain:
         if plan.table:
             triton_sparse.mark[(batch,)](
                 own_places, wanted, history, entry, work, sizes, WRITERS=writers, ALLOWED=plan.allowed,
-                BIASES=MAX_BIASES, H=plan.table, num_warps=4, **options,
+                BIASES=MAX_BIASES, H=plan.table, num_warps=8, **options,
             )  # fmt: skip
             triton_sparse.masked_maxima[slices](
                 rows, entry, work, sizes, ALLOWED=plan.allowed, MASKS=masks, TILES=cut, num_warps=4,
@@ -195,7 +195,7 @@ class TritonChain:
             )  # fmt: skip
             triton_sparse.settle[(batch,)](
                 rows, own_places, wanted, entry, work, sizes, WRITERS=writers, ALLOWED=plan.allowed,
-                H=plan.table, BLOCK_T=block_t, num_warps=4, **options,
+                H=plan.table, BLOCK_T=block_t, num_warps=8, **options,
             )  # fmt: skip
         else:
             tile_maxima[slices](

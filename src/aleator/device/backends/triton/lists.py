@@ -10,6 +10,7 @@ import triton.language as tl
 
 from aleator.device.backends.triton.numerics import (
     BEYOND,
+    IN_PAIRS,
     NOTHING,
     canonical,
     key_id,
@@ -107,13 +108,20 @@ def draw(keys, w, u):
     """The first token in id order whose cumulative weight exceeds floor(u * sum / 2^64)."""
     target = tl.umulhi(u, tl.sum(w, axis=0).to(tl.uint64)).to(tl.int64)
     ids = key_id(keys)
-    token = tl.zeros([], tl.int64)  # the largest such that the mass before it is at most the target
-    for i in range(10):
-        unit = tl.full([], 1, tl.int64) << (18 - 2 * i)
-        one = tl.sum(tl.where(ids < token + unit, w, 0), axis=0) <= target
-        two = tl.sum(tl.where(ids < token + 2 * unit, w, 0), axis=0) <= target
-        three = tl.sum(tl.where(ids < token + 3 * unit, w, 0), axis=0) <= target
-        token += unit * (one.to(tl.int64) + two.to(tl.int64) + three.to(tl.int64))
+    if keys.shape[0] <= IN_PAIRS:
+        before = tl.sum(tl.where(ids[None, :] < ids[:, None], w[None, :], 0), axis=1)
+        reached = (before <= target) & (before + w > target)
+        token = tl.max(tl.where(reached, ids, 0), axis=0)
+    else:
+        token = tl.zeros(
+            [], tl.int64
+        )  # the largest such that the mass before it is at most the target
+        for i in range(10):
+            unit = tl.full([], 1, tl.int64) << (18 - 2 * i)
+            one = tl.sum(tl.where(ids < token + unit, w, 0), axis=0) <= target
+            two = tl.sum(tl.where(ids < token + 2 * unit, w, 0), axis=0) <= target
+            three = tl.sum(tl.where(ids < token + 3 * unit, w, 0), axis=0) <= target
+            token += unit * (one.to(tl.int64) + two.to(tl.int64) + three.to(tl.int64))
     return token
 
 

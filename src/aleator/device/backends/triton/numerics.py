@@ -80,12 +80,19 @@ def key_id(keys):
 
 # tl.sort is unrolled: a large one takes minutes to compile, and any takes seconds under the interpreter.
 SORTED_BY_TRITON = tl.constexpr(0 if triton.knobs.runtime.interpret else 256)
+IN_PAIRS = tl.constexpr(128)
+"""Up to so many elements are compared each with each: two sums take less time than a network of exchanges."""
 
 
 @triton.jit
 def sort_descending(keys, SIZE: tl.constexpr):
     """A block of int64 keys, largest first; SIZE is a power of 2."""
-    if SIZE <= SORTED_BY_TRITON:
+    if SIZE <= IN_PAIRS:
+        i = tl.arange(0, SIZE)
+        equal = (keys[None, :] == keys[:, None]) & (i[None, :] < i[:, None])
+        rank = tl.sum(((keys[None, :] > keys[:, None]) | equal).to(tl.int32), axis=1)
+        return tl.sum(tl.where(rank[:, None] == i[None, :], keys[:, None], 0), axis=0)
+    elif SIZE <= SORTED_BY_TRITON:
         return tl.sort(keys, descending=True)
     else:
         i = tl.arange(0, SIZE)

@@ -117,6 +117,10 @@ def choose(
     n_vocab, n_tiles, n_groups = sizes.n_vocab, sizes.n_tiles, sizes.n_groups
     want = tl.load(wanted.path + row)
     n = tl.load(wanted.size + row)
+    c = tl.load(wanted.scale + row)
+    start = tl.load(wanted.start + row)
+    position = tl.load(history.position + row)
+    length = tl.load(history.length + row)
     delegates, top, infinite, dead = row_state(work, row, n_tiles, H, BLOCK_T)
     if (top == float("-inf")) | (want == AT_TORCH):
         tl.store(tokens + row, -1)
@@ -135,15 +139,11 @@ def choose(
         tl.store(work.firsts + row, tl.max(keys, axis=0))
         alive = (at < n) & (keys > NOTHING)
         outside = (count >= n) & (n < n_vocab)
-        c = tl.load(wanted.scale + row)
         total = tl.zeros([], tl.int64)
         if c > 0:
             total = mass_of(work.masses + row * n_groups, n_groups, BLOCK_G)
             if H > 0:
                 total += table_mass(source, c, H)
-        start = tl.load(wanted.start + row)
-        position = tl.load(history.position + row)
-        length = tl.load(history.length + row)
         temperature = tl.full([], 1, tl.float64)
         full = tl.zeros([], tl.int64)
         token = tl.full([], -1, tl.int64)

@@ -19,7 +19,7 @@ from aleator.device.backends.triton.numerics import canonical
 NOTHING_TO_DO, BIAS, PENALTIES, MASK = (tl.constexpr(i) for i in range(4))
 INFINITE, DEAD = tl.constexpr(1), tl.constexpr(2)
 """Flags of a row: it holds a +inf; no token outside the table is a candidate any more."""
-CHUNK = tl.constexpr(256)
+CHUNK = tl.constexpr(1024)
 
 
 @triton.jit

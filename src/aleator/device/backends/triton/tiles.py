@@ -58,17 +58,23 @@ def kth_delegate(delegates, t, n_tiles, k):
     order = ordered(delegates).to(tl.int64) + 2147483648
     order = tl.where(t < n_tiles, order, -1)
     found = tl.zeros([], tl.int64)
-    for i in range(16):
-        unit = tl.full([], 1, tl.int64) << (30 - 2 * i)
+    reached = tl.zeros([], tl.int64)  # how many there are at or above ``found``
+    i = tl.zeros([], tl.int32)
+    while (i < 16) & (reached != k):
+        unit = tl.full([], 1, tl.int64) << (30 - 2 * i).to(tl.int64)
         counts = (
             (order >= found + unit).to(tl.int64)
             + ((order >= found + 2 * unit).to(tl.int64) << 20)
             + ((order >= found + 3 * unit).to(tl.int64) << 40)
         )
         counts = tl.sum(counts, axis=0)
+        one, two, three = counts & 0xFFFFF, (counts >> 20) & 0xFFFFF, counts >> 40
         found += unit * (
-            ((counts & 0xFFFFF) >= k).to(tl.int64)
-            + (((counts >> 20) & 0xFFFFF) >= k).to(tl.int64)
-            + ((counts >> 40) >= k).to(tl.int64)
+            (one >= k).to(tl.int64) + (two >= k).to(tl.int64) + (three >= k).to(tl.int64)
         )
-    return value_of((found - 2147483648).to(tl.int32))
+        reached = tl.where(one >= k, one, reached)
+        reached = tl.where(two >= k, two, reached)
+        reached = tl.where(three >= k, three, reached)
+        i += 1
+    least = tl.min(tl.where(order >= found, order, 4294967296), axis=0)
+    return value_of((least - 2147483648).to(tl.int32))
