@@ -205,13 +205,14 @@ def finished(wheel: Path, machine: str, out: Path) -> Path:
     files[record] = "".join([*lines, f"{record},,\n"]).encode()
     out.mkdir(parents=True, exist_ok=True)
     made = out / wheel.name
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as new:
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as new:
         for name in [*sorted(set(files) - {record}), record]:
             info = zipfile.ZipInfo(name, stamp)
             info.external_attr = modes.get(name, 0o100644 << 16)
             info.compress_type = zipfile.ZIP_DEFLATED
             info.create_system = 3
             new.writestr(info, files[name])
+    run(tools() / "python", ROOT / "tools" / "zip_again.py", made)
     return made
 
 

@@ -118,6 +118,25 @@ class Report:
         self.rows.append(f"| {name} | {isa} | {check} | {last}{verdict} | {seconds:.0f} |")
         print(said.strip() if not passed else self.rows[-1], flush=True)
 
+    def text(self, versions: Sequence[str], given: Sequence[str]) -> str:
+        """Markdown with the rows so far.
+
+        Args:
+            versions: Of the compilers.
+            given: The command's arguments.
+        """
+        qemu = first_line("qemu-aarch64-static", "--version")
+        lines = [
+            "# Other processors, emulated", "",
+            f"{datetime.date.today()}; {qemu}; compilers: {'; '.join(versions)}.", "",
+            f"    python tools/machines.py {' '.join(given)}".rstrip(), "",
+            "Tokens and bits are compared with those that x86-64 recorded (tests/golden/machines). "
+            "aarch64, riscv64 and s390x run under QEMU's user emulation, with Debian's Python and NumPy; "
+            "no real processor of these kinds was used.", "",
+            "| machine | instruction set | check | result | seconds |", "|---|---|---|---|---:|", *self.rows,
+        ]  # fmt: skip
+        return "\n".join(lines) + "\n"
+
 
 def cross(machine: Machine) -> list[str]:
     """CMake's options for another processor."""
@@ -283,18 +302,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     check_decoders(name, isa) if kind == "decoders" else check(runner, isa, kind)
                 )
                 report.add(name, isa, kind, passed, said, time.monotonic() - start)
-    if options.out:
-        qemu = first_line("qemu-aarch64-static", "--version")
-        text = [
-            "# Other processors, emulated", "",
-            f"{datetime.date.today()}; {qemu}; compilers: {'; '.join(versions)}.", "",
-            f"    python tools/machines.py {' '.join(given)}".rstrip(), "",
-            "Tokens and bits are compared with those that x86-64 recorded (tests/golden/machines). "
-            "aarch64, riscv64 and s390x run under QEMU's user emulation, with Debian's Python and NumPy; "
-            "no real processor of these kinds was used.", "",
-            "| machine | instruction set | check | result | seconds |", "|---|---|---|---|---:|", *report.rows,
-        ]  # fmt: skip
-        options.out.write_text("\n".join(text) + "\n")
+                if options.out:  # a run takes an hour: what it has seen stays if it is ended
+                    options.out.write_text(report.text(versions, given))
     return 1 if report.wrong else 0
 
 
