@@ -34,9 +34,8 @@ class Wire:
 
     def __init__(self) -> None:
         self.sent = 0
-        self._lock = (
-            threading.Lock()
-        )  # the socket's file may be closed, and its number given to another
+        # The socket's file may be closed, and its number given to another.
+        self._lock = threading.Lock()
         self._file = -1
         self._transport: asyncio.Transport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -45,7 +44,9 @@ class Wire:
     def opened(self, transport: asyncio.Transport) -> None:
         """The connection is there; called in the loop."""
         found = transport.get_extra_info("socket")
-        if found is not None and transport.get_extra_info("sslcontext") is None:
+        if os.name != "posix" or found is None:  # elsewhere a socket is no file
+            return
+        if transport.get_extra_info("sslcontext") is None:
             self._loop, self._transport = asyncio.get_running_loop(), transport
             self._file = found.fileno()
 
