@@ -51,14 +51,10 @@ def events(live: Live, path: str, body: dict[str, Any]) -> list[Any]:
     return [{**each, "timings": None} for each in made]
 
 
-def test_the_engines_thread_sends(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = []
-    waits = threading.Event()  # the line waits for pieces
-    send, pass_on, step = Wire.send, Generation.pass_on, Core.step
-
-    def watched(self: Wire, body: bytes) -> None:
-        threads.append(threading.current_thread().name)
-        send(self, body)
+def engine_waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Makes the engine wait before each step until this is set: a line waits for pieces."""
+    waits = threading.Event()
+    pass_on, step = Generation.pass_on, Core.step
 
     async def noted(self: Generation, *args: Any) -> None:
         asyncio.get_running_loop().call_soon(waits.set)
@@ -68,9 +64,21 @@ def test_the_engines_thread_sends(live: Live, monkeypatch: pytest.MonkeyPatch) -
         assert waits.wait(PATIENCE)
         return step(self)
 
-    monkeypatch.setattr(Wire, "send", watched)
     monkeypatch.setattr(Generation, "pass_on", noted)
     monkeypatch.setattr(Core, "step", held)
+    return waits
+
+
+def test_the_engines_thread_sends(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+    send = Wire.send
+
+    def watched(self: Wire, body: bytes) -> None:
+        threads.append(threading.current_thread().name)
+        send(self, body)
+
+    waits = engine_waits(monkeypatch)
+    monkeypatch.setattr(Wire, "send", watched)
     for path, body in REQUESTS.items():
         threads.clear()
         waits.clear()
@@ -110,6 +118,7 @@ def test_an_error_of_what_writes_ends_the_stream_and_nothing_else(
         raise RuntimeError("of a test")
 
     with monkeypatch.context() as other:
+        engine_waits(other)
         other.setattr(Wire, "send", broken)
         came = live.answer(request_of(TEXT))
     assert came.count(b'"error"') == 1
