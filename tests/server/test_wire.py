@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from aleator.engine.core import Core
-from aleator.generate.generation import Generation
+from aleator.generate.generation import Generation, Piece
 from aleator.language_model import LanguageModel
-from aleator.server.wire import WIRE, Wire, wire_of
+from aleator.server.wire import WIRE, Line, Wire, wire_of
 from tests.server.live import PATIENCE, Live, in_thread, request_of, rest
 
 TEXT = {"prompt": "ROMEO:", "max_tokens": 12, "seed": 3, "temperature": 1.5, "stream": True}
@@ -161,6 +161,43 @@ def test_what_is_lost_is_not_written_to() -> None:
         await asyncio.sleep(0)
         assert theirs.recv(100) == b"3\r\none\r\n"
         assert theirs.recv(100) == b""
+        theirs.close()
+
+    asyncio.run(run())
+
+
+def test_the_loop_writes_the_rest_of_a_chunk_before_what_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write = os.write
+    monkeypatch.setattr("aleator.server.wire.os.write", lambda file, data: write(file, data[:4]))
+
+    class Made:
+        """A text whose last pieces are taken in the loop's thread, without a turn of the loop."""
+
+        async def pass_on(self, ready: Any, take: Any) -> None:
+            assert ready()
+            take([Piece("one", 1)])
+            assert not ready()
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
+        made = Wire()
+        made.opened(transport)
+        line = Line[Piece](lambda pieces: b"".join(each.text.encode() for each in pieces))
+        line.open(made)
+        await line.follow(Made(), lambda pieces: pieces)  # type: ignore[arg-type]
+        transport.write(b"last")
+        assert made.ready()
+        await asyncio.sleep(0)  # nothing is written twice
+        made.send(b"two")
+        made.send(b"three")
+        made.flush()
+        transport.close()
+        await asyncio.sleep(0)
+        assert theirs.recv(100) == b"3\r\none\r\nlast3\r\ntwo\r\n5\r\nthree\r\n"
         theirs.close()
 
     asyncio.run(run())

@@ -114,6 +114,8 @@ class EventStream(Response):
             if not (self._open and self._idle):
                 continue
             if wire is None or not wire.ready():
+                if wire is not None:
+                    wire.flush()
                 await _body(send, self._comment)
             elif wire.sent == before:
                 wire.send(

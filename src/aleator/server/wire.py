@@ -39,7 +39,7 @@ class Wire:
         self._file = -1
         self._transport: asyncio.Transport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._handed = False  # the loop has the rest of a chunk, and has not written it
+        self._rest = b""  # what the socket did not take, until the loop writes it
 
     def opened(self, transport: asyncio.Transport) -> None:
         """The connection is there; called in the loop."""
@@ -58,7 +58,7 @@ class Wire:
     def ready(self) -> bool:
         """Whether nothing waits to be written, so that a chunk can be next."""
         transport = self._transport
-        if transport is None or self._handed:
+        if transport is None or self._rest:
             return False
         try:
             return not transport.get_write_buffer_size() and not transport.is_closing()
@@ -77,20 +77,22 @@ class Wire:
                 return
             self.sent += len(body)
             try:
-                n = os.write(self._file, data)
+                n = os.write(self._file, data) if self.ready() else 0
             except (BlockingIOError, InterruptedError):
                 n = 0
             except OSError:  # the client is gone, and the loop is about to know
                 return
             if n < len(data):
-                self._handed = True
-                self._loop.call_soon_threadsafe(self._write, data[n:])
+                if not self._rest:
+                    self._loop.call_soon_threadsafe(self.flush)
+                self._rest += data[n:]
 
-    def _write(self, data: bytes) -> None:
-        """Write the rest of a chunk, in the loop."""
-        if self._transport is not None:
-            self._transport.write(data)
-        self._handed = False
+    def flush(self) -> None:
+        """Write what the socket did not take; in the loop, before it writes anything else."""
+        with self._lock:
+            if self._rest and self._transport is not None:
+                self._transport.write(self._rest)
+            self._rest = b""  # not before: then other threads would write
 
 
 def wire_of(scope: Scope) -> Wire | None:
@@ -142,4 +144,7 @@ class Line(Generic[T]):
             if data:
                 send(data)
 
-        await generation.pass_on(wire.ready, take)
+        try:
+            await generation.pass_on(wire.ready, take)
+        finally:
+            wire.flush()
