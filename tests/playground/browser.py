@@ -160,15 +160,17 @@ class Browser:
         self.until(press, f"button {label}")
 
     def text(self, selector: str) -> str:
-        """The text of an element."""
-        return self.find(selector).text
+        """The text of an element that has one."""
+        return self.until(lambda: self.find(selector).text, f"text of {selector}")
 
     def shows(self, selector: str, part: str) -> str:
         """Wait until an element has this text in it, and return all of it."""
-        self.until(
-            lambda: any(part in each.text for each in self.all(selector)), f"{selector}: {part!r}"
-        )
-        return next(each.text for each in self.all(selector) if part in each.text)
+
+        def shown() -> str:
+            texts = [each.text for each in self.all(selector)]
+            return next((text for text in texts if part in text), "")
+
+        return self.until(shown, f"{selector}: {part!r}")
 
     def rest(self) -> None:
         """Move the pointer out of the way."""
