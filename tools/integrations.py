@@ -24,6 +24,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "integrations"
 TORCH = "torch==2.13.0"
+WAITING = {"RAY_agent_register_timeout_ms": "600000", "RAY_worker_register_timeout_seconds": "600"}
+"""On a busy machine Ray's agents and workers take longer to start than their node waits by default."""
+NOT_UP = "The current node timed out during startup"
+"""What Ray says after 30 s, which no setting changes; such a script is run again."""
+ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,18 @@ def environment(name: str, ours: Path) -> Path:
     return python
 
 
+def started(python: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A script after its run."""
+    return subprocess.run(
+        [str(python), str(ROOT / "tests" / "integrations" / script), *arguments],
+        cwd=BUILD,
+        env={**os.environ, **WAITING, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def run(name: str, python: Path) -> tuple[bool, str]:
     """Whether a script found all as it should be, and what it said."""
     scripts = [[f"in_{name}.py"]]
@@ -128,15 +145,14 @@ def run(name: str, python: Path) -> tuple[bool, str]:
         scripts.append(["page.py", ENVIRONMENTS[name].module])
     start, said, good = time.perf_counter(), "", True
     for script, *arguments in scripts:
-        done = subprocess.run(
-            [str(python), str(ROOT / "tests" / "integrations" / script), *arguments],
-            cwd=BUILD,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        attempt, done = 1, started(python, script, *arguments)
+        while NOT_UP in done.stderr and attempt < ATTEMPTS:
+            attempt, done = attempt + 1, started(python, script, *arguments)
         said += "\n" + done.stdout.rstrip()
+        if attempt > 1:
+            said += (
+                f"\n  run {attempt} of {script}: before that Ray's node was not up within its 30 s"
+            )
         if done.returncode:
             why = done.stderr.strip().splitlines()
             print(done.stderr[-3000:], file=sys.stderr)

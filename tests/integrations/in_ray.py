@@ -22,7 +22,6 @@ from typing import Any
 os.environ |= {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
-    "RAY_raylet_start_wait_time_s": "600",
     "OMP_NUM_THREADS": "1",
 }
 
