@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-pytest.importorskip("transformers")
-
 from aleator import SamplingParams
 from aleator.integrations.transformers import AleatorLogitsProcessor, aleator_generate
 from aleator.integrations.transformers_cache import AleatorCache

@@ -123,9 +123,10 @@ def _all_fields(
     cls: type, types: dict[str, Any], defaults: dict[str, Any], kw_only: bool
 ) -> dict[str, _Field]:
     fields: dict[str, _Field] = {}
-    for base in cls.__mro__[:0:-1]:
+    above: tuple[Any, ...] = cls.__mro__[:0:-1]
+    for base in above:
         if "__dataclass_params__" in vars(base):
-            fields |= base.__dataclass_fields__  # type: ignore[attr-defined]
+            fields |= base.__dataclass_fields__
     return fields | _own_fields(cls, types, defaults, kw_only)
 
 
