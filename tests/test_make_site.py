@@ -6,6 +6,7 @@ from pathlib import Path
 
 import make_site
 import pytest
+import site_pictures
 
 ROOT = Path(__file__).parent.parent
 
@@ -14,6 +15,8 @@ ROOT = Path(__file__).parent.parent
     ("page", "link", "expected"),
     [
         ("README.md", "[a](docs/chat.md#tools)", "[a](chat.md#tools)"),
+        ("README.md", "[docs/chat.md](docs/chat.md#tools)", "[Chat](chat.md#tools)"),
+        ("docs/tour.md", "[chat.md](chat.md)", "[Chat](chat.md)"),
         ("README.md", "![a](docs/images/x.png)", "![a](images/x.png)"),
         ("README.md", "[a](docs/README.md)", "[a](all-pages.md)"),
         ("docs/tutorial.md", "[a](README.md)", "[a](all-pages.md)"),
@@ -27,3 +30,17 @@ ROOT = Path(__file__).parent.parent
 )
 def test_links_hold_in_the_site(page: str, link: str, expected: str) -> None:
     assert make_site.linked(ROOT / page, link) == expected
+
+
+def test_plots_take_a_later_days_row(tmp_path: Path) -> None:
+    heading = "| model | MiB | decode tok/s, aleator | llama.cpp flash / plain |"
+    for name, rows in {
+        "b.2026-11-21": "| x | 1 | 5.0 | 4.0 / 6.0 |\n| y | 1 | 7.0 | 1.0 / 2.0 |\n\n| z | 1 | 9.0 | 9.0 / 9.0 |",
+        "a.2026-11-22": "| x | 1 | 8.0 | 3.0 / 2.0 |",
+    }.items():
+        (tmp_path / f"{name}.md").write_text(f"# A\n\n{heading}\n|---|---:|---:|---:|\n{rows}\n")
+    rows, days = site_pictures.latest(tmp_path, heading, 1)
+    assert {name: row[2] for name, row in rows.items()} == {"x": "8.0", "y": "7.0"}
+    assert days == "2026-11-21, 2026-11-22"
+    drawn = site_pictures.decode_speed(tmp_path).svg()
+    assert "Aleator 8" in drawn and "llama.cpp 3" in drawn and "Aleator 5" not in drawn

@@ -78,7 +78,7 @@ def write_pages() -> None:
     for name, path in sources.items():
         (PAGES / name).write_text(linked(path, path.read_text()))
     for path in results:
-        shutil.copy(path, PAGES / "results" / path.name)
+        (PAGES / "results" / path.name).write_text(path.read_text().replace("](../../docs/", "](../"))
     site_pictures.write(PAGES / "images", ROOT / "benchmarks" / "results")
 
 
@@ -96,6 +96,8 @@ def linked(path: Path, text: str) -> str:
             inside = (
                 file.relative_to(ROOT / "docs") if file.is_relative_to(ROOT / "docs") else target
             )
+            if name.endswith(f"{file.stem}.md]"):  # readers of the site know no files
+                name = f"[{title(file)}]"
             return f"{name}({INDEX if str(inside) == 'README.md' else inside}{anchor})"
         if file.is_relative_to(ROOT / "benchmarks" / "results") and file.suffix == ".md":
             return f"{name}(results/{file.name}{anchor})"
@@ -106,6 +108,11 @@ def linked(path: Path, text: str) -> str:
         return f"{label} (`{where}`)" if str(where) not in label else label
 
     return _LINK.sub(place, text)
+
+
+def title(page: Path) -> str:
+    """A page's first heading."""
+    return page.read_text().partition("# ")[2].partition("\n")[0]
 
 
 def record_traces() -> None:
