@@ -29,6 +29,8 @@ TOP_PAGES = {
 INDEX = "all-pages.md"
 """docs/README.md on the site."""
 _LINK = re.compile(r"(!?\[[^\]]*\])\(([^)#\s]*)(#[^)\s]*)?\)")
+_ROW = re.compile(r"^\|.*$", re.MULTILINE)
+_CODE = re.compile(r"`[^`]*`")
 _LOADED = re.compile(
     r"""<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=["']?(https?:)?//[^"'\s>]+"""
 )
@@ -78,7 +80,9 @@ def write_pages() -> None:
     for name, path in sources.items():
         (PAGES / name).write_text(linked(path, path.read_text()))
     for path in results:
-        (PAGES / "results" / path.name).write_text(path.read_text().replace("](../../docs/", "](../"))
+        (PAGES / "results" / path.name).write_text(
+            path.read_text().replace("](../../docs/", "](../")
+        )
     site_pictures.write(PAGES / "images", ROOT / "benchmarks" / "results")
 
 
@@ -107,7 +111,11 @@ def linked(path: Path, text: str) -> str:
         label = name.removeprefix("!").strip("[]")
         return f"{label} (`{where}`)" if str(where) not in label else label
 
-    return _LINK.sub(place, text)
+    def row(match: re.Match[str]) -> str:
+        return _CODE.sub(lambda code: code[0].replace("\\|", "|"), match[0])
+
+    # GitHub asks for a backslash before a pipe in the code of a table; mkdocs would show it.
+    return _ROW.sub(row, _LINK.sub(place, text))
 
 
 def title(page: Path) -> str:
