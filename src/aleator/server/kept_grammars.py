@@ -13,8 +13,10 @@ from aleator.samplers.constrained import ConstraintSampler
 
 KEPT = 64
 """Compiled grammars that are kept, those used last."""
-KEPT_BYTES = 2**28
+KEPT_BYTES = 2**27
 """Of memory that those which are kept take together, as far as the process shows."""
+RETURNED_BYTES = 2**24
+"""When more is freed, the C library is told to return what it holds to the system: it would keep most of it."""
 
 
 class KeptGrammars:
@@ -55,10 +57,12 @@ class KeptGrammars:
             self._evict()
 
     def _evict(self) -> None:
-        now = self._allocated()
+        now = first = self._allocated()
         while self._made and (len(self._made) > KEPT or now - self._without > KEPT_BYTES):
             self._made.popitem(last=False)
             now = self._allocated()
+        if first - now > RETURNED_BYTES and _LIBC is not None:
+            _LIBC.malloc_trim(0)
         self._without = min(self._without, now) if self._made else now
 
 
@@ -74,16 +78,17 @@ class _Mallinfo2(ctypes.Structure):
     )  # fmt: skip
 
 
-def _mallinfo2() -> Callable[[], _Mallinfo2] | None:
+def _glibc() -> ctypes.CDLL | None:
+    """The C library, if it is glibc 2.33 or newer."""
     try:
-        found = ctypes.CDLL(None).mallinfo2
-    except (AttributeError, OSError, TypeError):  # not glibc 2.33 or newer
+        found = ctypes.CDLL(None)
+        found.mallinfo2.restype = _Mallinfo2
+    except (AttributeError, OSError, TypeError):
         return None
-    found.restype = _Mallinfo2
     return found
 
 
-_MALLINFO2 = _mallinfo2()
+_LIBC = _glibc()
 
 
 def allocated_bytes() -> int:
@@ -91,8 +96,8 @@ def allocated_bytes() -> int:
 
     Where the C library does not tell: the bytes that are in memory; 0 where the system does not tell either.
     """
-    if _MALLINFO2 is not None:
-        told = _MALLINFO2()
+    if _LIBC is not None:
+        told = _LIBC.mallinfo2()
         return int(told.uordblks + told.hblkhd)
     try:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
