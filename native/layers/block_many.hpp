@@ -107,8 +107,8 @@ struct Panel {
   }
   static vi joined(const vu8x32 (&part)[together]) {
 #if defined(ALEATOR_ISA_v4)
-    return reinterpret<vi>(_mm512_inserti64x4(
-        _mm512_castsi256_si512(reinterpret<__m256i>(part[0])), reinterpret<__m256i>(part[1]), 1));
+    const __m512i first = _mm512_castsi256_si512(reinterpret<__m256i>(part[0]));
+    return reinterpret<vi>(_mm512_inserti64x4(first, reinterpret<__m256i>(part[1]), 1));
 #else
     return reinterpret<vi>(part[0]);
 #endif
