@@ -1,8 +1,8 @@
 """Ray Serve: the server on two nodes, with conversations, a replica killed in mid-stream, and autoscaling.
 
 Run by tools/integrations.py in an environment with ray[data,serve].  Texts must be those of the model
-by itself.  ``--starts N`` starts the cluster so often instead, and says what its proxies answer at first:
-both are on one address here, and the system chooses between them for each connection.
+by itself.  ``--starts N`` starts Serve so often instead, and says what its proxies answer at first: both are
+on one address here, and the system chooses between them for each connection.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def routed(path: str = "/-/healthz", deadline: float = 300) -> tuple[float, Coun
 
 @contextmanager
 def cluster_of_two() -> Iterator[None]:
-    """Two nodes with a core each, and Serve on them."""
+    """Two nodes with a core each."""
     cluster = Cluster(
         initialize_head=True,
         head_node_args={"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False},
@@ -243,6 +243,16 @@ def cluster_of_two() -> Iterator[None]:
         cluster.add_node(num_cpus=1, object_store_memory=STORE)
         cluster.wait_for_nodes()
         ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
+        yield
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+@contextmanager
+def served() -> Iterator[None]:
+    """Serve on the cluster, with two replicas."""
+    try:
         serve.start(http_options={"host": "127.0.0.1", "port": PORT})
         serve.run(
             application(
@@ -253,27 +263,26 @@ def cluster_of_two() -> Iterator[None]:
         yield
     finally:
         serve.shutdown()
-        ray.shutdown()
-        cluster.shutdown()
 
 
 def starts(n: int) -> None:
     """Start again and again."""
-    for i in range(n):
-        with cluster_of_two():
-            waited, first = routed("/health")
-            then = Counter(told("/health") for _ in range(5 * IN_A_ROW))
-        print(
-            f"  start {i + 1}: ready {waited:.1f} s after serve.run, until then /health answered "
-            f"{dict(first)}, after that {dict(then)}",
-            flush=True,
-        )
-        assert set(then) == {"200"}
+    with cluster_of_two():
+        for i in range(n):
+            with served():
+                waited, first = routed("/health")
+                then = Counter(told("/health") for _ in range(5 * IN_A_ROW))
+            print(
+                f"  start {i + 1}: ready {waited:.1f} s after serve.run, until then /health answered "
+                f"{dict(first)}, after that {dict(then)}",
+                flush=True,
+            )
+            assert set(then) == {"200"}
 
 
 def main() -> None:
     model = aleator.load(n_threads=1)
-    with cluster_of_two():
+    with cluster_of_two(), served():
         waited, first = routed()
         answer, _ = asked(
             "completions", {"prompt": "ROMEO:", "max_tokens": 12, "seed": 1, "temperature": 0.8}
