@@ -152,7 +152,7 @@ def polish() -> None:
     """Take Sphinx's roles, which docstrings have before names, off the pages; long names may break."""
     for page in HTML.rglob("*.html"):
         text = page.read_text()
-        plain = _TEST.sub(r"\g<0><wbr>", _ROLE.sub(r"\1", text))
+        plain = _TEST.sub(r"\g<0><wbr>", _ROLE.sub(r"\1", text)).replace("::</p>", ":</p>")
         if plain != text:
             page.write_text(plain)
 
