@@ -41,6 +41,8 @@ MARGIN_MIB = 24.0
 """That memory may grow by in the second half: what allocators keep."""
 PATIENCE = 120.0
 PROMPTS = ("ROMEO:", "JULIET:\nWhat", "First Citizen:\nHear me speak.\n" * 6, "KING RICHARD:\n")
+TOO_MUCH = (1000003, 1000033, 1000037, 1000039, 1000081, 1000099)
+"""Primes: the grammar of their multiples takes half a minute."""
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "y"]}}}
 
 
@@ -84,7 +86,7 @@ class Soak:
         rng = random.Random(seed)
         ways: list[tuple[Callable[[random.Random], None], int]] = [
             (self.whole, 30), (self.stream, 30), (self.go_away, 15), (self.fixed, 10), (self.refused, 5),
-            (self.half, 4), (self.slots, 4), (self.slow_reader, 2), (self.wrong_key, 2),
+            (self.heavy, 2), (self.half, 4), (self.slots, 4), (self.slow_reader, 2), (self.wrong_key, 2),
         ]  # fmt: skip
         names, weights = [way for way, _ in ways], [weight for _, weight in ways]
         while time.monotonic() < end and not self.wrong:
@@ -176,10 +178,17 @@ class Soak:
             {"prompt": "x" * 20_000},
             [],
             {"prompt": "x", "model": "no such model"},
-            {"prompt": "x", "json_schema": {"type": "integer", "multipleOf": 300007 + rng.randrange(100)}},
+            {"prompt": "x", "json_schema": {"type": "integer", "multipleOf": rng.choice(TOO_MUCH)}},
         ]  # fmt: skip
         status, answer = self.ask("/v1/completions", rng.choice(bodies))
         self.seen(status, "refused", answer)
+
+    def heavy(self, rng: random.Random) -> None:
+        """A new grammar that takes some MiB, and more while its text is drawn."""
+        schema = {"type": "integer", "multipleOf": 2 * rng.randrange(2000, 10_000) + 1}
+        body = {"prompt": "x", "json_schema": schema, "max_tokens": 200, "temperature": 0}
+        status, answer = self.ask("/v1/completions", body, rng.choice(KEYS))
+        self.seen(status, "heavy", answer)
 
     def half(self, rng: random.Random) -> None:
         """Half of a request, or nothing, and then silence."""
