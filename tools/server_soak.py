@@ -41,9 +41,8 @@ MARGIN_MIB = 24.0
 """That memory may grow by in the second half: what allocators keep."""
 PATIENCE = 120.0
 PROMPTS = ("ROMEO:", "JULIET:\nWhat", "First Citizen:\nHear me speak.\n" * 6, "KING RICHARD:\n")
-MULTIPLES = range(300007, 300107, 10)
-"""Of which a schema asks that is refused.  They share no factor with 10, so that they need as many states as
-they say: more memory than a grammar may take, whatever the machine's speed."""
+TOO_MUCH = (1000003, 1000033, 1000037, 1000039, 1000081, 1000099)
+"""Primes: the grammar of their multiples takes half a minute."""
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "y"]}}}
 
 
@@ -87,7 +86,7 @@ class Soak:
         rng = random.Random(seed)
         ways: list[tuple[Callable[[random.Random], None], int]] = [
             (self.whole, 30), (self.stream, 30), (self.go_away, 15), (self.fixed, 10), (self.refused, 5),
-            (self.half, 4), (self.slots, 4), (self.slow_reader, 2), (self.wrong_key, 2),
+            (self.heavy, 2), (self.half, 4), (self.slots, 4), (self.slow_reader, 2), (self.wrong_key, 2),
         ]  # fmt: skip
         names, weights = [way for way, _ in ways], [weight for _, weight in ways]
         while time.monotonic() < end and not self.wrong:
@@ -179,13 +178,20 @@ class Soak:
             {"prompt": "x" * 20_000},
             [],
             {"prompt": "x", "model": "no such model"},
-            {"prompt": "x", "json_schema": {"type": "integer", "multipleOf": rng.choice(MULTIPLES)}},
+            {"prompt": "x", "json_schema": {"type": "integer", "multipleOf": rng.choice(TOO_MUCH)}},
         ]  # fmt: skip
         body = rng.choice(bodies)
         status, answer = self.ask("/v1/completions", body)
         self.seen(status, "refused", answer)
         if status not in (400, 404, 503):
             self.wrong.append(f"not refused but {status}: {json.dumps(body)[:200]}")
+
+    def heavy(self, rng: random.Random) -> None:
+        """A new grammar that takes some MiB, and more while its text is drawn."""
+        schema = {"type": "integer", "multipleOf": 2 * rng.randrange(2000, 10_000) + 1}
+        body = {"prompt": "x", "json_schema": schema, "max_tokens": 200, "temperature": 0}
+        status, answer = self.ask("/v1/completions", body, rng.choice(KEYS))
+        self.seen(status, "heavy", answer)
 
     def half(self, rng: random.Random) -> None:
         """Half of a request, or nothing, and then silence."""

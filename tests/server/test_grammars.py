@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from aleator import LanguageModel
 from aleator.core.errors import GrammarError, ParameterError
 from aleator.samplers import Grammar
+from aleator.samplers.constrained import ConstraintSampler
 from aleator.server import grammars
 from aleator.server.caller import Caller, set_caller
-from aleator.server.grammars import AT_ONCE, KEPT, Grammars, Trials
+from aleator.server.grammars import AT_ONCE, Grammars, Trials, sampler_of
+from aleator.server.kept_grammars import KEPT, KEPT_BYTES, KeptGrammars, allocated_bytes
 from tests.server.conftest import TEMPLATE
 from tests.server.live import in_thread, request_of, rest, until
 
@@ -111,7 +114,7 @@ def test_grammars_are_remembered_by_digest(model: LanguageModel) -> None:
     # A body may have eight megabytes, and twice as many grammars are remembered as are kept.
     made_by = Grammars(model.tokenizer)
     made_by.compiled({"json_schema": {"enum": ["x" * 5000]}})
-    assert max(map(len, made_by._made)) == 64
+    assert [len(key) for key in made_by._made._made] == [64]
 
 
 def test_others_are_served_while_a_grammar_takes_its_time(model: LanguageModel) -> None:
@@ -162,18 +165,45 @@ def test_known_grammars_do_not_wait_for_new_ones(
     asyncio.run(ask())
 
 
-def test_grammars_are_kept_as_long_as_memory_allows(
-    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = Grammars(model.tokenizer)
-    made.trials = [Trials("no model", 1)]
-    monkeypatch.setattr(Trials, "run", lambda self, name, told: grammars.KEPT_BYTES // 3)
-    for i in range(5):
-        made.compiled({"regex": f"{i}"})
-    assert len(made) == 3
-    monkeypatch.setattr(Trials, "run", lambda self, name, told: grammars.KEPT_BYTES + 1)
-    made.compiled({"regex": "x"})
-    assert len(made) == 0
+def test_grammars_are_kept_as_long_as_memory_allows(model: LanguageModel) -> None:
+    allocated = 10**9
+    kept = KeptGrammars(lambda: allocated)
+    grammars = [regex_of(model, f"{i}") for i in range(9)]
+    for i in range(3):
+        kept.keep(f"{i}", grammars[i])
+        allocated += KEPT_BYTES // 4
+    assert [kept.find(f"{i}") for i in (1, 2, 0)] == [grammars[i] for i in (1, 2, 0)]
+    allocated += KEPT_BYTES // 2  # they grew
+    assert kept.find("1") is grammars[1]
+    assert len(kept) == 0  # and nothing was freed, so all had to go
+    allocated -= KEPT_BYTES
+    for i in range(3):
+        kept.keep(f"{i}", grammars[i])
+    assert len(kept) == 3
+
+
+def regex_of(model: LanguageModel, pattern: str) -> ConstraintSampler:
+    """A grammar, compiled."""
+    return sampler_of({"option": "regex", "value": pattern}).bound(model.tokenizer)
+
+
+def test_memory_that_is_freed_ends_the_search_for_more(model: LanguageModel) -> None:
+    all_kept: list[KeptGrammars] = []
+    kept = KeptGrammars(lambda: sum(map(len, all_kept)) * KEPT_BYTES // 3)
+    all_kept.append(kept)
+    for i in range(9):
+        kept.keep(f"{i}", regex_of(model, f"{i}"))
+    assert len(kept) == 3
+    assert kept.find("5") is None
+    assert kept.find("6") is not None
+
+
+def test_what_native_code_allocates_is_told() -> None:
+    before = allocated_bytes()
+    held = np.ones(2**23)
+    assert 2**26 <= allocated_bytes() - before < 2**26 + 2**24
+    del held
+    assert allocated_bytes() - before < 2**24
 
 
 def test_new_grammars_of_one_key_do_not_hold_up_those_of_another(

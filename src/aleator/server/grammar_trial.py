@@ -6,17 +6,15 @@ python -m aleator.server.grammar_trial MODEL
 from __future__ import annotations
 
 import json
-import resource
 import sys
-from pathlib import Path
+from typing import Any
 
 from aleator.core.errors import AleatorError, GrammarError
 from aleator.language_model import load_vocabulary
 from aleator.models.weights import open_weights
 from aleator.server.grammars import prepare, sampler_of
+from aleator.server.kept_grammars import allocated_bytes
 from aleator.text.tokenizer import Tokenizer
-
-PAGESIZE = resource.getpagesize()
 
 
 def main() -> None:
@@ -26,23 +24,20 @@ def main() -> None:
     _say({})
     for line in sys.stdin:
         try:
-            before = resident()
-            constraint = sampler_of(json.loads(line)).bound(tokenizer).constraint.clone()
-            if not constraint.waiting:
-                constraint.mask()
-            _say({"bytes": max(0, resident() - before)})
+            _say({"bytes": _taken(json.loads(line), tokenizer)})
         except GrammarError as error:
             _say({"error": str(error), "line": error.line, "column": error.column})
         except AleatorError as error:
             _say({"error": str(error), "line": 0, "column": 0})
 
 
-def resident() -> int:
-    """Bytes of this process that are in memory; 0 where the system does not tell."""
-    try:
-        return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * PAGESIZE
-    except OSError:
-        return 0
+def _taken(told: dict[str, Any], tokenizer: Tokenizer) -> int:
+    """Compile a grammar, up to its first mask; returns the bytes that it takes."""
+    before = allocated_bytes()
+    constraint = sampler_of(told).bound(tokenizer).constraint.clone()
+    if not constraint.waiting:
+        constraint.mask()
+    return max(0, allocated_bytes() - before)
 
 
 def _say(answer: dict[str, object]) -> None:

@@ -25,19 +25,17 @@ from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.params import CHAIN_OPTIONS, CONSTRAINTS
 from aleator.server.bodies import in_thread
 from aleator.server.caller import current_caller
+from aleator.server.kept_grammars import KEPT, KeptGrammars
 from aleator.server.turns import Turns
 from aleator.text.tokenizer import Tokenizer
 
 R = TypeVar("R")
 
-KEPT = 64
-"""Compiled grammars that are kept, those used last."""
 MOST_BYTES = 2**27
 """Of memory that one grammar may take, as far as its trial shows."""
-KEPT_BYTES = 2**29
-"""Of memory that those which are kept take together, as far as their trials showed."""
 NOTICED_BYTES = 2**25
-"""After a trial that took more the process begins anew: memory that is used again would not be seen."""
+"""After a trial that took more the process begins anew: where only memory in use is told, what is used again
+would not be seen."""
 AT_ONCE = 2
 """New grammars that are compiled at the same time, each for another key, each in a process of its own."""
 START_SECONDS = 120.0
@@ -155,9 +153,9 @@ class Grammars:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.trials: Sequence[Trials] = ()
         self._tokenizer = tokenizer
-        self._made: OrderedDict[str, ConstraintSampler] = OrderedDict()
-        self._tried: OrderedDict[str, int] = OrderedDict()  # the bytes that they take
-        self._lock = threading.Lock()  # for what was made and tried; held for a moment
+        self._made = KeptGrammars()
+        self._tried: OrderedDict[str, None] = OrderedDict()
+        self._lock = threading.Lock()  # for what was tried and is compiled; held for a moment
         # For what takes long, taken before the other: a lock for each grammar, and who uses the processes.
         self._compiling: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
         self._busy: set[Trials] = set()
@@ -265,7 +263,7 @@ class Grammars:
 
     def _known(self, options: Mapping[str, Any]) -> bool:
         """Whether the grammars of a request are compiled."""
-        return all(self._found(key) is not None for key in _keys(options))
+        return all(self._made.find(key) is not None for key in _keys(options))
 
     def _all_passed(self, options: Mapping[str, Any]) -> bool:
         """Whether the grammars of a request have been tried."""
@@ -274,48 +272,34 @@ class Grammars:
     def _sampler(self, name: str, value: Any) -> ConstraintSampler:
         told = said(name, value)
         key = digest(told)
-        known = self._found(key)
+        known = self._made.find(key)
         if known is not None:
             return known
         with self._alone(key):
-            known = self._found(key)
+            known = self._made.find(key)
             if known is not None:  # another request has made it meanwhile
                 return known
             self._try(name, told, key)
             known = sampler_of(told).bound(self._tokenizer)
             _ = known.constraint
-            with self._lock:
-                self._made[key] = known
-                while len(self._made) > KEPT or self._bytes() > KEPT_BYTES:
-                    self._made.popitem(last=False)
+            self._made.keep(key, known)
         return known
-
-    def _found(self, key: str) -> ConstraintSampler | None:
-        with self._lock:
-            known = self._made.get(key)
-            if known is not None:
-                self._made.move_to_end(key)
-                if key in self._tried:
-                    self._tried.move_to_end(key)
-        return known
-
-    def _bytes(self) -> int:
-        return sum(self._tried.get(key, 0) for key in self._made)
 
     def _passed(self, key: str) -> bool:
         with self._lock:
+            if key in self._tried:
+                self._tried.move_to_end(key)
             return key in self._tried
 
     def _try(self, name: str, told: Mapping[str, Any], key: str) -> None:
         """See whether a grammar can be compiled; its lock is held."""
-        if not self.trials or self._passed(key):
-            return
-        with self._trial() as trial:
-            taken = trial.run(name, told)
-        with self._lock:
-            self._tried[key] = taken
-            if len(self._tried) > 2 * KEPT:
-                self._tried.popitem(last=False)
+        if self.trials and not self._passed(key):
+            with self._trial() as trial:
+                trial.run(name, told)
+            with self._lock:
+                self._tried[key] = None
+                if len(self._tried) > 2 * KEPT:
+                    self._tried.popitem(last=False)
 
 
 def prepare(tokenizer: Tokenizer) -> None:
