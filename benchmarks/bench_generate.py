@@ -283,7 +283,10 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument(
+        "--sizes", nargs="*", choices=SIZES, default=list(SIZES),
+        help="none: only the perplexity of --real",
+    )  # fmt: skip
     parser.add_argument("--types", nargs="+", choices=TYPES)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--quick", action="store_true", help="few types, lengths and rounds")

@@ -61,13 +61,19 @@ struct Panel {
 #pragma GCC unroll 16
     for (int r = 0; r < lanes; r++) {
       vu8x32 part[together] = {};
-      for (int64_t i = 0; i < blocks; i++) {
+      const auto take = [&](int64_t i) {
         const uint8_t* at = p[r] + (b + i) * bytes;
         part[i] = B::unpack(at);
         d[b + i][r] = scale_of<B>(at);
         if constexpr (B::has_m) m[b + i][r] = half_at(at + 2);
+      };
+      if (blocks == together) {  // numbers of blocks known here keep the parts in registers
+#pragma GCC unroll 2
+        for (int64_t i = 0; i < together; i++) take(i);
+      } else {
+        take(0);
       }
-      std::memcpy(&v[r], part, sizeof v[r]);
+      v[r] = joined(part);
     }
     transpose(v);
     for (int64_t i = 0; i < blocks * 8; i++) std::memcpy(u[b * 8 + i], &v[i], sizeof v[i]);
@@ -98,6 +104,14 @@ struct Panel {
       transpose(v);
       for (int i = 0; i < 8; i++) std::memcpy(least[b * 8 + i], &v[i], sizeof v[i]);
     }
+  }
+  static vi joined(const vu8x32 (&part)[together]) {
+#if defined(ALEATOR_ISA_v4)
+    const __m512i first = _mm512_castsi256_si512(reinterpret<__m256i>(part[0]));
+    return reinterpret<vi>(_mm512_inserti64x4(first, reinterpret<__m256i>(part[1]), 1));
+#else
+    return reinterpret<vi>(part[0]);
+#endif
   }
   static vi two_by_two(const int16_t* p) {
     vi v = {};

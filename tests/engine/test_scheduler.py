@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from simulate_engine import simulate
 
-from aleator.engine.job import PLACES, Job
+from aleator.engine.job import PLACES, WORTH_WAITING, Job
 from aleator.engine.pace import FIRST, LEAST, LOOKS, Pace
 from aleator.engine.queue import LOOKED_AT, PASSED_OVER, Queue
-from aleator.engine.scheduler import WORTH_WAITING, Scheduler
+from aleator.engine.scheduler import Scheduler
 
 
 class Cells:

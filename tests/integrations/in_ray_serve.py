@@ -1,7 +1,8 @@
 """Ray Serve: the server on two nodes, with conversations, a replica killed in mid-stream, and autoscaling.
 
 Run by tools/integrations.py in an environment with ray[data,serve].  Texts must be those of the model
-by itself.
+by itself.  ``--starts N`` starts Serve so often instead, and says what its proxies answer at first: both are
+on one address here, and the system chooses between them for each connection.
 """
 
 from __future__ import annotations
@@ -9,9 +10,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
+import urllib.error
 import urllib.request
+from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
 
@@ -30,7 +37,10 @@ from aleator.integrations.streams import RequestRefused, TextStream
 
 STORE = 100 * 2**20
 PORT = 18412
-URL = f"http://127.0.0.1:{PORT}/v1"
+ROOT = f"http://127.0.0.1:{PORT}"
+URL = f"{ROOT}/v1"
+IN_A_ROW = 40
+"""New connections that must find a proxy that is ready: with two proxies none is missed but once in 2^40."""
 LONG = {"prompt": "ROMEO:\n", "max_tokens": 1500, "temperature": 0.8, "seed": 9, "ignore_eos": True}
 
 
@@ -88,6 +98,44 @@ def killed(model: aleator.LanguageModel) -> None:
     again = TextStream(f"{URL}/completions", LONG, attempts=12)
     assert "".join(again) == wanted
     print("  a stream after that: equal")
+
+
+def processes(name: str) -> list[int]:
+    """Of actors with this name."""
+    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True)
+    lines = [line.split(None, 1) for line in listed.stdout.splitlines()[1:]]
+    return [int(pid) for pid, what in lines if what.startswith(f"ray::{name}")]
+
+
+def unrouted(model: aleator.LanguageModel) -> None:
+    """A new proxy that the controller, which is stopped, tells nothing: 404 is no refusal then."""
+    body = {"prompt": "ROMEO:", "max_tokens": 12, "seed": 1, "temperature": 0.8}
+    wanted = model.generate("ROMEO:", max_tokens=12, seed=1, temperature=0.8).text
+    old, (controller,) = processes("ProxyActor"), processes("ServeController")
+    assert len(old) == 2, old
+    os.kill(old[-1], signal.SIGKILL)
+    begun = time.perf_counter()
+    while not set(processes("ProxyActor")) - set(old):
+        assert time.perf_counter() - begun < 300, "no new proxy"
+        time.sleep(0.05)
+    os.kill(controller, signal.SIGSTOP)
+    try:
+        while "404" not in told("/health"):
+            assert time.perf_counter() - begun < 300, "the new proxy does not listen"
+        answers = Counter(told("/health") for _ in range(IN_A_ROW))
+        streams = [TextStream(f"{URL}/completions", body, attempts=40, pause=0.1) for _ in range(8)]
+        with ThreadPoolExecutor(8) as pool:
+            made = [pool.submit("".join, each) for each in streams]
+            time.sleep(2)
+            os.kill(controller, signal.SIGCONT)
+            assert all(each.result() == wanted for each in made)
+    finally:
+        os.kill(controller, signal.SIGCONT)
+    print(
+        f"  a new proxy while the controller is stopped: /health answered {dict(answers)}; 8 streams then were "
+        f"asked again {sum(each.repeated for each in streams)} times, and equal"
+    )
+    routed()
 
 
 QUICKLY = {
@@ -148,8 +196,45 @@ def refused() -> None:
     print("  an unknown field is refused, once")
 
 
-def main() -> None:
-    model = aleator.load(n_threads=1)
+def told(path: str) -> str:
+    """The status of a new connection, and what a proxy says that is not ready."""
+    try:
+        with urllib.request.urlopen(f"{ROOT}{path}", timeout=60) as response:
+            return str(response.status)
+    except urllib.error.HTTPError as error:
+        return f"{error.code} {error.read().decode(errors='replace').strip()}"
+
+
+def proxies() -> int:
+    """How many Serve has found healthy; that they know of the application is another thing."""
+    return sum(state == "HEALTHY" for state in serve.status().proxies.values())
+
+
+def routed(path: str = "/-/healthz", deadline: float = 300) -> tuple[float, Counter[str]]:
+    """Wait until the proxies of both nodes have heard of the application, and of a replica.
+
+    ``serve.run`` waits for replicas.  The proxy of the second node is made after that: it listens at once, and
+    answers 404 until the controller has told it of the application.
+
+    Args:
+        path: What is asked for meanwhile.
+        deadline: Seconds.
+
+    Returns:
+        Seconds that it took, and what new connections were told on the way.
+    """
+    begun, ready, answers = time.perf_counter(), 0, Counter[str]()
+    while ready < IN_A_ROW:
+        assert time.perf_counter() - begun < deadline, f"{proxies()} proxies, {answers}"
+        answer = told(path)
+        answers[answer] += 1
+        ready = ready + 1 if answer == "200" and (ready or proxies() == 2) else 0
+    return time.perf_counter() - begun, answers
+
+
+@contextmanager
+def cluster_of_two() -> Iterator[None]:
+    """Two nodes with a core each."""
     cluster = Cluster(
         initialize_head=True,
         head_node_args={"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False},
@@ -158,6 +243,16 @@ def main() -> None:
         cluster.add_node(num_cpus=1, object_store_memory=STORE)
         cluster.wait_for_nodes()
         ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
+        yield
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+@contextmanager
+def served() -> Iterator[None]:
+    """Serve on the cluster, with two replicas."""
+    try:
         serve.start(http_options={"host": "127.0.0.1", "port": PORT})
         serve.run(
             application(
@@ -165,12 +260,39 @@ def main() -> None:
             ),
             route_prefix="/",
         )
+        yield
+    finally:
+        serve.shutdown()
+
+
+def starts(n: int) -> None:
+    """Start again and again."""
+    with cluster_of_two():
+        for i in range(n):
+            with served():
+                waited, first = routed("/health")
+                then = Counter(told("/health") for _ in range(5 * IN_A_ROW))
+            print(
+                f"  start {i + 1}: ready {waited:.1f} s after serve.run, until then /health answered "
+                f"{dict(first)}, after that {dict(then)}",
+                flush=True,
+            )
+            assert set(then) == {"200"}
+
+
+def main() -> None:
+    model = aleator.load(n_threads=1)
+    with cluster_of_two(), served():
+        waited, first = routed()
         answer, _ = asked(
             "completions", {"prompt": "ROMEO:", "max_tokens": 12, "seed": 1, "temperature": 0.8}
         )
         assert (
             answer["choices"][0]["text"]
             == model.generate("ROMEO:", max_tokens=12, seed=1, temperature=0.8).text
+        )
+        print(
+            f"  both proxies knew it {waited:.1f} s after serve.run; until then they said {dict(first)}"
         )
         print("  a completion: equal")
         handle = serve.get_deployment_handle("Replica", app_name="default")
@@ -182,13 +304,13 @@ def main() -> None:
         refused()
         conversations(model)
         killed(model)
+        unrouted(model)
         autoscaled(model)
-    finally:
-        serve.shutdown()
-        ray.shutdown()
-        cluster.shutdown()
 
 
 if __name__ == "__main__":
     print(f"ray {version('ray')}")
-    main()
+    if sys.argv[1:2] == ["--starts"]:
+        starts(int(sys.argv[2]))
+    else:
+        main()

@@ -18,7 +18,7 @@ TEXT = "".join(PIECES)
 
 
 class Server(ThreadingHTTPServer):
-    """Answers with a script: for each request either a status, or pieces and whether they come to their end."""
+    """Answers with a script: for each request a status, a status and bytes, or pieces and whether they end."""
 
     daemon_threads = True
 
@@ -39,10 +39,12 @@ class Handler(BaseHTTPRequestHandler):
         self.server.bodies.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
         step = self.server.script.pop(0)
         if isinstance(step, int):
-            self.send_response(step)
-            self.send_header("content-length", "7")
+            step = (step, b"a token")
+        if isinstance(step[1], bytes):
+            self.send_response(step[0])
+            self.send_header("content-length", str(len(step[1])))
             self.end_headers()
-            self.wfile.write(b"a token")
+            self.wfile.write(step[1])
             return
         pieces, ends = step
         self.send_response(200)
@@ -155,6 +157,16 @@ def test_a_refusal_is_not_repeated(serving: Any) -> None:
     with pytest.raises(RequestRefused, match="status 400: a token") as raised:
         list(TextStream(server.url, {}))
     assert raised.value.status == 400
+
+
+def test_a_proxy_of_ray_that_has_no_route_yet(serving: Any) -> None:
+    said = b"Path '/v1/completions' not found. Ping http://.../-/routes for available routes."
+    server = serving((404, said), (PIECES[:2], False), (404, said), (PIECES, True))
+    stream = TextStream(server.url, {}, pause=0.001)
+    assert "".join(stream) == TEXT
+    assert stream.repeated == 3
+    with pytest.raises(RequestRefused, match="status 404: a token"):
+        list(TextStream(serving(404).url, {}))
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_native_products_are_the_reference_for_any_tokens_and_threads(kind: str)
         x[3] *= 1e-20
         x[5] *= 1e20
         expected = product(kind, data, x)
-        for tokens in (1, 2, 3, 4, 6, 7, 8, 13, 41):
+        for tokens in (1, 2, 3, 4, 6, 7, 8, 12, 13, 14, 41):
             for threads in (1, 2):
                 got = native(kind, data, n, x[:tokens], threads)
                 assert got.tobytes() == expected[:tokens].tobytes(), (out, n, tokens)
@@ -94,10 +94,10 @@ def test_extreme_bytes(kind: str) -> None:
         if kind == "IQ1_M":
             _put_iq1_m(data.reshape(6, size), np.ones(6, np.float16))
         for sign in (1, -1):
-            x = np.full((9, 2 * elements), sign, np.float32)
+            x = np.full((14, 2 * elements), sign, np.float32)
             x[4, ::2] *= -1
             expected = product(kind, data, x)
-            for tokens in (1, 9):
+            for tokens in (1, 9, 14):
                 got = native(kind, data, 2 * elements, x[:tokens])
                 assert got.tobytes() == expected[:tokens].tobytes(), (byte, sign, tokens)
 
@@ -144,11 +144,11 @@ def test_products_are_near_the_exact_ones(kind: str) -> None:
 def test_broken_and_empty_activations(kind: str) -> None:
     elements = FORMATS[kind][0]
     data = random_rows(kind, 4, 2 * elements)
-    x = np.ones((9, 2 * elements), np.float32)
+    x = np.ones((14, 2 * elements), np.float32)
     x[1, 5], x[2, -1], x[3, 0] = np.nan, np.inf, -np.inf
     x[4] = 0
     x[5] = 2.0**-101
-    for tokens in (6, 9):
+    for tokens in (6, 9, 14):
         y = native(kind, data, 2 * elements, x[:tokens])
         assert np.isnan(y[1:4]).all()
         assert np.isfinite(y[[0, 4, 5]]).all()

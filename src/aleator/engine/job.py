@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,8 @@ from aleator.core.records import dataclass
 
 PLACES = 64
 """Earlier requests that one step of priority goes before."""
+WORTH_WAITING = 32
+"""Tokens of a prompt that another job is just computing, from which on it is better to wait for them."""
 
 
 @dataclass(eq=False)
@@ -79,7 +82,12 @@ class Job:
         differ = self.prompt[:n] != other.prompt[:n]
         return int(differ.argmax()) if differ.any() else n
 
-    @property
+    @cached_property
+    def beginning(self) -> tuple[str, bytes]:
+        """What it has in common with prompts that it may be worth waiting for."""
+        return self.namespace, self.prompt[: WORTH_WAITING + 1].tobytes()
+
+    @cached_property
     def looks(self) -> tuple[str, int, int]:
         """What is equal for equal prompts, and seldom for others."""
         n = len(self.prompt)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from bisect import bisect_left, bisect_right, insort
 
 from aleator.core.records import dataclass
 
@@ -19,11 +19,15 @@ WEIGHT = 0.2
 """Of the newest step in the running means."""
 FORGET = 0.995
 """With each step the measured cost of the next longer piece is believed so much less."""
+HELD_UP = 1.2
+"""Times the usual seconds that a step without prompts counts at most: so the mean is near the median."""
+PIECE_HELD_UP = 2.0
+"""The same of what a piece adds, which varies more."""
 EXACT = 16
 """Pieces up to so many tokens are measured each for itself: kernels change there, and cost jumps."""
 
-Curve = list[tuple[float, float]]
-"""Tokens, and the seconds that so many add to a step: both rising, from (0, 0)."""
+Curve = tuple[list[float], list[float]]
+"""Tokens, and the seconds that so many add to a step: both rising, from 0 and 0."""
 
 
 @dataclass
@@ -54,6 +58,7 @@ class Pace:
         self._usual: float | None = None  # seconds of a step without prompts
         self._rows = 0  # of the latest such step
         self._pieces: dict[int, Piece] = {}  # by size
+        self._sizes: list[int] = []  # of these, rising
         self._since = 0  # steps since one without prompts
         self._known: Curve | None = None  # of the pieces, until one changes
 
@@ -67,7 +72,7 @@ class Pace:
         """
         if prompt_tokens == 0:
             expected = None if self._usual is None else self._without(rows, self._curve())
-            self._usual, self._rows = _mean(expected, seconds), rows
+            self._usual, self._rows = _mean(expected, seconds, HELD_UP), rows
             self._since = 0
             return
         self._since += 1
@@ -76,20 +81,24 @@ class Pace:
         added = max(seconds - self._without(rows, self._curve()), 0.0)
         self._known = None
         size = prompt_tokens if prompt_tokens <= EXACT else 1 << prompt_tokens.bit_length()
-        larger = sorted(each for each in self._pieces if each > size)
-        piece = self._pieces.setdefault(size, Piece(prompt_tokens, added))
+        piece = self._pieces.get(size)
+        if piece is None:
+            piece = self._pieces[size] = Piece(prompt_tokens, added)
+            insort(self._sizes, size)
+        longer = bisect_right(self._sizes, size)
         less = piece.seconds - added
         if less > 0.5 * max(piece.seconds, self._usual or 0.0):  # steps have become faster
             piece.seconds = added
-            for longer in larger:
-                del self._pieces[longer]
+            for each in self._sizes[longer:]:
+                del self._pieces[each]
+            del self._sizes[longer:]
         elif piece.doubt < 1 and added > (self._max_pause - 1) * (self._usual or 0.0):
-            for each in self._pieces.values():  # it was tried in vain, and so would the others be
-                each.doubt = 1.0
-        elif larger:
-            self._pieces[larger[0]].doubt *= FORGET
+            for other in self._pieces.values():  # it was tried in vain, and so would the others be
+                other.doubt = 1.0
+        elif longer < len(self._sizes):
+            self._pieces[self._sizes[longer]].doubt *= FORGET
         piece.tokens = _mean(piece.tokens, prompt_tokens)
-        piece.seconds = _mean(piece.seconds, added)
+        piece.seconds = _mean(piece.seconds, added, PIECE_HELD_UP)
         piece.doubt = 1.0
 
     def _without(self, rows: int, curve: Curve) -> float:
@@ -115,11 +124,14 @@ class Pace:
         curve = self._curve()
         soon = self._without(rows + prompts - 1, curve)
         allowed = self._max_pause * soon - self._without(rows, curve)
-        for (tokens, added), (longer, more) in pairwise(curve):
-            if more > allowed:
-                part = (allowed - added) / (more - added)
-                return max(LEAST, int(tokens + part * (longer - tokens)))
-        tokens, added = curve[-1]
+        sizes, seconds = curve
+        i = bisect_right(seconds, allowed)
+        if i == 0:
+            return LEAST
+        tokens, added = sizes[i - 1], seconds[i - 1]
+        if i < len(seconds):
+            part = (allowed - added) / (seconds[i] - added)
+            return max(LEAST, int(tokens + part * (sizes[i] - tokens)))
         farther = min(FARTHEST, allowed / added) if added else FARTHEST
         return max(LEAST, int(tokens * farther))
 
@@ -130,24 +142,29 @@ class Pace:
         """
         if self._known is not None:
             return self._known
-        curve: Curve = []
-        least = math.inf
-        for _, piece in sorted(self._pieces.items(), reverse=True):
+        sizes, seconds, least = list[float](), list[float](), math.inf
+        for size in reversed(self._sizes):
+            piece = self._pieces[size]
             least = min(least, piece.seconds * piece.doubt)
-            curve.append((piece.tokens, least))
-        self._known = [(0.0, 0.0), *reversed(curve)]
+            sizes.append(piece.tokens)
+            seconds.append(least)
+        self._known = [0.0, *reversed(sizes)], [0.0, *reversed(seconds)]
         return self._known
 
 
 def _seconds(curve: Curve, tokens: float) -> float:
     """What so many tokens add, by a curve."""
-    for (fewer, less), (longer, more) in pairwise(curve):
-        if tokens <= longer:
-            return less + (more - less) * (tokens - fewer) / (longer - fewer)
-    longest, most = curve[-1]
-    return most * tokens / longest if longest else 0.0
+    sizes, seconds = curve
+    i = bisect_left(sizes, tokens)
+    if i == 0:
+        return 0.0
+    if i < len(sizes):
+        fewer, less = sizes[i - 1], seconds[i - 1]
+        return less + (seconds[i] - less) * (tokens - fewer) / (sizes[i] - fewer)
+    longest = sizes[-1]
+    return seconds[-1] * tokens / longest if longest else 0.0
 
 
-def _mean(old: float | None, new: float) -> float:
-    """A running mean; what took much longer than ever was held up by something else, and counts less."""
-    return new if old is None else old + WEIGHT * (min(new, 2 * old) - old)
+def _mean(old: float | None, new: float, most: float = math.inf) -> float:
+    """A running mean; what took over ``most`` times as long was held up, and counts as that."""
+    return new if old is None else old + WEIGHT * (min(new, most * old) - old)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from aleator.core.records import dataclass
-from aleator.engine.job import Job
+from aleator.engine.job import WORTH_WAITING, Job
 from aleator.engine.pace import LEAST, Pace
 from aleator.engine.queue import Queue
 
-WORTH_WAITING = 32
-"""Tokens of a prompt that another job is just computing, from which on it is better to wait for them."""
+K = TypeVar("K")
 
 
 class Cells(Protocol):
@@ -77,9 +76,10 @@ class Scheduler:
         heapify(self._free)
         # Running jobs again: those whose prompts are being computed, and those that write.
         self._reading: list[Job] = []  # in their order
-        self._alike: dict[
-            tuple[str, int, int], list[Job]
-        ] = {}  # the same jobs, by what equal prompts share
+        self._alike: dict[tuple[str, int, int], list[Job]] = {}  # the same, by their looks
+        self._beginning: dict[
+            tuple[str, bytes], list[Job]
+        ] = {}  # and by their beginnings, in order
         self._writing: dict[int, Job] = {}
         self._rows = 0  # of these in a step
         self._reuses = reuses
@@ -99,9 +99,7 @@ class Scheduler:
 
     def remove(self, job: Job) -> None:
         """A job has ended, or was given up before it began; its sequence is empty."""
-        if self.waiting.remove(job):
-            self._stuck = False
-        elif self.running.get(job.seq) is job:
+        if self.running.get(job.seq) is job:
             heir = self.heir(job)
             if heir is not None:
                 heir.follows = False
@@ -109,6 +107,8 @@ class Scheduler:
             self._part(job)
             self._forget(job)
             self._awaited.pop(job, None)
+            self._stuck = False
+        elif self.waiting.remove(job):
             self._stuck = False
 
     def heir(self, job: Job) -> Job | None:
@@ -146,15 +146,14 @@ class Scheduler:
         if job.left:
             insort(self._reading, job, key=_turn)
             self._alike.setdefault(job.looks, []).append(job)
+            insort(self._beginning.setdefault(job.beginning, []), job, key=_turn)
         else:
             self._write(job)
 
     def _stop_reading(self, job: Job) -> None:
         self._reading.remove(job)
-        alike = self._alike[job.looks]
-        alike.remove(job)
-        if not alike:
-            del self._alike[job.looks]
+        _remove(self._alike, job.looks, job)
+        _remove(self._beginning, job.beginning, job)
 
     def _write(self, job: Job) -> None:
         self._writing[job.seq] = job
@@ -238,15 +237,22 @@ class Scheduler:
         return True
 
     def _growth(self) -> int:
-        """Cells that running jobs may still take."""
-        return sum([job.growth for job in self.running.values()])
+        """Cells that running jobs may still take: the sum of their ``growth``, usual jobs without a call."""
+        return sum(
+            [
+                job.longest - job.done - job.beside_done
+                if job.shares and not job.follows
+                else job.growth
+                for job in self.running.values()
+            ]
+        )
 
     def _computed_now(self, job: Job) -> bool:
         """Whether a running job computes so much of a waiting one's prompt that it is better to wait for it."""
         if not job.shares or not self._reuses:
             return False
-        for other in self._reading:
-            if other.namespace == job.namespace and other.shares and other.left > WORTH_WAITING:
+        for other in self._beginning.get(job.beginning, ()):
+            if other.shares and other.left > WORTH_WAITING:
                 least = other.done + WORTH_WAITING + 1
                 common = job.common(other, least)
                 if common >= least:
@@ -299,3 +305,11 @@ class Scheduler:
 
 def _turn(job: Job) -> tuple[int, int]:
     return job.turn
+
+
+def _remove(jobs: dict[K, list[Job]], key: K, job: Job) -> None:
+    """Take a job out of those with a key, and the key with the last one."""
+    found = jobs[key]
+    found.remove(job)
+    if not found:
+        del jobs[key]

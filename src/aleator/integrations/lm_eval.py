@@ -20,7 +20,12 @@ from typing import Any
 
 from aleator.integrations.versions import require
 
-require("lm_eval", at_least="0.4.13", install="aleator[lm-eval]")
+try:
+    require("lm_eval", at_least="0.4.13", install="aleator[lm-eval]")
+except ImportError as error:
+    if __name__ == "__main__":
+        raise SystemExit(f"aleator: error: {error}") from None
+    raise
 
 import lm_eval.models  # noqa: F401  registers theirs, or the harness would know only ours
 from lm_eval.api.model import TemplateLM

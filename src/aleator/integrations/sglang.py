@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from aleator.integrations.versions import require
 
-require("sglang", at_least="0.5.23", install="sglang")
+require("sglang", at_least="0.5.23", install="sglang>=0.5.23")
 
 import json
 import logging

@@ -23,6 +23,8 @@ from aleator.core.errors import AleatorError, ParameterError
 
 AGAIN = (408, 429, 500, 502, 503, 504)
 """Statuses after which the same request may be answered."""
+NO_ROUTE = "/-/routes for available routes"
+"""What a proxy of Ray Serve says, with status 404, before it has heard of the application."""
 CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
 
 
@@ -156,7 +158,7 @@ class TextStream(Iterator[str]):
             self.headers = dict(response.getheaders())
             if response.status != 200:
                 said = response.read(4096).decode("utf-8", "replace")
-                if response.status in AGAIN:
+                if response.status in AGAIN or (response.status == 404 and NO_ROUTE in said):
                     raise _Ended(f"status {response.status}: {said:.200}")
                 raise RequestRefused(response.status, said)
             while line := response.readline():

@@ -14,6 +14,7 @@ from typing import Any
 from aleator.integrations.versions import require
 
 require("transformers", at_least="5.23", install="aleator[transformers]")
+require("torch", at_least="2.8", install="aleator[transformers]")
 
 import numpy as np
 import numpy.typing as npt

