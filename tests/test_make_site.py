@@ -6,6 +6,7 @@ from pathlib import Path
 
 import make_site
 import pytest
+import site_pictures
 
 ROOT = Path(__file__).parent.parent
 
@@ -14,16 +15,39 @@ ROOT = Path(__file__).parent.parent
     ("page", "link", "expected"),
     [
         ("README.md", "[a](docs/chat.md#tools)", "[a](chat.md#tools)"),
+        ("README.md", "[docs/chat.md](docs/chat.md#tools)", "[Chat](chat.md#tools)"),
+        ("docs/tour.md", "[chat.md](chat.md)", "[Chat](chat.md)"),
         ("README.md", "![a](docs/images/x.png)", "![a](images/x.png)"),
         ("README.md", "[a](docs/README.md)", "[a](all-pages.md)"),
         ("docs/tutorial.md", "[a](README.md)", "[a](all-pages.md)"),
         ("docs/README.md", "[a](../README.md)", "[a](index.md)"),
         ("docs/README.md", "[a](../CONTRIBUTING.md)", "[a](contributing.md)"),
         ("docs/x.md", "[a](../benchmarks/results/b.md)", "[a](results/b.md)"),
+        ("docs/x.md", "![a](../benchmarks/results/b.png)", "![a](results/b.png)"),
         ("docs/x.md", "[a](https://example.org/)", "[a](https://example.org/)"),
         ("docs/x.md", "[a](#here)", "[a](#here)"),
+        ("docs/x.md", "| `<\\|a\\|>` \\| b | `c\\|` |", "| `<|a|>` \\| b | `c|` |"),
+        ("docs/x.md", "- a\n  - b\n\n  c", "- a\n    - b\n\n    c"),
+        ("docs/x.md", "```\n  a\n```\n\n1. b\n   c", "```\n  a\n```\n\n1. b\n    c"),
+        ("docs/x.md", "a `b\\|c`", "a `b\\|c`"),
         ("docs/x.md", "[a](../examples/simple.py)", "a (`examples/simple.py`)"),
     ],
 )
 def test_links_hold_in_the_site(page: str, link: str, expected: str) -> None:
     assert make_site.linked(ROOT / page, link) == expected
+
+
+def test_plots_take_a_later_days_row(tmp_path: Path) -> None:
+    heading = "| model | MiB | decode tok/s, aleator | llama.cpp flash / plain |"
+    for name, lines in {
+        "b.2026-11-21": "| x | 1 | 5.0 | 4.0 / 6.0 |\n| y | 1 | 7.0 | 1.0 / 2.0 |\n\n| z | 1 | 9.0 | 9 / 9 |",
+        "a.2026-11-22": "| x | 1 | 8.0 | 3.0 / 2.0 |",
+    }.items():
+        (tmp_path / f"{name}.md").write_text(f"# A\n\n{heading}\n|---|---:|---:|---:|\n{lines}\n")
+    rows, days = site_pictures.latest(tmp_path, heading, 1)
+    assert {name: row[2] for name, row in rows.items()} == {"x": "8.0", "y": "7.0"}
+    assert days == "2026-11-21, 2026-11-22"
+    drawn = site_pictures.decode_speed(tmp_path).svg()
+    assert "Aleator 8" in drawn
+    assert "llama.cpp 3" in drawn
+    assert "Aleator 5" not in drawn

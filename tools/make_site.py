@@ -29,10 +29,13 @@ TOP_PAGES = {
 INDEX = "all-pages.md"
 """docs/README.md on the site."""
 _LINK = re.compile(r"(!?\[[^\]]*\])\(([^)#\s]*)(#[^)\s]*)?\)")
+_ROW = re.compile(r"^\|.*$", re.MULTILINE)
+_CODE = re.compile(r"`[^`]*`")
 _LOADED = re.compile(
     r"""<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=["']?(https?:)?//[^"'\s>]+"""
 )
 _ROLE = re.compile(r":(?:func|class|meth|mod|data|attr|exc):(<code>)~?")
+_TEST = re.compile(r"<td><code>[a-z_]+::")
 _RELATIONS = re.compile(r"""rel=["']?(?:canonical|alternate|next|prev)""")
 TRACES = {
     "greedy": ["-p", "ROMEO:", "-n", "12", "--preset", "greedy"],
@@ -57,7 +60,7 @@ def main() -> int:
     subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"], cwd=ROOT, check=True
     )
-    without_roles()
+    polish()
     foreign = loaded_from_elsewhere()
     for each in foreign:
         print(f"loads from elsewhere: {each}", file=sys.stderr)
@@ -77,8 +80,12 @@ def write_pages() -> None:
     (PAGES / "results").mkdir()
     for name, path in sources.items():
         (PAGES / name).write_text(linked(path, path.read_text()))
-    for path in results:
+    for path in (ROOT / "benchmarks" / "results").glob("*.png"):
         shutil.copy(path, PAGES / "results" / path.name)
+    for path in results:
+        (PAGES / "results" / path.name).write_text(
+            path.read_text().replace("](../../docs/", "](../")
+        )
     site_pictures.write(PAGES / "images", ROOT / "benchmarks" / "results")
 
 
@@ -96,8 +103,10 @@ def linked(path: Path, text: str) -> str:
             inside = (
                 file.relative_to(ROOT / "docs") if file.is_relative_to(ROOT / "docs") else target
             )
+            if name.endswith(f"{file.stem}.md]"):  # readers of the site know no files
+                name = f"[{title(file)}]"
             return f"{name}({INDEX if str(inside) == 'README.md' else inside}{anchor})"
-        if file.is_relative_to(ROOT / "benchmarks" / "results") and file.suffix == ".md":
+        if file.parent == ROOT / "benchmarks" / "results" and file.suffix in (".md", ".png"):
             return f"{name}(results/{file.name}{anchor})"
         if file.name in TOP_PAGES and file.parent == ROOT:
             return f"{name}({TOP_PAGES[file.name]}{anchor})"
@@ -105,7 +114,26 @@ def linked(path: Path, text: str) -> str:
         label = name.removeprefix("!").strip("[]")
         return f"{label} (`{where}`)" if str(where) not in label else label
 
-    return _LINK.sub(place, text)
+    def row(match: re.Match[str]) -> str:
+        return _CODE.sub(lambda code: code[0].replace("\\|", "|"), match[0])
+
+    # GitHub asks for a backslash before a pipe in the code of a table; mkdocs would show it.
+    return deeper(_ROW.sub(row, _LINK.sub(place, text)))
+
+
+def deeper(text: str) -> str:
+    """Text in which what is within an item of a list is four spaces deep, as mkdocs wants it."""
+    lines, code = text.split("\n"), False
+    for i, line in enumerate(lines):
+        code ^= line.lstrip().startswith("```")
+        if not code and re.match(r" {2,3}[^ ]", line):
+            lines[i] = f"    {line.lstrip()}"
+    return "\n".join(lines)
+
+
+def title(page: Path) -> str:
+    """A page's first heading."""
+    return page.read_text().partition("# ")[2].partition("\n")[0]
 
 
 def record_traces() -> None:
@@ -120,11 +148,11 @@ def record_traces() -> None:
         )
 
 
-def without_roles() -> None:
-    """Take Sphinx's roles, which docstrings have before names, off the pages made from them."""
+def polish() -> None:
+    """Take Sphinx's roles, which docstrings have before names, off the pages; long names may break."""
     for page in HTML.rglob("*.html"):
         text = page.read_text()
-        plain = _ROLE.sub(r"\1", text)
+        plain = _TEST.sub(r"\g<0><wbr>", _ROLE.sub(r"\1", text)).replace("::</p>", ":</p>")
         if plain != text:
             page.write_text(plain)
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
 
 INK, QUIET, BLUE, ORANGE, GREEN = "#5b6b82", "#9aa7b8", "#4a7fc1", "#d9694a", "#3f9d6a"
 """Colours that can be read on light and on dark pages."""
@@ -118,20 +116,23 @@ def draw() -> Drawing:
 
 
 def equal_bits() -> Drawing:
-    """One dot product in sixteen lanes, whatever the registers."""
-    d = Drawing(900, 250, "A dot product: sixteen lanes and one tree of sums on every processor")
-    for i in range(16):
-        d.box(20 + 53 * i, 20, 48, 30, f"{i}", BLUE)
-    for y, n in ((75, 8), (115, 4), (155, 2)):
-        width = 848 / n
-        for i in range(n):
-            d.box(20 + width * i + width / 2 - 30, y, 60, 26, "+", GREEN)
-    d.box(414, 190, 60, 26, "sum", ORANGE)
-    d.text(
-        20,
-        240,
-        "Sixteen lanes, which AVX-512 has in one register, AVX2 in two, NEON in four: equal bits",
-    )
+    """One dot product in sixteen lanes, whatever the registers; lanes 8 apart are added first."""
+    d = Drawing(900, 400, "A dot product: sixteen lanes and one tree of sums on every processor")
+    tops = (20, 110, 200, 290)
+    for level, y in enumerate(tops):
+        lanes = 16 >> level
+        for i in range(lanes):
+            x = 20 + 53 * i
+            d.box(x, y, 48, 30, f"{i}" if not level else "+", GREEN if level else BLUE)
+            if level:
+                for above in (i, i + lanes):
+                    d.arrow(44 + 53 * above, tops[level - 1] + 30, x + 24, y - 1)
+    d.arrow(44, 320, 44, 349)
+    d.arrow(97, 320, 56, 349)
+    d.box(20, 350, 60, 30, "sum", ORANGE)
+    for y, text in zip(tops[1:], ("8 apart", "4 apart", "2 apart"), strict=True):
+        d.text(30 + 53 * (16 >> tops.index(y)), y + 20, text)
+    d.text(100, 370, "1 apart. AVX-512 has the lanes in one register, AVX2 in two, NEON in four.")
     return d
 
 
@@ -196,27 +197,46 @@ def bars(title: str, rows: list[tuple[str, list[tuple[str, float]]]], unit: str)
     return d
 
 
+def latest(results: Path, heading: str, key: int) -> tuple[dict[str, list[str]], str]:
+    """Rows of all tables with a heading, a later day's in place of an earlier one's.
+
+    Args:
+        results: the folder of results.
+        heading: how the line with the names of columns begins.
+        key: how many cells tell a row from others.
+
+    Returns:
+        Rows by these cells, and the days that they are of.
+    """
+    rows: dict[str, tuple[str, list[str]]] = {}
+    for path in sorted(results.glob("*.md"), key=lambda path: path.stem.rpartition(".")[2]):
+        within = False
+        for line in path.read_text().splitlines():
+            within = line.startswith((heading, "|") if within else heading)
+            cells = [each.strip() for each in line.strip("|").split("|")]
+            if within and not line.startswith((heading, "|---")):
+                rows[" ".join(cells[:key])] = path.stem.rpartition(".")[2], cells
+    days = sorted({day for day, _ in rows.values()})
+    return {which: cells for which, (_, cells) in rows.items()}, ", ".join(days)
+
+
 def decode_speed(results: Path) -> Drawing:
-    """Decoding and prefill against llama.cpp with the better of its two attentions, from the latest table."""
-    table = sorted(results.glob("bench_generate_quick.*.json"))[-1]
-    models: dict[str, Any] = json.loads(table.read_text())["models"]
+    """Decoding against llama.cpp with the better of its two attentions."""
+    table, days = latest(results, "| model | MiB | decode tok/s, aleator |", 1)
     rows = []
-    for name, about in models.items():
-        speed = next(each for what, each in about["speeds"].items() if what.startswith("decode"))
-        theirs = max(value for engine, value in speed.items() if engine != "aleator")
-        rows.append((name, [("Aleator", speed["aleator"]), ("llama.cpp", theirs)]))
-    return bars("Decoding one sequence", rows, f"tokens per second, {table.stem}")
+    for name, (_, _, ours, theirs, *_) in table.items():
+        better = max(float(each) for each in theirs.split(" / "))
+        rows.append((name, [("Aleator", float(ours)), ("llama.cpp", better)]))
+    return bars("Decoding one sequence", rows, f"tokens per second, {days}")
 
 
 def server_speed(results: Path) -> Drawing:
-    """Servers against each other, from the latest table."""
-    table = sorted(results.glob("bench_server_quick.*.json"))[-1]
-    orders: dict[str, Any] = json.loads(table.read_text())["orders"]
-    rows = []
-    for order, engines in orders.items():
-        speed = {name: about["tokens_per_second"] for name, about in engines.items()}
-        rows.append((f"{order} clients", list(speed.items())))
-    return bars("Servers", rows, f"tokens per second, {table.stem}")
+    """Servers against each other."""
+    table, days = latest(results, "| order | server | tok/s |", 2)
+    rows: dict[str, list[tuple[str, float]]] = {}
+    for order, server, speed, *_ in table.values():
+        rows.setdefault(f"{order} clients", []).append((server, float(speed)))
+    return bars("Servers", list(rows.items()), f"tokens per second, {days}")
 
 
 DRAWINGS = {

@@ -261,6 +261,12 @@ static void few_large(const Weights& w, int64_t row, int64_t rows, int64_t ahead
   }
 }
 
+#if defined(ALEATOR_ISA_v4)
+constexpr int64_t most_tokens = 4;
+#else
+constexpr int64_t most_tokens = 3;
+#endif
+
 template <class B>
 static void few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,
                 int64_t y_stride) {
@@ -268,6 +274,8 @@ static void few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, 
   // How far ahead memory is asked for: whole tiles, and so many bytes that they arrive in time.  A
   // tile ahead is too little where rows are short.
   const int64_t bytes = tile * w.row_bytes, ahead = (bytes + 8191) / bytes * bytes;
+  // As many tokens at a time as registers hold, and no pass with one where another has four.
+  const int64_t passes = (x.tokens + most_tokens - 1) / most_tokens;
   for (int64_t row = begin; row < end; row += tile) {
     const int64_t rows = end - row < tile ? end - row : tile;
     const auto tokens = [&](auto count, int64_t t) {
@@ -282,10 +290,26 @@ static void few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, 
       else
         few_small<B, count()>(w, row, rows, ahead, x, t, y, y_stride);
     };
-    int64_t t = 0;
-    for (; t + 3 <= x.tokens; t += 3) tokens(std::integral_constant<int, 3>(), t);
-    if (x.tokens - t == 2) tokens(std::integral_constant<int, 2>(), t);
-    if (x.tokens - t == 1) tokens(std::integral_constant<int, 1>(), t);
+    for (int64_t i = 0, t = 0; i < passes; i++) {
+      const int64_t next = x.tokens * (i + 1) / passes;
+      switch (next - t) {
+        case 1:
+          tokens(std::integral_constant<int, 1>(), t);
+          break;
+        case 2:
+          tokens(std::integral_constant<int, 2>(), t);
+          break;
+        case 3:
+          tokens(std::integral_constant<int, 3>(), t);
+          break;
+#if defined(ALEATOR_ISA_v4)
+        case 4:
+          tokens(std::integral_constant<int, 4>(), t);
+          break;
+#endif
+      }
+      t = next;
+    }
   }
 }
 

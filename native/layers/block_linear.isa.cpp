@@ -44,8 +44,8 @@ void round_row(const float* x, int64_t in, int64_t block, int8_t* q, float* d, i
 
 #if defined(ALEATOR_ISA_v4) || defined(ALEATOR_ISA_v3)
 
-// Up to so many tokens it costs less to read rows of W as they lie, again for every three tokens,
-// than to take them apart once for all: 10 to 16, by the type and the instruction set.
+// Up to so many tokens it costs less to read rows of W as they lie, again for every three or four
+// tokens, than to take them apart once for all: 10 to 16, by the type and the instruction set.
 constexpr int64_t few_tokens = 12;
 
 template <class B>

@@ -72,6 +72,7 @@ class Parser:
         self._positionals = 0
         self._options: dict[str, argparse.Action] = {}
         self._former: dict[str, str] = {}
+        self._offered: dict[str, tuple[str, ...]] = {}
         self._options["-h"] = self._options["--help"] = self._parser.add_argument(
             "-h", "--help", action="help", help="show this and leave"
         )
@@ -85,12 +86,18 @@ class Parser:
 
     def group(self, title: str) -> Group:
         """A titled group of options in --help."""
-        return Group(self._parser.add_argument_group(title), self._options, self._former)
+        titled = self._parser.add_argument_group(title)
+        return Group(titled, self._options, self._former, self._offered)
 
     @property
     def options(self) -> dict[str, argparse.Action]:
         """The options by their flags."""
         return dict(self._options)
+
+    @property
+    def offered(self) -> dict[str, tuple[str, ...]]:
+        """The words that a shell offers for an option's value, by its flags."""
+        return dict(self._offered)
 
     def positional(self, name: str, help: str) -> None:
         """A word that is not an option; optional."""
@@ -177,14 +184,26 @@ class Group:
     """Options under one title."""
 
     def __init__(
-        self, group: Any, options: dict[str, argparse.Action], former: dict[str, str]
+        self,
+        group: Any,
+        options: dict[str, argparse.Action],
+        former: dict[str, str],
+        offered: dict[str, tuple[str, ...]],
     ) -> None:
         self._group, self._options, self._former = group, options, former
+        self._offered = offered
 
-    def option(self, *flags: str, **settings: Any) -> None:
-        """Add an option; ``settings`` are those of ``argparse.add_argument``."""
+    def option(self, *flags: str, offered: Sequence[str] = (), **settings: Any) -> None:
+        """Add an option.
+
+        Args:
+            flags: its spellings.
+            offered: words that a shell offers for its value.
+            settings: those of ``argparse.add_argument``.
+        """
         action = self._group.add_argument(*flags, **settings)
         self._options.update(dict.fromkeys(flags, action))
+        self._offered.update(dict.fromkeys(flags, tuple(offered or settings.get("choices", ()))))
 
     def refuse(self, former: str, present: str) -> None:
         """Refuse a former flag, with the present one."""

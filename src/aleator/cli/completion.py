@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from importlib import import_module
 
 from aleator.cli import COMMANDS
@@ -62,15 +63,15 @@ def commands() -> dict[str, list[Flag]]:
         parser = Parser(command, summary, "")
         module.add_arguments(parser)
         actions = list(dict.fromkeys(parser.options.values()))
-        found[command] = [_flag(each) for each in actions]
+        found[command] = [_flag(each, parser.offered) for each in actions]
     return found
 
 
-def _flag(action: argparse.Action) -> Flag:
+def _flag(action: argparse.Action, offered: Mapping[str, tuple[str, ...]]) -> Flag:
     help = " ".join((action.help or "").replace("%%", "%").split())
     value = "" if action.nargs == 0 else str(action.metavar or "VALUE")
-    choices = tuple(str(each) for each in action.choices or ())
-    return Flag(tuple(action.option_strings), help, value, choices)
+    names = tuple(action.option_strings)
+    return Flag(names, help, value, next((offered[name] for name in names if name in offered), ()))
 
 
 def bash(known: dict[str, list[Flag]]) -> str:

@@ -35,7 +35,14 @@ def add_declared(
             group.option(*flags, dest=each.name, action="store_true", default=None, help=help)
         elif each.flags:
             action = "append" if each.type is tuple and each.name != "samplers" else "store"
-            group.option(*flags, dest=each.name, action=action, metavar=metavar(each), help=help)
+            group.option(
+                *flags,
+                offered=("on", "off") if each.type is bool else each.choices,
+                dest=each.name,
+                action=action,
+                metavar=metavar(each),
+                help=help,
+            )
         if isinstance(each, Option):
             if each.off_flags:
                 group.option(

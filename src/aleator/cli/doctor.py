@@ -19,7 +19,8 @@ EXAMPLES = """\
 Every line is checked by trying it.  What makes models slow here (threads, instruction
 set, the share of the processors, memory) is a line with SLOW.  The exit code is 0
 when text can be generated, else 1.
-With --gpu it compares all that runs on a GPU with the host instead; the exit code is 0 when all of it is equal.
+With --gpu it compares all that runs on a GPU with the host instead; the exit code
+is 0 when all of it is equal.
 """
 
 EXTRAS = {

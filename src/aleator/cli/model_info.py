@@ -42,8 +42,9 @@ def add_arguments(parser: Parser) -> None:
             f"-ct{letter}",
             f"--cache-type-{letter}",
             choices=STORAGE_TYPES,
+            metavar="NAME",
             default="f16",
-            help="type in the cache to compute its size for (default: f16)",
+            help=f"type in the cache to compute its size for ({' or '.join(STORAGE_TYPES)}; default: f16)",
         )
 
 

@@ -30,6 +30,7 @@ def add_sampling_options(parser: Parser) -> None:
     group = parser.group("sampling")
     group.option(
         "--preset",
+        offered=tuple(PRESETS),
         metavar="NAME",
         help=f"named set of parameters: {', '.join(PRESETS)} (default: what the model file says, on top "
         f"of {DEFAULT_PRESET})",

@@ -19,6 +19,10 @@ WEIGHT = 0.2
 """Of the newest step in the running means."""
 FORGET = 0.995
 """With each step the measured cost of the next longer piece is believed so much less."""
+HELD_UP = 1.2
+"""Times the usual seconds that a step without prompts counts at most: so the mean is near the median."""
+PIECE_HELD_UP = 2.0
+"""The same of what a piece adds, which varies more."""
 EXACT = 16
 """Pieces up to so many tokens are measured each for itself: kernels change there, and cost jumps."""
 
@@ -68,7 +72,7 @@ class Pace:
         """
         if prompt_tokens == 0:
             expected = None if self._usual is None else self._without(rows, self._curve())
-            self._usual, self._rows = _mean(expected, seconds), rows
+            self._usual, self._rows = _mean(expected, seconds, HELD_UP), rows
             self._since = 0
             return
         self._since += 1
@@ -94,7 +98,7 @@ class Pace:
         elif longer < len(self._sizes):
             self._pieces[self._sizes[longer]].doubt *= FORGET
         piece.tokens = _mean(piece.tokens, prompt_tokens)
-        piece.seconds = _mean(piece.seconds, added)
+        piece.seconds = _mean(piece.seconds, added, PIECE_HELD_UP)
         piece.doubt = 1.0
 
     def _without(self, rows: int, curve: Curve) -> float:
@@ -161,6 +165,6 @@ def _seconds(curve: Curve, tokens: float) -> float:
     return seconds[-1] * tokens / longest if longest else 0.0
 
 
-def _mean(old: float | None, new: float) -> float:
-    """A running mean; what took much longer than ever was held up by something else, and counts less."""
-    return new if old is None else old + WEIGHT * (min(new, 2 * old) - old)
+def _mean(old: float | None, new: float, most: float = math.inf) -> float:
+    """A running mean; what took over ``most`` times as long was held up, and counts as that."""
+    return new if old is None else old + WEIGHT * (min(new, most * old) - old)
