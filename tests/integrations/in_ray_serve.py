@@ -7,6 +7,7 @@ on one address here, and the system chooses between them for each connection.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -34,6 +35,7 @@ from ray.cluster_utils import Cluster
 import aleator
 from aleator.integrations.ray_serve import application, replica_of
 from aleator.integrations.streams import RequestRefused, TextStream
+from tests.integrations.patience import PATIENCE, wait_for_nodes_longer
 
 STORE = 100 * 2**20
 PORT = 18412
@@ -197,12 +199,14 @@ def refused() -> None:
 
 
 def told(path: str) -> str:
-    """The status of a new connection, and what a proxy says that is not ready."""
+    """The status of a new connection, and what a proxy says that is not ready; or how the connection broke."""
     try:
         with urllib.request.urlopen(f"{ROOT}{path}", timeout=60) as response:
             return str(response.status)
     except urllib.error.HTTPError as error:
         return f"{error.code} {error.read().decode(errors='replace').strip()}"
+    except (OSError, http.client.HTTPException) as error:
+        return type(error).__name__
 
 
 def proxies() -> int:
@@ -235,13 +239,14 @@ def routed(path: str = "/-/healthz", deadline: float = 300) -> tuple[float, Coun
 @contextmanager
 def cluster_of_two() -> Iterator[None]:
     """Two nodes with a core each."""
+    wait_for_nodes_longer()
     cluster = Cluster(
         initialize_head=True,
         head_node_args={"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False},
     )
     try:
         cluster.add_node(num_cpus=1, object_store_memory=STORE)
-        cluster.wait_for_nodes()
+        cluster.wait_for_nodes(PATIENCE)
         ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
         yield
     finally:

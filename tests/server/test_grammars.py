@@ -110,6 +110,13 @@ def test_a_grammar_is_compiled_once(model: LanguageModel) -> None:
     assert len(made_by) == KEPT
 
 
+def test_grammars_are_remembered_by_digest(model: LanguageModel) -> None:
+    # A body may have eight megabytes, and twice as many grammars are remembered as are kept.
+    made_by = Grammars(model.tokenizer)
+    made_by.compiled({"json_schema": {"enum": ["x" * 5000]}})
+    assert [len(key) for key in made_by._made._made] == [64]
+
+
 def test_others_are_served_while_a_grammar_takes_its_time(model: LanguageModel) -> None:
     with in_thread(model, engine={"n_seq_max": 2}, grammar_timeout=4.0) as live:
         assert (

@@ -339,10 +339,30 @@ def test_what_is_not_built_is_said(plain: Client) -> None:
         ("POST", "/models/load"),
         ("GET", "/tools"),
         ("POST", "/props"),
+        ("POST", "/models"),
+        ("DELETE", "/models"),
+        ("POST", "/mcp"),
+        ("GET", "/v1/stream/some-id"),
     ):
         response = plain.request(method, path)
         assert response.status_code == 501, path
         assert response.json()["error"]["type"] == "not_supported_error"
+    assert plain.get("/models").status_code == 200
+
+
+def test_what_other_dialects_have_and_this_server_has_not_is_said_in_their_form(
+    plain: Client,
+) -> None:
+    response = plain.request("POST", "/v1/images/generations")
+    assert response.status_code == 501
+    assert response.json()["error"]["code"] == "not_supported"
+    response = plain.request("GET", "/v1/messages/batches/one")
+    assert response.status_code == 501
+    assert response.json()["type"] == "error"
+    response = plain.request("POST", "/api/embeddings")
+    assert response.status_code == 501
+    assert "/api/embed " in response.json()["error"]
+    assert plain.get("/v1/nothing").status_code == 404
 
 
 def test_props_tell_what_a_request_gets_that_says_nothing(make_client: MakeClient) -> None:

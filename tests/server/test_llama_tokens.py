@@ -97,7 +97,7 @@ def test_what_harnesses_ask_of_a_tokenizer(plain: Client, model: aleator.Languag
         ("/detokenize", {}, "tokens"),
         ("/detokenize", {"tokens": "a"}, "tokens"),
         ("/detokenize", {"tokens": [1, "a"]}, "tokens[1]"),
-        ("/detokenize", {"tokens": [10**9]}, "prompt"),
+        ("/detokenize", {"tokens": [10**9]}, "tokens"),
         ("/apply-template", {}, "messages"),
         ("/apply-template", {"messages": []}, "messages"),
         ("/apply-template", {"messages": [{"role": "user"}]}, "messages"),

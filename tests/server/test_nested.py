@@ -82,7 +82,7 @@ def test_something_else_than_an_object() -> None:
         Nested("a", "x", "an object")
     with pytest.raises(ParameterError, match=r"a=\{\}: give a list"):
         listed("a", {}, "a list")
-    with pytest.raises(ParameterError, match=r"a\[1\]=3: give a list"):
+    with pytest.raises(ParameterError, match=r"a\[1\]=3: give an object"):
         listed("a", [{}, 3], "a list")
 
 

@@ -374,7 +374,9 @@ def test_those_who_wait_for_the_vectors_of_others_take_no_threads(
     )
 
     async def ask() -> None:
-        made = [asyncio.ensure_future(service.embed([[1]], "mean", True)) for _ in range(60)]
+        made = [
+            asyncio.ensure_future(service.embed("input", [[1]], "mean", True)) for _ in range(60)
+        ]
         try:
             async with asyncio.timeout(10):
                 await asyncio.sleep(0.1)

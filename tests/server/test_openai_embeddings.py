@@ -42,6 +42,13 @@ def test_token_ids(client: Client, model: aleator.LanguageModel) -> None:
     assert one[0]["embedding"] == several[0]["embedding"] == model.embed(TEXTS[0]).tolist()
 
 
+def test_token_ids_beside_texts(client: Client, model: aleator.LanguageModel) -> None:
+    tokens = list(model.prompt_tokens(TEXTS[0]))
+    made = client.made("/v1/embeddings", input=[TEXTS[1], tokens])["data"]
+    assert made[0]["embedding"] == model.embed(TEXTS[1]).tolist()
+    assert made[1]["embedding"] == model.embed(TEXTS[0]).tolist()
+
+
 def test_pooling(client: Client, model: aleator.LanguageModel) -> None:
     made = client.made("/v1/embeddings", input=TEXTS[0], pooling="last", normalize=False)
     assert made["data"][0]["embedding"] == model.embed(TEXTS[0], "last", False).tolist()
@@ -51,14 +58,21 @@ def test_pooling(client: Client, model: aleator.LanguageModel) -> None:
     ("body", "param", "said"),
     [
         ({}, "input", "missing"),
-        ({"input": []}, "input", "give a text"),
-        ({"input": [["a"]]}, "input[0]", "lists of token ids"),
-        ({"input": ["a", [1]]}, "input[0]", "all of one kind"),
-        ({"input": ["a"] * 2049}, "input", "at most 2048"),
+        ({"input": []}, "input", "give 1 to 2048"),
+        ({"input": [["a"]]}, "input[0]", "a list of token ids"),
+        ({"input": [1, "a"]}, "input[0]", "a list of token ids"),
+        ({"input": [1, True]}, "input[0]", "a list of token ids"),
+        ({"input": {"prompt_string": "a"}}, "input", "a list of token ids"),
+        ({"input": ["a"] * 2049}, "input", "give 1 to 2048"),
+        ({"input": ""}, "input", "is an empty text"),
+        ({"input": ["a", ""]}, "input[1]", "is an empty text"),
+        ({"input": ["a", []]}, "input[1]", "a list of token ids"),
         ({"input": "a", "dimensions": 128}, "dimensions", "256"),
         ({"input": "a", "encoding_format": "int8"}, "encoding_format", "'base64'"),
         ({"input": "a", "temperature": 1}, "temperature", "there is no field"),
-        ({"input": [9999999]}, "prompt", "9999999"),
+        ({"input": [9999999]}, "input", "token id 9999999: give ids of the vocabulary, 0 to 2047"),
+        ({"input": ["a", [1, -1]]}, "input[1]", "token id -1"),
+        ({"input": ["a", "x" * 9000]}, "input[1]", "--ctx-size"),
     ],
 )
 def test_what_cannot_be_honoured(

@@ -16,6 +16,7 @@ from aleator.chat.messages import checked_messages, checked_tools, chosen_tools
 from aleator.chat.reply import Reply
 from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
+from aleator.generate.options import texts
 from aleator.text.tokenizer import Tokenizer
 
 CONSTRAINTS = ("grammar", "regex", "json_schema")
@@ -116,8 +117,7 @@ def prepared(
     opened = thinking is not None and rendered.text.rstrip().endswith(thinking.begin)
     made = dict(options)
     vocab = tokenizer.vocab
-    stop = made.get("stop", ())
-    made["stop"] = (*vocab.chat_stop, *((stop,) if isinstance(stop, str) else stop))
+    made["stop"] = (*vocab.chat_stop, *texts("stop", made.get("stop", ())))
     made["shown_tokens"] = chat_format.marks
     if made.get("reasoning_budget") not in (None, -1):
         if thinking is None:

@@ -31,6 +31,8 @@ _MEDIA = {
     "video_url": "videos",
     "video": "videos",
 }
+_PART = ("type", "text", "cache_control", "annotations")
+"""Of a part with a text; the last two say nothing of the text."""
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
@@ -111,8 +113,16 @@ def _content(where: str, content: object) -> str:
             raise _wrong(at, part, 'give {"type": "text", "text": "..."}')
         if not isinstance(part.get("text"), str):
             raise _wrong(f"{at}.text", part.get("text"), "give a text")
+        _only(at, part, _PART)
         texts.append(part["text"])
     return "\n".join(texts)
+
+
+def _only(where: str, value: Mapping[str, Any], known: Sequence[str]) -> None:
+    """See that an object has no other fields than these; null is not given."""
+    for name, each in value.items():
+        if name not in known and each is not None:
+            raise _wrong(f"{where}.{name:.80}", each, f"known are {', '.join(known)}")
 
 
 def _tool_calls(where: str, calls: object) -> list[dict[str, Any]]:
@@ -128,6 +138,8 @@ def _tool_call(where: str, call: object) -> dict[str, Any]:
         raise _wrong(where, call, f"give {shape}")
     if call.get("type", "function") != "function":
         raise _wrong(f"{where}.type", call["type"], "give 'function'")
+    _only(where, call, ("id", "type", "function", "index"))
+    _only(f"{where}.function", function, ("name", "arguments"))
     name, arguments = function.get("name"), function.get("arguments", {})
     if not isinstance(name, str) or not name:
         raise _wrong(f"{where}.function.name", name, "give the name of the tool")

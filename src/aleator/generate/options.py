@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -190,7 +190,7 @@ def no_limit(value: int) -> int | None:
 def texts(name: str, value: Any) -> tuple[str, ...]:
     """One text or several as a tuple; ParameterError for anything else, and for an empty text."""
     given = (value,) if isinstance(value, str) else value
-    if not isinstance(given, Iterable):
+    if not isinstance(given, Iterable) or isinstance(given, Mapping):
         given = (None,)
     made = tuple(given)
     if not all(isinstance(text, str) for text in made):

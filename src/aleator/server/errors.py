@@ -20,6 +20,8 @@ from aleator.core.errors import (
 
 log = logging.getLogger(__name__)
 
+LONGEST_PARAM = 200
+"""Letters of a field's name that an error tells: what is unknown may be megabytes long."""
 RETRY_AFTER = 1
 """Seconds that a client waits before it asks a full queue again."""
 
@@ -77,7 +79,10 @@ def api_error(error: BaseException, spelled: Mapping[str, str] | None = None) ->
     if isinstance(error, EngineClosed):
         return ApiError(503, "the server is shutting down", code="closed", kind="server_error")
     if isinstance(error, ParameterError):
-        return ApiError(400, message, (spelled or {}).get(error.parameter, error.parameter) or None)
+        ours, word = error.parameter, (spelled or {}).get(error.parameter, error.parameter)
+        if word != ours and message.startswith((f"{ours}=", f"{ours} ", f"{ours}:")):
+            message = word + message[len(ours) :]
+        return ApiError(400, message, word[:LONGEST_PARAM] or None)
     if isinstance(error, TemplateError):
         return ApiError(400, message, "messages")
     if isinstance(error, TokenizerError):

@@ -36,7 +36,7 @@ LONGEST_NAME = 64
 """Letters of a name for which near ones are looked for."""
 _SHARES = ("top_p", "min_p", "typical_p")
 """Shares of the probability: the library takes more than 1 for 1, in a request it is a mistake."""
-_ID = re.compile(r"[0-9]{1,19}")
+_ID = re.compile(r"-?[0-9]{1,40}")
 
 Check = Callable[[str, Any], Any]
 """``(name, value)`` to the value that is kept; ParameterError for one that is wrong."""
@@ -226,7 +226,7 @@ def _as_given(name: str, word: str, value: Any) -> Any:
             they are mistakes.
     """
     if name == "logit_bias" and isinstance(value, Mapping):
-        return {_token_id(key): bias for key, bias in value.items()}
+        return {token_id(key): bias for key, bias in value.items()}
     if name == "preset":
         return text(name, value)
     if name == "temperature" and isinstance(value, int | float) and value < 0:
@@ -238,8 +238,8 @@ def _as_given(name: str, word: str, value: Any) -> Any:
     return value
 
 
-def _token_id(key: str) -> int | str:
-    """Keys of JSON objects are texts; numbers among them are token ids."""
+def token_id(key: str) -> int | str:
+    """A token as a name in an object: names are texts, and numbers among them ids."""
     return int(key) if _ID.fullmatch(key) else key
 
 

@@ -7,6 +7,7 @@ compiled here.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -211,7 +212,7 @@ class Grammars:
         for name in CONSTRAINTS:
             if options.get(name) is not None and self.trials:
                 told = said(name, options[name])
-                key = json.dumps(told)
+                key = digest(told)
                 if not self._passed(key):
                     with self._alone(key):
                         self._try(name, told, key)
@@ -270,7 +271,7 @@ class Grammars:
 
     def _sampler(self, name: str, value: Any) -> ConstraintSampler:
         told = said(name, value)
-        key = json.dumps(told)
+        key = digest(told)
         known = self._made.find(key)
         if known is not None:
             return known
@@ -313,10 +314,13 @@ def constrained(options: Mapping[str, Any]) -> bool:
 
 def _keys(options: Mapping[str, Any]) -> list[str]:
     return [
-        json.dumps(said(name, options[name]))
-        for name in CONSTRAINTS
-        if options.get(name) is not None
+        digest(said(name, options[name])) for name in CONSTRAINTS if options.get(name) is not None
     ]
+
+
+def digest(told: Mapping[str, Any]) -> str:
+    """What a grammar is remembered by: schemas can be megabytes long."""
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
 def said(name: str, value: Any) -> dict[str, Any]:

@@ -173,19 +173,20 @@ class Service:
         return await in_thread(self._chat_tokens, request)
 
     async def embed(
-        self, texts: Sequence[str | Sequence[int]], pooling: str, normalize: bool
+        self, name: str, texts: Sequence[str | Sequence[int]], pooling: str, normalize: bool
     ) -> tuple[npt.NDArray[np.float32], int]:
         """Vectors of texts, and how many tokens these have together.
 
         Args:
+            name: Of the field that they came in.
             texts: Texts or lists of token ids.
             pooling: As for ``LanguageModel.embed``.
             normalize: As there.
 
         Raises:
-            ParameterError, TokenizerError, ContextFull: As ``LanguageModel.embed``.
+            ApiError: Names the text that has an id which is none, no token, or too many.
         """
-        return await self._alone(partial(self._embed, texts, pooling, normalize))
+        return await self._alone(partial(self._embed, name, texts, pooling, normalize))
 
     async def _alone(self, work: Callable[[], R]) -> R:
         """Compute outside of the engine, in another thread; one request at a time.
@@ -281,10 +282,34 @@ class Service:
             each.cancel()
 
     def _embed(
-        self, texts: Sequence[str | Sequence[int]], pooling: str, normalize: bool
+        self, name: str, texts: Sequence[str | Sequence[int]], pooling: str, normalize: bool
     ) -> tuple[npt.NDArray[np.float32], int]:
-        tokens = [self.model.prompt_tokens(each) for each in texts]
+        several = len(texts) > 1
+        tokens = [
+            self._text_tokens(f"{name}[{i}]" if several else name, each)
+            for i, each in enumerate(texts)
+        ]
         return self.model.embed(tokens, pooling, normalize), sum(map(len, tokens))
+
+    def _text_tokens(self, name: str, text: str | Sequence[int]) -> tuple[int, ...]:
+        size, n_ctx = len(self.model.vocab), self.model.n_ctx
+        stranger = next((x for x in text if isinstance(x, int) and not 0 <= x < size), None)
+        if stranger is not None:
+            said = f"{name} has token id {stranger}: give ids of the vocabulary, 0 to {size - 1}"
+            raise ApiError(400, said, name)
+        try:
+            tokens = self.model.prompt_tokens(text)
+        except ParameterError:  # of ids that are known, there are none
+            raise ApiError(400, f"{name} is empty, and has no vector: leave it out", name) from None
+        if len(tokens) > n_ctx:
+            raise ApiError(
+                400,
+                f"{name} has {len(tokens)} tokens and the context {n_ctx} positions: shorten it, or start the "
+                "server with a larger --ctx-size",
+                name,
+                "context_length_exceeded",
+            )
+        return tokens
 
     def _completed(
         self, given: Mapping[str, Any], namespace: str, tools: bool = False

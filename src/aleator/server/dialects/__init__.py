@@ -14,6 +14,7 @@ from aleator.server.dialects import (
     llama_props,
     llama_slots,
     llama_tokens,
+    not_built,
     ollama,
     openai_chat,
     openai_completions,
@@ -51,5 +52,6 @@ DIALECTS: tuple[Dialect, ...] = (
     llama_props,
     llama_slots,
     llama_tokens,
+    *not_built.ALL,
 )
 """All that the server speaks, in the order in which routes are looked at."""

@@ -252,8 +252,8 @@ async def respond(
     slots: Slots = request.app.state.slots
     service.check_model(body.own["model"])
     namespace = own_namespace(body.own["cache_salt"])
-    schema_errors = {"grammar": "json_schema"} if body.own["json_schema"] is not None else {}
-    with spelled_as({**schema_errors, **body.spelled}):
+    words = body.names
+    with spelled_as({"logprobs": words.get("n_probs", "n_probs"), **words}):
         made, where = await _begin(service, slots, body, prompts, namespace)
     shown = ExitStack()
     for each in made:

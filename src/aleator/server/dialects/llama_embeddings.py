@@ -41,7 +41,7 @@ async def embedding(request: Request) -> Response:
         raise ParameterError("content", "give one of content and input")
     _, prompts = own[given[0]]
     texts = [await in_thread(tokens_of, service.model.tokenizer, each, True) for each in prompts]
-    vectors, _ = await service.embed(texts, own["pooling"], False)
+    vectors, _ = await service.embed(given[0], texts, own["pooling"], False)
     made: list[dict[str, Any]] = [
         {"index": i, "embedding": [row.tolist()]}
         for i, row in enumerate(normalized(vectors, own["embd_normalize"]))

@@ -21,6 +21,7 @@ from aleator.server.fields import (
     number,
     switch,
     text,
+    token_id,
     whole,
 )
 from aleator.text.tokenizer import Tokenizer
@@ -109,7 +110,7 @@ def logit_bias(name: str, value: Any) -> list[tuple[int | str, float]]:
     A token is an id, or a text, all of whose tokens are meant.  A number as a name in an object is an id.
     """
     if isinstance(value, Mapping):
-        pairs: list[Any] = [[_token(key), bias] for key, bias in value.items()]
+        pairs: list[Any] = [[token_id(key), bias] for key, bias in value.items()]
     else:
         pairs = listing(name, value)
     made: list[tuple[int | str, float]] = []
@@ -129,10 +130,6 @@ def logit_bias(name: str, value: Any) -> list[tuple[int | str, float]]:
             )
         made.append((token, float(bias)))
     return made
-
-
-def _token(key: str) -> int | str:
-    return int(key) if key.isascii() and key.isdigit() and len(key) < 20 else key
 
 
 def schema(name: str, value: Any) -> Any:
@@ -171,10 +168,10 @@ def prompt_of(where: str, value: Any) -> Prompt:
     if isinstance(value, str):
         return value
     if isinstance(value, list) and value:
-        wrong = next((x for x in value if not isinstance(x, str) and not _is_number(x)), None)
-        if wrong is None:
-            return list(value)
-        raise ParameterError(where, f"{where} has {wrong!r:.80}: give token ids and texts")
+        for each in value:
+            if not isinstance(each, str) and not _is_number(each):
+                raise ParameterError(where, f"{where} has {each!r:.80}: give token ids and texts")
+        return list(value)
     raise ParameterError(
         where,
         f'{where}={value!r:.80}: give a text, a list of token ids and texts, or {{"prompt_string": text}}',

@@ -1,8 +1,7 @@
-"""``/props``: what the server is, as llama-server's clients ask; and endpoints that are not built."""
+"""``/props``: what the server is, as llama-server's clients ask."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -15,27 +14,6 @@ from aleator.server.dialects.llama_results import settings, without_text
 from aleator.server.service import Service
 from aleator.server.slots import Slots
 from aleator.text.vocabulary import Vocabulary
-
-RERANK, LORA = "documents are not reranked", "LoRA adapters are not supported"
-AUDIO, ROUTER = "audio is not supported", "one server serves one model"
-NOT_BUILT = {
-    "/rerank": RERANK,
-    "/reranking": RERANK,
-    "/v1/rerank": RERANK,
-    "/v1/reranking": RERANK,
-    "/lora-adapters": LORA,
-    "/audio/transcriptions": AUDIO,
-    "/v1/audio/transcriptions": AUDIO,
-    "/models/load": ROUTER,
-    "/models/unload": ROUTER,
-    "/models/sse": ROUTER,
-    "/tools": "the server runs no tools, and speaks no MCP",
-    "/cors-proxy": "the server fetches nothing from other servers",
-    "/v1/stream": "streams cannot be resumed",
-    "/v1/streams/lookup": "streams cannot be resumed",
-    "/v1/chat/completions/control": "a chat under way cannot be steered",
-}
-"""Endpoints of llama-server that there are not, and why."""
 
 
 async def props(request: Request) -> Response:
@@ -80,18 +58,7 @@ async def change_props(request: Request) -> Response:
     raise not_built("properties cannot be changed", "give them when the server is started")
 
 
-def _refused(why: str) -> Callable[[Request], Awaitable[Response]]:
-    async def refused(request: Request) -> Response:
-        raise not_built(f"{request.url.path}: {why}")
-
-    return refused
-
-
 ROUTES = [
     Route("/props", props),
     Route("/props", change_props, methods=["POST"]),
-    *(
-        Route(path, _refused(why), methods=["GET", "POST", "DELETE"])
-        for path, why in NOT_BUILT.items()
-    ),
 ]

@@ -228,7 +228,7 @@ def listed(where: str, value: object, shape: str, lenient: bool = False) -> list
         return []
     if not isinstance(value, list):
         raise wrong(where, value, f"give {shape}")
-    return [Nested(f"{where}[{i}]", each, shape, lenient) for i, each in enumerate(value)]
+    return [Nested(f"{where}[{i}]", each, "an object", lenient) for i, each in enumerate(value)]
 
 
 def text_part(part: Nested, *types: str) -> str:
@@ -248,7 +248,8 @@ def text_part(part: Nested, *types: str) -> str:
             f"{part.path('type')}={kind!r}: {MEDIA[kind]} are not supported, only parts of type {types[0]!r}",
         )
     if kind is not None and kind not in types:
-        raise wrong(part.path("type"), kind, f"give {' or '.join(map(repr, types))}")
+        known = " or ".join(map(repr, dict.fromkeys(types)))
+        raise wrong(part.path("type"), kind, f"give {known}")
     return part.text("text")
 
 

@@ -178,7 +178,7 @@ async def embed(request: Request) -> Response:
     body = await _read(request, EMBED)
     model = _model(service, body)
     check_dimensions(service, body.own["dimensions"])
-    vectors, n_tokens = await service.embed(body.own["input"], "mean", True)
+    vectors, n_tokens = await service.embed("input", body.own["input"], "mean", True)
     made = {
         "model": model,
         "embeddings": await in_thread(vectors.tolist),

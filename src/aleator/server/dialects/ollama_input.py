@@ -198,6 +198,8 @@ def messages_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
     calls: list[_Call] = []
     for message in listed("messages", given, "a list of messages", lenient):
         message.take({"images": _PICTURES})
+        if message.value("role") is None:
+            raise ParameterError("messages", f"{message.path('role')} is missing: give 'user'")
         role = message.choice("role", "user", "assistant", "system", "tool")
         entry: dict[str, Any] = {"role": role, "content": message.text_or_none("content") or ""}
         if role == "assistant":

@@ -157,8 +157,8 @@ def prompts_of(name: str, value: Any) -> list[str] | list[list[int]]:
         ParameterError: Anything else; says which item.
     """
     items = value if isinstance(value, list) else [value]
-    if items and all(type(each) is int for each in items):
-        items = [items]
+    if items is value and value and all(type(each) is int for each in value):
+        items = [value]
     if not 1 <= len(items) <= MOST_PROMPTS:
         raise ParameterError(name, f"{name} has {len(items)} items: give 1 to {MOST_PROMPTS}")
     kinds = {type(each) for each in items}
@@ -166,10 +166,11 @@ def prompts_of(name: str, value: Any) -> list[str] | list[list[int]]:
         return list(items)
     if kinds == {list}:
         for i, each in enumerate(items):
-            wrong = next((x for x in each if isinstance(x, bool | float) or exact(x) is None), None)
-            if wrong is not None or not each:
+            wrong = [x for x in each if isinstance(x, bool | float) or exact(x) is None]
+            if wrong or not each:
+                what = f"has {wrong[0]!r:.80}" if wrong else "is empty"
                 raise ParameterError(
-                    name, f"{name}[{i}] has {wrong!r:.80}: give a text, or token ids, at least one"
+                    name, f"{name}[{i}] {what}: give a text, or token ids, at least one"
                 )
         return list(items)
     raise ParameterError(

@@ -22,25 +22,31 @@ from aleator.server.service import Service
 MOST = 2048
 """Texts of one request, as OpenAI allows."""
 
-Texts = list[str] | list[list[int]]
+Texts = list[str | list[int]]
 
 
 def texts_of(name: str, value: Any) -> Texts:
-    """Texts or lists of token ids; one of them stands for a list of one."""
+    """Texts and lists of token ids; one of them stands for a list of one.
+
+    Raises:
+        ParameterError: Anything else, or one that is empty: it has no vector.
+    """
+    ids = isinstance(value, list) and bool(value) and all(map(_is_id, value))
+    items = value if isinstance(value, list) and not ids else [value]
+    if not 1 <= len(items) <= MOST:
+        raise ParameterError(name, f"{name} has {len(items)} texts: give 1 to {MOST}")
+    several = items is value
+    return [_one(f"{name}[{i}]" if several else name, each) for i, each in enumerate(items)]
+
+
+def _one(where: str, value: Any) -> str | list[int]:
+    if value == "":
+        raise ParameterError(where, f"{where} is an empty text, which has no vector: leave it out")
     if isinstance(value, str):
-        return [value]
-    if not isinstance(value, list) or not value:
-        raise wrong(name, value, "give a text, token ids, or a list of these")
-    if all(_is_id(each) for each in value):
-        return [value]
-    if len(value) > MOST:
-        raise ParameterError(name, f"{name} has {len(value)} texts: give at most {MOST}")
-    if all(isinstance(each, str) for each in value):
         return value
-    for i, each in enumerate(value):
-        if not isinstance(each, list) or not each or not all(map(_is_id, each)):
-            raise wrong(f"{name}[{i}]", each, "give texts, or lists of token ids, all of one kind")
-    return value
+    if isinstance(value, list) and value and all(map(_is_id, value)):
+        return value
+    raise wrong(where, value, "give a text, a list of token ids, or a list of either")
 
 
 def _is_id(value: object) -> bool:
@@ -70,7 +76,7 @@ async def embeddings(request: Request) -> Response:
     own = body.own
     name = service.check_model(own["model"])
     check_dimensions(service, own["dimensions"])
-    vectors, n_tokens = await service.embed(own["input"], own["pooling"], own["normalize"])
+    vectors, n_tokens = await service.embed("input", own["input"], own["pooling"], own["normalize"])
     made = {
         "object": "list",
         "data": await in_thread(_entries, vectors, own["encoding_format"] == "base64"),

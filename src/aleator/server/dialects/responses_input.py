@@ -279,6 +279,10 @@ def _message(item: Nested, made: list[dict[str, Any]]) -> None:
     role = item.choice("role", "user", "assistant", "system", "developer")
     if isinstance(item.value("content"), str):
         texts = [item.text("content")]
+    elif item.value("content") is None:
+        raise ParameterError(
+            item.path("content"), f"{item.path('content')} is missing: give a text"
+        )
     else:
         texts = list(_texts(item.objects("content", "a text, or a list of parts"), role))
     if role != "assistant":
