@@ -573,9 +573,10 @@ def test_json_of_command_r_scales_its_logits_by_a_sixteenth() -> None:
     assert from_json(**own, logit_scale=0.5).logit_scale == 0.5
 
 
-def test_json_of_qwen3next_says_how_many_experts_take_a_token() -> None:
+def test_json_of_qwen3next() -> None:
     own: dict[str, Any] = {"model_type": "qwen3_next", "num_experts": 16, "num_hidden_layers": 4}
     assert from_json(**own).experts.n_used == 10  # type: ignore[union-attr]
+    assert from_json(**own).delta.unit_eps == 1e-6  # type: ignore[union-attr]
     for n in (1, 16):
         assert from_json(**own, num_experts_per_tok=n).experts.n_used == n  # type: ignore[union-attr]
     for n in (0, 17):
