@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.drawn import drawn as drawn
 from tests.optional import missing
@@ -20,6 +21,11 @@ from tests.optional import missing
 if TYPE_CHECKING:
     from aleator import LanguageModel
     from aleator.models.decoder import Decoder
+
+
+# A busy machine is no failure.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -31,6 +31,7 @@ INDEX = "all-pages.md"
 _LINK = re.compile(r"(!?\[[^\]]*\])\(([^)#\s]*)(#[^)\s]*)?\)")
 _ROW = re.compile(r"^\|.*$", re.MULTILINE)
 _CODE = re.compile(r"`[^`]*`")
+_DRAWING = re.compile(r"^```text\n(?=(?:(?!```)[\s\S])*[│─])", re.MULTILINE)
 _LOADED = re.compile(
     r"""<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=["']?(https?:)?//[^"'\s>]+"""
 )
@@ -118,7 +119,7 @@ def linked(path: Path, text: str) -> str:
         return _CODE.sub(lambda code: code[0].replace("\\|", "|"), match[0])
 
     # GitHub asks for a backslash before a pipe in the code of a table; mkdocs would show it.
-    return deeper(_ROW.sub(row, _LINK.sub(place, text)))
+    return deeper(_ROW.sub(row, _DRAWING.sub("``` { .text .drawing }\n", _LINK.sub(place, text))))
 
 
 def deeper(text: str) -> str:

@@ -220,8 +220,15 @@ class Asking:
             echo=str(text) if options.echo else "",
         )
 
-    def tokens(self, prompt: Prompt, parse_special: bool = False) -> tuple[int, ...]:
+    def tokens(
+        self, prompt: Prompt, parse_special: bool = False, of: str = "prompt"
+    ) -> tuple[int, ...]:
         """The tokens of a prompt as a generation prefills them.
+
+        Args:
+            prompt: Text, token ids or a session.
+            parse_special: Read names of control tokens as those tokens.
+            of: The parameter that an error names.
 
         Raises:
             ParameterError: there are none.
@@ -242,9 +249,9 @@ class Asking:
                 )
         if not tokens:
             raise ParameterError(
-                "prompt",
-                "the prompt is empty, and this model's tokenizer puts no token before a text: give at "
-                "least one character",
+                of,
+                f"{of} is empty, and this model's tokenizer puts no token before a text: give at least one "
+                "character",
             )
         return tuple(tokens)
 

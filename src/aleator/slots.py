@@ -208,7 +208,9 @@ class SlotMaker:
                 "guidance_scale", "guidance_scale and context_shift do not go together: give one"
             )
         negative = "" if options.negative_prompt is None else options.negative_prompt
-        prompt = self._asking.tokens(checked_prompt(negative), options.parse_special)
+        prompt = self._asking.tokens(
+            checked_prompt(negative), options.parse_special, of="negative_prompt"
+        )
         return Guidance(prompt, options.guidance_scale)
 
     def _stream(self, request: Request) -> StreamDecoder:

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import aleator
+from aleator.cache.cells.split import Cuts
 from aleator.cache.journal import Journal
 from aleator.cache.pools.pool import END, AnyPool, Step
 from aleator.core.errors import CacheError, CannotRewind, CannotShift, InvalidBatch, ParameterError
@@ -43,14 +44,7 @@ class PoolContract(ABC):
         return ranges, rewinds, pool.version, pool.journal.depth
 
     def plan(self, pool: AnyPool, n: int, seq: int = 0) -> Any:
-        return pool.plan(
-            Batch.one([1] * n, None, seq),
-            n_ubatch=4,
-            n_batch=8,
-            rule="simple",
-            keep_tail=0,
-            causal=True,
-        )
+        return pool.plan(Batch.one([1] * n, None, seq), Cuts(4, 8))
 
     def decode(self, pool: AnyPool, n: int, seq: int = 0) -> None:
         def change() -> None:
@@ -89,7 +83,7 @@ class PoolContract(ABC):
         pool = self.filled()
         for batch in (Batch(), Batch.one([1], 99, 0)):
             with pytest.raises(InvalidBatch):
-                pool.plan(batch, n_ubatch=4, n_batch=8, rule="simple", keep_tail=0, causal=True)
+                pool.plan(batch, Cuts(4, 8))
 
     def verbs(self) -> dict[str, Callable[[AnyPool], object]]:
         """What a pool may do or refuse."""

@@ -13,6 +13,7 @@ from make_models import SPECS, write_model
 import aleator
 from aleator import samplers as S
 from aleator.bundled import bundled_model
+from aleator.generate import Batch, Context
 
 PERSON: dict[str, Any] = {
     "type": "object",
@@ -156,3 +157,21 @@ def test_mistakes_are_said_before_anything_is_generated(model: aleator.LanguageM
         model.generate("x", json_schema={"uniqueItems": True})
     with pytest.raises(aleator.ParameterError, match="grammar and json_schema are both given"):
         model.generate("x", grammar='root ::= "a"', json_schema={})
+
+
+def test_runs_of_what_is_forced_double_where_they_are_right_and_halve_where_not(
+    model: aleator.LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    decode = Context.decode
+
+    def noted(self: Context, batch: Batch) -> Any:
+        sizes.append(len(batch))
+        return decode(self, batch)
+
+    monkeypatch.setattr(Context, "decode", noted)
+    text = "".join(chr(ord("A") + i % 26) for i in range(240))
+    made = model.generate("ROMEO:\n", grammar=f'root ::= "{text}"', seed=1, temperature=0)
+    assert made.text == text
+    runs = [size - 1 for size in sizes[1:]]  # with each the token that was drawn
+    assert runs[:4] == [16, 32, 16, 8]

@@ -145,6 +145,9 @@ def test_what_guidance_cannot_do(model: LanguageModel) -> None:
         model.generate("a", guidance_scale=2.0, context_shift=True)
     with pytest.raises(ParameterError, match="negative_prompt"):
         model.generate("a", guidance_scale=2.0, negative_prompt=3)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="negative_prompt is empty") as refused:
+        model.generate("a", guidance_scale=2.0, negative_prompt=[])
+    assert refused.value.parameter == "negative_prompt"
     with (
         model.engine(n_seq_max=1) as engine,
         pytest.raises(ParameterError, match="two sequences: make the engine with n_seq_max=2"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from aleator.core.errors import ParameterError
 from aleator.language_model import LanguageModel
 
 AT = 4  # of the token that is to end the text
@@ -56,3 +57,18 @@ def test_sessions_leave_the_token_out(
     )
     model.save_session(tmp_path / "s", made)
     assert [*model.load_session(tmp_path / "s").tokens][-1] == made.tokens[-2]
+
+
+@pytest.mark.parametrize("name", ["stop_token_ids", "allowed_token_ids"])
+def test_tokens_that_the_vocabulary_has_not(model: LanguageModel, name: str) -> None:
+    last = len(model.vocab) - 1
+
+    def generate(ids: list[int]) -> int:
+        given: dict[str, Any] = {name: ids}
+        return len(model.generate("ROMEO:", max_tokens=1, seed=3, **given).tokens)
+
+    assert generate([5, last]) == 1
+    with pytest.raises(ParameterError, match=f"{name} names token {last + 1}: .* 0 to {last}"):
+        generate([5, last + 1])
+    with pytest.raises(ParameterError, match=f"{name} names token {10**9}: ids run from 0 to"):
+        generate([5, 10**9])

@@ -30,6 +30,7 @@ from ray.cluster_utils import Cluster
 
 import aleator
 from aleator.integrations.ray import generate, seed_of, write
+from tests.integrations.patience import PATIENCE, wait_for_nodes_longer
 
 STORE = 100 * 2**20
 N_ROWS, N_TOKENS = 24, 120
@@ -111,13 +112,14 @@ def kill_a_worker() -> None:
 
 def main() -> None:
     wanted = alone()
+    wait_for_nodes_longer()
     cluster = Cluster(
         initialize_head=True,
         head_node_args={"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False},
     )
     try:
         second = cluster.add_node(num_cpus=1, object_store_memory=STORE)
-        cluster.wait_for_nodes()
+        cluster.wait_for_nodes(PATIENCE)
         ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
         ray.data.DataContext.get_current().enable_progress_bars = False
         ray.data.DataContext.get_current().max_errored_blocks = 0

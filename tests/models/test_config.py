@@ -565,3 +565,37 @@ def test_gpt_oss_windows(from_gguf: FromGGUF, pattern: Any, windows: tuple[bool,
 def test_kinds_of_layers_that_are_no_names(model_type: str, kinds: list[Any]) -> None:
     with pytest.raises(FileFormatError, match="layer_types"):
         from_json(model_type=model_type, layer_types=kinds, num_local_experts=None)
+
+
+def test_json_of_command_r_scales_its_logits_by_a_sixteenth() -> None:
+    own: dict[str, Any] = {"model_type": "cohere", "rms_norm_eps": None, "layer_norm_eps": 1e-5}
+    assert from_json(**own).logit_scale == 0.0625
+    assert from_json(**own, logit_scale=0.5).logit_scale == 0.5
+
+
+def test_json_of_qwen3next() -> None:
+    own: dict[str, Any] = {"model_type": "qwen3_next", "num_experts": 16, "num_hidden_layers": 4}
+    assert from_json(**own).experts.n_used == 10  # type: ignore[union-attr]
+    assert from_json(**own).delta.unit_eps == 1e-6  # type: ignore[union-attr]
+    for n in (1, 16):
+        assert from_json(**own, num_experts_per_tok=n).experts.n_used == n  # type: ignore[union-attr]
+    for n in (0, 17):
+        with pytest.raises(FileFormatError, match="num_experts_per_tok"):
+            from_json(**own, num_experts_per_tok=n)
+
+
+def test_json_bounds_of_epsilons_and_soft_caps() -> None:
+    assert gemma3_from_json(final_logit_softcapping=1e6).logit_softcap == 1e6
+    with pytest.raises(FileFormatError, match="final_logit_softcapping"):
+        gemma3_from_json(final_logit_softcapping=1.01e6)
+    falcon: dict[str, Any] = {
+        "model_type": "falcon_mamba",
+        "vocab_size": 24,
+        "hidden_size": 40,
+        "num_hidden_layers": 2,
+    }
+    config = config_from_json(Fields("config.json", falcon | {"mixer_rms_eps": 1.0}))
+    assert config.ssm is not None
+    assert config.ssm.norm_eps == 1.0
+    with pytest.raises(FileFormatError, match="mixer_rms_eps"):
+        config_from_json(Fields("config.json", falcon | {"mixer_rms_eps": 1.01}))

@@ -183,3 +183,16 @@ def test_a_window_of_minus_one_is_the_whole_history() -> None:
 def test_what_means_nothing_anywhere_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ParameterError):
         S.SamplingParams(**given)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("dist", "draws the token, and stands last"),
+        ("Greedy", "temperature=0"),
+        ("logit_bias", "masks or biases, and stands first"),
+    ],
+)
+def test_samplers_that_no_order_names(name: str, why: str) -> None:
+    with pytest.raises(ParameterError, match=f"{name.lower()} is not named in an order: .*{why}"):
+        S.SamplingParams(samplers=["top_k", name])

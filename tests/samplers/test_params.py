@@ -219,7 +219,13 @@ def test_values_replace_and_immutability() -> None:
     assert params.replace(sampler_seq="k").samplers == ("top_k",)
     with pytest.raises(dataclasses.FrozenInstanceError):
         params.top_k = 6  # type: ignore[misc]
-    assert "top_k" in (S.SamplingParams.__doc__ or "")
+
+
+def test_the_docstring_lists_every_parameter() -> None:
+    lines = (S.SamplingParams.__doc__ or "").splitlines()
+    listed = lines[lines.index("Attributes:") + 1 : lines.index("Raises:")]
+    starts = [line.split(":")[0][4:] for line in listed if line[4:5].strip()]
+    assert starts == [each.name for each in dataclasses.fields(S.SamplingParams)]
 
 
 def test_bounds_are_what_a_reader_expects() -> None:

@@ -11,6 +11,7 @@ from weakref import ref
 
 from aleator.cache.arguments import Uncopyable
 from aleator.cache.cells.batch_rules import Tokens
+from aleator.cache.cells.split import Cuts
 from aleator.cache.handle.sequence import Sequence as Handle
 from aleator.cache.journal import atomic
 from aleator.cache.options import CacheOptions
@@ -123,14 +124,8 @@ class Cache(StateVerbs, Uncopyable):
             CacheFull: not enough free cells.
 
         """
-        return self.pool.plan(
-            batch,
-            n_ubatch=n_ubatch,
-            n_batch=len(batch.positions) if n_batch is None else n_batch,
-            rule=rule,
-            keep_tail=keep_tail,
-            causal=causal,
-        )
+        pieces = len(batch.positions) if n_batch is None else n_batch
+        return self.pool.plan(batch, Cuts(n_ubatch, pieces, rule, keep_tail, causal))
 
     def step(self, plan: Any = None) -> Step[Any, Any]:
         """A block that changes the cache, and changes nothing if it raises; see :class:`Step`."""

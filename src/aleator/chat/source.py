@@ -74,7 +74,7 @@ class Source:
             yield None
 
     def collect(self, *markers: str) -> Waiting[tuple[str, str]]:
-        """As :meth:`until`, with the whole text at once; returns it and the marker."""
+        """The whole text up to a marker, and that marker; :meth:`until` gives it in pieces."""
         text, pieces = "", self.until(*markers)
         while True:
             try:

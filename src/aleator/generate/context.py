@@ -11,6 +11,7 @@ import numpy as np
 
 from aleator.cache.arguments import Uncopyable
 from aleator.cache.builder import build_cache
+from aleator.cache.cells.split import Cuts
 from aleator.cache.devices import checked_device
 from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.prefix import PrefixConfig
@@ -136,14 +137,8 @@ class Context(Uncopyable):
         pool, config, check = self.cache.pool, self.decoder.config, self.decoder.weights.check
         check.raise_found()
         pool.defrag_if_asked()
-        plan = pool.plan(
-            batch,
-            n_ubatch=self.n_ubatch,
-            n_batch=self.n_batch,
-            rule=self.split,
-            keep_tail=0,
-            causal=self.causal_attn,
-        )
+        cuts = Cuts(self.n_ubatch, self.n_batch, self.split, causal=self.causal_attn)
+        plan = pool.plan(batch, cuts)
         inputs = checked_inputs(batch, config.n_vocab, config.n_embd)
         threads = self.n_threads if len(plan) == 1 else self.n_threads_batch
         if threads is not None:

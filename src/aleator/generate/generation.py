@@ -26,7 +26,7 @@ class Stepper(Protocol):
         """Have tokens made until something holds, or so many seconds are over."""
 
     async def make_async(self, until: Until) -> None:
-        """As :meth:`make`, while other tasks of the event loop go on."""
+        """Have tokens made until something holds, while other tasks of the event loop go on."""
 
     def wake(self) -> None:
         """Notice that a completion was cancelled; may be called from a signal handler."""

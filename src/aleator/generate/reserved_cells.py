@@ -107,7 +107,7 @@ class ReservedCells:
         )
 
     def tensors(self) -> Any:  # what layers use of CellTensors
-        """As :class:`aleator.cache.rows.batch.MicroBatch`: it has all tensors itself."""
+        """What layers see: this object itself, which has all tensors of a micro-batch."""
         return self
 
     def device(self, layer: int) -> torch.device:

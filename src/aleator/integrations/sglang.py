@@ -139,7 +139,7 @@ class AleatorSampler(Sampler):  # type: ignore[misc]
     """
 
     def forward(self, logits_output: Any, sampling_info: Any, *args: Any, **kwargs: Any) -> Any:
-        """As SGLang's; keeps the logits that :meth:`_sample_from_probs` draws from."""
+        """Keep the logits, which :meth:`_sample_from_probs` draws from, and do what SGLang does."""
         self._logits = logits_output.next_token_logits.clone()
         return super().forward(logits_output, sampling_info, *args, **kwargs)
 

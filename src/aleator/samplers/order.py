@@ -15,9 +15,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from aleator.core.errors import ParameterError
-from aleator.samplers.index import BY_LETTER, BY_NAME, ORDERED
+from aleator.samplers.index import BY_LETTER, BY_NAME, ORDERED, SAMPLERS
 
 _LAST = ("temperature", "smoothing", "adaptive_p")
+_BY_THEMSELVES = {
+    cls.name: "draws the token, and stands last by itself: leave it out; temperature=0, mirostat= and "
+    "adaptive_target= choose another draw"
+    if cls.selects
+    else "masks or biases, and stands first by itself: leave it out"
+    for cls in SAMPLERS
+    if cls.name not in ORDERED
+}
+"""Samplers that no order names -> why."""
 _RANK = {name: rank for rank, name in enumerate(ORDERED)}
 
 
@@ -31,6 +40,11 @@ def parse_names(names: str | Iterable[str]) -> tuple[str, ...]:
         key = str(name).strip().lower()
         if not key:
             continue
+        if key in _BY_THEMSELVES:
+            raise ParameterError(
+                "samplers",
+                f"samplers: {key} is not named in an order: it {_BY_THEMSELVES[key]}",
+            )
         if key not in BY_NAME:
             raise ParameterError(
                 "samplers",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from aleator.core.errors import ParameterError
+from aleator.core.options import described, filled
 from aleator.core.parameter import Parameter, nearest, read_number, unique
 from aleator.samplers.adaptive_p import AdaptiveP
 from aleator.samplers.base import Sampler
@@ -244,6 +245,9 @@ class Methods:
         if values["min_tokens"]:
             values["end_tokens"] = (*_ends("min_tokens", vocab), *values["stop_token_ids"])
         values["allowed"] = values["allowed_token_ids"]
+        for name in ("allowed_token_ids", "stop_token_ids"):
+            if vocab is not None and values[name]:
+                _check_inside(name, values[name], len(getattr(vocab, "vocab", vocab)))
         first = [cls for cls in FIRST if cls.asked_for(values)]
         chain = [cls.from_values(values) for cls in first]
         chain += [ORDERED[name].from_values(values) for name in values["samplers"]]
@@ -280,6 +284,15 @@ def _ends(parameter: str, vocab: Any) -> tuple[int, ...]:
     if vocab is None:
         raise ParameterError(parameter, f"{parameter} needs the vocabulary: chain(vocab=...)")
     return tuple(sorted(getattr(vocab, "vocab", vocab).eog))
+
+
+def _check_inside(parameter: str, ids: Sequence[int], n_vocab: int) -> None:
+    """Raise ParameterError if the vocabulary has not all of the tokens, which are in order."""
+    if ids[-1] >= n_vocab:
+        raise ParameterError(
+            parameter,
+            f"{parameter} names token {ids[-1]}: the vocabulary has 0 to {n_vocab - 1}",
+        )
 
 
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -371,29 +384,17 @@ def field_defaults() -> dict[str, Any]:
 
 def document() -> str:
     """The docstring of ``SamplingParams``."""
-    lines = [
-        "All sampling parameters.  Without arguments everything is neutral: presets hold opinions.",
-        "",
-        "Parameters",
-        "----------",
-    ]
-    for p in PARAMETERS.values():
-        lines += [f"{p.name} : {p.type.__name__}, default {p.neutral!r}", f"    {p.help}."]
-    lines += [
-        "samplers : names, or one string with semicolons",
-        "    The order of the chain; a sampler that is not named is left out.",
-        "ignore_eos : bool",
-        "    Mask the end-of-generation tokens.",
-        "numerics : str",
-        "    'portable', or 'llama.cpp' for llama.cpp's own tokens (docs/llama-cpp.md).",
-        "grammar : GBNF text, or a sampler with a constraint",
-        "json_schema : mapping or JSON text",
-        "regex : str",
-        "    What the generated text must obey (docs/grammar.md); one of the three.",
-        "",
-        "Raises",
-        "------",
-        "ParameterError",
-        "    For a name that is not known, a value out of range, or a contradiction.",
-    ]
-    return "\n".join(lines)
+    listed = (filled(f"{p.name}: {described(p)}.", " " * 4, " " * 8) for p in ALL.values())
+    return "\n".join(
+        [
+            "All sampling parameters; without arguments each is neutral, and presets hold opinions.",
+            "",
+            "Of ``grammar``, ``json_schema`` and ``regex`` (docs/grammar.md) one may be given.",
+            "",
+            "Attributes:",
+            *listed,
+            "",
+            "Raises:",
+            "    ParameterError: A name that is not known, a value out of range, or a contradiction.",
+        ]
+    )

@@ -40,10 +40,15 @@ def check_ids(parameter: str, value: Any) -> tuple[int, ...]:
         whole = not isinstance(value, str | bytes) and all(int(t) == t for t in given)
     except (TypeError, ValueError):
         ids, whole = set(), False
-    if not whole or any(not 0 <= t <= MAX_TOKEN for t in ids):
+    if not whole:
         raise ParameterError(
             parameter, f"{parameter}={value!r:.80} must be a sequence of token ids, as in [13, 198]"
         )
+    for token in ids:
+        if not 0 <= token <= MAX_TOKEN:
+            raise ParameterError(
+                parameter, f"{parameter} names token {token}: ids run from 0 to {MAX_TOKEN:,}"
+            )
     return tuple(sorted(ids))
 
 
@@ -68,8 +73,11 @@ def check_sequences(parameter: str, value: Any) -> tuple[str | tuple[int, ...], 
         except (TypeError, ValueError):
             tokens = ()
         if not tokens or min(tokens) < 0 or max(tokens) > MAX_TOKEN:
-            raise ParameterError(
-                parameter, f"{parameter}: {item!r:.80} is neither text nor a sequence of token ids"
+            what = (
+                "is empty"
+                if item in ("", (), [])
+                else "is neither text nor a sequence of token ids"
             )
+            raise ParameterError(parameter, f"{parameter}: {item!r:.80} {what}")
         checked.append(tokens)
     return tuple(checked)

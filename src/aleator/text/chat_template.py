@@ -333,7 +333,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """As Hugging Face's: not escaped for HTML, unlike jinja2's own."""
+    """JSON of a value, not escaped for HTML: Hugging Face's filter, which is not jinja2's own."""
     _check_numbers((indent,))
     return json.dumps(
         value,

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from aleator._native import Cells
 from aleator.cache.cells.batch_rules import Tokens, checked_positions, checked_sections, owner_bits
-from aleator.cache.cells.split import split
+from aleator.cache.cells.split import Cuts, split
 from aleator.cache.journal import Journal
 from aleator.core.errors import CacheFull, InvalidBatch
 from aleator.core.records import dataclass
@@ -94,24 +94,15 @@ class Planned(Protocol):
         """Give tokens cells and return them, or raise CacheFull."""
 
 
-def make_plan(
-    pool: Planned,
-    batch: Tokens,
-    *,
-    n_ubatch: int,
-    n_batch: int,
-    rule: str,
-    keep_tail: int,
-    causal: bool,
-) -> Plan:
+def make_plan(pool: Planned, batch: Tokens, cuts: Cuts) -> Plan:
     """See :meth:`aleator.cache.KVCache.plan`."""
     cells, n = pool.cells, len(batch.positions)
     if n == 0:
         raise InvalidBatch(-1, "the batch is empty: add at least one token")
-    if not causal and n > n_ubatch:
+    if not cuts.causal and n > cuts.n_ubatch:
         raise InvalidBatch(
             -1,
-            f"{n} tokens that see each other must be computed at once, and n_ubatch is {n_ubatch}: "
+            f"{n} tokens that see each other must be computed at once, and n_ubatch is {cuts.n_ubatch}: "
             "pass fewer, or create the context with a larger n_ubatch",
         )
     sections = extras = None
@@ -125,24 +116,26 @@ def make_plan(
             extras[:, 2] = batch.tokens
     positions = np.array(given, dtype=np.int32)
     # Only where later tokens are seen does it matter which, and llama.cpp takes the last.
-    seqs = np.array([s[0 if causal else -1] for s in batch.sequences], dtype=np.int32)
+    seqs = np.array([s[0 if cuts.causal else -1] for s in batch.sequences], dtype=np.int32)
     owners = owner_bits(batch, cells.words, pool.n_seq_max)
     wanted = np.array(batch.wanted(), dtype=np.int64)
     version = cells.version
-    if n <= n_ubatch and n <= n_batch and rule != "sequence" and cells.n_streams == 1:
+    if n <= min(cuts.n_ubatch, cuts.n_batch) and cuts.rule != "sequence" and cells.n_streams == 1:
         slots = cells.find(n, pool.contiguous)
-        if len(slots) == n and rule == "simple":
+        if len(slots) == n and cuts.rule == "simple":
             part = Part(slice(0, n), slots, wanted)
-            return Plan(positions, seqs, owners, (part,), version, None, causal, sections, extras)
+            return Plan(
+                positions, seqs, owners, (part,), version, None, cuts.causal, sections, extras
+            )
     tokens = [
         [start + i for i in part]
-        for start in range(0, n, n_batch)
+        for start in range(0, n, cuts.n_batch)
         for part in split(
-            batch.sequences[start : start + n_batch],
-            n_ubatch,
-            rule,
+            batch.sequences[start : start + cuts.n_batch],
+            cuts.n_ubatch,
+            cuts.rule,
             sequential=cells.n_streams > 1,
-            keep_tail=keep_tail,
+            keep_tail=cuts.keep_tail,
         )
     ]
     is_wanted = np.zeros(n, np.bool_)
@@ -163,7 +156,7 @@ def make_plan(
     parts, order = pool.journal.attempt(trial)  # nothing of it stays
     flat = np.concatenate(order)
     rows = None if bool((flat[1:] > flat[:-1]).all()) else np.argsort(flat)
-    return Plan(positions, seqs, owners, tuple(parts), version, rows, causal, sections, extras)
+    return Plan(positions, seqs, owners, tuple(parts), version, rows, cuts.causal, sections, extras)
 
 
 def full(contiguous: bool, needed: int, free: int, evictable: int = 0) -> CacheFull:

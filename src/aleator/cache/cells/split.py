@@ -9,10 +9,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aleator.core.errors import ParameterError
+from aleator.core.records import dataclass
 
 RULES = ("simple", "equal", "sequence")
 
 Part = list[int]
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """How a batch is cut into micro-batches.
+
+    Attributes:
+        n_ubatch: tokens of a micro-batch at most.
+        n_batch: the batch is first cut into pieces of so many.
+        rule: how each of these is cut, see :func:`split`.
+        keep_tail: with rule "equal", the last so many tokens of a sequence stay in one micro-batch.
+        causal: whether a token sees only positions up to its own; otherwise all must fit one micro-batch.
+
+    """
+
+    n_ubatch: int
+    n_batch: int
+    rule: str = "simple"
+    keep_tail: int = 0
+    causal: bool = True
 
 
 def split(

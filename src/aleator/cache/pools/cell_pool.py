@@ -11,6 +11,7 @@ import numpy.typing as npt
 from aleator._native import Cells
 from aleator.cache.cells.batch_rules import Tokens
 from aleator.cache.cells.plan import Part, Plan, full, make_plan
+from aleator.cache.cells.split import Cuts
 from aleator.cache.devices import checked_device
 from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions, check_options
@@ -167,26 +168,9 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
 
     # Plan and step
 
-    def plan(
-        self,
-        batch: Tokens,
-        *,
-        n_ubatch: int,
-        n_batch: int,
-        rule: str,
-        keep_tail: int,
-        causal: bool,
-    ) -> Plan:
+    def plan(self, batch: Tokens, cuts: Cuts) -> Plan:
         """Check a batch, cut it and choose cells, without changing anything."""
-        return make_plan(
-            self,
-            batch,
-            n_ubatch=n_ubatch,
-            n_batch=n_batch,
-            rule=rule,
-            keep_tail=keep_tail,
-            causal=causal,
-        )
+        return make_plan(self, batch, cuts)
 
     def prepare(self, plan: Plan) -> None:
         """Make room for a plan and settle shifts; CacheError if it is void."""

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from aleator.cache.cells.batch_rules import Tokens
 from aleator.cache.cells.plan import Plan
+from aleator.cache.cells.split import Cuts
 from aleator.cache.journal import Journal
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.forgotten import Forgotten
@@ -100,25 +101,9 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
 
     # Plan and step
 
-    def plan(
-        self,
-        batch: Tokens,
-        *,
-        n_ubatch: int,
-        n_batch: int,
-        rule: str,
-        keep_tail: int,
-        causal: bool,
-    ) -> Plan:
+    def plan(self, batch: Tokens, cuts: Cuts) -> Plan:
         """The first pool's plan; the other pools place their tokens micro-batch by micro-batch."""
-        return self._first.plan(
-            batch,
-            n_ubatch=n_ubatch,
-            n_batch=n_batch,
-            rule=rule,
-            keep_tail=keep_tail,
-            causal=causal,
-        )
+        return self._first.plan(batch, cuts)
 
     def prepare(self, plan: Plan) -> None:
         """Make room in the first pool and settle shifts; CacheError if the plan is void."""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from aleator.cache.arguments import Uncopyable
 from aleator.cache.cells.batch_rules import Tokens
+from aleator.cache.cells.split import Cuts
 from aleator.cache.journal import Journal, Transaction
 from aleator.core.errors import NoCells
 
@@ -175,16 +176,7 @@ class Pool(Uncopyable, ABC, Generic[PlanT, BatchT, MarkT]):
         """Changes with every change."""
 
     @abstractmethod
-    def plan(
-        self,
-        batch: Tokens,
-        *,
-        n_ubatch: int,
-        n_batch: int,
-        rule: str,
-        keep_tail: int,
-        causal: bool,
-    ) -> PlanT:
+    def plan(self, batch: Tokens, cuts: Cuts) -> PlanT:
         """Check a batch, cut it and choose where its tokens go, without changing anything."""
 
     @abstractmethod

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from aleator._native import States
 from aleator.cache.cells.batch_rules import Tokens, checked_positions, owner_bits
+from aleator.cache.cells.split import Cuts
 from aleator.cache.devices import Device, checked_device
 from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions, checked
@@ -158,22 +159,13 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
 
     # Plan and step
 
-    def plan(
-        self,
-        batch: Tokens,
-        *,
-        n_ubatch: int,
-        n_batch: int,
-        rule: str,
-        keep_tail: int,
-        causal: bool,
-    ) -> RecurrentPlan:
+    def plan(self, batch: Tokens, cuts: Cuts) -> RecurrentPlan:
         """Check a batch and cut it into micro-batches, without changing anything.
 
         Of the rules only the order of the batch is needed here, where a micro-batch may hold any tokens of any
         sequences, and no cut harms a rewind.
         """
-        if not causal:
+        if not cuts.causal:
             raise ParameterError("causal_attn", "causal_attn=False: a state knows no later tokens")
         n = len(batch.positions)
         if n == 0:
@@ -181,7 +173,7 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         positions = np.array(checked_positions(batch, self, self.n_seq_max), dtype=np.int32)
         owners = owner_bits(batch, (self.n_seq_max + 63) // 64, self.n_seq_max)
         wanted = np.array(batch.wanted(), dtype=np.int64)
-        size = min(n_ubatch, n_batch)
+        size = min(cuts.n_ubatch, cuts.n_batch)
         parts = tuple(slice(at, min(at + size, n)) for at in range(0, n, size))
         return RecurrentPlan(positions, owners, wanted, parts, self.version)
 

@@ -85,7 +85,7 @@ class WindowPool(AttentionPool):
         self.window, self.sinks, self.chunked, self.ring = window, sinks, chunked, ring
 
     def unshare(self, seq: int, p0: int, p1: int) -> None:
-        """As in :class:`AttentionPool`; without room for the copies, what has left the windows goes first."""
+        """Give a sequence cells of its own for a range; without room, what has left the windows goes first."""
         needed = len(self.cells.shared(seq, p0, p1))
         if needed > self.cells.size - self.cells.used:
             for start, n in self._left(seq, {}):

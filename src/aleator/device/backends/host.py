@@ -55,11 +55,11 @@ class HostBackend:
                 raise
 
     def rollback(self, row: int, n: int) -> None:
-        """As the chain does."""
+        """Take back the last ``n`` tokens of a row."""
         self._chains[row].rollback(n)
 
     def reset(self, row: int) -> None:
-        """As the chain does."""
+        """Bring a row back to its start."""
         self._chains[row].reset()
 
     def permute(self, rows: Sequence[int]) -> None:

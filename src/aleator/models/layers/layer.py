@@ -41,7 +41,7 @@ class Cells(Protocol):
     """Where a micro-batch's keys and values are stored, and what its tokens see."""
 
     def tensors(self) -> CellTensors:
-        """As tensors."""
+        """The cells as tensors."""
         ...
 
 

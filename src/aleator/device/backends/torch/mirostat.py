@@ -37,7 +37,7 @@ class DeviceMirostat(DeviceMirostatSampler):
         self._most = max(self._most, min(expect(Mirostat, sampler).mirostat_m, self.n_vocab))
 
     def values(self, sampler: Sampler, place: Place) -> Values:
-        """As for both versions, and how many tokens the shape is estimated on."""
+        """The parameters of both versions, and how many tokens the shape is estimated on."""
         return {**super().values(sampler, place), "m": expect(Mirostat, sampler).mirostat_m}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:

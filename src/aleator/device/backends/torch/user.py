@@ -106,7 +106,7 @@ class DeviceUser(DeviceSampler):
 
     @property
     def nbytes(self) -> int:
-        """Also what the user's object says that it takes."""
+        """Bytes of the tensors, and of what the user's object says that it takes."""
         return super().nbytes + self._bytes
 
     def values(self, sampler: Sampler, place: Place) -> Values:

@@ -59,11 +59,11 @@ class TritonBackend(TorchBackend):
 
     @property
     def nbytes(self) -> int:
-        """Also what the kernels leave for each other."""
+        """Bytes of the tensors, with what the kernels leave for each other."""
         return super().nbytes + self._fused.nbytes
 
     def plan(self, chain: SamplerChain) -> ChainPlan:
-        """Also whether the kernels run the chain, or PyTorch, and why."""
+        """Which samplers run where, and whether the kernels run the chain, or PyTorch, and why."""
         found = super().plan(chain)
         here = [s for s, _ in split(chain)[0] if not s.neutral]
         forms = [(kind.form, s) for s in here if (kind := kind_of(s)) is not None]
