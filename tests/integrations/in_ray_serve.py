@@ -11,7 +11,6 @@ import http.client
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 import urllib.error
@@ -100,44 +99,6 @@ def killed(model: aleator.LanguageModel) -> None:
     again = TextStream(f"{URL}/completions", LONG, attempts=12)
     assert "".join(again) == wanted
     print("  a stream after that: equal")
-
-
-def processes(name: str) -> list[int]:
-    """Of actors with this name."""
-    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True)
-    lines = [line.split(None, 1) for line in listed.stdout.splitlines()[1:]]
-    return [int(pid) for pid, what in lines if what.startswith(f"ray::{name}")]
-
-
-def unrouted(model: aleator.LanguageModel) -> None:
-    """A new proxy that the controller, which is stopped, tells nothing: 404 is no refusal then."""
-    body = {"prompt": "ROMEO:", "max_tokens": 12, "seed": 1, "temperature": 0.8}
-    wanted = model.generate("ROMEO:", max_tokens=12, seed=1, temperature=0.8).text
-    old, (controller,) = processes("ProxyActor"), processes("ServeController")
-    assert len(old) == 2, old
-    os.kill(old[-1], signal.SIGKILL)
-    begun = time.perf_counter()
-    while not set(processes("ProxyActor")) - set(old):
-        assert time.perf_counter() - begun < 300, "no new proxy"
-        time.sleep(0.05)
-    os.kill(controller, signal.SIGSTOP)
-    try:
-        while "404" not in told("/health"):
-            assert time.perf_counter() - begun < 300, "the new proxy does not listen"
-        answers = Counter(told("/health") for _ in range(IN_A_ROW))
-        streams = [TextStream(f"{URL}/completions", body, attempts=40, pause=0.1) for _ in range(8)]
-        with ThreadPoolExecutor(8) as pool:
-            made = [pool.submit("".join, each) for each in streams]
-            time.sleep(2)
-            os.kill(controller, signal.SIGCONT)
-            assert all(each.result() == wanted for each in made)
-    finally:
-        os.kill(controller, signal.SIGCONT)
-    print(
-        f"  a new proxy while the controller is stopped: /health answered {dict(answers)}; 8 streams then were "
-        f"asked again {sum(each.repeated for each in streams)} times, and equal"
-    )
-    routed()
 
 
 QUICKLY = {
@@ -309,7 +270,6 @@ def main() -> None:
         refused()
         conversations(model)
         killed(model)
-        unrouted(model)
         autoscaled(model)
 
 
