@@ -113,6 +113,9 @@ def test_cases_of_their_own_tests(llama: Any) -> None:
     for cache in (ours, theirs):
         cache.batch_select_indices(torch.tensor([4, 0]))
     same(ours, theirs)
+    for cache in (ours, theirs):
+        cache.batch_select_indices((1, 0))  # their own test gives a tuple
+    same(ours, theirs)
     update(2, 2)
     ours.kv.check()
     for cache in (ours, theirs):

@@ -286,9 +286,9 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
         """Let row i be what row ``beam_idx[i]`` was."""
         self._rearrange(beam_idx.tolist())
 
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
+    def batch_select_indices(self, indices: torch.Tensor | Sequence[int]) -> None:
         """Keep these rows, in this order."""
-        chosen = torch.arange(len(self.rows))[indices.cpu()]
+        chosen = torch.arange(len(self.rows))[torch.as_tensor(indices).cpu()]
         self._rearrange(chosen.tolist())
 
     def batch_repeat_interleave(self, repeats: int) -> None:
