@@ -303,6 +303,8 @@ def parsed() -> argparse.Namespace:
     options = parser.parse_args()
     if bool(options.real) != bool(options.text) or (options.real and not options.llama_bin):
         parser.error("--real, --text and --llama-bin go together")
+    if not (options.sizes or options.real):
+        parser.error("--sizes without a size needs --real: there is nothing to measure")
     return options
 
 

@@ -28,6 +28,17 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 
+@pytest.fixture
+def one_torch_thread() -> Iterator[None]:
+    """PyTorch's products have other bits for another number of tokens where it has several threads."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_make_collect_report(collector: pytest.Collector) -> pytest.CollectReport | None:
     """Skip a file that imports an optional package which is not installed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,7 @@ PROMPTS = [[5, 6, 7, 8, 9, 5, 6], [11], [20, 21, 20, 21, 20]]
 N = 10
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """PyTorch's products have other bits for another number of tokens where it has several threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 @pytest.fixture(scope="module")

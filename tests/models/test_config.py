@@ -575,10 +575,13 @@ def test_json_of_command_r_scales_its_logits_by_a_sixteenth() -> None:
 
 def test_json_of_qwen3next() -> None:
     own: dict[str, Any] = {"model_type": "qwen3_next", "num_experts": 16, "num_hidden_layers": 4}
-    assert from_json(**own).experts.n_used == 10  # type: ignore[union-attr]
-    assert from_json(**own).delta.unit_eps == 1e-6  # type: ignore[union-attr]
-    for n in (1, 16):
-        assert from_json(**own, num_experts_per_tok=n).experts.n_used == n  # type: ignore[union-attr]
+    config = from_json(**own)
+    assert config.delta is not None
+    assert config.delta.unit_eps == 1e-6
+    for n, given in ((10, {}), (1, {"num_experts_per_tok": 1}), (16, {"num_experts_per_tok": 16})):
+        experts = from_json(**own, **given).experts
+        assert experts is not None
+        assert experts.n_used == n
     for n in (0, 17):
         with pytest.raises(FileFormatError, match="num_experts_per_tok"):
             from_json(**own, num_experts_per_tok=n)

@@ -237,15 +237,8 @@ class Scheduler:
         return True
 
     def _growth(self) -> int:
-        """Cells that running jobs may still take: the sum of their ``growth``, usual jobs without a call."""
-        return sum(
-            [
-                job.longest - job.done - job.beside_done
-                if job.shares and not job.follows
-                else job.growth
-                for job in self.running.values()
-            ]
-        )
+        """Cells that running jobs may still take."""
+        return sum([job.growth for job in self.running.values()])
 
     def _computed_now(self, job: Job) -> bool:
         """Whether a running job computes so much of a waiting one's prompt that it is better to wait for it."""

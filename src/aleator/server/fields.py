@@ -238,6 +238,19 @@ def _as_given(name: str, word: str, value: Any) -> Any:
     return value
 
 
+def known_ids(name: str, ids: Iterable[int], size: int) -> None:
+    """See that token ids are those of a vocabulary.
+
+    Raises:
+        ParameterError: One is not; names the field and the id.
+    """
+    stranger = next((each for each in ids if not 0 <= each < size), None)
+    if stranger is not None:
+        raise ParameterError(
+            name, f"{name} has token id {stranger}: give ids of the vocabulary, 0 to {size - 1}"
+        )
+
+
 def token_id(key: str) -> int | str:
     """A token as a name in an object: names are texts, and numbers among them ids."""
     return int(key) if _ID.fullmatch(key) else key

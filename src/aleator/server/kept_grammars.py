@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import resource
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -103,4 +103,4 @@ def allocated_bytes() -> int:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     except OSError:
         return 0
-    return pages * resource.getpagesize()
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -33,6 +33,7 @@ from aleator.server.bodies import in_thread
 from aleator.server.caller import current_caller, own_namespace
 from aleator.server.chatting import ChatAnswer, ChatChoice, ChatRequest
 from aleator.server.errors import ApiError
+from aleator.server.fields import known_ids
 from aleator.server.grammars import Grammars, constrained
 from aleator.server.options import ServerOptions
 
@@ -184,7 +185,7 @@ class Service:
             normalize: As there.
 
         Raises:
-            ApiError: Names the text that has an id which is none, no token, or too many.
+            ApiError, ParameterError: Names the text that has an id which is none, no token, or too many.
         """
         return await self._alone(partial(self._embed, name, texts, pooling, normalize))
 
@@ -292,11 +293,9 @@ class Service:
         return self.model.embed(tokens, pooling, normalize), sum(map(len, tokens))
 
     def _text_tokens(self, name: str, text: str | Sequence[int]) -> tuple[int, ...]:
-        size, n_ctx = len(self.model.vocab), self.model.n_ctx
-        stranger = next((x for x in text if isinstance(x, int) and not 0 <= x < size), None)
-        if stranger is not None:
-            said = f"{name} has token id {stranger}: give ids of the vocabulary, 0 to {size - 1}"
-            raise ApiError(400, said, name)
+        n_ctx = self.model.n_ctx
+        if not isinstance(text, str):
+            known_ids(name, text, len(self.model.vocab))
         try:
             tokens = self.model.prompt_tokens(text)
         except ParameterError:  # of ids that are known, there are none

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from starlette.requests import Request
@@ -24,6 +23,7 @@ from aleator.server.fields import (
     Field,
     Fields,
     anything,
+    known_ids,
     listing,
     mapping,
     switch,
@@ -99,7 +99,7 @@ async def tokenize(request: Request) -> Response:
             add_special=special,
             to_continue=False,
         )
-    _known(given[0], ids, len(model.vocab))
+    known_ids(given[0], ids, len(model.vocab))
     if given == ["content"]:
         if not own["with_pieces"]:
             return JSONResponse({"tokens": ids})
@@ -126,20 +126,12 @@ def _ids(name: str, value: Any) -> list[int]:
     return ids
 
 
-def _known(name: str, ids: Iterable[int], size: int) -> None:
-    stranger = next((each for each in ids if not 0 <= each < size), None)
-    if stranger is not None:
-        raise ParameterError(
-            name, f"{name} has token id {stranger}: give ids of the vocabulary, 0 to {size - 1}"
-        )
-
-
 async def detokenize(request: Request) -> Response:
     """The text of tokens, control tokens too; ``content`` is llama-server's field, ``prompt`` vLLM's."""
     service: Service = request.app.state.service
     own = DETOKENIZE.read(await body_of(request), service.options.lenient).own
     service.check_model(own["model"])
-    _known("tokens", own["tokens"], len(service.model.vocab))
+    known_ids("tokens", own["tokens"], len(service.model.vocab))
     made = await in_thread(service.model.tokenizer.decode, own["tokens"], at_start=False)
     return JSONResponse({"content": made, "prompt": made})
 
