@@ -36,8 +36,9 @@ constexpr int64_t mixed_rows = 32;  // at most, in one call of mix
 // Floats of working memory for heads of so many channels.
 constexpr int64_t attention_room(int64_t dim) { return mixed_rows * padded(dim); }
 constexpr int64_t attention_slack = 16;  // floats that a row of scores must have beyond n
-// From so many queries on keys are read, widened and transposed once for all of them.
-constexpr int64_t many_queries = 6;
+// From so many queries on keys are read, widened and transposed once for all of them, and values in
+// blocks widened.
+constexpr int64_t many_scores = 9, many_mixed = 6;
 
 // scores[i * stride + j] = q_i . key_j * scale for columns [begin, end) and every query.
 ALEATOR_DECLARE(void score(const Attended& seen, const CacheSide& keys, float scale, int64_t begin,

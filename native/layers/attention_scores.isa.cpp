@@ -153,7 +153,7 @@ template <class Read>
 static void score_cells(const Attended& seen, const CacheSide& keys, float scale, int64_t begin,
                         int64_t end, float* scores, int64_t stride, float* room) {
   const int64_t dim = keys.dim, width = padded(dim), row_bytes = keys.row_bytes();
-  const bool many = seen.n_queries >= many_queries, raw = seen.key_angles;
+  const bool many = seen.n_queries >= many_scores, raw = seen.key_angles;
   float *block = room, *columns = room + 16 * width;
   const CacheSide::Rows all = keys.rows(seen.head);
   const Attended::Part* part = seen.parts;
@@ -167,7 +167,7 @@ static void score_cells(const Attended& seen, const CacheSide& keys, float scale
     if (many || raw)
       for (int64_t k = 0; k < 16; k++) {
         float* row = block + k * width;
-        widen_row<Read>(rows[k], dim, row);
+        widen_row<Read>(rows[k], 0, dim, row);
         if (!raw) continue;
         if (keys.rotation) hadamard(row, dim, keys.rotation);
         const int64_t at = seen.key_rows ? seen.key_rows[j + std::min(k, n - 1)] : 0;

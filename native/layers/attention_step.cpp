@@ -21,7 +21,9 @@ static int64_t queries_together(int64_t columns) {
 }
 // Columns that one head takes before the next: few, so that memory is read as it lies.
 constexpr int64_t columns_together = mixed_rows;
-// From so many columns on a token's cells are worth sharing out among threads.
+// Channels of a head whose values one thread takes.
+constexpr int64_t channels_together = 32;
+// From so many columns on a tile is worth sharing out among threads.
 constexpr int64_t columns_to_share = 512;
 
 bool AttentionStep::sunk(int64_t t) const {
@@ -36,12 +38,11 @@ int64_t AttentionStep::first(int64_t t) const {
 
 void AttentionStep::prepare(const Seen& seen, int64_t tokens, const Rotation& rotation, bool raw,
                             int threads, int64_t kv_heads, int64_t group) {
-  seen_ = seen, rotation_ = rotation, raw_ = raw, tokens_ = tokens, longest_ = widest_ = 0;
+  seen_ = seen, rotation_ = rotation, raw_ = raw;
   tiles_.clear(), joined_.clear(), parts_.clear(), key_rows_.clear();
   listed_ = -1;
   if (raw) key_angles_.begin(rotation);
   deltas_.assign(1, 0);
-  tile_of_.resize(size_t(tokens));
   scratch_.resize(size_t(threads));
   const int64_t even = (tokens * kv_heads + 4 * threads - 1) / (4 * threads);
   for (int64_t t = 0; t < tokens;) {
@@ -60,22 +61,29 @@ void AttentionStep::prepare(const Seen& seen, int64_t tokens, const Rotation& ro
         return joined_.back().data();
       };
       const int64_t n = seen.seen_sinks[t] + high - low;
-      add_tile({t, 1, join(cells), join(deltas), n, 0, 0, join(positions)});
+      add_tile({t, 1, join(cells), join(deltas), n, 0, 0, join(positions), 0});
       t++;
       continue;
     }
-    const int64_t together = queries_together(seen.seen_count[t]) / group;
-    const int64_t last = std::min(tokens, t + std::max<int64_t>(1, std::min(together, even)));
-    int64_t end = t, low = INT64_MAX, high = 0;
-    for (; end < last && seen.seen_list[end] == list && !sunk(end); end++) {
-      if (first(end) >= seen.seen_count[end]) continue;
-      low = std::min(low, first(end)), high = std::max(high, seen.seen_count[end]);
+    int64_t stop = t + 1;
+    while (stop < tokens && seen.seen_list[stop] == list && !sunk(stop)) stop++;
+    const bool sharing = threads > 1 && seen.seen_count[t] - first(t) >= columns_to_share;
+    int64_t together = queries_together(seen.seen_count[t]) / group;
+    if (!sharing) together = std::min(together, even);
+    together = std::max<int64_t>(1, together);
+    const int64_t n_tiles = (stop - t + together - 1) / together;
+    const int64_t end = t + (stop - t + n_tiles - 1) / n_tiles;
+    int64_t low = INT64_MAX, high = 0;
+    for (int64_t i = t; i < end; i++) {
+      if (first(i) >= seen.seen_count[i]) continue;
+      low = std::min(low, first(i)), high = std::max(high, seen.seen_count[i]);
     }
     low = std::min(low, high);
     add_tile({t, end - t, cells + low, deltas ? deltas + low : nullptr, high - low, low, 0,
-              positions ? positions + low : nullptr});
+              positions ? positions + low : nullptr, 0});
     t = end;
   }
+  share(threads, kv_heads);
   angles_.resize(deltas_.size() * size_t(rotation.pairs) * 2);
   rotary_angles(rotation, deltas_.data(), int64_t(deltas_.size()), -1, 1, angles_.data());
 }
@@ -93,9 +101,7 @@ const int32_t* AttentionStep::rows_of(int64_t list) {
 }
 
 void AttentionStep::add_tile(Tile tile) {
-  std::fill_n(tile_of_.begin() + tile.token, tile.tokens, int64_t(tiles_.size()));
   tile.part = int64_t(parts_.size());
-  longest_ = std::max(longest_, tile.n), widest_ = std::max(widest_, tile.tokens);
   if (raw_ || !tile.deltas) {
     parts_.push_back({tile.n, 0});
   } else {
@@ -111,21 +117,32 @@ void AttentionStep::add_tile(Tile tile) {
   tiles_.push_back(tile);
 }
 
-// Whether a token's cells, and then channels, are shared out among threads, for want of heads.
-bool AttentionStep::apart(const AttentionShape& s, int threads) const {
-  return threads > 1 && longest_ >= columns_to_share && widest_ * s.group() < many_queries &&
-         int64_t(tiles_.size()) * s.keys.heads < 4 * threads;
+void AttentionStep::share(int threads, int64_t kv_heads) {
+  whole_.clear(), shared_.clear();
+  longest_ = widest_ = shared_tokens_ = 0;
+  int64_t cost = 0;
+  for (const Tile& tile : tiles_) cost += tile.cost();
+  for (Tile& tile : tiles_) {
+    if (threads > 1 && tile.n >= columns_to_share && 4 * threads * tile.cost() > kv_heads * cost) {
+      tile.shared = shared_tokens_;
+      longest_ = std::max(longest_, tile.n), shared_tokens_ += tile.tokens;
+      shared_.push_back(&tile);
+    } else {
+      widest_ = std::max(widest_, tile.tokens);
+      whole_.push_back(&tile);
+    }
+  }
 }
 
-void AttentionStep::reserve(const AttentionShape& s, int threads) {
+void AttentionStep::reserve(const AttentionShape& s, int) {
   const auto grow = [](std::vector<float>& v, int64_t n) {
     if (int64_t(v.size()) < n) v.resize(size_t(n));
   };
   for (Scratch& own : scratch_) grow(own.room, attention_room(std::max(s.keys.dim, s.values.dim)));
-  if (!apart(s, threads)) return;
-  grow(scores_, tokens_ * s.heads * (padded(longest_) + attention_slack));
-  grow(mixed_, tokens_ * s.heads * padded(s.values.dim));
-  grow(factors_, tokens_ * s.heads);
+  const int64_t rows = shared_tokens_ * s.heads;
+  grow(scores_, rows * (padded(longest_) + attention_slack));
+  grow(mixed_, rows * padded(s.values.dim));
+  grow(factors_, rows);
 }
 
 // The forms of a tile's queries, for key-value heads [h0, h1).
@@ -175,17 +192,46 @@ void AttentionStep::form(Scratch& own, const AttentionShape& s, const Tile& tile
 
 void AttentionStep::run(int thread, Pool& pool, const AttentionShape& s, const float* q,
                         float* out) {
-  if (apart(s, pool.size())) return run_apart(thread, pool, s, q, out);
-  const int64_t n_tiles = int64_t(tiles_.size()), heads = s.keys.heads;
-  const bool many = widest_ * s.group() >= many_queries;
+  Scratch& own = scratch_[size_t(thread)];
+  const int64_t n_whole = int64_t(whole_.size()), heads = s.keys.heads;
+  const bool many = widest_ * s.group() >= many_mixed;
   int64_t together = many ? 1 : heads;  // heads of a tile that one thread takes
-  while (heads % together || (together > 1 && heads / together * n_tiles < 4 * pool.size()))
+  while (heads % together ||
+         (together > 1 && heads / together * int64_t(tiles_.size()) < 4 * pool.size()))
     together--;
   const int64_t n = heads / together;
-  pool.split(thread, n * n_tiles, [&](int64_t unit) {
-    const int64_t tile = many ? unit % n_tiles : unit / n, h = many ? unit / n_tiles : unit % n;
-    run_heads(scratch_[size_t(thread)], s, tiles_[size_t(tile)], h * together, (h + 1) * together,
-              q, out);
+  // Threads share out the cells of shared tiles for the scores, the rows for the weights, and the
+  // channels for the values, whose sums go over all cells.
+  const int64_t n_shared = int64_t(shared_.size());
+  const int64_t chunk = std::max<int64_t>(64, padded(longest_ / (4 * pool.size())));
+  const int64_t parts = (longest_ + chunk - 1) / chunk * n_shared;
+  pool.split(thread, parts + n * n_whole, [&](int64_t unit) {
+    if (unit < parts) {
+      const Tile& tile = *shared_[size_t(unit % n_shared)];
+      const int64_t begin = unit / n_shared * chunk;
+      return score_part(own, s, tile, begin, std::min(tile.n, begin + chunk), q);
+    }
+    unit -= parts;
+    const int64_t i = many ? unit % n_whole : unit / n, h = many ? unit / n_whole : unit % n;
+    run_heads(own, s, *whole_[size_t(i)], h * together, (h + 1) * together, q, out);
+  });
+  if (n_shared == 0) return;
+  pool.barrier();
+  pool.split(thread, shared_tokens_ * s.heads, [&](int64_t row) { weigh_row(s, row); });
+  pool.barrier();
+  const int64_t all = heads * ((s.values.dim + channels_together - 1) / channels_together);
+  int64_t units = std::min<int64_t>(all, pool.size());
+  while (all % units) units++;
+  pool.split(thread, units * n_shared, [&](int64_t unit) {
+    const int64_t first = unit / n_shared * (all / units);
+    mix_channels(own, s, *shared_[size_t(unit % n_shared)], first, first + all / units, q, out);
+  });
+  if (!s.values.rotation) return;
+  pool.barrier();
+  pool.split(thread, shared_tokens_, [&](int64_t i) {
+    const Tile& tile = shared_tile(i);
+    const int64_t width = s.heads * s.values.dim;
+    hadamard_(out + (tile.token + i - tile.shared) * width, width, s.values.rotation);
   });
 }
 
@@ -237,79 +283,70 @@ void AttentionStep::run_heads(Scratch& own, const AttentionShape& s, const Tile&
   }
 }
 
-// Few tokens with many cells: threads share out the cells for the scores, the rows for the weights,
-// and the channels for the values, whose sums go over all cells.
-void AttentionStep::run_apart(int thread, Pool& pool, const AttentionShape& s, const float* q,
-                              float* out) {
-  Scratch& own = scratch_[size_t(thread)];
-  const int64_t n_tiles = int64_t(tiles_.size()), group = s.group(), kv_heads = s.keys.heads;
-  const int64_t stride = padded(longest_) + attention_slack, dim = s.values.dim,
-                width = padded(dim);
-  const int64_t chunk = std::max<int64_t>(64, padded(longest_ / (4 * pool.size())));
-  // A tile's rows of scores begin at its first token's; in a tile the heads follow each other.
-  const auto row_of = [&](const Tile& tile, int64_t h) {
-    return tile.token * s.heads + h * tile.tokens * group;
+const AttentionStep::Tile& AttentionStep::shared_tile(int64_t token) const {
+  size_t i = shared_.size() - 1;
+  while (shared_[i]->shared > token) i--;
+  return *shared_[i];
+}
+
+// Where the rows of a shared tile's head begin in scores_: in a tile the heads follow each other.
+int64_t AttentionStep::row(const AttentionShape& s, const Tile& tile, int64_t h) const {
+  return tile.shared * s.heads + h * tile.tokens * s.group();
+}
+
+void AttentionStep::score_part(Scratch& own, const AttentionShape& s, const Tile& tile,
+                               int64_t begin, int64_t end, const float* q) {
+  if (begin >= end) return;
+  const int64_t stride = padded(longest_) + attention_slack;
+  form(own, s, tile, 0, s.keys.heads, q);
+  for (int64_t j = begin; j < end; j += columns_together)
+    for (int64_t h = 0; h < s.keys.heads; h++)
+      score_(own.seen[size_t(h)], s.keys, s.scale, j, std::min(end, j + columns_together),
+             &scores_[size_t(row(s, tile, h) * stride)], stride, own.room.data());
+}
+
+void AttentionStep::weigh_row(const AttentionShape& s, int64_t row) {
+  const Tile& tile = shared_tile(row / s.heads);
+  const int64_t stride = padded(longest_) + attention_slack, group = s.group();
+  const int64_t in_tile = row - tile.shared * s.heads, i = in_tile % (tile.tokens * group);
+  const int64_t t = tile.token + i / group;
+  const int64_t head = in_tile / (tile.tokens * group) * group + i % group;
+  const bool joined = sunk(t);
+  const int64_t low = joined ? 0 : first(t) - tile.base;
+  const int64_t high = joined ? tile.n : seen_.seen_count[t] - tile.base;
+  factors_[size_t(row)] =
+      low < high ? weigh(s, tile, t, head, &scores_[size_t(row * stride)], low, high) : 0.0f;
+}
+
+// The values of a shared tile in pieces [first, last) of channels_together channels of its heads.
+void AttentionStep::mix_channels(Scratch& own, const AttentionShape& s, const Tile& tile,
+                                 int64_t first, int64_t last, const float* q, float* out) {
+  const int64_t group = s.group(), n = tile.tokens * group, dim = s.values.dim, width = padded(dim);
+  const int64_t stride = padded(longest_) + attention_slack;
+  const int64_t per_head = (dim + channels_together - 1) / channels_together;
+  form(own, s, tile, 0, s.keys.heads, q);
+  const auto each = [&](auto&& f) {
+    for (int64_t i = first; i < last; i++) {
+      const int64_t h = i / per_head, c = i % per_head * channels_together;
+      f(h, c, std::min(dim, c + channels_together), row(s, tile, h));
+    }
   };
-  pool.split(thread, (longest_ + chunk - 1) / chunk * n_tiles, [&](int64_t unit) {
-    const Tile& tile = tiles_[size_t(unit % n_tiles)];
-    const int64_t begin = unit / n_tiles * chunk, end = std::min(tile.n, begin + chunk);
-    if (begin >= end) return;
-    form(own, s, tile, 0, kv_heads, q);
-    for (int64_t j = begin; j < end; j += columns_together)
-      for (int64_t h = 0; h < kv_heads; h++)
-        score_(own.seen[size_t(h)], s.keys, s.scale, j, std::min(end, j + columns_together),
-               &scores_[size_t(row_of(tile, h) * stride)], stride, own.room.data());
+  each([&](int64_t, int64_t c, int64_t, int64_t row) {
+    for (int64_t i = row; i < row + n; i++)
+      std::fill_n(&mixed_[size_t(i * width + c)], std::min(channels_together, width - c), 0.0f);
   });
-  pool.barrier();
-  pool.split(thread, tokens_ * s.heads, [&](int64_t row) {
-    const Tile& tile = tiles_[size_t(tile_of_[size_t(row / s.heads)])];
-    const int64_t in_tile = row - tile.token * s.heads, i = in_tile % (tile.tokens * group);
-    const int64_t t = tile.token + i / group;
-    const int64_t head = in_tile / (tile.tokens * group) * group + i % group;
-    const bool joined = sunk(t);
-    const int64_t low = joined ? 0 : first(t) - tile.base;
-    const int64_t high = joined ? tile.n : seen_.seen_count[t] - tile.base;
-    factors_[size_t(row)] =
-        low < high ? weigh(s, tile, t, head, &scores_[size_t(row * stride)], low, high) : 0.0f;
-  });
-  pool.barrier();
-  constexpr int64_t channels = 32;
-  const int64_t per_head = (dim + channels - 1) / channels, all = kv_heads * per_head;
-  int64_t units = std::min<int64_t>(all, pool.size());
-  while (all % units) units++;
-  pool.split(thread, units * n_tiles, [&](int64_t unit) {
-    const Tile& tile = tiles_[size_t(unit % n_tiles)];
-    const int64_t first = unit / n_tiles * (all / units), last = first + all / units;
-    const int64_t n = tile.tokens * group;
-    form(own, s, tile, 0, kv_heads, q);
-    const auto each = [&](auto&& f) {
-      for (int64_t i = first; i < last; i++) {
-        const int64_t h = i / per_head, c = i % per_head * channels;
-        f(h, c, std::min(dim, c + channels), row_of(tile, h));
-      }
-    };
-    each([&](int64_t, int64_t c, int64_t, int64_t row) {
-      for (int64_t i = row; i < row + n; i++)
-        std::fill_n(&mixed_[size_t(i * width + c)], std::min(channels, width - c), 0.0f);
-    });
-    for (int64_t j = 0; j < tile.n; j += columns_together)
-      each([&](int64_t h, int64_t c, int64_t end, int64_t row) {
-        mix_(own.seen[size_t(h)], s.values, &scores_[size_t(row * stride)], stride, j,
-             std::min(tile.n, j + columns_together), c, end, &mixed_[size_t(row * width)], width,
-             own.room.data());
-      });
+  for (int64_t j = 0; j < tile.n; j += columns_together)
     each([&](int64_t h, int64_t c, int64_t end, int64_t row) {
-      for (int64_t i = 0; i < n; i++) {
-        float* to = out + ((tile.token + i / group) * s.heads + h * group + i % group) * dim;
-        for (int64_t k = c; k < end; k++)
-          to[k] = mixed_[size_t((row + i) * width + k)] * factors_[size_t(row + i)];
-      }
+      mix_(own.seen[size_t(h)], s.values, &scores_[size_t(row * stride)], stride, j,
+           std::min(tile.n, j + columns_together), c, end, &mixed_[size_t(row * width)], width,
+           own.room.data());
     });
-  });
-  if (!s.values.rotation) return;
-  pool.barrier();
-  pool.split(thread, tokens_, [&](int64_t t) {
-    hadamard_(out + t * s.heads * dim, s.heads * dim, s.values.rotation);
+  each([&](int64_t h, int64_t c, int64_t end, int64_t row) {
+    for (int64_t i = 0; i < n; i++) {
+      float* to = out + ((tile.token + i / group) * s.heads + h * group + i % group) * dim;
+      for (int64_t k = c; k < end; k++)
+        to[k] = mixed_[size_t((row + i) * width + k)] * factors_[size_t(row + i)];
+    }
   });
 }
 

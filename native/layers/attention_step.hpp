@@ -61,6 +61,8 @@ class AttentionStep {
     int64_t n, base;                // column 0 is the list's cell `base`
     int64_t part;                   // where its parts begin
     const int32_t* positions;       // [n] of its columns, or none
+    int64_t shared;                 // tokens of shared tiles before it, if it is one
+    int64_t cost() const { return tokens * n; }
   };
   struct Scratch {  // one thread's own
     std::vector<float> queries, scores, mixed, factors, room;
@@ -77,15 +79,24 @@ class AttentionStep {
                  const float* q, float* out) const;
   float weigh(const AttentionShape& s, const Tile& tile, int64_t token, int64_t head, float* scores,
               int64_t first, int64_t end) const;
-  bool apart(const AttentionShape& s, int threads) const;
-  void run_apart(int thread, Pool& pool, const AttentionShape& s, const float* q, float* out);
+  void share(int threads, int64_t kv_heads);
+  const Tile& shared_tile(int64_t token) const;
+  int64_t row(const AttentionShape& s, const Tile& tile, int64_t h) const;
+  void score_part(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t begin,
+                  int64_t end, const float* q);
+  void weigh_row(const AttentionShape& s, int64_t row);
+  void mix_channels(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t first,
+                    int64_t last, const float* q, float* out);
 
   Seen seen_;
   Rotation rotation_;
   bool raw_ = false;
-  int64_t tokens_ = 0, longest_ = 0, widest_ = 0;  // columns and tokens of a tile
   std::vector<Tile> tiles_;
-  std::vector<int64_t> tile_of_;  // [T]
+  // Those that one thread takes, by heads; and those that threads share, which are so large a part
+  // of the work that threads would wait for who has their last head.
+  std::vector<const Tile*> whole_, shared_;
+  int64_t widest_ = 0;                       // tokens of a whole tile
+  int64_t longest_ = 0, shared_tokens_ = 0;  // columns of a shared tile, tokens of all of them
   std::deque<std::vector<int32_t>> joined_;
   std::vector<Attended::Part> parts_;
   std::vector<int32_t> deltas_;  // the distinct ones, 0 first; a part's variant is an index
@@ -94,7 +105,7 @@ class AttentionStep {
   std::deque<std::vector<int32_t>> key_rows_;  // of listed cells; a list's when it is first met
   int64_t listed_ = -1;                        // the list whose rows are the last ones
   std::vector<Scratch> scratch_;
-  std::vector<float> scores_, mixed_, factors_;  // where a token's cells are shared out
+  std::vector<float> scores_, mixed_, factors_;  // of shared tiles
 };
 
 }  // namespace aleator

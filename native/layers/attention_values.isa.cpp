@@ -62,7 +62,7 @@ static inline void mix_chunk(const Rows& from, int64_t begin, int64_t end, int64
   using Read = typename Rows::Type;
   constexpr int vectors = span<Read> / lanes;
   vf sum[NQ][NC];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int r = 0; r < NQ; r++)
 #pragma GCC unroll 8
     for (int k = 0; k < NC; k++) sum[r][k] = load(out[r] + c + k * lanes);
@@ -77,14 +77,14 @@ static inline void mix_chunk(const Rows& from, int64_t begin, int64_t end, int64
 #pragma GCC unroll 8
       for (int m = 0; m < vectors; m++) v[k + m] = some[m];
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < NQ; r++) {
       const vf w = splat(weights[r][j]);
 #pragma GCC unroll 8
       for (int k = 0; k < NC; k++) sum[r][k] = fused(w, v[k], sum[r][k]);
     }
   }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int r = 0; r < NQ; r++)
 #pragma GCC unroll 8
     for (int k = 0; k < NC; k++) store(out[r] + c + k * lanes, sum[r][k]);
@@ -107,13 +107,17 @@ static void mix_rows(const Rows& from, int64_t begin, int64_t end, int64_t dim, 
 
 // Queries whose sums are kept in registers at a time.
 template <class Rows>
-constexpr int64_t queries_at_once = lanes < 16 && Blocks<typename Rows::Type> ? 2 : 4;
+constexpr int64_t queries_at_once = lanes == 16 ? 6 : Blocks<typename Rows::Type> ? 2 : 4;
 
 template <class Rows>
 static void mix_queries(const Rows& from, int64_t n, int64_t begin, int64_t end, int64_t dim,
                         int64_t c0, int64_t c1, const float* const* weights, float* const* out) {
   if (begin >= end) return;
-  if constexpr (queries_at_once<Rows> == 4) {
+  if constexpr (queries_at_once<Rows> >= 6) {
+    if (n == 6) return mix_rows<6>(from, begin, end, dim, c0, c1, weights, out);
+    if (n == 5) return mix_rows<5>(from, begin, end, dim, c0, c1, weights, out);
+  }
+  if constexpr (queries_at_once<Rows> >= 4) {
     if (n == 4) return mix_rows<4>(from, begin, end, dim, c0, c1, weights, out);
     if (n == 3) return mix_rows<3>(from, begin, end, dim, c0, c1, weights, out);
   }
@@ -129,9 +133,10 @@ static void mix_seen(const Rows& from, const Attended& seen, const float* weight
                      int64_t out_stride) {
   for (int64_t i = 0; i < seen.n_queries; i += queries_at_once<Rows>) {
     const int64_t most = std::min(queries_at_once<Rows>, seen.n_queries - i);
-    const float* w[4];
-    float* to[4];
-    int64_t low[4], high[4], a = 0, b = n;  // all of them see [a, b)
+    constexpr int64_t all = queries_at_once<Rows>;
+    const float* w[all];
+    float* to[all];
+    int64_t low[all], high[all], a = 0, b = n;  // all of them see [a, b)
     for (int64_t r = 0; r < most; r++) {
       w[r] = weights + (i + r) * stride + begin;
       to[r] = out + (i + r) * out_stride;
@@ -148,7 +153,8 @@ static void mix_seen(const Rows& from, const Attended& seen, const float* weight
   }
 }
 
-// Values that lie channel by channel, as rows: squares of neighbouring cells by transposing.
+// Channels [c0, c1) of values that lie channel by channel, as rows: squares of neighbouring cells by
+// transposing.
 template <class Read>
 static void gather_channels(const CacheSide& values, int64_t head, const int32_t* cells, int64_t n,
                             int64_t c0, int64_t c1, float* rows, int64_t width) {
@@ -163,11 +169,11 @@ static void gather_channels(const CacheSide& values, int64_t head, const int32_t
         for (int k = 0; k < lanes; k++)
           v[k] = cached<Read>(values.channel(head, c + k) + cells[j] * size, 0);
         transpose(v);
-        for (int k = 0; k < lanes; k++) store(rows + (j + k) * width + c, v[k]);
+        for (int k = 0; k < lanes; k++) store(rows + (j + k) * width + c - c0, v[k]);
         c += lanes;
       } else {
         for (int64_t k = j; k < j + taken; k++)
-          rows[k * width + c] = Read::one(values.channel(head, c), cells[k]);
+          rows[k * width + c - c0] = Read::one(values.channel(head, c), cells[k]);
         c++;
       }
     }
@@ -179,25 +185,26 @@ template <class Read>
 static void mix_cells(const Attended& seen, const CacheSide& values, const float* weights,
                       int64_t stride, int64_t begin, int64_t end, int64_t c0, int64_t c1,
                       float* out, int64_t out_stride, float* room) {
-  const int64_t dim = values.dim, width = padded(dim), n = end - begin;
+  const int64_t dim = values.dim, n = end - begin;
   const int32_t* cells = seen.cells + begin;
   const CacheSide::Rows rows = values.rows(seen.head);
-  if (!values.by_channel && seen.n_queries < many_queries)
+  if (!values.by_channel && (seen.n_queries < many_mixed || !Blocks<Read>))
     return mix_seen(InCache<Read>{rows, cells, seen.n - begin}, seen, weights, stride, begin, n,
                     dim, c0, c1, out, out_stride);
+  const int64_t width = padded(c1 - c0);
   if constexpr (!Blocks<Read>) {
-    if (values.by_channel) {
-      for (int64_t j = 0; j < n; j++)
-        for (int64_t c = dim; c < width; c++) room[j * width + c] = 0;
-      gather_channels<Read>(values, seen.head, cells, n, c0, std::min(c1, dim), room, width);
+    for (int64_t j = 0; j < n; j++)
+      for (int64_t c = dim - c0; c < width; c++) room[j * width + c] = 0;
+    gather_channels<Read>(values, seen.head, cells, n, c0, std::min(c1, dim), room, width);
+  } else {
+    for (int64_t j = 0; j < n; j++) {
+      if (begin + j + n < seen.n)
+        expect(rows[cells[j + n]] + Read::bytes(c0), Read::bytes(c1) - Read::bytes(c0));
+      widen_row<Read>(rows[cells[j]], c0, c1, room + j * width);
     }
   }
-  if (!values.by_channel)
-    for (int64_t j = 0; j < n; j++) {
-      if (begin + j + n < seen.n) expect(rows[cells[j + n]], values.row_bytes());
-      widen_row<Read>(rows[cells[j]], dim, room + j * width);
-    }
-  mix_seen(Widened{room, width}, seen, weights, stride, begin, n, width, c0, c1, out, out_stride);
+  mix_seen(Widened{room, width}, seen, weights, stride, begin, n, width, 0, width, out + c0,
+           out_stride);
 }
 
 void mix(const Attended& seen, const CacheSide& values, const float* weights, int64_t stride,

@@ -35,12 +35,13 @@ static inline void widen(const uint8_t* row, int64_t i, int64_t dim, vf (&v)[spa
   }
 }
 
+// Elements [begin, end) of a row, the first a multiple of span, and zeros up to the next one.
 template <class Read>
-[[maybe_unused]] static void widen_row(const uint8_t* row, int64_t dim, float* to) {
-  for (int64_t i = 0; i < dim; i += span<Read>) {
+[[maybe_unused]] static void widen_row(const uint8_t* row, int64_t begin, int64_t end, float* to) {
+  for (int64_t i = begin; i < end; i += span<Read>) {
     vf v[span<Read> / lanes];
-    widen<Read>(row, i, dim, v);
-    for (int k = 0; k < span<Read> / lanes; k++) store(to + i + k * lanes, v[k]);
+    widen<Read>(row, i, end, v);
+    for (int k = 0; k < span<Read> / lanes; k++) store(to + i - begin + k * lanes, v[k]);
   }
 }
 

@@ -278,6 +278,28 @@ def test_long_caches_shared_out_among_threads_are_the_reference(name: str) -> No
         assert same(layer.run(q[1:], [(0, 613)], [0], [0], [613], threads=threads), expected[1:])
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["F16 keys and values", "five", "four", "rotated", "by channel, odd", "behind", "raw"],
+)
+def test_a_long_piece_among_short_ones_is_shared_out(name: str) -> None:
+    """One sequence's tokens have most of the work, and threads share them; the others go by heads."""
+    case = replace(CASES[name], cells=613)
+    layer = Layer(case)
+    lists = [(0, 20), (0, 613), (30, 61)]
+    which = [0, *[1] * 7, 2]
+    count = [20, *(607 + t for t in range(7)), 31]
+    first = [0, 0, 9, 0, 600, 0, 608, 0, 4]
+    q = queries(case, len(which))
+    expected = [
+        layer.expected(q[t], np.arange(lists[i][0] + first[t], lists[i][0] + count[t]))
+        for t, i in enumerate(which)
+    ]
+    for threads in (1, 2, 4):
+        got = layer.run(q, lists, which, first, count, threads=threads)
+        assert same(got, np.stack(expected)), threads
+
+
 def test_a_query_does_not_meet_what_it_does_not_see() -> None:
     """NaN in a cell reaches the tokens that see it, and no others of their block."""
     case = Case(heads=4, kv_heads=1)
@@ -312,7 +334,7 @@ def test_lower_instruction_sets(isa: str) -> None:
     if os.environ.get("ALEATOR_ISA") or _native.isa() in ("base", isa):
         pytest.skip("no better instruction set here")
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
-    command += ["-k", "reference or does_not_see", __file__]
+    command += ["-k", "reference or does_not_see or shared_out", __file__]
     environment = {**os.environ, "ALEATOR_ISA": isa}
     out = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert out.returncode == 0, out.stdout[-3000:]
