@@ -231,13 +231,17 @@ class Pauses:
 
     Attributes:
         usual: Seconds between two tokens of a stream before the prompt comes, median.
-        alone: Times that median that 95 % of these pauses are below: what the machine itself does to them.
-        long: Times the usual pause that 95 % of the pauses while it comes are below; nan: there was none.
+        after: The same when the prompt has been computed: the streams are longer by then, and slower.
+        alone: Times that median that 95 % of the first of these pauses are below: what the machine itself
+            does to them.
+        long: Times the usual pause of a stream of that length, between ``usual`` and ``after``, that 95 %
+            of the pauses while the prompt is computed are below; nan: there was none.
         middle: Their median, in usual pauses; nan: there was none.
         first: Seconds to the prompt's first token.
     """
 
     usual: float
+    after: float
     alone: float
     long: float
     middle: float
@@ -269,15 +273,25 @@ def pauses(model: aleator.LanguageModel, max_pause: float, length: int) -> Pause
         long = engine.submit(prompt, max_tokens=1)
         long.wait()
         took = time.perf_counter() - begins
+        enough = [len(each) + 30 for each in seen]
+        while any(
+            reader.is_alive() and len(s) < n
+            for reader, s, n in zip(readers, seen, enough, strict=True)
+        ):
+            time.sleep(0.01)
         stop.set()
         for reader in readers:
             reader.join()
-    before = np.concatenate([np.diff([t for t in s if t < begins]) for s in seen])
-    during = np.concatenate([np.diff([t for t in s if begins <= t < begins + took]) for s in seen])
-    usual = float(np.median(before))
-    late, middle = np.quantile(during, (0.95, 0.5)) / usual if len(during) else (np.nan, np.nan)
-    alone = float(np.quantile(before, 0.95)) / usual
-    return Pauses(usual, alone, float(late), float(middle), took)
+    ends = begins + took
+    pauses = [(i, t - s[i - 1], t) for s in seen for i, t in enumerate(s) if i]
+    before = np.array([(i, pause) for i, pause, t in pauses if t < begins])
+    after = np.array([(i, pause) for i, pause, t in pauses if t - pause >= ends])
+    # What a step takes grows evenly with the streams' lengths.
+    lengths, usual = np.stack([np.median(before, 0), np.median(after, 0)], 1)
+    during = [pause / np.interp(i, lengths, usual) for i, pause, t in pauses if begins <= t < ends]
+    late, middle = np.quantile(during, (0.95, 0.5)) if during else (np.nan, np.nan)
+    alone = float(np.quantile(before[:, 1], 0.95)) / usual[0]
+    return Pauses(float(usual[0]), float(usual[1]), alone, float(late), float(middle), took)
 
 
 def report_pauses(args: argparse.Namespace, say: Callable[[str], None]) -> None:
@@ -288,7 +302,8 @@ def report_pauses(args: argparse.Namespace, say: Callable[[str], None]) -> None:
     for limit, each in found.items():
         say(
             f"`max_pause={limit:g}`: while a prompt of {length} tokens is computed, 95 % of the pauses of four "
-            f"streams are below {each.long:.2f} times the usual one of {1e3 * each.usual:.1f} ms, half of them "
+            f"streams are below {each.long:.2f} times the usual one ({1e3 * each.usual:.1f} ms before it, "
+            f"{1e3 * each.after:.1f} after it, when the streams are longer), half of them "
             f"below {each.middle:.2f}; before it 95 % are below {each.alone:.2f} times; its first token "
             f"comes after {each.first:.2f} s.  "
         )

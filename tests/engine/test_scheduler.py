@@ -312,6 +312,19 @@ def test_pieces_stay_below_a_size_at_which_the_cost_jumps() -> None:
     assert sorted(sizes)[len(sizes) // 2] == 2
 
 
+def test_less_is_aimed_at_where_what_a_step_takes_varies() -> None:
+    """One in twenty steps may take longer than the bound, whatever their spread."""
+    rng, pace, pauses = random.Random(3), Pace(2.0), []
+    for i in range(1500):
+        n = pace.tokens(4) if i > 3 else 0
+        seconds = (0.010 + 0.001 * n) * rng.lognormvariate(0.0, 0.2)
+        pace.observe(4, n, seconds)
+        if n:
+            pauses.append(seconds / 0.010)
+    assert np.mean(np.array(pauses[200:]) > 2.2) < 0.07  # the usual step is known within a tenth
+    assert np.median(pauses[200:]) > 1.3
+
+
 def test_pauses_stay_within_the_bound_where_cost_rises_by_steps() -> None:
     """As of matrix kernels, which compute six rows together; with a tenth of noise."""
     for seed in range(5):

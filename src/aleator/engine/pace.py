@@ -23,6 +23,12 @@ HELD_UP = 1.2
 """Times the usual seconds that a step without prompts counts at most: so the mean is near the median."""
 PIECE_HELD_UP = 2.0
 """The same of what a piece adds, which varies more."""
+SHARE = 0.05
+"""Of the steps with prompts that may take longer than the bound."""
+AIM = 0.1
+"""How much less time pieces get for every step that took longer, so that no more than these do."""
+LOWEST = 0.5
+"""Of the time that the bound leaves to pieces, what they get at least."""
 EXACT = 16
 """Pieces up to so many tokens are measured each for itself: kernels change there, and cost jumps."""
 
@@ -61,6 +67,7 @@ class Pace:
         self._sizes: list[int] = []  # of these, rising
         self._since = 0  # steps since one without prompts
         self._known: Curve | None = None  # of the pieces, until one changes
+        self._aim = 1.0  # of the time that the bound leaves to pieces, what they get
 
     def observe(self, rows: int, prompt_tokens: int, seconds: float) -> None:
         """Learn from a step.
@@ -78,7 +85,11 @@ class Pace:
         self._since += 1
         if rows == 0 and self._usual is None and prompt_tokens < FIRST:
             return  # what a step costs whatever is in it
-        added = max(seconds - self._without(rows, self._curve()), 0.0)
+        without = self._without(rows, self._curve())
+        if rows and self._pieces:
+            held_up = seconds > self._max_pause * without
+            self._aim = min(1.0, max(LOWEST, self._aim + AIM * (SHARE - held_up)))
+        added = max(seconds - without, 0.0)
         self._known = None
         size = prompt_tokens if prompt_tokens <= EXACT else 1 << prompt_tokens.bit_length()
         piece = self._pieces.get(size)
@@ -123,7 +134,8 @@ class Pace:
             return FIRST
         curve = self._curve()
         soon = self._without(rows + prompts - 1, curve)
-        allowed = self._max_pause * soon - self._without(rows, curve)
+        bound = 1 + self._aim * (self._max_pause - 1)
+        allowed = bound * soon - self._without(rows, curve)
         sizes, seconds = curve
         i = bisect_right(seconds, allowed)
         if i == 0:
