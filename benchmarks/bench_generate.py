@@ -8,10 +8,11 @@
 Llamas with random weights, of 134 M and 0.94 B parameters. Each engine runs in a process of its own, and
 they take turns: one round of aleator, one of llama.cpp with flash attention, one without, and so on, so that
 a change in the machine's load meets all of them. A ratio is aleator's median speed over that of llama.cpp's
-better variant. The speed at which as many threads read plain memory is measured before each model, and
-decode is shown as a share of it: bytes of weights read per token, times tokens per second, over that speed.
-Before that the file is dropped from the system's page cache and mapped by aleator, once for both engines: pages
-of 2 MiB, which it asks for, are had only by what is read from disk, not by what a program has just written.
+better variant. The speed at which as many threads read plain memory is measured before each round of decode,
+which is shown as a share of it: bytes of weights read per token, times tokens per second, over that speed.
+Before all that the file is dropped from the system's page cache and mapped by aleator, once for both engines:
+pages of 2 MiB, which it asks for, are had only by what is read from disk, not by what a program has just
+written.
 First token and peak memory are those of whole processes. With --real, perplexity of a model with real
 weights in every type, by both engines' own commands on the same text.
 
@@ -39,6 +40,7 @@ from typing import IO, Any, cast
 
 import generate_report
 import numpy as np
+import numpy.typing as npt
 from bench_peers import PACKAGES, ROOT, machine, version
 from generate_engines import VARIANTS
 
@@ -97,12 +99,11 @@ def environment(options: argparse.Namespace) -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": str(options.threads), **libraries}
 
 
-def read_speed(threads: int, size: int = 2**29, seconds: float = 1.0) -> float:
-    """Bytes per second at which threads read memory that is in no cache: the best pass."""
-    words = np.ones(size // 8, np.int64)
+def read_speed(words: npt.NDArray[np.int64], threads: int, passes: int = 5) -> float:
+    """Bytes per second at which threads read memory, larger than caches: the best of some passes."""
     parts = np.array_split(words, threads)
-    best, end = float("inf"), time.perf_counter() + seconds
-    while time.perf_counter() < end:
+    best = float("inf")
+    for _ in range(passes):
         readers = [threading.Thread(target=part.max) for part in parts]
         start = time.perf_counter()
         for reader in readers:
@@ -110,7 +111,7 @@ def read_speed(threads: int, size: int = 2**29, seconds: float = 1.0) -> float:
         for reader in readers:
             reader.join()
         best = min(best, time.perf_counter() - start)
-    return size / best
+    return words.nbytes / best
 
 
 def read_anew(path: Path) -> None:
@@ -167,7 +168,12 @@ def orders(size: str, kind: str, quick: bool) -> list[tuple[str, list[int], int,
 
 
 def speeds(path: Path, size: str, kind: str, options: argparse.Namespace) -> Answer:
-    """Tokens per second of everything that is measured of a model, by order, engine and variant."""
+    """Tokens per second of everything that is measured of a model, by order, engine and variant.
+
+    ``read`` is the median speed of the plain reads before each round of decode, in bytes per second: what
+    memory gives changes within minutes where a machine has neighbours.
+    """
+    words, reads = np.ones(2**26, np.int64), list[float]()
     engines = ["aleator", *(["llama.cpp"] if options.llama_python else [])]
     workers = {engine: Worker(engine, path, options) for engine in engines}
     found: Answer = {}
@@ -175,6 +181,8 @@ def speeds(path: Path, size: str, kind: str, options: argparse.Namespace) -> Ans
         name = " ".join(map(str, [order, *numbers]))
         taken: dict[str, list[float]] = {}
         for turn in range(rounds + 1):
+            if order == "decode" and numbers[1] == 0:
+                reads.append(read_speed(words, options.threads))
             for engine, worker in workers.items():
                 for variant in VARIANTS[engine]:
                     seconds = worker.order(order, variant, *numbers)
@@ -187,7 +195,7 @@ def speeds(path: Path, size: str, kind: str, options: argparse.Namespace) -> Ans
         )
     for worker in workers.values():
         worker.close()
-    return found
+    return found | {"read": statistics.median(reads)}
 
 
 FIRST = """
@@ -351,9 +359,9 @@ def main() -> None:
                 "mib": path.stat().st_size / 2**20,
                 "weight_bytes": weight_bytes(path),
                 "load": os.getloadavg()[0],
-                "read_bytes_s": read_speed(options.threads),
+                "speeds": speeds(path, size, kind, options),
             }
-            facts |= {"speeds": speeds(path, size, kind, options)}
+            facts["read_bytes_s"] = facts["speeds"].pop("read")
             facts |= {"processes": processes(path, options)}
             everything["models"][name] = facts
             write()
