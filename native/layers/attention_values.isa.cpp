@@ -107,7 +107,9 @@ static void mix_rows(const Rows& from, int64_t begin, int64_t end, int64_t dim, 
 
 // Queries whose sums are kept in registers at a time.
 template <class Rows>
-constexpr int64_t queries_at_once = lanes == 16 ? 6 : Blocks<typename Rows::Type> ? 2 : 4;
+constexpr int64_t queries_at_once = lanes == 16                   ? 6
+                                    : Blocks<typename Rows::Type> ? 2
+                                                                  : 4;
 
 template <class Rows>
 static void mix_queries(const Rows& from, int64_t n, int64_t begin, int64_t end, int64_t dim,
@@ -153,8 +155,8 @@ static void mix_seen(const Rows& from, const Attended& seen, const float* weight
   }
 }
 
-// Channels [c0, c1) of values that lie channel by channel, as rows: squares of neighbouring cells by
-// transposing.
+// Channels [c0, c1) of values that lie channel by channel, as rows: squares of neighbouring cells
+// by transposing.
 template <class Read>
 static void gather_channels(const CacheSide& values, int64_t head, const int32_t* cells, int64_t n,
                             int64_t c0, int64_t c1, float* rows, int64_t width) {
