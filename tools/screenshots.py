@@ -27,6 +27,8 @@ from tests.playground.browser import Browser, missing, served  # noqa: E402
 
 COLOURS = 128
 """Of a picture: a third of the bytes, and nothing that one would miss."""
+STEP = 252, 833
+"""README's picture: these rows of the first one, for two screens are all that README has."""
 IMAGES = ROOT / "docs/images"
 PAGES = ROOT / "docs/pages"
 SCHEMA = {
@@ -179,6 +181,9 @@ def main() -> int:
                 taken = Image.open(BytesIO(page.driver.get_screenshot_as_png())).convert("RGB")
                 taken.quantize(COLOURS).save(path, optimize=True)
                 print(path)
+                if scene is write and scheme == "light":
+                    step = taken.crop((0, STEP[0], taken.width, STEP[1]))
+                    step.quantize(COLOURS).save(given.folder / "playground-step.png", optimize=True)
     return 0
 
 
