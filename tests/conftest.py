@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.drawn import drawn as drawn
 from tests.optional import missing
+from tests.torch_threads import one_torch_thread as one_torch_thread
 
 if TYPE_CHECKING:
     from aleator import LanguageModel
@@ -26,17 +27,6 @@ if TYPE_CHECKING:
 # A busy machine is no failure.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
-
-
-@pytest.fixture
-def one_torch_thread() -> Iterator[None]:
-    """PyTorch's products have other bits for another number of tokens where it has several threads."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.hookimpl(tryfirst=True)

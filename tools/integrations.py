@@ -54,7 +54,8 @@ class Environment:
 
 ENVIRONMENTS = {
     "transformers": Environment(
-        ((TORCH,), ("transformers", "pytest", "parameterized", "accelerate")), module="transformers"
+        ((TORCH,), ("transformers", "pytest", "parameterized", "accelerate", "gguf")),
+        module="transformers",
     ),
     "transformers_theirs": Environment((), shared="transformers"),
     "vllm": Environment(

@@ -12,13 +12,13 @@ from aleator.cache.prefix import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache
 from aleator.chat.chatting import Chatting
 from aleator.core.errors import ParameterError
-from aleator.core.options import declarations, renamed, resolved, takes
+from aleator.core.options import declarations, renamed, takes
 from aleator.engine.options import EngineOptions
 from aleator.engine.room import cells_needed, sequences_needed
 from aleator.engine.run import Run
 from aleator.generate.context import Context
 from aleator.generate.generation import Generation
-from aleator.generate.options import LOADED, ContextOptions, ModelOptions
+from aleator.generate.options import LOADED, ModelOptions, of_loading
 from aleator.generate.prefixes import SPARE, LentPrefixes
 from aleator.generate.request import Request
 from aleator.generate.session import Session
@@ -85,10 +85,7 @@ def load(
         UnsupportedModel: its architecture, tensor types or tokenizer are not supported.
         ParameterError: an unknown option, or one out of range.
     """
-    known = declarations(ModelOptions)
-    given = resolved(options, {**{each.name: each for each in LOADED}, **known})
-    chosen = ModelOptions(**{name: given.pop(name) for name in known.keys() & given.keys()})
-    ContextOptions(**given)  # so that what is out of range is refused before anything is loaded
+    chosen, given = of_loading(options)
     where = placement(chosen.device, chosen.dtype, chosen.n_gpu_layers)
     weights = open_weights(bundled_model() if path is None else path)
     check_layers(chosen.n_gpu_layers, weights.config.n_layers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -143,6 +143,37 @@ def divided(options: Mapping[str, Any]) -> tuple[GenerateOptions, dict[str, Any]
     return GenerateOptions(**own), sampling
 
 
+def combined(
+    preset: str | None,
+    params: SamplingParams | None,
+    sampling: Mapping[str, Any],
+    recommended: Callable[[], Mapping[str, Any]],
+) -> SamplingParams:
+    """The parameters of a call; :meth:`Asking.sampling_params` says which of them prevail.
+
+    Raises:
+        ParameterError: one out of range, or a preset and parameters at once.
+    """
+    if params is not None and not isinstance(params, SamplingParams):
+        raise ParameterError("params", f"params={params!r:.80}: give aleator.SamplingParams(...)")
+    if preset is not None and params is not None:
+        raise ParameterError("preset", "preset and params are both given: choose one")
+    if params is not None:
+        made: SamplingParams = params.replace(**sampling)
+        return made
+    return SamplingParams.resolve(sampling, preset, recommended())
+
+
+def check_without_model(given: Mapping[str, Any]) -> None:
+    """See what can be seen of a call's options where there is no model.
+
+    Raises:
+        ParameterError: an unknown name, a value out of range.
+    """
+    _, sampling = divided(options := options_of(given))
+    combined(options.get("preset"), options.get("params"), sampling, dict)
+
+
 class Asking:
     """Makes requests of prompts and options.
 
@@ -268,16 +299,7 @@ class Asking:
         (``general.sampling.*`` of a GGUF file, ``generation_config.json`` of a Hugging Face model) on top of
         the default preset.
         """
-        if params is not None and not isinstance(params, SamplingParams):
-            raise ParameterError(
-                "params", f"params={params!r:.80}: give aleator.SamplingParams(...)"
-            )
-        if preset is not None and params is not None:
-            raise ParameterError("preset", "preset and params are both given: choose one")
-        if params is not None:
-            chosen = params.replace(**sampling)
-        else:
-            chosen = SamplingParams.resolve(sampling, preset, self._weights.recommended_sampling())
+        chosen = combined(preset, params, sampling, self._weights.recommended_sampling)
         if chosen.seed is not None:
             return chosen
         return chosen.replace(seed=fresh_seed(2**32 - 1) if default_seed is None else default_seed)

@@ -25,6 +25,8 @@ def install(patch: pytest.MonkeyPatch, modules: dict[str, dict[str, Any]], versi
                 made = ModuleType(path)
                 made.__dict__.update(stands_in=True, __path__=[])
                 patch.setitem(sys.modules, path, made)
+                if i > 1:
+                    setattr(sys.modules[".".join(parts[: i - 1])], parts[i - 1], made)
         sys.modules[name].__dict__.update(content)
     patch.setattr(metadata, "version", lambda name: version)
 

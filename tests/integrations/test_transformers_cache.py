@@ -34,6 +34,9 @@ from transformers import (
 from aleator.core.errors import CacheError, CacheFull, CannotShift, ParameterError, UnsupportedModel
 from aleator.integrations.transformers_cache import AleatorCache
 from tests.integrations.small_llama import padded, small_llama
+from tests.torch_threads import (
+    one_torch_thread as one_torch_thread,
+)  # this runs without conftest.py
 
 PROMPTS = [[5, 6, 7, 8, 9, 5, 6], [11], [20, 21, 20, 21, 20]]
 N = 10

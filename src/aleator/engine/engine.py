@@ -99,18 +99,8 @@ class Engine:
         chosen = EngineOptions.of(options)
         self._model, self.options = model, chosen
         n_seq_max = chosen.n_seq_max
-        if chosen.token_budget <= n_seq_max:
-            raise ParameterError(
-                "token_budget",
-                f"token_budget={chosen.token_budget}: give more than n_seq_max={n_seq_max}, or no prompt is "
-                "computed while all others write",
-            )
         whole = min(n_seq_max * model.n_ctx, MOST_POSITIONS)
         self.n_ctx = whole if chosen.n_ctx is None else chosen.n_ctx
-        if self.n_ctx < n_seq_max:
-            raise ParameterError(
-                "n_ctx", f"n_ctx={self.n_ctx}: give at least n_seq_max={n_seq_max} cells"
-            )
         cached = model.options.prompt_cache
         try:
             context = model.context(self.n_ctx, n_seq_max, prompt_cache=cached, device=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aleator.core.errors import ParameterError
 from aleator.core.options import Options, option
 from aleator.core.records import dataclass
 from aleator.generate.options import MOST
@@ -52,6 +53,20 @@ class EngineOptions(Options):
         flags=("--max-queue",),
         portable=False,
     )
+
+    def __post_init__(self) -> None:
+        """Check every value, and those that depend on one another."""
+        super().__post_init__()
+        if self.token_budget <= self.n_seq_max:
+            raise ParameterError(
+                "token_budget",
+                f"token_budget={self.token_budget}: give more than n_seq_max={self.n_seq_max}, or no prompt is "
+                "computed while all others write",
+            )
+        if self.n_ctx is not None and self.n_ctx < self.n_seq_max:
+            raise ParameterError(
+                "n_ctx", f"n_ctx={self.n_ctx}: give at least n_seq_max={self.n_seq_max} cells"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aleator.cache.options import CacheOptions
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
-from aleator.core.options import Option, Options, declarations, option
+from aleator.core.options import Option, Options, declarations, option, resolved
 from aleator.core.records import dataclass
 from aleator.samplers.spelled import check_ids
 
@@ -180,6 +181,32 @@ LOADED: tuple[Option, ...] = tuple(
     if name not in ("n_ctx", "n_seq_max", "device", "causal_attn", "embeddings")
 )
 """Options of a model's contexts that are given when it is loaded."""
+OF_THE_MACHINE = ("n_threads", "n_threads_batch")
+"""Options whose range depends on the machine."""
+
+
+def of_loading(
+    given: Mapping[str, Any], *, here: bool = True
+) -> tuple[ModelOptions, dict[str, Any]]:
+    """Check the options of loading a model.
+
+    Args:
+        given: What the user wrote.
+        here: This machine loads it; otherwise what depends on the machine is left for the one that does.
+
+    Returns:
+        Those of the model, and those of its contexts as they were given.
+
+    Raises:
+        ParameterError: An unknown option, or one out of range.
+    """
+    known, loaded = declarations(ModelOptions), {each.name: each for each in LOADED}
+    rest = resolved(given, {**loaded, **known})
+    chosen = ModelOptions(**{name: rest.pop(name) for name in known.keys() & rest.keys()})
+    for name, value in rest.items():
+        elsewhere = not here and name in OF_THE_MACHINE
+        (replace(loaded[name], checker=None) if elsewhere else loaded[name]).check(value)
+    return chosen, rest
 
 
 def no_limit(value: int) -> int | None:

@@ -32,7 +32,15 @@ import ray.data
 
 from aleator.core.errors import ParameterError
 from aleator.integrations.ray_address import require_listener
-from aleator.integrations.ray_generator import MADE, Generator, WorkerMemory, check, seed_of
+from aleator.integrations.ray_generator import (
+    MADE,
+    MAX_QUEUE,
+    Generator,
+    WorkerMemory,
+    check,
+    seed_of,
+)
+from aleator.integrations.ray_options import check_engine, check_load
 from aleator.integrations.row_file import RowFile
 
 __all__ = [
@@ -123,7 +131,8 @@ def generate(
         raise ParameterError("workers", f"workers={workers!r}: give 1 or more, or (least, most)")
     if batch_size < 1:
         raise ParameterError("batch_size", f"batch_size={batch_size}: give 1 or more")
-    loading = {"n_threads": max(1, int(num_cpus)), **(load or {})}
+    loading = {"n_threads": max(1, int(num_cpus)), **check_load(load)}
+    check_engine(given.get("engine"), max_queue=MAX_QUEUE)
     return rows.map_batches(
         Generator,
         fn_constructor_args=(model,),

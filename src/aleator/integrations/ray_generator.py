@@ -19,7 +19,8 @@ import numpy as np
 import aleator
 from aleator.core.errors import AleatorError, ParameterError
 from aleator.generate.generation import Generation
-from aleator.prompts import GENERATION, SAMPLING, options_of
+from aleator.integrations.ray_options import check_engine, check_load
+from aleator.prompts import GENERATION, SAMPLING, check_without_model
 from aleator.replay import Record
 
 if TYPE_CHECKING:
@@ -122,12 +123,13 @@ class Generator:
         **options: Any,
     ) -> None:
         check(options, option_columns)
+        loading, running = check_load(load), check_engine(engine, max_queue=MAX_QUEUE)
         self._key, self._seed, self._memory = key, seed, memory
         self._option_columns = tuple(option_columns)
         self._options = {"logprobs": 0, **options}
-        self.model = aleator.load(model, **(load or {}))
+        self.model = aleator.load(model, **loading)
         self.model.check_options(**options)
-        self._engine = self.model.engine(**{"max_queue": MAX_QUEUE, **(engine or {})})
+        self._engine = self.model.engine(**running)
 
     def __call__(self, batch: Any) -> Any:
         """Make the texts of a batch of rows.
@@ -260,11 +262,11 @@ def check(options: Mapping[str, Any], option_columns: Iterable[str]) -> None:
     """See that options can be; on the machine that starts the work, before anybody loads a model.
 
     Raises:
-        ParameterError: One is unknown, or is not an option of rows; names it.
+        ParameterError: One is unknown or out of range, or is not an option of rows; names it.
     """
     if "seed" in options:
         raise ParameterError("seed", "seed: it is an argument of its own, and an integer")
-    options_of(options)
+    check_without_model(options)
     known = GENERATION.keys() | SAMPLING.keys()
     for name in option_columns:
         if name not in known:

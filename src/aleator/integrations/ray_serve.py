@@ -33,9 +33,10 @@ from ray.serve.request_router import PendingRequest, RequestRouter, RunningRepli
 
 import aleator
 from aleator.core.errors import EngineClosed, ParameterError
-from aleator.engine.options import EngineOptions
 from aleator.integrations.conversations import conversation_of, ranked
 from aleator.integrations.ray_generator import WorkerMemory
+from aleator.integrations.ray_options import check_engine, check_load, mapped
+from aleator.prompts import check_without_model
 from aleator.server.app import create_guarded
 from aleator.server.options import ServerOptions
 from aleator.server.service import Service
@@ -90,7 +91,7 @@ class Replica:
     ) -> None:
         loaded = aleator.load(model, **load)
         options = ServerOptions(**server)
-        self._engine = loaded.engine(**{"n_ctx": options.n_cells, **engine})
+        self._engine = loaded.engine(**engine)
         self._app = create_guarded(Service(loaded, self._engine, options, defaults)).app
         self._name = f"{socket.gethostname()}/{os.getpid()}".encode()
 
@@ -251,21 +252,24 @@ def application(
             "min_replicas",
             f"min_replicas={min_replicas}, max_replicas={max_replicas}: give 1 or more, and no fewer at most",
         )
-    given = dict(server or {})
+    given = mapped("server", server)
     strange = next((name for name in given if name not in OURS), None)
     if strange is not None:
         raise ParameterError(
             strange, f"{strange} cannot be honoured behind Ray Serve: give one of {', '.join(OURS)}"
         )
     options = ServerOptions(**{**given, "playground": False})
-    n_seq_max = EngineOptions(**dict(engine or {})).n_seq_max
+    running = check_engine(engine, n_ctx=options.n_cells)
+    requests = mapped("defaults", defaults)
+    check_without_model(requests)
+    n_seq_max: int = running["n_seq_max"]
     scaling = {
         "min_replicas": min_replicas,
         "max_replicas": max_replicas,
         "target_ongoing_requests": n_seq_max,
         **(autoscaling or {}),
     }
-    loading = {"n_threads": max(1, int(num_cpus)), **(load or {})}
+    loading = {"n_threads": max(1, int(num_cpus)), **check_load(load)}
     replicas = serve.deployment(
         Replica,
         name="Replica",
@@ -273,7 +277,7 @@ def application(
         max_ongoing_requests=2 * n_seq_max,
         ray_actor_options={"num_cpus": num_cpus, **(actor or {})},
         request_router_config=RequestRouterConfig(request_router_class=ConversationRouter),
-    ).bind(model, loading, dict(engine or {}), {**given, "playground": False}, dict(defaults or {}))
+    ).bind(model, loading, running, {**given, "playground": False}, requests)
     front = serve.deployment(
         serve.ingress()(Front),
         name="Front",

@@ -39,12 +39,17 @@ def placement(device: object, dtype: object, n_gpu_layers: int | None = None) ->
         raise ParameterError(
             "n_gpu_layers", f"n_gpu_layers={n_gpu_layers} with device={str(place)!r}: {remedy}"
         )
+    return place, checked_dtype(dtype) or ("float32" if place.type == "cpu" else "bfloat16")
+
+
+def checked_dtype(dtype: object) -> str | None:
+    """The name of a type to compute in; None stays None, ParameterError for what is none."""
     if dtype is None:
-        return place, "float32" if place.type == "cpu" else "bfloat16"
+        return None
     name = str(dtype).removeprefix("torch.")
     if name not in DTYPES:
         raise ParameterError("dtype", f"dtype={dtype!r}: give {', '.join(DTYPES)}")
-    return place, name
+    return name
 
 
 def check_layers(n_gpu_layers: int | None, n_layers: int) -> None:

@@ -1,0 +1,58 @@
+"""Options that workers on other machines are given, checked before any of them is started.
+
+Nothing here imports Ray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aleator.core.errors import ParameterError
+from aleator.engine.options import EngineOptions
+from aleator.generate.options import of_loading
+from aleator.models.placement import checked_dtype
+
+
+def check_load(load: object) -> dict[str, Any]:
+    """See that :func:`aleator.load` takes these options, as far as this machine can know.
+
+    How many threads there can be, and whether there is a GPU, only the worker knows.
+
+    Args:
+        load: What was given; None: nothing.
+
+    Raises:
+        ParameterError: One is unknown or out of range, or it is no mapping.
+    """
+    given = mapped("load", load)
+    chosen, _ = of_loading({k: v for k, v in given.items() if k != "progress"}, here=False)
+    checked_dtype(chosen.dtype)
+    return given
+
+
+def check_engine(engine: object, **defaults: Any) -> dict[str, Any]:
+    """See that :class:`aleator.Engine` takes these options.
+
+    Args:
+        engine: What was given; None: nothing.
+        defaults: Options that hold where it gives no others.
+
+    Returns:
+        The options of an engine.
+
+    Raises:
+        ParameterError: One is unknown or out of range, or it is no mapping.
+    """
+    return EngineOptions.of({**defaults, **mapped("engine", engine)}).values()
+
+
+def mapped(name: str, given: object) -> dict[str, Any]:
+    """Options that were given by name; ParameterError if they were given in another way."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ParameterError(
+            name, f"{name}={given!r:.80}: give a mapping of options and their values"
+        )
+    return dict(given)
