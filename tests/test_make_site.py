@@ -39,6 +39,18 @@ def test_links_hold_in_the_site(page: str, link: str, expected: str) -> None:
     assert make_site.linked(ROOT / page, link) == expected
 
 
+def test_names_of_files_are_links() -> None:
+    page = (
+        "<title>docs/chat.md</title><article><p>see docs/chat.md.</p><code>docs/chat.md</code> "
+        "<a href='docs/chat.md'>docs/chat.md</a> docs/no-such.md benchmarks/results/wheels.2026-11-22.md"
+    )
+    made = make_site.named(page, "../")
+    assert made.startswith("<title>docs/chat.md</title><article>")
+    assert '<p>see <a href="../chat.html">Chat</a>.</p><code>docs/chat.md</code>' in made
+    assert "<a href='docs/chat.md'>docs/chat.md</a> docs/no-such.md" in made
+    assert '<a href="../results/wheels.2026-11-22.html">' in made
+
+
 def test_plots_take_a_later_days_row(tmp_path: Path) -> None:
     heading = "| model | MiB | decode tok/s, aleator | llama.cpp flash / plain |"
     for name, lines in {

@@ -9,6 +9,7 @@ The site loads nothing from elsewhere; this script fails where a page of it woul
 from __future__ import annotations
 
 import argparse
+import html
 import re
 import shutil
 import subprocess
@@ -37,6 +38,8 @@ _LOADED = re.compile(
 )
 _ROLE = re.compile(r":(?:func|class|meth|mod|data|attr|exc):(<code>)~?")
 _TEST = re.compile(r"<td><code>[a-z_]+::")
+_FILE = re.compile(r"\b(docs|benchmarks/results)/([\w.-]+)\.md\b")
+_APART = re.compile(r"(<(pre|code|a|script|nav)\b.*?</\2>|<[^>]*>)", re.DOTALL)
 _RELATIONS = re.compile(r"""rel=["']?(?:canonical|alternate|next|prev)""")
 TRACES = {
     "greedy": ["-p", "ROMEO:", "-n", "12", "--preset", "greedy"],
@@ -150,12 +153,41 @@ def record_traces() -> None:
 
 
 def polish() -> None:
-    """Take Sphinx's roles, which docstrings have before names, off the pages; long names may break."""
+    """Take Sphinx's roles before names off the pages; long names may break, and files are links."""
     for page in HTML.rglob("*.html"):
         text = page.read_text()
         plain = _TEST.sub(r"\g<0><wbr>", _ROLE.sub(r"\1", text)).replace("::</p>", ":</p>")
+        plain = named(plain, "../" if page.parent.name == "results" else "")
         if plain != text:
             page.write_text(plain)
+
+
+def named(page: str, up: str) -> str:
+    """A page of HTML whose text has links in place of files of the documentation.
+
+    Args:
+        page: It.
+        up: How the site's first page is reached from there.
+    """
+
+    def link(match: re.Match[str]) -> str:
+        file = ROOT / match[0]
+        if not file.is_file() or match[2] == "README":
+            return match[0]
+        folder = "results/" if "/" in match[1] else ""
+        return f'<a href="{up}{folder}{match[2]}.html">{html.escape(title(file), quote=False)}</a>'
+
+    head, body, rest = page.partition("<article")
+    parts = _APART.split(rest)
+    return (
+        head
+        + body
+        + "".join(
+            _FILE.sub(link, part) if i % 3 == 0 else part
+            for i, part in enumerate(parts)
+            if i % 3 != 2  # the name of the tag
+        )
+    )
 
 
 def loaded_from_elsewhere() -> list[str]:

@@ -72,10 +72,10 @@ def load(
     progress: Callable[[int, int], None] | None = None,
     **options: Unpack[LoadKeywords],
 ) -> LanguageModel:
-    """Load a model: a GGUF file, or a Hugging Face directory with safetensors.
+    """Load a model: a GGUF file, a Hugging Face directory with safetensors, or either by name.
 
     Args:
-        path: what to load; None: the model that comes with the package.
+        path: what to load (docs/models-by-name.md); None: the model that comes with the package.
         progress: called with (done, total) while tensors load.
         options: docs/options.md.
 
@@ -147,7 +147,9 @@ class LanguageModel(Chatting, Scoring, Saving):
         draft: LanguageModel | None = None,
         **context_options: Unpack[ContextKeywords],
     ) -> None:
-        self.weights, self.decoder, self.tokenizer = weights, decoder, tokenizer
+        self.weights = weights
+        self.decoder = decoder
+        self.tokenizer = tokenizer
         self.vocab: Vocabulary = tokenizer.vocab
         self.options = options or ModelOptions()
         trained, n_ctx = weights.config.context_length, self.options.n_ctx

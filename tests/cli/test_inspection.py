@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,6 +104,24 @@ def test_bench_json(aleator: Command) -> None:
     assert len(made["results"][0]["tokens_per_second"]) == 2
     assert min(made["results"][0]["tokens_per_second"]) > 0
     assert made["n_parameters"] == 4951296
+
+
+def test_bench_takes_a_larger_cache_and_no_smaller_one(aleator: Command) -> None:
+    assert aleator("bench", "-p", "0", "-n", "3", "-r", "1", "-c", "64").code == 0
+    small = aleator("bench", "-p", "8", "-n", "3", "-c", "4")
+    assert small.code == 2
+    assert "-c 4: the tests need 8 positions" in small.err
+
+
+def test_a_huge_context_is_refused_with_what_it_would_take(
+    aleator: Command, tmp_path: Path
+) -> None:
+    asked = tmp_path / "asked.jsonl"
+    asked.write_text('{"prompt": "a"}\n')
+    for command in ("bench", "chat", f"batch {asked} {tmp_path}/made.jsonl", "generate -p a"):
+        refused = aleator(*command.split(), "-c", "2000000000")
+        assert refused.code == 2, command
+        assert re.search(r"the KV cache does not fit: .* needs [0-9,]+ MiB", refused.err), command
 
 
 def test_bench_of_nothing(aleator: Command) -> None:

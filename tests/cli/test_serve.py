@@ -83,6 +83,14 @@ def test_options_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--port", "0", "--chat-template", "{% if %}"]) != 0
 
 
+def test_a_huge_context_is_refused_with_what_it_would_take(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["serve", "--port", "0", "-c", "2000000000"]) == 2
+    said = capsys.readouterr().err
+    assert re.search(r"8 sequences of n_ctx=2000000000: .* needs [0-9,]+ MiB", said)
+
+
 def test_the_line_for_a_shell() -> None:
     assert "--unix-socket /tmp/s http://localhost/v1/completions" in curl("unix:/tmp/s", False)
     assert "http://127.0.0.1:80/v1/chat/completions" in curl("http://127.0.0.1:80", True)

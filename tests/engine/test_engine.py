@@ -217,6 +217,11 @@ def test_what_cannot_be_is_refused(model: aleator.LanguageModel, engine: aleator
         aleator.Engine(model, token_budget=8)
     with pytest.raises(ParameterError, match="at least n_seq_max=8"):
         aleator.Engine(model, n_ctx=4)
+    huge = aleator.load(n_ctx=2_000_000_000)
+    with pytest.raises(
+        ParameterError, match=r"8 sequences of n_ctx=2000000000: .* needs [0-9,]+ MiB"
+    ):
+        aleator.Engine(huge)
     assert engine.stats.submitted == 0
 
 

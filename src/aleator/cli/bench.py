@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 pp N: a prompt of N tokens, prefilled.  tg N: N tokens, decoded one by one, without sampling.
+The cache has the cells of -c, else as many as the longest test needs.
 
 examples:
   aleator bench
@@ -67,8 +68,14 @@ def run(arguments: argparse.Namespace) -> int:
     tests = [(kind, n) for kind, n in tests if n]
     if not tests:
         raise ParameterError("n_prompt", "-p 0 and -n 0 leave nothing to measure")
+    longest = max(n for _, n in tests)
     model = load_model(arguments)
-    context = model.context(n_ctx=max(n for _, n in tests))
+    n_ctx = longest if arguments.n_ctx is None else model.n_ctx
+    if n_ctx < longest:
+        raise ParameterError(
+            "n_ctx", f"-c {n_ctx}: the tests need {longest} positions; give that or more"
+        )
+    context = model.context(n_ctx=n_ctx)
     results = []
     for kind, n in tests:
         measure = prefill if kind == "pp" else decode

@@ -123,7 +123,9 @@ def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
             Path(arguments.chat_template).read_bytes(), arguments.chat_template
         )
     model = load_model(arguments)
-    model.chat_format(options.get("chat_template"))  # what is wrong with it is said at once
+    # What is wrong with the template is said at once, and that the context needs too much memory.
+    model.chat_format(options.get("chat_template"))
+    model.own_context()
     with ProgressBar("reading", "tokens") as bar:
         options = {**options, **sampling, "progress": bar}
         conversation = _begun(arguments, model, file, options)

@@ -99,9 +99,17 @@ class Engine:
         chosen = EngineOptions.of(options)
         self._model, self.options = model, chosen
         n_seq_max = chosen.n_seq_max
-        self.n_ctx = n_seq_max * model.n_ctx if chosen.n_ctx is None else chosen.n_ctx
+        whole = min(n_seq_max * model.n_ctx, MOST_POSITIONS)
+        self.n_ctx = whole if chosen.n_ctx is None else chosen.n_ctx
         cached = model.options.prompt_cache
-        context = model.context(self.n_ctx, n_seq_max, prompt_cache=cached, device=None)
+        try:
+            context = model.context(self.n_ctx, n_seq_max, prompt_cache=cached, device=None)
+        except ParameterError as error:
+            if error.parameter != "n_ctx" or chosen.n_ctx is not None or n_seq_max == 1:
+                raise
+            # The number in the error is one that nobody gave.
+            told = f"{n_seq_max} sequences of n_ctx={model.n_ctx}: {error}, or a smaller n_seq_max"
+            raise ParameterError("n_ctx", told) from error
         sharing = model.slots.sharing(self.n_ctx, n_seq_max)
         owner = Owner(context, len(model.vocab), chosen, cached, sharing, on_end)
         self._owner: Owner | None = owner

@@ -68,6 +68,7 @@ class Pace:
         self._since = 0  # steps since one without prompts
         self._known: Curve | None = None  # of the pieces, until one changes
         self._aim = 1.0  # of the time that the bound leaves to pieces, what they get
+        self._limit: float | None = None  # seconds that the planned step may take
 
     def observe(self, rows: int, prompt_tokens: int, seconds: float) -> None:
         """Learn from a step.
@@ -85,11 +86,11 @@ class Pace:
         self._since += 1
         if rows == 0 and self._usual is None and prompt_tokens < FIRST:
             return  # what a step costs whatever is in it
-        without = self._without(rows, self._curve())
-        if rows and self._pieces:
-            held_up = seconds > self._max_pause * without
+        if self._limit is not None:
+            held_up = seconds > self._limit
             self._aim = min(1.0, max(LOWEST, self._aim + AIM * (SHARE - held_up)))
-        added = max(seconds - without, 0.0)
+            self._limit = None
+        added = max(seconds - self._without(rows, self._curve()), 0.0)
         self._known = None
         size = prompt_tokens if prompt_tokens <= EXACT else 1 << prompt_tokens.bit_length()
         piece = self._pieces.get(size)
@@ -128,12 +129,14 @@ class Pace:
                 requests have begun, and steps will take longer by them.  Otherwise the first of many
                 requests that come together would keep its pace, and the others would wait for it.
         """
+        self._limit = None
         if self._usual is None or self._since >= LOOKS:
             return 0
         if not self._pieces:
             return FIRST
         curve = self._curve()
         soon = self._without(rows + prompts - 1, curve)
+        self._limit = self._max_pause * soon
         bound = 1 + self._aim * (self._max_pause - 1)
         allowed = bound * soon - self._without(rows, curve)
         sizes, seconds = curve

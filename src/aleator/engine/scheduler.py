@@ -264,12 +264,17 @@ class Scheduler:
         room = self._token_budget - self._rows
         if writing and reading:
             room = min(room, self._pace.tokens(self._rows, len(reading)))
+        last = reading[-1] if reading else None
+        # By comparisons: of dozens of prompts, calls of min and max would cost most.
         for job in reading:
             if room <= 0:
                 break
-            left = job.left
-            n = left if job is reading[-1] else min(left, max(LEAST, room // 2))
-            n = min(n, room, job.most)
+            n = job.left
+            if job is not last and n > LEAST:
+                half = room // 2
+                n = n if n < half else half if half > LEAST else LEAST
+            n = n if n < room else room
+            n = n if n < job.most else job.most
             chunks.append((job, n))
             room -= n
         return StepPlan(writing, chunks)
