@@ -29,6 +29,8 @@ WAITING = {"RAY_agent_register_timeout_ms": "600000", "RAY_worker_register_timeo
 NOT_UP = "The current node timed out during startup"
 """What Ray says after 30 s, which no setting changes; such a script is run again."""
 ATTEMPTS = 3
+RAYLET = " (raylet) "
+"""In what a node of Ray logged before it was removed, which its driver prints with blanks in front."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,9 @@ def report(results: dict[str, tuple[bool, str]]) -> str:
     for name, (good, said) in results.items():
         versions, *found = said.splitlines()
         lines += ["", f"## {name}: {versions}", "", *([] if good else ["FAILED", ""])]
-        lines += [f"- {line.strip()}" for line in found if line.startswith("  ")]
+        lines += [
+            f"- {line.strip()}" for line in found if line.startswith("  ") and RAYLET not in line
+        ]
     return "\n".join(lines) + "\n"
 
 

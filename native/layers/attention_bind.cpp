@@ -47,7 +47,7 @@ static void attend(Pool& pool, const CacheMemory& keys, const CacheMemory& value
   nb::gil_scoped_release nogil;
   AttentionStep step;
   step.prepare(checked_, tokens, rotation, raw, pool.size(), keys.side.heads, shape.group());
-  step.reserve(shape, pool.size());
+  step.reserve(shape);
   pool.run([&](int thread) { step.run(thread, pool, shape, q.data(), out.data()); });
 }
 

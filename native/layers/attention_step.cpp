@@ -134,7 +134,7 @@ void AttentionStep::share(int threads, int64_t kv_heads) {
   }
 }
 
-void AttentionStep::reserve(const AttentionShape& s, int) {
+void AttentionStep::reserve(const AttentionShape& s) {
   const auto grow = [](std::vector<float>& v, int64_t n) {
     if (int64_t(v.size()) < n) v.resize(size_t(n));
   };

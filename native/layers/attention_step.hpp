@@ -48,7 +48,7 @@ class AttentionStep {
   // there are.  Raw keys are stored unrotated, and rotated by their deltas when they are read.
   void prepare(const Seen& seen, int64_t tokens, const Rotation& rotation, bool raw, int threads,
                int64_t kv_heads, int64_t group);
-  void reserve(const AttentionShape& shape, int threads);  // for each layer, after prepare
+  void reserve(const AttentionShape& shape);  // for each layer, after prepare
 
   // Every thread of the pool runs: queries q [T, heads, keys.dim], rotated, into out [T, heads,
   // values.dim].

@@ -80,7 +80,7 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
     if (kv_heads == INT64_MAX) continue;
     attention_[g].prepare(batch.groups[g], t, r, shape_.raw_keys, pool.size(), kv_heads, group);
     for (const DecoderLayer& l : layers_)
-      if (l.attends() && l.group == g) attention_[g].reserve(attention(l), pool.size());
+      if (l.attends() && l.group == g) attention_[g].reserve(attention(l));
   }
 }
 

@@ -265,9 +265,8 @@ class Scheduler:
         if writing and reading:
             room = min(room, self._pace.tokens(self._rows, len(reading)))
         last = reading[-1] if reading else None
-        for (
-            job
-        ) in reading:  # comparisons: of dozens of prompts, calls of min and max would cost most
+        # By comparisons: of dozens of prompts, calls of min and max would cost most.
+        for job in reading:
             if room <= 0:
                 break
             n = job.left
