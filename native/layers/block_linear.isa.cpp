@@ -45,13 +45,14 @@ void round_row(const float* x, int64_t in, int64_t block, int8_t* q, float* d, i
 #if defined(ALEATOR_ISA_v4) || defined(ALEATOR_ISA_v3)
 
 // Up to so many tokens it costs less to read rows of W as they lie, again for every three or four
-// tokens, than to take them apart once for all: 10 to 16, by the type and the instruction set.
-constexpr int64_t few_tokens = 12;
+// tokens, than to take them apart once for all.
+template <class B>
+constexpr int64_t few_tokens = lanes == 16 && !large<B> ? 16 : 12;
 
 template <class B>
 static void product(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,
                     int64_t y_stride) {
-  if (x.tokens <= few_tokens)
+  if (x.tokens <= few_tokens<B>)
     few<B>(w, begin, end, x, y, y_stride);
   else
     many<B>(w, begin, end, x, y, y_stride);
