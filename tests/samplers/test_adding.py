@@ -80,6 +80,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "README.md",
         "tests/__init__.py",
         "tests/conftest.py",
+        "tests/torch_threads.py",
         "tests/drawn.py",
         "tests/optional.py",
         "tests/test_stems.py",
