@@ -38,6 +38,19 @@ static inline __m256i dot8(__m256i acc, __m256i u, __m256i x) {
 #endif
 }
 
+// u * x + v * y, in sums of four.
+template <class B>
+static inline __m256i two_dots(__m256i u, __m256i x, __m256i v, __m256i y) {
+#if !defined(ALEATOR_ISA_v4)
+  if constexpr (!B::wide) {  // four products of 31 * 127 at most fit 16 bits
+    static_assert(4 * 127 * B::top <= 32767);
+    const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(u, x), _mm256_maddubs_epi16(v, y));
+    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+  }
+#endif
+  return dot8<B>(dot8<B>(_mm256_setzero_si256(), u, x), v, y);
+}
+
 // The lanes' sums of four or eight vectors.
 static inline __m256i pair_sums(__m256i a, __m256i b) {
   return _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));

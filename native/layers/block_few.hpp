@@ -94,8 +94,7 @@ static inline void eight_dots(const uint8_t* const (&p)[8], int64_t b, int64_t a
       };
 #pragma GCC unroll 4
       for (int t = 0; t < T; t++) {
-        const __m256i low = dot8<B>(_mm256_setzero_si256(), u.low, twice(q + t * x.in));
-        pairs[t][k] = dot8<B>(low, u.high, twice(q + t * x.in + 16));
+        pairs[t][k] = two_dots<B>(u.low, twice(q + t * x.in), u.high, twice(q + t * x.in + 16));
       }
     }
 #pragma GCC unroll 4

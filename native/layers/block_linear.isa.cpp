@@ -45,9 +45,22 @@ void round_row(const float* x, int64_t in, int64_t block, int8_t* q, float* d, i
 #if defined(ALEATOR_ISA_v4) || defined(ALEATOR_ISA_v3)
 
 // Up to so many tokens it costs less to read rows of W as they lie, again for every three or four
-// tokens, than to take them apart once for all.
+// tokens, than to take them apart once for all.  On AVX2 as measured with matrices that come from
+// memory (docs/performance.md); on AVX-512 by counts of instructions.
 template <class B>
-constexpr int64_t few_tokens = lanes == 16 && !large<B> ? 16 : 12;
+static constexpr int64_t few_tokens_of() {
+#if defined(ALEATOR_ISA_v4)
+  return large<B> ? 7 : 11;
+#else
+  if constexpr (B::type == Stored::q6_k) return 6;
+  if constexpr (large<B>) return 3;
+  if constexpr (Nibbles<B>)
+    if constexpr (B::fifths_at != 0) return 3;
+  return 5;
+#endif
+}
+template <class B>
+constexpr int64_t few_tokens = few_tokens_of<B>();
 
 template <class B>
 static void product(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,

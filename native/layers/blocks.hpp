@@ -145,21 +145,21 @@ struct BlockQ8_0 {
 };
 struct BlockQ4_0 {
   static constexpr Stored type = Stored::q4_0;
-  static constexpr int zero = 8;
+  static constexpr int zero = 8, top = 15;
   static constexpr bool has_m = false, wide = false;
   static constexpr int64_t nibbles_at = 2, fifths_at = 0;
   static vu8x32 unpack(const uint8_t* p) { return nibbles32(p + 2); }
 };
 struct BlockQ4_1 {
   static constexpr Stored type = Stored::q4_1;
-  static constexpr int zero = 0;
+  static constexpr int zero = 0, top = 15;
   static constexpr bool has_m = true, wide = false;
   static constexpr int64_t nibbles_at = 4, fifths_at = 0;
   static vu8x32 unpack(const uint8_t* p) { return nibbles32(p + 4); }
 };
 struct BlockQ5_0 {
   static constexpr Stored type = Stored::q5_0;
-  static constexpr int zero = 16;
+  static constexpr int zero = 16, top = 31;
   static constexpr bool has_m = false, wide = false;
   static constexpr int64_t nibbles_at = 6, fifths_at = 2;
   static vu8x32 unpack(const uint8_t* p) {
@@ -168,7 +168,7 @@ struct BlockQ5_0 {
 };
 struct BlockQ5_1 {
   static constexpr Stored type = Stored::q5_1;
-  static constexpr int zero = 0;
+  static constexpr int zero = 0, top = 31;
   static constexpr bool has_m = true, wide = false;
   static constexpr int64_t nibbles_at = 8, fifths_at = 4;
   static vu8x32 unpack(const uint8_t* p) {
@@ -186,7 +186,7 @@ struct BlockIQ4_NL {
 // Its scale is a power of 2, of which the first byte is the exponent plus 127.
 struct BlockMXFP4 {
   static constexpr Stored type = Stored::mxfp4;
-  static constexpr int zero = 12;
+  static constexpr int zero = 12, top = 24;
   static constexpr bool has_m = false, wide = false;
   static constexpr int64_t nibbles_at = 1, fifths_at = 0;
   static constexpr const Table& table = mxfp4_table;
@@ -243,7 +243,7 @@ static inline void six_bits(const uint8_t* p, Parts& to) {
 struct BlockQ4_K {
   static constexpr Stored type = Stored::q4_k;
   static constexpr int64_t d_at = 0, dmin_at = 2;
-  static constexpr int zero = 0;
+  static constexpr int zero = 0, top = 15;
   static constexpr bool has_least = true, wide = false;
   static constexpr int64_t nibbles_of_groups_at = 16, fifths_of_groups_at = 0;
   static void unpack(const uint8_t* p, Parts& to) {
@@ -257,7 +257,7 @@ struct BlockQ4_K {
 struct BlockQ5_K {
   static constexpr Stored type = Stored::q5_k;
   static constexpr int64_t d_at = 0, dmin_at = 2;
-  static constexpr int zero = 0;
+  static constexpr int zero = 0, top = 31;
   static constexpr bool has_least = true, wide = false;
   static constexpr int64_t nibbles_of_groups_at = 48, fifths_of_groups_at = 16;
   static void unpack(const uint8_t* p, Parts& to) {
@@ -272,7 +272,7 @@ struct BlockQ5_K {
 struct BlockQ6_K {
   static constexpr Stored type = Stored::q6_k;
   static constexpr int64_t d_at = 208;
-  static constexpr int zero = 32;
+  static constexpr int zero = 32, top = 63;
   static constexpr bool has_least = false, wide = false;
   static void unpack(const uint8_t* p, Parts& to) {
     put16<true>(to.scale, p + 192);
@@ -287,7 +287,7 @@ struct BlockQ6_K {
 struct BlockQ2_K {
   static constexpr Stored type = Stored::q2_k;
   static constexpr int64_t d_at = 80, dmin_at = 82;
-  static constexpr int zero = 0;
+  static constexpr int zero = 0, top = 3;
   static constexpr bool has_least = true, wide = false;
   static void unpack(const uint8_t* p, Parts& to) {
     const vu8x16 both = load_as<vu8x16>(p), scale = both & 15, least = both >> 4;
@@ -303,7 +303,7 @@ struct BlockQ2_K {
 struct BlockQ3_K {
   static constexpr Stored type = Stored::q3_k;
   static constexpr int64_t d_at = 108;
-  static constexpr int zero = 4;
+  static constexpr int zero = 4, top = 7;
   static constexpr bool has_least = false, wide = false;
   // Plus 32.
   static vu8x16 scales(const uint8_t* p) {

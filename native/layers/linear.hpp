@@ -62,8 +62,9 @@ ALEATOR_DECLARE(void read_row(const Weights& w, int64_t row, float* y))
 // Rows that one thread takes at a time: enough to hide the taking (and, of many tokens, to use x
 // several times while it is near), few enough to share evenly; whole tiles of every kernel.
 inline int64_t rows_per_unit(const Weights& w, int64_t tokens) {
-  const int64_t rows = tokens > few_rounded ? 64 : 16384 / w.row_bytes / 8 * 8;
-  return rows < 8 ? 8 : rows > 64 ? 64 : rows;
+  const int64_t tile = tokens > 2 ? 16 : 8;
+  const int64_t rows = tokens > few_rounded ? 64 : 16384 / w.row_bytes / tile * tile;
+  return rows < tile ? tile : rows > 64 ? 64 : rows;
 }
 inline int64_t units(const Weights& w, int64_t tokens) {
   return (w.out + rows_per_unit(w, tokens) - 1) / rows_per_unit(w, tokens);

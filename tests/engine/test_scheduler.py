@@ -9,7 +9,7 @@ import pytest
 from simulate_engine import simulate
 
 from aleator.engine.job import PLACES, WORTH_WAITING, Job
-from aleator.engine.pace import FIRST, LEAST, LOOKS, Pace
+from aleator.engine.pace import BEGIN, FIRST, LEAST, LOOKS, Pace
 from aleator.engine.queue import LOOKED_AT, PASSED_OVER, Queue
 from aleator.engine.scheduler import Scheduler
 
@@ -253,9 +253,9 @@ def test_pieces_of_prompts_are_as_long_as_the_pause_allows() -> None:
     pace.observe(4, 0, 0.010)
     assert pace.tokens(4) == FIRST
     pace.observe(4, 32, 0.010 + 32 * 0.0001)
-    assert pace.tokens(4) == 100  # 10 ms at 0.1 ms each
+    assert pace.tokens(4) == 75  # 7.5 of 10 ms at 0.1 ms each
     for _ in range(LOOKS):
-        pace.observe(4, 100, 0.020)
+        pace.observe(4, 75, 0.0175)
     assert pace.tokens(4) == 0  # to learn what a step costs now
     slow = Pace(1.0)
     slow.observe(1, 0, 0.01)
@@ -268,17 +268,18 @@ def test_prompts_that_came_together_are_computed_as_if_all_wrote_already() -> No
     pace = Pace(2.0)
     pace.observe(1, 0, 0.010)
     pace.observe(1, 32, 0.010 + 32 * 0.001)
-    assert pace.tokens(1) == 10
-    assert pace.tokens(1, prompts=15) == 10 + 2 * 14  # 24 ms then; 48 ms are allowed
+    assert pace.tokens(1) == int(BEGIN * 10)
+    assert pace.tokens(1, prompts=15) == int(14 + BEGIN * 24)  # a step takes 24 ms then
 
 
 def test_a_step_with_more_rows_than_the_latest_without_prompts_is_allowed_more() -> None:
     pace = Pace(2.0)
     pace.observe(1, 0, 0.010)
     pace.observe(1, 32, 0.010 + 32 * 0.001)
-    assert [pace.tokens(rows) for rows in (1, 5, 11)] == [10, 14, 19]  # tokens are cut off
+    usual = (10, 14, 20)  # ms; a token of the prompt adds one
+    assert [pace.tokens(rows) for rows in (1, 5, 11)] == [int(BEGIN * each) for each in usual]
     pace.observe(11, 0, 0.020)
-    assert [pace.tokens(rows) for rows in (11, 21)] == [19, 30]
+    assert [pace.tokens(rows) for rows in (11, 21)] == [int(BEGIN * each) for each in (20, 30)]
 
 
 def test_a_step_that_was_held_up_counts_little() -> None:
@@ -288,7 +289,7 @@ def test_a_step_that_was_held_up_counts_little() -> None:
     assert pace.tokens(4) == FIRST
     pace.observe(4, 32, 0.010 + 32 * 0.0001)
     pace.observe(4, 0, 5.0)
-    assert 100 <= pace.tokens(4) <= 130
+    assert BEGIN * 100 <= pace.tokens(4) <= BEGIN * 130
 
 
 def test_a_prompt_comes_to_its_end_whatever_a_step_costs() -> None:

@@ -29,6 +29,8 @@ AIM = 0.1
 """How much less time pieces get for every step that took longer, so that no more than these do."""
 LOWEST = 0.5
 """Of the time that the bound leaves to pieces, what they get at least."""
+BEGIN = 0.75
+"""The same at first, until it is seen how often steps take longer than they were sized for."""
 EXACT = 16
 """Pieces up to so many tokens are measured each for itself: kernels change there, and cost jumps."""
 
@@ -67,7 +69,7 @@ class Pace:
         self._sizes: list[int] = []  # of these, rising
         self._since = 0  # steps since one without prompts
         self._known: Curve | None = None  # of the pieces, until one changes
-        self._aim = 1.0  # of the time that the bound leaves to pieces, what they get
+        self._aim = BEGIN  # of the time that the bound leaves to pieces, what they get
         self._limit: float | None = None  # seconds that the planned step may take
 
     def observe(self, rows: int, prompt_tokens: int, seconds: float) -> None:

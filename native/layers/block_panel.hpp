@@ -1,0 +1,407 @@
+// Sixteen rows of W, taken apart for products with many tokens.  AVX2 and AVX-512; included by
+// block_many.hpp only.
+#pragma once
+
+#include "layers/block_few.hpp"
+
+namespace aleator::ALEATOR_ISA {
+
+typedef uint8_t vbytes __attribute__((vector_size(4 * lanes)));
+
+static inline vbytes shuffled(vbytes v, vbytes order) {
+#if defined(ALEATOR_ISA_v4)
+  return reinterpret<vbytes>(
+      _mm512_shuffle_epi8(reinterpret<__m512i>(v), reinterpret<__m512i>(order)));
+#else
+  return reinterpret<vbytes>(
+      _mm256_shuffle_epi8(reinterpret<__m256i>(v), reinterpret<__m256i>(order)));
+#endif
+}
+static inline vbytes each_sixteen(__m128i v) {
+#if defined(ALEATOR_ISA_v4)
+  return reinterpret<vbytes>(_mm512_maskz_broadcast_i32x4(0xffff, v));
+#else
+  return reinterpret<vbytes>(_mm256_broadcastsi128_si256(v));
+#endif
+}
+// In every lane the bytes a, b, c and d of it; 0 for one that is negative.
+static inline vbytes in_lanes(vbytes v, int a, int b, int c, int d) {
+  alignas(16) int8_t order[16];
+  for (int i = 0; i < 16; i++) {
+    const int from = i % 4 == 0 ? a : i % 4 == 1 ? b : i % 4 == 2 ? c : d;
+    order[i] = int8_t(from < 0 ? -128 : i / 4 * 4 + from);
+  }
+  return shuffled(v, each_sixteen(load_as<__m128i>(order)));
+}
+
+// One lane for each of as many rows, from 16 bytes of each row: result i has their bytes 4 i to
+// 4 i + 3.
+struct Sixteen {
+  vbytes v[4];
+};
+template <class At>
+static inline Sixteen sixteen_bytes(At&& at) {
+  vbytes v[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) {
+    const auto row = [&](int r) { return load_as<__m128i>(at(r)); };
+#if defined(ALEATOR_ISA_v4)
+    __m512i all = _mm512_maskz_inserti32x4(0xffff, _mm512_setzero_si512(), row(i), 0);
+    all = _mm512_maskz_inserti32x4(0xffff, all, row(i + 4), 1);
+    all = _mm512_maskz_inserti32x4(0xffff, all, row(i + 8), 2);
+    v[i] = reinterpret<vbytes>(_mm512_maskz_inserti32x4(0xffff, all, row(i + 12), 3));
+#else
+    v[i] =
+        reinterpret<vbytes>(_mm256_inserti128_si256(_mm256_castsi128_si256(row(i)), row(i + 4), 1));
+#endif
+  }
+#if defined(ALEATOR_ISA_v4)
+  const auto low32 = [](vbytes a, vbytes b) {
+    return _mm512_maskz_unpacklo_epi32(0xffff, reinterpret<__m512i>(a), reinterpret<__m512i>(b));
+  };
+  const auto high32 = [](vbytes a, vbytes b) {
+    return _mm512_maskz_unpackhi_epi32(0xffff, reinterpret<__m512i>(a), reinterpret<__m512i>(b));
+  };
+  const auto low64 = [](__m512i a, __m512i b) {
+    return reinterpret<vbytes>(_mm512_maskz_unpacklo_epi64(0xff, a, b));
+  };
+  const auto high64 = [](__m512i a, __m512i b) {
+    return reinterpret<vbytes>(_mm512_maskz_unpackhi_epi64(0xff, a, b));
+  };
+#else
+  const auto low32 = [](vbytes a, vbytes b) {
+    return _mm256_unpacklo_epi32(reinterpret<__m256i>(a), reinterpret<__m256i>(b));
+  };
+  const auto high32 = [](vbytes a, vbytes b) {
+    return _mm256_unpackhi_epi32(reinterpret<__m256i>(a), reinterpret<__m256i>(b));
+  };
+  const auto low64 = [](__m256i a, __m256i b) {
+    return reinterpret<vbytes>(_mm256_unpacklo_epi64(a, b));
+  };
+  const auto high64 = [](__m256i a, __m256i b) {
+    return reinterpret<vbytes>(_mm256_unpackhi_epi64(a, b));
+  };
+#endif
+  const auto a = low32(v[0], v[1]), b = high32(v[0], v[1]);
+  const auto c = low32(v[2], v[3]), d = high32(v[2], v[3]);
+  return {{low64(a, c), high64(a, c), low64(b, d), high64(b, d)}};
+}
+
+template <class B>
+struct Panel {
+  static constexpr int64_t block = block_shape(B::type).elements;
+  // Of AVX2, bytes that would not fit (`wide`) are signed, and without zero.
+  static constexpr bool is_signed = zero_of<B> != B::zero;
+  alignas(64) uint8_t u[panel_chunk / 4][panel_rows][4];
+  alignas(64) float d[panel_chunk / block][panel_rows], m[panel_chunk / block][panel_rows];
+  // Of large blocks, by groups of 16: scales (on AVX2 twice each, in 16 bits), and two by two the
+  // least values, or the scales of a type that has none.
+  alignas(64) int32_t scale[panel_chunk / 16][panel_rows];
+  alignas(64) int16_t two[panel_chunk / 32][panel_rows][2];
+
+  // Elements [k, k + n) of rows [row, row + rows); the other rows are as the last one.  Memory is
+  // asked for `ahead` bytes further on.
+  void fill(const Weights& w, int64_t row, int64_t rows, int64_t k, int64_t n, int64_t ahead) {
+    for (int first = 0; first < panel_rows; first += lanes) {
+      const uint8_t* p[lanes];
+      for (int i = 0; i < lanes; i++)
+        p[i] = w.data + (row + (first + i < rows ? first + i : rows - 1)) * w.row_bytes +
+               k / block * bytes;
+      for (int64_t b = 0, at = 0; b < n / block; b++, at += bytes) {
+        for (int64_t line = at % 64 < bytes ? 0 : bytes; line < bytes; line += 64)
+          for (const uint8_t* each : p) __builtin_prefetch(each + at + line + ahead, 0, 2);
+        if constexpr (!large<B>)
+          fill_small(p, at, b, first);
+        else if constexpr (requires { B::nibbles_of_groups_at; })
+          fill_six_bits(p, at, b, first);
+        else if constexpr (B::type == Stored::q2_k)
+          fill_q2_k(p, at, b, first);
+        else if constexpr (B::type == Stored::q3_k)
+          fill_q3_k(p, at, b, first);
+        else if constexpr (B::type == Stored::q6_k)
+          fill_q6_k(p, at, b, first);
+        else if constexpr (B::type == Stored::iq4_xs)
+          fill_iq4_xs(p, at, b, first);
+        else if constexpr (B::type == Stored::tq2_0)
+          fill_tq2_0(p, at, b, first);
+        else
+          fill_large(p, at, b, first);
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t bytes = block_shape(B::type).bytes;
+
+  static void store_at(auto& rows, int first, auto v) {
+    std::memcpy(reinterpret_cast<uint8_t*>(&rows) + 4 * first, &v, sizeof v);
+  }
+  // Element 4 * at and the three after it.
+  void put(int64_t at, int first, vbytes v) { store_at(u[at], first, is_signed ? v ^ 128 : v); }
+  static Sixteen of_rows(const uint8_t* const (&p)[lanes], int64_t at) {
+    return sixteen_bytes([&](int r) { return p[r] + at; });
+  }
+  template <class Of>
+  static void eight_by_eight(const uint8_t* const (&p)[lanes], Of&& of) {
+    for (int r = 0; r < lanes; r += 8) {
+      const uint8_t* eight[8];
+      for (int i = 0; i < 8; i++) eight[i] = p[r + i];
+      of(eight, r);
+    }
+  }
+
+  void fill_small(const uint8_t* const (&p)[lanes], int64_t at, int64_t b, int first) {
+    if constexpr (Nibbles<B>) {
+      const Sixteen q = of_rows(p, at + B::nibbles_at);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; i++) {
+        vbytes low = q.v[i] & 15, high = q.v[i] >> 4;
+        if constexpr (LookedUp<B>) {
+          const vbytes table = each_sixteen(load_as<__m128i>(B::table.u));
+          low = shuffled(table, low), high = shuffled(table, high);
+        }
+        if constexpr (B::fifths_at != 0) {
+          vi fifths;
+          for (int r = 0; r < lanes; r++) fifths[r] = load_as<int32_t>(p[r] + at + B::fifths_at);
+          low |= fifth_bits(fifths, i), high |= fifth_bits(fifths, i + 4);
+        }
+        put(b * 8 + i, first, low);
+        put(b * 8 + i + 4, first, high);
+      }
+    } else {
+      for (int64_t half = 0; half < 2; half++) {
+        const Sixteen q = of_rows(p, at + 2 + 16 * half);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) put(b * 8 + 4 * half + i, first, q.v[i] ^ 128);
+      }
+    }
+    eight_by_eight(p, [&](const auto& eight, int r) {
+      if constexpr (B::has_m) {
+        const Factors of = eight_factors(eight, at);
+        _mm256_store_ps(d[b] + first + r, of.d);
+        _mm256_store_ps(m[b] + first + r, of.m);
+      } else {
+        _mm256_store_ps(d[b] + first + r, eight_scales<B>(eight, at));
+      }
+    });
+  }
+  // 16 in every byte k of a lane whose bit 4 i + k is set.
+  static vbytes fifth_bits(vi bits, int i) {
+    const vbytes own = each_sixteen(_mm_set1_epi32(i % 2 ? int32_t(0x80402010) : 0x08040201));
+    const vbytes of = in_lanes(reinterpret<vbytes>(bits), i / 2, i / 2, i / 2, i / 2) & own;
+    return reinterpret<vbytes>(of == own) & 16;
+  }
+
+  // Byte k of each lane as the scales of groups j and, if they are its own too, j + 1.
+  template <bool negative>
+  void put_scale(int64_t j, int first, vbytes v, int k) {
+#if defined(ALEATOR_ISA_v4)
+    if constexpr (negative)
+      store_at(scale[j], first, reinterpret<vi>(in_lanes(v, -1, -1, -1, k)) >> 24);
+    else
+      store_at(scale[j], first, in_lanes(v, k, -1, -1, -1));
+#else
+    if constexpr (negative)
+      store_at(scale[j], first, shorts(in_lanes(v, -1, k, -1, k)) >> 8);
+    else
+      store_at(scale[j], first, in_lanes(v, k, -1, k, -1));
+#endif
+  }
+  typedef int16_t vshorts __attribute__((vector_size(4 * lanes)));
+  static vshorts shorts(vbytes v) { return reinterpret<vshorts>(v); }
+  // Where d and dmin stand side by side.
+  void put_factors(int64_t b, int first, vbytes v) {
+#if defined(ALEATOR_ISA_v4)
+    const auto halves = [](vbytes of) {
+      return reinterpret<vf>(_mm512_maskz_cvtph_ps(
+          0xffff, _mm512_maskz_cvtepi32_epi16(0xffff, reinterpret<__m512i>(of))));
+    };
+    store_at(d[b], first, halves(v));
+    store_at(m[b], first, halves(reinterpret<vbytes>(reinterpret<vi>(v) >> 16)));
+#else
+    const __m256i order = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+    const __m256i halves =
+        _mm256_permute4x64_epi64(_mm256_shuffle_epi8(reinterpret<__m256i>(v), order), 0xd8);
+    store_at(d[b], first, _mm256_cvtph_ps(_mm256_castsi256_si128(halves)));
+    store_at(m[b], first, _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)));
+#endif
+  }
+  // Q4_K and Q5_K: see six_bits.
+  void fill_six_bits(const uint8_t* const (&p)[lanes], int64_t at, int64_t b, int first) {
+    const Sixteen header = of_rows(p, at);
+    put_factors(b, first, header.v[0]);
+    const auto words = [](vbytes v) { return reinterpret<vi>(v); };
+    const vi one = words(header.v[1]), other = words(header.v[2]), rest = words(header.v[3]);
+    const auto upper = [](vi v) { return v >> 2 & 0x30303030; };
+    const vbytes scales[2] = {header.v[1] & 63,
+                              reinterpret<vbytes>((rest & 0x0f0f0f0f) | upper(one))};
+    const vbytes least[2] = {header.v[2] & 63,
+                             reinterpret<vbytes>((rest >> 4 & 0x0f0f0f0f) | upper(other))};
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; g++) {
+      put_scale<false>(b * 16 + 2 * g, first, scales[g / 4], g % 4);
+      put_scale<false>(b * 16 + 2 * g + 1, first, scales[g / 4], g % 4);
+      store_at(two[b * 8 + g], first, in_lanes(least[g / 4], g % 4, -1, g % 4, -1));
+    }
+    Sixteen fifths[2];
+    if constexpr (B::fifths_of_groups_at != 0)
+      for (int half = 0; half < 2; half++)
+        fifths[half] = of_rows(p, at + B::fifths_of_groups_at + 16 * half);
+#pragma GCC unroll 8
+    for (int c = 0; c < 8; c++) {
+      const Sixteen q = of_rows(p, at + B::nibbles_of_groups_at + 16 * c);
+      const int64_t to = b * 64 + c / 2 * 16 + c % 2 * 4;
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; i++) {
+        vbytes low = q.v[i] & 15, high = q.v[i] >> 4;
+        if constexpr (B::fifths_of_groups_at != 0) {
+          const vbytes bits = fifths[c % 2].v[i] >> (c / 2 * 2);
+          low |= bits << 4 & 16, high |= bits << 3 & 16;
+        }
+        put(to + i, first, low);
+        put(to + 8 + i, first, high);
+      }
+    }
+  }
+  // Byte j as the scale of group j.
+  template <bool negative>
+  void put_scales(int64_t b, int first, const Sixteen& scales) {
+#pragma GCC unroll 16
+    for (int j = 0; j < 16; j++) put_scale<negative>(b * 16 + j, first, scales.v[j / 4], j % 4);
+  }
+  template <bool negative>
+  void put_two(int64_t b, int first, const Sixteen& bytes_of) {
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++) {
+      const vbytes v = bytes_of.v[j / 2];
+      const int k = j % 2 * 2;
+      if constexpr (negative)
+        store_at(two[b * 8 + j], first, shorts(in_lanes(v, -1, k, -1, k + 1)) >> 8);
+      else
+        store_at(two[b * 8 + j], first, in_lanes(v, k, -1, k + 1, -1));
+    }
+  }
+  void fill_q2_k(const uint8_t* const (&p)[lanes], int64_t at, int64_t b, int first) {
+    Sixteen scales = of_rows(p, at), least;
+    for (int i = 0; i < 4; i++) least.v[i] = scales.v[i] >> 4, scales.v[i] &= 15;
+    put_scales<false>(b, first, scales);
+    put_two<false>(b, first, least);
+    put_quarters(p, at + 16, b, first, [](vbytes quarter, int, int, int) { return quarter; });
+    for (int r = 0; r < lanes; r++) {
+      d[b][first + r] = half_at(p[r] + at + B::d_at);
+      m[b][first + r] = half_at(p[r] + at + B::dmin_at);
+    }
+  }
+  void fill_tq2_0(const uint8_t* const (&p)[lanes], int64_t at, int64_t b, int first) {
+    const Sixteen ones = {each_sixteen(_mm_set1_epi8(1)), each_sixteen(_mm_set1_epi8(1)),
+                          each_sixteen(_mm_set1_epi8(1)), each_sixteen(_mm_set1_epi8(1))};
+    put_scales<false>(b, first, ones);
+    put_two<false>(b, first, ones);
+    put_quarters(p, at, b, first, [](vbytes quarter, int, int, int) { return quarter; });
+    for (int r = 0; r < lanes; r++) d[b][first + r] = half_at(p[r] + at + B::d_at);
+  }
+  void fill_q3_k(const uint8_t* const (&p)[lanes], int64_t at, int64_t b, int first) {
+    alignas(16) uint8_t six[lanes][16];
+    for (int r = 0; r < lanes; r++) {
+      const vu8x16 v = B::scales(p[r] + at) - 32;
+      std::memcpy(six[r], &v, sizeof v);
+    }
+    const Sixteen scales = sixteen_bytes([&](int r) { return six[r]; });
+    put_scales<true>(b, first, scales);
+    put_two<true>(b, first, scales);
+    const Sixteen bits[2] = {of_rows(p, at), of_rows(p, at + 16)};
+    put_quarters(p, at + 32, b, first, [&](vbytes quarter, int bit, int half, int i) {
+      return quarter | (bits[half].v[i] >> bit << 2 & 4);
+    });
+    for (int r = 0; r < lanes; r++) d[b][first + r] = half_at(p[r] + at + B::d_at);
+  }
+  // Bytes of four elements, 32 apart: of(two bits, which 32 of the block, half of them, vector).
+  template <class Of>
+  void put_quarters(const uint8_t* const (&p)[lanes], int64_t at, int64_t b, int first, Of&& of) {
+    for (int n = 0; n < 2; n++)
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; half++) {
+        const Sixteen q = of_rows(p, at + 32 * n + 16 * half);
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++)
+#pragma GCC unroll 4
+          for (int i = 0; i < 4; i++)
+            put(b * 64 + 32 * n + 8 * j + 4 * half + i, first,
+                of(q.v[i] >> 2 * j & 3, 4 * n + j, half, i));
+      }
+  }
+  void fill_iq4_xs(const uint8_t* const (&p)[lanes], int64_t at, int64_t b, int first) {
+    const Sixteen header = of_rows(p, at);
+    const vi high = reinterpret<vi>(header.v[0]) >> 16, low = reinterpret<vi>(header.v[1]);
+    const vbytes table = each_sixteen(load_as<__m128i>(iq4_table.u));
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; g++) {
+      const vi v = ((low >> 4 * g & 15) | (high >> 2 * g & 3) << 4) - 32;
+      const vi twice = (v & 0xffff) | v << 16;
+      for (int j = 2 * g; j < 2 * g + 2; j++)
+        store_at(scale[b * 16 + j], first, lanes == 16 ? v : twice);
+      store_at(two[b * 8 + g], first, twice);
+      const Sixteen q = of_rows(p, at + 8 + 16 * g);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; i++) {
+        put(b * 64 + 8 * g + i, first, shuffled(table, q.v[i] & 15));
+        put(b * 64 + 8 * g + 4 + i, first, shuffled(table, q.v[i] >> 4));
+      }
+    }
+    for (int r = 0; r < lanes; r++) d[b][first + r] = half_at(p[r] + at + B::d_at);
+  }
+  void fill_q6_k(const uint8_t* const (&p)[lanes], int64_t at, int64_t b, int first) {
+    const Sixteen scales = of_rows(p, at + 192);
+    put_scales<true>(b, first, scales);
+    put_two<true>(b, first, scales);
+    for (int n = 0; n < 2; n++) {
+      const Sixteen bits[2] = {of_rows(p, at + 128 + 32 * n), of_rows(p, at + 144 + 32 * n)};
+#pragma GCC unroll 4
+      for (int c = 0; c < 4; c++) {
+        const Sixteen q = of_rows(p, at + 64 * n + 16 * c);
+        const int64_t to = b * 64 + 32 * n + 4 * c;
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+          const vbytes high = bits[c % 2].v[i] >> (c / 2 * 2);
+          put(to + i, first, (q.v[i] & 15) | (high << 4 & 48));
+          put(to + 16 + i, first, q.v[i] >> 4 | (high & 48));
+        }
+      }
+    }
+    for (int r = 0; r < lanes; r++) d[b][first + r] = half_at(p[r] + at + B::d_at);
+  }
+  void fill_large(const uint8_t* const (&p)[lanes], int64_t at, int64_t b, int first) {
+    Parts parts[lanes];
+    for (int r = 0; r < lanes; r++) {
+      B::unpack(p[r] + at, parts[r]);
+      d[b][first + r] = large_scale_of<B>(p[r] + at);
+      if constexpr (B::has_least) m[b][first + r] = half_at(p[r] + at + B::dmin_at);
+    }
+    for (int64_t e = 0; e < 256; e += 16) {
+      const Sixteen of = sixteen_bytes([&](int r) { return parts[r].u + e; });
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; i++) put(b * 64 + e / 4 + i, first, of.v[i]);
+    }
+    for (int64_t j = 0; j < 16; j += 8) {
+      const Sixteen scales = sixteen_bytes([&](int r) { return parts[r].scale + j; });
+      const Sixteen least =
+          B::has_least ? sixteen_bytes([&](int r) { return parts[r].least + j; }) : scales;
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; i++) {
+        const vi v = reinterpret<vi>(scales.v[i]);
+#if defined(ALEATOR_ISA_v4)
+        store_at(scale[b * 16 + j + 2 * i], first, v << 16 >> 16);
+        store_at(scale[b * 16 + j + 2 * i + 1], first, v >> 16);
+#else
+        store_at(scale[b * 16 + j + 2 * i], first, in_lanes(scales.v[i], 0, 1, 0, 1));
+        store_at(scale[b * 16 + j + 2 * i + 1], first, in_lanes(scales.v[i], 2, 3, 2, 3));
+        (void)v;
+#endif
+        store_at(two[b * 8 + j / 2 + i], first, least.v[i]);
+      }
+    }
+  }
+};
+
+}  // namespace aleator::ALEATOR_ISA

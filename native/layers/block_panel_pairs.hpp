@@ -1,0 +1,148 @@
+// Products of a panel with tokens on AVX2: sums of products of bytes stay in 16 bits as long as
+// they fit.  Included by block_many.hpp only.
+#pragma once
+
+#include <type_traits>
+
+#include "layers/block_panel.hpp"
+
+namespace aleator::ALEATOR_ISA {
+
+// How many vectors of sums of two products of bytes may be added in 16 bits: a power of two of
+// them, and at most `most`.
+template <class B>
+constexpr int added_at_once(int most) {
+  int fit = 1;
+  if constexpr (!B::wide) fit = 32767 / (2 * 127 * B::top);
+  int n = 1;
+  while (2 * n <= most && 2 * n <= fit) n *= 2;
+  return n;
+}
+
+static inline __m256i four_bytes(const int8_t* q) { return _mm256_set1_epi32(load_as<int32_t>(q)); }
+static inline __m256i two_sums(const int16_t* sums) {
+  return _mm256_set1_epi32(load_as<int32_t>(sums));
+}
+
+// Keeps GCC from adding up in another order, for which all the products would have to be kept.
+static inline __m256i in_order(__m256i v) {
+  asm("" : "+x"(v));
+  return v;
+}
+
+// Sums of T tokens with sixteen rows, in 32 bits.
+template <int T>
+using Sums = __m256i[T][2];
+
+// total += factor * the products of 4 * `steps` elements, of which vectors u hold four each.
+template <class B, int steps, int T>
+static inline __attribute__((always_inline)) void add_products(const uint8_t (*u)[panel_rows][4],
+                                                               const int8_t* const (&q)[T],
+                                                               int64_t e, const __m256i* factor,
+                                                               Sums<T>& total) {
+  constexpr int at_once = added_at_once<B>(steps);
+#pragma GCC unroll 8
+  for (int first = 0; first < steps; first += at_once) {
+    __m256i pairs[T][2];
+#pragma GCC unroll 8
+    for (int s = 0; s < at_once; s++) {
+      const __m256i rows[2] = {load256(u[first + s]), load256(u[first + s] + 8)};
+#pragma GCC unroll 4
+      for (int i = 0; i < T; i++) {
+        const __m256i x = four_bytes(q[i] + e + 4 * (first + s));
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) {
+          const __m256i two =
+              B::wide ? _mm256_maddubs_epi16(_mm256_abs_epi8(rows[h]), _mm256_sign_epi8(x, rows[h]))
+                      : _mm256_maddubs_epi16(rows[h], x);
+          pairs[i][h] = s == 0 ? two : in_order(_mm256_add_epi16(pairs[i][h], two));
+        }
+      }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < T; i++)
+#pragma GCC unroll 2
+      for (int h = 0; h < 2; h++)
+        total[i][h] =
+            in_order(_mm256_add_epi32(total[i][h], _mm256_madd_epi16(pairs[i][h], factor[h])));
+  }
+}
+
+// Tokens [t, t + T): acc [T][panel_rows] += the panel's n elements, which begin at element k.
+template <class B, int T>
+static void panel_tokens(const Panel<B>& panel, int64_t n, const Rounded& x, int64_t t, int64_t k,
+                         float (*acc)[panel_rows]) {
+  constexpr int64_t block = Panel<B>::block;
+  const int8_t* q[T];
+  const int16_t* sums[T];
+  const float* d[T];
+#pragma GCC unroll 4
+  for (int i = 0; i < T; i++) {
+    q[i] = x.q + (t + i) * x.in + k;
+    sums[i] = x.sums + ((t + i) * x.in + k) / 16;
+    d[i] = x.d + ((t + i) * x.in + k) / block;
+  }
+  for (int64_t b = 0; b < n / block; b++) {
+    Sums<T> sum = {};
+    if constexpr (large<B>) {
+      for (int64_t j = b * 16; j < b * 16 + 16; j++) {
+        const __m256i scale[2] = {load256(panel.scale[j]), load256(panel.scale[j] + 8)};
+        add_products<B, 4, T>(panel.u + j * 4, q, j * 16, scale, sum);
+      }
+    } else {
+      const __m256i ones[2] = {_mm256_set1_epi16(1), _mm256_set1_epi16(1)};
+      add_products<B, 8, T>(panel.u + b * 8, q, b * 32, ones, sum);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < T; i++)
+#pragma GCC unroll 2
+      for (int h = 0; h < 2; h++) {
+        const float dx = d[i][b];
+        vf total = load(acc[i] + 8 * h);
+        const auto add = [&](vf factor, __m256i of) {
+          total = fused(factor, _mm256_cvtepi32_ps(of), total);
+        };
+        const vf dw = load(panel.d[b] + 8 * h) * splat(dx);
+        if constexpr (large<B>) {
+          __m256i off = {};
+          if constexpr (B::has_least || zero_of<B> != 0)
+            for (int64_t j = b * 8; j < b * 8 + 8; j++)
+              off = _mm256_add_epi32(
+                  off, _mm256_madd_epi16(load256(panel.two[j] + 8 * h), two_sums(sums[i] + 2 * j)));
+          if constexpr (zero_of<B> != 0)
+            sum[i][h] =
+                _mm256_sub_epi32(sum[i][h], _mm256_mullo_epi32(off, _mm256_set1_epi32(zero_of<B>)));
+          add(dw, sum[i][h]);
+          if constexpr (B::has_least) add(-(load(panel.m[b] + 8 * h) * splat(dx)), off);
+        } else {
+          const int32_t all = sum32(sums[i] + 2 * b);
+          add(dw, zero_of<B> == 0
+                      ? sum[i][h]
+                      : _mm256_sub_epi32(sum[i][h], _mm256_set1_epi32(zero_of<B> * all)));
+          if constexpr (B::has_m)
+            total = fused(load(panel.m[b] + 8 * h), splat(dx * float(all)), total);
+        }
+        store(acc[i] + 8 * h, total);
+      }
+  }
+}
+
+// As many tokens at a time as registers hold.
+template <class B>
+constexpr int panel_tile = !large<B> && (B::wide || added_at_once<B>(8) == 8) ? 4 : 3;
+
+template <class B>
+static void all_tokens(const Panel<B>& panel, int64_t n, const Rounded& x, int64_t first,
+                       int64_t tokens, int64_t k, float (*acc)[panel_rows]) {
+  int64_t t = 0;
+  const auto tiles = [&](auto count) {
+    for (; t + count() <= tokens; t += count())
+      panel_tokens<B, count()>(panel, n, x, first + t, k, acc + t);
+  };
+  if constexpr (panel_tile<B> == 4) tiles(std::integral_constant<int, 4>());
+  tiles(std::integral_constant<int, 3>());
+  tiles(std::integral_constant<int, 2>());
+  tiles(std::integral_constant<int, 1>());
+}
+
+}  // namespace aleator::ALEATOR_ISA
