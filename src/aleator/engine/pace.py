@@ -23,13 +23,13 @@ HELD_UP = 1.2
 """Times the usual seconds that a step without prompts counts at most: so the mean is near the median."""
 PIECE_HELD_UP = 2.0
 """The same of what a piece adds, which varies more."""
-SHARE = 0.05
+SHARE = 0.025
 """Of the steps with prompts that may take longer than the bound."""
 AIM = 0.1
 """How much less time pieces get for every step that took longer, so that no more than these do."""
 LOWEST = 0.5
 """Of the time that the bound leaves to pieces, what they get at least."""
-BEGIN = 0.75
+BEGIN = 0.6
 """The same at first, until it is seen how often steps take longer than they were sized for."""
 EXACT = 16
 """Pieces up to so many tokens are measured each for itself: kernels change there, and cost jumps."""
