@@ -142,14 +142,19 @@ def model_wheel(copy: Path, out: Path) -> Path:
     return made
 
 
-def built(machine: str, copy: Path, out: Path) -> Path:
-    """The wheel as pip and auditwheel leave it."""
+def built(machine: str, copy: Path, out: Path, turn: str) -> Path:
+    """The wheel as pip and auditwheel leave it.
+
+    Where CMAKE_CXX_COMPILER_LAUNCHER is ccache, each turn has objects of its own, so that the second one
+    never takes what the first one compiled, and paths stay as they are without ccache.
+    """
     bin, target = tools(), TARGETS[machine]
     options = (f"-DCMAKE_CXX_COMPILER={target.compiler}", "-DALEATOR_OLD_GLIBC=ON", *target.options)
     environment = {
         **os.environ, "ALEATOR_WHEEL": "1", "CMAKE_GENERATOR": "Ninja",
         "PATH": f"{bin}:{os.environ['PATH']}", "SOURCE_DATE_EPOCH": epoch(), "CMAKE_ARGS": " ".join(options),
         "_PYTHON_HOST_PLATFORM": f"linux-{machine}", "ARCHFLAGS": "",
+        "CCACHE_NAMESPACE": f"aleator-wheel-{turn}", "CCACHE_NOBASEDIR": "1",
     }  # fmt: skip
     raw = out / "raw"
     shutil.rmtree(out, ignore_errors=True)
@@ -219,7 +224,7 @@ def finished(wheel: Path, machine: str, out: Path) -> Path:
 def make(machine: str, out: Path, turn: str = "1") -> Path:
     """Build a machine's wheel in a folder of its own, and put it into ``out``."""
     copy = without_model(source(FOLDER / f"source-{turn}"))
-    made = finished(built(machine, copy, FOLDER / f"{machine}-{turn}"), machine, out)
+    made = finished(built(machine, copy, FOLDER / f"{machine}-{turn}", turn), machine, out)
     model = Path(shutil.copy(model_wheel(copy, FOLDER / f"model-{turn}"), out))
     run(tools() / "twine", "check", "--strict", made, model)
     return made
