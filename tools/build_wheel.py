@@ -154,7 +154,7 @@ def built(machine: str, copy: Path, out: Path, turn: str) -> Path:
         **os.environ, "ALEATOR_WHEEL": "1", "CMAKE_GENERATOR": "Ninja",
         "PATH": f"{bin}:{os.environ['PATH']}", "SOURCE_DATE_EPOCH": epoch(), "CMAKE_ARGS": " ".join(options),
         "_PYTHON_HOST_PLATFORM": f"linux-{machine}", "ARCHFLAGS": "",
-        "CCACHE_NAMESPACE": f"aleator-wheel-{turn}", "CCACHE_NOBASEDIR": "1",
+        "CCACHE_NAMESPACE": f"aleator-wheel-{turn}", "CCACHE_BASEDIR": "",
     }  # fmt: skip
     raw = out / "raw"
     shutil.rmtree(out, ignore_errors=True)

@@ -86,6 +86,8 @@ def thread_environment() -> dict[str, str]:
     return environment(
         module,
         LD_PRELOAD=runtime("libtsan.so"),
+        # Of programs that tests compile: what orders their threads is seen in no other way.
+        CXXFLAGS="-fsanitize=thread -g1",
         # NumPy's own threads would be reported as well; we start ours.
         OPENBLAS_NUM_THREADS="1",
         TSAN_OPTIONS=f"halt_on_error=1 suppressions={SUPPRESSIONS}",

@@ -1,8 +1,11 @@
-// Jobs that throw on some thread, before, between and after barriers, and what the next job does.
+// Jobs that throw on some thread, before, between and after barriers, what the next job does, and
+// what threads see of each other behind a barrier.
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "threads/pool.hpp"
 
@@ -29,9 +32,16 @@ int main() {
         pool.barrier();
         pool.split(thread, 77, [&](int64_t) { second++; });
       });
-      if (!thrown || units != 1000 || second != 77) {
-        std::printf("size %d round %d: thrown %d, units %d and %d\n", size, round, thrown,
-                    units.load(), second.load());
+      std::vector<int> written(size), seen(size);
+      pool.run([&](int thread) {
+        written[thread] = round;
+        pool.barrier();
+        seen[thread] = written[(thread + 1) % size];
+      });
+      const bool ordered = std::count(seen.begin(), seen.end(), round) == size;
+      if (!thrown || units != 1000 || second != 77 || !ordered) {
+        std::printf("size %d round %d: thrown %d, units %d and %d, ordered %d\n", size, round,
+                    thrown, units.load(), second.load(), ordered);
         return 1;
       }
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -95,6 +96,7 @@ def test_a_job_that_throws_leaves_the_pool_as_it_was(tmp_path: Path) -> None:
     here = Path(__file__).parent
     native = here.parent.parent / "native"
     command = ["g++", "-std=c++20", "-O1", "-pthread", "-I", str(native), "-o", str(program)]
+    command += os.environ.get("CXXFLAGS", "").split()  # tools/sanitize.py --threads
     sources = [str(here / "failing_jobs.cpp"), str(native / "threads" / "pool.cpp")]
     subprocess.run([*command, *sources], timeout=300, check=True)
     done = subprocess.run([program], timeout=120, check=False, capture_output=True, text=True)
