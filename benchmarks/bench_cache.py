@@ -336,7 +336,12 @@ def report(about: dict[str, Any], rows: list[dict[str, Any]], tokens: list[dict[
     def us(value: float) -> str:
         return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
 
-    lines = ["# bench_cache", "", *(f"- {k}: {v}" for k, v in about.items()), ""]
+    lines = [
+        "# The cache: what its operations cost",
+        "",
+        *(f"- {k}: {v}" for k, v in about.items()),
+        "",
+    ]
     lines += ["Microseconds per call, best (median); the ratio is of the best.", ""]
     lines += ["| cells | content | operation | aleator | llama.cpp | ratio | target |"]
     lines += ["|---:|---|---|---:|---:|---:|---|"]

@@ -203,7 +203,7 @@ def main() -> None:
         return
     facts = [f"- {key}: {value}" for key, value in about.items()]
     out = ROOT / "benchmarks" / "results" / f"bench_cache_types.{about['date']}.md"
-    out.write_text("\n".join(["# bench_cache_types", "", *facts, "", *rows, ""]))
+    out.write_text("\n".join(["# Types of the cache: speed and memory", "", *facts, "", *rows, ""]))
     print(f"written: {out}")
 
 

@@ -433,7 +433,9 @@ def report(rows: list[dict[str, Any]], about: dict[str, Any]) -> str:
     ours = {r["model"]: r for r in rows if r["engine"] == "aleator"}
     facts = [f"- {key}: {value}" for key, value in about.items()]
     body = [line(r, ours[r["model"]]) for r in rows]
-    return "\n".join(["# bench_peers", "", *facts, "", HEAD, *body, ""])
+    return "\n".join(
+        ["# Generating against llama.cpp and transformers", "", *facts, "", HEAD, *body, ""]
+    )
 
 
 def main() -> None:

@@ -161,7 +161,7 @@ def main() -> None:
             )
             print(lines[-1], flush=True)
     config = PrefixConfig()
-    head = f"""# bench_prefix
+    head = f"""# Prompts that begin like earlier ones
 
 - date: {date.today()}
 - command: {shlex.join(["python", *sys.argv])}

@@ -330,7 +330,7 @@ def started(args: argparse.Namespace, cells: int) -> Iterator[list[Running]]:
 def report(result: dict[str, Any]) -> str:
     """Tables of what was measured."""
     lines = [
-        f"# Servers, {result['date']}",
+        f"# Servers against each other, {result['date']}",
         "",
         f"{result['model']}, {result['threads']} threads, {result['cores']} cores; `{result['command']}`. "
         "Medians of rounds in turns; times over all requests. Cores: what server, client and others took of "

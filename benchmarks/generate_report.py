@@ -93,7 +93,7 @@ def perplexity_table(found: Answer) -> list[str]:
 def report(everything: Answer) -> str:
     """Markdown of all that is there."""
     models = everything["models"]
-    lines = ["# bench_generate", ""]
+    lines = ["# Generating against llama.cpp", ""]
     lines += [f"- {key}: {value}" for key, value in everything["about"].items()]
     if models:
         lines += ["", "## Decode", "", *decode_table(models)]

@@ -459,7 +459,7 @@ def _margins(theirs: Any, mine: Any, step: int) -> tuple[float, float]:
 def report(results: dict[str, Outcome], version: str) -> str:
     """The findings, as Markdown."""
     lines = [
-        "# aleator serve and llama-server",
+        "# Answers of aleator serve and of llama-server",
         "",
         f"{datetime.date.today()}; llama-server {version}.",
         "",
