@@ -65,3 +65,10 @@ def test_plots_take_a_later_days_row(tmp_path: Path) -> None:
     assert "Aleator 8" in drawn
     assert "llama.cpp 3" in drawn
     assert "Aleator 5" not in drawn
+
+
+def test_pipes_in_tables_of_results() -> None:
+    row = "| `a\\|b` | failed: `c\\|d` | e\\|f |"
+    assert (
+        make_site.whole_pipes(f"`a\\|b`\n\n{row}") == "`a\\|b`\n\n| `a|b` | failed: `c|d` | e\\|f |"
+    )

@@ -154,7 +154,7 @@ def outcomes(result: Path) -> dict[str, str]:
         how = "passed"
         for each in case:
             if each.tag in ("failure", "error"):
-                how = f"failed: {_reason(each)}"
+                how = f"failed: `{_reason(each)}`"
             elif each.tag == "skipped":
                 how = "skipped"
         found[f"{file}::{case.get('name')}"] = how
@@ -165,7 +165,7 @@ def _reason(each: ElementTree.Element) -> str:
     """The line that says why."""
     text = (each.get("message") or each.text or "").strip()
     lines = [line for line in text.splitlines() if line.strip()]
-    return (lines[0] if lines else "").replace("|", "/")[:140]
+    return (lines[0] if lines else "").replace("|", "/").replace("`", "'")[:140]
 
 
 def report(found: Mapping[str, Mapping[str, str]]) -> str:
@@ -175,7 +175,8 @@ def report(found: Mapping[str, Mapping[str, str]]) -> str:
     names = list(dict.fromkeys(name for each in found.values() for name in each))
     for name in names:
         told = [found[kind].get(name, "not run") for kind in kinds]
-        lines.append(f"| `{name}` | " + " | ".join(told) + " |")
+        shown = name.replace("|", "\\|")
+        lines.append(f"| `{shown}` | " + " | ".join(told) + " |")
     for kind, each in found.items():
         counts = Counter(how.split(":")[0] for how in each.values())
         lines.append(f"\n{kind}: " + ", ".join(f"{n} {how}" for how, n in counts.items()))

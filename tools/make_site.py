@@ -87,9 +87,8 @@ def write_pages() -> None:
     for path in (ROOT / "benchmarks" / "results").glob("*.png"):
         shutil.copy(path, PAGES / "results" / path.name)
     for path in results:
-        (PAGES / "results" / path.name).write_text(
-            path.read_text().replace("](../../docs/", "](../")
-        )
+        text = path.read_text().replace("](../../docs/", "](../")
+        (PAGES / "results" / path.name).write_text(deeper(whole_pipes(text)))
     site_pictures.write(PAGES / "images", ROOT / "benchmarks" / "results")
 
 
@@ -118,11 +117,16 @@ def linked(path: Path, text: str) -> str:
         label = name.removeprefix("!").strip("[]")
         return f"{label} (`{where}`)" if str(where) not in label else label
 
+    return deeper(whole_pipes(_DRAWING.sub("``` { .text .drawing }\n", _LINK.sub(place, text))))
+
+
+def whole_pipes(text: str) -> str:
+    """Text whose tables have plain pipes in code: GitHub asks for a backslash, which mkdocs would show."""
+
     def row(match: re.Match[str]) -> str:
         return _CODE.sub(lambda code: code[0].replace("\\|", "|"), match[0])
 
-    # GitHub asks for a backslash before a pipe in the code of a table; mkdocs would show it.
-    return deeper(_ROW.sub(row, _DRAWING.sub("``` { .text .drawing }\n", _LINK.sub(place, text))))
+    return _ROW.sub(row, text)
 
 
 def deeper(text: str) -> str:
