@@ -9,10 +9,12 @@ import struct
 from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+import aleator
 from aleator.cli import COMMANDS
 from aleator.cli.arguments import Parser
 from aleator.core.errors import ParameterError
@@ -130,3 +132,15 @@ def test_the_site_has_every_page() -> None:
     pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
     pages |= {"index.md", "all-pages.md"}  # README, and that of docs/ (tools/make_site.py)
     assert {page for page in pages if page not in nav} == set()
+
+
+def test_the_reference_has_every_public_name() -> None:
+    page = (ROOT / "docs" / "reference.md").read_text().splitlines()
+    public = [getattr(aleator, name) for name in aleator.__all__]
+    wanted = {
+        f"::: {each.__module__}.{each.__qualname__}"
+        for each in public
+        if not isinstance(each, ModuleType) and each.__module__ != "aleator.core.errors"
+    }
+    assert sorted(wanted - set(page)) == []
+    assert "::: aleator.core.errors" in page

@@ -47,7 +47,7 @@ TEXT_OPTIONS = {name: each for name, each in declarations(GenerateOptions).items
 
 
 class Replayable(Served, Protocol):
-    """What a record is made for; a :class:`aleator.LanguageModel` is one."""
+    """What a record is made for; an :class:`aleator.LanguageModel` is one."""
 
     @property
     def identity(self) -> ModelIdentity:

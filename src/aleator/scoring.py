@@ -67,7 +67,7 @@ class Scoring(Protocol):
                 continuations, all are of that prompt.
 
         Returns:
-            A :class:`~aleator.generate.scores.Score`, or a list of them where a list was given.
+            What the model thinks of it, or a list of this where a list was given.
 
         Raises:
             ParameterError: Lists of different lengths or empty ones, or an empty prompt where the tokenizer
@@ -107,7 +107,7 @@ class Scoring(Protocol):
             target: Parameters of another chain.
 
         Returns:
-            An :class:`~aleator.generate.importance.Importance`: log-probabilities, kept tokens, ratios.
+            Log-probabilities, kept tokens, ratios.
 
         Raises:
             ParameterError: A chain with mirostat, adaptive-p or llama.cpp's numerics; as for :meth:`score`.
@@ -139,8 +139,8 @@ class Scoring(Protocol):
             top: How many of the most probable tokens to list at each place.
 
         Returns:
-            For each token its :class:`~aleator.generate.logprobs.Logprobs`; None for the first, which nothing
-            precedes.  A list of such lists where a list was given.
+            What it thought of each token; None for the first, which nothing precedes.  A list of such lists
+            where a list was given.
 
         Raises:
             ParameterError: ``top`` out of range, or an empty prompt.

@@ -100,7 +100,7 @@ class ShardedBackend(TorchBackend):
 
 
 class ShardedChain(DeviceChain):
-    """A :class:`~aleator.DeviceChain` over logits that are split by tokens: tensor-parallel output layers.
+    """A chain on devices, over logits that are split by tokens: tensor-parallel output layers.
 
     Every rank makes the same chain, with the same rows, and calls :meth:`sample` with its own part of
     the same rows' logits; every rank gets the tokens that one device would have drawn from all of them.

@@ -37,7 +37,7 @@ SUBMIT = declarations(SubmitOptions)
 
 
 class Served(Protocol):
-    """What an engine needs of a model; a :class:`aleator.LanguageModel` is one."""
+    """What an engine needs of a model; an :class:`aleator.LanguageModel` is one."""
 
     @property
     def asking(self) -> Asking:
@@ -85,7 +85,7 @@ class Engine:
     generation is read.  One thread owns the context; the model itself may be used meanwhile.
 
     Args:
-        model: a :class:`aleator.LanguageModel`.
+        model: an :class:`aleator.LanguageModel`.
         on_end: told of every request that ends, in the engine's thread.
         options: docs/options.md.
 

@@ -16,7 +16,7 @@ Until = Callable[[], bool]
 
 
 class Stepper(Protocol):
-    """What moves a generation forward: a :class:`aleator.engine.run.Run`, or a request of an engine."""
+    """What moves a generation forward: an :class:`aleator.engine.run.Run`, or a request of an engine."""
 
     @property
     def stats(self) -> Stats:

@@ -384,7 +384,7 @@ class Sequence(Uncopyable):
             discard: how many to forget; None is half of those after ``keep``.
 
         Returns:
-            (removed, new_len): nothing is removed where there is nothing after ``keep``.
+            ``(removed, new_len)``; nothing is removed where there is nothing after ``keep``.
 
         Raises:
             CannotShift: the keys of this model cannot be rotated.

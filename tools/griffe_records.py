@@ -1,0 +1,25 @@
+"""Tells griffe, which reads the sources for the site's reference, that our ``dataclass`` is one.
+
+So classes that are made by :mod:`aleator.core.records` have their signatures there, with defaults.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import griffe  # type: ignore[import-not-found, unused-ignore]
+
+
+class Records(griffe.Extension):  # type: ignore[misc, unused-ignore]
+    """Has decorators of ours stand for those of the standard library."""
+
+    def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
+        """See to one class, before griffe looks for dataclasses."""
+        for decorator in cls.decorators:
+            value = decorator.value
+            name = value.function if isinstance(value, griffe.ExprCall) else value
+            if (
+                isinstance(name, griffe.ExprName)
+                and name.canonical_path == "aleator.core.records.dataclass"
+            ):
+                name.parent = griffe.ExprName("dataclasses")
