@@ -38,7 +38,8 @@ PROBES = {
 THREAD_TESTS = [
     "tests/threads", "tests/core/test_threads.py", "tests/models/test_native_linear.py",
     "tests/models/test_native_step.py", "tests/engine/test_engine.py", "tests/engine/test_run.py",
-    "tests/ops/test_sample.py",
+    "tests/engine/test_visits.py", "tests/generate/test_two_threads.py",
+    "tests/generate/test_two_contexts.py", "tests/ops/test_sample.py",
     # Children of a process with threads are beyond ThreadSanitizer, and times mean nothing under it.
     "-k", "not fork and not idle and not time and not large",
 ]  # fmt: skip
