@@ -13,7 +13,7 @@ import griffe  # type: ignore[import-not-found, unused-ignore]
 class Records(griffe.Extension):  # type: ignore[misc, unused-ignore]
     """Has decorators of ours stand for those of the standard library."""
 
-    def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
+    def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
         """See to one class, before griffe looks for dataclasses."""
         for decorator in cls.decorators:
             value = decorator.value
