@@ -45,6 +45,11 @@ MOST_SECONDS = 20
 KEPT = ("PIP_INDEX_URL", "PIP_CONFIG_FILE", "PIP_FIND_LINKS", "HTTPS_PROXY",
         "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # fmt: skip
 """Variables that a bare environment keeps."""
+AUDIT = (
+    "import platform, sys; machine = sys.argv.pop(1); platform.machine = lambda: machine; "
+    "from auditwheel.main import main; sys.exit(main())"
+)
+"""auditwheel, which takes policies of the machine that it runs on only, whatever a wheel is for."""
 QEMU = {"base": ("-cpu", "cortex-a72"), "dotprod": ("-cpu", "neoverse-n1")}
 
 
@@ -161,16 +166,8 @@ def built(machine: str, copy: Path, out: Path, turn: str) -> Path:
     run(bin / "python", "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", raw, copy,
         env=environment)  # fmt: skip
     (made,) = raw.glob("*.whl")
-    run(
-        bin / "auditwheel",
-        "repair",
-        "--plat",
-        f"{POLICY}_{machine}",
-        "-w",
-        out,
-        made,
-        env=environment,
-    )
+    run(bin / "python", "-c", AUDIT, machine, "repair", "--plat", f"{POLICY}_{machine}", "-w", out, made,
+        env=environment)  # fmt: skip
     (repaired,) = out.glob("*.whl")
     run(bin / "abi3audit", "--strict", repaired)
     return repaired

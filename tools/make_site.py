@@ -37,7 +37,7 @@ _LOADED = re.compile(
     r"""<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=["']?(https?:)?//[^"'\s>]+"""
 )
 _ROLE = re.compile(r":(?:func|class|meth|mod|data|attr|exc):(<code>)~?")
-_TEST = re.compile(r"<td><code>[a-z_]+::")
+_TEST = re.compile(r"<td><code>([a-z_]+::)")
 _FILE = re.compile(r"\b(docs|benchmarks/results)/([\w.-]+)\.md\b")
 _APART = re.compile(r"(<(pre|code|a|script|nav)\b.*?</\2>|<[^>]*>)", re.DOTALL)
 _RELATIONS = re.compile(r"""rel=["']?(?:canonical|alternate|next|prev)""")
@@ -160,7 +160,7 @@ def polish() -> None:
     """Take Sphinx's roles before names off the pages; long names may break, and files are links."""
     for page in HTML.rglob("*.html"):
         text = page.read_text()
-        plain = _TEST.sub(r"\g<0><wbr>", _ROLE.sub(r"\1", text)).replace("::</p>", ":</p>")
+        plain = _TEST.sub(r'<td><code class="test">\1<wbr>', _ROLE.sub(r"\1", text)).replace("::</p>", ":</p>")
         plain = named(plain, "../" if page.parent.name == "results" else "")
         if plain != text:
             page.write_text(plain)
