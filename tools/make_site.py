@@ -160,7 +160,9 @@ def polish() -> None:
     """Take Sphinx's roles before names off the pages; long names may break, and files are links."""
     for page in HTML.rglob("*.html"):
         text = page.read_text()
-        plain = _TEST.sub(r'<td><code class="test">\1<wbr>', _ROLE.sub(r"\1", text)).replace("::</p>", ":</p>")
+        plain = _TEST.sub(r'<td><code class="test">\1<wbr>', _ROLE.sub(r"\1", text)).replace(
+            "::</p>", ":</p>"
+        )
         plain = named(plain, "../" if page.parent.name == "results" else "")
         if plain != text:
             page.write_text(plain)
