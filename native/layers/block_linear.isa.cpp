@@ -46,7 +46,7 @@ void round_row(const float* x, int64_t in, int64_t block, int8_t* q, float* d, i
 
 // Up to so many tokens it costs less to read rows of W as they lie, again for every three or four
 // tokens, than to take them apart once for all.  On AVX2 as measured with matrices that come from
-// memory (docs/performance.md); on AVX-512 by counts of instructions.
+// memory (docs/performance.md); on AVX-512 estimated, not measured.
 template <class B>
 static constexpr int64_t few_tokens_of() {
 #if defined(ALEATOR_ISA_v4)
