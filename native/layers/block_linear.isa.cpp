@@ -45,18 +45,20 @@ void round_row(const float* x, int64_t in, int64_t block, int8_t* q, float* d, i
 #if defined(ALEATOR_ISA_v4) || defined(ALEATOR_ISA_v3)
 
 // Up to so many tokens it costs less to read rows of W as they lie, again for every three or four
-// tokens, than to take them apart once for all.  On AVX2 as measured with matrices that come from
-// memory (docs/performance.md); on AVX-512 estimated, not measured.
+// tokens, than to take them apart once for all: measured with matrices that come from memory
+// (docs/performance.md, "Many tokens").
 template <class B>
 static constexpr int64_t few_tokens_of() {
+  constexpr bool fifths = [] {
+    if constexpr (Nibbles<B>) return B::fifths_at != 0;
+    return false;
+  }();
 #if defined(ALEATOR_ISA_v4)
-  return large<B> ? 7 : 11;
+  if constexpr (B::type == Stored::q6_k) return 5;
+  return fifths || B::type == Stored::q3_k || B::type == Stored::q8_0 ? 4 : 3;
 #else
   if constexpr (B::type == Stored::q6_k) return 6;
-  if constexpr (large<B>) return 3;
-  if constexpr (Nibbles<B>)
-    if constexpr (B::fifths_at != 0) return 3;
-  return 5;
+  return fifths || large<B> ? 3 : 5;
 #endif
 }
 template <class B>

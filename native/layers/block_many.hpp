@@ -11,6 +11,21 @@ constexpr int64_t panel_chunk =
     1024;  // elements of these rows at a time: with their scales they stay near
 constexpr int64_t near_tokens = 256;
 
+// What is read next of W.  Memory is asked for it a little at every step of the products before:
+// asked for all at once, taking rows apart would wait for its arrival.
+class Ahead {
+ public:
+  Ahead(const uint8_t* begin, const uint8_t* end, int64_t steps)
+      : at_(begin), end_(end), lines_((end - begin) / 64 / steps + 1) {}
+  void step() {
+    for (int64_t i = 0; i < lines_ && at_ < end_; i++, at_ += 64) __builtin_prefetch(at_, 0, 2);
+  }
+
+ private:
+  const uint8_t *at_, *end_;
+  int64_t lines_;
+};
+
 }  // namespace aleator::ALEATOR_ISA
 
 #if defined(ALEATOR_ISA_v4)
@@ -25,21 +40,31 @@ template <class B>
 static void many(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,
                  int64_t y_stride) {
   Panel<B> panel;
-  const int64_t bytes = panel_rows * w.row_bytes, ahead = (bytes + 8191) / bytes * bytes;
+  const int64_t bytes = panel_rows * w.row_bytes;
   alignas(64) float acc[near_tokens][panel_rows];
   for (int64_t first = 0; first < x.tokens; first += near_tokens) {
     const int64_t tokens = x.tokens - first < near_tokens ? x.tokens - first : near_tokens;
+    const int64_t passes = (tokens + tokens_at_once<B> - 1) / tokens_at_once<B>;
     for (int64_t row = begin; row < end; row += panel_rows) {
       const int64_t rows = end - row < panel_rows ? end - row : panel_rows;
       std::memset(acc, 0, size_t(tokens) * sizeof acc[0]);
       for (int64_t k = 0; k < x.in; k += panel_chunk) {
         const int64_t n = x.in - k < panel_chunk ? x.in - k : panel_chunk;
-        panel.fill(w, row, rows, k, n, ahead);
-        all_tokens(panel, n, x, first, tokens, k, acc);
+        panel.fill(w, row, rows, k, n);
+        const uint8_t* next = w.data + row * w.row_bytes + bytes;
+        Ahead ahead(next + bytes * k / x.in, next + bytes * (k + n) / x.in,
+                    passes * n / Panel<B>::group);
+        all_tokens(panel, n, x, first, tokens, k, acc, ahead);
       }
-      for (int64_t t = 0; t < tokens; t++)
-        for (int64_t r = 0; r < rows; r++)
-          y[(first + t) * y_stride + row + r] = w.bias ? acc[t][r] + w.bias[row + r] : acc[t][r];
+      for (int64_t t = 0; t < tokens; t++) {
+        float* to = y + (first + t) * y_stride + row;
+        if (w.bias)
+          for (int64_t r = 0; r < rows; r++) to[r] = acc[t][r] + w.bias[row + r];
+        else if (rows == panel_rows)
+          std::memcpy(to, acc[t], sizeof acc[t]);
+        else
+          std::memcpy(to, acc[t], size_t(rows) * sizeof(float));
+      }
     }
   }
 }

@@ -87,29 +87,34 @@ static inline Sixteen sixteen_bytes(At&& at) {
   return {{low64(a, c), high64(a, c), low64(b, d), high64(b, d)}};
 }
 
+// So many elements share a scale.
+template <class B>
+static constexpr int group_of() {
+  if constexpr (large<B>) return B::group;
+  return 32;
+}
+
 template <class B>
 struct Panel {
   static constexpr int64_t block = block_shape(B::type).elements;
+  static constexpr int group = group_of<B>();
   // Of AVX2, bytes that would not fit (`wide`) are signed, and without zero.
   static constexpr bool is_signed = zero_of<B> != B::zero;
   alignas(64) uint8_t u[panel_chunk / 4][panel_rows][4];
   alignas(64) float d[panel_chunk / block][panel_rows], m[panel_chunk / block][panel_rows];
-  // Of large blocks, by groups of 16: scales (on AVX2 twice each, in 16 bits), and two by two the
-  // least values, or the scales of a type that has none.
+  // Of large blocks: the groups' scales (on AVX2 twice each, in 16 bits), and by 16 elements, two
+  // by two, the least values, or the scales of a type that has none.
   alignas(64) int32_t scale[panel_chunk / 16][panel_rows];
   alignas(64) int16_t two[panel_chunk / 32][panel_rows][2];
 
-  // Elements [k, k + n) of rows [row, row + rows); the other rows are as the last one.  Memory is
-  // asked for `ahead` bytes further on.
-  void fill(const Weights& w, int64_t row, int64_t rows, int64_t k, int64_t n, int64_t ahead) {
+  // Elements [k, k + n) of rows [row, row + rows); the other rows are as the last one.
+  void fill(const Weights& w, int64_t row, int64_t rows, int64_t k, int64_t n) {
     for (int first = 0; first < panel_rows; first += lanes) {
       const uint8_t* p[lanes];
       for (int i = 0; i < lanes; i++)
         p[i] = w.data + (row + (first + i < rows ? first + i : rows - 1)) * w.row_bytes +
                k / block * bytes;
       for (int64_t b = 0, at = 0; b < n / block; b++, at += bytes) {
-        for (int64_t line = at % 64 < bytes ? 0 : bytes; line < bytes; line += 64)
-          for (const uint8_t* each : p) __builtin_prefetch(each + at + line + ahead, 0, 2);
         if constexpr (!large<B>)
           fill_small(p, at, b, first);
         else if constexpr (requires { B::nibbles_of_groups_at; })
@@ -192,7 +197,7 @@ struct Panel {
     return reinterpret<vbytes>(of == own) & 16;
   }
 
-  // Byte k of each lane as the scales of groups j and, if they are its own too, j + 1.
+  // Byte k of each lane as the scale of group j.
   template <bool negative>
   void put_scale(int64_t j, int first, vbytes v, int k) {
 #if defined(ALEATOR_ISA_v4)
@@ -240,8 +245,7 @@ struct Panel {
                              reinterpret<vbytes>((rest >> 4 & 0x0f0f0f0f) | upper(other))};
 #pragma GCC unroll 8
     for (int g = 0; g < 8; g++) {
-      put_scale<false>(b * 16 + 2 * g, first, scales[g / 4], g % 4);
-      put_scale<false>(b * 16 + 2 * g + 1, first, scales[g / 4], g % 4);
+      put_scale<false>(b * 8 + g, first, scales[g / 4], g % 4);
       store_at(two[b * 8 + g], first, in_lanes(least[g / 4], g % 4, -1, g % 4, -1));
     }
     Sixteen fifths[2];
@@ -264,11 +268,12 @@ struct Panel {
       }
     }
   }
-  // Byte j as the scale of group j.
+  // Byte j as the scale of 16 elements.
   template <bool negative>
   void put_scales(int64_t b, int first, const Sixteen& scales) {
 #pragma GCC unroll 16
-    for (int j = 0; j < 16; j++) put_scale<negative>(b * 16 + j, first, scales.v[j / 4], j % 4);
+    for (int j = 0; j < 16; j += group / 16)
+      put_scale<negative>((b * 256 + j * 16) / group, first, scales.v[j / 4], j % 4);
   }
   template <bool negative>
   void put_two(int64_t b, int first, const Sixteen& bytes_of) {
@@ -339,8 +344,7 @@ struct Panel {
     for (int g = 0; g < 8; g++) {
       const vi v = ((low >> 4 * g & 15) | (high >> 2 * g & 3) << 4) - 32;
       const vi twice = (v & 0xffff) | v << 16;
-      for (int j = 2 * g; j < 2 * g + 2; j++)
-        store_at(scale[b * 16 + j], first, lanes == 16 ? v : twice);
+      store_at(scale[b * 8 + g], first, lanes == 16 ? v : twice);
       store_at(two[b * 8 + g], first, twice);
       const Sixteen q = of_rows(p, at + 8 + 16 * g);
 #pragma GCC unroll 4
@@ -390,12 +394,14 @@ struct Panel {
 #pragma GCC unroll 4
       for (int i = 0; i < 4; i++) {
         const vi v = reinterpret<vi>(scales.v[i]);
+        const int64_t at = (b * 256 + (j + 2 * i) * 16) / group;
 #if defined(ALEATOR_ISA_v4)
-        store_at(scale[b * 16 + j + 2 * i], first, v << 16 >> 16);
-        store_at(scale[b * 16 + j + 2 * i + 1], first, v >> 16);
+        store_at(scale[at], first, v << 16 >> 16);
+        if constexpr (group == 16) store_at(scale[at + 1], first, v >> 16);
 #else
-        store_at(scale[b * 16 + j + 2 * i], first, in_lanes(scales.v[i], 0, 1, 0, 1));
-        store_at(scale[b * 16 + j + 2 * i + 1], first, in_lanes(scales.v[i], 2, 3, 2, 3));
+        store_at(scale[at], first, in_lanes(scales.v[i], 0, 1, 0, 1));
+        if constexpr (group == 16)
+          store_at(scale[at + 1], first, in_lanes(scales.v[i], 2, 3, 2, 3));
         (void)v;
 #endif
         store_at(two[b * 8 + j / 2 + i], first, least.v[i]);

@@ -71,8 +71,9 @@ static inline __attribute__((always_inline)) void add_products(const uint8_t (*u
 // Tokens [t, t + T): acc [T][panel_rows] += the panel's n elements, which begin at element k.
 template <class B, int T>
 static void panel_tokens(const Panel<B>& panel, int64_t n, const Rounded& x, int64_t t, int64_t k,
-                         float (*acc)[panel_rows]) {
+                         float (*acc)[panel_rows], Ahead& ahead) {
   constexpr int64_t block = Panel<B>::block;
+  constexpr int group = Panel<B>::group;
   const int8_t* q[T];
   const int16_t* sums[T];
   const float* d[T];
@@ -85,11 +86,13 @@ static void panel_tokens(const Panel<B>& panel, int64_t n, const Rounded& x, int
   for (int64_t b = 0; b < n / block; b++) {
     Sums<T> sum = {};
     if constexpr (large<B>) {
-      for (int64_t j = b * 16; j < b * 16 + 16; j++) {
+      for (int64_t j = b * (256 / group); j < (b + 1) * (256 / group); j++) {
+        ahead.step();
         const __m256i scale[2] = {load256(panel.scale[j]), load256(panel.scale[j] + 8)};
-        add_products<B, 4, T>(panel.u + j * 4, q, j * 16, scale, sum);
+        add_products<B, group / 4, T>(panel.u + j * group / 4, q, j * group, scale, sum);
       }
     } else {
+      ahead.step();
       const __m256i ones[2] = {_mm256_set1_epi16(1), _mm256_set1_epi16(1)};
       add_products<B, 8, T>(panel.u + b * 8, q, b * 32, ones, sum);
     }
@@ -127,19 +130,30 @@ static void panel_tokens(const Panel<B>& panel, int64_t n, const Rounded& x, int
   }
 }
 
+// The same as a function of its own: among what takes large blocks apart, registers run short.
+template <class B, int T>
+[[gnu::noinline]] static void panel_tokens_apart(const Panel<B>& panel, int64_t n, const Rounded& x,
+                                                 int64_t t, int64_t k, float (*acc)[panel_rows],
+                                                 Ahead& ahead) {
+  panel_tokens<B, T>(panel, n, x, t, k, acc, ahead);
+}
+
 // As many tokens at a time as registers hold.
 template <class B>
-constexpr int panel_tile = !large<B> && (B::wide || added_at_once<B>(8) == 8) ? 4 : 3;
+constexpr int tokens_at_once = !large<B> && (B::wide || added_at_once<B>(8) == 8) ? 4 : 3;
 
 template <class B>
 static void all_tokens(const Panel<B>& panel, int64_t n, const Rounded& x, int64_t first,
-                       int64_t tokens, int64_t k, float (*acc)[panel_rows]) {
+                       int64_t tokens, int64_t k, float (*acc)[panel_rows], Ahead& ahead) {
   int64_t t = 0;
   const auto tiles = [&](auto count) {
     for (; t + count() <= tokens; t += count())
-      panel_tokens<B, count()>(panel, n, x, first + t, k, acc + t);
+      if constexpr (large<B>)
+        panel_tokens_apart<B, count()>(panel, n, x, first + t, k, acc + t, ahead);
+      else
+        panel_tokens<B, count()>(panel, n, x, first + t, k, acc + t, ahead);
   };
-  if constexpr (panel_tile<B> == 4) tiles(std::integral_constant<int, 4>());
+  if constexpr (tokens_at_once<B> == 4) tiles(std::integral_constant<int, 4>());
   tiles(std::integral_constant<int, 3>());
   tiles(std::integral_constant<int, 2>());
   tiles(std::integral_constant<int, 1>());

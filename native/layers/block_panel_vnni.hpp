@@ -16,10 +16,32 @@ static inline vi pairs_lanes(vi acc, vi a, int32_t x) {
 }
 static inline vi splat_int(int32_t x) { return x - vi{}; }
 
-// Tokens [t, t + T): acc [T][lanes] += the panel's n elements, which begin at element k.
+// The sums of (u - zero) * x over group j of T tokens.
+template <class B, int group, int T>
+static inline __attribute__((always_inline)) void group_dots(const uint8_t (*u)[lanes][4],
+                                                             const int8_t* const (&q)[T],
+                                                             const int16_t* const (&sums)[T],
+                                                             int64_t j, vi (&dot)[T]) {
+#pragma GCC unroll 8
+  for (int i = 0; i < T; i++) {
+    const int32_t sum = group == 32 ? sum32(sums[i] + 2 * j) : sums[i][j];
+    dot[i] = splat_int(-zero_of<B> * sum);
+  }
+#pragma GCC unroll 8
+  for (int e = 0; e < group / 4; e++) {
+    const vi rows = load_as<vi>(u[e]);
+#pragma GCC unroll 8
+    for (int i = 0; i < T; i++)
+      dot[i] = dot_lanes(dot[i], rows, load_as<int32_t>(q[i] + group * j + 4 * e));
+  }
+}
+
+// Tokens [t, t + T): acc [T][lanes] += the panel's n elements, which begin at element k.  Not
+// inlined: among what takes rows apart, registers would run short.
 template <class B, int T>
-static void panel_tokens(const Panel<B>& panel, int64_t n, const Rounded& x, int64_t t, int64_t k,
-                         float (*acc)[lanes]) {
+[[gnu::noinline]] static void panel_tokens(const Panel<B>& panel, int64_t n, const Rounded& x,
+                                           int64_t t, int64_t k, float (*acc)[lanes],
+                                           Ahead& ahead) {
   const int8_t* q[T];
   const int16_t* sums[T];
   const float* d[T];
@@ -31,20 +53,15 @@ static void panel_tokens(const Panel<B>& panel, int64_t n, const Rounded& x, int
     d[i] = x.d + ((t + i) * x.in + k) / Panel<B>::block;
     total[i] = load(acc[i]);
   }
+  constexpr int group = Panel<B>::group;
   for (int64_t b = 0; b < n / Panel<B>::block; b++) {
     const vf dw = load(panel.d[b]);
     if constexpr (large<B>) {
       vi sum[T] = {};
-      for (int64_t j = b * 16; j < b * 16 + 16; j++) {
+      for (int64_t j = b * (256 / group); j < (b + 1) * (256 / group); j++) {
+        ahead.step();
         vi dot[T];
-#pragma GCC unroll 8
-        for (int i = 0; i < T; i++) dot[i] = splat_int(-zero_of<B> * sums[i][j]);
-#pragma GCC unroll 4
-        for (int64_t e = j * 4; e < j * 4 + 4; e++) {
-          const vi u = load_as<vi>(panel.u[e]);
-#pragma GCC unroll 8
-          for (int i = 0; i < T; i++) dot[i] = dot_lanes(dot[i], u, load_as<int32_t>(q[i] + 4 * e));
-        }
+        group_dots<B, group, T>(panel.u + j * group / 4, q, sums, j, dot);
         const vi scale = load_as<vi>(panel.scale[j]);
 #pragma GCC unroll 8
         for (int i = 0; i < T; i++) sum[i] += scale * dot[i];
@@ -64,15 +81,9 @@ static void panel_tokens(const Panel<B>& panel, int64_t n, const Rounded& x, int
         }
       }
     } else {
+      ahead.step();
       vi dot[T];
-#pragma GCC unroll 8
-      for (int i = 0; i < T; i++) dot[i] = splat_int(-zero_of<B> * sum32(sums[i] + 2 * b));
-#pragma GCC unroll 8
-      for (int64_t e = b * 8; e < b * 8 + 8; e++) {
-        const vi u = load_as<vi>(panel.u[e]);
-#pragma GCC unroll 8
-        for (int i = 0; i < T; i++) dot[i] = dot_lanes(dot[i], u, load_as<int32_t>(q[i] + 4 * e));
-      }
+      group_dots<B, group, T>(panel.u + b * group / 4, q, sums, b, dot);
 #pragma GCC unroll 8
       for (int i = 0; i < T; i++) {
         const float dx = d[i][b];
@@ -87,12 +98,15 @@ static void panel_tokens(const Panel<B>& panel, int64_t n, const Rounded& x, int
 }
 
 template <class B>
+constexpr int tokens_at_once = 8;
+
+template <class B>
 static void all_tokens(const Panel<B>& panel, int64_t n, const Rounded& x, int64_t first,
-                       int64_t tokens, int64_t k, float (*acc)[panel_rows]) {
+                       int64_t tokens, int64_t k, float (*acc)[panel_rows], Ahead& ahead) {
   int64_t t = 0;
-  for (; t + 8 <= tokens; t += 8) panel_tokens<B, 8>(panel, n, x, first + t, k, acc + t);
-  for (; t + 4 <= tokens; t += 4) panel_tokens<B, 4>(panel, n, x, first + t, k, acc + t);
-  for (; t < tokens; t++) panel_tokens<B, 1>(panel, n, x, first + t, k, acc + t);
+  for (; t + 8 <= tokens; t += 8) panel_tokens<B, 8>(panel, n, x, first + t, k, acc + t, ahead);
+  for (; t + 4 <= tokens; t += 4) panel_tokens<B, 4>(panel, n, x, first + t, k, acc + t, ahead);
+  for (; t < tokens; t++) panel_tokens<B, 1>(panel, n, x, first + t, k, acc + t, ahead);
 }
 
 }  // namespace aleator::ALEATOR_ISA

@@ -199,8 +199,9 @@ static inline float scale_of(const uint8_t* p) {
   return reinterpret<float>(p[0] < 2 ? 0x00200000u << p[0] : uint32_t(p[0] - 1) << 23);
 }
 
-// Types of 256 elements.  `scale` and `least`: one per 16 elements.  d and dmin are float16 at d_at
-// and dmin_at; where a type has d(p), that is it.
+// Types of 256 elements.  `scale` and `least`: one per 16 elements, of which the same stand twice
+// where `group` elements are 32.  d and dmin are float16 at d_at and dmin_at; where a type has
+// d(p), that is it.
 struct Parts {
   alignas(64) uint8_t u[256];
   alignas(32) int16_t scale[16], least[16];
@@ -243,7 +244,7 @@ static inline void six_bits(const uint8_t* p, Parts& to) {
 struct BlockQ4_K {
   static constexpr Stored type = Stored::q4_k;
   static constexpr int64_t d_at = 0, dmin_at = 2;
-  static constexpr int zero = 0, top = 15;
+  static constexpr int zero = 0, top = 15, group = 32;
   static constexpr bool has_least = true, wide = false;
   static constexpr int64_t nibbles_of_groups_at = 16, fifths_of_groups_at = 0;
   static void unpack(const uint8_t* p, Parts& to) {
@@ -257,7 +258,7 @@ struct BlockQ4_K {
 struct BlockQ5_K {
   static constexpr Stored type = Stored::q5_k;
   static constexpr int64_t d_at = 0, dmin_at = 2;
-  static constexpr int zero = 0, top = 31;
+  static constexpr int zero = 0, top = 31, group = 32;
   static constexpr bool has_least = true, wide = false;
   static constexpr int64_t nibbles_of_groups_at = 48, fifths_of_groups_at = 16;
   static void unpack(const uint8_t* p, Parts& to) {
@@ -272,7 +273,7 @@ struct BlockQ5_K {
 struct BlockQ6_K {
   static constexpr Stored type = Stored::q6_k;
   static constexpr int64_t d_at = 208;
-  static constexpr int zero = 32, top = 63;
+  static constexpr int zero = 32, top = 63, group = 16;
   static constexpr bool has_least = false, wide = false;
   static void unpack(const uint8_t* p, Parts& to) {
     put16<true>(to.scale, p + 192);
@@ -287,7 +288,7 @@ struct BlockQ6_K {
 struct BlockQ2_K {
   static constexpr Stored type = Stored::q2_k;
   static constexpr int64_t d_at = 80, dmin_at = 82;
-  static constexpr int zero = 0, top = 3;
+  static constexpr int zero = 0, top = 3, group = 16;
   static constexpr bool has_least = true, wide = false;
   static void unpack(const uint8_t* p, Parts& to) {
     const vu8x16 both = load_as<vu8x16>(p), scale = both & 15, least = both >> 4;
@@ -303,7 +304,7 @@ struct BlockQ2_K {
 struct BlockQ3_K {
   static constexpr Stored type = Stored::q3_k;
   static constexpr int64_t d_at = 108;
-  static constexpr int zero = 4, top = 7;
+  static constexpr int zero = 4, top = 7, group = 16;
   static constexpr bool has_least = false, wide = false;
   // Plus 32.
   static vu8x16 scales(const uint8_t* p) {
@@ -331,7 +332,7 @@ struct BlockQ3_K {
 struct BlockIQ4_XS {
   static constexpr Stored type = Stored::iq4_xs;
   static constexpr int64_t d_at = 0;
-  static constexpr int zero = 128;
+  static constexpr int zero = 128, group = 32;
   static constexpr bool has_least = false, wide = true;
   static void unpack(const uint8_t* p, Parts& to) {
     const uint32_t low = load_as<uint32_t>(p + 4);

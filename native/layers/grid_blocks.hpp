@@ -38,7 +38,7 @@ struct OfGrid {
 
 struct BlockIQ2_XXS : OfGrid {
   static constexpr Stored type = Stored::iq2_xxs;
-  static constexpr int zero = 43, top = 86;
+  static constexpr int zero = 43, top = 86, group = 32;
   static float d(const uint8_t* p) { return half_at(p) * 0.125f; }
   static void unpack(const uint8_t* p, Parts& to) {
     for (int j = 0; j < 8; j++) {
@@ -53,7 +53,7 @@ struct BlockIQ2_XXS : OfGrid {
 };
 struct BlockIQ2_XS : OfGrid {
   static constexpr Stored type = Stored::iq2_xs;
-  static constexpr int zero = 43, top = 86;
+  static constexpr int zero = 43, top = 86, group = 16;
   static float d(const uint8_t* p) { return half_at(p) * 0.125f; }
   static void unpack(const uint8_t* p, Parts& to) {
     for (int j = 0; j < 8; j++) {
@@ -71,7 +71,7 @@ struct BlockIQ2_XS : OfGrid {
 };
 struct BlockIQ2_S : OfGrid {
   static constexpr Stored type = Stored::iq2_s;
-  static constexpr int zero = 43, top = 86;
+  static constexpr int zero = 43, top = 86, group = 16;
   static float d(const uint8_t* p) { return half_at(p) * 0.125f; }
   static void unpack(const uint8_t* p, Parts& to) {
     for (int j = 0; j < 8; j++) {
@@ -86,7 +86,7 @@ struct BlockIQ2_S : OfGrid {
 };
 struct BlockIQ3_XXS : OfGrid {
   static constexpr Stored type = Stored::iq3_xxs;
-  static constexpr int zero = 62, top = 124;
+  static constexpr int zero = 62, top = 124, group = 32;
   static float d(const uint8_t* p) { return half_at(p) * 0.25f; }
   static void unpack(const uint8_t* p, Parts& to) {
     for (int j = 0; j < 8; j++) {
@@ -102,7 +102,7 @@ struct BlockIQ3_XXS : OfGrid {
 };
 struct BlockIQ3_S : OfGrid {
   static constexpr Stored type = Stored::iq3_s;
-  static constexpr int zero = 15, top = 30;
+  static constexpr int zero = 15, top = 30, group = 32;
   static float d(const uint8_t* p) { return half_at(p); }
   static void unpack(const uint8_t* p, Parts& to) {
     for (int j = 0; j < 8; j++) {
@@ -125,7 +125,7 @@ static inline vu8x32 shifted_entries(vu64x4 v, uint32_t less) {
 }
 struct BlockIQ1_S : OfGrid {
   static constexpr Stored type = Stored::iq1_s;
-  static constexpr int zero = 9, top = 18;
+  static constexpr int zero = 9, top = 18, group = 32;
   static float d(const uint8_t* p) { return half_at(p) * 0.125f; }
   static void unpack(const uint8_t* p, Parts& to) {
     for (int j = 0; j < 8; j++) {
@@ -141,7 +141,7 @@ struct BlockIQ1_S : OfGrid {
 // Four bits of d are the highest of each 16 that have four scales.
 struct BlockIQ1_M : OfGrid {
   static constexpr Stored type = Stored::iq1_m;
-  static constexpr int zero = 9, top = 18;
+  static constexpr int zero = 9, top = 18, group = 16;
   static float d(const uint8_t* p) {
     const uint64_t s = load_as<uint64_t>(p + 48);
     return f32_of_f16(uint16_t((s >> 12 & 0xf) | (s >> 24 & 0xf0) | (s >> 36 & 0xf00) |
@@ -169,7 +169,7 @@ static inline void ones(Parts& to) {
 struct BlockTQ1_0 : OfGrid {
   static constexpr Stored type = Stored::tq1_0;
   static constexpr int64_t d_at = 52;
-  static constexpr int zero = 1, top = 3;
+  static constexpr int zero = 1, top = 3, group = 32;
   // Digit n of numbers to base 3, which are fractions of 256.
   static void digits(const uint8_t* p, int bytes, int count, uint8_t* to) {
     uint8_t power = 1;
@@ -186,7 +186,7 @@ struct BlockTQ1_0 : OfGrid {
 struct BlockTQ2_0 : OfGrid {
   static constexpr Stored type = Stored::tq2_0;
   static constexpr int64_t d_at = 64;
-  static constexpr int zero = 1, top = 3;
+  static constexpr int zero = 1, top = 3, group = 32;
   static void unpack(const uint8_t* p, Parts& to) {
     for (int n = 0; n < 2; n++) {
       const vu8x32 q = load_as<vu8x32>(p + 32 * n);
