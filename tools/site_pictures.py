@@ -198,7 +198,7 @@ def bars(title: str, rows: list[tuple[str, list[tuple[str, float]]]], unit: str)
 
 
 def latest(results: Path, heading: str, key: int) -> tuple[dict[str, list[str]], str]:
-    """Rows of all tables with a heading, a later day's in place of an earlier one's.
+    """Rows of all tables with a heading, a later day's in place of an earlier one's, a day's files by name.
 
     Args:
         results: the folder of results.
@@ -209,7 +209,7 @@ def latest(results: Path, heading: str, key: int) -> tuple[dict[str, list[str]],
         Rows by these cells, and the days that they are of.
     """
     rows: dict[str, tuple[str, list[str]]] = {}
-    for path in sorted(results.glob("*.md"), key=lambda path: path.stem.rpartition(".")[2]):
+    for path in sorted(results.glob("*.md"), key=lambda path: path.stem.rpartition(".")[::-1]):
         within = False
         for line in path.read_text().splitlines():
             within = line.startswith((heading, "|") if within else heading)
