@@ -6,6 +6,7 @@
 
 #include "layers/block_dots.hpp"
 #if defined(ALEATOR_ISA_v4)
+#include "layers/block_iq4_xs.hpp"
 #include "layers/block_six_bits.hpp"
 #include "layers/block_sixteens.hpp"
 #endif
@@ -281,6 +282,8 @@ static void few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, 
 #if defined(ALEATOR_ISA_v4)
       if constexpr (SixBits<B>)
         return few_six_bits<B, count()>(w, row, rows, ahead, x, t, y, y_stride);
+      if constexpr (B::type == Stored::iq4_xs)
+        return few_iq4_xs<B, count()>(w, row, rows, ahead, x, t, y, y_stride);
       if constexpr (Sixteens<B>)
         return few_sixteens<B, count()>(w, row, rows, ahead, x, t, y, y_stride);
 #endif
