@@ -73,6 +73,18 @@ static inline __m128 four_halves(const uint8_t* const (&p)[4], int64_t at) {
   return _mm_cvtph_ps(_mm_setr_epi16(h(0), h(1), h(2), h(3), 0, 0, 0, 0));
 }
 
+// T tokens' sums with up to four rows, and the bias, into y[token * y_stride + row].
+template <int T>
+static inline void store_four_rows(const __m128 (&total)[T], const Weights& w, int64_t row,
+                                   int64_t rows, float* y, int64_t y_stride) {
+  for (int t = 0; t < T; t++) {
+    alignas(16) float out[4];
+    _mm_store_ps(out, total[t]);
+    for (int r = 0; r < rows; r++)
+      y[t * y_stride + row + r] = w.bias ? out[r] + w.bias[row + r] : out[r];
+  }
+}
+
 // Halves added.
 #if defined(ALEATOR_ISA_v4)
 // By shuffles: GCC 12 takes the casts' undefined halves for uninitialised variables.

@@ -170,12 +170,7 @@ static void few_sixteens(const Weights& w, int64_t row, int64_t rows, int64_t ah
                                  sum(least[t]), total[t]);
     }
   }
-  for (int t = 0; t < T; t++) {
-    alignas(16) float out[4];
-    _mm_store_ps(out, total[t]);
-    for (int r = 0; r < rows; r++)
-      y[(t0 + t) * y_stride + row + r] = w.bias ? out[r] + w.bias[row + r] : out[r];
-  }
+  store_four_rows(total, w, row, rows, y + t0 * y_stride, y_stride);
 }
 
 }  // namespace aleator::ALEATOR_ISA
