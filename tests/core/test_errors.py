@@ -17,6 +17,7 @@ SOME = [
     errors.CannotRewind("too far", 7),
     errors.Incompatible("n_embd", 1, 2),
     errors.LogitsError("nothing finite"),
+    errors.NoLogits("row", 3, [0, 2]),
 ]
 
 

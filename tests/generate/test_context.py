@@ -10,11 +10,19 @@ import pytest
 
 from aleator.cache import HybridCache, KVCache, RecurrentCache
 from aleator.cache.rows import shift
-from aleator.core.errors import CacheFull, CannotRewind, InvalidBatch, ParameterError
+from aleator.core.errors import (
+    Aborted,
+    CacheFull,
+    CannotRewind,
+    InvalidBatch,
+    NoLogits,
+    ParameterError,
+)
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder
 from aleator.models.decoder import Decoder
 from aleator.models.layers.native_step import NativeStep
+from aleator.samplers import Greedy, SamplerChain
 
 F32: dict[str, Any] = {"type_k": "f32", "type_v": "f32"}
 
@@ -57,7 +65,7 @@ def decode_rows(ctx: Context, rows: list[tuple[int, int, list[int]]]) -> Any:
 
 def test_logits_by_batch_index(llama: Decoder) -> None:  # [L] S3
     ctx = Context(llama, n_ctx=32, n_seq_max=3, split="equal", **F32)
-    with pytest.raises(IndexError, match="nothing has been decoded"):
+    with pytest.raises(NoLogits, match="i=0 has no logits: nothing has been decoded"):
         ctx.logits(0)
     batch = Batch()
     for i, s in enumerate((1, 0, 1)):  # "equal" takes sequence 1's two tokens apart
@@ -68,20 +76,81 @@ def test_logits_by_batch_index(llama: Decoder) -> None:  # [L] S3
     assert np.array_equal(ctx.logits(-1), rows[1])
     assert np.array_equal(ctx.logits(-2), rows[0])
     for i in (1, 3, -3):
-        with pytest.raises(IndexError, match="no logits"):
+        with pytest.raises(NoLogits, match=f"i={i} has no logits: .* 0, 2 .2 in all"):
             ctx.logits(i)
     second = Batch()
     second.add(1, logits=False)
     second.add(2, logits=True)
     rows = ctx.decode(second)
     assert np.array_equal(ctx.logits(1), rows[0])
-    with pytest.raises(IndexError, match="token 0 of the last batch has no logits"):
+    with pytest.raises(
+        IndexError,
+        match=r"i=0 has no logits: .* tokens 1 \(1 in all, of which -1 is the last\): give",
+    ):
         ctx.logits(0)
+    with pytest.raises(ParameterError, match="i must be an integer"):
+        ctx.logits(0.0)  # type: ignore[arg-type]
     silent = Batch()
     silent.add(1, logits=False)
     ctx.decode(silent)
-    with pytest.raises(IndexError):
+    with pytest.raises(NoLogits, match="no token of the last batch has any"):
         ctx.logits(-1)
+
+
+def chosen(ctx: Context, row: int) -> int:
+    """The token that a chain of its own takes of one row of the context."""
+    return SamplerChain([Greedy()]).sample(ctx, row=row)
+
+
+def test_a_chain_samples_a_token_of_the_batch_by_its_index(llama: Decoder) -> None:
+    ctx = Context(llama, n_ctx=64, n_ubatch=3, n_seq_max=3, split="equal", **F32)
+    with pytest.raises(NoLogits, match=r"row=-1 has no logits: nothing has been decoded") as caught:
+        chosen(ctx, -1)
+    assert caught.value.parameter == "row"
+    # "equal" takes a token of each sequence, so the order of micro-batches is not the batch's.
+    wanted = [1, 2, 5, 8]
+    batch = Batch()
+    for i, (token, s) in enumerate(
+        zip(tokens(9, seed=3), (1, 1, 1, 0, 0, 2, 2, 0, 2), strict=True)
+    ):
+        batch.add(token, seqs=[s], logits=i in wanted)
+    best = [int(row.argmax()) for row in ctx.decode(batch)]
+    assert len(set(best)) == 4  # the test tells the rows apart
+    assert [chosen(ctx, i) for i in wanted] == best
+    assert [chosen(ctx, -n) for n in (4, 3, 2, 1)] == best
+    for row in (0, 3, 9, -5, 2**70):
+        chain = SamplerChain([Greedy()])
+        with pytest.raises(
+            NoLogits, match=f"row={row} has no logits: .* 1, 2, 5, 8 .4 in all"
+        ) as e:
+            chain.sample(ctx, row)
+        assert (e.value.parameter, e.value.wanted, chain.history) == ("row", wanted, [])
+        with pytest.raises(NoLogits, match=f"row={row} "):
+            chain.explain(ctx, row=row)
+    for wrong in (1.0, True, "1", None):
+        with pytest.raises(ParameterError, match="row must be an integer"):
+            chosen(ctx, wrong)  # type: ignore[arg-type]
+    # The next batch has indices of its own.
+    second = ctx.decode(Batch.one([5, 6], seq=1))
+    assert chosen(ctx, 1) == chosen(ctx, -1) == int(second[0].argmax())
+    with pytest.raises(NoLogits, match="row=5 "):
+        chosen(ctx, 5)
+    # A decode that fails in its second micro-batch leaves the rows of the batch before it.
+    answers = iter([False, True])
+    ctx.abort_callback = lambda: next(answers)
+    with pytest.raises(Aborted):
+        ctx.decode(Batch.one(tokens(6), seq=2, logits=True))
+    assert chosen(ctx, 1) == int(second[0].argmax())
+    with pytest.raises(NoLogits, match="row=0 "):
+        chosen(ctx, 0)
+
+
+def test_a_row_is_for_contexts(llama: Decoder) -> None:
+    row = Context(llama, n_ctx=8, **F32).decode(Batch.one([1]))[0]
+    chain = SamplerChain([Greedy()])
+    with pytest.raises(ParameterError, match="row=1 needs a context"):
+        chain.sample(row, row=1)
+    assert (chain.history, chain.sample(row, row=-1)) == ([], int(row.argmax()))
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])

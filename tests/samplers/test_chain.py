@@ -395,12 +395,14 @@ def test_an_inserted_penalty_sees_the_history() -> None:
     assert chain.sample(ROW) != best
 
 
-class Rows:
-    rows = ROW[None]
+class FakeContext:
+    def logits(self, i: int) -> Any:
+        return ROW if i == -1 else -ROW
 
 
 def test_sample_takes_a_context() -> None:
-    assert S.SamplerChain([S.Greedy()]).sample(Rows()) == int(ROW.argmax())
+    assert S.SamplerChain([S.Greedy()]).sample(FakeContext()) == int(ROW.argmax())
+    assert S.SamplerChain([S.Greedy()]).sample(FakeContext(), row=3) == int(ROW.argmin())
 
 
 def test_what_adapts_to_draws_is_named() -> None:

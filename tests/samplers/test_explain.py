@@ -244,7 +244,8 @@ def test_chains_that_select_nothing() -> None:
 
 def test_rows_of_a_context_and_other_types() -> None:
     class Context:
-        rows = ROWS
+        def logits(self, i: int) -> Any:
+            return ROWS[i]
 
     chain = params().chain()
     assert chain.explain(Context(), row=3).draw == chain.explain(ROWS[3]).draw

@@ -7,6 +7,7 @@ do about it.  Whatever raises has changed nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -56,6 +57,27 @@ class ConstraintError(AleatorError, ValueError):
 
 class LogitsError(AleatorError, ValueError):
     """Logits of the wrong shape, type or length, or with nothing finite in them."""
+
+
+class NoLogits(ParameterError, IndexError):
+    """A token of a context's last batch has no logits; ``wanted``: the batch indices of those that have.
+
+    ``wanted`` is None before the first decode.
+    """
+
+    def __init__(self, parameter: str, index: object, wanted: Sequence[int] | None) -> None:
+        if wanted is None:
+            there = "nothing has been decoded yet: decode a batch first"
+        elif not wanted:
+            there = "no token of the last batch has any: add tokens with logits=True"
+        else:
+            some = ", ".join(map(str, wanted[:8])) + (", ..." if len(wanted) > 8 else "")
+            there = (
+                f"the last batch has those of its tokens {some} ({len(wanted)} in all, of which -1 is the "
+                "last): give one of these, or add the token with logits=True"
+            )
+        super().__init__(parameter, f"{parameter}={index} has no logits: {there}")
+        self.wanted = wanted
 
 
 class StateError(AleatorError, ValueError):

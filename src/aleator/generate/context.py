@@ -15,7 +15,8 @@ from aleator.cache.cells.split import Cuts
 from aleator.cache.devices import checked_device
 from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.prefix import PrefixConfig
-from aleator.core.errors import Aborted, CacheBusy, InvalidBatch, ParameterError
+from aleator.core.errors import Aborted, CacheBusy, InvalidBatch, NoLogits, ParameterError
+from aleator.core.integers import integer
 from aleator.core.options import declarations, takes
 from aleator.core.threads import MAX_THREADS
 from aleator.generate.batch import Batch, checked_inputs
@@ -165,24 +166,23 @@ class Context(Uncopyable):
         """Logits of one token of the last decoded batch, float32 [n_vocab], as :meth:`decode` gave them.
 
         Args:
-            i: its index in the batch; negative counts back from the last token that wanted logits.
+            i: its index in the batch, as for llama.cpp's ``llama_get_logits_ith``; negative counts back from
+                the last token that wanted logits.  A decode that fails leaves the batch before it the last.
 
         Raises:
-            IndexError: there is no such token, or it wanted none.
+            NoLogits: there is no such token, it wanted none, or nothing was decoded.  It is an IndexError too.
+            ParameterError: ``i`` is not an integer.
 
         """
         rows, wanted = self._last
+        index = integer("i", i)
         if rows is None:
-            raise IndexError("nothing has been decoded yet")
-        n = len(wanted)
-        if i < 0 and -i <= n:
-            return rows[i]
-        if i < 0 or i not in wanted:
-            raise IndexError(
-                f"token {i} of the last batch has no logits: {n} have, with the batch indices "
-                f"{', '.join(map(str, wanted[:8]))}{', ...' if n > 8 else ''}"
-            )
-        return rows[wanted.index(i)]
+            raise NoLogits("i", index, None)
+        if -len(wanted) <= index < 0:
+            return rows[index]
+        if index not in wanted:
+            raise NoLogits("i", index, wanted)
+        return rows[wanted.index(index)]
 
     def stayed_behind(self) -> bool:
         """Whether this is a fork's child, and a thread of its parent was just changing the cache.

@@ -152,7 +152,8 @@ class SamplerChain(ChainMembers):
         Args:
             logits: shape ``[V]``, float32, float16 or bfloat16, contiguous, on the CPU (NumPy, torch, or
                 anything with DLPack).  Not copied, not changed.
-            row: with a context instead of logits: which row of its last decode.
+            row: with a context instead of logits: which token of its last batch, by its index there; negative
+                counts back from the last token that wanted logits (``Context.logits``).
 
         Returns:
             The token.
@@ -160,6 +161,7 @@ class SamplerChain(ChainMembers):
         Raises:
             LogitsError: for another shape or type, for an empty row, and if nothing is finite; the chain is as
                 before.
+            NoLogits: the context has no logits of that token; says of which it has.
         """
         logits = row_of(logits, row)
         try:
@@ -190,7 +192,7 @@ class SamplerChain(ChainMembers):
             row: as for :meth:`sample`.
 
         Raises:
-            LogitsError: as for :meth:`sample`.
+            LogitsError, NoLogits: as for :meth:`sample`.
             ParameterError: ``top`` is negative.
         """
         from aleator.samplers.explain import explain

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aleator.core.errors import ParameterError
-from aleator.core.integers import MAX_TOKEN
+from aleator.core.errors import NoLogits, ParameterError
+from aleator.core.integers import MAX_TOKEN, integer
 from aleator.core.parameter import check_seed
 from aleator.core.seeds import fresh_seed
 from aleator.samplers.base import MAX_LLAMA_SEED, check_llama_seed
@@ -87,9 +87,19 @@ def _no_token(token: int) -> ParameterError:
 
 
 def row_of(logits: Any, row: int) -> Any:
-    """The logits themselves; of a context the row of its last decode."""
-    rows = getattr(logits, "rows", None)
-    return logits if rows is None else rows[row]
+    """The logits themselves; of a context those of a token of its last batch (``Context.logits``)."""
+    of_token = getattr(logits, "logits", None)
+    if not callable(of_token):
+        if row != -1:
+            raise ParameterError(
+                "row", f"row={row!r:.60} needs a context: logits are one row, so leave it out"
+            )
+        return logits
+    integer("row", row)
+    try:
+        return of_token(row)
+    except NoLogits as error:
+        raise NoLogits("row", row, error.wanted) from None
 
 
 def effective_seed(seed: int | None, numerics: str) -> int:
