@@ -184,6 +184,8 @@ def test_rows_in_batch_order_however_it_is_split(
 @pytest.mark.parametrize(
     ("used", "size", "flash", "n"),
     [
+        (0, 1024, False, 0),
+        (0, 1024, True, 0),
         (6, 1024, False, 32),
         (6, 1024, True, 256),
         (33, 1024, False, 64),
@@ -198,6 +200,8 @@ def test_attended_cells_of_2024(used: int, size: int, flash: bool, n: int) -> No
     assert (cache.n, cache.used) == (n, used)
     assert not cache.do_copy
     assert not cache.v_trans
+    cache.clear()
+    assert (cache.n, cache.head, cache.used) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -391,7 +395,7 @@ def test_every_allocation_may_fail(llama: Decoder, name: str) -> None:
     assert failures or name == "clear"
 
 
-@pytest.mark.parametrize(("used", "n"), [(6, 256), (256, 256), (257, 512), (1000, 1000)])
+@pytest.mark.parametrize(("used", "n"), [(0, 256), (6, 256), (256, 256), (257, 512), (1000, 1000)])
 def test_attended_cells(used: int, n: int) -> None:  # [L] T1
     cache = small(1000)
     fill(cache, "0" * used)

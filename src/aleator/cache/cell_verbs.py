@@ -152,7 +152,10 @@ class CellVerbs(ABC):
 
     @property
     def n(self) -> int:
-        """How many leading cells llama.cpp would read: to the highest used one, and then to :attr:`pad`."""
+        """How many leading cells llama.cpp would read: to the highest used one, and then to :attr:`pad`.
+
+        At least :attr:`pad`, but 0 of an empty cache with ``compat="llama-2024"``.
+        """
         return self.first.n
 
     @property

@@ -140,6 +140,8 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
     @property
     def n(self) -> int:
         """How many leading cells llama.cpp would read: to the highest used one, and then to ``pad``."""
+        if self.compat and not self.cells.used:
+            return 0  # set by a decode then, and nothing has been decoded
         padded = -(-self.cells.top // self.pad) * self.pad
         return min(self.cells.size, max(self.pad, padded))
 
