@@ -47,6 +47,15 @@ def test_standard_error_tells_seed_parameters_chain_and_speed(
     assert "ended by: length" in err
 
 
+def test_the_log_tells_where_samplers_run(aleator: Command) -> None:
+    line = "INFO aleator.generate.drawing: samplers: all run on the host, because the model is on the CPU\n"
+    assert line in aleator(*ROMEO, "-n", "1", "-v").err
+    assert "samplers:" not in aleator(*ROMEO, "-n", "1").err
+    pytest.importorskip("torch")
+    told = "samplers: device (cpu): top_k -> top_p -> min_p -> temperature -> dist; host: nothing;"
+    assert told in aleator(*ROMEO, "-n", "1", "-v", "--sampling-device", "device").err
+
+
 def test_what_does_nothing_is_not_told(aleator: Command) -> None:
     err = aleator(*ROMEO, "-n", "1", "--preset", "vllm", "--numerics", "llama.cpp").err
     assert "parameters: numerics=llama.cpp (the others are neutral)\nchain: logits -> dist\n" in err

@@ -147,6 +147,36 @@ def test_a_cancelled_one_does_not_disturb(model: aleator.LanguageModel) -> None:
     assert made[1].stop_reason == "interrupted"
 
 
+def test_the_log_says_which_samplers_run_where(
+    model: aleator.LanguageModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "aleator.generate")
+
+    def logged(**options: Any) -> list[str]:
+        caplog.clear()
+        model.generate_batch(PROMPTS, **{"max_tokens": 1, "seed": 1, "top_k": 40, **options})
+        return [message.removeprefix("samplers: ") for message in caplog.messages]
+
+    cut = {"samplers": "top_k;tail_free;temperature", "tfs_z": 0.9}
+    assert logged(sampling_device="device", **cut) == [  # once for all rows with equal plans
+        "device (cpu): top_k; host: tail_free -> temperature -> dist, because tail_free has no device form; "
+        "transferred: the 40 candidates that top_k leaves"
+    ]
+    assert logged(sampling_device="device", samplers="top_k;temperature") == [
+        "device (cpu): top_k -> temperature -> dist; host: nothing; only the tokens are transferred"
+    ]
+    for options, why in (
+        ({}, "the model is on the CPU"),
+        ({"sampling_device": "host"}, "sampling_device='host'"),
+    ):
+        assert logged(**options) == [f"all run on the host, because {why}"]
+    caplog.clear()
+    used = slot()
+    used.chain.sample(torch.zeros(30))
+    make_drawing([used], "auto", Device("cuda"), 30, 64)
+    assert "because its chain has accepted another text than the prompt" in caplog.text
+
+
 def test_refuses_what_only_the_host_can(
     model: aleator.LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

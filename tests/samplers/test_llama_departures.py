@@ -439,6 +439,23 @@ def test_two_threads_on_one_chain_get_an_error_not_a_wrong_token() -> None:
     assert outcomes["wrong error"] == 0
 
 
+def test_infill_that_leaves_one_end_token_is_sure_of_it() -> None:
+    class Vocabulary:
+        eog, eot = frozenset({6, 7}), 6
+
+        def __len__(self) -> int:
+            return 8
+
+        def token_bytes(self, token: int) -> bytes:
+            return b"" if token > 5 else bytes([97 + token])
+
+    for ends in ((0.002, 0.001), (0, 0)):  # no text token has a fifth of the mass
+        with np.errstate(divide="ignore"):
+            logits = np.log(np.array([*[0.16] * 6, *ends], np.float32))
+        left = applied(chain(S.Infill(Vocabulary())), logits)
+        assert (left.ids.tolist(), left.logits.tolist(), left.probs.tolist()) == ([6], [1], [1])
+
+
 def test_an_infill_vocabulary_is_checked() -> None:
     with pytest.raises(ParameterError, match="end-of-generation token is 3"):
         host.InfillVocabulary([b"a", b"b"], [3], 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -17,6 +18,8 @@ from aleator.generate.drawing import Drawn, Logits, Turn, host_rows
 from aleator.generate.logprobs import Logprobs, LogprobsOf, reported_logprobs, top_logprobs
 from aleator.generate.request import Request
 from aleator.generate.slot import Slot
+
+log = logging.getLogger(__name__)
 
 
 class DeviceDrawing:
@@ -53,6 +56,8 @@ class DeviceDrawing:
         self._rows = {slot: row for row, slot in enumerate(slots)}
         for slot, row in self._rows.items():
             self.chain.set_row(row, slot.chain)
+        for plan in dict.fromkeys(str(self.chain.plan(slot.chain)) for slot in slots):
+            log.info("samplers: %s", plan.replace("\n", "; "))
 
     def row_of(self, slot: Slot) -> int:
         """The row of the chain in which a slot draws."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     import torch
 
     from aleator.device.chain import DeviceChain
+
+log = logging.getLogger(__name__)
 
 Logits = Union[npt.NDArray[np.float32], "torch.Tensor"]
 """Rows of logits [n, V] as a context gives them: NumPy's on the CPU, PyTorch's on a device."""
@@ -216,7 +219,7 @@ def why_not_on_device(slot: Slot) -> str:
 def make_drawing(
     slots: Sequence[Slot], where: str, device: Device, n_vocab: int, n_ctx: int
 ) -> Drawing:
-    """What draws for some slots.
+    """What draws for some slots; the log says which samplers run where, and why.
 
     Args:
         slots: what to draw for.
@@ -231,9 +234,12 @@ def make_drawing(
         ImportError: it needs PyTorch, which is not installed.
 
     """
-    if where == "host" or (where == "auto" and device.type == "cpu"):
-        return HostDrawing()
-    why = next((why for slot in slots if (why := why_not_on_device(slot))), "")
+    if where == "host":
+        why = "sampling_device='host'"
+    elif where == "auto" and device.type == "cpu":
+        why = "the model is on the CPU"
+    else:
+        why = next((why for slot in slots if (why := why_not_on_device(slot))), "")
     if not why:
         required_torch(f"sampling_device={where!r}")
         from aleator.generate.device_drawing import DeviceDrawing  # PyTorch is optional
@@ -247,4 +253,5 @@ def make_drawing(
             "sampling_device",
             f"sampling_device='device' cannot be here: {why}; give 'auto' or 'host'",
         )
+    log.info("samplers: all run on the host, because %s", why)
     return HostDrawing()
