@@ -16,6 +16,7 @@ from aleator.core.errors import ParameterError, StateError
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, parameters_of
 from aleator.core.records import dataclass
+from aleator.samplers.alone import Alone
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class Place:
     completion: int = 0
 
 
-class Sampler(ABC):
-    """One step of a chain: a frozen dataclass of parameters.
+class Sampler(Alone, ABC):
+    """One step of a chain, or used alone: a frozen dataclass of parameters.
 
     A subclass states its contract in its module's docstring: what it keeps, equality, ties, masked
     tokens, ``min_keep``, precision, and how other implementations differ.
@@ -109,12 +110,6 @@ class Sampler(ABC):
         if "seed" in values and values["seed"] in random:
             values["seed"] = place.seed
         return (type(self).__module__, type(self).__qualname__, values)
-
-    def __copy__(self) -> Sampler:
-        return self  # it never changes
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Sampler:
-        return self
 
     @classmethod
     def asked_for(cls, values: Mapping[str, Any]) -> bool:

@@ -14,24 +14,40 @@ from aleator.core.errors import LogitsError, ParameterError
 NUMERICS = ("portable", "llama.cpp")
 
 
+def check_numerics(numerics: str) -> str:
+    """Return a name of numerics; ParameterError if it is none."""
+    if numerics not in NUMERICS:
+        raise ParameterError(
+            "numerics", f"numerics={numerics!r} is not known: choose 'portable' or 'llama.cpp'"
+        )
+    return numerics
+
+
 class Candidates:
     """The candidates of one step: token ids and logits.
 
     A portable chain leaves masked tokens out and keeps ids ascending; one with ``numerics="llama.cpp"`` leaves
-    llama.cpp's array in llama.cpp's order, masked tokens with a logit of -inf in it.  The first chain
-    that is applied decides.
+    llama.cpp's array in llama.cpp's order, masked tokens with a logit of -inf in it.
 
     Args:
         logits: one row, shape ``[V]``, float32, float16 or bfloat16, on the CPU; it is copied.
+        numerics: "portable" or "llama.cpp"; None: those of the first chain that is applied, or portable if
+            a sampler is applied first.
+
+    Raises:
+        LogitsError: they are something else.
+        ParameterError: ``numerics`` is something else.
     """
 
-    def __init__(self, logits: Any) -> None:
+    def __init__(self, logits: Any, numerics: str | None = None) -> None:
         self._native: host.Candidates | host.LlamaCandidates
         self._numerics: str | None = None
         try:
             self._native = host.Candidates(logits)
         except TypeError:
             raise wrong_logits(logits) from None
+        if numerics is not None:
+            self._native_for(check_numerics(numerics))
 
     @classmethod
     def of(cls, native: host.Candidates | host.LlamaCandidates) -> Candidates:
@@ -53,6 +69,11 @@ class Candidates:
                 f"numerics={numerics!r} cannot be: make new Candidates",
             )
         return self._native
+
+    @property
+    def numerics(self) -> str | None:
+        """Whose array it is: "portable", "llama.cpp", or None while that is not decided."""
+        return self._numerics
 
     def __len__(self) -> int:
         return len(self._native)

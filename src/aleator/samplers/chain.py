@@ -177,7 +177,15 @@ class SamplerChain(ChainMembers):
         A portable chain gives the same again when this is repeated; with llama.cpp's numbers every
         application draws anew and moves mirostat's mu, and ``grammar`` takes no part: it tests what
         :meth:`sample` draws.
+
+        Raises:
+            ParameterError: they are no candidates, or a chain with other numerics was applied to them.
+            LogitsError: nothing finite is left.
         """
+        if not isinstance(candidates, Candidates):
+            raise ParameterError(
+                "candidates", f"candidates={candidates!r:.60} are none: give Candidates(logits)"
+            )
         self._native.apply(candidates._native_for(self.numerics))
 
     def explain(self, logits: Any, vocab: Any = None, top: int = 10, row: int = -1) -> Explanation:

@@ -10,7 +10,7 @@ from aleator.core import host
 from aleator.core.contract import MAX_COMPLETION, MAX_ORDINAL
 from aleator.core.errors import ParameterError
 from aleator.samplers.base import Place, Sampler, check_selects
-from aleator.samplers.candidates import NUMERICS, Candidates
+from aleator.samplers.candidates import Candidates, check_numerics
 from aleator.samplers.chain_arguments import effective_seed
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.full_mass import check_full_mass
@@ -36,10 +36,7 @@ class ChainMembers(Sequence[Any]):
         completion: int = 0,
         grammar: ConstraintSampler | None = None,
     ) -> None:
-        if numerics not in NUMERICS:
-            raise ParameterError(
-                "numerics", f"numerics={numerics!r} is not known: choose 'portable' or 'llama.cpp'"
-            )
+        check_numerics(numerics)
         if not 0 <= completion <= MAX_COMPLETION:
             raise ParameterError(
                 "completion", f"completion={completion} is out of range: give 0 to {MAX_COMPLETION}"
