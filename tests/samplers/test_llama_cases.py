@@ -215,6 +215,7 @@ def test_18_top_n_sigma() -> None:
         c = applied(chain(S.TopNSigma(top_n_sigma=n)), A2)
         assert (int(np.isfinite(c.logits).sum()), len(c)) == (finite, 32000)
         assert c.ids.tolist() == list(range(32000))
+        assert not c.sorted
 
 
 def test_19_mirostat_v2() -> None:
