@@ -30,12 +30,13 @@ def row_of(family: str, n: int, rng: np.random.Generator) -> NDArray[np.float32]
         row = np.where(rng.random(n) < 0.5, rng.normal(0, 3, n), -np.inf)
         row[0] = 0
     elif family == "two values":
-        row = np.where(rng.random(n) < rng.random(), *rng.normal(0, 10, 2))
+        low, high = rng.normal(0, 10, 2)
+        row = np.where(rng.random(n) < rng.random(), low, high)
     elif family == "one value":
         row = np.full(n, rng.normal())
     else:
-        low, high = (1, 30) if family == "huge" else (-30, -3)
-        row = rng.normal(0, 10 ** rng.uniform(low, high), n)
+        powers = (1, 30) if family == "huge" else (-30, -3)
+        row = rng.normal(0, 10 ** rng.uniform(*powers), n)
     return row.astype(np.float32)
 
 
@@ -71,7 +72,7 @@ def test_wide_rows_keep_what_exact_arithmetic_keeps() -> None:
     """A good part of the entropy lies 20 bits and more below the top."""
     rng = np.random.default_rng(3)
     row = rng.normal(0, 1, 128_256).astype(np.float32)
-    row[:1000] = np.linspace(14.5, 5, 1000)
+    row[:20] = np.linspace(14.5, 8, 20)
     p = np.exp(row.astype(np.float64) - 14.5)
     p /= p.sum()
     surprise = -np.log2(p)
@@ -82,8 +83,7 @@ def test_wide_rows_keep_what_exact_arithmetic_keeps() -> None:
     candidates = aleator.Candidates(row)
     assert candidates.entropy == pytest.approx(entropy, rel=1e-6)
     aleator.SamplerChain([S.TypicalP(typical_p=0.5)]).apply(candidates)
-    assert abs(len(candidates) - count) <= 1
-    assert count > 100
+    assert len(candidates) == count == 6
 
 
 def test_llama_numerics_have_an_entropy_too() -> None:

@@ -38,6 +38,7 @@ class EtaCutoff(Sampler):
     name = "eta_cutoff"
     aliases = ("eta", "eta-cutoff")
     reads = "mass"
+    since = 2
     eta_cutoff: float = declare(ETA_CUTOFF)
     min_keep: int = declare(MIN_KEEP)
 

@@ -52,6 +52,11 @@ class Temperature(Sampler):
     dynatemp_exponent: float = declare(DYNATEMP_EXPONENT)
 
     @property
+    def since(self) -> int:  # type: ignore[override]
+        """The dynamic temperature changed with version 2."""
+        return 2 if self.dynatemp_range > 0 else 1
+
+    @property
     def neutral(self) -> bool:
         """True at 1 without a range."""
         return self.temperature == 1 and self.dynatemp_range == 0

@@ -38,6 +38,7 @@ class TypicalP(Sampler):
     letter = "y"
     aliases = ("typ_p", "typ-p", "typp", "typ")
     reads = "mass"
+    since = 2
     typical_p: float = declare(TYPICAL_P)
     min_keep: int = declare(MIN_KEEP)
 
