@@ -9,7 +9,7 @@ namespace aleator {
 // clang-format off
 namespace contract {
 
-constexpr int64_t numerics_version = 1;
+constexpr int64_t numerics_version = 2;
 constexpr int64_t max_vocab = 1048576;
 constexpr int weight_bits = 40;
 constexpr double log2_e = 1.4426950408889634;
@@ -17,7 +17,7 @@ constexpr float exp2_coefficients[] = {1.0f, 0.6931470036506653f, 0.240222424268
 constexpr float round = 12582912.0f;
 constexpr float least_bits = -100.0f;
 constexpr float depth_unit = 65536.0f;
-constexpr int mean_shift = 20;
+constexpr double entropy_series = 0.0009765625;
 constexpr double coldest = 1e-05;
 constexpr double exp2_limit = 1000.0;
 constexpr float sigma_least = -256.0f;

@@ -187,3 +187,22 @@ def test_a_smaller_context_is_refused(model: LanguageModel, made: Generation) ->
     record = dataclasses.replace(Record.of(made, model, "1.2"), n_ctx=model.n_ctx + 1)
     with pytest.raises(ParameterError, match="load it with n_ctx="):
         make_again(record, model)
+
+
+def test_a_record_of_older_numerics_is_made_again_only_where_they_agree(
+    model: LanguageModel,
+) -> None:
+    cases: list[tuple[dict[str, Any], int]] = [({"temperature": 0.8}, 1), ({"typical_p": 0.5}, 2)]
+    for values, since in cases:
+        generation = model.generate("ROMEO:", max_tokens=4, seed=3, **values)
+        generation.wait()
+        record = dataclasses.replace(Record.of(generation, model, "0.1.0"), numerics=1)
+        if since == 1:
+            assert make_again(record, model) == record.made
+        else:
+            with pytest.raises(
+                ParameterError, match=r"typical_p draw otherwise: .* aleator 0\.1\.0"
+            ):
+                make_again(record, model)
+        with pytest.raises(ParameterError, match="numerics=99"):
+            make_again(dataclasses.replace(record, numerics=99), model)

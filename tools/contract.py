@@ -19,13 +19,14 @@ TYPES = {
          "XTC_LARGEST", "ADAPTIVE_PEAK", "ADAPTIVE_SLOPE", "ADAPTIVE_WIDTH"), "float",
     ),
     **dict.fromkeys(
-        ("LOG2_E", "COLDEST", "EXP2_LIMIT", "MU_LIMIT", "DRY_LARGEST_POWER", "DRY_LARGEST_PENALTY"), "double"
+        ("LOG2_E", "COLDEST", "ENTROPY_SERIES", "EXP2_LIMIT", "MU_LIMIT", "DRY_LARGEST_POWER",
+         "DRY_LARGEST_PENALTY"), "double",
     ),
     **dict.fromkeys(
         ("PHILOX_MULTIPLIERS", "PHILOX_KEY_STEPS", "MAX_ORDINAL", "MAX_COMPLETION"), "uint32_t"
     ),
     **dict.fromkeys(
-        ("WEIGHT_BITS", "MEAN_SHIFT", "PHILOX_ROUNDS", "PURPOSE_SHIFT", "ORDINAL_SHIFT"), "int"
+        ("WEIGHT_BITS", "PHILOX_ROUNDS", "PURPOSE_SHIFT", "ORDINAL_SHIFT"), "int"
     ),
 }  # fmt: skip
 

@@ -80,7 +80,7 @@ Path KeptRow<Values>::filter(const Filters& f) {
   if (top_p) {
     const uint64_t wanted = Fraction32(f.p).ceil_of(total_);
     // Probabilities may not add up to p: then all stay.
-    row_.mass() < wanted ? row_.compact() : row_.keep_mass(wanted, 1);
+    row_.mass() < wanted ? row_.compact() : row_.keep_mass(wanted, row_.mass(), 1);
     if (!top_k) path = Path::nucleus;
   }
   if (single) {

@@ -12,10 +12,12 @@ namespace aleator {
 namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float lowest = std::numeric_limits<float>::lowest();
 
 const auto scan = ALEATOR_PICK(tile_scan);
-const auto add_mean_ = ALEATOR_PICK(add_mean);
-const auto light_mass_of = ALEATOR_PICK(light_tile_mass);
+const auto add_entropy_ = ALEATOR_PICK(add_entropy);
+const auto below_top_ = ALEATOR_PICK(below_top);
+const auto count_at_least_ = ALEATOR_PICK(count_at_least);
 const auto add_moments_ = ALEATOR_PICK(add_moments);
 
 }  // namespace
@@ -65,8 +67,7 @@ void Candidates::list(std::vector<int32_t>& ids, std::vector<float>& logits) con
 int64_t Candidates::count() const {
   if (!dense_) return static_cast<int64_t>(ids_.size());
   int64_t count = 0;
-  for (int64_t t = 0; t < n_tiles_; ++t)
-    for (int i = 0; i < tile_size; ++i) count += tiles_[t][i] > -infinity;
+  for (int64_t t = 0; t < n_tiles_; ++t) count += count_at_least_(tiles_[t], tile_size, lowest);
   return count;
 }
 
@@ -167,15 +168,30 @@ Moments Candidates::moments() const {
   return m;
 }
 
-int32_t Candidates::mean_depth() {
-  Mean mean;
-  const float top = top_, scale = scale_;
-  weigh_tiles([&, top, scale](const float* x, float most) -> uint64_t {
-    const float bits = (most - top) * scale;
-    if (bits < zero_weight_bits) return 0;
-    return bits < mean_weight_bits ? light_mass_of(x, top, scale) : add_mean_(x, top, scale, &mean);
-  });
-  return mean.depth();
+// Weights are measured from the largest logit below the top: so they are exact where they matter,
+// however far ahead the top is.
+Entropy Candidates::entropy() const {
+  int64_t tops = 0;
+  float second = -infinity;
+  if (dense_) {
+    for (int64_t t = 0; t < n_tiles_; ++t)
+      second = std::max(
+          second, maxima_[t] < top_ ? maxima_[t] : below_top_(tiles_[t], tile_size, top_, &tops));
+  } else {
+    second = below_top_(values_.data(), static_cast<int64_t>(values_.size()), top_, &tops);
+  }
+  EntropySums sums;
+  if (second == -infinity) return entropy_of(tops, 0, sums);
+  if (dense_) {
+    add_entropy_(tiles_.data(), maxima_.data(), n_tiles_, second, scale_, &sums);
+  } else {
+    for (int64_t t = 0; t < n_tiles(); ++t) {
+      const float* x = tile(t);
+      add_entropy_(&x, &top_, 1, second, scale_, &sums);
+    }
+  }
+  const double gap = (static_cast<double>(top_) - second) * (contract::log2_e / temperature_);
+  return entropy_of(tops, gap, sums);
 }
 
 Candidates::Drawn Candidates::draw(uint64_t u) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "samplers/entropy.hpp"
 #include "samplers/ranked_row.hpp"
 
 namespace aleator {
@@ -56,7 +57,7 @@ class Candidates : public RankedRow<LogitValues> {
   bool keep_run(uint64_t bound);  // false, and nothing changes, if the run is empty
 
   Moments moments() const;
-  int32_t mean_depth();    // mean by weight of the depth, which is -t in Q16, rounded up
+  Entropy entropy() const;
   Drawn draw(uint64_t u);  // and selects the token
   // Mass of the row when Softmax saw it, for samplers with mass="full"; 0 if it never did or logits
   // changed.

@@ -76,6 +76,9 @@ ALEATOR_BIND(candidates) {
           },
           &set_logits, nb::for_getter(nb::rv_policy::automatic))
       .def_prop_ro(
+          "entropy", [](PyCandidates& c) { return c.get().entropy().bits; },
+          "Of the distribution, in bits.")
+      .def_prop_ro(
           "weights",
           [](PyCandidates& c) {
             const Listed listed(c.get());

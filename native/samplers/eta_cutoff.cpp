@@ -16,12 +16,10 @@ class EtaCutoff : public Cloned<EtaCutoff> {
 
   void apply(Candidates& c, const Step&) override {
     if (most_ == 0) return;
-    const int32_t mean = c.mean_depth();  // in one pass with the mass
-    const int64_t entropy =
-        std::max<int64_t>(0, ((log2_q32(c.mass()) - (int64_t{40} << 32)) >> 16) + mean);
-    const double eta = root_ * exp2_double(-static_cast<double>(entropy) / 65536);
+    const Entropy entropy = c.entropy();
+    const double eta = root_ * exp2_double(-entropy.bits);
     const Fraction32 least(static_cast<float>(std::min(most_, eta)));
-    keep_probable(c, least.ceil_of(c.mass()), min_keep_);
+    keep_probable(c, least.ceil_of(entropy.mass), min_keep_);
   }
 
  private:

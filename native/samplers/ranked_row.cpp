@@ -150,12 +150,12 @@ void RankedRow<Values>::collect_scored(int32_t mean, int32_t from, int32_t to, B
 // The ranking is cut in three steps: masses by bins of score show the bin in which the prefix ends,
 // only that bin is ranked, and what stands before its cut is collected.
 template <typename Values>
-void RankedRow<Values>::keep_mass(uint64_t wanted, int64_t min_keep, int32_t mean) {
+void RankedRow<Values>::keep_mass(uint64_t wanted, uint64_t total, int64_t min_keep, int32_t mean) {
   const bool dense = dense_;
-  collect_prefix(mean, end_of_prefix(mean, std::max<uint64_t>(wanted, 1), Measure::mass));
+  collect_prefix(mean, end_of_prefix(mean, std::max<uint64_t>(wanted, 1), total, Measure::mass));
   if (static_cast<int64_t>(spare_ids_.size()) < min_keep) {
     dense_ = dense;  // all of the row, should a part have been enough for the mass
-    collect_prefix(mean, end_of_prefix(mean, static_cast<uint64_t>(min_keep), Measure::count));
+    collect_prefix(mean, end_of_prefix(mean, static_cast<uint64_t>(min_keep), 0, Measure::count));
   }
   set_compact(spare_ids_, spare_values_);
 }
@@ -188,7 +188,7 @@ int RankedRow<Values>::find_bin(int32_t mean, int32_t limit, Measure by, uint64_
 // and its neighbours.
 template <typename Values>
 typename RankedRow<Values>::Ranked RankedRow<Values>::end_of_prefix(int32_t mean, uint64_t wanted,
-                                                                    Measure by) {
+                                                                    uint64_t total, Measure by) {
   if (!dense_ && static_cast<int64_t>(ids_.size()) <= few) {
     part_.ids = ids_;
     part_.values = values_;
@@ -204,7 +204,7 @@ typename RankedRow<Values>::Ranked RankedRow<Values>::end_of_prefix(int32_t mean
   int bin = n_bins;
   if (n_found_ <= n_tiles() / 2) bin = find_bin(mean, limit, by, wanted, &above);
   if (bin == n_bins && dense_ && by == Measure::mass)
-    bin = find_bin_in_part_of_row(mean, wanted, &above);
+    bin = find_bin_in_part_of_row(mean, wanted, total, &above);
   if (bin == n_bins) {
     find_tiles(-infinity);
     bin = find_bin(mean, max_score, by, wanted, &above);
@@ -220,15 +220,16 @@ typename RankedRow<Values>::Ranked RankedRow<Values>::end_of_prefix(int32_t mean
 // tells down to which depth the prefix can reach; what lies deeper is left out of the list for
 // good.
 template <typename Values>
-int RankedRow<Values>::find_bin_in_part_of_row(int32_t mean, uint64_t wanted, uint64_t* above) {
+int RankedRow<Values>::find_bin_in_part_of_row(int32_t mean, uint64_t wanted, uint64_t total,
+                                               uint64_t* above) {
   constexpr int64_t step = 16;
-  if (n_tiles_ < 8 * step || wanted >= this->mass()) return n_bins;
+  if (n_tiles_ < 8 * step || wanted >= total) return n_bins;
   const Values own = measure();
   bins_.assign(n_bins, 0);
   for (int64_t t = 0; t < n_tiles_; t += step) own.add_bins(tiles_[t], 0, bins_.data());
   // Of the mass that is to go most lies below the prefix, or, where the ranking is by distance from
   // a mean, about half.  If it was less after all, the prefix does not end in the part.
-  const double below = static_cast<double>(this->mass() - wanted) * (mean ? 0.4 : 0.9) / step;
+  const double below = static_cast<double>(total - wanted) * (mean ? 0.4 : 0.9) / step;
   double sum = 0;
   int end = n_bins;
   while (end > 0 && sum + static_cast<double>(bins_[end - 1]) < below)

@@ -19,9 +19,9 @@ class RankedRow : public TiledRow<Values> {
   // What stays is never empty, and is among what is left.
   void keep_first(int64_t n);                         // the first n of the order
   void keep_near(float threshold, int64_t min_keep);  // at least this distance from the origin
-  // The shortest prefix of at least this mass: of the order if `mean` is 0, else of the ranking by
-  // score, the distance of a depth from the mean, and then the order.
-  void keep_mass(uint64_t wanted, int64_t min_keep, int32_t mean = 0);
+  // The shortest prefix of at least this mass, out of `total`: of the order if `mean` is 0, else of
+  // the ranking by score, the distance of a depth from the mean, and then the order.
+  void keep_mass(uint64_t wanted, uint64_t total, int64_t min_keep, int32_t mean = 0);
   void keep_through(uint64_t key);  // this key and those before it
 
   // The n first of the order, as (key, weight).
@@ -64,9 +64,9 @@ class RankedRow : public TiledRow<Values> {
   float tile_bound(int64_t n);
   void collect_scored(int32_t mean, int32_t from, int32_t to, Buffer<int32_t>& ids,
                       Buffer<float>& values) const;
-  Ranked end_of_prefix(int32_t mean, uint64_t wanted, Measure by);
+  Ranked end_of_prefix(int32_t mean, uint64_t wanted, uint64_t total, Measure by);
   int find_bin(int32_t mean, int32_t limit, Measure by, uint64_t wanted, uint64_t* above);
-  int find_bin_in_part_of_row(int32_t mean, uint64_t wanted, uint64_t* above);
+  int find_bin_in_part_of_row(int32_t mean, uint64_t wanted, uint64_t total, uint64_t* above);
   void rank_part(int32_t mean, Measure by, bool one_bin, uint64_t wanted, uint64_t* above);
   Ranked select_ranked(uint64_t above, uint64_t wanted);
   void collect_prefix(int32_t mean, const Ranked& last);

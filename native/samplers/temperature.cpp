@@ -22,10 +22,7 @@ class Temperature : public Cloned<Temperature> {
     const double low = std::max(0.0, temperature_ - range_), high = temperature_ + range_;
     double level = 0;  // of one candidate the entropy is 0 of 0
     if (const int64_t n = c.count(); n > 1) {
-      const int32_t mean = c.mean_depth();  // in one pass with the mass
-      const int64_t entropy =
-          std::max<int64_t>(0, ((log2_q32(c.mass()) - (int64_t{40} << 32)) >> 16) + mean);
-      level = static_cast<double>(entropy) / static_cast<double>(log2_q32(n) >> 16);
+      level = std::min(1.0, c.entropy().bits / log2_double(static_cast<double>(n)));
       if (level > 0 && exponent_ != 1) level = exp2_double(exponent_ * log2_double(level));
       if (exponent_ == 0) level = 1;
     }

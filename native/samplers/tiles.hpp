@@ -19,19 +19,21 @@ inline float weight_scale(double temperature) {
 // Below this many bits under the maximum a weight is zero: 2^41 >> 42.  With a margin of one bit.
 constexpr float zero_weight_bits = -43.0f;
 
-// Below this many bits a weight is below 2^20 and does not enter the mean of the depth.
-constexpr float mean_weight_bits = -21.0f;
+// Below this many bits a weight is nothing to the entropy: 2^(40 - 47) * 47 is less than 1.
+constexpr float no_entropy_bits = -47.0f;
 
 // With t at most this a weight is below 2^24, and 128 of them below 2^31.
 constexpr float light_bits = -17.0f;
 
+// With so few bits at most, 128 weights times their bits are below 2^32: 2^20 * 20 each.
+constexpr float light_entropy_bits = -20.0f;
+
 constexpr int32_t max_score = static_cast<int32_t>(-contract::least_bits * contract::depth_unit);
 constexpr int bin_shift = 12, n_bins = (max_score >> bin_shift) + 1;  // a sixteenth of a bit each
 
-// Sums for the mean of the depth: of w >> 20, and of (w >> 20) * depth.
-struct Mean {
-  uint64_t weight = 0, weighted = 0;
-  int32_t depth() const { return static_cast<int32_t>((weighted + weight - 1) / weight); }
+// Sums for the entropy (samplers/entropy.hpp): of weights, and of weights times their bits.
+struct EntropySums {
+  uint64_t weight = 0, bits = 0;
 };
 
 // Probabilities: below this a weight is zero.  Depths are distances of the values' ordered
@@ -68,8 +70,10 @@ ALEATOR_DECLARE(int64_t find_tiles(const float* maxima, int64_t n, float zmax, f
 ALEATOR_DECLARE(uint64_t tile_mass(const float *x, float zmax, float scale))
 // The same for a tile whose maximum weighs less than 2^24: t at most `light_bits`.
 ALEATOR_DECLARE(uint64_t light_tile_mass(const float *x, float zmax, float scale))
-// Adds a tile to the mean of the depth, which is -t in Q16, and returns its mass.
-ALEATOR_DECLARE(uint64_t add_mean(const float *x, float zmax, float scale, Mean *mean))
+// Adds what lies at `second` or below it in n tiles to the sums of the entropy; `second` weighs 2^40.
+ALEATOR_DECLARE(void add_entropy(const float *const *tiles, const float *maxima, int64_t n, float second, float scale, EntropySums *sums))
+// The largest of n values below `top`, -inf if there is none; adds to `count` how many equal it.
+ALEATOR_DECLARE(float below_top(const float *x, int64_t n, float top, int64_t *count))
 // Q40 weights of n logits.
 ALEATOR_DECLARE(void weigh(const float *x, int64_t n, float zmax, float scale, uint64_t *weights))
 // Scores of n logits: abs(depth - mean), at most `max_score`.

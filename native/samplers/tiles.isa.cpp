@@ -9,29 +9,56 @@ namespace aleator::ALEATOR_ISA {
 
 namespace {
 
+// Registers that go through the arithmetic side by side: one alone would wait for each result.
+constexpr int abreast = 4;
+struct Side {
+  Floats of[abreast];
+};
+
+template <typename F>
+inline Side each(F f) {
+  Side out;
+#pragma GCC unroll 4
+  for (int j = 0; j < abreast; ++j) out.of[j] = f(j);
+  return out;
+}
+
+inline Side load_side(const float* x) {
+  return each([=](int j) { return load(x + j * lanes); });
+}
+
 // t of the contract: bits of weight, negative, from -100 to 0.  A masked logit has d = -inf, and
 // -inf * 0 is NaN when the temperature is so large that the scale is 0: both clamp to -100 bits,
 // which weighs 0.
 inline Floats bits_of(Floats x, float zmax, float scale) {
   return larger((x - zmax) * scale, Floats{} + contract::least_bits);
 }
+inline Side bits_of(const Side& x, float zmax, float scale) {
+  return each([&](int j) { return bits_of(x.of[j], zmax, scale); });
+}
 
 // 2^(t + 40), whose integer part is the Q40 weight.  Each multiply and each add is rounded by
 // itself (the file is compiled without contraction); scaling by a power of two and cutting off the
 // fraction are exact, and so are the same as the contract's shift of the mantissa.
-inline Floats power(Floats t) {
+inline Side power(const Side& t) {
   // Adding it rounds to an integer, ties to even.  The even 40 rides along.
   const float magic = contract::round + contract::weight_bits;
   constexpr auto& c = contract::exp2_coefficients;
-  const Floats r = t + magic;
-  const Floats f = t - (r - magic);
-  Floats p = f * c[5] + c[4];
-  p = p * f + c[3];
-  p = p * f + c[2];
-  p = p * f + c[1];
-  p = p * f + c[0];
+  const Side r = each([&](int j) { return t.of[j] + magic; });
+  const Side n = each([&](int j) { return r.of[j] - magic; });
+  const Side f = each([&](int j) { return t.of[j] - n.of[j]; });
+  Side p = each([&](int j) { return f.of[j] * c[5]; });
+#pragma GCC unroll 4
+  for (int k = 4; k > 0; --k) {
+    p = each([&](int j) { return p.of[j] + c[k]; });
+    p = each([&](int j) { return p.of[j] * f.of[j]; });
+  }
+  p = each([&](int j) { return p.of[j] + c[0]; });
   // The exponents added as integers; of r only the lowest bits count, the others are shifted out.
-  return reinterpret_cast<Floats>(reinterpret_cast<Ints>(p) + (reinterpret_cast<Ints>(r) << 23));
+  return each([&](int j) {
+    return reinterpret_cast<Floats>(reinterpret_cast<Ints>(p.of[j]) +
+                                    (reinterpret_cast<Ints>(r.of[j]) << 23));
+  });
 }
 
 // rint(-x * unit), a power of two, ties to even, for a product of at most 2^23: adding 2^23 leaves
@@ -98,42 +125,94 @@ void group_maxima(const float* x, float* maxima) {
 }
 
 uint64_t tile_mass(const float* x, float zmax, float scale) {
-  return sum_of_tile(x, [=](Floats v) { return power(bits_of(v, zmax, scale)); });
+  Ints high{}, low{};  // at most 2^20 in each of 128: nothing overflows
+  for (int i = 0; i < tile_size; i += abreast * lanes) {
+    const Side weights = power(bits_of(load_side(x + i), zmax, scale));
+    for (const Floats w : weights.of) {
+      const Weight parts = split(w);
+      high += parts.high;
+      low += parts.low;
+    }
+  }
+  return (static_cast<uint64_t>(sum_of(high)) << 20) + static_cast<uint64_t>(sum_of(low));
 }
 
 uint64_t light_tile_mass(const float* x, float zmax, float scale) {
   Ints sum{};
-  for (int i = 0; i < tile_size; i += lanes)
-    sum += __builtin_convertvector(power(bits_of(load(x + i), zmax, scale)), Ints);
+  for (int i = 0; i < tile_size; i += abreast * lanes) {
+    const Side weights = power(bits_of(load_side(x + i), zmax, scale));
+    for (const Floats w : weights.of) sum += __builtin_convertvector(w, Ints);
+  }
   return static_cast<uint64_t>(sum_of(sum));
 }
 
-uint64_t add_mean(const float* x, float zmax, float scale, Mean* mean) {
-  uint32_t high[tile_size], depth[tile_size];
-  Ints low{};
-  for (int i = 0; i < tile_size; i += lanes) {
-    const Floats t = bits_of(load(x + i), zmax, scale);
-    const Weight w = split(power(t));
-    low += w.low;
-    store(high + i, w.high);
-    store(depth + i, depth_of(t));
+void add_entropy(const float* const* tiles, const float* maxima, int64_t n, float second,
+                 float scale, EntropySums* sums) {
+  using Longs = uint64_t __attribute__((vector_size(4 * lanes)));
+  const auto widened = [](Ints v) {  // pairs of lanes, unsigned, each pair in one
+    const auto pairs = reinterpret_cast<Longs>(v);
+    return (pairs & 0xFFFFFFFF) + (pairs >> 32);
+  };
+  Longs high_weights{}, weights{}, high_bits{}, bits{};
+  for (int64_t t = 0; t < n; ++t) {
+    const float* x = tiles[t];
+    const float most = (maxima[t] - second) * scale;
+    if (most < no_entropy_bits) continue;
+    Ints low{}, low_bits{};
+    if (most <= light_entropy_bits) {
+      for (int i = 0; i < tile_size; i += abreast * lanes) {
+        const Side depth = bits_of(load_side(x + i), second, scale), w = power(depth);
+        for (int j = 0; j < abreast; ++j) {
+          low += __builtin_convertvector(w.of[j], Ints);
+          low_bits -= __builtin_convertvector(w.of[j] * depth.of[j], Ints);
+        }
+      }
+    } else {
+      Ints high{}, high_depth{};
+      for (int i = 0; i < tile_size; i += abreast * lanes) {
+        Side v = load_side(x + i);
+        for (Floats& z : v.of) z = z > second ? Floats{} + minus_infinity : z;  // the top ones
+        const Side depth = bits_of(v, second, scale), w = power(depth);
+        for (int j = 0; j < abreast; ++j) {
+          const Weight own = split(w.of[j]), weighted = split(w.of[j] * depth.of[j]);
+          high += own.high;
+          low += own.low;
+          high_depth -= weighted.high;
+          low_bits -= weighted.low;
+        }
+      }
+      high_weights += widened(high);
+      high_bits += widened(high_depth);
+    }
+    weights += widened(low);
+    bits += widened(low_bits);
   }
-  uint32_t weight = 0;
-  uint64_t weighted = 0;
-  for (int i = 0; i < tile_size; ++i) {
-    weight += high[i];
-    weighted += uint64_t{high[i]} * depth[i];
+  for (int i = 0; i < lanes / 2; ++i) {
+    sums->weight += (high_weights[i] << 20) + weights[i];
+    sums->bits += (high_bits[i] << 20) + bits[i];
   }
-  mean->weight += weight;
-  mean->weighted += weighted;
-  return (uint64_t{weight} << 20) + static_cast<uint64_t>(sum_of(low));
+}
+
+float below_top(const float* x, int64_t n, float top, int64_t* count) {
+  int32_t tops = 0;
+  float below = minus_infinity;
+  for (int64_t i = 0; i < n; ++i) {
+    tops += x[i] == top;
+    const float z = x[i] < top ? x[i] : minus_infinity;
+    below = z > below ? z : below;
+  }
+  *count += tops;
+  return below;
 }
 
 namespace {
 
 inline void weigh_tile(const float* x, float zmax, float scale, int64_t* weights) {
   float w[tile_size];
-  for (int i = 0; i < tile_size; i += lanes) store(w + i, power(bits_of(load(x + i), zmax, scale)));
+  for (int i = 0; i < tile_size; i += abreast * lanes) {
+    const Side here = power(bits_of(load_side(x + i), zmax, scale));
+    for (int j = 0; j < abreast; ++j) store(w + i + j * lanes, here.of[j]);
+  }
   for (int i = 0; i < tile_size; ++i) weights[i] = static_cast<int64_t>(w[i]);  // rounds down
 }
 

@@ -12,7 +12,8 @@ class TopP : public Cloned<TopP> {
   void apply(Candidates& c, const Step&) override {
     if (neutral_) return;
     if (full_ && !c.full_mass()) throw_no_full_mass("top_p");
-    c.keep_mass(fraction_.ceil_of(full_ ? c.full_mass() : c.mass()), min_keep_);
+    const uint64_t total = full_ ? c.full_mass() : c.mass();
+    c.keep_mass(fraction_.ceil_of(total), total, min_keep_);
   }
 
  private:

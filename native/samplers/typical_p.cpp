@@ -14,8 +14,9 @@ class TypicalP : public Cloned<TypicalP> {
 
   void apply(Candidates& c, const Step&) override {
     if (neutral_) return;
-    const int32_t mean = c.mean_depth();  // in one pass with the mass
-    c.keep_mass(fraction_.ceil_of(c.mass()), min_keep_, mean);
+    const Entropy entropy = c.entropy();
+    const auto mean = static_cast<int32_t>(entropy.depth * contract::depth_unit + 0.5);
+    c.keep_mass(fraction_.ceil_of(entropy.mass), entropy.mass, min_keep_, mean);
   }
 
  private:

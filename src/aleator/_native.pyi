@@ -50,6 +50,10 @@ class Candidates:
     def logits(self, arg: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], /) -> None: ...
 
     @property
+    def entropy(self) -> float:
+        """Of the distribution, in bits."""
+
+    @property
     def weights(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]: ...
 
     def state(self) -> tuple:

@@ -30,6 +30,7 @@ from aleator.generate.request import Request
 from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.models.fingerprint import ModelIdentity
 from aleator.samplers.as_json import params_as_json, params_from_json
+from aleator.samplers.sampling_params import SamplingParams
 
 VERSION = 1
 """Of the form of records."""
@@ -254,7 +255,8 @@ class Record:
             prompt: Its tokens, where the record has only their hash.
 
         Raises:
-            ParameterError: There are no tokens, others than then, or no parameters.
+            ParameterError: There are no tokens, others than then, or no parameters; or another version of the
+                numerics than this one changed what its samplers draw.
         """
         tokens = self.prompt if prompt is None else tuple(prompt)
         if tokens is None:
@@ -273,15 +275,30 @@ class Record:
                 "the record has only the hash of its parameters, which were too long for a header: use the "
                 "record of the response's body",
             )
+        params = params_from_json(self.params, self.seed)
+        if params.numerics == "portable":
+            self._check_numerics(params)
         return Request(
             tokens=tokens,
-            params=params_from_json(self.params, self.seed),
+            params=params,
             options=GenerateOptions.of(self.options),
             completion=self.completion,
             drawn=self.position,
             chain_state=self.chain_state,
             n_keep=self.n_keep,
             echo=self.echo,
+        )
+
+
+    def _check_numerics(self, params: SamplingParams) -> None:
+        changed = [s.name for s in params.list() if not s.neutral and s.since > self.numerics]
+        if self.numerics <= NUMERICS_VERSION and not changed:
+            return
+        what = f", since when {' and '.join(changed)} draw otherwise" if changed else ""
+        raise ParameterError(
+            "numerics",
+            f"numerics={self.numerics}: the record was made under another version of the numerics than this "
+            f"package's, {NUMERICS_VERSION}{what}: make it again with aleator {self.package or 'of that time'}",
         )
 
 

@@ -39,9 +39,9 @@ def test_the_reference_has_the_same_numbers() -> None:
 
 # What stands in the reference as a number among others.
 WRITTEN: dict[Any, tuple[str, ...]] = {
-    numerics.weights: (f"{contract.LEAST_BITS:.0f}",),
-    numerics.Row.bits_q16: (f"{contract.DEPTH_UNIT:.0f}",),
-    numerics.Row.mean_q16: (f"uint64({contract.MEAN_SHIFT})",),
+    numerics.scaled: (f"{contract.LEAST_BITS:.0f}",),
+    numerics.Row.depths: (f"{contract.DEPTH_UNIT:.0f}",),
+    numerics.Row.entropy: (f"exponent + {contract.WEIGHT_BITS}", "2**-10"),
     numerics.exp2_double: (f"{contract.EXP2_LIMIT}", f"{-contract.EXP2_LIMIT}"),
     philox.philox4x32: (
         f"range({contract.PHILOX_ROUNDS})",
@@ -63,6 +63,7 @@ WRITTEN: dict[Any, tuple[str, ...]] = {
 
 def test_the_reference_writes_the_same_numbers() -> None:
     assert contract.COLDEST == 1e-5
+    assert contract.ENTROPY_SERIES == 2**-10
     assert (contract.DRY_LARGEST_POWER, contract.DRY_LARGEST_PENALTY) == (1e300, 3e38)
     for code, numbers in WRITTEN.items():
         source = inspect.getsource(code)

@@ -303,7 +303,7 @@ CHAIN = list(chain("dist"))
         (lambda: chain("dist", "llama.cpp"), "numerics"),
         (lambda: chain("dist", completion=1), "completion"),
         (lambda: chain("mirostat_v2"), "mirostat_v2"),
-        (lambda: chain("dist", seed=6), "has other parameters, or another seed"),
+        (lambda: chain("dist", seed=6), "has other parameters, another seed"),
         (lambda: chain("dist", more=[S.TopP(top_p=0.5)]), "top_p"),
         (lambda: S.SamplerChain([*WINDOWS[1:], S.Dist()], seed=5), "penalties"),
         (
@@ -496,3 +496,17 @@ def test_names_of_samplers_are_written_as_they_are() -> None:
     state = S.SamplerChain([Named(), S.Dist()], seed=1).state_write()
     assert "zählt".encode() in state
     S.SamplerChain([Named(), S.Dist()], seed=1).state_read(state)
+
+
+def test_a_state_under_older_arithmetic_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only of samplers that changed: a state without them is read on."""
+    for sampler, changed in ((S.TopP(top_p=0.5), False), (S.TypicalP(typical_p=0.5), True)):
+        with monkeypatch.context() as older:
+            older.setattr(S.TypicalP, "since", 1)
+            state = S.SamplerChain([sampler, S.Dist()], seed=5).state_write()
+        now = S.SamplerChain([sampler, S.Dist()], seed=5)
+        if changed:
+            with pytest.raises(StateError, match="another version of the numerics"):
+                now.state_read(state)
+        else:
+            now.state_read(state)

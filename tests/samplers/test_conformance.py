@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import aleator
 from aleator import samplers as S
 from aleator.core import host
 from aleator.core.contract import Purpose
 from aleator.core.errors import LogitsError, ParameterError
-from aleator.core.numerics import exact, weights
+from aleator.core.numerics import Row, exact, weights
 from aleator.core.philox import stream, uniform64
 
 SIZES = (1, 2, 3, 127, 128, 129, 1000, 2048, 5001)
@@ -213,6 +214,28 @@ def test_native_equals_reference(name: str) -> None:
             reference.accept(token)
         for step in range(3):
             check_step(chain, reference, family(kind, n, step), f"{name} {kind} {n} {step}")
+
+
+def test_entropy_equals_reference() -> None:
+    rng = np.random.default_rng(7)
+    for kind, n in itertools.product(("spread", "ties", "peaked"), (1, 2, 5, 129, 1000, 20000)):
+        row = {
+            "spread": rng.normal(0, 4, n),
+            "ties": rng.integers(-30, 2, n),
+            "peaked": np.where(np.arange(n) == n // 2, 20, rng.normal(-2, 2, n)),
+        }[kind].astype(np.float32)
+        row[rng.integers(0, n, n // 3)] = -np.inf
+        row[0] = -1
+        for temperature in (1.0, 0.3, 2.5):
+            reference = Row.load(row)
+            reference.temperature = temperature
+            candidates = aleator.Candidates(row)
+            aleator.SamplerChain([S.Temperature(temperature=temperature)]).apply(candidates)
+            assert candidates.entropy == reference.entropy().bits, (kind, n, temperature)
+            if n > 8:  # as a list too
+                candidates.keep(candidates.ids[::2].tolist())
+                reference.keep(np.arange(len(reference)) % 2 == 0)
+                assert candidates.entropy == reference.entropy().bits, (kind, n, temperature)
 
 
 def test_a_temperature_that_overflows_every_logit_is_an_error() -> None:

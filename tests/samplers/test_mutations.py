@@ -41,12 +41,12 @@ class Mistake:
 
 MISTAKES = [
     Mistake("ties", NUMERICS, "Row.order", {"self.ids": "-self.ids"}, "top_k"),
-    Mistake("coefficient", NUMERICS, "weights",
+    Mistake("coefficient", NUMERICS, "power",
             {"EXP2_COEFFICIENTS[4::-1]": "(*EXP2_COEFFICIENTS[4:2:-1], np.nextafter(EXP2_COEFFICIENTS[2],"
              " np.float32(1)), *EXP2_COEFFICIENTS[1::-1])"}, "top_p"),
     Mistake("shift", NUMERICS, "weights", {"np.uint64(17)": "np.uint64(16)"}, "top_a"),
-    Mistake("clamp", NUMERICS, "weights", {"float32(-100)": "float32(-30)"}, "dist"),
-    Mistake("scale", NUMERICS, "weights", {"LOG2_E / temperature": "LOG2_E / np.float32(temperature)"},
+    Mistake("clamp", NUMERICS, "scaled", {"float32(-100)": "float32(-30)"}, "dist"),
+    Mistake("scale", NUMERICS, "scaled", {"LOG2_E / temperature": "LOG2_E / np.float32(temperature)"},
             "twice"),
     Mistake("ceil", f"{SAMPLERS}.top_p", "TopP.reference", {"math.ceil": "math.floor"}, MASS_AT_A_BOUND),
     Mistake("prefix", NUMERICS, "prefix_of_mass", {">= wanted": "> wanted"}, "top_p_half"),
@@ -74,7 +74,10 @@ MISTAKES = [
              "z - np.float32(counted[token]) * frequency - presence"}, "penalties"),
     Mistake("XTC's run", NUMERICS, "run_length", {"int(weight) < bound": "int(weight) <= bound"},
             "xtc_largest"),
-    Mistake("typical's mean", NUMERICS, "Row.mean_q16", {"// int(w.sum())": "// int(w.sum()) + 1"}, "typical"),
+    Mistake("typical's mean", NUMERICS, "Row.entropy",
+            {"(gap * weight + bits) / total": "(gap * weight + bits) / total + 2**-16"}, "typical"),
+    Mistake("entropy's weights", NUMERICS, "Row.entropy", {"np.floor(": "np.rint("},
+            conformance.test_entropy_equals_reference),
     Mistake("top-n-sigma", f"{SAMPLERS}.top_n_sigma", "TopNSigma.reference", {"np.rint": "np.trunc"},
             conformance.test_top_n_sigma_near_its_bound),
     Mistake("tail-free", f"{SAMPLERS}.tail_free", "TailFree.reference",

@@ -1,4 +1,4 @@
-"""Constants of the portable numerics contract, version 1 (docs/numerics.md); a change of one changes tokens.
+"""Constants of the portable numerics contract, version 2 (docs/numerics.md); a change of one changes tokens.
 
 The native code takes them from here, through native/contract.hpp, which ``tools/contract.py`` makes of this
 module.  PyTorch and Triton import it.  The NumPy reference (core/numerics.py, core/philox.py and each sampler's
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-NUMERICS_VERSION = 1
+NUMERICS_VERSION = 2
 
 MAX_VOCAB = 1 << 20
 """Tokens of a row: 2^20 weights of at most 2^40 sum to at most 2^60."""
@@ -29,8 +29,8 @@ LEAST_BITS = -100.0
 """Where t is clamped."""
 DEPTH_UNIT = 65536.0
 """Bits of weights are counted in Q16."""
-MEAN_SHIFT = 20
-"""Weights enter a mean of bits without their lowest 20 bits."""
+ENTROPY_SERIES = 2.0**-10
+"""Entropy: below this mass beside one top, a series stands for the logarithm."""
 COLDEST = 1e-5
 """At this product of temperatures, or less, only the first token of the order stays."""
 

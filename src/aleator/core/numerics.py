@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from aleator.core.records import dataclass
 if TYPE_CHECKING:
     from fractions import Fraction
 
-NUMERICS_VERSION = 1
+NUMERICS_VERSION = 2
 
 LOG2_E = 1.4426950408889634
 # Minimax polynomial of 2^f on [-1/2, 1/2], degree 5, f^0 to f^5.
@@ -38,25 +38,41 @@ Floats = NDArray[np.float32]
 Ids = NDArray[np.int32]
 
 
-def weights(z: Floats, top: np.float32, temperature: float) -> NDArray[np.uint64]:
-    """Q40 weights ``2^((z - top) * log2(e) / T)``; the largest logit weighs 2^40."""
-    c = np.float32(LOG2_E / temperature)
+def scaled(z: Floats, top: np.float32, temperature: float) -> Floats:
+    """The t of the contract: log2 of each weight against that of ``top``, at least -100."""
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        t = (z - top) * c
-    t = np.where(t >= np.float32(-100), t, np.float32(-100)).astype(np.float32)
+        t = (z - top) * np.float32(LOG2_E / temperature)
+    return np.where(t >= np.float32(-100), t, np.float32(-100)).astype(np.float32)
+
+
+def power(t: Floats) -> tuple[Floats, NDArray[np.int32]]:
+    """2^t as (p, n), p * 2^n with p near 1."""
     r = t + ROUND_MAGIC
     f = t - (r - ROUND_MAGIC)
     p = np.full_like(f, EXP2_COEFFICIENTS[5])
     for coefficient in EXP2_COEFFICIENTS[4::-1]:
         p = p * f + coefficient
+    return p, r.view(np.int32) - np.int32(0x4B400000)
+
+
+def weights(z: Floats, top: np.float32, temperature: float) -> NDArray[np.uint64]:
+    """Q40 weights ``2^((z - top) * log2(e) / T)``; the largest logit weighs 2^40."""
+    p, n = power(scaled(z, top, temperature))
     bits = p.view(np.uint32)
-    n = r.view(np.int32) - np.int32(0x4B400000)
     below = 127 - (bits >> np.uint32(23)).astype(np.int32) - n
     mantissa = ((bits & np.uint32(0x7FFFFF)) | np.uint32(0x800000)).astype(np.uint64)
     shifted: NDArray[np.uint64] = (mantissa << np.uint64(17)) >> np.minimum(below, 63).astype(
         np.uint64
     )
     return shifted
+
+
+class Entropy(NamedTuple):
+    """Of a row's distribution, in bits; see :meth:`Row.entropy`."""
+
+    bits: float
+    depth: float  # the mean, by probability, of how many bits a weight lies below the largest
+    mass: int  # of all candidates, in Q40
 
 
 @dataclass
@@ -134,18 +150,35 @@ class Row:
         """Keep the first ``length`` candidates of the order, at least one."""
         self.keep(self.order()[: max(1, length)])
 
-    def bits_q16(self) -> NDArray[np.int64]:
-        """Bits of each weight below 2^40, the t of the contract, in Q16."""
-        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            t = (self.logits - self.top) * np.float32(LOG2_E / self.temperature)
-        t = np.where(t >= np.float32(-100), t, np.float32(-100)).astype(np.float32)
-        bits: NDArray[np.int64] = np.rint(t * np.float32(65536)).astype(np.int64)
-        return bits
+    def depths(self) -> NDArray[np.int64]:
+        """Bits of each weight below 2^40, in Q16."""
+        t = scaled(self.logits, self.top, self.temperature)
+        depths: NDArray[np.int64] = np.rint(-t * np.float32(65536)).astype(np.int64)
+        return depths
 
-    def mean_q16(self) -> int:
-        """Their mean by weight, weights in Q20, rounded down."""
-        w = (self.weights() >> np.uint64(20)).astype(np.int64)
-        return int((w * self.bits_q16()).sum()) // int(w.sum())
+    def entropy(self) -> Entropy:
+        """By integer sums of weights against the largest logit below the top."""
+        top = self.top
+        below = self.logits[self.logits < top]
+        n = float(len(self) - len(below))
+        weight = bits = gap = 0.0
+        if len(below):
+            second = below.max()
+            t = scaled(below, second, self.temperature)
+            p, exponent = power(t)
+            weighted = np.floor(np.ldexp(p, exponent + 40) * -t).astype(np.uint64)
+            weight = int(weights(below, second, self.temperature).sum()) / 2**40
+            bits = int(weighted.sum()) / 2**40
+            gap = (float(top) - float(second)) * (LOG2_E / self.temperature)
+        share = exp2_double(-gap)
+        mass = share * weight
+        total = n + mass
+        depth = share * (gap * weight + bits) / total
+        if n == 1 and mass < 2**-10:
+            log = mass * (LOG2_E - mass * (LOG2_E / 2 - mass * (LOG2_E / 3)))
+        else:
+            log = log2_double(total)
+        return Entropy(log + depth, depth, int(total * 2**40))
 
 
 def ints(values: NDArray[np.uint64]) -> list[int]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from aleator.core import contract
-from aleator.device.fixed import MASK32, mul_high
+from aleator.device.fixed import MASK32, exp2_double, log2_double, mul_high
 from aleator.device.token_bits import unpack
 
 if TYPE_CHECKING:
@@ -22,6 +22,32 @@ NOTHING = -1
 _ROUND_BITS = int(np.float32(contract.ROUND).view(np.int32))
 _NEG_INF = float("-inf")
 _NO_TOKEN = 2**62
+
+
+class Entropy(NamedTuple):
+    """Of each row's distribution, [B]; the contract is in docs/numerics.md."""
+
+    bits: Tensor  # float64
+    depth: Tensor  # float64: the mean of how many bits a weight lies below the largest
+    mass: Tensor  # int64: of all candidates, in Q40
+
+
+def power(t: Tensor) -> tuple[Tensor, Tensor]:
+    """2^t as (p, n), p * 2^n with p near 1; n int32."""
+    r = t + contract.ROUND
+    f = t - (r - contract.ROUND)
+    *lower, highest = contract.EXP2_COEFFICIENTS
+    p = torch.full_like(f, highest)
+    for coefficient in reversed(lower):
+        p = p * f
+        p = p + coefficient
+    return p, r.view(torch.int32) - _ROUND_BITS
+
+
+def _q40(p: Tensor, n: Tensor) -> Tensor:
+    bits = p.view(torch.int32).to(torch.int64)
+    below = (127 - (bits >> 23) - n.to(torch.int64)).clamp(max=63)
+    return (bits & 0x7FFFFF | 0x800000) << contract.WEIGHT_BITS - 23 >> below
 
 
 class DeviceCandidates:
@@ -143,32 +169,19 @@ class DeviceCandidates:
         self._z = torch.where(kept, self._z, _NEG_INF)
         self._weights = None
 
-    def scaled(self) -> Tensor:
-        """float32 [B, V]: the t of the contract, log2 of each probability against the largest."""
+    def scaled(self, top: Tensor | None = None) -> Tensor:
+        """float32 [B, V]: the t of the contract, log2 of each weight against the largest, or ``top``'s."""
         # A number over a tensor would be a product with its reciprocal, which is rounded twice.
         c = torch.full_like(self._temperature, contract.LOG2_E) / self._temperature
-        t = (self._z - self.top) * c.to(torch.float32).unsqueeze(1)
+        t = (self._z - (self.top if top is None else top)) * c.to(torch.float32).unsqueeze(1)
         return torch.where(t >= contract.LEAST_BITS, t, contract.LEAST_BITS)
 
     @property
     def weights(self) -> Tensor:
         """int64 [B, V]: Q40 weights, 0 where masked."""
         if self._weights is None:
-            t = self.scaled()
-            r = t + contract.ROUND
-            f = t - (r - contract.ROUND)
-            *lower, highest = contract.EXP2_COEFFICIENTS
-            p = torch.full_like(f, highest)
-            for coefficient in reversed(lower):
-                p = p * f
-                p = p + coefficient
-            bits = p.view(torch.int32).to(torch.int64)
-            n = r.view(torch.int32).to(torch.int64) - _ROUND_BITS
-            below = (127 - (bits >> 23) - n).clamp(max=63)
-            mantissa = bits & 0x7FFFFF | 0x800000
-            self._weights = torch.where(
-                self.alive, (mantissa << contract.WEIGHT_BITS - 23) >> below, 0
-            )
+            p, n = power(self.scaled())
+            self._weights = torch.where(self.alive, _q40(p, n), 0)
         return self._weights
 
     @property
@@ -182,15 +195,36 @@ class DeviceCandidates:
         mass = self.mass.clamp(min=1).to(torch.float64).unsqueeze(1)
         return (self.weights.to(torch.float64) / mass).to(torch.float32)
 
-    def bits(self) -> Tensor:
+    def depths(self) -> Tensor:
         """int64 [B, V]: bits of each weight below 2^40, in Q16."""
-        return torch.round(self.scaled() * contract.DEPTH_UNIT).to(torch.int64)
+        return torch.round(-self.scaled() * contract.DEPTH_UNIT).to(torch.int64)
 
-    def mean_bits(self) -> Tensor:
-        """int64 [B]: their mean by weight, rounded down."""
-        w = self.weights >> contract.MEAN_SHIFT
-        mass = self.total(w).clamp(min=1)
-        return torch.div(self.total(w * self.bits()), mass, rounding_mode="floor")
+    def entropy(self) -> Entropy:
+        """By integer sums of weights against the largest logit below the top."""
+        top = self.top
+        is_top = self._z == top
+        n = self.total(is_top.to(torch.int64)).to(torch.float64)
+        others = self.alive & ~is_top
+        second = self.most(torch.where(others, self._z, _NEG_INF)).unsqueeze(1)
+        second = torch.where(second > _NEG_INF, second, top)
+        t = self.scaled(second)
+        p, exponent = power(torch.where(others, t, contract.LEAST_BITS))
+        weighted = p * ((exponent + 127 + contract.WEIGHT_BITS) << 23).view(torch.float32) * -t
+        weighted = torch.where(others, weighted, 0.0)
+        one = 2.0**contract.WEIGHT_BITS
+        weight = self.total(torch.where(others, _q40(p, exponent), 0)).to(torch.float64) / one
+        bits = self.total(weighted.to(torch.int64)).to(torch.float64) / one
+        c = torch.full_like(self._temperature, contract.LOG2_E) / self._temperature
+        gap = (top.to(torch.float64) - second.to(torch.float64)).squeeze(1) * c
+        share = exp2_double(-gap)
+        mass = share * weight
+        total = (n + mass).clamp(min=1)
+        depth = share * (gap * weight + bits) / total
+        e = contract.LOG2_E
+        series = mass * (e - mass * (e / 2 - mass * (e / 3)))
+        few = (n == 1) & (mass < contract.ENTROPY_SERIES)
+        log = torch.where(few, series, log2_double(total))
+        return Entropy(log + depth, depth, (total * one).to(torch.int64))
 
     def keys(self) -> Tensor:
         """int64 [B, V]: greater the earlier a token stands in the order; all differ."""

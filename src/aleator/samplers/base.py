@@ -46,6 +46,7 @@ class Sampler(Alone, ABC):
     writes: ClassVar[bool] = False  # whether it changes logits or the temperature
     selects: ClassVar[bool] = False  # whether it chooses the token
     adapts: ClassVar[bool] = False  # whether draws change what it does next, beyond the history
+    since: int = 1  # the version of the portable numerics that last changed what it keeps or draws
 
     @classmethod
     def parameters(cls) -> tuple[Parameter, ...]:
@@ -109,7 +110,8 @@ class Sampler(Alone, ABC):
         random = (None,) if numerics == "portable" else (None, MAX_LLAMA_SEED + 1)
         if "seed" in values and values["seed"] in random:
             values["seed"] = place.seed
-        return (type(self).__module__, type(self).__qualname__, values)
+        changed = (self.since,) if numerics == "portable" and self.since > 1 else ()
+        return (type(self).__module__, type(self).__qualname__, values, *changed)
 
     @classmethod
     def asked_for(cls, values: Mapping[str, Any]) -> bool:

@@ -113,6 +113,17 @@ class Candidates:
         return (weights / np.float64(weights.sum(dtype=np.uint64))).astype(np.float32)
 
     @property
+    def entropy(self) -> float:
+        """Of their distribution, in bits, from 0 to log2 of their number.
+
+        In portable numerics within 1e-6 of the exact value, and the same bits everywhere (docs/numerics.md).
+        """
+        if isinstance(self._native, host.Candidates):
+            return self._native.entropy
+        p = self._native.probs.astype(np.float64)
+        return max(0.0, -float(np.sum(p[p > 0] * np.log2(p[p > 0]))))
+
+    @property
     def selected(self) -> int | None:
         """The token that was chosen, or ``None``; can be assigned one of the candidates."""
         return self._native.selected

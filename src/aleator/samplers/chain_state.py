@@ -71,7 +71,10 @@ class Configuration:
             )
         for (name, here), (_, there) in zip(self.samplers, other.samplers, strict=True):
             if here != there:
-                raise _other_chain(f"its {name} has other parameters, or another seed")
+                raise _other_chain(
+                    f"its {name} has other parameters, another seed, or the arithmetic of another version "
+                    "of the numerics (docs/numerics.md)"
+                )
 
 
 def pack(configuration: Configuration, text_start: int, state: bytes) -> bytes:

@@ -7,8 +7,8 @@ Keeps      tokens with a probability of at least eta = fl32(min(e, sqrt(e) * 2^-
 Equality   a weight exactly equal to the bound stays.  0 keeps all.
 Ties       equal logits stay or go together.
 Masked     not candidates; they do not enter the entropy; ``min_keep`` does not revive them.
-Precision  H in Q16 from integer logarithms, as for the dynamic temperature; 2^-H by exp2; the square root and
-           the product in float64, each correctly rounded.
+Precision  H and Z are those of the entropy (docs/numerics.md), H to 1e-6 of itself; 2^-H by exp2; the square
+           root and the product in float64, each correctly rounded.
 Elsewhere  transformers agrees but for float32; text-generation-webui counts ``eta_cutoff`` in units of 1e-4;
            llama.cpp and vLLM do not have it.
 """
@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 
 from aleator.core import host
-from aleator.core.numerics import Row, Step, exact, exp2_double, ints, log2_q32
+from aleator.core.numerics import Row, Step, exact, exp2_double
 from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
@@ -38,6 +38,7 @@ class EtaCutoff(Sampler):
     name = "eta_cutoff"
     aliases = ("eta", "eta-cutoff")
     reads = "mass"
+    since = 2
     eta_cutoff: float = declare(ETA_CUTOFF)
     min_keep: int = declare(MIN_KEEP)
 
@@ -54,7 +55,6 @@ class EtaCutoff(Sampler):
         """NumPy reference."""
         if self.neutral:
             return
-        total, e = sum(ints(row.weights())), single(self.eta_cutoff)
-        entropy = max(0, ((log2_q32(total) - (40 << 32)) >> 16) - row.mean_q16())
-        eta = min(e, math.sqrt(e) * exp2_double(-entropy / 65536))
-        keep_probable(row, math.ceil(exact(eta) * total), self.min_keep)
+        e, entropy = single(self.eta_cutoff), row.entropy()
+        eta = min(e, math.sqrt(e) * exp2_double(-entropy.bits))
+        keep_probable(row, math.ceil(exact(eta) * entropy.mass), self.min_keep)

@@ -4,8 +4,8 @@ Keeps      everything; at a product of temperatures of 1e-5 or less, also below 
 Effect     multiplies the pending temperature T and touches no logit; T enters where mass is read.  What
            writes or shows logits later first materialises z = fl32(z / fl32(T)).
 Dynamic    with a range above 0: T = low + (high - low) * (H / Hmax)^exponent, low = max(0, T - range) and
-           high = T + range; H is the entropy of the candidates in bits, from integer logarithms, and
-           Hmax that of as many equally likely ones (kalomaze's dynatemp).
+           high = T + range; H is the entropy of the candidates (docs/numerics.md), and Hmax that
+           of as many equally likely ones (kalomaze's dynatemp).
 Ties       at temperature 0 the lowest token id stays.
 Precision  T is float64; a product that is not finite is refused.
 Elsewhere  llama.cpp divides the logits at once; other engines multiply by a rounded 1/T.
@@ -19,7 +19,7 @@ import numpy as np
 
 from aleator.core import host
 from aleator.core.errors import ParameterError
-from aleator.core.numerics import Row, Step, exp2_double, ints, log2_double, log2_q32
+from aleator.core.numerics import Row, Step, exp2_double, log2_double
 from aleator.core.parameter import Parameter, declare
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
@@ -50,6 +50,11 @@ class Temperature(Sampler):
     temperature: float = declare(TEMPERATURE)
     dynatemp_range: float = declare(DYNATEMP_RANGE)
     dynatemp_exponent: float = declare(DYNATEMP_EXPONENT)
+
+    @property
+    def since(self) -> int:  # type: ignore[override]
+        """The dynamic temperature changed with version 2."""
+        return 2 if self.dynatemp_range > 0 else 1
 
     @property
     def neutral(self) -> bool:
@@ -85,8 +90,7 @@ class Temperature(Sampler):
         )
         level = 0.0
         if len(row) > 1:
-            entropy = ((log2_q32(sum(ints(row.weights()))) - (40 << 32)) >> 16) - row.mean_q16()
-            level = max(0, entropy) / (log2_q32(len(row)) >> 16)
+            level = min(1.0, row.entropy().bits / log2_double(len(row)))
             if level > 0 and self.dynatemp_exponent != 1:
                 level = exp2_double(self.dynatemp_exponent * log2_double(level))
             if self.dynatemp_exponent == 0:

@@ -1,8 +1,9 @@
 """Locally typical truncation, Meister et al. 2022 (arXiv:2202.00666).
 
 Keeps      the tokens whose surprise is closest to the entropy, until their mass reaches
-           ceil(typical_p * Z); at least one, and at least ``min_keep``.  Surprise minus entropy is
-           t - mean(t), t the bits of a weight in Q16, the mean by weights in Q20, rounded down: no logarithm.
+           ceil(typical_p * Z); at least one, and at least ``min_keep``.  Surprise minus entropy is the
+           depth of a weight, its bits below the largest in Q16, minus the mean depth: no logarithm.  The
+           mean depth and Z are those of the entropy (docs/numerics.md).
 Equality   a mass exactly equal to the bound ends the set.  1 and more keep all.
 Ties       equal distances by the order: logit descending, then token id ascending.
 Masked     not candidates; they do not enter the entropy; ``min_keep`` does not revive them.
@@ -37,6 +38,7 @@ class TypicalP(Sampler):
     letter = "y"
     aliases = ("typ_p", "typ-p", "typp", "typ")
     reads = "mass"
+    since = 2
     typical_p: float = declare(TYPICAL_P)
     min_keep: int = declare(MIN_KEEP)
 
@@ -58,8 +60,9 @@ class TypicalP(Sampler):
         if self.neutral:
             return
         order = row.order()
-        distance = np.abs(row.bits_q16() - row.mean_q16())[order]
+        entropy = row.entropy()
+        distance = np.abs(row.depths() - math.floor(entropy.depth * 65536 + 0.5))[order]
         ranked = order[np.argsort(distance, kind="stable")]
-        weights = ints(row.weights()[ranked])
-        length = prefix_of_mass(weights, math.ceil(exact(self.typical_p) * sum(weights)))
+        wanted = math.ceil(exact(self.typical_p) * entropy.mass)
+        length = prefix_of_mass(ints(row.weights()[ranked]), wanted)
         row.keep(ranked[: max(length, self.min_keep)])

@@ -7,10 +7,9 @@ from typing import ClassVar
 
 import torch
 
-from aleator.core.contract import DEPTH_UNIT, WEIGHT_BITS
 from aleator.core.parameter import single
 from aleator.device.candidates import DeviceCandidates
-from aleator.device.fixed import ceil_of_fraction, exp2_double, log2_q32
+from aleator.device.fixed import ceil_of_fraction, exp2_double
 from aleator.device.places import DeviceSampler, DeviceStep, Field, Fields, Values, expect
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.eta_cutoff import EtaCutoff
@@ -33,11 +32,10 @@ class DeviceEtaCutoff(DeviceSampler):
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Truncate."""
-        mass = data.mass
-        entropy = (log2_q32(mass.clamp(min=1)) - (WEIGHT_BITS << 32) >> 16) - data.mean_bits()
-        power = exp2_double(-entropy.clamp(min=0).to(torch.float64) / DEPTH_UNIT)
+        entropy = data.entropy()
+        power = exp2_double(-entropy.bits)
         eta = (self.get("root", step) * power).minimum(self.get("most", step)).to(torch.float32)
         mantissa, exponent = torch.frexp(eta)
         m, s = (mantissa * 2.0**24).to(torch.int64), 24 - exponent.to(torch.int64)
-        bound = ceil_of_fraction(m, s, mass)
+        bound = ceil_of_fraction(m, s, entropy.mass)
         data.keep_probable(bound, self.get("min_keep", step), self.get("active", step))

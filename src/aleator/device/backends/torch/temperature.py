@@ -6,9 +6,8 @@ from typing import ClassVar
 
 import torch
 
-from aleator.core.contract import WEIGHT_BITS
 from aleator.device.candidates import DeviceCandidates
-from aleator.device.fixed import exp2_double, log2_double, log2_q32
+from aleator.device.fixed import exp2_double, log2_double
 from aleator.device.places import DeviceSampler, DeviceStep, Field, Fields, Values, expect
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.temperature import Temperature
@@ -42,9 +41,8 @@ class DeviceTemperature(DeviceSampler):
         low, high = self.get("low", step), self.get("high", step)
         exponent = self.get("exponent", step)
         count = data.size
-        entropy = (log2_q32(data.mass.clamp(min=1)) - (WEIGHT_BITS << 32) >> 16) - data.mean_bits()
-        most = (log2_q32(count.clamp(min=2)) >> 16).to(torch.float64)
-        level = entropy.clamp(min=0).to(torch.float64) / most
+        most = log2_double(count.clamp(min=2).to(torch.float64))
+        level = (data.entropy().bits / most).clamp(max=1)
         power = exp2_double(exponent * log2_double(torch.where(level > 0, level, 1.0)))
         level = torch.where((level > 0) & (exponent != 1), power, level)
         level = torch.where(exponent == 0, 1.0, level)

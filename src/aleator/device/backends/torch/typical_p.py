@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import torch
 
+from aleator.core.contract import DEPTH_UNIT
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.fixed import ceil_of_fraction, fraction_parts
 from aleator.device.places import DeviceSampler, DeviceStep, Field, Fields, Values, expect
@@ -32,13 +33,15 @@ class DeviceTypicalP(DeviceSampler):
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Truncate."""
-        distance = (data.bits() - data.mean_bits().unsqueeze(1)).abs()
+        entropy = data.entropy()
+        mean = (entropy.depth * DEPTH_UNIT + 0.5).floor().to(torch.int64)
+        distance = (data.depths() - mean.unsqueeze(1)).abs()
         distance = data.ranked(torch.where(data.alive, distance, _LAST))
         # Distances are below 2^24: with the place in the order one key says all, without ties.
         place = torch.arange(distance.shape[1], device=distance.device)
         nearest = ((distance << 20) + place).argsort(1)
         weights = data.ranked(data.weights).gather(1, nearest)
-        wanted = ceil_of_fraction(self.get("m", step), self.get("s", step), data.mass)
+        wanted = ceil_of_fraction(self.get("m", step), self.get("s", step), entropy.mass)
         above = weights.cumsum(1) - weights
         least = self.get("min_keep", step).clamp(min=1).unsqueeze(1)
         kept = (above < wanted.unsqueeze(1)) | (place < least)

@@ -11,8 +11,11 @@ import triton.language as tl
 from aleator.device.backends.triton.numerics import (
     BEYOND,
     IN_PAIRS,
+    LOG2_E,
     NOTHING,
     canonical,
+    depth_of,
+    entropy_of,
     key_id,
     key_value,
     log2_q32,
@@ -21,7 +24,7 @@ from aleator.device.backends.triton.numerics import (
     philox_uniform,
     scale_of,
     sort_descending,
-    weight_bits,
+    weighted_bits,
 )
 from aleator.device.backends.triton.sparse import bit_of
 
@@ -48,15 +51,30 @@ def weights_of(keys, alive, temperature):
 
 
 @triton.jit
-def bits_of(keys, alive, temperature):
-    """Bits of each weight in Q16."""
-    return weight_bits(key_value(keys), top_of(keys, alive), scale_of(temperature))
+def depths_of(keys, alive, temperature):
+    """Bits of each weight below the largest, in Q16."""
+    return depth_of(key_value(keys), top_of(keys, alive), scale_of(temperature))
 
 
 @triton.jit
 def size_of(alive):
     """How many candidates there are, int64."""
     return tl.sum(alive.to(tl.int64), axis=0)
+
+
+@triton.jit
+def entropy(keys, alive, temperature):
+    """Entropy and mean depth in bits, float64, and the mass, int64 in Q40."""
+    z, top, c = key_value(keys), top_of(keys, alive), scale_of(temperature)
+    below = alive & (z < top)
+    second = tl.max(tl.where(below, z, float("-inf")), axis=0)
+    second = tl.where(second > float("-inf"), second, top)
+    weight = tl.sum(tl.where(below, logit_weight(z, second, c), 0), axis=0)
+    bits = tl.sum(tl.where(below, weighted_bits(z, second, c), 0), axis=0)
+    gap = (top.to(tl.float64) - second.to(tl.float64)) * (
+        tl.full([], LOG2_E, tl.float64) / temperature
+    )
+    return entropy_of(tl.maximum(size_of(alive) - size_of(below), 1), gap, weight, bits)
 
 
 @triton.jit

@@ -20,7 +20,7 @@ SCALE = tl.constexpr(float(np.float32(contract.LOG2_E)))  # of a temperature of 
 COLDEST = tl.constexpr(contract.COLDEST)
 LEAST_BITS = tl.constexpr(contract.LEAST_BITS)
 DEPTH_UNIT = tl.constexpr(contract.DEPTH_UNIT)
-MEAN_SHIFT = tl.constexpr(contract.MEAN_SHIFT)
+ENTROPY_SERIES = tl.constexpr(contract.ENTROPY_SERIES)
 Q32 = tl.constexpr(2.0**-32)
 _Q62 = tl.constexpr(2.0**-62)
 _ONE_FLOAT = tl.constexpr(2.0**contract.WEIGHT_BITS)
@@ -29,6 +29,7 @@ _ROUND = tl.constexpr(contract.ROUND)
 _ROUND_BITS = tl.constexpr(int(np.float32(contract.ROUND).view(np.int32)))
 _ROUND_DOUBLE = tl.constexpr(1.5 * 2.0**52)  # rounds a float64 to an integer, ties to even
 _SHIFT = tl.constexpr(contract.WEIGHT_BITS - 23)
+_FLOAT_BITS = tl.constexpr(127 + contract.WEIGHT_BITS)
 _EXP2_LIMIT = tl.constexpr(contract.EXP2_LIMIT)
 _M0, _M1 = (tl.constexpr(m) for m in contract.PHILOX_MULTIPLIERS)
 _W0, _W1 = (tl.constexpr(w) for w in contract.PHILOX_KEY_STEPS)
@@ -132,12 +133,8 @@ def scale_of(temperature):
 
 
 @triton.jit
-def logit_weight(z, top, c):
-    """Q40 weights, ``c`` from :func:`scale_of`.
-
-    The contract clamps t at -100; below -42 a weight is 0 anyway, and at -60 no shift exceeds 63.
-    """
-    t = tl.maximum((z - top) * c, -60.0)
+def power(t):
+    """2^t as (p, n), p * 2^n with p near 1."""
     r = t + _ROUND
     f = t - (r - _ROUND)
     p = f * _C5 + _C4
@@ -145,26 +142,50 @@ def logit_weight(z, top, c):
     p = p * f + _C2
     p = p * f + _C1
     p = p * f + _C0
+    return p, r.to(tl.int32, bitcast=True) - _ROUND_BITS
+
+
+@triton.jit
+def logit_weight(z, top, c):
+    """Q40 weights, ``c`` from :func:`scale_of`.
+
+    The contract clamps t at -100; below -42 a weight is 0 anyway, and at -60 no shift exceeds 63.
+    """
+    p, n = power(tl.maximum((z - top) * c, -60.0))
     b = p.to(tl.int32, bitcast=True)
-    below = (127 + _ROUND_BITS) - (b >> 23) - r.to(tl.int32, bitcast=True)
+    below = 127 - (b >> 23) - n
     mantissa = (b & 0x7FFFFF) | 0x800000
     return ((mantissa.to(tl.uint64) << _SHIFT) >> below.to(tl.uint64)).to(tl.int64)
 
 
 @triton.jit
-def weight_bits(z, top, c):
+def weighted_bits(z, top, c):
+    """Weights times their bits below ``top``, int64; below 60 bits it is 0 anyway."""
+    t = tl.maximum((z - top) * c, -60.0)
+    p, n = power(t)
+    return (p * ((n + _FLOAT_BITS) << 23).to(tl.float32, bitcast=True) * -t).to(tl.int64)
+
+
+@triton.jit
+def depth_of(z, top, c):
     """Bits of each weight below 2^40, int64 in Q16."""
-    t = tl.maximum((z - top) * c, LEAST_BITS).to(tl.float64) * DEPTH_UNIT
+    t = tl.maximum((z - top) * c, LEAST_BITS).to(tl.float64) * -DEPTH_UNIT
     return ((t + _ROUND_DOUBLE) - _ROUND_DOUBLE).to(tl.int64)
 
 
 @triton.jit
-def mean_bits(w, bits):
-    """Their mean by weight, rounded down; the sums are over blocks."""
-    w = w >> MEAN_SHIFT
-    mass = tl.maximum(tl.sum(w, axis=0), 1)
-    below = -tl.sum(w * bits, axis=0)  # 0 or more: division truncates
-    return -((below + mass - 1) // mass)
+def entropy_of(n, gap, weight, bits):
+    """Entropy, mean depth and mass from the contract's sums, int64 but for ``gap``."""
+    one = tl.full([], _ONE_FLOAT, tl.float64)
+    e = tl.full([], LOG2_E, tl.float64)
+    tops, weight, bits = n.to(tl.float64), weight.to(tl.float64) / one, bits.to(tl.float64) / one
+    share = exp2_double(-gap)
+    mass = share * weight
+    total = tops + mass
+    depth = share * (gap * weight + bits) / total
+    series = mass * (e - mass * (e / 2 - mass * (e / 3)))
+    log = tl.where((n == 1) & (mass < ENTROPY_SERIES), series, log2_double(total))
+    return log + depth, depth, (total * one).to(tl.int64)
 
 
 @triton.jit

@@ -13,8 +13,9 @@ import triton.language as tl
 
 from aleator.core import contract
 from aleator.device.backends.triton.lists import (
-    bits_of,
+    depths_of,
     draw,
+    entropy,
     keep_allowed,
     keep_first,
     keep_mass,
@@ -30,6 +31,7 @@ from aleator.device.backends.triton.lists import (
 from aleator.device.backends.triton.numerics import (
     BEYOND,
     COLDEST,
+    DEPTH_UNIT,
     Q32,
     ceil_fraction,
     exp2_double,
@@ -37,7 +39,6 @@ from aleator.device.backends.triton.numerics import (
     key_value,
     log2_double,
     log2_q32,
-    mean_bits,
     philox_uniform,
     sort_descending,
 )
@@ -48,7 +49,6 @@ from aleator.device.backends.triton.sparse import add_bias, penalise
     XTC, LOGIT_BIAS, PENALTIES, TOKEN_MASK, SKIPPED,
 ) = (tl.constexpr(i) for i in range(16))  # fmt: skip
 WINDOW_CHUNK = tl.constexpr(8)
-MASS_BITS = tl.constexpr(contract.WEIGHT_BITS)
 ROUND = tl.constexpr(contract.ROUND)
 SIGMA_LEAST = tl.constexpr(contract.SIGMA_LEAST)
 SIGMA_UNIT = tl.constexpr(contract.SIGMA_UNIT)
@@ -77,14 +77,8 @@ def heat(keys, alive, temperature, full, factor):
 def dynamic_temperature(keys, alive, temperature, low, high, exponent):
     """The temperature between low and high that the entropy asks for."""
     count = size_of(alive)
-    w = weights_of(keys, alive, temperature)
-    mass = tl.maximum(tl.sum(w, axis=0), 1)
-    mean = mean_bits(w, bits_of(keys, alive, temperature))
-    entropy = (
-        (log2_q32(mass.to(tl.uint64)) - (tl.full([], MASS_BITS, tl.int64) << 32)) >> 16
-    ) - mean
-    most = (log2_q32(tl.maximum(count, 2).to(tl.uint64)) >> 16).to(tl.float64)
-    level = tl.maximum(entropy, 0).to(tl.float64) / most
+    bits, _, _ = entropy(keys, alive, temperature)
+    level = tl.minimum(bits / log2_double(tl.maximum(count, 2).to(tl.float64)), 1.0)
     one = tl.full([], 1, tl.float64)
     power = exp2_double(exponent * log2_double(tl.where(level > 0, level, one)))
     level = tl.where((level > 0) & (exponent != 1), power, level)
@@ -122,14 +116,15 @@ def min_p(place, row, keys, alive, temperature, outside):
 def typical_p(place, row, keys, alive, temperature, SIZE: tl.constexpr):
     """Keeps the shortest beginning, by distance from the mean surprise and then the order, with the mass."""
     w = weights_of(keys, alive, temperature)
-    bits = bits_of(keys, alive, temperature)
-    distance = tl.abs(bits - mean_bits(w, bits))
+    _, depth, mass = entropy(keys, alive, temperature)
+    mean = tl.floor(depth * DEPTH_UNIT + 0.5).to(tl.int64)
+    distance = tl.abs(depths_of(keys, alive, temperature) - mean)
     i = tl.arange(0, SIZE).to(tl.int64)
     # Distances are below 2^24, and lists below 2^11: one key says all, the nearest largest.
     near = tl.where(alive, -((distance << 11) | i), -(tl.full([], 1, tl.int64) << 40) - i)
     nearest = sort_descending(near, SIZE)
     sorted_w = tl.gather(w, ((-nearest) & 2047).to(tl.int32), 0)
-    wanted = ceil_fraction(tl.load(place.m + row), tl.load(place.s + row), tl.sum(sorted_w, axis=0))
+    wanted = ceil_fraction(tl.load(place.m + row), tl.load(place.s + row), mass)
     before = tl.cumsum(sorted_w, axis=0) - sorted_w
     least = tl.maximum(tl.load(place.min_keep + row), 1)
     last = tl.min(tl.where((before < wanted) | (i < least), nearest, BEYOND), axis=0)
