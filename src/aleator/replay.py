@@ -289,7 +289,6 @@ class Record:
             echo=self.echo,
         )
 
-
     def _check_numerics(self, params: SamplingParams) -> None:
         changed = [s.name for s in params.list() if not s.neutral and s.since > self.numerics]
         if self.numerics <= NUMERICS_VERSION and not changed:

@@ -10,6 +10,7 @@ import torch
 from aleator import SamplingParams
 from aleator.integrations.transformers import AleatorLogitsProcessor, aleator_generate
 from aleator.integrations.transformers_cache import AleatorCache
+from aleator.integrations.transformers_layers import held_by
 from tests.integrations.small_llama import alone, padded, small_llama
 
 if not torch.cuda.is_available():
@@ -60,7 +61,7 @@ def test_our_cache(device: Any, expected: list[list[list[int]]]) -> None:
     cache = AleatorCache(device, 128, type_k="f32", type_v="f32")
     out = device.generate(
         ids,
-        past_key_values=cache,
+        **held_by(device, cache),
         custom_generate=aleator_generate,
         sampling={"preset": "llama.cpp", **CHAINS[0]},
         seeds=[0],

@@ -11,6 +11,7 @@ from transformers import ContinuousBatchingConfig, DynamicCache, GenerationConfi
 from aleator import ParameterError, SamplingParams
 from aleator.integrations.device_texts import DeviceTexts
 from aleator.integrations.transformers import AleatorLogitsProcessor, aleator_generate, use_in
+from aleator.integrations.transformers_layers import held_by
 from tests.integrations.small_llama import V, alone, padded, small_llama
 
 PROMPTS = [[5, 6, 7, 8, 9, 5, 6], [11], [20, 21, 20, 21, 20]]
@@ -54,9 +55,12 @@ def test_custom_generate_with_every_cache(llama: Any, cache: str) -> None:
     options: dict[str, Any] = {
         "none": {"use_cache": False},
         "dynamic": {},
-        "static": {"past_key_values": StaticCache(llama.config, max_cache_len=64)},
-        "given": {"past_key_values": DynamicCache(config=llama.config)},
-        "chunked": {"prefill_chunk_size": 3, "past_key_values": DynamicCache(config=llama.config)},
+        "static": held_by(llama, StaticCache(llama.config, max_cache_len=64)),
+        "given": held_by(llama, DynamicCache(config=llama.config)),
+        "chunked": {
+            "prefill_chunk_size": 3,
+            **held_by(llama, DynamicCache(config=llama.config)),
+        },
     }[cache]
     out = llama.generate(
         ids,
@@ -74,13 +78,13 @@ def test_custom_generate_with_every_cache(llama: Any, cache: str) -> None:
 def test_custom_generate_goes_on_from_a_cache(llama: Any) -> None:
     first, cache = torch.tensor([PROMPTS[0]]), DynamicCache(config=llama.config)
     with torch.no_grad():
-        llama(first[:, :-2], past_key_values=cache)
+        llama(first[:, :-2], **held_by(llama, cache))
     out = llama.generate(
         first,
         custom_generate=aleator_generate,
         sampling=SAMPLING,
         seeds=[1],
-        past_key_values=cache,
+        **held_by(llama, cache),
         do_sample=False,
         max_new_tokens=N,
     )

@@ -33,6 +33,7 @@ from transformers import (
 
 from aleator.core.errors import CacheError, CacheFull, CannotShift, ParameterError, UnsupportedModel
 from aleator.integrations.transformers_cache import AleatorCache
+from aleator.integrations.transformers_layers import held_by
 from tests.integrations.small_llama import padded, small_llama
 from tests.torch_threads import (
     one_torch_thread as one_torch_thread,
@@ -52,7 +53,7 @@ def llama() -> Any:
 
 def greedy(model: Any, cache: Any, ids: torch.Tensor, **options: Any) -> torch.Tensor:
     out: torch.Tensor = model.generate(
-        ids, past_key_values=cache, do_sample=False, max_new_tokens=N, **options
+        ids, do_sample=False, max_new_tokens=N, **held_by(model, cache), **options
     )
     return out
 
@@ -137,7 +138,7 @@ def test_copies_share_cells(llama: Any) -> None:
     ours = AleatorCache(llama, 64, max_batch=4)
     ids = torch.tensor([PROMPTS[0]])
     with torch.no_grad():
-        llama(ids, past_key_values=ours)
+        llama(ids, **held_by(llama, ours))
     used = ours.kv.used
     other, third = ours.fork(), copy.deepcopy(ours)
     assert ours.kv.used == used == len(PROMPTS[0])
@@ -154,8 +155,8 @@ def test_a_context_shift(llama: Any) -> None:
     text = [4, 5, 6, 7, 8, 9, 10, 11]
     ours, want = AleatorCache(model, 64), AleatorCache(model, 64)
     with torch.no_grad():
-        model(torch.tensor([text]), past_key_values=ours)
-        model(torch.tensor([text[:2] + text[5:]]), past_key_values=want)
+        model(torch.tensor([text]), **held_by(model, ours))
+        model(torch.tensor([text[:2] + text[5:]]), **held_by(model, want))
     assert ours.slide(keep=2, discard=3) == 3
     assert ours.get_seq_length() == 5
     torch.testing.assert_close(ours.layers[0].keys, want.layers[0].keys, atol=1e-5, rtol=1e-5)
@@ -188,8 +189,8 @@ def test_keys_move_as_the_model_rotates_them(kind: Any, config: Any) -> None:
     text = [4, 5, 6, 7, 8, 9, 10, 11]
     ours, want = AleatorCache(model, 64), AleatorCache(model, 64)
     with torch.no_grad():
-        model(torch.tensor([text]), past_key_values=ours)
-        model(torch.tensor([text[:2] + text[5:]]), past_key_values=want)
+        model(torch.tensor([text]), **held_by(model, ours))
+        model(torch.tensor([text[:2] + text[5:]]), **held_by(model, want))
     if getattr(config, "no_rope_layers", None) == [0]:
         with pytest.raises(CannotShift):  # nothing shows that the model heard of positions
             ours.slide(keep=2, discard=3)
@@ -281,8 +282,8 @@ def test_a_context_shift_with_two_rotations() -> None:
     text = [4, 5, 6, 7, 8, 9, 10, 11, 12]
     ours, want = AleatorCache(model, 64), AleatorCache(model, 64)
     with torch.no_grad():
-        model(torch.tensor([text]), past_key_values=ours)
-        model(torch.tensor([text[:2] + text[5:]]), past_key_values=want)
+        model(torch.tensor([text]), **held_by(model, ours))
+        model(torch.tensor([text[:2] + text[5:]]), **held_by(model, want))
     ours.slide(keep=2, discard=3)
     a, b = ours.layers[0], want.layers[0]
     assert a.keys.shape[2] == 3  # of a window of 4, before the next token
@@ -293,7 +294,7 @@ def test_a_context_shift_with_two_rotations() -> None:
 def test_copies_that_are_dropped_give_up_their_rows(llama: Any) -> None:
     ours = AleatorCache(llama, 64, max_batch=2)
     with torch.no_grad():
-        llama(torch.tensor([PROMPTS[0]]), past_key_values=ours)
+        llama(torch.tensor([PROMPTS[0]]), **held_by(llama, ours))
     used = ours.kv.used
     for _ in range(8):
         other = copy.deepcopy(ours)
@@ -307,8 +308,8 @@ def test_types(llama: Any, type_: str) -> None:
     ours, theirs = AleatorCache(llama, 64, type_k=type_, type_v=type_), DynamicCache()
     ids = torch.tensor([PROMPTS[0]])
     with torch.no_grad():
-        a = llama(ids, past_key_values=ours).logits
-        b = llama(ids, past_key_values=theirs).logits
+        a = llama(ids, **held_by(llama, ours)).logits
+        b = llama(ids, **held_by(llama, theirs)).logits
     torch.testing.assert_close(a, b, atol=0.5, rtol=0.05)
     assert ours.kv.bytes_k * 2 == AleatorCache(llama, 64).kv.bytes_k
     rounded = theirs.layers[0].keys.to({"f16": torch.float16, "bf16": torch.bfloat16}[type_])
@@ -327,8 +328,8 @@ def test_blocks_of_eight_bits() -> None:
     ours, theirs = AleatorCache(wide, 64, type_k="q8_0", type_v="q8_0"), DynamicCache()
     ids = torch.tensor([PROMPTS[0]])
     with torch.no_grad():
-        wide(ids, past_key_values=ours)
-        wide(ids, past_key_values=theirs)
+        wide(ids, **held_by(wide, ours))
+        wide(ids, **held_by(wide, theirs))
     off = (ours.layers[0].keys - theirs.layers[0].keys).abs().max()
     assert 0 < off < theirs.layers[0].keys.abs().max() / 60
 
@@ -337,7 +338,7 @@ def test_files(llama: Any, tmp_path: Path) -> None:
     ours = AleatorCache(llama, 128)
     ids = torch.tensor([PROMPTS[0]])
     with torch.no_grad():
-        llama(ids, past_key_values=ours)
+        llama(ids, **held_by(llama, ours))
     ours.save(tmp_path / "row", tokens=PROMPTS[0], model="small")
     blob = ours.save(tokens=PROMPTS[0])
     assert isinstance(blob, bytes)
@@ -357,12 +358,12 @@ def test_refusals(llama: Any) -> None:
         AleatorCache(Lfm2ForCausalLM(Lfm2Config(**states)), 64)
     small = AleatorCache(llama, 4, max_batch=1)
     with pytest.raises(CacheFull, match="free cells"), torch.no_grad():
-        llama(torch.tensor([PROMPTS[0]]), past_key_values=small)
+        llama(torch.tensor([PROMPTS[0]]), **held_by(llama, small))
     assert small.kv.used == 0
     with pytest.raises(ParameterError, match="max_batch=2"), torch.no_grad():
-        llama(torch.tensor([[1], [2]]), past_key_values=small)
+        llama(torch.tensor([[1], [2]]), **held_by(llama, small))
     with torch.no_grad():
-        llama(torch.tensor([[1, 2]]), past_key_values=small)
+        llama(torch.tensor([[1, 2]]), **held_by(llama, small))
     refused: list[tuple[Callable[[], object], str]] = [
         (lambda: small.crop(1), "-1"),
         (lambda: small.truncate(3), "2 tokens"),
@@ -372,7 +373,7 @@ def test_refusals(llama: Any) -> None:
         with pytest.raises(ParameterError, match=words):
             call()
     with pytest.raises(ParameterError, match="2 rows in a cache of 1"), torch.no_grad():
-        llama(torch.tensor([[1], [2]]), past_key_values=small)
+        llama(torch.tensor([[1], [2]]), **held_by(llama, small))
     small.update(torch.zeros(1, 2, 1, 8), torch.zeros(1, 2, 1, 8), 0)
     with pytest.raises(CacheError, match="not ended"):
         small.save()

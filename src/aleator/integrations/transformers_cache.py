@@ -32,7 +32,8 @@ from aleator.integrations.transformers_layers import layers_of, rotation_of, win
 
 
 class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
-    """For ``model.generate(past_key_values=AleatorCache(model, n_cells))`` and ``model(...)``.
+    """For ``model.generate(cache=AleatorCache(model, n_cells))`` and ``model(...)``; before transformers 5.24
+    the argument was ``past_key_values``.
 
     With ``type_k`` and ``type_v`` "f32" (or the type that the model computes in) its tokens are those with
     transformers' ``DynamicCache``, bit for bit.  Layers with a window are held whole, so that rows can be cut

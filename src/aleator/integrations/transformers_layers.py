@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
 from typing import Any
 
@@ -64,6 +65,12 @@ def windows_of(model: Any) -> list[int | None]:
     return [getattr(layer, "sliding_window", None) for layer in layers]
 
 
+def held_by(model: Any, cache: Any) -> dict[str, Any]:
+    """A cache as the argument that a model takes: ``cache`` since transformers 5.24."""
+    new = "cache" in inspect.signature(model.forward).parameters
+    return {"cache" if new else "past_key_values": cache}
+
+
 def _stored(model: Any, **given: Any) -> Stored:
     """What the model's layers store for a text of one token."""
     config = model.config.get_text_config(decoder=True)
@@ -71,7 +78,8 @@ def _stored(model: Any, **given: Any) -> Stored:
     ids = torch.full((1, 1), 1 if padding == 0 else 0, device=model.device)
     cache = DynamicCache()
     with torch.no_grad():
-        model.get_decoder()(input_ids=ids, past_key_values=cache, use_cache=True, **given)
+        decoder = model.get_decoder()
+        decoder(input_ids=ids, use_cache=True, **held_by(decoder, cache), **given)
     return [(layer.keys[0, :, 0], layer.values[0, :, 0]) for layer in cache.layers]
 
 
