@@ -82,7 +82,9 @@ def test_llama_numbers_are_drawn_row_by_row() -> None:
 
 
 def test_settings() -> None:
-    assert sampling_params({"preset": "vllm", "top_k": 5}, "vLLM") == SamplingParams.preset("vllm", top_k=5)
+    assert sampling_params({"preset": "vllm", "top_k": 5}, "vLLM") == SamplingParams.preset(
+        "vllm", top_k=5
+    )
     assert sampling_params({"top_k": 5}, "vLLM") == SamplingParams(top_k=5)
     assert [p.seed for p in row_params({"top_k": 5}, [1, 2], "vLLM")] == [1, 2]
     for wrong, name in (

@@ -138,7 +138,8 @@ def test_a_draw_that_nothing_would_use_is_refused() -> None:
 
 
 OFF: list[dict[str, Any]] = [
-    {"top_k": 0}, {"typ_p": 1}, {"top_p": 1}, {"top_n_sigma": 0}, {"top_n_sigma": -1}, {"tfs_z": 1}, {"min_p": 0},
+    {"top_k": 0}, {"typ_p": 1}, {"top_p": 1}, {"top_n_sigma": 0}, {"top_n_sigma": -1},
+    {"tfs_z": 1}, {"min_p": 0},
 ]  # fmt: skip
 
 

@@ -264,8 +264,8 @@ def test_a_seed_that_was_drawn_is_told(plain: Client) -> None:
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        ({"temperature": -1}, "temperature"),
-        ({"temp": -0.1}, "temp"),
+        ({"min_p": 1.5}, "min_p"),
+        ({"xtc_probability": 3}, "xtc_probability"),
         ({"temprature": 1}, "temprature"),
         ({"samplers": ["topk", "magic"]}, "samplers"),
         ({"samplers": "k?"}, "samplers"),

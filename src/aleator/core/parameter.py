@@ -130,7 +130,7 @@ class Parameter:
                 return "any"
             return f"{'<' if self.open_high else '<='} {self._shown(high)}"
         if high is None:
-            return f"{'>' if opens else '>='} {shown}"
+            return f"{'>' if opens else '>='} {shown}{self._or_beyond}"
         end = ")" if self.open_high else "]"
         return f"{'(' if opens else '['}{shown}, {self._shown(high)}{end}{self._or_beyond}"
 

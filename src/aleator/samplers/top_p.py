@@ -44,7 +44,7 @@ class TopP(Sampler):
 
     @property
     def neutral(self) -> bool:
-        """True at 1 or more."""
+        """True at 1."""
         return single(self.top_p) >= 1
 
     def native(self, place: Place) -> host.Sampler:

@@ -45,7 +45,7 @@ class TypicalP(Sampler):
 
     @property
     def neutral(self) -> bool:
-        """True at 1 or more."""
+        """True at 1."""
         return single(self.typical_p) >= 1
 
     def native(self, place: Place) -> host.Sampler:

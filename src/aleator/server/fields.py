@@ -249,12 +249,25 @@ def token_id(key: str) -> int | str:
     return int(key) if _ID.fullmatch(key) else key
 
 
+def not_taken(what: str) -> ApiError:
+    """The error for a body of another kind than JSON in UTF-8."""
+    return ApiError(
+        415,
+        f"{what} is not taken: send JSON in UTF-8, with content-type: application/json",
+        code="unsupported_media_type",
+        headers={"accept": "application/json"},
+    )
+
+
 def parsed(data: bytes) -> Any:
     """The JSON of a body.
 
     Raises:
-        ApiError: It is not JSON, has a name twice in one object, or is nested too deeply.
+        ApiError: It is not JSON, or not in UTF-8, has a name twice in one object, or is nested too deeply.
     """
+    encoding = json.detect_encoding(data)
+    if not encoding.startswith("utf-8"):
+        raise not_taken(f"a body in {encoding.upper()}")
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
@@ -268,9 +281,15 @@ def parsed(data: bytes) -> Any:
         raise ApiError(400, f"{word} is not JSON", code="invalid_json")
 
     try:
-        return json.loads(data, object_pairs_hook=once, parse_constant=constant)
+        return json.loads(data.decode(encoding), object_pairs_hook=once, parse_constant=constant)
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply", code="invalid_json") from None
+    except UnicodeDecodeError as error:
+        raise ApiError(
+            400,
+            f"the body is not UTF-8: byte {data[error.start]:#04x} at {error.start}",
+            code="invalid_json",
+        ) from None
     except ValueError as error:
         raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
 
