@@ -138,8 +138,9 @@ def test_requests_take_what_their_dialect_takes(
         openai_chat,
         openai_completions,
     )
+    from aleator.server.fields import Fields
 
-    fields, own, engines = {
+    known: dict[str, tuple[Fields, dict[str, Any], tuple[str, ...]]] = {
         "llama": (llama_fields.FIELDS, {"prompt": "a"}, ("llama.cpp",)),
         "infill": (llama_infill.FIELDS, {"input_prefix": "a", "input_suffix": ""}, ("llama.cpp",)),
         "ollama": (ollama_input.OPTIONS, {}, ("llama.cpp",)),
@@ -150,7 +151,8 @@ def test_requests_take_what_their_dialect_takes(
             {"max_tokens": 1, "messages": []},
             ("llama.cpp", "vLLM"),
         ),
-    }[dialect]
+    }
+    fields, own, engines = known[dialect]
     strict = {
         "chat": ("temperature", "top_p"),
         "completions": ("temperature", "top_p"),
@@ -179,7 +181,7 @@ def test_what_it_becomes_is_off(p: Parameter, off: Off, value: float, numerics: 
     if numerics == "llama.cpp" and p.name == "tfs_z":
         return  # no longer one of llama.cpp's samplers
     row = np.random.default_rng(0).normal(size=60).astype(np.float32)
-    beside = {"xtc_threshold": {"xtc_probability": 1.0}}.get(p.name, {})
+    beside: dict[str, Any] = {"xtc_probability": 1.0} if p.name == "xtc_threshold" else {}
     plain = SamplingParams(seed=1, numerics=numerics)
     given = in_range({p.name: value}, ENGINES, lambda _: None)
     chains = plain.chain(), plain.replace(**given, **beside).chain()
