@@ -178,7 +178,11 @@ class Decoder(ABC):
     def _attending(self, windowed: bool) -> list[LayerShape]:
         config = self.config
         return [
-            LayerShape(config.n_kv_heads[layer], *config.stored_head_dims(layer))
+            LayerShape(
+                config.n_kv_heads[layer],
+                *config.stored_head_dims(layer),
+                rope=int(config.rotated(layer)),
+            )
             for layer in range(config.n_layers)
             if config.stores_keys(layer) and self.windowed(layer) == windowed
         ]

@@ -154,13 +154,13 @@ class TorchDecoder(Decoder):
 
     def shift_keys(self, layer: int, keys: Any, deltas: Any) -> Any:
         """See :meth:`Decoder.shift_keys`; keys may be tensors, on any device."""
-        if isinstance(keys, np.ndarray):
+        if isinstance(keys, np.ndarray) or not self._rotates(layer, False):
             return super().shift_keys(layer, keys, deltas)
         return self.rotary.shift(keys, torch.as_tensor(deltas, device=keys.device))
 
     def shift_window_keys(self, layer: int, keys: Any, deltas: Any) -> Any:
         """Rotate stored keys of layers with a window, see :meth:`shift_keys`."""
-        if isinstance(keys, np.ndarray):
+        if isinstance(keys, np.ndarray) or not self._rotates(layer, True):
             return super().shift_window_keys(layer, keys, deltas)
         return self.window_rotary.shift(keys, torch.as_tensor(deltas, device=keys.device))
 
