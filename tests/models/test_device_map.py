@@ -20,10 +20,10 @@ from hybrid_models import HYBRID, write_hybrid
 from make_models import SPECS, write_model
 
 import aleator
-from aleator.bundled import bundled_model
 from aleator.cache.devices import Device
 from aleator.core.errors import Aborted, ParameterError
 from aleator.generate import Batch, Context
+from aleator.hub.bundled import bundled_model
 from aleator.language_model import LanguageModel
 from aleator.models import build_decoder, open_weights
 from aleator.models.native_decoder import NativeDecoder

@@ -96,8 +96,8 @@ def test_maps_of_another_number_of_layers_are_refused_before_weights_are_read(
     def read(*_: object, **__: object) -> None:
         raise AssertionError("weights were read")
 
-    monkeypatch.setattr("aleator.language_model.build_decoder", read)
-    monkeypatch.setattr("aleator.language_model.load_vocabulary", read)
+    monkeypatch.setattr("aleator.language_model.model.build_decoder", read)
+    monkeypatch.setattr("aleator.language_model.model.load_vocabulary", read)
     with pytest.raises(ParameterError, match=f"device_map='{value}': {message}"):
         aleator.load(device_map=value)
 
