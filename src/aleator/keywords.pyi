@@ -733,11 +733,17 @@ class LoadKeywords(TypedDict, total=False):
     computed only from where they diverge (default: on)."""
 
     n_gpu_layers: int | None
-    """Layers that a CUDA device computes: 0 for none, or at least as many as the model has; a model
-    is not divided (0 or more; default: what device says)."""
+    """So many of the last layers, with their part of the cache, are on a CUDA device, and the
+    others on the CPU; with 1 or more the output matrix is on the device, with all layers the
+    embedding too (0 or more; default: what device says)."""
+
+    device_map: str | Sequence[tuple[str, int, int]] | None
+    """Which layers each device has, with their part of the cache: cpu=0:20,cuda:0=20:32 for layers
+    0 to 19 and 20 to 31; in Python [('cpu', 0, 20), ('cuda:0', 20, 32)] too (default: what device
+    and n_gpu_layers say)."""
 
     tensor_split: str | None
-    """Refused: one device computes a model (default: none)."""
+    """Refused: device_map names layers (default: none)."""
 
     model_draft: str | None
     """A smaller model with the same vocabulary, which guesses for spec_type='draft' (default:

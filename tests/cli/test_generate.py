@@ -67,6 +67,17 @@ def test_what_does_nothing_is_not_told(aleator: Command) -> None:
     assert "chain: logits -> logit_bias -> temperature -> mirostat_v2\n" in err
 
 
+def test_layers_on_devices(aleator: Command) -> None:
+    made = aleator(*ROMEO, "-n", "2", "-v", "--device-map", "cpu:0=0:2,cpu:1=2:6")
+    assert made.code == 0
+    assert "weights: 2 layers, cpu:0: 3.82 MiB" in made.err
+    assert "weights: 4 layers, cpu:1: 6.63 MiB" in made.err
+    assert "6 layers, cpu:0 1.00 MiB + cpu:1 2.00 MiB: K (f16)" in made.err
+    refused = aleator(*ROMEO, "--device-map", "cpu:0=0:2,cpu:1=3:6")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--device-map: device_map='cpu:0=0:2,cpu:1=3:6': layer 2 has no device" in refused.err
+
+
 def test_a_seed_that_was_drawn_is_told(aleator: Command) -> None:
     first = aleator("generate", "-p", "ROMEO:", "-n", "12", "-t", "1")
     found = re.search(r"seed: (\d+)", first.err)

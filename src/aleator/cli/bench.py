@@ -134,7 +134,7 @@ def describe(model: LanguageModel, context: Context) -> dict[str, Any]:
         "architecture": weights.config.architecture,
         "size_bytes": weights.size_bytes,
         "n_parameters": weights.n_parameters,
-        "device": str(model.decoder.device),
+        "device": " + ".join(model.decoder.device_bytes),
         "dtype": model.decoder.dtype,
         "threads": context.n_threads or default_threads(),
         "isa": isa(),
