@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from aleator.generate.session import Session
     from aleator.generate.session_file import SessionFile
     from aleator.language_model import LanguageModel, load
-    from aleator.samplers import Candidates, SamplerChain, SamplingParams
+    from aleator.samplers import Candidates, SamplerChain, SamplingParams, preset
 
 __version__ = "0.1.0"
 
@@ -105,6 +105,7 @@ __all__ = [
     "generate",
     "load",
     "ops",
+    "preset",
     "samplers",
     "text",
 ]
@@ -125,6 +126,7 @@ _LAZY = {
     "Regex": "aleator.samplers",
     "SamplerChain": "aleator.samplers",
     "SamplingParams": "aleator.samplers",
+    "preset": "aleator.samplers",
     "Generation": "aleator.generate.generation",
     "Session": "aleator.generate.session",
     "SessionFile": "aleator.generate.session_file",

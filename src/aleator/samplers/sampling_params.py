@@ -21,3 +21,5 @@ SamplingParams = dataclass(frozen=True)(
         },
     )
 )
+
+preset = SamplingParams.preset
