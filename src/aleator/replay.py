@@ -248,11 +248,12 @@ class Record:
         except (TypeError, ValueError, KeyError) as error:
             raise FileFormatError(path, f"the record is damaged: {error}") from None
 
-    def request(self, prompt: Sequence[int] | None = None) -> Request:
+    def request(self, prompt: Sequence[int] | None = None, vocab: Any = None) -> Request:
         """The request to make again.
 
         Args:
             prompt: Its tokens, where the record has only their hash.
+            vocab: Of the model, as for :meth:`SamplingParams.chain`.
 
         Raises:
             ParameterError: There are no tokens, others than then, or no parameters; or another version of the
@@ -277,7 +278,7 @@ class Record:
             )
         params = params_from_json(self.params, self.seed)
         if params.numerics == "portable":
-            self._check_numerics(params)
+            self._check_numerics(params, vocab)
         return Request(
             tokens=tokens,
             params=params,
@@ -289,8 +290,8 @@ class Record:
             echo=self.echo,
         )
 
-    def _check_numerics(self, params: SamplingParams) -> None:
-        changed = [s.name for s in params.list() if not s.neutral and s.since > self.numerics]
+    def _check_numerics(self, params: SamplingParams, vocab: Any) -> None:
+        changed = [s.name for s in params.list(vocab) if not s.neutral and s.since > self.numerics]
         if self.numerics <= NUMERICS_VERSION and not changed:
             return
         what = f", since when {' and '.join(changed)} draw otherwise" if changed else ""
@@ -346,7 +347,7 @@ def make_again(record: Record, model: Served, prompt: Sequence[int] | None = Non
     Raises:
         ParameterError: As for :meth:`Record.request`; or the model was loaded with too small an ``n_ctx``.
     """
-    request = record.request(prompt)
+    request = record.request(prompt, model.tokenizer)
     if record.n_ctx > model.n_ctx:
         raise ParameterError(
             "n_ctx",

@@ -19,7 +19,8 @@ from aleator.bundled import bundled_model
 from aleator.cli import main
 from aleator.core.errors import FileFormatError, HubError, ParameterError
 from aleator.hub.fetching import PIECE, append
-from aleator.hub.names import HubName, located
+from aleator.hub.located import located
+from aleator.hub.names import HubName
 from tests.hub.server import COMMIT, Hub, serving
 from tests.models.builders import write_gguf
 

@@ -9,7 +9,8 @@ from aleator.cli.arguments import Parser
 from aleator.cli.terminal import note, write
 from aleator.core.errors import ParameterError
 from aleator.hub.local import LocalModel, cached, installed, remove
-from aleator.hub.names import HubName, located
+from aleator.hub.located import located
+from aleator.hub.names import HubName
 
 EXAMPLES = """\
 Lists the bundled model, those of installed packages llm-NAME, and those that were

@@ -28,6 +28,7 @@ from aleator.generate.text_rows import rows_at_once
 from aleator.prompts import GENERATION, SAMPLING, Asking, checked_prompt, options_of
 from aleator.samplers import SamplingParams
 from aleator.slots import SlotMaker
+from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ class Served(Protocol):
     @property
     def slots(self) -> SlotMaker:
         """Makes the state that requests have while they are made."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Of its vocabulary."""
 
     @property
     def vocab(self) -> Vocabulary:
