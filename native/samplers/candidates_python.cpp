@@ -18,7 +18,8 @@ struct Listed {
 
   std::vector<uint64_t> weights(float top, float scale) const {
     std::vector<uint64_t> found(ids.size());
-    ALEATOR_PICK(weigh)(logits.data(), static_cast<int64_t>(found.size()), top, scale, found.data());
+    ALEATOR_PICK(weigh)(logits.data(), static_cast<int64_t>(found.size()), top, scale,
+                        found.data());
     return found;
   }
 };
