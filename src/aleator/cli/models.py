@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def here() -> list[LocalModel]:
     """The models on this machine that have a name."""
-    from aleator.bundled import bundled_model
+    from aleator.hub.bundled import bundled_model
 
     found = list(installed())
     try:
