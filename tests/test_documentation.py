@@ -95,6 +95,7 @@ def test_what_is_there_is_not_broken(checkout: Path) -> None:
         ("[a](none.md)", "no such file of a link: none.md"),
         ("![a](images/none.png)", "no such file of a picture: images/none.png"),
         ('<img src="images/none.png">', "no such file of a picture: images/none.png"),
+        ('<source srcset="images/none.png">', "no such file of a picture: images/none.png"),
         ("[a](other.md#none)", "no such anchor: other.md#none"),
         ("[a](#none)", "no such anchor: #none"),
         # The second heading of a name, and one with a sign, have another anchor on the site.

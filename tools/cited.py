@@ -32,7 +32,9 @@ TO_BE_WRITTEN = re.compile(r"top_share|helium")
 
 _FENCE = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
-_LINK = re.compile(r"(!?)\[[^\]]*\]\(([^)\s]+)\)|<img\b[^>]*?\bsrc=[\"']([^\"']+)")
+_LINK = re.compile(
+    r"(!?)\[[^\]]*\]\(([^)\s]+)\)|<(?:img|source)\b[^>]*?\bsrc(?:set)?=[\"']([^\"']+)"
+)
 _HEADING = re.compile(r"^#{1,6} +(.*?) *#*$", re.MULTILINE)
 _IDENTITY = re.compile(r"\bid=[\"']([^\"']+)")
 _PATH = re.compile(rf"(?<![\w/.~-])(?:{'|'.join(FOLDERS)})/[\w./*-]*[\w/*](?:::\w+)?(?![\w/<{{])")
@@ -99,9 +101,10 @@ def _paths(root: Path, text: str) -> Iterator[tuple[int, str]]:
             yield match.start(), f"no such result: {match[0]}"
     for match in _CODE.finditer(text):
         path = match[1]
-        if _SOURCE.fullmatch(path) and not (_elsewhere(path) or _PATH.match(path)):
-            if not any((root / room / path).exists() for room in ROOMS):
-                yield match.start(), f"no such path: {path}"
+        if not _SOURCE.fullmatch(path) or _PATH.match(path) or _elsewhere(path):
+            continue
+        if not any((root / room / path).exists() for room in ROOMS):
+            yield match.start(), f"no such path: {path}"
 
 
 def _elsewhere(path: str) -> bool:
@@ -111,7 +114,9 @@ def _elsewhere(path: str) -> bool:
 def _targets(root: Path, text: str) -> Iterator[tuple[int, str]]:
     """Targets of make, in code."""
     makefile = root / "Makefile"
-    known = re.findall(r"^([a-z-]+):", makefile.read_text(), re.MULTILINE) if makefile.exists() else []
+    known = (
+        re.findall(r"^([a-z-]+):", makefile.read_text(), re.MULTILINE) if makefile.exists() else []
+    )
     for code in [*_FENCE.finditer(text), *_CODE.finditer(_without_fences(text))]:
         inner = code[1] if code.re is _CODE else code[0]
         for match in _TARGET.finditer(inner):
@@ -137,7 +142,9 @@ def _anchors(file: Path) -> frozenset[str]:
     if file.suffix == ".md":
         counted: dict[str, int] = {}
         for heading in _HEADING.findall(_without_fences(text)):
-            plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").replace("*", "")
+            plain = (
+                re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").replace("*", "")
+            )
             ascii_only = unicodedata.normalize("NFKD", plain).encode("ascii", "ignore").decode()
             site = re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", ascii_only).strip().lower())
             github = re.sub(r"[^\w -]", "", plain.lower()).replace(" ", "-")

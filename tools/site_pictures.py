@@ -1,7 +1,7 @@
 """Pictures of the documentation: drawings, and plots of the committed results; SVG without a library.
 
-    python tools/site_pictures.py            writes them to docs/images
-    python tools/site_pictures.py --check    fails if one is stale
+python tools/site_pictures.py            writes them to docs/images
+python tools/site_pictures.py --check    fails if one is stale
 """
 
 from __future__ import annotations
