@@ -39,6 +39,7 @@ from aleator.core.errors import (
     TokenizerError,
     UnsupportedModel,
 )
+from aleator.core.moved import install_moved
 
 if TYPE_CHECKING:
     from aleator import generate, ops, samplers, text
@@ -108,6 +109,8 @@ __all__ = [
     "samplers",
     "text",
 ]
+
+install_moved()
 
 # Names that are imported when first used, and where from; None: a subpackage.
 _LAZY = {

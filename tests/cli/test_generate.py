@@ -11,9 +11,9 @@ import pytest
 from make_models import SPECS, write_model
 
 from aleator import LanguageModel
-from aleator.bundled import bundled_model
 from aleator.cli.declared import unescape
 from aleator.generate.session_file import SessionFile
+from aleator.hub.bundled import bundled_model
 from aleator.samplers import PARAMETERS, PRESETS, SamplingParams
 from aleator.samplers.candidates import NUMERICS
 from tests.cli.conftest import Command
@@ -48,7 +48,10 @@ def test_standard_error_tells_seed_parameters_chain_and_speed(
 
 
 def test_the_log_tells_where_samplers_run(aleator: Command) -> None:
-    line = "INFO aleator.generate.drawing: samplers: all run on the host, because the model is on the CPU\n"
+    line = (
+        "INFO aleator.generate.drawing_place: samplers: all run on the host, "
+        "because the model is on the CPU\n"
+    )
     assert line in aleator(*ROMEO, "-n", "1", "-v").err
     assert "samplers:" not in aleator(*ROMEO, "-n", "1").err
     pytest.importorskip("torch")

@@ -11,8 +11,8 @@ import pytest
 from make_models import SPECS, write_model
 
 from aleator import LanguageModel
-from aleator.bundled import bundled_model
 from aleator.core.token_text import readable
+from aleator.hub.bundled import bundled_model
 from tests.cli.conftest import Command
 
 
@@ -137,7 +137,7 @@ def test_doctor(aleator: Command) -> None:
 
 def test_doctor_names_what_is_missing(aleator: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aleator.cli.doctor.EXTRAS", {"no-such-thing": ("cli", "everything")})
-    monkeypatch.setattr("aleator.language_model.bundled_model", lambda: Path("nothing.gguf"))
+    monkeypatch.setattr("aleator.language_model.model.bundled_model", lambda: Path("nothing.gguf"))
     result = aleator("doctor")
     assert result.code == 1
     assert "no-such-thing  MISSING (everything): pip install 'aleator[cli]'" in result.out

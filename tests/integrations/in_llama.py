@@ -13,7 +13,7 @@ from llama_cpp import Llama, LogitsProcessorList
 from llama_cpp._internals import LlamaSampler
 
 from aleator import ParameterError, SamplerChain, SamplingParams
-from aleator.bundled import bundled_model
+from aleator.hub.bundled import bundled_model
 from aleator.integrations.llama import (
     AleatorLogitsProcessor,
     AleatorSampler,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aleator.core.errors import ParameterError
-from aleator.prompts import GENERATION, SAMPLING
+from aleator.engine.prompts import GENERATION, SAMPLING
 from aleator.server import fields
 from aleator.server.accepted import ACCEPTED
 from aleator.server.dialects import openai_chat, openai_completions

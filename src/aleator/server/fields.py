@@ -20,7 +20,7 @@ from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
 from aleator.core.options import Option
 from aleator.core.parameter import Parameter
-from aleator.prompts import GENERATION, SAMPLING
+from aleator.engine.prompts import GENERATION, SAMPLING
 from aleator.server.accepted import ACCEPTED, Accepted
 from aleator.server.errors import ApiError
 

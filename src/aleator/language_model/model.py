@@ -7,15 +7,23 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from aleator.bundled import bundled_model
 from aleator.cache.prefix import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache
 from aleator.chat.chatting import Chatting
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, takes
 from aleator.engine.options import EngineOptions
+from aleator.engine.prompts import (
+    Asking,
+    checked_prompt,
+    checked_prompts,
+    options_of,
+    options_of_each,
+    takes_generation,
+)
 from aleator.engine.room import cells_needed, sequences_needed
 from aleator.engine.run import Run
+from aleator.engine.slots import SlotMaker
 from aleator.generate.context import Context
 from aleator.generate.generation import Generation
 from aleator.generate.options import LOADED, ModelOptions, of_loading
@@ -24,22 +32,14 @@ from aleator.generate.request import Request
 from aleator.generate.session import Session
 from aleator.generate.slot import OnLogits
 from aleator.generate.speculation.drafter import Drafter
+from aleator.hub.bundled import bundled_model
+from aleator.language_model.saving import Saving
+from aleator.language_model.scoring import Scoring
 from aleator.models.build import build_decoder
 from aleator.models.decoder import Decoder
 from aleator.models.placement import check_layers, placement
 from aleator.models.weights import Weights, open_weights
-from aleator.prompts import (
-    Asking,
-    checked_prompt,
-    checked_prompts,
-    options_of,
-    options_of_each,
-    takes_generation,
-)
 from aleator.samplers import SamplingParams
-from aleator.saving import Saving
-from aleator.scoring import Scoring
-from aleator.slots import SlotMaker
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
