@@ -40,6 +40,7 @@ from aleator.core.errors import (
     UnsupportedModel,
 )
 from aleator.core.moved import install_moved
+from aleator.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from aleator import generate, ops, samplers, text
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from aleator.language_model import LanguageModel, load
     from aleator.samplers import Candidates, SamplerChain, SamplingParams
 
-__version__ = "0.1.0"
 
 __all__ = [
     "AleatorError",

@@ -124,9 +124,9 @@ def finish(rows: Any) -> None:
 
 def describe(model: LanguageModel, context: Context) -> dict[str, Any]:
     """What was measured, on what."""
-    from aleator import __version__
     from aleator.core.host import isa
     from aleator.core.threads import default_threads
+    from aleator.core.version import __version__
 
     weights = model.weights
     return {

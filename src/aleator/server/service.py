@@ -16,10 +16,10 @@ import anyio.to_thread
 import numpy as np
 import numpy.typing as npt
 
-from aleator import __version__
 from aleator.chat.asking import Asked, Chat, prepared
 from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import AleatorError, ParameterError
+from aleator.core.version import __version__
 from aleator.engine.engine import Engine
 from aleator.engine.options import SubmitOptions
 from aleator.engine.prompts import GENERATION, checked_prompt, divided, options_of

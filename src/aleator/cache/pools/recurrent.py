@@ -198,7 +198,7 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
             wanted = plan.wanted[low:high] - part.start
             positions = plan.positions[part]
             runs = Placement(self).runs(positions, plan.owners[part])
-            yield RecurrentBatch(self, runs, positions, part, wanted)
+            yield RecurrentBatch(self.conv, self.ssm, runs, positions, part, wanted)
 
     def place(
         self,
@@ -208,7 +208,9 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         causal: bool = True,
     ) -> RecurrentBatch:
         """Give T tokens rows to start from and rows to leave their states in, without a plan."""
-        return RecurrentBatch(self, Placement(self).runs(positions, owners), positions)
+        return RecurrentBatch(
+            self.conv, self.ssm, Placement(self).runs(positions, owners), positions
+        )
 
     # Cached prefixes
 
