@@ -112,6 +112,18 @@ def parameters() -> str:
     return "\n".join(lines)
 
 
+def off_elsewhere() -> str:
+    """One line per number that other engines take for off."""
+    lines = ["| parameter | value | of | becomes | which |", "|---|---|---|---|---|"]
+    for p in S.PARAMETERS.values():
+        for off in p.off:
+            bound = p.low if off.where == "below" else p.high
+            value = f"{off.where} {bound:g}" if isinstance(off.where, str) else f"{off.where}"
+            engines = ", ".join(off.engines)
+            lines.append(f"| `{p.name}` | {value} | {engines} | `{off.value!r}` | {off.effect} |")
+    return "\n".join(lines)
+
+
 def presets() -> str:
     """One line per preset."""
     lines = ["| preset | order | values |", "|---|---|---|"]
@@ -172,6 +184,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "architectures": architectures,
     "samplers": samplers,
     "parameters": parameters,
+    "off_elsewhere": off_elsewhere,
     "presets": presets,
     "engines": engines,
     "model_options": lambda: options((*declarations(ModelOptions).values(), *LOADED)),

@@ -24,9 +24,9 @@ from typing import Any
 from make_models import SPECS, write_model
 
 import aleator
-from aleator.bundled import bundled_model
 from aleator.generate.generation import Generation
 from aleator.generate.session import Session
+from aleator.hub.bundled import bundled_model
 
 N_VOCAB = 2048
 """Tokens of the bundled model, whose tokenizer the random ones have."""

@@ -19,6 +19,7 @@ from aleator.core.errors import (
     ConstraintError,
     ContextFull,
     Corrupt,
+    DialectWarning,
     EngineClosed,
     FileFormatError,
     GrammarError,
@@ -39,6 +40,8 @@ from aleator.core.errors import (
     TokenizerError,
     UnsupportedModel,
 )
+from aleator.core.moved import install_moved
+from aleator.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from aleator import generate, ops, samplers, text
@@ -52,7 +55,6 @@ if TYPE_CHECKING:
     from aleator.language_model import LanguageModel, load
     from aleator.samplers import Candidates, SamplerChain, SamplingParams
 
-__version__ = "0.1.0"
 
 __all__ = [
     "AleatorError",
@@ -68,6 +70,7 @@ __all__ = [
     "Conversation",
     "Corrupt",
     "DeviceChain",
+    "DialectWarning",
     "Engine",
     "EngineClosed",
     "EngineStats",
@@ -108,6 +111,8 @@ __all__ = [
     "samplers",
     "text",
 ]
+
+install_moved()
 
 # Names that are imported when first used, and where from; None: a subpackage.
 _LAZY = {

@@ -14,7 +14,8 @@ from aleator.engine.scheduler import Scheduler
 from aleator.generate.advance import Advance
 from aleator.generate.completion import Completion, Detokenizer, Stats
 from aleator.generate.context import Context
-from aleator.generate.drawing import Drawing, make_drawing
+from aleator.generate.drawing import Drawing
+from aleator.generate.drawing_place import make_drawing
 from aleator.generate.generation import Generation, Until
 from aleator.generate.prefixes import Prefixes
 from aleator.generate.rewinds import check_rewinds

@@ -1,4 +1,7 @@
-"""Which samplers can run on a device: ``aleator.device.forms`` has the code, this module needs no torch."""
+"""Which samplers can run on a device.
+
+Their code is in ``aleator.device.backends.torch.forms``; this module needs no PyTorch.
+"""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ from aleator.core.errors import ConstraintError, ParameterError
 from aleator.core.records import dataclass
 from aleator.device.arguments import ChainOptions
 from aleator.device.backends.backend import Launches
+from aleator.device.backends.torch.program import Placed, Program, split
 from aleator.device.candidates import NOTHING, DeviceCandidates
 from aleator.device.peak import PeakBytes
 from aleator.device.places import DeviceSampler, PlaceSizes
-from aleator.device.program import Placed, Program, split
 from aleator.device.report import Report
 from aleator.device.rows import Histories, Mark, Row
 from aleator.device.tails import finish, mask_of

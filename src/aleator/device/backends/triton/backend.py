@@ -12,10 +12,10 @@ from aleator.core.records import dataclass
 from aleator.device.arguments import ChainOptions
 from aleator.device.backends.backend import Launches
 from aleator.device.backends.torch.backend import TorchBackend, stale
+from aleator.device.backends.torch.program import kind_of, split
 from aleator.device.backends.triton.chain import TritonChain
 from aleator.device.backends.triton.path import Plan, path_of
 from aleator.device.candidates import NOTHING
-from aleator.device.program import kind_of, split
 from aleator.device.report import Report
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.plan import Plan as ChainPlan
