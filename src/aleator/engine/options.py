@@ -37,8 +37,8 @@ class EngineOptions(Options):
         portable=False,
     )
     max_pause: float = option(
-        "seconds that a step with a piece of a prompt may take while others are writing, or twice as long as "
-        "one without where that is longer; prompts and those who write get half of the time each",
+        "seconds that a step with a piece of a prompt may take while others are writing, or three times "
+        "as long as one without where that is longer; prompts and those who write get half of the time each",
         0.25,
         low=0,
         high=1e6,

@@ -35,8 +35,8 @@ class Pace:
     What a piece will take is told from those before: a token costs the more, the more tokens it looks back at.
 
     Args:
-        max_pause: Seconds that a step with a piece may take, or twice what one without takes where that is
-            longer.
+        max_pause: Seconds that a step with a piece may take, or three times what one without takes where that
+            is longer.
     """
 
     def __init__(self, max_pause: float) -> None:
@@ -61,7 +61,7 @@ class Pace:
         if self._plain is None or self._cost is None:
             return FIRST
         first, more = self._cost
-        seconds = max(self._aim - self._plain, self._plain)
+        seconds = max(self._aim - self._plain, 2 * self._plain)
         # n tokens take n (each + slope n), with the depth in their middle.
         each, slope = first + more * depth / DEPTH, more / (2 * DEPTH)
         n = 2 * seconds / (each + sqrt(each * each + 4 * slope * seconds))
@@ -89,7 +89,8 @@ class Pace:
             return
         added = max(seconds - plain, 0.0)
         part = WRITERS * min(1.0, rows / prompts)
-        self._owed = self._owed + part * added - plain if rows else 0.0
+        # One step at least, or what these take would not be known any more.
+        self._owed = max(self._owed + part * added - plain, 1e-9) if rows else 0.0
         self._learn(tokens, depth / DEPTH, added / tokens)
 
     def _learn(self, tokens: int, depth: float, each: float) -> None:
