@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from aleator.generate.session import Session
     from aleator.generate.session_file import SessionFile
     from aleator.language_model import LanguageModel, load
-    from aleator.samplers import Candidates, SamplerChain, SamplingParams
+    from aleator.samplers import Candidates, SamplerChain, SamplingParams, preset
 
 
 __all__ = [
@@ -108,6 +108,7 @@ __all__ = [
     "generate",
     "load",
     "ops",
+    "preset",
     "samplers",
     "text",
 ]
@@ -130,6 +131,7 @@ _LAZY = {
     "Regex": "aleator.samplers",
     "SamplerChain": "aleator.samplers",
     "SamplingParams": "aleator.samplers",
+    "preset": "aleator.samplers",
     "Generation": "aleator.generate.generation",
     "Session": "aleator.generate.session",
     "SessionFile": "aleator.generate.session_file",

@@ -18,8 +18,8 @@ def bundled_model() -> Path:
     package = find_spec("aleator_shakespeare")
     if package is None or package.origin is None:
         raise ImportError(
-            'the bundled model is the package aleator-shakespeare: pip install "aleator[cli]", or name '
-            "another model",
+            "the bundled model is the package aleator-shakespeare: install its wheel, which lies beside "
+            "aleator's, or name another model",
             name="aleator_shakespeare",
         )
     return Path(package.origin).parent / path.name

@@ -304,8 +304,12 @@ class TorchBackend:
         return int(peak.most - given)
 
     def runs_on_host(self, row: int) -> bool:
-        """Whether it has a grammar or samplers there."""
-        return bool(self.rows[row].on_host)
+        """Whether it has a grammar or samplers there, or waits for the device."""
+        return bool(self.rows[row].on_host) or self.waits(row)
+
+    def waits(self, row: int) -> bool:
+        """Whether one of its places does."""
+        return any(place.waits for place in self.rows[row].slots)
 
     def mark(self) -> Mark:
         """Where the histories are: states are known at every position."""

@@ -114,6 +114,10 @@ class TritonBackend(TorchBackend):
         fused.accept(tokens, self.histories.step(batch))
         return tokens
 
+    def waits(self, row: int) -> bool:
+        """The kernels do not: only where some row needs PyTorch, which then computes all."""
+        return super().waits(row) and self._fused.plan(self.options.max_batch, False).torch
+
     def workspace(self, dtype: torch.dtype) -> int:
         """Only the tokens, unless a row needs PyTorch."""
         if self._fused.plan(1, False).torch:
