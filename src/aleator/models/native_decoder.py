@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 import aleator._native as _native
+from aleator.cache.pools.attention import first_of
 from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.pools.hybrid_batch import HybridBatch
 from aleator.cache.pools.pool import AnyPool
@@ -144,7 +145,7 @@ class NativeStep(HostStep):
     def _build(self) -> None:
         decoder, pool = self._decoder, self._pool
         config, rotation = decoder.config, decoder.rotation
-        rows = windows = pool.first.rows
+        rows = windows = first_of(pool).rows
         states = None
         if isinstance(pool, HybridPool):
             states = pool.recurrent
