@@ -53,7 +53,18 @@ def test_only_ends_left_is_an_error() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     assert S.MinTokens(min_tokens=5).neutral
-    wrong: tuple[Any, ...] = ((-1,), (1.5,), (True,), (None,), ("1",), (2**24,), [[1]], 3, None, "x")
+    wrong: tuple[Any, ...] = (
+        (-1,),
+        (1.5,),
+        (True,),
+        (None,),
+        ("1",),
+        (2**24,),
+        [[1]],
+        3,
+        None,
+        "x",
+    )
     for ends in wrong:
         with pytest.raises(ParameterError, match="end_tokens"):
             S.MinTokens(min_tokens=1, end_tokens=ends)

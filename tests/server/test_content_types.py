@@ -108,8 +108,9 @@ def test_what_is_not_utf_8(live: Live) -> None:
     assert answer(live, json_is, b"\xef\xbb\xbf" + DATA)[0] == 200  # a mark that is UTF-8's
     status, made = answer(live, {**json_is, "content-encoding": "gzip"}, gzip.compress(DATA))
     assert status == 415
-    assert "content-encoding 'gzip' is not taken: send JSON in UTF-8, not compressed" in (
-        made["error"]["message"]
+    assert (
+        "content-encoding 'gzip' is not taken: send JSON in UTF-8, not compressed"
+        in (made["error"]["message"])
     )
 
 
