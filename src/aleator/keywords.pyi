@@ -832,9 +832,9 @@ class EngineKeywords(TypedDict, total=False):
     more; default: 512)."""
 
     max_pause: float
-    """While others are writing, prompts are computed in pieces, so that a step takes at most so
-    many times as long as one without; 1 computes as little as possible at once (1 to 1000000;
-    default: 2.0)."""
+    """Seconds that a step with a piece of a prompt may take while others are writing, or three
+    times as long as one without where that is longer; prompts and those who write get half of the
+    time each (0 to 1000000; default: 0.25)."""
 
     max_queue: int
     """Requests that may wait; one more is refused with QueueFull (0 or more; default: 1024)."""
