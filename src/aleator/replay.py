@@ -24,7 +24,7 @@ from aleator.core.options import declarations
 from aleator.core.records import dataclass
 from aleator.engine.engine import Engine, Served
 from aleator.engine.options import SubmitOptions
-from aleator.generate.generation import Generation
+from aleator.generate.generation import Generation, writing_of
 from aleator.generate.options import GenerateOptions
 from aleator.generate.request import Request
 from aleator.models.decoder import ARITHMETIC_VERSION
@@ -81,7 +81,9 @@ class Made:
         logprobs = generation.logprobs
         return cls(
             tokens=tuple(generation.tokens),
-            text_hash=hash_of_text(generation.text) if generation.has_text else "",
+            text_hash=hash_of_text(generation.text)
+            if writing_of(generation).completion.has_text
+            else "",
             stop_reason=generation.stop_reason,
             logprobs=None if logprobs is None else tuple(e.chosen.logprob for e in logprobs),
         )
@@ -359,7 +361,7 @@ def make_again(record: Record, model: Served, prompt: Sequence[int] | None = Non
         if record.made is not None and record.made.stop_reason in CUT_OFF:
             wanted = len(record.made.tokens)
             for _ in generation:
-                if len(generation.drawn) >= wanted:
+                if len(writing_of(generation).completion.tokens) >= wanted:
                     generation.cancel()
         return Made.of(generation)
 
