@@ -259,7 +259,9 @@ class Parser : GbnfText {
     const bool endless = most == kNoMaximum;
     const Sequence item(seq.begin() + static_cast<std::ptrdiff_t>(begin), seq.end());
     const uint64_t n_optional = endless ? 1 : most - least;
-    count_elements(std::min<uint64_t>(least + n_optional, kMaxElements) * (item.size() + 1), at);
+    const uint64_t n_items =
+        std::min<uint64_t>(least, kMaxElements) + std::min<uint64_t>(n_optional, kMaxElements);
+    count_elements(n_items * (item.size() + 1), at);
     if (least == 0) seq.resize(begin);
     for (uint64_t i = 1; i < least; ++i) seq.insert(seq.end(), item.begin(), item.end());
     int32_t tail = -1;

@@ -30,6 +30,7 @@ ALEATOR_BIND(gbnf) {
           nb::arg("pieces"), nb::arg("eog"))
       .def_prop_ro("bytes", &TokenTrie::bytes);
 
+  m.attr("GRAMMAR_ELEMENTS") = kMaxElements;
   m.def(
       "compile_gbnf",
       [](const std::string& text, const std::string& root, std::shared_ptr<const TokenTrie> trie,

@@ -16,6 +16,10 @@ SHOWN = 40
 """Characters of a text that a representation shows."""
 
 
+INSTEAD = {"kept": "logprobs, whose entries have kept", "wait_async": "await generation"}
+"""What names of earlier versions have become."""
+
+
 class Generation(Iterator[str]):
     """One completion: an iterator over pieces of text, each made when it is asked for.
 
@@ -34,6 +38,10 @@ class Generation(Iterator[str]):
 
     def __init__(self, run: Stepper, completion: Completion) -> None:
         self._writing = Writing(run, completion)
+
+    def __getattr__(self, name: str) -> Any:
+        instead = f": take {INSTEAD[name]}" if name in INSTEAD else ""
+        raise AttributeError(f"a Generation has no {name!r}{instead}", name=name, obj=self)
 
     def __next__(self) -> str:
         piece = self._writing.next_piece()
