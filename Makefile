@@ -104,12 +104,14 @@ lint: setup
 	$(BIN)/lint-imports
 	$(BIN)/python tools/stubs.py --check
 	$(BIN)/python tools/docs.py --check
+	$(BIN)/python tools/site_pictures.py --check
 
 types: setup
 	$(BIN)/mypy
 
 docs: setup
 	$(BIN)/python tools/docs.py
+	$(BIN)/python tools/site_pictures.py
 
 stubs: setup
 	$(BIN)/python tools/stubs.py

@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 import aleator
-from aleator.bundled import bundled_model
+from aleator.hub.bundled import bundled_model
 from aleator.replay import Record, make_again
 
 PROMPT = (

@@ -56,6 +56,12 @@ class Candidates:
     @property
     def weights(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]: ...
 
+    @property
+    def p(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]:
+        """
+        The probabilities that Softmax noted, not made anew since; 0 where it noted none.
+        """
+
     def state(self) -> tuple:
         """
         Token ids, logits, the temperature they still are to be divided by, and the mass that Softmax saw.

@@ -16,7 +16,8 @@ from aleator.core.errors import LogitsError, ParameterError
 from aleator.generate import device_drawing
 from aleator.generate.completion import Stats
 from aleator.generate.device_drawing import DeviceDrawing
-from aleator.generate.drawing import HostDrawing, Turn, make_drawing
+from aleator.generate.drawing import HostDrawing, Turn
+from aleator.generate.drawing_place import make_drawing
 from aleator.generate.generation import Generation
 from aleator.generate.slot import Slot
 from tests.engine.test_run import slot

@@ -19,12 +19,12 @@ from aleator import (
     Session,
     load,
 )
-from aleator.bundled import bundled_model
 from aleator.cache.formats.state_file import read_state_file, write_state_file
 from aleator.cache.prefix import PrefixConfig
 from aleator.generate.context import Context
 from aleator.generate.generation import writing_of
 from aleator.generate.session import load_session
+from aleator.hub.bundled import bundled_model
 from aleator.models import open_weights, weights
 
 OPTIONS: dict[str, Any] = {"temperature": 0.9, "repetition_penalty": 1.2, "ignore_eos": True}

@@ -23,7 +23,7 @@ def invalid_values(p: Parameter) -> list[Any]:
         values += [p.high if p.open_high else p.high + (1 if p.type is int else abs(p.high) + 1)]
     if p.type is int:
         values += [0.5]
-    return values
+    return [*values, 10**400, -(10**400)]
 
 
 @pytest.mark.parametrize("p", NUMBERS, ids=lambda p: p.name)
@@ -37,7 +37,7 @@ def test_invalid_values_are_refused_by_name(p: Parameter) -> None:
 
 @pytest.mark.parametrize("p", NUMBERS, ids=lambda p: p.name)
 def test_bounds_are_accepted_and_typed(p: Parameter) -> None:
-    for bound in (p.low, p.high, p.neutral):
+    for bound in (p.low, p.high, p.neutral, p.beyond):
         if bound is not None:
             given: dict[str, Any] = {p.name: np.float64(bound)}
             value = getattr(S.SamplingParams(**given), p.name)
@@ -231,9 +231,9 @@ def test_the_docstring_lists_every_parameter() -> None:
 def test_bounds_are_what_a_reader_expects() -> None:
     shown = {p.name: p.bounds for p in S.PARAMETERS.values() if p.type in (int, float)}
     wanted = {
-        "top_k": "any", "min_keep": ">= 0", "penalty_last_n": ">= -1", "repetition_penalty": "> 0",
-        "top_p": ">= 0",
-        "epsilon_cutoff": "[0, 1]", "mirostat_m": ">= 2", "adaptive_decay": "[0, 0.99]", "temperature": "any",
+        "top_k": ">= 0", "min_keep": ">= 0", "penalty_last_n": ">= -1", "repetition_penalty": "> 0",
+        "top_p": "[0, 1]", "xtc_threshold": "[0, 0.5] or 1", "frequency_penalty": "any",
+        "epsilon_cutoff": "[0, 1]", "mirostat_m": ">= 2", "adaptive_decay": "[0, 0.99]", "temperature": ">= 0",
     }  # fmt: skip
     assert {name: shown[name] for name in wanted} == wanted
     with pytest.raises(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from server_equality import CHAINS, compare, report
 
-from aleator.bundled import bundled_model
+from aleator.hub.bundled import bundled_model
 
 
 def test_one_text_for_each_request(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from weakref import ref
 from aleator.cache.arguments import Uncopyable
 from aleator.cache.cells.batch_rules import Tokens
 from aleator.cache.cells.split import Cuts
+from aleator.cache.devices import sizes_by_device
 from aleator.cache.handle.sequence import Sequence as Handle
 from aleator.cache.journal import atomic
 from aleator.cache.options import CacheOptions
@@ -85,6 +86,11 @@ class Cache(StateVerbs, Uncopyable):
     def total_size(self) -> int:
         """Bytes allocated for what layers store: :attr:`bytes_k` and :attr:`bytes_v`."""
         return self.bytes_k + self.bytes_v
+
+    @property
+    def device_bytes(self) -> dict[str, int]:
+        """Bytes allocated for what layers store, on each device by its name."""
+        return sizes_by_device(self.pool.layer_bytes)
 
     def addresses(self) -> list[int]:
         """Where what layers store begins in memory: of each pool keys, then values."""

@@ -99,6 +99,8 @@ class DeviceSampler:
 
     Attributes:
         rows: the tensors by name; of a state ``name`` there is ``next_name`` too.
+        waits: whether the PyTorch form asks the device how many operations it has to make, for any row so far:
+            then a step waits, and cannot be captured.
 
     """
 
@@ -109,6 +111,7 @@ class DeviceSampler:
         self.sizes = sizes
         self.max_batch, self.n_vocab, self.device = sizes.max_batch, sizes.n_vocab, sizes.device
         self.rows: dict[str, Tensor] = {}
+        self.waits = False
         self._neutral: dict[str, float] = {}
         self._add("active", torch.bool, False, ())
         self._declared, self._states = self.declared(sampler)

@@ -14,7 +14,9 @@ from aleator.engine.ended import OnEnd
 from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions, SubmitOptions
 from aleator.engine.owner import Owner
+from aleator.engine.prompts import GENERATION, SAMPLING, Asking, checked_prompt, options_of
 from aleator.engine.room import MOST_POSITIONS, job_of, most_positions, positions
+from aleator.engine.slots import SlotMaker
 from aleator.engine.stats import EngineStats
 from aleator.engine.visits import Action, T
 from aleator.generate.context import Context
@@ -25,9 +27,8 @@ from aleator.generate.session import Session
 from aleator.generate.slot import OnLogits
 from aleator.generate.speculation.drafter import Drafter
 from aleator.generate.text_rows import rows_at_once
-from aleator.prompts import GENERATION, SAMPLING, Asking, checked_prompt, options_of
 from aleator.samplers import SamplingParams
-from aleator.slots import SlotMaker
+from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ class Served(Protocol):
     @property
     def slots(self) -> SlotMaker:
         """Makes the state that requests have while they are made."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Of its vocabulary."""
 
     @property
     def vocab(self) -> Vocabulary:

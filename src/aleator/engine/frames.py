@@ -12,7 +12,7 @@ OURS = (
     "aleator.generate.advance",
     "aleator.generate.context",
     "aleator.generate.own_errors",
-    "aleator.generate.speculation.guesses",
+    "aleator.generate.guesses",
 )
 """Modules whose frames hold the context."""
 

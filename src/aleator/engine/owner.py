@@ -21,6 +21,7 @@ from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions
 from aleator.engine.pace import Pace
 from aleator.engine.scheduler import Scheduler
+from aleator.engine.slots import Sharing
 from aleator.engine.stats import EngineStats
 from aleator.engine.ticket import Ticket
 from aleator.engine.visits import Action, T, Visits
@@ -32,7 +33,6 @@ from aleator.generate.context import Context
 from aleator.generate.drawing import HostDrawing
 from aleator.generate.rewinds import check_rewinds
 from aleator.generate.slot import Slot
-from aleator.slots import Sharing
 
 COUNTED = (
     "prompt_tokens",

@@ -9,13 +9,13 @@ from time import perf_counter
 
 from aleator.engine.core import Core
 from aleator.engine.job import Job
-from aleator.engine.pace import Pace
 from aleator.engine.room import cells_needed, job_of, most_positions, positions, sequences_needed
 from aleator.engine.scheduler import Scheduler
 from aleator.generate.advance import Advance
 from aleator.generate.completion import Detokenizer, Stats
 from aleator.generate.context import Context
-from aleator.generate.drawing import Drawing, make_drawing
+from aleator.generate.drawing import Drawing
+from aleator.generate.drawing_place import make_drawing
 from aleator.generate.generation import Generation
 from aleator.generate.prefixes import Prefixes
 from aleator.generate.rewinds import check_rewinds
@@ -24,9 +24,6 @@ from aleator.generate.writing import Until
 
 Progress = Callable[[int, int], None]
 """Called with (prompt tokens done, prompt tokens to do in all) while prompts are computed."""
-
-NO_PAUSE = 1e6
-"""Prompts need not be computed in small pieces: who reads one of these completions waits for all."""
 
 
 class Run:
@@ -73,8 +70,8 @@ class Run:
         self._drawing = make_drawing(slots, where, context.device, n_tokens, n_ctx)
         n_seqs, n_cells = sequences_needed(slots), cells_needed(slots, n_ctx)
         budget = max(context.n_ubatch, n_seqs + 1)
-        pace = Pace(NO_PAUSE)
-        scheduler = Scheduler(n_seqs, n_cells, budget, pace, reuses=False)
+        # Prompts go first: who reads one of these completions waits for all.
+        scheduler = Scheduler(n_seqs, n_cells, budget, pace=None, reuses=False)
         advance = self._advance(context, self._drawing, detokenizer, prefixes or context.cache)
         self._core = Core(advance, scheduler, reuse=True)
         self._jobs: dict[Job, Slot] = {}

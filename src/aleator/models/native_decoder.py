@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aleator.cache.devices import CPU
 from aleator.cache.pools.pool import AnyPool
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.models.decoder import Decoder, Progress
@@ -21,6 +20,7 @@ from aleator.models.layers.stored import (
     StoredWeight,
     stored_weight,
 )
+from aleator.models.placement import ON_CPU
 from aleator.models.step import Step
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class NativeDecoder(Decoder):
     """
 
     def __init__(self, weights: Weights, progress: Progress | None = None) -> None:
-        super().__init__(weights, CPU, "float32")
         config = weights.config
+        super().__init__(weights, [ON_CPU] * config.n_layers)
         shape = (config.n_vocab, config.n_embd)
         self.embedding = stored_weight(weights, "token_embd", *shape, bias=False)
         self.blocks: list[Attention[list[StoredWeight], Floats]] = []

@@ -27,7 +27,8 @@ class Candidates:
     """The candidates of one step: token ids and logits.
 
     A portable chain leaves masked tokens out and keeps ids ascending; one with ``numerics="llama.cpp"`` leaves
-    llama.cpp's array in llama.cpp's order, masked tokens with a logit of -inf in it.
+    llama.cpp's array in llama.cpp's order, masked tokens with a logit of -inf in it.  docs/samplers.md has what
+    ``ids``, ``logits``, ``probs``, ``p``, ``selected`` and ``sorted`` are here and there.
 
     Args:
         logits: one row, shape ``[V]``, float32, float16 or bfloat16, on the CPU; it is copied.
@@ -106,11 +107,21 @@ class Candidates:
 
     @property
     def probs(self) -> NDArray[np.float32]:
-        """Their probabilities: weight over total weight, rounded to float32."""
+        """Their probabilities as they are now: weight over total weight, rounded to float32."""
         if isinstance(self._native, host.LlamaCandidates):
             return self._native.probs
         weights = self._native.weights
         return (weights / np.float64(weights.sum(dtype=np.uint64))).astype(np.float32)
+
+    @property
+    def p(self) -> NDArray[np.float32]:
+        """Their probabilities as the samplers so far left them, llama.cpp's field ``p``.
+
+        In portable numerics :class:`~aleator.samplers.softmax.Softmax` writes them, and later samplers leave
+        them as they are: those of the candidates that are left sum to less than 1.  0 before a softmax, and
+        after logits or the temperature changed.  In llama.cpp's, what each of its samplers left.
+        """
+        return self._native.p
 
     @property
     def entropy(self) -> float:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from aleator.core import host
 from aleator.core.errors import ConstraintError, ParameterError, StateError
 from aleator.core.records import dataclass
+from aleator.samplers.alone import Alone
 from aleator.samplers.base import Place
 from aleator.samplers.candidates import Candidates, is_row, wrong_logits
 from aleator.samplers.chain_arguments import number_of, row_of, token_id, token_ids
@@ -371,6 +372,9 @@ class SamplerChain(ChainMembers):
         first = Place(self._chain_seed, 0, self.completion)
         grammar = [] if self._grammar is None else [(self._grammar, first)]
         return Configuration.of(self.numerics, self.completion, [*grammar, *placed])
+
+
+Alone._chain_of = SamplerChain
 
 
 def _from_pickle(

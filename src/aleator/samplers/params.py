@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.core.options import described, filled
-from aleator.core.parameter import Parameter, nearest, read_number, unique
+from aleator.core.parameter import ENGINES, Parameter, nearest, read_number, spoken, unique, warn
 from aleator.samplers.adaptive_p import AdaptiveP
 from aleator.samplers.base import Sampler
 from aleator.samplers.candidates import NUMERICS
@@ -312,6 +312,17 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
     return checked
 
 
+def in_range(
+    values: Mapping[str, Any], engines: Iterable[str], tell: Callable[[str], None] = warn
+) -> dict[str, Any]:
+    """What users of other engines give, by our names or other spellings: see :func:`spoken`."""
+    known = {word: ALL.get(_ALIASES.get(word, word)) for word in values}
+    return {
+        word: value if (p := known[word]) is None else spoken(p, value, engines, tell, word)
+        for word, value in values.items()
+    }
+
+
 def _chooses(name: str, values: Mapping[str, Any]) -> bool:
     """Whether the parameter ``name`` replaces the plain draw."""
     return bool(values["mirostat"] if name == "mirostat" else "adaptive_p" in values["samplers"])
@@ -356,13 +367,14 @@ def _unknown(name: str) -> ParameterError:
 
 def _from_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Values of ``general.sampling.*`` by our names; an unknown key is refused."""
-    by_key = {p.metadata or p.name: p.name for p in PARAMETERS.values()}
+    by_key = {p.metadata or p.name: p for p in PARAMETERS.values()}
     values: dict[str, Any] = {}
     for key, value in metadata.items():
         if key == "sequence":
             values["samplers"] = parse_letters(value)
         elif key in by_key:
-            values[by_key[key]] = value
+            p = by_key[key]  # a file may have been written for any engine
+            values[p.name] = spoken(p, value, ENGINES, word=f"{key} of the model's file,")
         else:
             raise ParameterError(
                 key,

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from aleator.cache.arguments import Uncopyable
 from aleator.cache.cells.batch_rules import Tokens
 from aleator.cache.cells.split import Cuts
+from aleator.cache.devices import Device
 from aleator.cache.journal import Journal, Transaction
 from aleator.core.errors import NoCells
 
@@ -242,6 +243,11 @@ class Pool(Uncopyable, ABC, Generic[PlanT, BatchT, MarkT]):
     @abstractmethod
     def addresses(self) -> list[int]:
         """Where what layers store begins in memory."""
+
+    @property
+    @abstractmethod
+    def layer_bytes(self) -> list[tuple[Device, int]]:
+        """Each layer's device, and the bytes allocated for it there."""
 
     @property
     @abstractmethod

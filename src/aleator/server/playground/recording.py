@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from aleator.core.errors import ParameterError
+from aleator.engine.prompts import SAMPLING
 from aleator.generate.generation import Generation, writing_of
 from aleator.generate.request import Request
-from aleator.prompts import SAMPLING
 from aleator.samplers import SamplerChain
 from aleator.server.errors import ApiError
 from aleator.server.playground.memory import Forgotten, LogitsMemory, Row

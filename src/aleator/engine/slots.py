@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from aleator.core.errors import ParameterError
+from aleator.engine.prompts import Asking, checked_prompt
 from aleator.generate.banned_strings import BannedStrings
 from aleator.generate.context import Context
 from aleator.generate.ending import Ending, Shortest
@@ -18,7 +19,6 @@ from aleator.generate.speculation.ngrams import PromptLookup, Texts
 from aleator.generate.speculation.speculation import Speculation
 from aleator.generate.steering import Guidance, ReasoningBudget
 from aleator.grammar.spelling import spelling
-from aleator.prompts import Asking, checked_prompt
 from aleator.samplers import SamplerChain
 from aleator.samplers.logit_bias import biases_of_ids
 from aleator.text.stream import StreamDecoder

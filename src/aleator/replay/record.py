@@ -1,4 +1,4 @@
-"""Records of texts that were generated: what is needed to make each again, and whether it came out the same.
+"""Records of texts that were generated: what is needed to make each again.
 
 A text is a function of the model, the prompt's tokens, the parameters of the chain and the seed
 (docs/reproducibility.md).  A :class:`Record` has all of these, and what came of them, as JSON with a version.
@@ -22,8 +22,7 @@ from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import FileFormatError, ParameterError
 from aleator.core.options import declarations
 from aleator.core.records import dataclass
-from aleator.engine.engine import Engine, Served
-from aleator.engine.options import SubmitOptions
+from aleator.engine.engine import Served
 from aleator.generate.generation import Generation, writing_of
 from aleator.generate.options import GenerateOptions
 from aleator.generate.request import Request
@@ -250,11 +249,12 @@ class Record:
         except (TypeError, ValueError, KeyError) as error:
             raise FileFormatError(path, f"the record is damaged: {error}") from None
 
-    def request(self, prompt: Sequence[int] | None = None) -> Request:
+    def request(self, prompt: Sequence[int] | None = None, vocab: Any = None) -> Request:
         """The request to make again.
 
         Args:
             prompt: Its tokens, where the record has only their hash.
+            vocab: Of the model, as for :meth:`SamplingParams.chain`.
 
         Raises:
             ParameterError: There are no tokens, others than then, or no parameters; or another version of the
@@ -279,7 +279,7 @@ class Record:
             )
         params = params_from_json(self.params, self.seed)
         if params.numerics == "portable":
-            self._check_numerics(params)
+            self._check_numerics(params, vocab)
         return Request(
             tokens=tokens,
             params=params,
@@ -291,8 +291,8 @@ class Record:
             echo=self.echo,
         )
 
-    def _check_numerics(self, params: SamplingParams) -> None:
-        changed = [s.name for s in params.list() if not s.neutral and s.since > self.numerics]
+    def _check_numerics(self, params: SamplingParams, vocab: Any) -> None:
+        changed = [s.name for s in params.list(vocab) if not s.neutral and s.since > self.numerics]
         if self.numerics <= NUMERICS_VERSION and not changed:
             return
         what = f", since when {' and '.join(changed)} draw otherwise" if changed else ""
@@ -335,64 +335,3 @@ def hash_of_tokens(tokens: Sequence[int]) -> str:
 def hash_of_text(text: str) -> str:
     """32 hexadecimal digits: SHA-256 of a text in UTF-8; half a surrogate pair counts as if it could be."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def make_again(record: Record, model: Served, prompt: Sequence[int] | None = None) -> Made:
-    """Make a record's text again, by itself.
-
-    Args:
-        record: What to make.
-        model: The model of the record.
-        prompt: Its tokens, where the record has only their hash.
-
-    Raises:
-        ParameterError: As for :meth:`Record.request`; or the model was loaded with too small an ``n_ctx``.
-    """
-    request = record.request(prompt)
-    if record.n_ctx > model.n_ctx:
-        raise ParameterError(
-            "n_ctx",
-            f"the text might use {record.n_ctx} positions, and the model was loaded with {model.n_ctx}: load "
-            f"it with n_ctx={record.n_ctx}",
-        )
-    cells = max(record.n_ctx, len(request.remaining) + 1)
-    with Engine(model, n_seq_max=1, n_ctx=cells) as engine:
-        generation = engine.start(request, SubmitOptions())
-        if record.made is not None and record.made.stop_reason in CUT_OFF:
-            wanted = len(record.made.tokens)
-            for _ in generation:
-                if len(writing_of(generation).completion.tokens) >= wanted:
-                    generation.cancel()
-        return Made.of(generation)
-
-
-def differences(then: Made, now: Made) -> list[str]:
-    """Where two texts differ, in words; none: they are the same to the bit.
-
-    Args:
-        then: Of the record.
-        now: Made again.
-    """
-    n = len(then.tokens)
-    cut_off = then.stop_reason in CUT_OFF
-    tokens = now.tokens[:n] if cut_off else now.tokens
-    found = []
-    if tokens != then.tokens:
-        at = next(
-            (i for i, (a, b) in enumerate(zip(then.tokens, tokens, strict=False)) if a != b),
-            min(n, len(tokens)),
-        )
-        was, is_now = (each[at] if at < len(each) else "the end" for each in (then.tokens, tokens))
-        found.append(f"token {at} of the text: {was} then, {is_now} now")
-    if then.logprobs is not None and now.logprobs is not None:
-        for i, (a, b) in enumerate(zip(then.logprobs, now.logprobs, strict=False)):
-            if a != b:
-                found.append(f"log-probability of token {i}: {a!r} then, {b!r} now")
-                break
-    if cut_off:
-        return found
-    if now.stop_reason != then.stop_reason:
-        found.append(f"why it ended: {then.stop_reason!r} then, {now.stop_reason!r} now")
-    if not found and now.text_hash != then.text_hash:
-        found.append("the tokens are equal, and their text is not: the tokenizer is another one")
-    return found

@@ -85,6 +85,7 @@ def test_a_text_is_made_again_to_the_bit(model: LanguageModel, made: Generation)
         {"context_shift": True, "max_tokens": 60},
         {"echo": True, "max_tokens": None},
         {"spec_type": "ngram", "mirostat": 2},
+        {"ignore_eos": True, "min_tokens": 3, "bad_words": ["the"]},
     ],
 )
 def test_texts_of_a_busy_engine_are_made_again(

@@ -17,8 +17,8 @@ from make_models import SPECS, write_model
 
 import aleator
 from aleator import Conversation
-from aleator.bundled import bundled_model
 from aleator.generate import Batch
+from aleator.hub.bundled import bundled_model
 from aleator.language_model import LanguageModel, load
 
 OPTIONS: dict[str, Any] = {"max_tokens": 20, "temperature": 0.8, "seed": 1}
@@ -322,7 +322,7 @@ def sentencepiece(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
     """A model with random weights and Llama 2's vocabulary, whose words begin with a space."""
     folder = tmp_path_factory.mktemp("sentencepiece")
     vocabulary = folder / "vocabulary.gguf"
-    packed = Path(__file__).parent / "data" / "vocab" / "llama-spm.gguf.xz"
+    packed = Path(__file__).parent.parent / "data" / "vocab" / "llama-spm.gguf.xz"
     vocabulary.write_bytes(lzma.decompress(packed.read_bytes()))
     spec = replace(SPECS["llama"], n_vocab=32000, n_embd=32, n_layers=1)
     write_model(folder / "model.gguf", spec, tokenizer_from=vocabulary)

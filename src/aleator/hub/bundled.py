@@ -12,14 +12,14 @@ def bundled_model() -> Path:
     Raises:
         ImportError: The package aleator-shakespeare is not installed; says how to.
     """
-    path = Path(__file__).parent / "data" / "shakespeare.gguf"
+    path = Path(__file__).parent.parent / "data" / "shakespeare.gguf"
     if path.exists():
         return path
     package = find_spec("aleator_shakespeare")
     if package is None or package.origin is None:
         raise ImportError(
-            'the bundled model is the package aleator-shakespeare: pip install "aleator[cli]", or name '
-            "another model",
+            "the bundled model is the package aleator-shakespeare: install its wheel, which lies beside "
+            "aleator's, or name another model",
             name="aleator_shakespeare",
         )
     return Path(package.origin).parent / path.name

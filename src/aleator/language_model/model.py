@@ -7,28 +7,13 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from aleator.bundled import bundled_model
 from aleator.cache.prefix import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache
 from aleator.chat.chatting import Chatting
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, takes
 from aleator.engine.options import EngineOptions
-from aleator.engine.room import cells_needed, sequences_needed
-from aleator.engine.run import Run
-from aleator.generate.context import Context
-from aleator.generate.generation import Generation
-from aleator.generate.options import LOADED, ModelOptions, of_loading
-from aleator.generate.prefixes import SPARE, LentPrefixes
-from aleator.generate.request import Request
-from aleator.generate.session import Session
-from aleator.generate.slot import OnLogits
-from aleator.generate.speculation.drafter import Drafter
-from aleator.models.build import build_decoder
-from aleator.models.decoder import Decoder
-from aleator.models.placement import check_layers, placement
-from aleator.models.weights import Weights, open_weights
-from aleator.prompts import (
+from aleator.engine.prompts import (
     Asking,
     checked_prompt,
     checked_prompts,
@@ -36,10 +21,25 @@ from aleator.prompts import (
     options_of_each,
     takes_generation,
 )
+from aleator.engine.room import cells_needed, sequences_needed
+from aleator.engine.run import Run
+from aleator.engine.slots import SlotMaker
+from aleator.generate.context import Context
+from aleator.generate.generation import Generation
+from aleator.generate.options import LOADED, WHERE, ModelOptions, of_loading
+from aleator.generate.prefixes import SPARE, LentPrefixes
+from aleator.generate.request import Request
+from aleator.generate.session import Session
+from aleator.generate.slot import OnLogits
+from aleator.generate.speculation.drafter import Drafter
+from aleator.hub.bundled import bundled_model
+from aleator.language_model.saving import Saving
+from aleator.language_model.scoring import Scoring
+from aleator.models.build import build_decoder
+from aleator.models.decoder import Decoder
+from aleator.models.placement import placement
+from aleator.models.weights import Weights, open_weights
 from aleator.samplers import SamplingParams
-from aleator.saving import Saving
-from aleator.scoring import Scoring
-from aleator.slots import SlotMaker
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 DEFAULT_CONTEXT = 4096
 """Positions of a sequence when ``n_ctx`` is not given and the model was trained with more."""
-OF_LOGITS = ("device", "dtype", "type_k", "type_v", "k_storage", "swa_sinks")
+OF_LOGITS = (*WHERE, "dtype", "type_k", "type_v", "k_storage", "swa_sinks")
 """Options of loading that can change logits."""
 ROLLBACK, ROLLBACK_BYTES = 8, 2**26
 """Tokens that texts of a recurrent model can be rewound by, which lets a grammar's forced text be decoded
@@ -86,14 +86,14 @@ def load(
         ParameterError: an unknown option, or one out of range.
     """
     chosen, given = of_loading(options)
-    where = placement(chosen.device, chosen.dtype, chosen.n_gpu_layers)
+    where = placement(chosen.device, chosen.dtype, chosen.n_gpu_layers, chosen.device_map)
     weights = open_weights(bundled_model() if path is None else path)
-    check_layers(chosen.n_gpu_layers, weights.config.n_layers)
+    places = where.places(weights.config.n_layers)
     tokenizer = Tokenizer(load_vocabulary(weights))
-    decoder = build_decoder(weights, *where, progress=progress)
+    decoder = build_decoder(weights, progress=progress, places=places)
     draft: LanguageModel | None = None
     if chosen.model_draft is not None:
-        draft = load(chosen.model_draft, device=chosen.device, dtype=chosen.dtype, **given)
+        draft = load(chosen.model_draft, device=str(decoder.device), dtype=chosen.dtype, **given)
         check_same_vocabulary(tokenizer.vocab, draft.vocab, chosen.model_draft)
     return LanguageModel(weights, decoder, tokenizer, options=chosen, draft=draft, **given)
 

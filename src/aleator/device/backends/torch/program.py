@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from aleator.core.records import dataclass
+from aleator.device.backends.torch.forms import device_form
 from aleator.device.backends.torch.user import place_of
-from aleator.device.forms import device_form
 from aleator.device.places import DeviceSampler, PlaceSizes
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.chain import SamplerChain
