@@ -95,7 +95,7 @@ class Asker:
     async def _beside_cancels(self, body: dict[str, Any]) -> Told:
         asked = asyncio.ensure_future(self._completion(body))
         for each in self._noise(6):
-            await each.next_pieces()
+            await anext(each, None)
             each.cancel()
         return await asked
 

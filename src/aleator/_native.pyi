@@ -490,6 +490,8 @@ class TokenTrie:
     @property
     def bytes(self) -> int: ...
 
+GRAMMAR_ELEMENTS: int = 1000000
+
 def compile_gbnf(text: str, root: str, trie: TokenTrie, token_of: Callable, trigger_patterns: Sequence[str], trigger_tokens: Sequence[int]) -> Constraint: ...
 
 def gguf_skip_strings(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offset: int, count: int) -> tuple:

@@ -16,7 +16,7 @@ from aleator.engine.stats import EndedRequest
 from aleator.generate.choices import Choices
 from aleator.generate.drawing import Drawn
 from aleator.generate.ending import Work
-from aleator.generate.generation import Generation
+from aleator.generate.generation import Generation, writing_of
 from aleator.generate.slot import Slot
 
 HARD = S.Regex("((a|b)(c|d)){60}")
@@ -58,7 +58,7 @@ def test_others_go_on_while_an_ending_is_looked_for(model: aleator.LanguageModel
     made: list[Generation] = []
 
     def on_end(each: EndedRequest) -> None:
-        ended.append((each, len(made[0].drawn)))
+        ended.append((each, len(writing_of(made[0]).completion.tokens)))
 
     with aleator.Engine(model, n_seq_max=2, on_end=on_end) as engine:
         made += together(

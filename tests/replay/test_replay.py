@@ -9,7 +9,7 @@ import pytest
 
 from aleator import Engine, LanguageModel, SamplingParams
 from aleator.core.errors import FileFormatError, ParameterError
-from aleator.generate.generation import Generation
+from aleator.generate.generation import Generation, writing_of
 from aleator.replay import (
     Made,
     Record,
@@ -112,7 +112,7 @@ def test_a_text_that_was_cut_off_is_compared_as_far_as_it_came(model: LanguageMo
     with Engine(model, n_seq_max=1) as engine:
         generation = engine.submit("ROMEO:", seed=4)
         for _ in generation:
-            if len(generation.drawn) >= 5:
+            if len(writing_of(generation).completion.tokens) >= 5:
                 generation.cancel()
         record = Record.of(generation, model, "1.2")
     assert record.made is not None

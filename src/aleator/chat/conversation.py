@@ -15,6 +15,7 @@ from aleator.chat.messages import checked_messages, checked_tools, chosen_tools
 from aleator.core.errors import ContextFull, FileFormatError, ParameterError
 from aleator.core.integers import exact
 from aleator.core.seeds import fresh_seed
+from aleator.generate.generation import writing_of
 
 if TYPE_CHECKING:
     from aleator.engine import Engine
@@ -355,7 +356,7 @@ class Conversation:
         if self._answer is None:
             return list(self._known)
         made = self._answer.generation
-        return [*made.request.tokens, *made.drawn]
+        return [*made.request.tokens, *writing_of(made).completion.tokens]
 
     def _settle(self) -> None:
         """End the answer under way, and make it a message."""

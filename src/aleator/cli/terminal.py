@@ -150,7 +150,7 @@ def _rich_bar(unit: str) -> Any:
 
 
 @contextmanager
-def on_interrupt(*stops: Callable[[], None]) -> Iterator[None]:
+def on_interrupt(*stops: Callable[[], object]) -> Iterator[None]:
     """Let the first Ctrl-C call ``stops`` and only a second one raise KeyboardInterrupt."""
 
     def handle(signum: int, frame: object) -> None:

@@ -18,14 +18,15 @@ from aleator.engine.core import Core
 from aleator.engine.job import Job
 from aleator.engine.scheduler import Scheduler
 from aleator.generate.advance import Advance
-from aleator.generate.completion import Completion, Detokenizer, Stats
+from aleator.generate.completion import Detokenizer, Stats
 from aleator.generate.context import Context
 from aleator.generate.drawing import Drawing
 from aleator.generate.drawing_place import make_drawing
-from aleator.generate.generation import Generation, Until
+from aleator.generate.generation import Generation
 from aleator.generate.prefixes import Prefixes
 from aleator.generate.rollback_check import check_rollback
 from aleator.generate.slot import Slot
+from aleator.generate.writing import Until
 
 Progress = Callable[[int, int], None]
 """Called with (prompt tokens done, prompt tokens to do in all) while prompts are computed."""
@@ -79,7 +80,6 @@ class Run:
         scheduler = Scheduler(n_seqs, n_cells, budget, pace=None, reuses=False)
         advance = self._advance(context, self._drawing, detokenizer, prefixes or context.cache)
         self._core = Core(advance, scheduler, reuse=True)
-        self._told: set[Completion] = set()
         self._jobs: dict[Job, Slot] = {}
         for number, slot in enumerate(slots):
             if not slot.completion.done:
@@ -113,13 +113,13 @@ class Run:
         return all(slot.completion.done for slot in self.slots)
 
     def make(self, until: Until, timeout: float | None = None) -> None:
-        """See :class:`aleator.generate.generation.Stepper`."""
+        """See :class:`aleator.generate.writing.Stepper`."""
         end = math.inf if timeout is None else perf_counter() + timeout
         while not until() and perf_counter() < end:
             self._step_unless(until)
 
     async def make_async(self, until: Until) -> None:
-        """See :class:`aleator.generate.generation.Stepper`: each step is made in a thread."""
+        """See :class:`aleator.generate.writing.Stepper`: each step is made in a thread."""
         import asyncio  # who awaits has imported it; the others need not wait for that
 
         while not until():
@@ -127,12 +127,6 @@ class Run:
 
     def wake(self) -> None:
         """Nothing: who reads makes the next step, which looks."""
-
-    def check(self, completion: Completion) -> None:
-        """See :class:`aleator.generate.generation.Stepper`."""
-        if completion.error is not None and completion not in self._told:
-            self._told.add(completion)
-            raise completion.error
 
     def _step_unless(self, until: Until) -> None:
         """Make a step, unless another thread has just made what is waited for."""
@@ -193,7 +187,7 @@ class Run:
         """End all completions after an error that is nobody's own."""
         for slot in self.slots:
             slot.completion.fail(error)
-            self._told.add(slot.completion)  # it is raised to whoever reads now
+            slot.completion.told = True  # it is raised to whoever reads now
         self._jobs = {}
         for slot in self.slots:
             if slot.seq >= 0 and not slot.released:

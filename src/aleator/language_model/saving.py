@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from aleator.generate.context import Context
-from aleator.generate.generation import Generation
+from aleator.generate.generation import Generation, writing_of
 from aleator.generate.session import Session, load_session, save_session, state_of
 from aleator.generate.session_file import SessionFile
 from aleator.models.fingerprint import ModelIdentity
@@ -74,7 +74,7 @@ class Saving(Protocol):
             n_prompt=len(request.tokens) - request.drawn,
             seed=generation.seed,
             extra=dict(extra or {}),
-            forgotten=generation.forgotten,
+            forgotten=writing_of(generation).completion.forgotten,
             namespace=generation.namespace,
         )
         if not new:

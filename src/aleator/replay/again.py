@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from aleator.core.errors import ParameterError
 from aleator.engine.engine import Engine, Served
 from aleator.engine.options import SubmitOptions
+from aleator.generate.generation import writing_of
 from aleator.replay.record import CUT_OFF, Made, Record
 
 
@@ -34,7 +35,7 @@ def make_again(record: Record, model: Served, prompt: Sequence[int] | None = Non
         if record.made is not None and record.made.stop_reason in CUT_OFF:
             wanted = len(record.made.tokens)
             for _ in generation:
-                if len(generation.drawn) >= wanted:
+                if len(writing_of(generation).completion.tokens) >= wanted:
                     generation.cancel()
         return Made.of(generation)
 

@@ -23,7 +23,7 @@ from aleator.core.errors import FileFormatError, ParameterError
 from aleator.core.options import declarations
 from aleator.core.records import dataclass
 from aleator.engine.engine import Served
-from aleator.generate.generation import Generation
+from aleator.generate.generation import Generation, writing_of
 from aleator.generate.options import GenerateOptions
 from aleator.generate.request import Request
 from aleator.models.decoder import ARITHMETIC_VERSION
@@ -80,7 +80,9 @@ class Made:
         logprobs = generation.logprobs
         return cls(
             tokens=tuple(generation.tokens),
-            text_hash=hash_of_text(generation.text) if generation.has_text else "",
+            text_hash=hash_of_text(generation.text)
+            if writing_of(generation).completion.has_text
+            else "",
             stop_reason=generation.stop_reason,
             logprobs=None if logprobs is None else tuple(e.chosen.logprob for e in logprobs),
         )

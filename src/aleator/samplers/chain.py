@@ -73,7 +73,10 @@ class SamplerChain(ChainMembers):
     _text_start = 0  # of the history: where the constraints began
 
     def __repr__(self) -> str:
-        return f"SamplerChain({list(self._samplers)!r}, seed={self.seed})"
+        acting = [each for each in self._samplers if not each.neutral]
+        idle = len(self._samplers) - len(acting)
+        rest = f" ({idle} more {'does' if idle == 1 else 'do'} nothing)" if idle else ""
+        return f"SamplerChain({acting!r}{rest}, seed={self.seed})"
 
     @property
     def constraints(self) -> list[host.Constrained]:

@@ -278,7 +278,8 @@ class Service:
         self._under_way.update(made)
 
     def cut(self) -> None:
-        """End all texts that are still made."""
+        """End all texts that are still made, and the waiting for grammars; in the event loop."""
+        self.grammars.cut()
         for each in list(self._under_way):
             each.cancel()
 
