@@ -265,7 +265,8 @@ def main() -> None:
         f"{datetime.date.today()}, {Path(args.model).name}, {processor()}, {args.threads} threads, "
         f"aleator {aleator.__version__}.\n"
     )
-    say(f"    python benchmarks/{' '.join([Path(sys.argv[0]).name, *sys.argv[1:]])}\n")
+    command = [Path(arg).name if arg == args.model else arg for arg in sys.argv[1:]]
+    say(f"    python benchmarks/bench_engine.py {' '.join(command)}\n")
     if not args.only_pauses:
         load_tests(args, say)
     report_pauses(args, say)

@@ -24,7 +24,7 @@ FAST = Machine(step=4e-3, row=1e-5, token=2e-5, depth=4000)
 
 def measured(pace: Pace, depth: int, token: float, plain: float = 0.01) -> int:
     """Tokens of the next piece, which costs so much a token, and of steps without prompts after it."""
-    while pace.writers_turn:
+    while pace.writers_turn():
         pace.observe(4, 0, 0, plain)
     n = pace.tokens(depth)
     pace.observe(4, n, depth + n / 2, plain + n * token)
@@ -111,7 +111,7 @@ def test_neither_side_starves_whatever_steps_cost() -> None:
 
 def test_the_first_piece_is_small_and_the_next_as_large_as_the_pause_allows() -> None:
     pace = Pace(0.25)
-    assert pace.writers_turn  # a step of theirs is measured first
+    assert pace.writers_turn()  # a step of theirs is measured first
     assert measured(pace, 0, 1e-3) == FIRST
     after = measured(pace, 0, 1e-3)
     assert FIRST < after <= AIM * 250
@@ -121,16 +121,16 @@ def test_the_first_piece_is_small_and_the_next_as_large_as_the_pause_allows() ->
 def test_those_who_write_get_as_much_time_as_a_piece_took() -> None:
     pace = Pace(0.25)
     pace.observe(4, 0, 0, 0.01)
-    assert not pace.writers_turn
+    assert not pace.writers_turn()
     pace.observe(4, 50, 25, 0.15)
     steps = 0
-    while pace.writers_turn:
+    while pace.writers_turn():
         pace.observe(4, 0, 0, 0.01)
         steps += 1
     assert steps == 16  # and one in the step with the piece: 1.2 times 140 ms
     pace.observe(4, 50, 25, 0.15, prompts=8)  # twice as many wait as write
     steps = 0
-    while pace.writers_turn:
+    while pace.writers_turn():
         pace.observe(4, 0, 0, 0.01)
         steps += 1
     assert 7 <= steps <= 8
@@ -142,7 +142,7 @@ def test_the_turn_of_those_who_sit_out_a_step_passes_too() -> None:
     pace.observe(4, 50, 25, 0.15)
     for _ in range(40):  # all of them are choosing
         pace.observe(0, 0, 0, 0.005)
-    assert not pace.writers_turn
+    assert not pace.writers_turn()
 
 
 def test_nobody_is_owed_time_for_what_held_nobody_up() -> None:
@@ -150,7 +150,7 @@ def test_nobody_is_owed_time_for_what_held_nobody_up() -> None:
     pace.observe(4, 0, 0, 0.01)
     pace.observe(4, 50, 25, 0.2)
     pace.observe(0, 512, 256, 5.0)
-    assert not pace.writers_turn
+    assert not pace.writers_turn()
 
 
 def test_a_step_that_was_held_up_counts_little() -> None:
@@ -176,12 +176,23 @@ def test_what_a_step_without_prompts_takes_stays_known() -> None:
         measured(pace, 0, 1e-2, plain=0.15)
     for _ in range(30):
         measured(pace, 0, 1e-3)
-    assert pace.writers_turn
+    assert pace.writers_turn()
     steps = 0
-    while pace.writers_turn:
+    while pace.writers_turn():
         pace.observe(4, 0, 0, 0.01)
         steps += 1
     assert steps >= 15
+
+
+def test_a_piece_may_seem_to_take_no_time() -> None:
+    """Where the step before it was held up: the next pieces are larger, by a factor and not by all."""
+    pace = Pace(0.25)
+    pace.observe(4, 0, 0, 1.0)
+    pace.observe(4, FIRST, 8, 0.5)
+    pace.observe(4, 0, 0, 0.01)
+    assert pace.tokens(FIRST) == 4 * FIRST
+    pace.observe(4, 4 * FIRST, 3 * FIRST, 0.5)
+    assert pace.tokens(5 * FIRST) == 16 * FIRST
 
 
 def test_the_cost_of_depth_is_learned() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from aleator.cache.devices import CPU
 from aleator.core.errors import ContextFull, ParameterError
-from aleator.engine.room import cells_needed
+from aleator.engine.admission import cells_needed
 from aleator.engine.run import Run
 from aleator.generate.batch import Batch
 from aleator.generate.generation import writing_of

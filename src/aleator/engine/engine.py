@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from aleator.core.errors import ContextFull, EngineClosed, ParameterError
 from aleator.core.options import declarations, takes
-from aleator.engine.ended import OnEnd
+from aleator.engine.admission import MOST_POSITIONS, job_of, most_positions, positions
+from aleator.engine.context_calls import Action, T
 from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions, SubmitOptions
 from aleator.engine.owner import Owner
 from aleator.engine.prompts import GENERATION, SAMPLING, Asking, checked_prompt, options_of
-from aleator.engine.room import MOST_POSITIONS, job_of, most_positions, positions
 from aleator.engine.slots import SlotMaker
-from aleator.engine.stats import EngineStats
-from aleator.engine.visits import Action, T
+from aleator.engine.stats import EngineStats, OnEnd
 from aleator.generate.context import Context
 from aleator.generate.generation import Generation
 from aleator.generate.options import ModelOptions

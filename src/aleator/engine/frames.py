@@ -11,7 +11,7 @@ OURS = (
     "aleator.engine.core",
     "aleator.generate.advance",
     "aleator.generate.context",
-    "aleator.generate.own_errors",
+    "aleator.generate.request_errors",
     "aleator.generate.guesses",
 )
 """Modules whose frames hold the context."""

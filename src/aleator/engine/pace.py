@@ -19,6 +19,8 @@ DEPTH = 512
 """Tokens before a piece after which, it is believed at first, a token costs twice as much."""
 DOWN = 0.5
 """Of what a piece took less than expected, how much is believed at once; of what it took more, all."""
+INSTANT = 1e-9
+"""Seconds: hardly any, but more than none."""
 WEIGHT = 0.2
 """Of the newest step in the running mean of steps without prompts."""
 HELD_UP = 2.0
@@ -47,7 +49,6 @@ class Pace:
         # Seconds of a prompt's first token, and what DEPTH tokens before one add to that.
         self._cost: tuple[float, float] | None = None
 
-    @property
     def writers_turn(self) -> bool:
         """Whether the next step computes nothing of prompts while others write."""
         return self._plain is None or self._owed > 0
@@ -90,7 +91,7 @@ class Pace:
         added = max(seconds - plain, 0.0)
         part = WRITERS * min(1.0, rows / prompts)
         # One step at least, or what these take would not be known any more.
-        self._owed = max(self._owed + part * added - plain, 1e-9) if rows else 0.0
+        self._owed = max(self._owed + part * added - plain, INSTANT) if rows else 0.0
         self._learn(tokens, depth / DEPTH, added / tokens)
 
     def _learn(self, tokens: int, depth: float, each: float) -> None:
@@ -99,10 +100,10 @@ class Pace:
         Of pieces below LEAST little is believed: most of what they add is chance.
         """
         if self._cost is None:
-            self._cost = (each / (1 + depth),) * 2
+            self._cost = (max(each / (1 + depth), INSTANT),) * 2
             return
         first, more = self._cost
         missed = each - (first + more * depth)
         size = 1 + depth * depth + (LEAST / tokens) ** 2
         step = (missed if missed > 0 else DOWN * missed) / size
-        self._cost = max(first + step, 0.0), max(more + step * depth, 0.0)
+        self._cost = max(first + step, INSTANT), max(more + step * depth, 0.0)

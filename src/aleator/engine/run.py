@@ -7,9 +7,15 @@ import threading
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
+from aleator.engine.admission import (
+    cells_needed,
+    job_of,
+    most_positions,
+    positions,
+    sequences_needed,
+)
 from aleator.engine.core import Core
 from aleator.engine.job import Job
-from aleator.engine.room import cells_needed, job_of, most_positions, positions, sequences_needed
 from aleator.engine.scheduler import Scheduler
 from aleator.generate.advance import Advance
 from aleator.generate.completion import Detokenizer, Stats
@@ -18,7 +24,7 @@ from aleator.generate.drawing import Drawing
 from aleator.generate.drawing_place import make_drawing
 from aleator.generate.generation import Generation
 from aleator.generate.prefixes import Prefixes
-from aleator.generate.rewinds import check_rewinds
+from aleator.generate.rollback_check import check_rollback
 from aleator.generate.slot import Slot
 from aleator.generate.writing import Until
 
@@ -63,7 +69,7 @@ class Run:
         self.stats, self.slots = Stats(), list(slots)
         self._lock = threading.RLock()  # several threads may read the generations
         for slot in slots:
-            check_rewinds(slot, context)
+            check_rollback(slot, context)
             slot.take_place(-1, most_positions(slot, n_ctx), self.stats)
         self._progress, self._total = progress, -1
         where, n_tokens = slots[0].request.options.sampling_device, len(detokenizer)

@@ -273,7 +273,7 @@ class Scheduler:
         room = self._token_budget - self._rows
         pace = self._pace
         if writing and reading and pace is not None:
-            if pace.writers_turn:
+            if pace.writers_turn():
                 return StepPlan(writing, ())
             room = min(room, pace.tokens(max([job.depth for job in reading])))
         last = reading[-1] if reading else None

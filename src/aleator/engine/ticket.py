@@ -8,8 +8,8 @@ from collections.abc import Callable
 from time import perf_counter
 
 from aleator.core.errors import AleatorError
-from aleator.engine.ended import Ended
 from aleator.engine.job import Job
+from aleator.engine.stats import EndedRequest
 from aleator.engine.waiters import Waiter, wake
 from aleator.generate.completion import Completion, Stats
 from aleator.generate.generation import Generation
@@ -155,11 +155,11 @@ class Ticket:
         else:
             stats.prompt_seconds = now - self.began
 
-    def ended(self) -> Ended:
+    def ended(self) -> EndedRequest:
         """What there is to say of it at its end."""
         completion, came = self.completion, self.came
         failed = completion.error is not None
-        return Ended(
+        return EndedRequest(
             reason="error" if failed else completion.stop_reason or "interrupted",
             prompt=len(self.slot.request.remaining),
             tokens=len(completion.tokens),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from aleator.generate.context import Context
-from aleator.generate.own_errors import OwnErrors
+from aleator.generate.request_errors import RequestErrors
 from aleator.generate.slot import Slot
 from aleator.generate.speculation.draft_model import Draft, draft_together
 from aleator.generate.speculation.speculation import Costs
@@ -23,7 +23,7 @@ class Guesses:
         costs: What steps have taken.
     """
 
-    def __init__(self, context: Context, errors: OwnErrors) -> None:
+    def __init__(self, context: Context, errors: RequestErrors) -> None:
         self._context, self._errors, self.costs = context, errors, Costs()
 
     def ahead(self, slots: Sequence[Slot]) -> list[tuple[Slot, list[int]]]:

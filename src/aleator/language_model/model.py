@@ -12,6 +12,7 @@ from aleator.cache.recurrent import RecurrentCache
 from aleator.chat.chatting import Chatting
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, takes
+from aleator.engine.admission import cells_needed, sequences_needed
 from aleator.engine.options import EngineOptions
 from aleator.engine.prompts import (
     Asking,
@@ -21,7 +22,6 @@ from aleator.engine.prompts import (
     options_of_each,
     takes_generation,
 )
-from aleator.engine.room import cells_needed, sequences_needed
 from aleator.engine.run import Run
 from aleator.engine.slots import SlotMaker
 from aleator.generate.context import Context

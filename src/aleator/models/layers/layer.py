@@ -143,7 +143,7 @@ class Pass:
         self._tensors: dict[bool, CellTensors] = {}
 
     def moved(self, device: torch.device, dtype: torch.dtype) -> Pass:
-        """The same for layers on another device, or of another type; cells and states are shared."""
+        """A copy for layers on another device, or of another type; cells and states are shared."""
         made = copy.copy(self)
         made._positions, made._angles = self._positions.to(device), {}
         if self.query_scales is not None:

@@ -11,7 +11,7 @@ Failed = Callable[[Slot, BaseException], None]
 """Told of an error that one completion alone has, once it is noted there."""
 
 
-class OwnErrors:
+class RequestErrors:
     """Ends the completions that fail.
 
     An object of its own, for all that make steps together: those who hold it do not hold one another, so a

@@ -1,4 +1,4 @@
-"""What must be taken back, and whether a model's cache can."""
+"""Whether a model's cache can take back what a request may have to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from aleator.generate.context import Context
 from aleator.generate.slot import Slot
 
 
-def check_rewinds(slot: Slot, context: Context) -> None:
+def check_rollback(slot: Slot, context: Context) -> None:
     """Refuse guesses and banned strings that could not be taken back.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What others do with an engine's context, in its thread, between two steps."""
+"""Calls that other threads make on an engine's context; they run in the engine's thread, between two steps."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from aleator.generate.context import Context
 
 T = TypeVar("T")
 Action = Callable[[Context, int], T]
-"""Called with the context, and the number of a sequence that is empty, and is emptied again afterwards."""
+"""Called with the context and the id of a scratch sequence, which is cleared afterwards."""
 
 
-class Visits:
-    """Calls that wait for the context: any thread may ask for one, only the engine's thread makes them.
+class ContextCalls:
+    """Calls that wait for the context: any thread submits them, and only the engine's thread runs them.
 
     Args:
         context: the engine's.
@@ -29,24 +29,24 @@ class Visits:
         """How many wait."""
         return len(self._waiting)
 
-    def ask(self, action: Action[T]) -> Future[T]:
-        """Have something done.
+    def submit(self, action: Action[T]) -> Future[T]:
+        """Queue an action.
 
         Args:
-            action: what to do; it raises or returns, and changes nothing if it raises.
+            action: runs later.  If it raises, it must have changed nothing.
 
         Returns:
-            What comes of it; cancelled before it began, it is not done.
+            A future.  If it is cancelled before the engine reaches it, the action is not run.
         """
         future: Future[T] = Future()
         self._waiting.append((action, future))
         return future
 
-    def make(self, seq: int | None) -> None:
-        """Do everything that waits.
+    def run_all(self, seq: int | None) -> None:
+        """Run all actions that wait.
 
         Args:
-            seq: a sequence that is empty; None: there is none now, and all go on waiting.
+            seq: the scratch sequence; None: none is free, and all actions go on waiting.
         """
         while self._waiting and seq is not None:
             action, future = self._waiting.popleft()
@@ -54,15 +54,15 @@ class Visits:
                 continue
             try:
                 made = action(self._context, seq)
-            except BaseException as error:  # it is for whoever asked
+            except BaseException as error:  # it belongs to the caller
                 future.set_exception(error)
             else:
                 future.set_result(made)
             finally:
                 self._context.cache.seq_rm(seq, -1, -1)
 
-    def refuse(self, error: Exception) -> None:
-        """Nothing more is done: tell those who wait."""
+    def fail_all(self, error: Exception) -> None:
+        """End all futures that wait with an error."""
         while self._waiting:
             _, future = self._waiting.popleft()
             if future.set_running_or_notify_cancel():
