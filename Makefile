@@ -101,7 +101,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/clang-format --dry-run --Werror $$(find native -name '*.cpp' -o -name '*.hpp')
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache pyproject.toml tools/import_circles.toml
 	$(BIN)/python tools/stubs.py --check
 	$(BIN)/python tools/docs.py --check
 	$(BIN)/python tools/site_pictures.py --check

@@ -96,6 +96,11 @@ def test_what_is_there_is_not_broken(checkout: Path) -> None:
         ("![a](images/none.png)", "no such file of a picture: images/none.png"),
         ('<img src="images/none.png">', "no such file of a picture: images/none.png"),
         ('<source srcset="images/none.png">', "no such file of a picture: images/none.png"),
+        ('[a](none.md "its title")', "no such file of a link: none.md"),
+        ("[a [b]](none.md)", "no such file of a link: none.md"),
+        ("[![a](images/a.png)](none.md)", "no such file of a link: none.md"),
+        ('<a href="none.md">', "no such file of a link: none.md"),
+        ("[a][b]\n[b]: none.md", "no such file of a link: none.md"),
         ("[a](other.md#none)", "no such anchor: other.md#none"),
         ("[a](#none)", "no such anchor: #none"),
         # The second heading of a name, and one with a sign, have another anchor on the site.
@@ -113,7 +118,8 @@ def test_what_is_there_is_not_broken(checkout: Path) -> None:
 )
 def test_what_is_not_there_is_broken(checkout: Path, line: str, wrong: str) -> None:
     (checkout / "docs/second.md").write_text((checkout / "docs/other.md").read_text() + line)
-    assert broken(checkout) == [f"docs/second.md:5: {wrong}"]
+    at = 5 + line.count("\n[")  # where a link is told apart from its name
+    assert broken(checkout) == [f"docs/second.md:{at}: {wrong}"]
 
 
 def test_pages_that_the_source_names_are_there(checkout: Path) -> None:

@@ -32,7 +32,7 @@ def example(p: Parameter, off: Off) -> float:
     return p.type(bound - step if off.where == "below" else bound + step)  # type: ignore[no-any-return]
 
 
-OFFS = [(p, off, example(p, off)) for p in NUMBERS for off in p.off]
+OFFS = [(p, off, value) for p in NUMBERS for off in p.off if p.outside(value := example(p, off))]
 each = pytest.mark.parametrize(
     ("p", "off", "value"),
     OFFS,
@@ -187,6 +187,15 @@ def test_what_it_becomes_is_off(p: Parameter, off: Off, value: float, numerics: 
     chains = plain.chain(), plain.replace(**given, **beside).chain()
     tokens = [[chain.sample(row) for _ in range(40)] for chain in chains]
     assert tokens[0] == tokens[1]
+
+
+def test_a_number_in_the_range_is_off_only_where_one_engine_is_spoken() -> None:
+    """``top_p=0`` keeps all tokens in mlx-lm, and the most likely one everywhere else."""
+    with pytest.warns(DialectWarning, match=r"^top_p=0\.0 is off in mlx-lm, so it becomes 1\.0, "):
+        assert sampling_params({"top_p": 0.0}, "mlx-lm").top_p == 1
+    assert sampling_params({"top_p": 0.0}, "llama.cpp").top_p == 0
+    assert SamplingParams.resolve({}, metadata={"top_p": 0.0}).top_p == 0
+    assert params_from_json({"top_p": 0.0}, seed=1).top_p == 0
 
 
 def test_a_temperature_below_zero_takes_the_most_likely() -> None:

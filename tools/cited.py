@@ -33,7 +33,10 @@ TO_BE_WRITTEN = re.compile(r"top_share|helium")
 _FENCE = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _LINK = re.compile(
-    r"(!?)\[[^\]]*\]\(([^)\s]+)\)|<(?:img|source)\b[^>]*?\bsrc(?:set)?=[\"']([^\"']+)"
+    r"(?:(!)\[[^\]\[]*)?\]\(<?([^)\s>]+)>?(?: +\"[^\"\n]*\")?\)"
+    r"|<(?:img|source)\b[^>]*?\bsrc(?:set)?=[\"']([^\"']+)"
+    r"|<a\b[^>]*?\bhref=[\"']([^\"']+)|^\[[^\]\n]+\]: +<?([^\s>]+)",
+    re.MULTILINE,
 )
 _HEADING = re.compile(r"^#{1,6} +(.*?) *#*$", re.MULTILINE)
 _IDENTITY = re.compile(r"\bid=[\"']([^\"']+)")
@@ -78,7 +81,7 @@ def _links(page: Path, text: str) -> Iterator[tuple[int, str]]:
     """Links and pictures of a page, and the anchors that they name."""
     for match in _LINK.finditer(_without_code(text)):
         kind = "picture" if match[1] or match[3] else "link"
-        target, _, anchor = (match[2] or match[3]).partition("#")
+        target, _, anchor = next(each for each in match.groups()[1:] if each).partition("#")
         if re.match(r"[a-z]+:", target):
             continue
         file = page.parent / target if target else page

@@ -64,6 +64,7 @@ def test_what_is_no_list_of_prompts_is_refused(prompts: Any, model: aleator.Lang
         ({"max_length": 9}, "write max_tokens="),
         ({"params": "greedy"}, "params='greedy': give aleator.SamplingParams"),
         ({"preset": 5}, "there is no preset 5"),
+        ({"preset": {"greedy": 1}}, "there is no preset {'greedy': 1}"),
         ({"sample_on": "host"}, "sample_on is called sampling_device now"),
         ({"steps_ahead": 4}, "steps_ahead is called multi_step now"),
         ({"finish": False}, "finish is called complete_grammar now"),

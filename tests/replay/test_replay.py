@@ -171,6 +171,8 @@ def test_differences_are_named(made: Generation) -> None:
         ({"made": {"tokens": [1]}}, "damaged"),
         ({"params": 3}, "damaged"),
         ({"seed": "x"}, "damaged"),
+        ({"numerics": "1"}, "damaged"),
+        ({"numerics": 1.9}, "damaged"),
         ({"chain_state": "?"}, "damaged"),
     ],
 )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from aleator import samplers as S
+from aleator.core.errors import LogitsError, ParameterError
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.cases import FAMILIES, rows_of
 
@@ -54,6 +57,33 @@ def test_reading_logits_leaves_p() -> None:
         sampler.apply(candidates)
     assert candidates.logits == pytest.approx(np.log(P) * 2, rel=1e-6)
     assert candidates.p == pytest.approx(P**2 / np.sum(P**2), rel=1e-6)
+
+
+@pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])
+def test_what_cannot_be_assigned_changes_nothing(numerics: str) -> None:
+    candidates = S.Candidates(np.log(P), numerics)
+    candidates.selected = np.int64(2)  # type: ignore[assignment]
+    wrong: tuple[Any, ...] = (True, 1.5, "1", [1])
+    for token in wrong:
+        with pytest.raises(ParameterError, match="selected must be an integer"):
+            candidates.selected = token
+        with pytest.raises(ParameterError, match="must be a sequence of token ids"):
+            candidates.keep([token])
+    rows: tuple[Any, ...] = (
+        np.full(4, np.nan),
+        [-np.inf] * 4,
+        "x",
+        None,
+        np.zeros(3),
+        np.zeros((2, 2)),
+    )
+    for row in rows:
+        with pytest.raises(LogitsError):
+            candidates.logits = row
+    assert (candidates.size, candidates.selected) == (4, 2)
+    assert candidates.logits.tolist() == np.log(P).tolist()
+    candidates.keep(np.array([3, 1, 3]))
+    assert (candidates.size, sorted(candidates.ids)) == (2, [1, 3])
 
 
 @pytest.mark.parametrize("read", [False, True])

@@ -155,6 +155,9 @@ def test_metadata_that_cannot_be_honoured_is_refused() -> None:
 def test_presets() -> None:
     with pytest.raises(ParameterError, match=r"llama\.cpp"):
         S.SamplingParams.preset("gpt")
+    for name in (None, 3, ["greedy"]):
+        with pytest.raises(ParameterError, match="there is no preset"):
+            S.preset(name)  # type: ignore[arg-type]
     row = np.random.default_rng(0).normal(size=50).astype(np.float32)
     assert S.SamplingParams.preset("greedy").chain().sample(row) == int(row.argmax())
     assert S.SamplingParams.preset("neutral") == S.SamplingParams()

@@ -70,6 +70,7 @@ def test_json_is_taken(live: Live, said: str | None) -> None:
         "application/json; charset=latin1",
         "image/svg+json",
         "json",
+        "; charset=utf-8",
     ],
 )
 def test_what_is_said_to_be_something_else_is_refused(live: Live, said: str) -> None:
@@ -107,7 +108,10 @@ def test_what_is_not_utf_8(live: Live) -> None:
     assert answer(live, json_is, b"\xef\xbb\xbf" + DATA)[0] == 200  # a mark that is UTF-8's
     status, made = answer(live, {**json_is, "content-encoding": "gzip"}, gzip.compress(DATA))
     assert status == 415
-    assert "content-encoding 'gzip'" in made["error"]["message"]
+    assert (
+        "content-encoding 'gzip' is not taken: send JSON in UTF-8, not compressed"
+        in (made["error"]["message"])
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ from aleator.cache.devices import sizes_by_device
 from aleator.cache.handle.sequence import Sequence as Handle
 from aleator.cache.journal import atomic
 from aleator.cache.options import CacheOptions
-from aleator.cache.pools.pool import AnyPool, Step
+from aleator.cache.pools.pool import AnyPool
 from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.cache.pools.step import Step
 from aleator.cache.pools.window import WindowPool
 from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex, checked_text, require_config
 from aleator.cache.state_verbs import StateVerbs

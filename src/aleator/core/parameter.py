@@ -35,7 +35,9 @@ ENGINES = ("llama.cpp", "transformers", "vLLM", "SGLang", "mlx-lm")
 
 @dataclass(frozen=True)
 class Off:
-    """Numbers beyond a parameter's range that other engines take for "off"; :func:`spoken` takes them.
+    """Numbers that other engines take for "off", and that are out of range here or mean something else.
+
+    :func:`spoken` takes them.
 
     Attributes:
         where: "below" or "above" the range, or the only number.
@@ -283,20 +285,21 @@ def spoken(
 
     Args:
         parameter: its declaration.
-        value: anything; what is in the range, or is no number, comes back as it is, for the check.
-        engines: the dialect, of :data:`ENGINES`.
+        value: anything; what is off in none of them, or is no number, comes back as it is, for the check.
+        engines: the dialect, of :data:`ENGINES`.  With several a number in the range keeps its meaning here.
         tell: gets one sentence for a number that becomes another.
         word: how the parameter was spelled.
     """
     if not _is_number(value) or value in _INFINITE:
         return value
-    where = parameter.outside(value)  # "" of NaN
+    where, dialect = parameter.outside(value), set(engines)  # "" of NaN
     for off in parameter.off:
-        takes = [engine for engine in off.engines if engine in engines]
-        if where and takes and off.where in (where, value):
+        takes = [engine for engine in off.engines if engine in dialect]
+        if takes and off.where in (where, value) and (where or dialect <= set(takes)):
+            reason = f"; here the range is {parameter.interval}" if where else ""
             tell(
-                f"{word or parameter.name}={value!r} is off in {takes[0]}; here the range is "
-                f"{parameter.interval}, so it becomes {off.value!r}, which {off.effect}"
+                f"{word or parameter.name}={value!r} is off in {takes[0]}{reason}, so it becomes "
+                f"{off.value!r}, which {off.effect}"
             )
             return off.value
     return value

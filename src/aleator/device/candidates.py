@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,10 +11,8 @@ from torch import Tensor
 
 from aleator.core import contract
 from aleator.device.fixed import MASK32, exp2_double, log2_double, mul_high
+from aleator.device.step import OwnRows
 from aleator.device.token_bits import unpack
-
-if TYPE_CHECKING:
-    from aleator.device.backends.torch.user import OwnRows
 
 NOTHING = -1
 """``selected`` before a token is chosen, and of a row without a finite logit."""

@@ -15,6 +15,7 @@ from aleator.core.philox import stream
 from aleator.core.records import dataclass
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.fixed import philox
+from aleator.device.step import DeviceStep as DeviceStep
 from aleator.samplers.base import Place, Sampler
 
 Values = Mapping[str, float | Tensor]
@@ -61,26 +62,6 @@ class PlaceSizes:
     n_vocab: int
     max_tokens: int
     device: torch.device
-
-
-@dataclass
-class DeviceStep:
-    """What samplers see besides the candidates.
-
-    Attributes:
-        batch: how many of the rows are in use, B.
-        position: int64 [B], tokens generated and accepted since the reset.
-        history: int32 [B, L], the accepted tokens.
-        generated: bool [B, L], which of them were generated.
-        length: int64 [B], how many there are.
-
-    """
-
-    batch: int
-    position: Tensor
-    history: Tensor
-    generated: Tensor
-    length: Tensor
 
 
 class DeviceSampler:

@@ -213,7 +213,11 @@ class Asking:
             unseeded = not isinstance(params, SamplingParams) or params.seed is None
             if unseeded and isinstance(prompt, Session) and prompt.seed is not None:
                 sampling.setdefault("seed", prompt.seed)
-            key = (own["preset"], id(params), *((name, id(v)) for name, v in sampling.items()))
+            key = (
+                repr(own["preset"]),
+                id(params),
+                *((name, id(v)) for name, v in sampling.items()),
+            )
             if key not in chosen:
                 made = self.sampling_params(own["preset"], params, seed, **sampling)
                 chosen[key] = made

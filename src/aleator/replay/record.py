@@ -323,7 +323,9 @@ def _read(name: str, value: Any) -> Any:
     if name in kinds and not isinstance(value, kinds[name]):
         raise TypeError(f"{name} is {value!r:.40}")
     if name in ("seed", "n_ctx", "completion", "position", "n_keep", "numerics", "arithmetic"):
-        return int(value)
+        if type(value) is not int:
+            raise TypeError(f"{name} is {value!r:.40}")
+        return value
     return value
 
 

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
+from aleator.core.integers import integer
+from aleator.samplers.spelled import check_ids
 
 NUMERICS = ("portable", "llama.cpp")
 
@@ -80,6 +82,11 @@ class Candidates:
         return len(self._native)
 
     @property
+    def size(self) -> int:
+        """How many candidates there are, as ``len``."""
+        return len(self._native)
+
+    @property
     def n_vocab(self) -> int:
         """Length of the row of logits."""
         return self._native.n_vocab
@@ -99,11 +106,28 @@ class Candidates:
 
     @logits.setter
     def logits(self, logits: NDArray[np.float32]) -> None:
-        self._native.logits = np.ascontiguousarray(logits, np.float32)
+        try:
+            given = np.ascontiguousarray(logits, np.float32)
+        except (TypeError, ValueError):
+            raise LogitsError(f"logits={logits!r:.60} are no numbers") from None
+        if given.shape != (len(self),):
+            raise LogitsError(
+                f"there are {len(self)} candidates, but logits of shape {given.shape} were given"
+            )
+        if not (given > -np.inf).any():
+            raise LogitsError(
+                "no candidate would be left: every logit that was given is NaN or -inf"
+            )
+        self._native.logits = given
 
     def keep(self, ids: Iterable[int]) -> None:
-        """Keep these tokens; the others are no candidates any more."""
-        self._native.keep([int(i) for i in ids])
+        """Keep these tokens; the others are no candidates any more.
+
+        Raises:
+            ParameterError: they are no token ids.
+            LogitsError: none of them is a candidate.
+        """
+        self._native.keep(list(check_ids("ids", ids)))
 
     @property
     def probs(self) -> NDArray[np.float32]:
@@ -141,7 +165,7 @@ class Candidates:
 
     @selected.setter
     def selected(self, token: int | None) -> None:
-        self._native.selected = token
+        self._native.selected = None if token is None else integer("selected", token)
 
     @property
     def sorted(self) -> bool:

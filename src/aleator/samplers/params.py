@@ -182,6 +182,7 @@ class Methods:
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Any:
         """The named preset, with changes."""
+        _check_preset(name)
         return cls.resolve(changes, preset=name)
 
     @classmethod
@@ -199,10 +200,8 @@ class Methods:
             metadata: Values of a model file by their key after ``general.sampling.``, which apply on top of the
                 default preset if none was named.
         """
-        if preset is not None and preset not in PRESETS:
-            raise ParameterError(
-                "preset", f"there is no preset {preset!r}; the names are {', '.join(PRESETS)}"
-            )
+        if preset is not None:
+            _check_preset(preset)
         made = cls(**PRESETS[preset or DEFAULT_PRESET])
         if preset is None and metadata:
             made = made.replace(**_from_metadata(metadata))
@@ -310,6 +309,13 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
             raise ParameterError(name, f"{name} is given twice, once as {spelling}")
         checked[name] = ALL[name].check(value)
     return checked
+
+
+def _check_preset(name: object) -> None:
+    if not (isinstance(name, str) and name in PRESETS):
+        raise ParameterError(
+            "preset", f"there is no preset {name!r:.60}; the names are {', '.join(PRESETS)}"
+        )
 
 
 def in_range(

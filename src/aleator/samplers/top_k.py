@@ -21,8 +21,8 @@ from aleator.samplers.base import Place, Sampler, only_portable
 TOP_K = Parameter(
     "top_k", int, 0, "keep the k most likely tokens; 0 keeps all",
     low=0, high=2**31 - 1, off=(
-        Off("below", ("llama.cpp",), 0, "keeps all tokens"),
-        Off(-1, ("vLLM", "SGLang", "mlx-lm"), 0, "keeps all tokens"),
+        Off("below", ("llama.cpp", "mlx-lm"), 0, "keeps all tokens"),
+        Off(-1, ("vLLM", "SGLang"), 0, "keeps all tokens"),
     ),
     flags=("--top-k",), metadata="top_k",
 )  # fmt: skip

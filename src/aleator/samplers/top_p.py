@@ -25,7 +25,11 @@ from aleator.samplers.full_mass import MASS, refuse_full_mass, require_full_mass
 
 TOP_P = Parameter(
     "top_p", float, 1.0, "keep the most likely tokens that together hold this probability; 1 keeps all",
-    low=0, high=1, off=(Off("above", ("llama.cpp", "transformers"), 1.0, "keeps all tokens"),),
+    low=0, high=1, off=(
+        Off("above", ("llama.cpp", "transformers", "mlx-lm"), 1.0, "keeps all tokens"),
+        Off("below", ("mlx-lm",), 1.0, "keeps all tokens"),
+        Off(0.0, ("mlx-lm",), 1.0, "keeps all tokens"),
+    ),
     aliases=("nucleus",), flags=("--top-p",), metadata="top_p",
 )  # fmt: skip
 

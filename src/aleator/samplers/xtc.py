@@ -27,7 +27,7 @@ from aleator.samplers.seeded import SeededSampler
 
 XTC_PROBABILITY = Parameter(
     "xtc_probability", float, 0.0, "chance that the top choices are excluded at a step; 0 is off",
-    low=0, high=1, off=(Off("below", ("llama.cpp",), 0.0, "never excludes a token"),),
+    low=0, high=1, off=(Off("below", ("llama.cpp", "mlx-lm"), 0.0, "never excludes a token"),),
     flags=("--xtc-probability",), metadata="xtc_probability",
 )  # fmt: skip
 XTC_THRESHOLD = Parameter(

@@ -37,7 +37,7 @@ def check_content_type(headers: Headers) -> None:
     is_json = kind == "application/json" or (
         kind.startswith("application/") and kind.endswith("+json")
     )
-    if not is_json and (kind not in ("", FORM) or "origin" in headers):
+    if not is_json and ((said and kind != FORM) or "origin" in headers):
         raise not_taken(f"content-type {said!r:.80}" if said else "no content-type from a browser")
     for parameter in parameters:
         name, _, value = parameter.partition("=")

@@ -253,7 +253,7 @@ def not_taken(what: str) -> ApiError:
     """The error for a body of another kind than JSON in UTF-8."""
     return ApiError(
         415,
-        f"{what} is not taken: send JSON in UTF-8, with content-type: application/json",
+        f"{what} is not taken: send JSON in UTF-8, not compressed, with content-type: application/json",
         code="unsupported_media_type",
         headers={"accept": "application/json"},
     )

@@ -21,10 +21,9 @@ from aleator.cache.cells.split import Cuts
 from aleator.cache.devices import Device, checked_devices
 from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions, checked
-from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.history import History, relabelled, rewound
 from aleator.cache.pools.keeper import Keeper
-from aleator.cache.pools.pool import AnyPool, Pool, Texts, no_cells
+from aleator.cache.pools.pool import AnyPool, Pool, Texts
 from aleator.cache.pools.recurrent_batch import Placement, RecurrentBatch, RecurrentPlan
 from aleator.cache.pools.recurrent_rows import (
     RecurrentCheckpoint,
@@ -98,11 +97,6 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         """Record changes in the journal of the whole that this becomes a part of."""
         journal.enlist(self.states)
         self.journal = journal
-
-    @property
-    def first(self) -> AttentionPool:
-        """Refused."""
-        raise no_cells("this cache has no cells")
 
     @property
     def leaves(self) -> list[AnyPool]:
