@@ -42,7 +42,7 @@ MARGIN_MIB = 24.0
 PATIENCE = 120.0
 PROMPTS = ("ROMEO:", "JULIET:\nWhat", "First Citizen:\nHear me speak.\n" * 6, "KING RICHARD:\n")
 TOO_MUCH = (1000003, 1000033, 1000037, 1000039, 1000081, 1000099)
-"""Primes: the grammar of their multiples takes half a minute."""
+"""Multiples of numbers that are larger than a schema may have."""
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "y"]}}}
 
 

@@ -255,7 +255,8 @@ class Parser : GbnfText {
     return {least, least <= kLargestMaximum && most > kLargestMaximum ? kNoMaximum : most};
   }
 
-  void repeat(Sequence& seq, size_t begin, uint64_t least, uint64_t most, int32_t owner, size_t at) {
+  void repeat(Sequence& seq, size_t begin, uint64_t least, uint64_t most, int32_t owner,
+              size_t at) {
     const bool endless = most == kNoMaximum;
     const Sequence item(seq.begin() + static_cast<std::ptrdiff_t>(begin), seq.end());
     const uint64_t n_optional = endless ? 1 : most - least;

@@ -11,7 +11,7 @@ namespace aleator {
 namespace {
 
 // A mask or a token of an ordinary grammar takes some thousand steps.
-constexpr uint64_t kMostWork = 5'000'000;  // some 100 ms, for which all other texts wait
+constexpr uint64_t kMostWork = 5'000'000;  // for which all other texts of an engine wait
 constexpr int kMostDepth = 4000;
 constexpr size_t kMostBytes = size_t{256} << 20;
 constexpr size_t kTidyBytes = size_t{64} << 20;

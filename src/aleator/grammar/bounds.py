@@ -13,12 +13,12 @@ from aleator.core import host
 ELEMENTS: int = host.GRAMMAR_ELEMENTS
 """The most that a grammar may ask for, in elements."""
 SYMBOL = 20
-"""Elements that a symbol counts for: 50,000 symbols, about 6,000 optional properties, take some seconds."""
+"""Elements that a symbol counts for: 50,000 symbols, some thousand optional properties, take seconds."""
 MULTIPLE = 4
-"""Elements that a unit of ``multipleOf`` counts for: 250,000 units take 90 MiB and some seconds."""
+"""Elements that a unit of ``multipleOf`` counts for: 250,000 units take some 90 MiB, and seconds."""
 STEP_FUEL = 200_000
 STEP_ITEMS = 50_000
-"""The work for one mask in llguidance's units: some 20 ms.  Native code counts its own, to some 100 ms."""
+"""The work for one mask, for which other texts wait, in llguidance's units; GBNF has its own."""
 STATES = 250_000
 """States of a lexer, made as texts reach them."""
 
