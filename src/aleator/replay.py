@@ -307,8 +307,17 @@ def _read(name: str, value: Any) -> Any:
     if name == "chain_state":
         return base64.b64decode(value, validate=True)
     if name == "prompt":
-        return None if value is None else tuple(int(token) for token in value)
-    if name == "made":
+        tokens = None if value is None else tuple(int(token) for token in value)
+        if tokens and not 0 <= min(tokens) <= max(tokens) < 2**31:
+            raise ValueError("a token of the prompt is out of range")
+        return tokens
+    kinds: dict[str, tuple[type, ...]] = {
+        "loading": (dict,), "params": (dict, type(None)), "options": (dict,), "given": (dict, type(None)),
+        "made": (dict, type(None)),
+    }  # fmt: skip
+    if name in kinds and not isinstance(value, kinds[name]):
+        raise TypeError(f"{name} is {value!r:.40}")
+    if name == "made" and value is not None:
         logprobs = value.get("logprobs")
         return Made(
             tokens=tuple(int(token) for token in value["tokens"]),
@@ -316,11 +325,6 @@ def _read(name: str, value: Any) -> Any:
             stop_reason=str(value["stop_reason"]),
             logprobs=None if logprobs is None else tuple(float(each) for each in logprobs),
         )
-    kinds: dict[str, tuple[type, ...]] = {
-        "loading": (dict,), "params": (dict, type(None)), "options": (dict,), "given": (dict, type(None)),
-    }  # fmt: skip
-    if name in kinds and not isinstance(value, kinds[name]):
-        raise TypeError(f"{name} is {value!r:.40}")
     if name in ("seed", "n_ctx", "completion", "position", "n_keep", "numerics", "arithmetic"):
         return int(value)
     return value
@@ -388,6 +392,11 @@ def differences(then: Made, now: Made) -> list[str]:
             if a != b:
                 found.append(f"log-probability of token {i}: {a!r} then, {b!r} now")
                 break
+        else:
+            if len(then.logprobs) != len(now.logprobs[:n] if cut_off else now.logprobs):
+                found.append(
+                    f"{len(then.logprobs)} log-probabilities then, {len(now.logprobs)} now"
+                )
     if cut_off:
         return found
     if now.stop_reason != then.stop_reason:

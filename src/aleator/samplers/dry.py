@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step
-from aleator.core.parameter import Parameter, declare
+from aleator.core.parameter import Parameter, check_unicode, declare
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 
@@ -141,7 +141,7 @@ def check_breakers(value: Any) -> tuple[str | tuple[int, ...], ...]:
     checked: list[str | tuple[int, ...]] = []
     for item in value:
         if isinstance(item, str):
-            checked.append(item)
+            checked.append(check_unicode("dry_sequence_breakers", item))
             continue
         try:
             tokens = tuple(int(t) for t in item)
