@@ -1,6 +1,11 @@
 """Scenes of ``tools/attack.py``: modules with a generator ``scene(world)`` that yields after each trial."""
 
 SCENES = (
+    "texts",
+    "clients",
+    "connections",
+    "fields",
+    "namespaces",
     "mixes",
     "engines",
     "forks",
@@ -8,9 +13,5 @@ SCENES = (
     "caches",
     "files",
     "records",
-    "namespaces",
-    "texts",
-    "clients",
-    "connections",
-    "fields",
 )
+"""In this order: a scene with long trials takes time from those after it, whose trials are short."""

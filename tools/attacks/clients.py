@@ -245,7 +245,7 @@ def raw(path: str, body: Any, key: str) -> bytes:
     data = json.dumps(body).encode()
     return (
         f"POST {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n"
-        f"content-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(data)}\r\nconnection: close\r\n\r\n"
     ).encode() + data
 
 
