@@ -106,15 +106,17 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/clang-format --dry-run --Werror $$(find native -name '*.cpp' -o -name '*.hpp')
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache pyproject.toml tools/import_circles.toml
 	$(BIN)/python tools/stubs.py --check
 	$(BIN)/python tools/docs.py --check
+	$(BIN)/python tools/site_pictures.py --check
 
 types: setup
 	$(BIN)/mypy
 
 docs: setup
 	$(BIN)/python tools/docs.py
+	$(BIN)/python tools/site_pictures.py
 
 stubs: setup
 	$(BIN)/python tools/stubs.py

@@ -2,17 +2,18 @@
 
     python benchmarks/bench_engine.py -m MODEL.gguf [--quick] [--threads 2] [--out FILE.md]
         [--llama-server PATH] [--transformers] [--clients 1,4,16,64]
-    python benchmarks/bench_engine.py -m MODEL.gguf --only-pauses [--prompt 4096]
+    python benchmarks/bench_engine.py -m MODEL.gguf --only-pauses [--prompts 512,4096,16384]
+        [--writers 1,4,15] [--max-pause 0.25] [--threads 2] [--out FILE.md]
 
 Clients send prompts of mixed lengths, half of which begin with the same text, and read streams of mixed
 lengths, one request after the other, at temperature 0.8.  The same requests go to a llama-server that is
 started with the same file, threads, sequences and positions, and read as a stream.  transformers gets a Llama
 of the file's shape with random weights in bfloat16 (speed does not depend on what weights are), on PyTorch's
 CPU kernels (for which it needs psutil), and all requests at once: it has no streams to read here, so only its
-tokens per second count.  Also: pauses of running streams while a long prompt is computed, with and without
-``max_pause``, with a verdict on the bound, and where an engine's time goes.  Run it on a machine that does
-nothing else: --quick takes some six minutes, --only-pauses three.  A model with random weights and a real
-vocabulary:
+tokens per second count.  Also: where an engine's time goes, and what a prompt and those who write do to one
+another, for prompts and numbers of writers as told, with a verdict on each of the three promises of
+docs/engine.md.  Run it on a machine that does nothing else: --quick takes some six minutes.  A model with
+random weights and a real vocabulary:
 
     python tools/make_models.py llama-134m --type Q4_K_M --tokenizer-from SmolLM2.gguf --out MODEL.gguf
 """
@@ -24,6 +25,7 @@ import datetime
 import http.client
 import json
 import os
+import platform
 import random
 import socket
 import subprocess
@@ -36,6 +38,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from engine_pauses import report_pauses
 
 import aleator
 
@@ -225,95 +228,6 @@ def of_transformers(model: aleator.LanguageModel, clients: int, each: int, threa
     return sum(len(each.generated_tokens) for each in outputs.values()) / took
 
 
-@dataclass
-class Pauses:
-    """How four streams and a long prompt hold one another up.
-
-    Attributes:
-        usual: Seconds between two tokens of a stream before the prompt comes, median.
-        after: The same when the prompt has been computed: the streams are longer by then, and slower.
-        alone: Times that median that 95 % of the first of these pauses are below: what the machine itself
-            does to them.
-        long: Times the usual pause of a stream of that length, between ``usual`` and ``after``, that 95 %
-            of the pauses while the prompt is computed are below; nan: there was none.
-        middle: Their median, in usual pauses; nan: there was none.
-        first: Seconds to the prompt's first token.
-    """
-
-    usual: float
-    after: float
-    alone: float
-    long: float
-    middle: float
-    first: float
-
-
-def pauses(model: aleator.LanguageModel, max_pause: float, length: int) -> Pauses:
-    """Pauses of four streams while a prompt of a length comes."""
-    n = model.n_ctx - 8
-    with aleator.Engine(model, n_seq_max=5, max_pause=max_pause) as engine:
-        seen: list[list[float]] = [[] for _ in range(4)]
-
-        def read(i: int) -> None:
-            made = engine.submit(f"{i}", max_tokens=n, ignore_eos=True, seed=i)
-            for _ in made:
-                seen[i].append(time.perf_counter())
-                if stop.is_set():
-                    made.cancel()
-
-        stop = threading.Event()
-        readers = [threading.Thread(target=read, args=(i,)) for i in range(4)]
-        for reader in readers:
-            reader.start()
-        while min(map(len, seen)) < 30:
-            time.sleep(0.01)
-        begins = time.perf_counter()
-        rng = np.random.default_rng(1)
-        prompt = rng.integers(300, len(model.vocab) - 300, length).tolist()
-        long = engine.submit(prompt, max_tokens=1)
-        long.wait()
-        took = time.perf_counter() - begins
-        enough = [len(each) + 30 for each in seen]
-        while any(
-            reader.is_alive() and len(s) < n
-            for reader, s, n in zip(readers, seen, enough, strict=True)
-        ):
-            time.sleep(0.01)
-        stop.set()
-        for reader in readers:
-            reader.join()
-    ends = begins + took
-    pauses = [(i, t - s[i - 1], t) for s in seen for i, t in enumerate(s) if i]
-    before = np.array([(i, pause) for i, pause, t in pauses if t < begins])
-    after = np.array([(i, pause) for i, pause, t in pauses if t - pause >= ends])
-    # What a step takes grows evenly with the streams' lengths.
-    lengths, usual = np.stack([np.median(before, 0), np.median(after, 0)], 1)
-    during = [pause / np.interp(i, lengths, usual) for i, pause, t in pauses if begins <= t < ends]
-    late, middle = np.quantile(during, (0.95, 0.5)) if during else (np.nan, np.nan)
-    alone = float(np.quantile(before[:, 1], 0.95)) / usual[0]
-    return Pauses(float(usual[0]), float(usual[1]), alone, float(late), float(middle), took)
-
-
-def report_pauses(args: argparse.Namespace, say: Callable[[str], None]) -> None:
-    """Measure the pauses with the bound and without, and say whether it is kept."""
-    length: int = args.prompt or (512 if args.quick else 4096)
-    model = aleator.load(args.model, n_threads=args.threads, n_ctx=length + 512)
-    found = {limit: pauses(model, limit, length) for limit in (2.0, 1e6)}
-    for limit, each in found.items():
-        say(
-            f"`max_pause={limit:g}`: while a prompt of {length} tokens is computed, 95 % of the pauses of four "
-            f"streams are below {each.long:.2f} times the usual one ({1e3 * each.usual:.1f} ms before it, "
-            f"{1e3 * each.after:.1f} after it, when the streams are longer), half of them "
-            f"below {each.middle:.2f}; before it 95 % are below {each.alone:.2f} times; its first token "
-            f"comes after {each.first:.2f} s.  "
-        )
-    kept, free = found.values()
-    say(
-        f"Pauses are twice the usual step at most: {'yes' if kept.long <= 2 else 'NO'}, {kept.long:.2f}. The "
-        f"prompt's first token comes {kept.first / free.first:.1f} times later for it."
-    )
-
-
 def report(seconds: float, found: Found) -> tuple[float, str]:
     """Tokens per second, and two cells of the table: these, and the seconds to the first token."""
     first = np.array(found.first)
@@ -332,9 +246,14 @@ def main() -> None:
     parser.add_argument("--transformers", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only-pauses", action="store_true")
-    parser.add_argument("--prompt", type=int, help="tokens of the prompt for the pauses")
+    parser.add_argument(
+        "--prompts", default="512,4096,16384", help="tokens of prompts, beside writers"
+    )
+    parser.add_argument("--writers", default="1,4,15")
+    parser.add_argument("--max-pause", type=float, help="default: that of an engine")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    args.prompts = args.prompts or ("512" if args.quick else "512,4096,16384")
     lines: list[str] = []
 
     def say(line: str) -> None:
@@ -342,13 +261,26 @@ def main() -> None:
         print(line, flush=True)
 
     say("# An engine under load\n")
-    say(f"{datetime.date.today()}, {Path(args.model).name}, {args.threads} threads.\n")
-    say(f"    python benchmarks/{' '.join([Path(sys.argv[0]).name, *sys.argv[1:]])}\n")
+    say(
+        f"{datetime.date.today()}, {Path(args.model).name}, {processor()}, {args.threads} threads, "
+        f"aleator {aleator.__version__}.\n"
+    )
+    command = [Path(arg).name if arg == args.model else arg for arg in sys.argv[1:]]
+    say(f"    python benchmarks/bench_engine.py {' '.join(command)}\n")
     if not args.only_pauses:
         load_tests(args, say)
     report_pauses(args, say)
     if args.out:
         args.out.write_text("\n".join(lines) + "\n")
+
+
+def processor() -> str:
+    """The processor's name, and how many there are."""
+    lines = (
+        Path("/proc/cpuinfo").read_text().splitlines() if os.path.exists("/proc/cpuinfo") else []
+    )
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores"
 
 
 def load_tests(args: argparse.Namespace, say: Callable[[str], None]) -> None:

@@ -7,6 +7,9 @@ cancels.  Checked at every step: what sequences hold and may still come to need 
 keeps its token budget.  Checked at the end: all requests have ended, nothing is reserved, nobody was passed
 over for longer than the order allows.  Printed: what a step's decisions take, and how requests waited.  What
 decisions take is wall-clock time, of each step the least of ``--repeat`` simulations: they decide the same.
+
+Then what ``max_pause`` promises: a prompt of 512, 4,096 or 16,384 tokens comes beside 1, 4 or 15 who write
+(benchmarks/bench_engine.py measures the same of an engine).
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import argparse
 import random
 from dataclasses import dataclass, field
+from itertools import count
 from time import perf_counter
 
 import numpy as np
@@ -25,7 +29,120 @@ from aleator.engine.scheduler import Scheduler
 
 STEP, ROW, PROMPT_TOKEN = 20e-3, 0.5e-3, 0.2e-3
 """Seconds that a step costs, a row of it, and a token of a prompt."""
-MAX_PAUSE = 2.0
+MAX_PAUSE = 0.25
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What steps take: the default is near SmolLM2-135M on two cores.
+
+    Attributes:
+        step: Seconds of a step, whatever is in it.
+        row: Of a token of somebody who writes.
+        token: Of a prompt's token with nothing before it.
+        depth: Tokens before a prompt's token after which it costs twice as much.
+        noise: Standard deviation of the logarithm of what steps take.
+    """
+
+    step: float = 6e-3
+    row: float = 1.5e-3
+    token: float = 1e-3
+    depth: float = 600
+    noise: float = 0.1
+
+    def seconds(self, rng: random.Random, rows: int, pieces: list[tuple[int, int]]) -> float:
+        """What a step takes with so many rows, and pieces of prompts: their tokens, and those before."""
+        prompts = sum(n * (1 + (before + n / 2) / self.depth) for n, before in pieces)
+        took = self.step + self.row * rows + self.token * prompts
+        return took * rng.lognormvariate(0.0, self.noise)
+
+
+@dataclass
+class Shared:
+    """How prompts and those who write get on.
+
+    Attributes:
+        alone: Seconds to the first token of the last of the prompts, where nobody writes.
+        beside: The same beside those who write.
+        speed: Tokens per second of one of these while prompts are computed, over its speed without.
+        longest: Seconds of the longest of its pauses.
+        steps: Steps while prompts are computed.
+    """
+
+    alone: float
+    beside: float
+    speed: float
+    longest: float
+    steps: int
+
+
+def share(
+    lengths: list[int],
+    writers: int,
+    machine: Machine,
+    max_pause: float = MAX_PAUSE,
+    cached: int = 0,
+    known: int = 0,
+) -> Shared:
+    """Let prompts come together beside some who write.
+
+    Args:
+        lengths: Tokens of the prompts.
+        writers: How many write.
+        machine: What steps take.
+        max_pause: As of an engine.
+        cached: Tokens of the prompts that are cached.
+        known: Tokens of a prompt that was computed before, so that the engine has learned.
+    """
+    made = lengths, machine, max_pause, cached, known
+    _, alone = steps_of(0, *made)
+    usual, beside = steps_of(writers, *made)
+    seconds = sum(beside)
+    speed = len(beside) / seconds * float(np.mean(usual))
+    return Shared(sum(alone), seconds, speed, max(beside), len(beside))
+
+
+def steps_of(
+    writers: int, lengths: list[int], machine: Machine, max_pause: float, cached: int, known: int
+) -> tuple[list[float], list[float]]:
+    """Seconds of steps of those who write, and of those from when prompts come until they are computed."""
+    rng = random.Random(1)
+    scheduler = Scheduler(writers + len(lengths) + 1, 10**9, 512, Pace(max_pause), reuses=False)
+    cells = Cells({str(i): cached for i in range(len(lengths))})
+    cells.cached.update(cells.stems)
+    numbers = count()
+
+    def come(length: int, namespace: str = "") -> Job:
+        number = next(numbers)
+        job = Job(np.full(length, number, np.int32), 10**6, namespace=namespace)
+        job.number = number
+        scheduler.add(job)
+        return job
+
+    def step() -> float:
+        scheduler.admit(cells)
+        plan = scheduler.plan()
+        rows = len(plan.writing)
+        took = machine.seconds(rng, rows, [(n, job.depth) for job, n in plan.chunks])
+        for job, n in [*plan.chunks, *((each, 1) for each in plan.writing)]:
+            job.done += n
+        scheduler.observe(plan, rows, took)
+        return took
+
+    if known:
+        first = come(known)
+        step()
+        while first.left:
+            step()
+        scheduler.remove(first)
+    for _ in range(writers):
+        come(8)
+    usual = [step() for _ in range(40 * bool(writers))]
+    prompts = [come(length, str(i)) for i, length in enumerate(lengths)]
+    steps = [step()]
+    while any(job.left for job in prompts):
+        steps.append(step())
+    return usual[len(usual) // 2 :], steps
 
 
 @dataclass
@@ -68,7 +185,6 @@ class Result:
     decisions: list[float]
     waits: list[float]
     pauses: list[float]
-    bounds: list[float]
     most_reserved: int
     passed_over: int
 
@@ -85,7 +201,7 @@ def simulate(requests: int, n_cells: int, n_seq_max: int, seed: int = 1) -> Resu
     arrivals = sorted((rng.choice(range(100)) + rng.random() ** 4, i) for i in range(requests))
     came: dict[Job, float] = {}
     output: dict[Job, int] = {}
-    decisions, waits, pauses, bounds = [], [], [], []
+    decisions, waits, pauses = [], [], []
     clock, steps, most, ended, passed = 0.0, 0, 0, 0, 0
     while ended < requests:
         while arrivals and arrivals[0][0] <= clock:
@@ -106,8 +222,7 @@ def simulate(requests: int, n_cells: int, n_seq_max: int, seed: int = 1) -> Resu
         steps += 1
         took = STEP + ROW * rows + PROMPT_TOKEN * n_prompt
         if rows and n_prompt:
-            pauses.append(took / (STEP + ROW * rows))
-            bounds.append(took / (STEP + ROW * len(scheduler.running)))
+            pauses.append(took)
         clock += took
         check(rows + n_prompt <= max(512, 2 * n_seq_max), "a step exceeds its token budget")
         finished = []
@@ -132,7 +247,7 @@ def simulate(requests: int, n_cells: int, n_seq_max: int, seed: int = 1) -> Resu
     check(not scheduler.running and scheduler.reserved == 0, "something is still reserved")
     check(passed <= PASSED_OVER + 1, "a request was passed over too often")
     check(len(waits) == requests, "a request never began")
-    return Result(steps, clock, decisions, waits, pauses, bounds, most, passed)
+    return Result(steps, clock, decisions, waits, pauses, most, passed)
 
 
 def made(rng: random.Random, cells: Cells, n_cells: int, number: int) -> Job:
@@ -176,18 +291,28 @@ def main() -> None:
     waits = np.array(found.waits)
     print(f"waited: median {np.median(waits):.1f} s, most {waits.max():.1f} s")
     if found.pauses:
-        pauses = np.array(found.pauses)
+        pauses = 1e3 * np.array(found.pauses)
         print(
-            f"mixed steps: {np.median(pauses):.2f} times a usual one, 99% {np.quantile(pauses, 0.99):.2f}"
-        )
-        later = np.array(found.bounds)
-        print(
-            f"the same over a step in which all who have begun write: {np.median(later):.2f}, "
-            f"99% {np.quantile(later, 0.99):.2f}"
+            f"steps with pieces of prompts: {np.median(pauses):.0f} ms, longest {pauses.max():.0f}"
         )
     print(
         f"reserved at most {found.most_reserved} cells; passed over at most {found.passed_over} times"
     )
+    print_shared()
+
+
+def print_shared() -> None:
+    """A table of what a prompt and those who write do to one another."""
+    print(
+        "\nprompt | writers | first token alone | beside | times | writers' speed | longest pause"
+    )
+    for length in (512, 4096, 16384):
+        for writers in (1, 4, 15):
+            found = share([length], writers, Machine())
+            print(
+                f"{length} | {writers} | {found.alone:.2f} s | {found.beside:.2f} s | "
+                f"{found.beside / found.alone:.2f} | {found.speed:.2f} | {1e3 * found.longest:.0f} ms"
+            )
 
 
 if __name__ == "__main__":

@@ -50,11 +50,9 @@ with model.engine(n_seq_max=TEXTS) as engine:
         for _ in range(2):
             gradient, ratios = np.zeros_like(bias), []
             for text, logits, gains in zip(made, rows, advantage, strict=True):
-                steps = zip(text.tokens, logits, text.kept or [], gains, strict=True)
-                for token, row, kept, gain in steps:
-                    ids = (
-                        kept.ids
-                    )  # the distribution that was drawn from has these tokens and no others
+                kepts = [each.kept for each in text.logprobs or [] if each.kept is not None]
+                for token, row, kept, gain in zip(text.tokens, logits, kepts, gains, strict=True):
+                    ids = kept.ids  # the distribution drawn from has these tokens and no others
                     z = (row[ids].astype(float) + bias[ids]) / TEMPERATURE
                     logprobs = z - z.max() - np.log(np.exp(z - z.max()).sum())
                     ratio = np.exp(logprobs[ids == token][0] - kept.logprob)

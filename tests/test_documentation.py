@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from cited import broken
 
 import aleator
 from aleator.cli import COMMANDS
@@ -46,6 +47,87 @@ NOT_RUN = (
 
 REFUSED = ("--lora", "-cnv")
 """Parts of commands that are shown for their errors."""
+
+
+def test_what_pages_cite_is_there() -> None:
+    assert broken(ROOT) == []
+
+
+CITED = """# A page
+
+## Two words
+
+[a](other.md#part), [b](#two-words), ![c](images/a.png), `tests/a.py::test_a`, `core/b.py`, `common/arg.cpp`,
+docs/*.md, benchmarks/results/speed.2026-01-02.md, `speed.2026-01-02`, `not/a path`, [d](https://example.org/#x).
+```
+make demo
+[not a link](nowhere.md)
+```
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A repository with one page, and all that it cites."""
+    files = {
+        "docs/page.md": CITED,
+        "docs/other.md": "## Part\n## Twice\n## Twice\n## A & b\n",
+        "docs/images/a.png": "",
+        "tests/a.py": "def test_a() -> None: ...",
+        "src/aleator/core/b.py": '"""See docs/page.md, and ggml\'s docs/gguf.md."""',
+        "benchmarks/results/speed.2026-01-02.md": "[page](../../docs/page.md) of `tools/gone.py`",
+        "CHANGELOG.md": "`tools/gone.py` went",
+        "Makefile": "demo: setup\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_what_is_there_is_not_broken(checkout: Path) -> None:
+    assert broken(checkout) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("[a](none.md)", "no such file of a link: none.md"),
+        ("![a](images/none.png)", "no such file of a picture: images/none.png"),
+        ('<img src="images/none.png">', "no such file of a picture: images/none.png"),
+        ('<source srcset="images/none.png">', "no such file of a picture: images/none.png"),
+        ('[a](none.md "its title")', "no such file of a link: none.md"),
+        ("[a [b]](none.md)", "no such file of a link: none.md"),
+        ("[![a](images/a.png)](none.md)", "no such file of a link: none.md"),
+        ('<a href="none.md">', "no such file of a link: none.md"),
+        ("[a][b]\n[b]: none.md", "no such file of a link: none.md"),
+        ("[a](other.md#none)", "no such anchor: other.md#none"),
+        ("[a](#none)", "no such anchor: #none"),
+        # The second heading of a name, and one with a sign, have another anchor on the site.
+        ("[a](other.md#twice-1)", "no such anchor: other.md#twice-1"),
+        ("[a](other.md#a--b)", "no such anchor: other.md#a--b"),
+        ("see tests/none.py", "no such path: tests/none.py"),
+        ("see tools/none_*", "no such path: tools/none_*"),
+        ("`tests/a.py::test_none`", "no such name: tests/a.py::test_none"),
+        ("`core/none.py`", "no such path: core/none.py"),
+        ("speed.2026-01-03", "no such result: speed.2026-01-03"),
+        ("speed.2026-01-02.json", "no such result: speed.2026-01-02.json"),
+        ("`make demo none`", "no such target of make: none"),
+        ("```\nmake none\n```", "no such target of make: none"),
+    ],
+)
+def test_what_is_not_there_is_broken(checkout: Path, line: str, wrong: str) -> None:
+    (checkout / "docs/second.md").write_text((checkout / "docs/other.md").read_text() + line)
+    at = 5 + line.count("\n[")  # where a link is told apart from its name
+    assert broken(checkout) == [f"docs/second.md:{at}: {wrong}"]
+
+
+def test_pages_that_the_source_names_are_there(checkout: Path) -> None:
+    (checkout / "docs/page.md").unlink()
+    assert broken(checkout) == [
+        "benchmarks/results/speed.2026-01-02.md:1: no such file of a link: ../../docs/page.md",
+        "src/aleator/core/b.py:1: no such page: docs/page.md",
+    ]
 
 
 def test_every_page_with_code_is_decided() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,14 @@ def test_no_row_differs() -> None:
     assert forms["host, reordered"] > ROWS / 8
     assert forms["torch (cpu), reordered"] > ROWS / 8
     assert set(found.chains) == set(CHAINS)
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_every_parameter_is_in_its_range(name: str) -> None:
+    make = CHAINS[name][0]
+    for seed in range(300):
+        r = random.Random(seed)
+        assert make(r, r.choice([16, 64, 256]))
 
 
 def test_the_sharded_forms(tmp_path: Path) -> None:

@@ -67,6 +67,11 @@ def test_plots_take_a_later_days_row(tmp_path: Path) -> None:
     assert "Aleator 5" not in drawn
 
 
+def test_pictures_of_the_repository_are_those_of_the_script() -> None:
+    for name, svg in site_pictures.pictures(ROOT / "benchmarks" / "results").items():
+        assert (ROOT / "docs" / "images" / name).read_text() == svg, "run 'make docs'"
+
+
 def test_pipes_in_tables_of_results() -> None:
     row = "| `a\\|b` | failed: `c\\|d` | e\\|f |"
     assert (

@@ -21,6 +21,7 @@ EXECUTED = (
     "grammar",
     "kv-cache",
     "llama-cpp",
+    "models",
     "operator",
     "options",
     "reproducibility",

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from aleator.cache.handle.sequence import Checkpoint
-from aleator.cache.pools.attention import AttentionPool
+from aleator.cache.pools.attention import AttentionPool, first_of
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.generate import Context
 
@@ -34,7 +34,7 @@ def snapshot(context: Context, marks: Iterable[Checkpoint] = ()) -> Snapshot:
     cache: Any = context.cache
     found: Snapshot = {}
     for i, pool in enumerate(cache.pools):
-        part = _states(pool) if isinstance(pool, RecurrentPool) else _cells(pool.first)
+        part = _states(pool) if isinstance(pool, RecurrentPool) else _cells(first_of(pool))
         found |= {f"pool {i} {name}": value for name, value in part.items()}
     found["cached prefixes"] = sorted(
         (t.seq, t.namespace, t.tokens.tolist(), list(t.digests), list(t.used), list(t.pins))

@@ -28,6 +28,8 @@ def spelled(place: str, p: Parameter) -> str:
     if p.type in (int, float):
         low, high = "(" if p.open_low else "[", ")" if p.open_high else "]"
         marks.append(f"in {low}{p.low!r}, {p.high!r}{high}")
+    marks += [f"or {p.beyond!r}"] if p.beyond is not None else []
+    marks += [f"{o.where} is {o.value!r} in {', '.join(o.engines)}" for o in p.off]
     marks += [f"one of {p.choices}"] if p.choices else []
     marks += [f"also {p.aliases}"] if p.aliases else []
     marks += [f"flags {p.flags}"] if p.flags else []

@@ -1,7 +1,7 @@
 """Write or check the parts of the documentation that are made from the code.
 
     python tools/docs.py            writes them
-    python tools/docs.py --check    fails if one is stale
+    python tools/docs.py --check    fails if one is stale, or if a page cites what is not there (cited.py)
 
 A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``.  With them goes the record of every
 declaration that tests compare with, tests/golden/declared.txt.
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import declared
+from cited import broken
 
 from aleator import samplers as S
 from aleator.core.options import Option, declarations
@@ -112,6 +113,18 @@ def parameters() -> str:
     return "\n".join(lines)
 
 
+def off_elsewhere() -> str:
+    """One line per number that other engines take for off."""
+    lines = ["| parameter | value | of | becomes | which |", "|---|---|---|---|---|"]
+    for p in S.PARAMETERS.values():
+        for off in p.off:
+            bound = p.low if off.where == "below" else p.high
+            value = f"{off.where} {bound:g}" if isinstance(off.where, str) else f"{off.where}"
+            engines = ", ".join(off.engines)
+            lines.append(f"| `{p.name}` | {value} | {engines} | `{off.value!r}` | {off.effect} |")
+    return "\n".join(lines)
+
+
 def presets() -> str:
     """One line per preset."""
     lines = ["| preset | order | values |", "|---|---|---|"]
@@ -172,6 +185,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "architectures": architectures,
     "samplers": samplers,
     "parameters": parameters,
+    "off_elsewhere": off_elsewhere,
     "presets": presets,
     "engines": engines,
     "model_options": lambda: options((*declarations(ModelOptions).values(), *LOADED)),
@@ -210,10 +224,11 @@ def main() -> int:
         stale.append("tests/golden/declared.txt")
         if "--check" not in sys.argv[1:]:
             declared.FILE.write_text(declared.text())
-    if stale and "--check" in sys.argv[1:]:
-        print(f"stale: {', '.join(stale)}: run 'make docs'", file=sys.stderr)
-        return 1
-    return 0
+    if "--check" not in sys.argv[1:]:
+        return 0
+    wrong = [f"stale: {name}: run 'make docs'" for name in stale] + broken(ROOT)
+    print("\n".join(wrong), end="\n" if wrong else "", file=sys.stderr)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator import SamplingParams
-from aleator.bundled import bundled_model
 from aleator.generate import Batch, Context
+from aleator.hub.bundled import bundled_model
 from aleator.language_model import load_vocabulary
 from aleator.models import build_decoder, open_weights
 from aleator.text.tokenizer import Tokenizer

@@ -150,7 +150,10 @@ def adaptive(r: random.Random, n: int) -> list[Any]:
     return [
         S.Temperature(temperature=temperature(r)),
         S.MinP(min_p=share(r) / 4),
-        S.AdaptiveP(adaptive_target=r.uniform(-0.1, 1), adaptive_decay=r.uniform(0, 0.99)),
+        S.AdaptiveP(
+            adaptive_target=target if (target := r.uniform(-0.1, 1)) >= 0 else -1,
+            adaptive_decay=r.uniform(0, 0.99),
+        ),
     ]
 
 

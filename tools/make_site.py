@@ -1,4 +1,4 @@
-"""Build the documentation site: pages of docs/, drawn pictures, plots of the committed results, traces.
+"""Build the documentation site: pages of docs/, their pictures, the committed results.
 
     make site                       into build/site/html
     python tools/make_site.py --pages    the pages alone, without mkdocs
@@ -15,8 +15,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-
-import site_pictures
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "site"
@@ -41,15 +39,6 @@ _TEST = re.compile(r"<td><code>([a-z_]+::)")
 _FILE = re.compile(r"\b(docs|benchmarks/results)/([\w.-]+)\.md\b")
 _APART = re.compile(r"(<(pre|code|a|script|nav)\b.*?</\2>|<[^>]*>)", re.DOTALL)
 _RELATIONS = re.compile(r"""rel=["']?(?:canonical|alternate|next|prev)""")
-TRACES = {
-    "greedy": ["-p", "ROMEO:", "-n", "12", "--preset", "greedy"],
-    "default": ["-p", "ROMEO:", "-n", "12", "--seed", "4"],
-    "json": [
-        "-p", "ROMEO:", "-n", "12", "--seed", "4", "--json-schema",
-        '{"type": "object", "properties": {"age": {"type": "integer"}}}',
-    ],
-}  # fmt: skip
-"""Recorded pages of ``aleator explain --html``."""
 
 
 def main() -> int:
@@ -60,7 +49,6 @@ def main() -> int:
     write_pages()
     if arguments.pages:
         return 0
-    record_traces()
     subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"], cwd=ROOT, check=True
     )
@@ -75,7 +63,8 @@ def write_pages() -> None:
     """The pages as mkdocs takes them: links point into the site, or say where a file is."""
     shutil.rmtree(PAGES, ignore_errors=True)
     PAGES.mkdir(parents=True)
-    shutil.copytree(ROOT / "docs" / "images", PAGES / "images")
+    for folder in ("images", "pages"):
+        shutil.copytree(ROOT / "docs" / folder, PAGES / folder)
     shutil.copy(ROOT / "docs" / "site.css", PAGES / "site.css")
     sources = {path.name: path for path in (ROOT / "docs").glob("*.md")}
     sources[INDEX] = sources.pop("README.md")
@@ -89,7 +78,6 @@ def write_pages() -> None:
     for path in results:
         text = path.read_text().replace("](../../docs/", "](../")
         (PAGES / "results" / path.name).write_text(deeper(whole_pipes(text)))
-    site_pictures.write(PAGES / "images", ROOT / "benchmarks" / "results")
 
 
 def linked(path: Path, text: str) -> str:
@@ -100,12 +88,8 @@ def linked(path: Path, text: str) -> str:
         if not target or ":" in target:
             return match[0]
         file = (path.parent / target).resolve()
-        if file.is_relative_to(ROOT / "docs") or target.startswith(
-            ("images/", "results/", "traces/")
-        ):
-            inside = (
-                file.relative_to(ROOT / "docs") if file.is_relative_to(ROOT / "docs") else target
-            )
+        if file.is_relative_to(ROOT / "docs"):
+            inside = file.relative_to(ROOT / "docs")
             if name.endswith(f"{file.stem}.md]"):  # readers of the site know no files
                 name = f"[{title(file)}]"
             return f"{name}({INDEX if str(inside) == 'README.md' else inside}{anchor})"
@@ -142,18 +126,6 @@ def deeper(text: str) -> str:
 def title(page: Path) -> str:
     """A page's first heading."""
     return page.read_text().partition("# ")[2].partition("\n")[0]
-
-
-def record_traces() -> None:
-    """Write pages that show every step of a text, as ``aleator explain --html`` makes them."""
-    folder = PAGES / "traces"
-    folder.mkdir(exist_ok=True)
-    for name, words in TRACES.items():
-        start = "from aleator.cli import main; raise SystemExit(main())"
-        command = [sys.executable, "-c", start, "explain", *words, "--html", f"{name}.html"]
-        subprocess.run(
-            command, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
 
 
 def polish() -> None:

@@ -3,7 +3,8 @@
     python tools/mutate.py [name ...]
 
 Each mutation is built in build/mutate, a copy of native/, and tests/samplers/test_conformance.py runs
-against it.  That takes about a minute each, so it is no part of `make check`; docs/numerics.md has the table.
+against it.  That takes about a minute each, so it is no part of `make check`.  A whole run in which all are
+noticed writes its table to benchmarks/results.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 from native_module import ROOT, BuildError, build, environment
 
 WORK = ROOT / "build" / "mutate"
-DOCUMENT = ROOT / "docs" / "numerics.md"
+RESULTS = ROOT / "benchmarks" / "results"
 TEST = "tests/samplers/test_conformance.py"
 TIME_LIMIT = 600
 
@@ -154,13 +156,10 @@ def main() -> int:
         lines.append(f"| {mutation.name} | `{mutation.file}` | {noticed or '**none**'} |")
         print(lines[-1], flush=True)
     if not missed and len(chosen) == len(MUTATIONS):
-        table = "\n".join(lines)
-        text = re.sub(
-            r"(<!-- made by tools/mutate.py -->).*?(<!-- end -->)",
-            lambda marks: f"{marks[1]}\n{table}\n{marks[2]}",
-            DOCUMENT.read_text(), flags=re.DOTALL,
-        )  # fmt: skip
-        DOCUMENT.write_text(text)
+        today = date.today().isoformat()
+        head = f"# Mistakes in native kernels that the conformance test notices\n\n{today}\n\n"
+        text = head + "    python tools/mutate.py\n\n" + "\n".join(lines) + "\n"
+        (RESULTS / f"mutations_native.{today}.md").write_text(text)
     print(f"{len(chosen)} mutations, {missed} went unnoticed")
     return 1 if missed else 0
 

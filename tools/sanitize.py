@@ -39,7 +39,7 @@ THREAD_TESTS = [
     "tests/threads", "tests/core/test_threads.py", "tests/models/test_native_linear.py",
     "tests/models/test_native_step.py", "tests/models/test_native_ssm.py", "tests/models/test_delta_net.py",
     "tests/models/test_experts.py", "tests/models/test_finite_check.py", "tests/models/test_fingerprint.py",
-    "tests/engine/test_engine.py", "tests/engine/test_run.py", "tests/engine/test_visits.py",
+    "tests/engine/test_engine.py", "tests/engine/test_run.py", "tests/engine/test_context_calls.py",
     "tests/generate/test_two_threads.py", "tests/generate/test_two_contexts.py", "tests/ops/test_sample.py",
     # Children of a process with threads are beyond ThreadSanitizer, and times mean nothing under it.
     "-k", "not fork and not child and not idle and not time and not large and not interrupt",

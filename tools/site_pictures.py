@@ -1,7 +1,12 @@
-"""Pictures of the documentation site: drawings, and plots of the committed results; SVG without a library."""
+"""Pictures of the documentation: drawings, and plots of the committed results; SVG without a library.
+
+python tools/site_pictures.py            writes them to docs/images
+python tools/site_pictures.py --check    fails if one is stale
+"""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -248,9 +253,28 @@ DRAWINGS = {
 }
 
 
-def write(folder: Path, results: Path) -> None:
-    """Write all pictures."""
-    for name, make in DRAWINGS.items():
-        (folder / f"{name}.svg").write_text(make().svg())
-    (folder / "decode-speed.svg").write_text(decode_speed(results).svg())
-    (folder / "server-speed.svg").write_text(server_speed(results).svg())
+def pictures(results: Path) -> dict[str, str]:
+    """All pictures by the names of their files."""
+    made = {name: make() for name, make in DRAWINGS.items()}
+    made |= {"decode-speed": decode_speed(results), "server-speed": server_speed(results)}
+    return {f"{name}.svg": drawing.svg() for name, drawing in made.items()}
+
+
+def main() -> int:
+    """Write or compare every picture."""
+    root = Path(__file__).parents[1]
+    stale = []
+    for name, svg in pictures(root / "benchmarks" / "results").items():
+        path = root / "docs" / "images" / name
+        if not path.exists() or path.read_text() != svg:
+            stale.append(f"docs/images/{name}")
+            if "--check" not in sys.argv[1:]:
+                path.write_text(svg)
+    if stale and "--check" in sys.argv[1:]:
+        print(f"stale: {', '.join(stale)}: run 'make docs'", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

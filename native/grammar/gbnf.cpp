@@ -67,12 +67,6 @@ class Parser : GbnfText {
     bool defined = false;
     std::vector<Sequence> alternates;
   };
-  // What a repetition applies to: the end of a sequence, and how many rules it counts for.
-  struct Last {
-    size_t begin;
-    uint64_t n_rules = 1;
-  };
-
   int32_t symbol(std::string_view name, size_t at) {
     const auto [it, added] = symbols_.emplace(name, static_cast<int32_t>(rules_.size()));
     if (added) rules_.push_back({std::string(name), at, false, {}});
@@ -142,13 +136,13 @@ class Parser : GbnfText {
 
   Sequence sequence(int32_t owner, bool nested) {
     Sequence seq;
-    std::optional<Last> last;
+    std::optional<size_t> last;  // where what a repetition applies to begins
     for (;;) {
       const size_t at = pos_;
       const char c = peek();
       if (at_end()) return seq;
       if (c == '"') {
-        last = {seq.size()};
+        last = seq.size();
         ++pos_;
         while (peek() != '"') {
           if (at_end()) fail(at, "this literal has no closing \"");
@@ -157,29 +151,28 @@ class Parser : GbnfText {
         }
         ++pos_;
       } else if (c == '[') {
-        last = {seq.size()};
+        last = seq.size();
         char_class(seq);
       } else if (c == '.') {
-        last = {seq.size()};
+        last = seq.size();
         ++pos_;
         push_set(seq, {true, {}});
       } else if (c == '<' || c == '!') {
-        last = {seq.size()};
+        last = seq.size();
         pos_ += c == '!';
         push(seq, c == '!' ? Gbnf::Kind::not_token : Gbnf::Kind::token, token());
       } else if (is_word(c)) {
-        last = {seq.size()};
+        last = seq.size();
         push(seq, Gbnf::Kind::rule, symbol(name(), at));
       } else if (c == '(') {
         if (++nesting_ > kMaxNesting)
           fail(at, "more than " + std::to_string(kMaxNesting) + " groups in one another");
         ++pos_;
         skip_space(true);
-        const size_t n_before = rules_.size();
         const int32_t group = generated(owner, at);
         auto inner = alternates(owner, true);
         rules_[static_cast<size_t>(group)].alternates = std::move(inner);
-        last = {seq.size(), rules_.size() - n_before};
+        last = seq.size();
         push(seq, Gbnf::Kind::rule, group);
         if (peek() != ')') fail(pos_, "expected ) to close a group, found " + found());
         ++pos_;
@@ -188,7 +181,7 @@ class Parser : GbnfText {
         uint64_t least = c == '+', most = c == '?' ? 1 : kNoMaximum;
         ++pos_;
         if (c == '{') std::tie(least, most) = counts(at, nested);
-        if (!last || last->begin == seq.size())
+        if (!last || *last == seq.size())
           fail(at, std::string("nothing stands before ") + c + " to be repeated");
         repeat(seq, *last, least, most, owner, at);
       } else {
@@ -258,24 +251,18 @@ class Parser : GbnfText {
     }
     if (peek() != '}') fail(pos_, "expected , or } in a repetition, found " + found());
     ++pos_;
-    if (least > kMaxRepetition)
-      fail(at, "at least " + std::to_string(least) + " repetitions; " +
-                   std::to_string(kMaxRepetition) + " are allowed");
     if (most < least) fail(at, "the largest number of repetitions is below the smallest");
-    return {least, most > kMaxRepetition ? kNoMaximum : most};
+    return {least, least <= kLargestMaximum && most > kLargestMaximum ? kNoMaximum : most};
   }
 
-  void repeat(Sequence& seq, Last& last, uint64_t least, uint64_t most, int32_t owner, size_t at) {
+  void repeat(Sequence& seq, size_t begin, uint64_t least, uint64_t most, int32_t owner, size_t at) {
     const bool endless = most == kNoMaximum;
-    const uint64_t n_rules = !endless && most > 0 ? most : std::max<uint64_t>(least, 1);
-    if (last.n_rules * n_rules > kMaxRepetition)
-      fail(at, "repetitions of repetitions come to " + std::to_string(last.n_rules * n_rules) +
-                   "; " + std::to_string(kMaxRepetition) + " are allowed");
-    last.n_rules *= n_rules;
-    const Sequence item(seq.begin() + static_cast<std::ptrdiff_t>(last.begin), seq.end());
+    const Sequence item(seq.begin() + static_cast<std::ptrdiff_t>(begin), seq.end());
     const uint64_t n_optional = endless ? 1 : most - least;
-    count_elements((least + n_optional) * (item.size() + 1), at);
-    if (least == 0) seq.resize(last.begin);
+    const uint64_t n_items =
+        std::min<uint64_t>(least, kMaxElements) + std::min<uint64_t>(n_optional, kMaxElements);
+    count_elements(n_items * (item.size() + 1), at);
+    if (least == 0) seq.resize(begin);
     for (uint64_t i = 1; i < least; ++i) seq.insert(seq.end(), item.begin(), item.end());
     int32_t tail = -1;
     for (uint64_t i = 0; i < n_optional; ++i) {

@@ -48,11 +48,13 @@ struct Gbnf {
 };
 
 // Limits, so that a small text cannot ask for much.
-inline constexpr uint64_t kMaxRepetition = 2000;  // llama.cpp's
 inline constexpr size_t kMaxElements = 1'000'000;
 inline constexpr size_t kMaxSets = 10'000;
 inline constexpr int kMaxNesting = 500;
 inline constexpr size_t kMaxText = size_t{16} << 20;
+
+// A larger maximum of repetitions is none, as in llama.cpp, where the minimum is not larger itself.
+inline constexpr uint64_t kLargestMaximum = 2000;
 
 // The token that a text like "<think>" stands for, or -1.
 using TokenOf = std::function<int32_t(std::string_view)>;

@@ -30,15 +30,17 @@ ALEATOR_BIND(gbnf) {
           nb::arg("pieces"), nb::arg("eog"))
       .def_prop_ro("bytes", &TokenTrie::bytes);
 
+  m.attr("GRAMMAR_ELEMENTS") = kMaxElements;
   m.def(
       "compile_gbnf",
       [](const std::string& text, const std::string& root, std::shared_ptr<const TokenTrie> trie,
          const nb::callable& token_of, const std::vector<std::string>& trigger_patterns,
          std::vector<int32_t> trigger_tokens) -> std::unique_ptr<Constraint> {
+        nb::gil_scoped_release release;  // a million elements take a good part of a second
         Gbnf grammar = parse_gbnf(text, root, trie->n_vocab(), [&](std::string_view token) {
+          const nb::gil_scoped_acquire acquire;
           return nb::cast<int32_t>(token_of(nb::str(token.data(), token.size())));
         });
-        nb::gil_scoped_release release;
         std::vector<TriggerPattern> patterns(trigger_patterns.begin(), trigger_patterns.end());
         return std::make_unique<GbnfConstraint>(
             std::make_shared<const GbnfProgram>(std::move(grammar), std::move(trie)),

@@ -11,9 +11,9 @@ namespace aleator {
 namespace {
 
 // A mask or a token of an ordinary grammar takes some thousand steps.
-constexpr uint64_t kMostWork = 50'000'000;
+constexpr uint64_t kMostWork = 5'000'000;  // some 100 ms, for which all other texts wait
 constexpr int kMostDepth = 4000;
-constexpr size_t kMostBytes = size_t{1} << 30;
+constexpr size_t kMostBytes = size_t{256} << 20;
 constexpr size_t kTidyBytes = size_t{64} << 20;
 
 uint64_t hash(bool empty, std::span<const StackSets::Entry> entries) {
@@ -72,7 +72,7 @@ int32_t StackSets::intern(bool empty, const std::vector<Entry>& entries) {
       return index_[slot];
   }
   if (bytes() > kMostBytes)
-    throw GrammarError("the grammar needs more than 1 GiB of states here; simplify it");
+    throw GrammarError("the grammar needs more than 256 MiB of states here; simplify it");
   const auto id = static_cast<int32_t>(sets_.size());
   bool closed = true, tokens = false;
   for (const Entry& e : entries) {

@@ -90,6 +90,7 @@ void Candidates::materialise() {
   if (temperature_ == 1) return;
   const float divisor = static_cast<float>(temperature_);
   set_temperature(1);
+  full_top_ /= divisor;
   if (dense_) {
     for (int64_t t = 0; t < n_tiles_; ++t) {
       float* x = own_tile(t);

@@ -60,9 +60,10 @@ class Candidates : public RankedRow<LogitValues> {
   Entropy entropy() const;
   Drawn draw(uint64_t u);  // and selects the token
   // Mass of the row when Softmax saw it, for samplers with mass="full"; 0 if it never did or logits
-  // changed.
+  // changed.  And the largest logit then, which the weights in it are against.
   uint64_t full_mass() const { return full_mass_; }
-  void record_full_mass() { full_mass_ = mass(); }
+  float full_top() const { return full_top_; }
+  void record_full_mass() { full_mass_ = mass(), full_top_ = top(); }
 
   // A compact copy of the candidates.
   void list(std::vector<int32_t>& ids, std::vector<float>& logits) const;
@@ -75,6 +76,7 @@ class Candidates : public RankedRow<LogitValues> {
 
   double temperature_ = 1;
   uint64_t full_mass_ = 0;
+  float full_top_ = 0;
   Run run_;
 };
 

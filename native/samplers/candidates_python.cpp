@@ -15,7 +15,25 @@ struct Listed {
   std::vector<int32_t> ids;
   std::vector<float> logits;
   explicit Listed(Candidates& c) { c.list(ids, logits); }
+
+  std::vector<uint64_t> weights(float top, float scale) const {
+    std::vector<uint64_t> found(ids.size());
+    ALEATOR_PICK(weigh)(logits.data(), static_cast<int64_t>(found.size()), top, scale,
+                        found.data());
+    return found;
+  }
 };
+
+// What Softmax would have written of these candidates: weight over mass, both as it saw them.
+std::vector<float> noted(Candidates& c) {
+  const Listed listed(c);
+  std::vector<float> p(listed.ids.size());
+  if (!c.full_mass()) return p;
+  const auto weights = listed.weights(c.full_top(), c.scale());
+  for (size_t i = 0; i < p.size(); ++i)
+    p[i] = static_cast<float>(static_cast<double>(weights[i]) / static_cast<double>(c.full_mass()));
+  return p;
+}
 
 void set_logits(PyCandidates& c,
                 nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu> z) {
@@ -81,13 +99,12 @@ ALEATOR_BIND(candidates) {
       .def_prop_ro(
           "weights",
           [](PyCandidates& c) {
-            const Listed listed(c.get());
-            std::vector<uint64_t> weights(listed.ids.size());
-            ALEATOR_PICK(weigh)(listed.logits.data(), static_cast<int64_t>(weights.size()),
-                                c.get().top(), c.get().scale(), weights.data());
-            return to_numpy(std::move(weights));
+            return to_numpy(Listed(c.get()).weights(c.get().top(), c.get().scale()));
           },
           nb::rv_policy::automatic)
+      .def_prop_ro(
+          "p", [](PyCandidates& c) { return to_numpy(noted(c.get())); }, nb::rv_policy::automatic,
+          "The probabilities that Softmax noted, not made anew since; 0 where it noted none.")
       .def(
           "state",
           [](PyCandidates& c) {

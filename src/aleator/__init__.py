@@ -19,6 +19,7 @@ from aleator.core.errors import (
     ConstraintError,
     ContextFull,
     Corrupt,
+    DialectWarning,
     EngineClosed,
     FileFormatError,
     GrammarError,
@@ -39,6 +40,8 @@ from aleator.core.errors import (
     TokenizerError,
     UnsupportedModel,
 )
+from aleator.core.moved import install_moved
+from aleator.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from aleator import generate, ops, samplers, text
@@ -50,9 +53,8 @@ if TYPE_CHECKING:
     from aleator.generate.session import Session
     from aleator.generate.session_file import SessionFile
     from aleator.language_model import LanguageModel, load
-    from aleator.samplers import Candidates, SamplerChain, SamplingParams
+    from aleator.samplers import Candidates, SamplerChain, SamplingParams, preset
 
-__version__ = "0.1.0"
 
 __all__ = [
     "AleatorError",
@@ -68,6 +70,7 @@ __all__ = [
     "Conversation",
     "Corrupt",
     "DeviceChain",
+    "DialectWarning",
     "Engine",
     "EngineClosed",
     "EngineStats",
@@ -105,9 +108,12 @@ __all__ = [
     "generate",
     "load",
     "ops",
+    "preset",
     "samplers",
     "text",
 ]
+
+install_moved()
 
 # Names that are imported when first used, and where from; None: a subpackage.
 _LAZY = {
@@ -125,6 +131,7 @@ _LAZY = {
     "Regex": "aleator.samplers",
     "SamplerChain": "aleator.samplers",
     "SamplingParams": "aleator.samplers",
+    "preset": "aleator.samplers",
     "Generation": "aleator.generate.generation",
     "Session": "aleator.generate.session",
     "SessionFile": "aleator.generate.session_file",

@@ -56,6 +56,12 @@ class Candidates:
     @property
     def weights(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]: ...
 
+    @property
+    def p(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]:
+        """
+        The probabilities that Softmax noted, not made anew since; 0 where it noted none.
+        """
+
     def state(self) -> tuple:
         """
         Token ids, logits, the temperature they still are to be divided by, and the mass that Softmax saw.
@@ -483,6 +489,8 @@ class TokenTrie:
 
     @property
     def bytes(self) -> int: ...
+
+GRAMMAR_ELEMENTS: int = 1000000
 
 def compile_gbnf(text: str, root: str, trie: TokenTrie, token_of: Callable, trigger_patterns: Sequence[str], trigger_tokens: Sequence[int]) -> Constraint: ...
 

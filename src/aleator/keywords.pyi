@@ -84,15 +84,15 @@ class SamplingKeywords(TypedDict, total=False):
     """Text at which a repetition ends; may be repeated, 'none' for no breakers."""
 
     top_n_sigma: float
-    """Keep logits within this many deviations of the best; 0 or less is off (up to 1000000;
+    """Keep logits within this many deviations of the best; 0 and -1 are off (0 to 1000000, or -1;
     default: -1.0)."""
 
     nsigma: float
-    """Keep logits within this many deviations of the best; 0 or less is off (up to 1000000;
+    """Keep logits within this many deviations of the best; 0 and -1 are off (0 to 1000000, or -1;
     default: -1.0)."""
 
     top_k: int
-    """Keep the k most likely tokens; 0 or less keeps all (default: 0)."""
+    """Keep the k most likely tokens; 0 keeps all (0 or more; default: 0)."""
 
     top_k_limit: int
     """Keep this many where top_k is off or not less than the vocabulary, as Akunu does; 0 is no
@@ -103,43 +103,40 @@ class SamplingKeywords(TypedDict, total=False):
     default: 0.0)."""
 
     tfs_z: float
-    """Cut the tail where the curve of probabilities flattens; 1 or more is off (0 or more; default:
-    1.0)."""
+    """Cut the tail where the curve of probabilities flattens; 1 is off (0 to 1; default: 1.0)."""
 
     tfs: float
-    """Cut the tail where the curve of probabilities flattens; 1 or more is off (0 or more; default:
-    1.0)."""
+    """Cut the tail where the curve of probabilities flattens; 1 is off (0 to 1; default: 1.0)."""
 
     min_keep: int
     """Let truncating samplers keep at least this many tokens (0 or more; default: 0)."""
 
     typical_p: float
-    """Keep the most typical tokens that together hold this probability; 1 or more is off (0 or
-    more; default: 1.0)."""
+    """Keep the most typical tokens that together hold this probability; 1 is off (0 to 1; default:
+    1.0)."""
 
     typ_p: float
-    """Keep the most typical tokens that together hold this probability; 1 or more is off (0 or
-    more; default: 1.0)."""
+    """Keep the most typical tokens that together hold this probability; 1 is off (0 to 1; default:
+    1.0)."""
 
     typical: float
-    """Keep the most typical tokens that together hold this probability; 1 or more is off (0 or
-    more; default: 1.0)."""
+    """Keep the most typical tokens that together hold this probability; 1 is off (0 to 1; default:
+    1.0)."""
 
     top_p: float
-    """Keep the most likely tokens that together hold this probability; 1 or more keeps all (0 or
-    more; default: 1.0)."""
+    """Keep the most likely tokens that together hold this probability; 1 keeps all (0 to 1;
+    default: 1.0)."""
 
     nucleus: float
-    """Keep the most likely tokens that together hold this probability; 1 or more keeps all (0 or
-    more; default: 1.0)."""
+    """Keep the most likely tokens that together hold this probability; 1 keeps all (0 to 1;
+    default: 1.0)."""
 
     mass: str
     """Measure against the current candidates, or the full row that Softmax saw (current or full;
     default: current)."""
 
     min_p: float
-    """Keep tokens at least this fraction as likely as the best; 0 keeps all, above 1 the best alone
-    (0 or more; default: 0.0)."""
+    """Keep tokens at least this fraction as likely as the best; 0 keeps all (0 to 1; default: 0.0)."""
 
     epsilon_cutoff: float
     """Keep tokens of at least this probability; 0 is off (0 to 1; default: 0.0)."""
@@ -155,15 +152,15 @@ class SamplingKeywords(TypedDict, total=False):
     """Chance that the top choices are excluded at a step; 0 is off (0 to 1; default: 0.0)."""
 
     xtc_threshold: float
-    """Probability from which a token is a top choice; above 0.5 is off (0 to 1; default: 0.1)."""
+    """Probability from which a token is a top choice; 1 is off (0 to 0.5, or 1; default: 0.1)."""
 
     temperature: float
-    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 or less always the most
-    likely token (default: 1.0)."""
+    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 always the most likely
+    token (0 or more; default: 1.0)."""
 
     temp: float
-    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 or less always the most
-    likely token (default: 1.0)."""
+    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 always the most likely
+    token (0 or more; default: 1.0)."""
 
     dynatemp_range: float
     """Let the temperature vary by this much with the entropy; 0 is off (0 to 1000000; default:
@@ -194,7 +191,8 @@ class SamplingKeywords(TypedDict, total=False):
     100)."""
 
     adaptive_target: float
-    """Probability that chosen tokens should have on average; -1 is off (-1 to 1; default: -1.0)."""
+    """Probability that chosen tokens should have on average; -1 is off (0 to 1, or -1; default:
+    -1.0)."""
 
     adaptive_decay: float
     """How slowly that average forgets (0 to 0.99; default: 0.9)."""
@@ -485,15 +483,15 @@ class BatchKeywords(TypedDict, total=False):
     """Text at which a repetition ends; may be repeated, 'none' for no breakers."""
 
     top_n_sigma: float | Sequence[float]
-    """Keep logits within this many deviations of the best; 0 or less is off (up to 1000000;
+    """Keep logits within this many deviations of the best; 0 and -1 are off (0 to 1000000, or -1;
     default: -1.0)."""
 
     nsigma: float | Sequence[float]
-    """Keep logits within this many deviations of the best; 0 or less is off (up to 1000000;
+    """Keep logits within this many deviations of the best; 0 and -1 are off (0 to 1000000, or -1;
     default: -1.0)."""
 
     top_k: int | Sequence[int]
-    """Keep the k most likely tokens; 0 or less keeps all (default: 0)."""
+    """Keep the k most likely tokens; 0 keeps all (0 or more; default: 0)."""
 
     top_k_limit: int | Sequence[int]
     """Keep this many where top_k is off or not less than the vocabulary, as Akunu does; 0 is no
@@ -504,43 +502,40 @@ class BatchKeywords(TypedDict, total=False):
     default: 0.0)."""
 
     tfs_z: float | Sequence[float]
-    """Cut the tail where the curve of probabilities flattens; 1 or more is off (0 or more; default:
-    1.0)."""
+    """Cut the tail where the curve of probabilities flattens; 1 is off (0 to 1; default: 1.0)."""
 
     tfs: float | Sequence[float]
-    """Cut the tail where the curve of probabilities flattens; 1 or more is off (0 or more; default:
-    1.0)."""
+    """Cut the tail where the curve of probabilities flattens; 1 is off (0 to 1; default: 1.0)."""
 
     min_keep: int | Sequence[int]
     """Let truncating samplers keep at least this many tokens (0 or more; default: 0)."""
 
     typical_p: float | Sequence[float]
-    """Keep the most typical tokens that together hold this probability; 1 or more is off (0 or
-    more; default: 1.0)."""
+    """Keep the most typical tokens that together hold this probability; 1 is off (0 to 1; default:
+    1.0)."""
 
     typ_p: float | Sequence[float]
-    """Keep the most typical tokens that together hold this probability; 1 or more is off (0 or
-    more; default: 1.0)."""
+    """Keep the most typical tokens that together hold this probability; 1 is off (0 to 1; default:
+    1.0)."""
 
     typical: float | Sequence[float]
-    """Keep the most typical tokens that together hold this probability; 1 or more is off (0 or
-    more; default: 1.0)."""
+    """Keep the most typical tokens that together hold this probability; 1 is off (0 to 1; default:
+    1.0)."""
 
     top_p: float | Sequence[float]
-    """Keep the most likely tokens that together hold this probability; 1 or more keeps all (0 or
-    more; default: 1.0)."""
+    """Keep the most likely tokens that together hold this probability; 1 keeps all (0 to 1;
+    default: 1.0)."""
 
     nucleus: float | Sequence[float]
-    """Keep the most likely tokens that together hold this probability; 1 or more keeps all (0 or
-    more; default: 1.0)."""
+    """Keep the most likely tokens that together hold this probability; 1 keeps all (0 to 1;
+    default: 1.0)."""
 
     mass: str | Sequence[str]
     """Measure against the current candidates, or the full row that Softmax saw (current or full;
     default: current)."""
 
     min_p: float | Sequence[float]
-    """Keep tokens at least this fraction as likely as the best; 0 keeps all, above 1 the best alone
-    (0 or more; default: 0.0)."""
+    """Keep tokens at least this fraction as likely as the best; 0 keeps all (0 to 1; default: 0.0)."""
 
     epsilon_cutoff: float | Sequence[float]
     """Keep tokens of at least this probability; 0 is off (0 to 1; default: 0.0)."""
@@ -556,15 +551,15 @@ class BatchKeywords(TypedDict, total=False):
     """Chance that the top choices are excluded at a step; 0 is off (0 to 1; default: 0.0)."""
 
     xtc_threshold: float | Sequence[float]
-    """Probability from which a token is a top choice; above 0.5 is off (0 to 1; default: 0.1)."""
+    """Probability from which a token is a top choice; 1 is off (0 to 0.5, or 1; default: 0.1)."""
 
     temperature: float | Sequence[float]
-    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 or less always the most
-    likely token (default: 1.0)."""
+    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 always the most likely
+    token (0 or more; default: 1.0)."""
 
     temp: float | Sequence[float]
-    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 or less always the most
-    likely token (default: 1.0)."""
+    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 always the most likely
+    token (0 or more; default: 1.0)."""
 
     dynatemp_range: float | Sequence[float]
     """Let the temperature vary by this much with the entropy; 0 is off (0 to 1000000; default:
@@ -595,7 +590,8 @@ class BatchKeywords(TypedDict, total=False):
     100)."""
 
     adaptive_target: float | Sequence[float]
-    """Probability that chosen tokens should have on average; -1 is off (-1 to 1; default: -1.0)."""
+    """Probability that chosen tokens should have on average; -1 is off (0 to 1, or -1; default:
+    -1.0)."""
 
     adaptive_decay: float | Sequence[float]
     """How slowly that average forgets (0 to 0.99; default: 0.9)."""
@@ -737,11 +733,17 @@ class LoadKeywords(TypedDict, total=False):
     computed only from where they diverge (default: on)."""
 
     n_gpu_layers: int | None
-    """Layers that a CUDA device computes: 0 for none, or at least as many as the model has; a model
-    is not divided (0 or more; default: what device says)."""
+    """So many of the last layers, with their part of the cache, are on a CUDA device, and the
+    others on the CPU; with 1 or more the output matrix is on the device, with all layers the
+    embedding too (0 or more; default: what device says)."""
+
+    device_map: str | Sequence[tuple[str, int, int]] | None
+    """Which layers each device has, with their part of the cache: cpu=0:20,cuda:0=20:32 for layers
+    0 to 19 and 20 to 31; in Python [('cpu', 0, 20), ('cuda:0', 20, 32)] too (default: what device
+    and n_gpu_layers say)."""
 
     tensor_split: str | None
-    """Refused: one device computes a model (default: none)."""
+    """Refused: device_map names layers (default: none)."""
 
     model_draft: str | None
     """A smaller model with the same vocabulary, which guesses for spec_type='draft' (default:
@@ -830,9 +832,9 @@ class EngineKeywords(TypedDict, total=False):
     more; default: 512)."""
 
     max_pause: float
-    """While others are writing, prompts are computed in pieces, so that a step takes at most so
-    many times as long as one without; 1 computes as little as possible at once (1 to 1000000;
-    default: 2.0)."""
+    """Seconds that a step with a piece of a prompt may take while others are writing, or three
+    times as long as one without where that is longer; prompts and those who write get half of the
+    time each (0 to 1000000; default: 0.25)."""
 
     max_queue: int
     """Requests that may wait; one more is refused with QueueFull (0 or more; default: 1024)."""

@@ -22,7 +22,8 @@ import pytest
 import aleator
 from aleator.cache.cells.split import Cuts
 from aleator.cache.journal import Journal
-from aleator.cache.pools.pool import END, AnyPool, Step
+from aleator.cache.pools.pool import END, AnyPool
+from aleator.cache.pools.step import Step
 from aleator.core.errors import CacheError, CannotRewind, CannotShift, InvalidBatch, ParameterError
 from aleator.generate import Batch
 

@@ -16,6 +16,7 @@ from make_models import SPECS, write_model
 
 from aleator.cache import KVCache, LayerShape, PrefixConfig
 from aleator.cache.devices import CPU, checked_device
+from aleator.cache.pools.attention import first_of
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.core.errors import AleatorError, InvalidBatch, NotCopyable, ParameterError
 from aleator.generate import Batch, Context
@@ -218,7 +219,7 @@ def test_sizes_of_an_instance_and_what_is_recurrent(model: str) -> None:
         if isinstance(pool, RecurrentPool):
             stored.append((sum(t.nbytes for t in pool.conv), sum(t.nbytes for t in pool.ssm)))
         else:
-            rows = pool.first.rows
+            rows = first_of(pool).rows
             stored.append((rows.keys.nbytes, rows.values.nbytes))
     assert (cache.bytes_k, cache.bytes_v) == tuple(map(sum, zip(*stored, strict=True)))
     assert cache.total_size == cache.bytes_k + cache.bytes_v > 0

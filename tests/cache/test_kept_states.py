@@ -13,12 +13,12 @@ import pytest
 from make_models import SPECS, write_model
 
 from aleator import load
-from aleator.bundled import bundled_model
 from aleator.cache.prefix import PrefixConfig
 from aleator.cache.prefix.states import ENDS, MOST, SPARE, KeptStates
 from aleator.cache.recurrent import RecurrentCache, RecurrentShape
 from aleator.core.errors import CacheError
 from aleator.generate import Batch, Context
+from aleator.hub.bundled import bundled_model
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
 

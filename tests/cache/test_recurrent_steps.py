@@ -122,7 +122,7 @@ def test_no_memory_for_a_step_within_a_step(
     with ctx.cache.step():
         feed(ctx, 0, TEXT[9:10])
         before = ctx.state_write(0)
-        monkeypatch.setattr(ctx.cache.pool.rows.arrays, "grown", no_memory)
+        monkeypatch.setattr(type(ctx.cache.pool.rows.arrays[0]), "grown", no_memory)
         with pytest.raises(CacheFull, match="end the outer step first"):
             ctx.decode(Batch.one(TEXT[10:11]))
         monkeypatch.undo()

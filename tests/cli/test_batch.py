@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 
 from aleator import FileFormatError, LanguageModel, ParameterError
-from aleator.cli.batch import COMPLETION, Line, Work, failed, read_lines
 from aleator.cli.batch_file import ResultFile
+from aleator.cli.batch_work import COMPLETION, Line, Work, failed, read_lines
 from tests.chat import templates
 from tests.cli.conftest import Command
 

@@ -11,9 +11,9 @@ import pytest
 from make_models import SPECS, write_model
 
 from aleator import LanguageModel
-from aleator.bundled import bundled_model
 from aleator.cli.declared import unescape
 from aleator.generate.session_file import SessionFile
+from aleator.hub.bundled import bundled_model
 from aleator.samplers import PARAMETERS, PRESETS, SamplingParams
 from aleator.samplers.candidates import NUMERICS
 from tests.cli.conftest import Command
@@ -48,7 +48,10 @@ def test_standard_error_tells_seed_parameters_chain_and_speed(
 
 
 def test_the_log_tells_where_samplers_run(aleator: Command) -> None:
-    line = "INFO aleator.generate.drawing: samplers: all run on the host, because the model is on the CPU\n"
+    line = (
+        "INFO aleator.generate.drawing_place: samplers: all run on the host, "
+        "because the model is on the CPU\n"
+    )
     assert line in aleator(*ROMEO, "-n", "1", "-v").err
     assert "samplers:" not in aleator(*ROMEO, "-n", "1").err
     pytest.importorskip("torch")
@@ -62,6 +65,17 @@ def test_what_does_nothing_is_not_told(aleator: Command) -> None:
     err = aleator(*ROMEO, "-n", "1", "--mirostat", "2", "--ignore-eos").err
     assert "parameters: mirostat=2 temperature=0.8 ignore_eos (" in err
     assert "chain: logits -> logit_bias -> temperature -> mirostat_v2\n" in err
+
+
+def test_layers_on_devices(aleator: Command) -> None:
+    made = aleator(*ROMEO, "-n", "2", "-v", "--device-map", "cpu:0=0:2,cpu:1=2:6")
+    assert made.code == 0
+    assert "weights: 2 layers, cpu:0: 3.82 MiB" in made.err
+    assert "weights: 4 layers, cpu:1: 6.63 MiB" in made.err
+    assert "6 layers, cpu:0 1.00 MiB + cpu:1 2.00 MiB: K (f16)" in made.err
+    refused = aleator(*ROMEO, "--device-map", "cpu:0=0:2,cpu:1=3:6")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--device-map: device_map='cpu:0=0:2,cpu:1=3:6': layer 2 has no device" in refused.err
 
 
 def test_a_seed_that_was_drawn_is_told(aleator: Command) -> None:

@@ -11,8 +11,8 @@ import pytest
 from make_models import SPECS, write_model
 
 from aleator import LanguageModel
-from aleator.bundled import bundled_model
 from aleator.core.token_text import readable
+from aleator.hub.bundled import bundled_model
 from tests.cli.conftest import Command
 
 
@@ -81,6 +81,30 @@ def test_model_info_of_other_architectures(
         assert info["cache"]["bytes"] == (8192 + 6 * 768) * 2 * 16 * (2 + 2)
 
 
+def test_model_info_of_devices(aleator: Command) -> None:
+    whole = json.loads(aleator("model-info", "--json").out)
+    assert "devices" not in whole
+    words = ("model-info", "--device-map", "cpu=0:2,cuda:0=2:4,cuda:1=4:6")
+    parts = json.loads(aleator(*words, "--json").out)["devices"]
+    assert [(name, each["layers"]) for name, each in parts.items()] == [
+        ("cpu", 2), ("cuda:0", 2), ("cuda:1", 2),
+    ]  # fmt: skip
+    assert sum(each["cache"] for each in parts.values()) == whole["cache"]["bytes"]
+    # The embedding apart, two layers differ by their four norms, which are float32 in the file.
+    assert parts["cuda:0"]["weights"] + 2 * 2 * 2 * 256 == (
+        parts["cpu"]["weights"] - 2 * 2048 * 256
+    )
+    assert all(each["bytes"] == each["weights"] + each["cache"] for each in parts.values())
+    assert (
+        "cuda:0                 layers 2, weights 2.81 MiB, cache 1.00 MiB" in aleator(*words).out
+    )
+    last = json.loads(aleator("model-info", "-ngl", "2", "--json").out)["devices"]
+    assert last["cuda"] == parts["cuda:1"]
+    refused = aleator("model-info", "-ngl", "2", "--device-map", "cpu=0:6")
+    assert (refused.code, refused.out) == (2, "")
+    assert "-ngl and --device-map are both given: choose one" in refused.err
+
+
 def test_model_info_of_bad_files(aleator: Command, tmp_path: Path) -> None:
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(bundled_model().read_bytes()[:5000])
@@ -137,7 +161,7 @@ def test_doctor(aleator: Command) -> None:
 
 def test_doctor_names_what_is_missing(aleator: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aleator.cli.doctor.EXTRAS", {"no-such-thing": ("cli", "everything")})
-    monkeypatch.setattr("aleator.language_model.bundled_model", lambda: Path("nothing.gguf"))
+    monkeypatch.setattr("aleator.language_model.model.bundled_model", lambda: Path("nothing.gguf"))
     result = aleator("doctor")
     assert result.code == 1
     assert "no-such-thing  MISSING (everything): pip install 'aleator[cli]'" in result.out

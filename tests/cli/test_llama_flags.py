@@ -64,7 +64,7 @@ def test_what_is_so_anyway_changes_nothing(aleator: Command, words: list[str]) -
         (["-mu", "http://x"], "-hf ORG/NAME"),
         (["--draft-max", "8"], "--spec-draft-n-max"),
         (["--spec-draft-p-min", "0.5"], "--spec-draft-n-max"),
-        (["-sm", "row"], "one device"),
+        (["-sm", "row"], "--device-map cpu=0:20"),
         (["--image", "a.png"], "text only"),
         (["-hfd", "a/b"], "--model-draft hf:ORG/NAME"),
     ],

@@ -35,6 +35,17 @@ def test_where_it_differs_is_told(aleator: Command, file: Path) -> None:
     assert "text 2 of 2 is another one:\n  token 5 of the text: " in result.out
 
 
+def test_a_text_of_layers_on_devices(aleator: Command, tmp_path: Path) -> None:
+    file = tmp_path / "text.json"
+    words = ("--device-map", "cpu:0=0:2,cpu:1=2:6", "--replay", str(file))
+    assert aleator(*ROMEO, *words).code == 0
+    record = json.loads(file.read_text())
+    assert record["loading"] == {"device_map": "cpu:0=0:2,cpu:1=2:6"}
+    assert aleator("replay", str(file)).out.startswith("the text is the same")
+    for elsewhere in (["--device", "cpu"], ["-ngl", "0"], ["--device-map", "cpu=0:6"]):
+        assert aleator("replay", str(file), *elsewhere).code in (0, 1)  # last bits may differ
+
+
 def test_records_of_a_response(aleator: Command, file: Path, tmp_path: Path) -> None:
     records = [json.loads(line) for line in file.read_text().splitlines()]
     response = tmp_path / "response.json"

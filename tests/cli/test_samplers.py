@@ -36,9 +36,9 @@ def test_no_sampler_or_parameter_is_missing(aleator: Command) -> None:
 def test_values_and_ranges(aleator: Command) -> None:
     out = aleator("samplers").out
     for row in (
-        "top_p +0 or more +1.0 +--top-p",
-        "top_k +0 +--top-k",
-        "xtc_threshold +0 to 1 +0.1 +--xtc-threshold",
+        "top_p +0 to 1 +1.0 +--top-p",
+        "top_k +0 or more +0 +--top-k",
+        "xtc_threshold +0 to 0.5, or 1 +0.1 +--xtc-threshold",
         "mirostat_m +2 to 1048576 +100 +--mirostat-m",
         "penalty_scope +all or generated or mixed +all +--penalty-scope",
         "dry_sequence_breakers +'\\\\n' ':' '\"' '\\*' +--dry-sequence-breaker",

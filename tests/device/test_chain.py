@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from aleator.core.errors import ParameterError
-from aleator.device.cases import FAMILIES, SAMPLERS, expected, rows_of
+from aleator.device.cases import AKUNU, FAMILIES, SAMPLERS, expected, rows_of
 from aleator.device.chain import DeviceChain
 from aleator.device.peak import PeakBytes
 from aleator.samplers import index as S
@@ -64,10 +64,20 @@ def test_half_types_are_widened(kernels: str) -> None:
         assert device.sample(z).tolist() == expected(chains, z.float().numpy())
 
 
+def random_penalties(random_: random.Random) -> S.Penalties:
+    return S.Penalties(
+        penalty_last_n=random_.randrange(-1, 9),
+        repetition_penalty=1.2,
+        frequency_penalty=random_.choice((0.0, 0.1)),
+        penalty_scope=random_.choice(("all", "generated", "mixed")),
+        repetition_per=random_.choice(("token", "occurrence")),
+    )
+
+
 def random_chain(random_: random.Random) -> SamplerChain:
     choices: list[Any] = [
         S.LogitBias(logit_bias={random_.randrange(50): random_.uniform(-3, 3)}),
-        S.Penalties(penalty_last_n=random_.randrange(-1, 9), repetition_penalty=1.2),
+        random_penalties(random_),
         S.TopK(top_k=random_.randrange(0, 60)),
         S.TypicalP(typical_p=random_.random()),
         S.TopP(top_p=random_.random()),
@@ -79,6 +89,68 @@ def random_chain(random_: random.Random) -> SamplerChain:
     return SamplerChain(
         [*kept, S.Dist()], seed=random_.randrange(2**63), completion=random_.randrange(9)
     )
+
+
+def compare_long_histories(kernels: str) -> None:
+    """Hundreds of occurrences, in rows with other parameters, that go back, begin anew, move and go on."""
+    device = DeviceChain(AKUNU, 3, 40, max_tokens=400, kernels=kernels)
+    chains = [SamplerChain(AKUNU, seed=row) for row in range(3)]
+    flatter = S.Penalties(
+        penalty_last_n=-1,
+        repetition_penalty=1.01,
+        frequency_penalty=0.01,
+        repetition_per="occurrence",
+    )
+    chains[1] = SamplerChain([flatter, *AKUNU[1:]], seed=1)
+    for row, chain in enumerate(chains):
+        device.set_row(row, chain)
+        for tokens, generated in (([3] * 100, False), ([5, 5, 7] * 60, True)):
+            device.extend(row, tokens, generated)
+            for token in tokens:
+                chain.accept(token, generated)
+    z = np.zeros((3, 40), np.float32)
+    z[:, 3:8] = [6, 2, 9, 2, 7]  # 3 and 5 would be first without penalties
+
+    def same() -> list[int]:
+        tokens = device.sample(torch.from_numpy(z)).tolist()
+        assert tokens == expected(chains, z)
+        return tokens
+
+    assert all(same()[0] == 3 for _ in range(3))  # the prompt's are not counted, 120 and 60 are
+    for n in (60, 121, 2):
+        device.rollback(1, n)
+        chains[1].rollback(n)
+        same()
+    device.permute([2, 0, 1])
+    chains = [chains[2], chains[0], chains[1]]
+    same()
+    for each in (chains[0].reset, lambda: device.reset(0)):
+        each()
+    assert same()[0] in (3, 5, 7)
+    chains[1] = chains[2].clone()
+    device.set_row(1, chains[1])
+    again = SamplerChain([flatter, *AKUNU[1:]], seed=1)
+    again.state_read(chains[2].state_write())
+    chains[0] = again
+    device.set_row(0, again)
+    for _ in range(3):
+        same()
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_penalties_count_a_whole_history(kernels: str) -> None:
+    compare_long_histories(kernels)
+
+
+def test_pytorch_waits_for_how_often_a_token_occurred() -> None:
+    """So such rows are not replayed; others are, in the same chain."""
+    device = DeviceChain(AKUNU, 2, 40, kernels="torch")
+    device.set_row(1, SamplerChain([S.TopK(top_k=3), S.Dist()]))
+    assert [device.runs_on_host(row) for row in range(2)] == [True, False]
+    device.sample(torch.zeros(2, 40))
+    with pytest.raises(ParameterError, match="row 0 needs the host at every step"):
+        device.before_replay(2)
+    device.before_replays([0, 1])
 
 
 def edit_and_compare(kernels: str, seed: int, steps: int) -> None:
@@ -170,7 +242,7 @@ def any_chain(random_: random.Random) -> SamplerChain:
     """Samplers in any order, some twice, and any that selects."""
     choices: list[Any] = [
         S.LogitBias(logit_bias={random_.randrange(50): random_.uniform(-3, 3)}),
-        S.Penalties(penalty_last_n=random_.randrange(-1, 9), repetition_penalty=1.2),
+        random_penalties(random_),
         S.DRY(dry_multiplier=0.7, dry_allowed_length=1, dry_sequence_breakers=((3,),)),
         S.TopK(top_k=random_.randrange(3, 40)),
         S.TypicalP(typical_p=random_.uniform(0.3, 1)),

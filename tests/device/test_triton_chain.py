@@ -112,8 +112,6 @@ def test_the_host_knows_the_path_of_a_row(samplers: Any, expected: Any) -> None:
          "xtc needs a top_k of at most 1024 before it"),
         ([S.Temperature(temperature=0.5), S.LogitBias(logit_bias={1: 1.0}), DIST],
          "logit_bias comes after a temperature"),
-        ([S.Penalties(repetition_penalty=2.0, repetition_per="occurrence"), DIST],
-         "penalties per occurrence have no Triton kernel"),
         ([S.Softmax(), S.Temperature(temperature=0.5), DIST],
          "the mass of the whole row is needed at two temperatures"),
         ([S.TopK(top_k=9)], "none of the samplers chooses a token"),

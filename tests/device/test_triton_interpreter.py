@@ -25,6 +25,7 @@ from aleator.device.backends.triton import chain as triton_chain
 from aleator.device.backends.triton import path as triton_path
 from aleator.device.backends.triton.backend import TritonBackend
 from aleator.device.cases import (
+    AKUNU,
     BIAS,
     CHAINS,
     DRAW,
@@ -41,7 +42,7 @@ from aleator.samplers import index as S
 from aleator.samplers.chain import SamplerChain
 from tests.device.inside import inside
 from tests.device.templates import TEMPLATE
-from tests.device.test_chain import edit_and_compare, random_chain
+from tests.device.test_chain import compare_long_histories, edit_and_compare, random_chain
 
 # What is slow under the interpreter runs on some families, unless ALEATOR_ALL is set.
 SOME = FAMILIES if os.environ.get("ALEATOR_ALL") else ("ties", "special")
@@ -168,6 +169,19 @@ def test_eight_rows_with_all_paths() -> None:
 def test_rows_with_different_chains_come_go_and_move() -> None:
     seed, steps = os.environ.get("ALEATOR_SEED", "1"), os.environ.get("ALEATOR_CASES", "15")
     edit_and_compare("triton", int(seed), int(steps))
+
+
+def test_penalties_count_a_whole_history() -> None:
+    compare_long_histories("triton")
+
+
+def test_the_kernels_wait_for_nothing_unless_pytorch_computes_a_row() -> None:
+    device = DeviceChain(AKUNU, 2, 60, kernels="triton")
+    assert device.plan().kernels == "Triton"
+    assert not device.runs_on_host(0)
+    dry = S.DRY(dry_multiplier=0.8, dry_sequence_breakers=())
+    device.set_row(1, SamplerChain([dry, S.Dist()], seed=0))
+    assert device.runs_on_host(0)
 
 
 def test_mirostat_rolls_back() -> None:

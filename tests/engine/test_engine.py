@@ -11,7 +11,7 @@ import pytest
 
 import aleator
 from aleator.core.errors import AleatorError, ContextFull, ParameterError, QueueFull
-from aleator.engine.ended import Ended
+from aleator.engine.stats import EndedRequest
 from tests.engine.engines import PROMPTS, owner_of, wait, wait_until_idle
 
 
@@ -255,7 +255,7 @@ def test_the_engines_thread_reads_what_has_just_ended(engine: aleator.Engine) ->
 
 
 def test_whoever_wants_is_told_of_every_end(model: aleator.LanguageModel) -> None:
-    told: list[Ended] = []
+    told: list[EndedRequest] = []
     with aleator.Engine(model, n_seq_max=1, on_end=told.append) as engine:
         first = engine.submit("ROMEO:", max_tokens=4, seed=1)
         first.wait()

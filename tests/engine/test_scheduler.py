@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
-
 import numpy as np
 import pytest
 from simulate_engine import simulate
 
 from aleator.engine.job import PLACES, WORTH_WAITING, Job
-from aleator.engine.pace import BEGIN, FIRST, LEAST, LOOKS, Pace
+from aleator.engine.pace import Pace
 from aleator.engine.queue import LOOKED_AT, PASSED_OVER, Queue
 from aleator.engine.scheduler import Scheduler
 
@@ -53,7 +51,7 @@ def job() -> Numbered:
 
 
 def scheduler(n_seq_max: int = 4, n_cells: int = 1000, budget: int = 64) -> Scheduler:
-    return Scheduler(n_seq_max, n_cells, budget, Pace(2.0))
+    return Scheduler(n_seq_max, n_cells, budget, Pace(0.25))
 
 
 def read_all(made: Scheduler) -> None:
@@ -233,7 +231,7 @@ def test_everybody_who_writes_is_in_every_step(job: Numbered) -> None:
     made.add(reading)
     made.admit(cells)
     assert made.plan().writing == writing
-    assert made.plan().chunks == []  # a step without prompts is measured first
+    assert not made.plan().chunks  # a step without prompts is measured first
     made.observe(made.plan(), 2, 0.01)
     assert made.plan().chunks == [(reading, 8)]
 
@@ -247,117 +245,9 @@ def test_the_oldest_prompt_gets_half_and_short_ones_need_not_wait_for_it(job: Nu
     assert made.plan().chunks == [(long, 32), (short, 16), (last, 16)]
 
 
-def test_pieces_of_prompts_are_as_long_as_the_pause_allows() -> None:
-    pace = Pace(2.0)
-    assert pace.tokens(4) == 0
-    pace.observe(4, 0, 0.010)
-    assert pace.tokens(4) == FIRST
-    pace.observe(4, 32, 0.010 + 32 * 0.0001)
-    assert pace.tokens(4) == int(BEGIN * 100)  # of 10 ms, at 0.1 ms each
-    for _ in range(LOOKS):
-        pace.observe(4, 60, 0.016)
-    assert pace.tokens(4) == 0  # to learn what a step costs now
-    slow = Pace(1.0)
-    slow.observe(1, 0, 0.01)
-    slow.observe(1, 8, 0.02)
-    assert slow.tokens(4) == LEAST
-
-
-def test_prompts_that_came_together_are_computed_as_if_all_wrote_already() -> None:
-    """Or the first one would write at a pace that it soon has not, and the others wait for it."""
-    pace = Pace(2.0)
-    pace.observe(1, 0, 0.010)
-    pace.observe(1, 32, 0.010 + 32 * 0.001)
-    assert pace.tokens(1) == int(BEGIN * 10)
-    assert pace.tokens(1, prompts=15) == int(14 + BEGIN * 24)  # a step takes 24 ms then
-
-
-def test_a_step_with_more_rows_than_the_latest_without_prompts_is_allowed_more() -> None:
-    pace = Pace(2.0)
-    pace.observe(1, 0, 0.010)
-    pace.observe(1, 32, 0.010 + 32 * 0.001)
-    usual = (10, 14, 20)  # ms; a token of the prompt adds one
-    allowed = [BEGIN * each for each in usual]
-    assert [pace.tokens(rows) for rows in (1, 5, 11)] == pytest.approx(allowed, abs=1)
-    pace.observe(11, 0, 0.020)
-    assert [pace.tokens(rows) for rows in (11, 21)] == pytest.approx(
-        [BEGIN * 20, BEGIN * 30], abs=1
-    )
-
-
-def test_a_step_that_was_held_up_counts_little() -> None:
-    pace = Pace(2.0)
-    pace.observe(0, 1, 0.009)  # a prompt of one token says nothing
-    pace.observe(4, 0, 0.010)
-    assert pace.tokens(4) == FIRST
-    pace.observe(4, 32, 0.010 + 32 * 0.0001)
-    pace.observe(4, 0, 5.0)
-    assert BEGIN * 100 <= pace.tokens(4) <= BEGIN * 130
-
-
-def test_a_prompt_comes_to_its_end_whatever_a_step_costs() -> None:
-    pace = Pace(2.0)
-    pace.observe(0, 100, 5.0)
-    pace.observe(1, 0, 0.001)
-    assert pace.tokens(1) == LEAST
-
-
-def test_pieces_stay_below_a_size_at_which_the_cost_jumps() -> None:
-    """As where rows of another kernel begin: up to six tokens of a step cost little, the seventh much."""
-    pace, pauses, sizes = Pace(2.0), [], []
-    pace.observe(4, 0, 0.008)
-    for _ in range(300):
-        n = pace.tokens(4)
-        seconds = 0.008 + 0.0005 * n + (0.016 if 4 + n > 6 else 0.0)
-        pace.observe(4, n, seconds)
-        sizes.append(n)
-        pauses.append(seconds / 0.008)
-    assert sorted(pauses)[int(0.95 * len(pauses))] <= 2.0
-    assert sorted(sizes)[len(sizes) // 2] == 2
-
-
-def test_less_is_aimed_at_where_what_a_step_takes_varies() -> None:
-    """One in twenty steps may take longer than the bound, whatever their spread."""
-    rng, pace, pauses = random.Random(3), Pace(2.0), []
-    for i in range(1500):
-        n = pace.tokens(4) if i > 3 else 0
-        seconds = (0.010 + 0.001 * n) * rng.lognormvariate(0.0, 0.2)
-        pace.observe(4, n, seconds)
-        if n:
-            pauses.append(seconds / 0.010)
-    assert np.mean(np.array(pauses[200:]) > 2.2) < 0.07  # the usual step is known within a tenth
-    assert np.median(pauses[200:]) > 1.3
-
-
-def test_pauses_stay_within_the_bound_where_cost_rises_by_steps() -> None:
-    """As of matrix kernels, which compute six rows together; with a tenth of noise."""
-    for seed in range(5):
-        rng, pace, pauses = random.Random(seed), Pace(2.0), []
-        for _ in range(4):
-            pace.observe(4, 0, 0.010)
-        left = 512
-        while left > 0:
-            n = min(left, pace.tokens(4))
-            seconds = 0.010 * -(-(4 + n) // 6) * (1 + 0.1 * rng.random())
-            pace.observe(4, n, seconds)
-            pauses.append(seconds / 0.010)
-            left -= n
-        assert np.mean(np.array(pauses) > 2.0) < 0.2  # longer pieces are tried now and then
-        assert len(pauses) < 300  # it does come to its end
-
-
-def test_longer_pieces_are_tried_again() -> None:
-    pace = Pace(2.0)
-    pace.observe(4, 0, 0.010)
-    for n in (64, 8):
-        pace.observe(4, n, 0.010 + n * 0.001)  # while something else ran
-    for _ in range(40 * LOOKS):
-        n = pace.tokens(4)
-        pace.observe(4, n, 0.010 + n * 0.0001)
-    assert max(pace.tokens(4), pace.tokens(4)) > 80 or pace.tokens(4) == 0
-
-
 def test_a_simulation_of_many_requests_keeps_all_promises() -> None:
     found = simulate(requests=300, n_cells=50_000, n_seq_max=16)
     assert len(found.waits) == 300
+    assert found.pauses
+    assert max(found.pauses) <= 0.25
     assert found.passed_over <= PASSED_OVER + 1

@@ -9,6 +9,7 @@ import pytest
 
 import aleator
 from aleator.engine.waiters import Waiter, wake
+from aleator.generate.generation import writing_of
 
 
 def test_each_loop_is_interrupted_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +119,7 @@ def test_who_waits_for_the_end_is_not_woken_for_each_token(model: aleator.Langua
     async def run(engine: aleator.Engine) -> None:
         looked = 0
         made = engine.submit("ROMEO:", max_tokens=60, seed=1)
-        reader = asyncio.ensure_future(made.wait_async())
+        reader = asyncio.ensure_future(writing_of(made).wait_async())
         loop = asyncio.get_running_loop()
         scheduled = loop.call_soon_threadsafe
 
@@ -140,19 +141,17 @@ def test_pieces_and_where_they_end(model: aleator.LanguageModel) -> None:
     async def run(engine: aleator.Engine) -> None:
         made = engine.submit("ROMEO:", max_tokens=30, seed=1, logprobs=0)
         pieces = []
-        while some := await made.next_pieces():
+        while some := await writing_of(made).next_pieces():
             pieces += some
         assert "".join(piece.text for piece in pieces) == made.text
         ends = [piece.end for piece in pieces]
         assert ends == sorted(ends)
         assert ends[-1] <= len(made.tokens)
         told = made.logprobs or []
-        between = [made.logprobs_between(a, b) for a, b in zip([0, *ends], ends, strict=False)]
-        assert [x for each in between for x in each] == told[: ends[-1]]
-        assert made.drawn_between(0, ends[0]) == made.tokens[: ends[0]]
+        assert writing_of(made).completion.logprobs == told
         again = engine.submit("ROMEO:", max_tokens=30, seed=1)
-        await again.wait_async()
-        assert [(p.text, p.end) for p in await again.next_pieces()] == [
+        await again
+        assert [(p.text, p.end) for p in await writing_of(again).next_pieces()] == [
             (p.text, p.end) for p in pieces
         ]
 

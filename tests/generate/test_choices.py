@@ -12,11 +12,11 @@ import pytest
 import aleator
 from aleator import samplers as S
 from aleator.engine import owner
-from aleator.engine.ended import Ended
+from aleator.engine.stats import EndedRequest
 from aleator.generate.choices import Choices
 from aleator.generate.drawing import Drawn
 from aleator.generate.ending import Work
-from aleator.generate.generation import Generation
+from aleator.generate.generation import Generation, writing_of
 from aleator.generate.slot import Slot
 
 HARD = S.Regex("((a|b)(c|d)){60}")
@@ -54,11 +54,11 @@ def together(engine: aleator.Engine, *submits: Callable[[], Generation]) -> list
 
 @pytest.mark.usefixtures("piecewise")
 def test_others_go_on_while_an_ending_is_looked_for(model: aleator.LanguageModel) -> None:
-    ended: list[tuple[Ended, int]] = []
+    ended: list[tuple[EndedRequest, int]] = []
     made: list[Generation] = []
 
-    def on_end(each: Ended) -> None:
-        ended.append((each, len(made[0].drawn)))
+    def on_end(each: EndedRequest) -> None:
+        ended.append((each, len(writing_of(made[0]).completion.tokens)))
 
     with aleator.Engine(model, n_seq_max=2, on_end=on_end) as engine:
         made += together(

@@ -21,7 +21,7 @@ from aleator.core.errors import (
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder
 from aleator.models.decoder import Decoder
-from aleator.models.layers.native_step import NativeStep
+from aleator.models.native_decoder import NativeStep
 from aleator.samplers import Greedy, SamplerChain
 
 F32: dict[str, Any] = {"type_k": "f32", "type_v": "f32"}

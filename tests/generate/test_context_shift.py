@@ -28,7 +28,7 @@ def test_an_interrupted_shift_leaves_no_wrong_prefix(
         broken = small.generate("ROMEO:\nWhat is it that you would have of me?", seed=1, **options)
         with pytest.raises(KeyboardInterrupt):
             broken.wait()
-    text = [*broken.request.tokens, *broken.drawn]
+    text = [*broken.request.tokens, *broken.tokens]
     again = small.generate(text[:60], max_tokens=4, seed=2, logprobs=3)
     alone = model.generate(text[:60], max_tokens=4, seed=2, logprobs=3)
     assert again.tokens == alone.tokens

@@ -16,7 +16,8 @@ from aleator.core.errors import LogitsError, ParameterError
 from aleator.generate import device_drawing
 from aleator.generate.completion import Stats
 from aleator.generate.device_drawing import DeviceDrawing
-from aleator.generate.drawing import HostDrawing, Turn, make_drawing
+from aleator.generate.drawing import HostDrawing, Turn
+from aleator.generate.drawing_place import make_drawing
 from aleator.generate.generation import Generation
 from aleator.generate.slot import Slot
 from tests.engine.test_run import slot
@@ -49,8 +50,8 @@ def both(model: aleator.LanguageModel, prompts: Any = PROMPTS, **options: Any) -
     ]
     for one, other in zip(*made, strict=True):
         check_equal(one, other)
-        assert isinstance(one._run._drawing, HostDrawing)
-        assert isinstance(other._run._drawing, DeviceDrawing)
+        assert isinstance(one._writing.run._drawing, HostDrawing)
+        assert isinstance(other._writing.run._drawing, DeviceDrawing)
     return made
 
 
@@ -107,7 +108,7 @@ def test_grammars(kind: str, complete: bool, model: aleator.LanguageModel) -> No
 
 def test_tokens_beyond_the_context_need_no_memory(model: aleator.LanguageModel) -> None:
     made = model.generate("ROMEO:", max_tokens=2**31 - 1, seed=2, sampling_device="device")
-    drawing_: Any = made._run._drawing  # type: ignore[attr-defined]
+    drawing_: Any = made._writing.run._drawing  # type: ignore[attr-defined]
     assert isinstance(drawing_, DeviceDrawing)
     assert drawing_.chain.max_tokens == model.n_ctx + 1
     made.cancel()

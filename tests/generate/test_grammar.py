@@ -12,8 +12,8 @@ from make_models import SPECS, write_model
 
 import aleator
 from aleator import samplers as S
-from aleator.bundled import bundled_model
 from aleator.generate import Batch, Context
+from aleator.hub.bundled import bundled_model
 
 PERSON: dict[str, Any] = {
     "type": "object",

@@ -9,8 +9,8 @@ import pytest
 import aleator
 from aleator.engine import engine as engine_module
 from aleator.engine.options import SubmitOptions
+from aleator.engine.prompts import options_of
 from aleator.generate.generation import Generation
-from aleator.prompts import options_of
 
 PROMPT = "First Citizen:\nBefore we proceed any further, hear me speak.\n\nAll:\nSpeak, speak."
 

@@ -19,11 +19,12 @@ from aleator import (
     Session,
     load,
 )
-from aleator.bundled import bundled_model
 from aleator.cache.formats.state_file import read_state_file, write_state_file
 from aleator.cache.prefix import PrefixConfig
 from aleator.generate.context import Context
+from aleator.generate.generation import writing_of
 from aleator.generate.session import load_session
+from aleator.hub.bundled import bundled_model
 from aleator.models import open_weights, weights
 
 OPTIONS: dict[str, Any] = {"temperature": 0.9, "repetition_penalty": 1.2, "ignore_eos": True}
@@ -85,7 +86,7 @@ def test_goes_on_after_a_context_shift(tmp_path: Path, name: str, n_keep: int, d
     first = model()
     half = first.generate(prompt, max_tokens=drawn, seed=5, **options)
     held = first.save_session(tmp_path / "s", half)
-    assert held == 8 + drawn - 1 - sum(n for _, n in half.forgotten)
+    assert held == 8 + drawn - 1 - sum(n for _, n in writing_of(half).completion.forgotten)
     second = model()
     session = second.load_session(tmp_path / "s")
     assert session.restored == held, session.why_not

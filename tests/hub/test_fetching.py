@@ -15,11 +15,12 @@ import pytest
 from huggingface_hub import constants
 
 import aleator
-from aleator.bundled import bundled_model
 from aleator.cli import main
 from aleator.core.errors import FileFormatError, HubError, ParameterError
+from aleator.hub.bundled import bundled_model
 from aleator.hub.fetching import PIECE, append
-from aleator.hub.names import HubName, located
+from aleator.hub.located import located
+from aleator.hub.names import HubName
 from tests.hub.server import COMMIT, Hub, serving
 from tests.models.builders import write_gguf
 
@@ -287,7 +288,7 @@ def test_a_machine_without_models(
     def missing() -> Path:
         raise ImportError("not in this wheel")
 
-    monkeypatch.setattr("aleator.bundled.bundled_model", missing)
+    monkeypatch.setattr("aleator.hub.bundled.bundled_model", missing)
     monkeypatch.setattr("aleator.cli.models.installed", lambda: [])
     assert main(["models"]) == 0
     assert capsys.readouterr() == ("", "not in this wheel\n")

@@ -13,7 +13,7 @@ from llama_cpp import Llama, LogitsProcessorList
 from llama_cpp._internals import LlamaSampler
 
 from aleator import ParameterError, SamplerChain, SamplingParams
-from aleator.bundled import bundled_model
+from aleator.hub.bundled import bundled_model
 from aleator.integrations.llama import (
     AleatorLogitsProcessor,
     AleatorSampler,
@@ -73,7 +73,7 @@ def processors() -> None:
                 if len(tokens) == N or token == model.token_eos():
                     break
             model.eval(tokens[-1:])
-            replay(model, sampling_params(given).chain(vocab), prompt, tokens)
+            replay(model, sampling_params(given, "llama.cpp").chain(vocab), prompt, tokens)
             counts.add(tuple(tokens))
             model.reset()
         assert len(counts) == 1
@@ -98,7 +98,7 @@ def samplers() -> None:
     for _ in range(N):
         tokens.append(sampler.sample(model._ctx))
         model.eval(tokens[-1:])
-    chain = sampling_params(GIVEN).chain(from_llama(model).model.tokenizer)
+    chain = sampling_params(GIVEN, "llama.cpp").chain(from_llama(model).model.tokenizer)
     chain.accept_many(prompt)
     for i, token in enumerate(tokens):
         row = np.array(model.scores[len(prompt) - 1 + i])

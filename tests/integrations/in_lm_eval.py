@@ -24,7 +24,7 @@ from lm_eval.api.registry import get_model
 from lm_eval.tasks import TaskManager
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from aleator.bundled import bundled_model
+from aleator.hub.bundled import bundled_model
 from aleator.integrations.lm_eval import AleatorLM
 
 FOLDER = Path(os.environ["HF_HOME"])

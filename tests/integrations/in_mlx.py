@@ -57,7 +57,7 @@ def replay(seen: Seen, prompt: list[int], tokens: list[int], seed: int) -> None:
     """Aleator alone draws the same from what was seen of this text."""
     text = [*prompt, *tokens]
     rows = {len(t): row for t, row in seen.rows if t == text[: len(t)]}
-    chain = sampling_params(GIVEN | {"seed": seed}).chain()
+    chain = sampling_params(GIVEN | {"seed": seed}, "mlx-lm").chain()
     chain.accept_many(prompt)
     for i, token in enumerate(tokens):
         assert chain.sample(rows[len(prompt) + i]) == token, i
@@ -105,7 +105,7 @@ def main() -> None:
         mx.array(PROMPTS[1]), model, max_tokens=N, sampler=own, logits_processors=[seen]
     )
     tokens = [int(token) for token, _ in steps]
-    chain = sampling_params(given).chain()
+    chain = sampling_params(given, "mlx-lm").chain()
     chain.accept_many(PROMPTS[1])
     differ = sum(
         chain.sample(row) != token for (_, row), token in zip(seen.rows, tokens, strict=False)

@@ -82,9 +82,11 @@ def test_llama_numbers_are_drawn_row_by_row() -> None:
 
 
 def test_settings() -> None:
-    assert sampling_params({"preset": "vllm", "top_k": 5}) == SamplingParams.preset("vllm", top_k=5)
-    assert sampling_params({"top_k": 5}) == SamplingParams(top_k=5)
-    assert [p.seed for p in row_params({"top_k": 5}, [1, 2])] == [1, 2]
+    assert sampling_params({"preset": "vllm", "top_k": 5}, "vLLM") == SamplingParams.preset(
+        "vllm", top_k=5
+    )
+    assert sampling_params({"top_k": 5}, "vLLM") == SamplingParams(top_k=5)
+    assert [p.seed for p in row_params({"top_k": 5}, [1, 2], "vLLM")] == [1, 2]
     for wrong, name in (
         ({"top_q": 1}, "top_q"),
         ({"preset": "x"}, "preset"),
@@ -92,7 +94,7 @@ def test_settings() -> None:
         (3, "settings"),
     ):
         with pytest.raises(ParameterError) as error:
-            sampling_params(wrong)  # type: ignore[arg-type]
+            sampling_params(wrong, "vLLM")  # type: ignore[arg-type]
         assert error.value.parameter == name
     with pytest.raises(ParameterError, match="2 seeds for 1"):
-        row_params([{}], [1, 2])
+        row_params([{}], [1, 2], "vLLM")

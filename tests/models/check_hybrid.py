@@ -11,10 +11,10 @@ import pytest
 from hybrid_models import HYBRID, write_hybrid
 
 from aleator import load
-from aleator.bundled import bundled_model
 from aleator.cache.prefix import PrefixConfig
 from aleator.core.errors import CannotRewind
 from aleator.generate import Batch, Context
+from aleator.hub.bundled import bundled_model
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
 from tests.models.check_golden import (

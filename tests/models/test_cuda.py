@@ -12,6 +12,7 @@ from make_models import SPECS, write_model
 
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
+from aleator.models.placement import placement
 
 if not torch.cuda.is_available():
     pytest.skip("no CUDA device", allow_module_level=True)
@@ -51,6 +52,19 @@ def test_logits(tmp_path: Any, name: str) -> None:
         batch.add(5 + i, 49 + i, [0], logits=True)
         batch.add(8 + i, 49 + i, [1], logits=True)
         close(both, batch, 1e-4)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_last_layers_on_the_device(tmp_path: Any, name: str) -> None:
+    weights = open_weights(write_model(tmp_path / "m.gguf", replace(SPECS[name], type="F32")))
+    n = weights.config.n_layers
+    places = placement("cuda", "float32", max(1, n // 2)).places(n)
+    decoders = build_decoder(weights, form="torch"), build_decoder(weights, places=places)
+    types: dict[str, Any] = {"type_k": "f32", "type_v": "f32"}
+    both = [Context(decoder, n_ctx=96, n_seq_max=2, **types) for decoder in decoders]
+    tokens = np.random.default_rng(1).integers(0, 64, 49).tolist()
+    close(both, Batch.one(tokens[:40], 0, logits=True), 1e-4)
+    close(both, Batch.one(tokens[40:], 40, logits=True), 1e-4)
 
 
 @pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"])

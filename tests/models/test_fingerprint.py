@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aleator.bundled import bundled_model
 from aleator.core import host
+from aleator.hub.bundled import bundled_model
 from aleator.models.fingerprint import BLOCK, MOST_REMEMBERED, fingerprint, remembered
 from aleator.models.weights import open_weights
 

@@ -11,9 +11,9 @@ import pytest
 from make_models import SPECS, random_tensors, write_model
 
 from aleator import load
-from aleator.bundled import bundled_model
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.generate import Batch, Context
+from aleator.hub.bundled import bundled_model
 from aleator.models import build_decoder, open_weights
 from tests.models.check_golden import check_prefill_and_greedy, check_script, relative, tokens_of
 from tests.models.check_transformers import check, write

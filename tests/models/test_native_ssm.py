@@ -14,11 +14,10 @@ from make_models import SPECS, Spec, write_model
 
 from aleator import _native
 from aleator.generate import Batch, Context
-from aleator.models import build_decoder, open_weights
+from aleator.models import build_decoder, native_decoder, open_weights
 from aleator.models import decoder_numerics as reference
 from aleator.models.block_numerics import fused
 from aleator.models.decoder import Decoder
-from aleator.models.layers import native_ssm
 
 MAMBA = SPECS["mamba"]
 SHAPES = {
@@ -202,9 +201,9 @@ def test_a_step_whose_making_was_interrupted_is_not_used(monkeypatch: pytest.Mon
 
     ran: list[int] = []
     interrupting: list[bool] = []
-    monkeypatch.setattr(native_ssm, "_native", SimpleNamespace(SSMStep=Step))
-    monkeypatch.setattr(native_ssm, "space_arguments", lambda *_: (None,) * 11)
-    monkeypatch.setattr(native_ssm, "state_space", lambda _: SimpleNamespace(norm_eps=0.0))
+    monkeypatch.setattr(native_decoder, "_native", SimpleNamespace(SSMStep=Step))
+    monkeypatch.setattr(native_decoder, "space_arguments", lambda *_: (None,) * 11)
+    monkeypatch.setattr(native_decoder, "state_space", lambda _: SimpleNamespace(norm_eps=0.0))
     config = SimpleNamespace(n_vocab=4, rms_eps=1e-5)
     matrix = SimpleNamespace(matrix=None)
     decoder: Any = SimpleNamespace(
@@ -219,7 +218,7 @@ def test_a_step_whose_making_was_interrupted_is_not_used(monkeypatch: pytest.Mon
         step.run(np.zeros(1, np.int64), np.zeros(1, np.int32), cells, np.zeros(1, np.int64))
 
     pool: Any = SimpleNamespace(conv=few, ssm=few)
-    step = native_ssm.NativeSSM(decoder, pool)
+    step = native_decoder.NativeSSM(decoder, pool)
     run(few)
     interrupting.append(True)
     with pytest.raises(KeyboardInterrupt):

@@ -1,18 +1,22 @@
-"""Which device computes, and what is refused about it."""
+"""Which device computes which layers, and what is refused about it."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 import aleator
+from aleator.cache.devices import CPU, Device
 from aleator.core.errors import ParameterError
-from aleator.models.placement import check_layers, placement
+from aleator.models.placement import DeviceMap, Place, Placement, placement
+
+CUDA = Device("cuda", 1)
 
 
 def test_no_layers_on_a_device_is_the_cpu() -> None:
-    place, kind = placement(None, None, 0)
-    assert (str(place), kind) == ("cpu", "float32")
-    assert aleator.load(n_gpu_layers=0).decoder.device.type == "cpu"
+    assert placement(None, None, 0).places(3) == [Place(CPU, "float32")] * 3
+    assert aleator.load(n_gpu_layers=0).decoder.device == CPU
 
 
 def test_layers_on_a_device_that_is_none() -> None:
@@ -21,16 +25,92 @@ def test_layers_on_a_device_that_is_none() -> None:
     assert caught.value.parameter == "n_gpu_layers"
 
 
-def test_a_model_is_not_divided() -> None:
-    check_layers(None, 4)
-    check_layers(0, 4)
-    check_layers(4, 4)
-    check_layers(99, 4)
-    with pytest.raises(
-        ParameterError, match=r"n_gpu_layers=3: the model has 4 layers.*give 0 or 4"
-    ):
-        check_layers(3, 4)
-    with pytest.raises(ParameterError, match=r"tensor_split='1,1': one device computes a model"):
+def test_the_last_layers_are_on_the_device() -> None:
+    def of(n: int | None, dtype: str | None = None) -> list[Place]:
+        return Placement(CUDA, dtype, n).places(4)
+
+    host, device = Place(CPU, "float32"), Place(CUDA, "bfloat16")
+    assert of(0) == [host] * 4
+    assert of(1) == [host, host, host, device]
+    assert of(3) == [host, device, device, device]
+    assert of(4) == of(99) == of(None) == [device] * 4
+    assert of(2, "float16") == [Place(CPU, "float16")] * 2 + [Place(CUDA, "float16")] * 2
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "cpu=0:2,cuda:1=2:3,cpu=3:5",
+        " cuda:1=2:3, cpu=3:5 ,cpu=0:2",
+        [("cpu", 0, 2), ("cuda:1", 2, 3), ("cpu", 3, 5)],
+        (["cuda:1", 2, 3], ["cpu", 0, 2], ["cpu", 3, 5]),
+    ],
+)
+def test_a_map_as_text_and_as_a_list(value: Any) -> None:
+    made = DeviceMap.of(value)
+    assert str(made) == "cpu=0:2,cuda:1=2:3,cpu=3:5"
+    assert DeviceMap.of(str(made)) == made == DeviceMap.of(made)
+    assert made.devices(5) == [CPU, CPU, CUDA, CPU, CPU]
+
+
+BAD: list[tuple[Any, str]] = [
+    ("", "device_map='': give ranges of layers, such as 'cpu=0:20,cuda:0=20:32'"),
+    ([], r"device_map=\[\]: give ranges"),
+    (5, "device_map=5: give ranges"),
+    ({"cpu": (0, 6)}, "give ranges"),
+    ("cpu=0", "device_map='cpu=0': give ranges"),
+    ("cpu=0:-6", "give ranges"),
+    ([("cpu", 0)], "give ranges"),
+    ([("cpu", 0, 6.0)], "the range of cpu is 0:6.0: give its first layer, counted from 0"),
+    ([("cpu", False, 6)], "the range of cpu is False:6"),
+    ([("cpu", -1, 6)], "the range of cpu is -1:6"),
+    ("cpu=0:0", "the range of cpu is 0:0: .* the layer after its last, which is larger"),
+    ("cpu=1:6", "layer 0 has no device: let the first range begin at 0"),
+    ("cpu=0:2,cpu:1=5:6", "layers 2 to 4 have no device: let the range of cpu:1 begin at 2"),
+    ("cpu=0:3,cpu:1=2:6", "layer 2 is given to cpu and to cpu:1: .* cpu:1 begin at 3"),
+    ("cpu=0:6,cpu:1=2:3", "layer 2 is given to cpu and to cpu:1"),
+    ("gpu=0:6", "device_map='gpu' is not supported: give cpu, cuda or cuda:N"),
+    ([(None, 0, 6)], "device_map=None: give cpu, cuda or cuda:N"),
+    ("cuda:4711=0:6", "device_map='cuda:4711': torch finds .* CUDA devices here; give cpu"),
+]
+
+
+@pytest.mark.parametrize(("value", "message"), BAD)
+def test_maps_that_are_refused_before_a_file_is_opened(value: Any, message: str) -> None:
+    with pytest.raises(ParameterError, match=message) as caught:
+        aleator.load("there is no such file.gguf", device_map=value)
+    assert caught.value.parameter == "device_map"
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("cpu=0:5", "the model has 6 layers, 0 to 5, and layer 5 has no device: .* end at 6"),
+        ("cpu:0=0:2,cpu:1=2:4", ".* and layers 4 to 5 have no device: let the ranges end at 6"),
+        ("cpu=0:6,cpu:1=6:9", ".* and there is no layer 8: let the ranges end at 6"),
+    ],
+)
+def test_maps_of_another_number_of_layers_are_refused_before_weights_are_read(
+    monkeypatch: pytest.MonkeyPatch, value: str, message: str
+) -> None:
+    def read(*_: object, **__: object) -> None:
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr("aleator.language_model.model.build_decoder", read)
+    monkeypatch.setattr("aleator.language_model.model.load_vocabulary", read)
+    with pytest.raises(ParameterError, match=f"device_map='{value}': {message}"):
+        aleator.load(device_map=value)
+
+
+@pytest.mark.parametrize("other", [{"device": "cpu"}, {"n_gpu_layers": 2}, {"n_gpu_layers": 0}])
+def test_a_map_and_something_else_that_says_where(other: dict[str, Any]) -> None:
+    ((name, value),) = other.items()
+    with pytest.raises(ParameterError, match=f"{name}={value!r} is given too: leave out one"):
+        aleator.load(device_map="cpu=0:6", **other)
+
+
+def test_parts_and_negative_numbers_are_refused() -> None:
+    with pytest.raises(ParameterError, match=r"tensor_split='1,1': .* as device_map="):
         aleator.load(tensor_split="1,1")
     with pytest.raises(ParameterError, match="n_gpu_layers"):
         aleator.load(n_gpu_layers=-1)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dense_models import DENSE, write_dense
 from make_models import SPECS, write_model
 
 from aleator.core.errors import ParameterError
@@ -67,6 +68,37 @@ def test_raw_keys_in_native_code_agree_with_torch(tmp_path: Any, type_k: str) ->
         ctx.cache.seq_add(0, 12, -1, -9)
     got, expected = (ctx.decode(Batch.one([7, 8], 32)) for ctx in (native, layers))
     assert np.abs(got - expected).max() < 1e-3 * (expected.max() - expected.min())
+
+
+@pytest.mark.parametrize("name", ["smollm3", "llama4"])
+def test_keys_that_are_not_rotated_stay_in_shifts(tmp_path: Any, name: str) -> None:
+    write_dense(tmp_path / "m.gguf", DENSE[name])
+    weights, rows = open_weights(tmp_path / "m.gguf"), []
+    assert not all(weights.config.rotated(layer) for layer in range(weights.config.n_layers))
+    for form in ("native", "torch"):
+        context = Context(build_decoder(weights, form=form), n_ctx=128, type_k="f32", type_v="f32")
+        context.decode(Batch.one(list(range(1, 30))))
+        context.cache.seq_rm(0, 3, 9)
+        context.cache.seq_add(0, 9, -1, -6)
+        rows.append(context.decode(Batch.one([5, 6], 23, logits=True)))
+    assert np.abs(rows[0] - rows[1]).max() < 1e-5 * (rows[0].max() - rows[0].min())
+
+
+@pytest.mark.parametrize("form", ["native", "torch"])
+def test_keys_that_are_not_rotated_stay_when_many_are_rewritten(tmp_path: Any, form: str) -> None:
+    write_dense(tmp_path / "m.gguf", DENSE["smollm3"])
+    decoder = build_decoder(open_weights(tmp_path / "m.gguf"), form=form)
+    context = Context(decoder, n_ctx=256, type_k="f32")
+    context.decode(Batch.one([1 + i % 50 for i in range(200)]))
+    before = [keys.copy() for keys in context.cache.keys.layers]
+    context.cache.seq_div(0, 0, -1, 2)  # more distances than are made up for while reading
+    context.cache.update()
+    rotated = [decoder.config.rotated(layer) for layer in range(decoder.config.n_layers)]
+    assert rotated == [True, True, True, False]
+    changed = [
+        not np.array_equal(a, b) for a, b in zip(before, context.cache.keys.layers, strict=True)
+    ]
+    assert changed == rotated
 
 
 def test_weights_elsewhere_or_in_other_types_go_through_torch(tmp_path: Any) -> None:

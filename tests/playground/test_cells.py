@@ -9,8 +9,8 @@ import pytest
 from make_models import SPECS, write_model
 
 import aleator
-from aleator.bundled import bundled_model
 from aleator.generate.cache_script import EXAMPLE
+from aleator.hub.bundled import bundled_model
 from aleator.server.playground.cells import engine_cells, frames
 from tests.playground.conftest import Client
 

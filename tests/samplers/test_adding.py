@@ -145,8 +145,12 @@ def test_its_device_form_gives_the_tokens_of_the_host(copied: Path) -> None:
     (package / f"device/backends/torch/{STEM}.py").write_text(module)
     for name, above, line in (
         ("samplers/device_forms.py", '"top_n_sigma", ', f'"{STEM}", '),
-        ("device/forms.py", "from aleator.device.backends.torch.typical_p", imported),
-        ("device/forms.py", '    "typical_p": DeviceTypicalP,\n', entry),
+        (
+            "device/backends/torch/forms.py",
+            "from aleator.device.backends.torch.typical_p",
+            imported,
+        ),
+        ("device/backends/torch/forms.py", '    "typical_p": DeviceTypicalP,\n', entry),
         ("device/cases.py", '    "top_p": [', chain),
     ):
         text = (package / name).read_text()

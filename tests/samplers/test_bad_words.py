@@ -63,7 +63,18 @@ def test_text_with_the_bundled_tokenizer(model: Any) -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     assert S.BadWords().neutral
-    wrong: tuple[Any, ...] = ("word", [[]], [[-1]], [""], [3], [[1.5, "a"]], 5)
+    wrong: tuple[Any, ...] = (
+        "word",
+        [[]],
+        [[-1]],
+        [""],
+        [3],
+        [[1.5, "a"]],
+        5,
+        [[1.5]],
+        [[True]],
+        [np.int64(3)],
+    )
     for bad in wrong:
         with pytest.raises(ParameterError, match="bad_words"):
             S.BadWords(bad)

@@ -499,8 +499,13 @@ def test_names_of_samplers_are_written_as_they_are() -> None:
 
 
 def test_a_state_under_older_arithmetic_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only of samplers that changed: a state without them is read on."""
-    for sampler, changed in ((S.TopP(top_p=0.5), False), (S.TypicalP(typical_p=0.5), True)):
+    """Only of samplers that changed and do something: the presets name typical-p and leave it off."""
+    cases: list[tuple[S.Sampler, bool]] = [
+        (S.TopP(top_p=0.5), False),
+        (S.TypicalP(), False),
+        (S.TypicalP(typical_p=0.5), True),
+    ]
+    for sampler, changed in cases:
         with monkeypatch.context() as older:
             older.setattr(S.TypicalP, "since", 1)
             state = S.SamplerChain([sampler, S.Dist()], seed=5).state_write()

@@ -98,13 +98,10 @@ CHAINS: dict[str, list[S.Sampler]] = {
     "top_p_min_keep": [S.TopP(top_p=0.01, min_keep=9), S.Dist()],
     "min_p": [S.MinP(min_p=0.1), S.Dist()],
     "min_p_one": [S.MinP(min_p=1.0), S.Dist()],
-    "min_p_above_one": [S.MinP(min_p=1.5), S.Dist()],
-    "min_p_above_one_min_keep": [S.TopK(top_k=90), S.MinP(min_p=2.0, min_keep=5), S.Dist()],
     "min_p_min_keep": [S.MinP(min_p=0.9, min_keep=200), S.Dist()],
     "hot": [S.Temperature(temperature=3.0), S.TopP(top_p=0.8), S.Dist()],
     "cold": [S.Temperature(temperature=0.05), S.MinP(min_p=0.02), S.Dist()],
     "zero": [S.Temperature(temperature=0.0), S.Dist()],
-    "below_zero": [S.Temperature(temperature=-1.0), S.Dist()],
     "tiny": [S.Temperature(temperature=1e-3), S.Temperature(temperature=5e-3), S.Dist()],
     "scorching": [S.Temperature(temperature=1e39), S.TopP(top_p=0.5), S.Dist()],
     "twice": [S.Temperature(temperature=0.7), S.TopK(top_k=50), S.Temperature(temperature=1.9),
@@ -427,8 +424,6 @@ def test_what_float32_rounds_to_neutral_is_neutral(sampler: S.Sampler) -> None:
         reference.accept(token)
     for kind in ("normal", "wide"):  # in a wide row some tokens weigh nothing, and stay
         check_step(chain, reference, family(kind, 300, 3), sampler.name)
-    rounds_down = S.XTC(xtc_probability=1, xtc_threshold=0.5 + 1e-10)
-    assert not rounds_down.neutral
 
 
 def logit_of(weight: int) -> np.float32:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from aleator import samplers as S
 from aleator.core import host
+from aleator.samplers.params import in_range
 
 if TYPE_CHECKING:
     from aleator import LanguageModel
@@ -40,7 +41,8 @@ def chain_of(described: list[Any]) -> S.SamplerChain:
             continue
         if values.get("dry_sequence_breakers"):
             values = {**values, "tokenizer": tokenizer()}
-        made.append(BY_NAME[name](**values))
+        # The cases are in llama.cpp's words, which take more for "off" than ours.
+        made.append(BY_NAME[name](**in_range(values, ("llama.cpp",), lambda _: None)))
     return S.SamplerChain(made, numerics="llama.cpp")
 
 

@@ -45,7 +45,8 @@ def test_a_pending_temperature_is_applied_first() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     assert S.LogitBias({}).neutral
-    for bad in ({-1: 1.0}, {0: NAN}, {"a": 1.0}, [(1, 1.0), (1, 2.0)], 5):
+    wrong = ({-1: 1.0}, {0: NAN}, {"a": 1.0}, [(1, 1.0), (1, 2.0)], 5, {1.5: 2.0}, {True: 2.0})
+    for bad in wrong:
         with pytest.raises(ParameterError, match="logit_bias"):
             S.LogitBias(bad)
     chain = S.SamplerChain([S.LogitBias({4: 1.0}), S.Greedy()])

@@ -34,13 +34,6 @@ def test_one_keeps_what_ties_with_the_best() -> None:
     assert kept_by_llama(f32(1, 3, 2, 3), S.MinP(min_p=1.0)) == [1, 3]
 
 
-def test_above_one_keeps_the_most_likely_alone() -> None:
-    for p in (1.0001, 2.0, 1e30):
-        assert kept(f32(1, 3, 2, 3), S.MinP(min_p=p)) == [1]  # of ties the lower id
-        assert kept(f32(1, 3, 2, 3), S.MinP(min_p=p, min_keep=3)) == [1, 2, 3]
-        assert len(kept_by_llama(f32(1, 3, 2, 3), S.MinP(min_p=p))) == 1
-
-
 def test_a_temperature_beyond_float32_takes_the_bound_to_minus_infinity() -> None:
     assert kept(f32(-1.8, -1.05), S.Temperature(1e39), S.MinP(min_p=0.5)) == [0, 1]
 

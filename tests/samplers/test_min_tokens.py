@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -51,8 +53,22 @@ def test_only_ends_left_is_an_error() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     assert S.MinTokens(min_tokens=5).neutral
-    with pytest.raises(ParameterError, match="end_tokens"):
-        S.MinTokens(min_tokens=1, end_tokens=(-1,))
+    wrong: tuple[Any, ...] = (
+        (-1,),
+        (1.5,),
+        (True,),
+        (None,),
+        ("1",),
+        (2**24,),
+        [[1]],
+        3,
+        None,
+        "x",
+    )
+    for ends in wrong:
+        with pytest.raises(ParameterError, match="end_tokens"):
+            S.MinTokens(min_tokens=1, end_tokens=ends)
+    assert S.MinTokens(min_tokens=1, end_tokens=np.array([3, 1, 3])).end_tokens == (1, 3)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match=r"not one of llama\.cpp"):
         S.SamplingParams(min_tokens=2, numerics="llama.cpp").chain(Vocabulary())
     assert np.isfinite(ROW).all()

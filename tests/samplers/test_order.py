@@ -138,14 +138,14 @@ def test_a_draw_that_nothing_would_use_is_refused() -> None:
 
 
 OFF: list[dict[str, Any]] = [
-    {"top_k": -1}, {"top_k": -100}, {"typ_p": 1}, {"typical_p": 1.5}, {"top_p": 1}, {"top_p": 2.0},
-    {"top_n_sigma": 0}, {"top_n_sigma": -3.5}, {"tfs_z": 1.5}, {"min_p": 0},
+    {"top_k": 0}, {"typ_p": 1}, {"top_p": 1}, {"top_n_sigma": 0}, {"top_n_sigma": -1},
+    {"tfs_z": 1}, {"min_p": 0},
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("given", OFF, ids=str)
 @pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])
-def test_spellings_of_other_engines_that_mean_off(given: dict[str, Any], numerics: str) -> None:
+def test_what_means_off_everywhere(given: dict[str, Any], numerics: str) -> None:
     row = np.random.default_rng(0).normal(size=60).astype(np.float32)
     plain = S.SamplingParams(seed=1, numerics=numerics)
     off = plain.replace(**given)
@@ -157,11 +157,11 @@ def test_spellings_of_other_engines_that_mean_off(given: dict[str, Any], numeric
     assert all(s.neutral for s in in_preset.list() if s.name == next(iter(PLACE[n] for n in given)))
 
 
-PLACE = {"top_k": "top_k", "typ_p": "typical_p", "typical_p": "typical_p", "top_p": "top_p",
+PLACE = {"top_k": "top_k", "typ_p": "typical_p", "top_p": "top_p",
          "top_n_sigma": "top_n_sigma", "tfs_z": "tail_free", "min_p": "min_p"}  # fmt: skip
 
 
-@pytest.mark.parametrize("given", [{"temp": -1}, {"temperature": 0}, {"min_p": 1.5}, {"top_k": 1}])
+@pytest.mark.parametrize("given", [{"temperature": 0}, {"min_p": 1}, {"top_k": 1}])
 @pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])
 def test_spellings_that_keep_the_most_likely(given: dict[str, Any], numerics: str) -> None:
     row = np.random.default_rng(1).normal(size=60).astype(np.float32)
@@ -178,7 +178,7 @@ def test_a_window_of_minus_one_is_the_whole_history() -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [{"top_p": -0.1}, {"min_p": -0.1}, {"typical_p": -1}, {"top_k": 1.5}, {"temp": -float("inf")}],
+    [{"top_p": -0.1}, {"typical_p": -1}, {"top_k": 1.5}, {"temp": -float("inf")}, {"min_p": 1.5}],
 )
 def test_what_means_nothing_anywhere_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ParameterError):

@@ -24,7 +24,7 @@ def invalid_values(p: Parameter) -> list[Any]:
         values += [p.high if p.open_high else p.high + (1 if p.type is int else abs(p.high) + 1)]
     if p.type is int:
         values += [0.5]
-    return values
+    return [*values, 10**400, -(10**400)]
 
 
 @pytest.mark.parametrize("p", NUMBERS, ids=lambda p: p.name)
@@ -55,7 +55,7 @@ def test_half_of_a_surrogate_pair_is_refused(given: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("p", NUMBERS, ids=lambda p: p.name)
 def test_bounds_are_accepted_and_typed(p: Parameter) -> None:
-    for bound in (p.low, p.high, p.neutral):
+    for bound in (p.low, p.high, p.neutral, p.beyond):
         if bound is not None:
             given: dict[str, Any] = {p.name: np.float64(bound)}
             value = getattr(S.SamplingParams(**given), p.name)
@@ -173,6 +173,9 @@ def test_metadata_that_cannot_be_honoured_is_refused() -> None:
 def test_presets() -> None:
     with pytest.raises(ParameterError, match=r"llama\.cpp"):
         S.SamplingParams.preset("gpt")
+    for name in (None, 3, ["greedy"]):
+        with pytest.raises(ParameterError, match="there is no preset"):
+            S.preset(name)  # type: ignore[arg-type]
     row = np.random.default_rng(0).normal(size=50).astype(np.float32)
     assert S.SamplingParams.preset("greedy").chain().sample(row) == int(row.argmax())
     assert S.SamplingParams.preset("neutral") == S.SamplingParams()
@@ -249,9 +252,9 @@ def test_the_docstring_lists_every_parameter() -> None:
 def test_bounds_are_what_a_reader_expects() -> None:
     shown = {p.name: p.bounds for p in S.PARAMETERS.values() if p.type in (int, float)}
     wanted = {
-        "top_k": "any", "min_keep": ">= 0", "penalty_last_n": ">= -1", "repetition_penalty": "> 0",
-        "top_p": ">= 0",
-        "epsilon_cutoff": "[0, 1]", "mirostat_m": ">= 2", "adaptive_decay": "[0, 0.99]", "temperature": "any",
+        "top_k": ">= 0", "min_keep": ">= 0", "penalty_last_n": ">= -1", "repetition_penalty": "> 0",
+        "top_p": "[0, 1]", "xtc_threshold": "[0, 0.5] or 1", "frequency_penalty": "any",
+        "epsilon_cutoff": "[0, 1]", "mirostat_m": ">= 2", "adaptive_decay": "[0, 0.99]", "temperature": ">= 0",
     }  # fmt: skip
     assert {name: shown[name] for name in wanted} == wanted
     with pytest.raises(

@@ -5,6 +5,9 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+import aleator
 from aleator import samplers as S
 from aleator.samplers.plan import Plan
 
@@ -54,6 +57,15 @@ def test_what_does_nothing_runs_anywhere() -> None:
         "dry has a device form for windows of at most 512 tokens, not for dry_penalty_last_n=-1"
     )
     assert (found.host, found.device) == (("dry", "top_k", "temperature", "dist"), ())
+
+
+@pytest.mark.parametrize("name", [name for name in S.PRESETS if name.startswith("akunu")])
+def test_akunus_presets_run_on_a_device(name: str) -> None:
+    found = aleator.preset(name, draw="gumbel", repetition_penalty=1.1).chain().plan("cuda")
+    assert (found.host, found.device[0], found.device[-1]) == ((), "penalties", "dist")
+    drawn_there = aleator.preset(name, repetition_penalty=1.1).chain().plan("cuda")
+    assert drawn_there.host == ("dist",)
+    assert "draw='mt19937'" in drawn_there.why
 
 
 def test_a_softmax_goes_with_those_that_need_its_mass() -> None:

@@ -62,6 +62,8 @@ def test_tokens_are_the_documents(name: str, change: dict[str, Any]) -> None:
     params = S.SamplingParams.preset(name, seed=11, **change)
     uniforms = np.random.RandomState(11).randint(0, 2**32, 60, np.uint32)
     chain, previous = params.chain(), list[int]()
+    for token in (7, 7, 380):  # of a prompt
+        chain.accept(token)
     for step in range(60):
         row = (3 * np.random.default_rng(step).normal(size=400)).astype(np.float16)
         r = np.float32(uniforms[step]) / np.float32(2**32)
@@ -74,8 +76,8 @@ def test_tokens_are_the_documents(name: str, change: dict[str, Any]) -> None:
         previous.append(token)
 
 
-def test_a_token_is_penalised_once_for_each_time_it_occurred() -> None:
-    """3 / 1.5^3 among 2, 1 and -1 leaves 0.188; penalised once it would be 0.414."""
+def test_a_token_is_penalised_once_for_each_time_it_was_generated() -> None:
+    """3 / 1.5^3 among 2, 1 and -1 leaves 0.188; once it would be 0.414.  The prompt does not count."""
     row = np.array([3, 2, 1, -1], np.float32)
 
     def chance(**change: Any) -> float:
@@ -83,12 +85,15 @@ def test_a_token_is_penalised_once_for_each_time_it_occurred() -> None:
             "akunu-creative", repetition_penalty=1.5, top_p=1.0, seed=1, **change
         )
         chain, candidates = params.chain(), S.Candidates(row)
+        for token in (0, 1, 1):
+            chain.accept(token)
         for _ in range(3):
-            chain.accept(0)
+            chain.accept(0, generated=True)
         chain.apply(candidates)
         return float(candidates.probs[0])
 
     assert chance() == pytest.approx(0.188, abs=5e-4)
+    assert chance(penalty_scope="all") == pytest.approx(0.247, abs=5e-4)
     assert chance(repetition_per="token") == pytest.approx(0.414, abs=5e-4)
 
 
@@ -101,7 +106,7 @@ def test_top_p_counts_the_mass_of_the_whole_row() -> None:
     assert candidates.ids.tolist() == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(("n", "top_k", "left"), [(1000, 0, 256), (1000, -1, 256), (1000, 300, 300),
+@pytest.mark.parametrize(("n", "top_k", "left"), [(1000, 0, 256), (1000, 300, 300),
                                                   (280, 300, 256), (100, 300, 100), (1000, 7, 7)])  # fmt: skip
 def test_top_k_off_means_256(n: int, top_k: int, left: int) -> None:
     params = S.SamplingParams.preset("akunu-creative", top_k=top_k, top_p=1.0, seed=1)
@@ -133,7 +138,7 @@ def test_no_repetition_penalty_under_a_grammar() -> None:
         (akunu.replace(repetition_under_grammar="apply"), 2.0),
     ):
         chain = params.chain(Vocabulary())
-        chain.accept(1)
+        chain.accept(1, generated=True)
         candidates = S.Candidates(np.array([1, 2, 2], np.float32))
         chain.apply(candidates)
         assert candidates.logits.tolist() == [1, 2 / repetition - 0.5, 2]

@@ -35,7 +35,7 @@ NARROW: dict[str, tuple[float, float]] = {
     "top_k": (0, 300), "min_keep": (0, 300), "penalty_last_n": (-1, 8), "mirostat_m": (2, 200),
     "repetition_penalty": (0.5, 2), "frequency_penalty": (-2, 2), "presence_penalty": (-2, 2),
     "temperature": (0, 4), "dynatemp_range": (0, 3), "dynatemp_exponent": (0, 4),
-    "top_n_sigma": (-1, 4), "mirostat_tau": (0, 10), "mirostat_eta": (0, 1),
+    "top_n_sigma": (0, 4), "mirostat_tau": (0, 10), "mirostat_eta": (0, 1),
     "dry_multiplier": (-2, 2), "dry_base": (1, 3), "dry_allowed_length": (0, 4),
     "dry_penalty_last_n": (-1, 20), "xtc_threshold": (0, 0.5), "top_a": (0, 1),
     "top_p": (0, 1), "min_p": (0, 1), "typical_p": (0, 1), "tfs_z": (0, 1), "top_k_limit": (0, 320),
@@ -76,7 +76,8 @@ def values(p: Parameter) -> st.SearchStrategy[Any]:
         known += [v + by for v in (*known, 0.5) for by in (-1e-9, 1e-9, 1e-300)]
     lowest = -math.inf if p.low is None else p.low
     highest = math.inf if p.high is None else p.high
-    edges = st.sampled_from([v for v in known if lowest <= v <= highest])
+    beyond = [] if p.beyond is None else [p.beyond]
+    edges = st.sampled_from([*beyond, *(v for v in known if lowest <= v <= highest)])
     inside: st.SearchStrategy[Any] = (
         st.integers(int(low), int(high)) if p.type is int else st.floats(low, high)
     )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from aleator import samplers as S
@@ -53,3 +54,15 @@ def test_a_temperature_moves_the_entropy() -> None:
     cold = S.Temperature(temperature=0.2)
     assert kept(P, cold, S.TypicalP(typical_p=0.5)) == [0]  # weights 1, 1/32, 1/1024, 1/1024
     assert kept(P, S.Temperature(temperature=1e5), S.TypicalP(typical_p=0.9)) == [0, 1, 2, 3]
+
+
+def test_transformers_agrees() -> None:
+    torch = pytest.importorskip("torch")
+    warpers = pytest.importorskip("transformers").generation.logits_process
+    for seed in range(20):
+        row = (2 * np.random.default_rng(seed).normal(size=300)).astype(np.float32)
+        for mass, least in ((0.2, 1), (0.5, 7), (0.9, 1), (0.95, 3)):
+            warper = warpers.TypicalLogitsWarper(mass, min_tokens_to_keep=least)
+            theirs = warper(None, torch.from_numpy(row).double()[None])[0]
+            expected = torch.isfinite(theirs).nonzero().ravel().tolist()
+            assert kept(row, S.TypicalP(typical_p=mass, min_keep=least)) == expected

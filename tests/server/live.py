@@ -20,7 +20,7 @@ from typing import Any
 from aleator.engine.engine import Engine
 from aleator.language_model import LanguageModel
 from aleator.server.app import create_guarded
-from aleator.server.grammars import AT_ONCE, Trials
+from aleator.server.grammars import AT_ONCE, Grammars, Trials
 from aleator.server.options import ServerOptions
 from aleator.server.run import Server, bound
 from aleator.server.service import Service
@@ -45,10 +45,12 @@ class Live:
     Attributes:
         port: Of 127.0.0.1.
         engine: Its engine, where it is in this process.
+        grammars: Its grammars, where they are in this process.
     """
 
     port: int
     engine: Engine | None = None
+    grammars: Grammars | None = None
 
     def connect(self) -> socket.socket:
         """A connection."""
@@ -120,7 +122,7 @@ def in_thread(model: LanguageModel, *, engine: dict[str, Any], **options: Any) -
         thread.start()
         assert listens.wait(PATIENCE)
         try:
-            yield Live(listening.getsockname()[1], made)
+            yield Live(listening.getsockname()[1], made, service.grammars)
         finally:
             server.should_exit = True
             thread.join(PATIENCE)

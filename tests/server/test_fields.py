@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aleator.core.errors import ParameterError
-from aleator.prompts import GENERATION, SAMPLING
+from aleator.engine.prompts import GENERATION, SAMPLING
 from aleator.server import fields
 from aleator.server.accepted import ACCEPTED
 from aleator.server.dialects import openai_chat, openai_completions
@@ -114,7 +114,7 @@ def test_accepted_fields_are_no_options() -> None:
         (b"{", "not JSON"),
         (b'{"a": NaN}', "NaN"),
         (b'{"a": 1, "a": 2}', "twice"),
-        (b"\xff", "not JSON"),
+        (b"\xff", "not UTF-8"),
         (b"[" * 100_000, "nested"),
         (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "nested"),
         (b"1" * 5000, "not JSON"),

@@ -262,10 +262,31 @@ def test_a_seed_that_was_drawn_is_told(plain: Client) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "same"),
+    [
+        ({"temperature": -1}, {"temperature": 0}),
+        ({"top_k": -5, "top_p": 2, "typical_p": 1.5}, {"top_k": 0, "top_p": 1, "typical_p": 1}),
+        ({"xtc_threshold": 0.7, "xtc_probability": 1}, {"xtc_probability": 0}),
+    ],
+)
+def test_what_llama_cpp_takes_for_off(
+    plain: Client, given: dict[str, Any], same: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    texts = [
+        plain.made("/completion", prompt=PROMPT, n_predict=12, seed=5, **body)["content"]
+        for body in (same, given)
+    ]
+    assert texts[0] == texts[1]
+    told = [message for message in caplog.messages if " is off in llama.cpp" in message]
+    off = [name for name in given if name != "xtc_probability"]
+    assert [message.partition("=")[0] for message in told] == off
+
+
+@pytest.mark.parametrize(
     ("body", "param"),
     [
-        ({"temperature": -1}, "temperature"),
-        ({"temp": -0.1}, "temp"),
+        ({"min_p": 1.5}, "min_p"),
+        ({"xtc_probability": 3}, "xtc_probability"),
         ({"temprature": 1}, "temprature"),
         ({"samplers": ["topk", "magic"]}, "samplers"),
         ({"samplers": "k?"}, "samplers"),

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from aleator.core.errors import EngineClosed
 from aleator.server.turns import Turns
 
 
@@ -56,5 +57,25 @@ def test_whoever_is_cancelled_holds_up_nobody() -> None:
             await one(fails=True)
         async with asyncio.timeout(5):
             await one()
+
+    asyncio.run(run())
+
+
+def test_who_waits_when_turns_end_is_told() -> None:
+    async def run() -> None:
+        turns, goes_on = Turns(1), asyncio.Event()
+
+        async def one(who: str) -> str:
+            async with turns.turn(who):
+                await goes_on.wait()
+                return who
+
+        tasks = [asyncio.ensure_future(one(who)) for who in "aab"]
+        await asyncio.sleep(0)
+        turns.close()
+        goes_on.set()
+        had, *waited = await asyncio.gather(*tasks, one("c"), return_exceptions=True)
+        assert had == "a"
+        assert [type(each) for each in waited] == [EngineClosed] * 3
 
     asyncio.run(run())

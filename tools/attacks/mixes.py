@@ -71,7 +71,7 @@ def mix(rng: random.Random) -> tuple[dict[str, Any], list[Asked]]:
         "n_seq_max": n_seq_max,
         "n_ctx": rng.choice([None, max(256, 128 * n_seq_max)]),
         "token_budget": rng.choice([n_seq_max + 1, 24, 64, 512]),
-        "max_pause": rng.choice([1.0, 2.0, 100.0]),
+        "max_pause": rng.choice([0.0, 0.001, 0.25, 100.0]),
     }
     asked = []
     for _ in range(rng.randint(2, 8)):

@@ -17,8 +17,8 @@ from typing import Any
 from make_models import SPECS, write_model
 
 import aleator
-from aleator.bundled import bundled_model
 from aleator.generate.generation import Generation
+from aleator.hub.bundled import bundled_model
 from aleator.replay import Made
 
 PATIENCE = 180.0

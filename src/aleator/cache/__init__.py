@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from aleator.cache.handle.sequence import Checkpoint, Sequence, Slid
     from aleator.cache.hybrid import HybridCache
     from aleator.cache.kv_cache import KVCache
-    from aleator.cache.pools.pool import Pool, Step
+    from aleator.cache.pools.pool import Pool
     from aleator.cache.pools.recurrent_rows import RecurrentShape
+    from aleator.cache.pools.step import Step
     from aleator.cache.prefix import Match, PrefixConfig
     from aleator.cache.recurrent import RecurrentCache
     from aleator.cache.rows.batch import MicroBatch
@@ -46,7 +47,7 @@ _MODULES = {
     "RecurrentShape": "pools.recurrent_rows",
     "Sequence": "handle.sequence",
     "Slid": "handle.sequence",
-    "Step": "pools.pool",
+    "Step": "pools.step",
     "WindowCache": "window",
 }
 

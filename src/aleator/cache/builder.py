@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from aleator.cache.cache import Cache
-from aleator.cache.devices import Device
+from aleator.cache.devices import CPU, Device
 from aleator.cache.hybrid import HybridCache
 from aleator.cache.kv_cache import KVCache
 from aleator.cache.options import CacheOptions
@@ -29,12 +29,14 @@ class Layers:
     Attributes:
         architecture: the model's, as state files name it.
         count: all layers.
-        device: where they compute.
         shapes: of the layers that see everything.
+        devices: where each of these computes.
         window: positions that tokens of window layers see; None: there are no such layers.
         chunked: they see the positions of their own chunk, of which each has ``window``.
         window_shapes: of these.
+        window_devices: where each of them computes.
         states: of the recurrent layers.
+        state_devices: where each of them computes.
         shift: rotates keys of layers that see everything to other positions; None: they cannot be.
         shift_window: rotates those of window layers.
         position_axes: positions of a token; more than one are kept where no prefixes are cached.
@@ -43,12 +45,14 @@ class Layers:
 
     architecture: str
     count: int
-    device: Device
     shapes: Sequence[LayerShape]
+    devices: Sequence[Device]
     window: int | None
     chunked: bool
     window_shapes: Sequence[LayerShape]
+    window_devices: Sequence[Device]
     states: Sequence[RecurrentShape]
+    state_devices: Sequence[Device]
     shift: RotateKeys | None
     shift_window: RotateKeys | None
     position_axes: int = 1
@@ -81,7 +85,7 @@ def build_cache(
             states,
             n_seq_max=options.n_seq_max,
             rollback=options.n_rollback,
-            device=model.device,
+            device=list(model.state_devices),
             prefix=prefix,
             architecture=model.architecture,
             n_layers=model.count,
@@ -97,7 +101,6 @@ def build_cache(
         "n_seq_max": options.n_seq_max,
         "type_k": options.type_k,
         "type_v": options.type_v,
-        "device": model.device if options.offload_kqv else "cpu",
         "v_layout": options.v_layout or ("token" if by_token else "channel"),
         "k_storage": options.k_storage,
         "policy": options.policy,
@@ -105,12 +108,13 @@ def build_cache(
         "architecture": model.architecture,
     }
     first = {**common, "rotate": model.shift, "compat": options.compat}
+    first["device"] = list(model.devices) if options.offload_kqv else CPU
     if states:
         pool = RecurrentPool(
             states,
             n_seq_max=options.n_seq_max,
             rollback=options.n_rollback,
-            device=model.device,
+            device=list(model.state_devices),
             kept_rows=kept_rows(prefix, options.n_seq_max, states),
             architecture=model.architecture,
             n_layers=model.count,
@@ -129,6 +133,7 @@ def build_cache(
         ring=not (options.swa_full or prefix),
         n_kept=prefix.texts if prefix else 0,
         rotate=model.shift_window,
+        device=list(model.window_devices) if options.offload_kqv else CPU,
         **common,
     )
     return HybridCache(shapes, n_ctx, window=window, prefix=prefix, **first)

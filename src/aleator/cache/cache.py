@@ -12,11 +12,13 @@ from weakref import ref
 from aleator.cache.arguments import Uncopyable
 from aleator.cache.cells.batch_rules import Tokens
 from aleator.cache.cells.split import Cuts
+from aleator.cache.devices import sizes_by_device
 from aleator.cache.handle.sequence import Sequence as Handle
 from aleator.cache.journal import atomic
 from aleator.cache.options import CacheOptions
-from aleator.cache.pools.pool import AnyPool, Step
+from aleator.cache.pools.pool import AnyPool
 from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.cache.pools.step import Step
 from aleator.cache.pools.window import WindowPool
 from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex, checked_text, require_config
 from aleator.cache.state_verbs import StateVerbs
@@ -85,6 +87,11 @@ class Cache(StateVerbs, Uncopyable):
     def total_size(self) -> int:
         """Bytes allocated for what layers store: :attr:`bytes_k` and :attr:`bytes_v`."""
         return self.bytes_k + self.bytes_v
+
+    @property
+    def device_bytes(self) -> dict[str, int]:
+        """Bytes allocated for what layers store, on each device by its name."""
+        return sizes_by_device(self.pool.layer_bytes)
 
     def addresses(self) -> list[int]:
         """Where what layers store begins in memory: of each pool keys, then values."""

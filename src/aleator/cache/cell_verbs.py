@@ -18,7 +18,7 @@ from aleator.cache.arguments import check_sequence
 from aleator.cache.cells.view import Frame, take_frame
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal, atomic
-from aleator.cache.pools.attention import AttentionPool
+from aleator.cache.pools.attention import AttentionPool, first_of
 from aleator.cache.pools.pool import AnyPool
 from aleator.cache.rows.defrag import Defragmented
 from aleator.cache.rows.rows import LayerShape, RotateKeys
@@ -45,7 +45,7 @@ class CellVerbs(ABC):
     @property
     def first(self) -> AttentionPool:
         """The pool whose cells know every position; NoCells where there is none."""
-        return self.pool.first
+        return first_of(self.pool)
 
     @property
     def cells(self) -> Cells:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 
 from aleator.core.errors import ParameterError
 from aleator.core.packages import required_torch
@@ -15,7 +16,8 @@ class Device:
 
     Attributes:
         type: "cpu" or "cuda".
-        index: number of the CUDA device; None: the current one.
+        index: number of the CUDA device; None: the current one.  The CPU is one device whatever its number, but
+            a map of layers may name its parts by numbers.
 
     """
 
@@ -45,20 +47,60 @@ def checked_device(name: str, device: object) -> Device:
     """
     if isinstance(device, Device):
         return device
+    made = named_device(name, device)
+    if made.type == "cpu":
+        return CPU
+    require_device(name, made)
+    return made
+
+
+def checked_devices(name: str, given: object, n_layers: int) -> list[Device]:
+    """The device of each layer, from one for all or a list with one for each; errors are those of one."""
+    each = list(given) if isinstance(given, (list, tuple)) else [given] * n_layers
+    if len(each) != n_layers:
+        raise ParameterError(name, f"{len(each)} devices for {n_layers} layers: give one for each")
+    return [checked_device(name, device) for device in each]
+
+
+def named_device(name: str, device: object) -> Device:
+    """The device that a name stands for, whether it is here or not; a number of the CPU is kept.
+
+    Raises:
+        ParameterError: it is no name of a device.
+
+    """
     found = _NAME.fullmatch(str(device))
     if found is None:
         raise ParameterError(name, f"{name}={device!r}: give cpu, cuda or cuda:N")
-    kind, index = found[1], found[2]
-    if kind == "cpu":
-        return CPU
-    if kind != "cuda":
+    if found[1] not in ("cpu", "cuda"):
         raise ParameterError(name, f"{name}={device!r} is not supported: give cpu, cuda or cuda:N")
+    return Device(found[1], None if found[2] is None else int(found[2]))
+
+
+def require_device(name: str, device: Device) -> None:
+    """Nothing; ParameterError or ImportError for a CUDA device that is not here, see :func:`checked_device`."""
+    if device.type == "cpu":
+        return
     count = cuda_devices(f"{name}={str(device)!r}")
-    if int(index or 0) >= count:
+    if (device.index or 0) >= count:
         raise ParameterError(
             name, f"{name}={str(device)!r}: torch finds {count} CUDA devices here; give cpu"
         )
-    return Device("cuda", None if index is None else int(index))
+
+
+def sizes_by_device(parts: Iterable[tuple[Device, int]]) -> dict[str, int]:
+    """The bytes of each device, by its name, from the bytes of parts."""
+    made: dict[str, int] = {}
+    for device, n_bytes in parts:
+        made[str(device)] = made.get(str(device), 0) + n_bytes
+    return made
+
+
+def described(sizes: Mapping[str, int]) -> str:
+    """Devices in words; with their sizes where there are several."""
+    if len(sizes) > 1:
+        return " + ".join(f"{name} {n_bytes / 2**20:.2f} MiB" for name, n_bytes in sizes.items())
+    return next(iter(sizes), "cpu")
 
 
 def cuda_devices(what: str) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from aleator.cache.cache import Cache
+from aleator.cache.devices import described, sizes_by_device
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.prefix import PrefixConfig, require_config
 from aleator.cache.rows.defrag import Defragmented
@@ -82,7 +83,7 @@ def log_size(pool: AttentionPool) -> None:
         "KV cache: %d cells, %d layers, %s: K (%s) %.2f MiB, V (%s) %.2f MiB, sum %.2f MiB",
         pool.cells.size,
         len(pool.rows.shapes),
-        ", ".join(dict.fromkeys(str(d) for d in pool.rows.devices)) or "cpu",
+        described(sizes_by_device(pool.layer_bytes)),
         pool.type_k,
         pool.bytes_k / 2**20,
         pool.type_v,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from aleator.cache.cache import Cache
+from aleator.cache.devices import described
 from aleator.cache.handle.recurrent import RecurrentSequence
 from aleator.cache.options import CacheOptions, checked
 from aleator.cache.pools.history import History
@@ -42,7 +43,7 @@ class RecurrentCache(Cache):
         layers: what each layer keeps.
         n_seq_max: sequence ids lie in [0, n_seq_max).
         rollback: tokens that every sequence can be rewound by.
-        device: where the states are.
+        device: where the states are; a list has one device per layer.
         prefix: cache prefixes (:meth:`keep`), by states at boundaries and at their ends; None: do not.
         architecture: the model's, as state files name it.
         n_layers: all layers of the model, which state files name too; None: these are all.
@@ -83,7 +84,7 @@ class RecurrentCache(Cache):
             "recurrent states: %d sequences, %d layers, %s: %.2f MiB",
             n_seq_max,
             len(layers),
-            self._states.device,
+            described(self.device_bytes),
             self.total_size / 2**20,
         )
 

@@ -8,17 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from aleator.chat.chatting import Chatting
 from aleator.chat.generation import ChatGeneration
 from aleator.chat.message import Message
 from aleator.chat.messages import checked_messages, checked_tools, chosen_tools
 from aleator.core.errors import ContextFull, FileFormatError, ParameterError
 from aleator.core.integers import exact
 from aleator.core.seeds import fresh_seed
+from aleator.generate.generation import writing_of
 
 if TYPE_CHECKING:
     from aleator.engine import Engine
     from aleator.keywords import GenerateKeywords
-    from aleator.language_model import LanguageModel
     from aleator.samplers import SamplingParams
 
 FORMAT = "aleator.conversation/1"
@@ -60,7 +61,7 @@ class Conversation:
 
     def __init__(
         self,
-        model: LanguageModel,
+        model: Chatting,
         system: str | None = None,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
@@ -286,7 +287,7 @@ class Conversation:
     @classmethod
     def from_json(
         cls,
-        model: LanguageModel,
+        model: Chatting,
         data: Mapping[str, Any],
         *,
         source: object = "the conversation",
@@ -342,9 +343,7 @@ class Conversation:
             beside.unlink(missing_ok=True)
 
     @classmethod
-    def load(
-        cls, model: LanguageModel, path: str | os.PathLike[str], **options: Any
-    ) -> Conversation:
+    def load(cls, model: Chatting, path: str | os.PathLike[str], **options: Any) -> Conversation:
         """Go on with the conversation in a file; arguments and errors are those of :meth:`from_json`."""
         try:
             data = json.loads(Path(path).read_text("utf-8"))
@@ -357,7 +356,7 @@ class Conversation:
         if self._answer is None:
             return list(self._known)
         made = self._answer.generation
-        return [*made.request.tokens, *made.drawn]
+        return [*made.request.tokens, *writing_of(made).completion.tokens]
 
     def _settle(self) -> None:
         """End the answer under way, and make it a message."""

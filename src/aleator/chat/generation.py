@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Generator, Iterator
+from typing import Any, Literal
 
 from aleator.chat.message import Delta, Message
 from aleator.chat.reply import Reply
@@ -17,8 +17,12 @@ class ChatGeneration(Iterator[str]):
     """An answer under way: an iterator over pieces of its content, made as they are asked for.
 
     Reasoning and calls of tools are not among these pieces; :meth:`deltas` gives everything.  ``message``,
-    ``text`` and ``stop_reason`` make whatever is still to be made before they answer.  ``async for`` gives the
-    pieces too, and lets other tasks run meanwhile.
+    ``text`` and ``stop_reason`` make whatever is still to be made before they answer, and so does
+    ``print(generation)``, which prints the text.  ``async for`` gives the pieces too, and lets other tasks run
+    meanwhile.
+
+    As :class:`~aleator.Generation` it has what futures have; :meth:`result`, and ``await generation``, give the
+    message.
 
     Attributes:
         generation: What makes the text underneath, with its tokens and log-probabilities.
@@ -52,8 +56,27 @@ class ChatGeneration(Iterator[str]):
                 raise StopAsyncIteration
             self._take(await anext(self.generation, None))
 
+    def __await__(self) -> Generator[Any, None, Message]:
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> Message:
+        await self.generation
+        return self.message
+
+    def result(self, timeout: float | None = None) -> Message:
+        """The whole answer; arguments and errors are those of :meth:`aleator.Generation.result`."""
+        self.generation.result(timeout)
+        return self.message
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The error that ended it; see :meth:`aleator.Generation.exception`."""
+        return self.generation.exception(timeout)
+
     def __repr__(self) -> str:
-        return f"<ChatGeneration: {self.generation!r}>"
+        return f"<Chat{repr(self.generation)[1:]}"
+
+    def __str__(self) -> str:
+        return self.text
 
     def deltas(self) -> Iterator[Delta]:
         """Everything that the answer consists of, from its beginning, as it is made."""
@@ -129,9 +152,23 @@ class ChatGeneration(Iterator[str]):
         """
         return self.generation.wait(timeout)
 
-    def cancel(self) -> None:
-        """End it before the next token; may be called from a signal handler or another thread."""
-        self.generation.cancel()
+    @property
+    def cancelled(self) -> bool:
+        """Whether :meth:`cancel` has ended it."""
+        return self.generation.cancelled
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended it, if that was an error."""
+        return self.generation.error
+
+    def cancel(self) -> bool:
+        """End it before the next token; may be called from a signal handler or another thread.
+
+        Returns:
+            Whether it was still under way.
+        """
+        return self.generation.cancel()
 
     def _has(self, i: int) -> bool:
         """Whether there is a delta ``i``, which is made if it must be."""

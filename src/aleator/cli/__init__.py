@@ -106,7 +106,7 @@ def dispatch(words: list[str]) -> int:
         print(USAGE.format(commands=lines), end="")
         return 0 if words else BAD_INPUT
     if words[0] in ("--version", "-V", "version"):
-        from aleator import __version__
+        from aleator.core.version import __version__
 
         print(f"aleator {__version__}")
         return 0

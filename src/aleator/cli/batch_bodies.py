@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aleator.core.errors import ParameterError
-from aleator.prompts import GENERATION, SAMPLING
+from aleator.engine.prompts import GENERATION, SAMPLING
 from aleator.server.accepted import ACCEPTED, Accepted
 from aleator.server.errors import ApiError
 from aleator.server.fields import (

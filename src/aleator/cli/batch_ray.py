@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from aleator.cli.batch import EVERY, Line, Work
 from aleator.cli.batch_file import ResultFile
+from aleator.cli.batch_work import EVERY, Line, Work
 from aleator.cli.declared import given
 from aleator.cli.options import load_model
 from aleator.cli.terminal import note

@@ -124,9 +124,9 @@ def finish(rows: Any) -> None:
 
 def describe(model: LanguageModel, context: Context) -> dict[str, Any]:
     """What was measured, on what."""
-    from aleator import __version__
     from aleator.core.host import isa
     from aleator.core.threads import default_threads
+    from aleator.core.version import __version__
 
     weights = model.weights
     return {
@@ -134,7 +134,7 @@ def describe(model: LanguageModel, context: Context) -> dict[str, Any]:
         "architecture": weights.config.architecture,
         "size_bytes": weights.size_bytes,
         "n_parameters": weights.n_parameters,
-        "device": str(model.decoder.device),
+        "device": " + ".join(model.decoder.device_bytes),
         "dtype": model.decoder.dtype,
         "threads": context.n_threads or default_threads(),
         "isa": isa(),

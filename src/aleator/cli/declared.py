@@ -10,7 +10,7 @@ from typing import Any
 from aleator.cli.arguments import Group
 from aleator.core.errors import ParameterError
 from aleator.core.options import Option, described
-from aleator.core.parameter import Parameter
+from aleator.core.parameter import Parameter, spoken
 
 
 def add_declared(
@@ -78,7 +78,8 @@ def given(
         if each.escapes and not no_escape:
             value = [unescape(word) for word in value]
         try:
-            values[each.name] = each.parse(value)
+            # Flags have llama.cpp's names, and take what it takes.
+            values[each.name] = each.check(spoken(each, each.read(value), ("llama.cpp",)))
         except ParameterError as error:
             if not isinstance(each, Option):
                 raise

@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         return gpu(arguments.enable)
     if arguments.enable:
         raise ParameterError("enable", "--enable is for 'aleator doctor --gpu'")
-    from aleator import __version__
+    from aleator.core.version import __version__
 
     line("aleator", __version__)
     line("python", f"{platform.python_version()} on {platform.platform()}")

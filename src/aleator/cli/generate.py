@@ -186,7 +186,7 @@ def stream(generations: Sequence[Generation]) -> None:
 
 def write_records(path: str, model: LanguageModel, generations: Sequence[Generation]) -> None:
     """Write the records of all completions, a line each; see :mod:`aleator.replay`."""
-    from aleator import __version__
+    from aleator.core.version import __version__
     from aleator.replay import Record
 
     records = [Record.of(each, model, __version__).as_json() for each in generations]

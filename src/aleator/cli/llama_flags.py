@@ -40,7 +40,9 @@ _MODEL_FILE = (
     "it is a matter of the model file: convert the model anew, or write the metadata into it"
 )
 _TASKSET = "threads run where the system puts them: use taskset or nice, and -t for their number"
-_ONE_DEVICE = "one device computes a model: --device cuda, --device cuda:1 or -ngl 0"
+_WHOLE_LAYERS = (
+    "whole layers are on devices: --device-map cpu=0:20,cuda:0=20:32, or -ngl N for the last N"
+)
 _MEDIA = "models of text only"
 _LOG = "messages go to standard error: 2> FILE, -v for more of them, --log-disable for none"
 _ADAPTER = "merge the adapter into the model's file (llama-export-lora), and load that"
@@ -83,7 +85,7 @@ _TABLE: dict[str, Foreign] = {
         "reasoning goes to standard error in a chat, and to reasoning_content over HTTP", 1, EVERY,
         words=("auto", "deepseek"),
     ),
-    "-sm --split-mode": Foreign(_ONE_DEVICE, 1, EVERY, words=("none",)),
+    "-sm --split-mode": Foreign(_WHOLE_LAYERS, 1, EVERY, words=("none",)),
     "-fit --fit": Foreign(_SIZES, 1, EVERY, words=("off",)),
     "-lm --load-mode": Foreign("weights are mapped; --mlock keeps them in memory", 1, EVERY, words=("mmap",)),
     # What is called otherwise here.
@@ -140,8 +142,8 @@ _TABLE: dict[str, Foreign] = {
     "-dt --defrag-thold": Foreign("tokens need no cells in a row; leave it out", 1),
     "-nr --no-repack --no-host --no-op-offload": Foreign("it is for llama.cpp's kernels; leave it out"),
     "--rpc -ot --override-tensor -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn -lzm --lazy-mode "
-    "-mmdev --mmproj-device": Foreign(_ONE_DEVICE, 1),
-    "-cmoe --cpu-moe": Foreign(_ONE_DEVICE),
+    "-mmdev --mmproj-device": Foreign(_WHOLE_LAYERS, 1),
+    "-cmoe --cpu-moe": Foreign(_WHOLE_LAYERS),
     "-fitp --fit-print -fitt --fit-target -fitc --fit-ctx": Foreign(_SIZES, 1),
     "--lora --lora-scaled": Foreign(_ADAPTER, 1),
     "--lora-init-without-apply": Foreign(_ADAPTER),

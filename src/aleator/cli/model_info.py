@@ -9,16 +9,27 @@ from typing import Any
 
 from aleator.cache.options import STORAGE_TYPES
 from aleator.cli.arguments import Parser, integer
+from aleator.cli.declared import add_declared, given
 from aleator.cli.options import add_model, model_named
 from aleator.cli.terminal import write
 from aleator.core.errors import ParameterError
+from aleator.core.options import declarations
+from aleator.generate.options import ModelOptions
 
 EXAMPLES = """\
 examples:
   aleator model-info
   aleator model-info model.gguf --all
   aleator model-info model.gguf -c 32768 --json
+  aleator model-info model.gguf --device-map cpu=0:20,cuda:0=20:32
 """
+
+PLACING = [
+    each
+    for name, each in declarations(ModelOptions).items()
+    if name in ("dtype", "n_gpu_layers", "device_map")
+]
+"""Options that say where layers are; here only sizes follow from them."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -46,11 +57,12 @@ def add_arguments(parser: Parser) -> None:
             default="f16",
             help=f"type in the cache to compute its size for ({' or '.join(STORAGE_TYPES)}; default: f16)",
         )
+    add_declared(parser.group("sizes on devices, which need not be here"), PLACING)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write what is in the file; returns the exit code."""
-    from aleator.bundled import bundled_model
+    from aleator.hub.bundled import bundled_model
     from aleator.language_model import load_vocabulary
     from aleator.models.weights import open_weights
 
@@ -64,6 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
         "tokenizer": about_vocabulary(vocab),
         "cache": about_cache(weights.config, arguments),
     }
+    if devices := about_devices(weights, arguments):
+        info["devices"] = devices
     if arguments.all:
         info["metadata"] = metadata(weights)
         info["tensors"] = {
@@ -167,40 +181,68 @@ def about_vocabulary(vocab: Any) -> dict[str, Any]:
 
 def about_cache(config: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     """Bytes of the KV cache, or of a recurrent model's states."""
+    k, v, states = (sum(each) for each in zip(*cache_of_layers(config, arguments), strict=True))
+    if not any(map(config.stores_keys, range(config.n_layers))):
+        return {"sequences": 1, "bytes": states}
+    return {
+        "positions": arguments.ctx_size or config.context_length,
+        f"keys ({arguments.cache_type_k})": size(k),
+        f"values ({arguments.cache_type_v})": size(v),
+        **({"states of a sequence": size(states)} if states else {}),
+        "bytes": k + v + states,
+    }
+
+
+def cache_of_layers(config: Any, arguments: argparse.Namespace) -> list[tuple[int, int, int]]:
+    """Bytes of each layer's keys, of its values, and of its states of one sequence."""
     from aleator.cache.kv_cache import KVCache, LayerShape
     from aleator.cache.recurrent import RecurrentCache
     from aleator.cache.window import window_capacity
     from aleator.models.layers.recurrent_parts import state_shape
 
-    states = 0
-    if config.ssm is not None or config.delta is not None:
-        shape = state_shape(config)
-        n = sum(config.keeps_state(layer) for layer in range(config.n_layers))
-        states = RecurrentCache.bytes_for([shape] * n)
-        if n == config.n_layers:
-            return {"sequences": 1, "bytes": states}
     n_ctx = arguments.ctx_size or config.context_length
     types = arguments.cache_type_k, arguments.cache_type_v
-    layers = [
-        LayerShape(heads, *config.stored_head_dims(layer))
-        for layer, heads in enumerate(config.n_kv_heads)
-        if config.stores_keys(layer)
-    ]
-    if config.window is None:
-        k, v = KVCache.bytes_for(layers, n_ctx, *types)
-    else:  # one sequence, micro-batches of 512
-        cells = window_capacity(config.window.size, n_ctx, 1, min(512, n_ctx))
-        kinds = (w for i, w in enumerate(config.window.layers) if config.stores_keys(i))
-        pairs = list(zip(layers, kinds, strict=True))
-        whole = KVCache.bytes_for([each for each, window in pairs if not window], n_ctx, *types)
-        rest = KVCache.bytes_for([each for each, window in pairs if window], cells, *types)
-        k, v = whole[0] + rest[0], whole[1] + rest[1]
+    window = config.window  # of one sequence, with micro-batches of 512
+    of_window = 0 if window is None else window_capacity(window.size, n_ctx, 1, min(512, n_ctx))
+    stateful = config.ssm is not None or config.delta is not None
+    sizes: list[tuple[int, int, int]] = []
+    for layer in range(config.n_layers):
+        k = v = states = 0
+        if config.stores_keys(layer):
+            cells = n_ctx if window is None or not window.layers[layer] else of_window
+            shape = LayerShape(config.n_kv_heads[layer], *config.stored_head_dims(layer))
+            k, v = KVCache.bytes_for([shape], cells, *types)
+        if stateful and config.keeps_state(layer):
+            states = RecurrentCache.bytes_for([state_shape(config)])
+        sizes.append((k, v, states))
+    return sizes
+
+
+def about_devices(weights: Any, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Layers, weights and cache of each device, here or not; {} where no option divides layers."""
+    from aleator.cache.devices import Device, sizes_by_device
+    from aleator.models.placement import Placement, checked_dtype, weight_bytes
+
+    chosen = given(arguments, PLACING)
+    divides = {name: chosen.get(name) for name in ("n_gpu_layers", "device_map")}
+    if None not in divides.values():
+        raise ParameterError("device_map", "-ngl and --device-map are both given: choose one")
+    if not any(value is not None for value in divides.values()):
+        return {}
+    at = Placement(Device("cuda"), checked_dtype(chosen.get("dtype")), **divides)
+    places = at.places(weights.config.n_layers)
+    cache = sizes_by_device(
+        (place.device, sum(sizes))
+        for place, sizes in zip(places, cache_of_layers(weights.config, arguments), strict=True)
+    )
     return {
-        "positions": n_ctx,
-        f"keys ({arguments.cache_type_k})": size(k),
-        f"values ({arguments.cache_type_v})": size(v),
-        **({"states of a sequence": size(states)} if states else {}),
-        "bytes": k + v + states,
+        device: {
+            "layers": sum(str(place.device) == device for place in places),
+            "weights": n_bytes,
+            "cache": cache[device],
+            "bytes": n_bytes + cache[device],
+        }
+        for device, n_bytes in weight_bytes(weights, places).items()
     }
 
 
@@ -225,9 +267,16 @@ def show(title: str, value: Any) -> None:
     if isinstance(value, dict):
         write(f"{title}\n")
         for name, inner in value.items():
-            write(f"  {name:<22} {size(inner) if name == 'bytes' else readable(inner)}\n")
+            write(f"  {name:<22} {shown(name, inner)}\n")
     else:
-        write(f"{title:<24} {size(value) if title == 'bytes' else readable(value)}\n")
+        write(f"{title:<24} {shown(title, value)}\n")
+
+
+def shown(name: str, value: Any) -> str:
+    """A value for people, by its name in bytes or not."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {shown(key, inner)}" for key, inner in value.items())
+    return size(value) if name in ("bytes", "weights", "cache") else readable(value)
 
 
 def readable(value: Any) -> str:

@@ -15,7 +15,7 @@ from aleator.cli.options import MODEL_OPTIONS, add_model_options, decode, model_
 from aleator.cli.terminal import ProgressBar, complain, note, write
 from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import FileFormatError, ParameterError
-from aleator.generate.options import LOADED
+from aleator.generate.options import LOADED, WHERE
 from aleator.models.decoder import ARITHMETIC_VERSION
 
 if TYPE_CHECKING:
@@ -145,7 +145,10 @@ def load_for(records: list[Record], arguments: argparse.Namespace) -> LanguageMo
 
     options: dict[str, Any] = dict(records[0].loading)
     options["n_ctx"] = max(record.n_ctx for record in records)
-    options |= given(arguments, (*MODEL_OPTIONS, *LOADED))
+    chosen = given(arguments, (*MODEL_OPTIONS, *LOADED))
+    if chosen.keys() & set(WHERE):  # it computes there, wherever it did then
+        options = {name: value for name, value in options.items() if name not in WHERE}
+    options |= chosen
     path = model_named(arguments)
     with ProgressBar("loading", "layers") as bar:
         return load(path, progress=bar, **options)

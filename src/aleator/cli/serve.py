@@ -7,13 +7,13 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from aleator import __version__
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
 from aleator.cli.options import add_model_options, generation_options, load_model, pick
 from aleator.cli.sampling import add_sampling_options, sampling_arguments
 from aleator.cli.terminal import note
 from aleator.core.options import declarations
+from aleator.core.version import __version__
 from aleator.engine.engine import Engine
 from aleator.engine.options import EngineOptions
 from aleator.server.options import ServerOptions

@@ -6,10 +6,13 @@ import logging
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 from typing import Any
+
+from aleator.core.errors import DialectWarning
 
 PATIENCE = 0.2
 """Seconds that a task may take before its progress is shown."""
@@ -35,7 +38,18 @@ def messages(verbose: bool, silent: bool) -> Iterator[None]:
         root.addHandler(handler)
         root.setLevel(logging.DEBUG)
     try:
-        yield
+        with warnings.catch_warnings():
+            others = warnings.showwarning
+
+            def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+                if issubclass(category, DialectWarning):
+                    note(f"aleator: warning: {message}")
+                else:
+                    others(message, category, *where, **more)
+
+            warnings.simplefilter("default", DialectWarning)
+            warnings.showwarning = show
+            yield
     finally:
         _silent = before
         root.removeHandler(handler)
@@ -136,7 +150,7 @@ def _rich_bar(unit: str) -> Any:
 
 
 @contextmanager
-def on_interrupt(*stops: Callable[[], None]) -> Iterator[None]:
+def on_interrupt(*stops: Callable[[], object]) -> Iterator[None]:
     """Let the first Ctrl-C call ``stops`` and only a second one raise KeyboardInterrupt."""
 
     def handle(signum: int, frame: object) -> None:

@@ -39,7 +39,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the tokens; returns the exit code."""
-    from aleator.bundled import bundled_model
+    from aleator.hub.bundled import bundled_model
     from aleator.language_model import load_vocabulary
     from aleator.models.weights import open_weights
     from aleator.text.tokenizer import Tokenizer

@@ -36,6 +36,10 @@ class ParameterError(AleatorError, ValueError):
         self.parameter = parameter
 
 
+class DialectWarning(UserWarning):
+    """A number out of range was taken as another engine takes it, because its dialect is spoken."""
+
+
 class GrammarError(ParameterError):
     """A grammar that is not written correctly, is not supported, or asks for too much.
 

@@ -97,7 +97,8 @@ def in_words(parameter: Parameter) -> str:
     )
     if low is None:
         return "" if high is None else f"up to {high}"
-    return f"{low} or more" if high is None else f"{low} to {high}"
+    within = f"{low} or more" if high is None else f"{low} to {high}"
+    return within if parameter.beyond is None else f"{within}, or {parameter.beyond:.10g}"
 
 
 def option(help: str, default: Any, **declared: Any) -> Any:

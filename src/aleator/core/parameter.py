@@ -11,21 +11,45 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from aleator.core.errors import ParameterError
+from aleator.core.errors import DialectWarning, ParameterError
 from aleator.core.records import dataclass
 
 _TRUE, _FALSE = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
 _JSON_TYPES: dict[type, str] = {int: "integer", float: "number", bool: "boolean", str: "string"}
 
 
+_INFINITE = (math.inf, -math.inf)
 _FAR = 1e6
 """From here on a bound keeps numbers sane, and says nothing to a reader."""
+
+ENGINES = ("llama.cpp", "transformers", "vLLM", "SGLang", "mlx-lm")
+"""Engines whose words for "off" are known; Ollama's are llama.cpp's."""
+
+
+@dataclass(frozen=True)
+class Off:
+    """Numbers that other engines take for "off", and that are out of range here or mean something else.
+
+    :func:`spoken` takes them.
+
+    Attributes:
+        where: "below" or "above" the range, or the only number.
+        engines: which of :data:`ENGINES` take them so.
+        value: the number in the range that does the same.
+        effect: what it does, as a warning says it.
+    """
+
+    where: Literal["below", "above"] | float
+    engines: tuple[str, ...]
+    value: float
+    effect: str
 
 
 @dataclass(frozen=True)
@@ -43,6 +67,8 @@ class Parameter:
         high: upper bound of a number, inclusive unless ``open_high``; None: unbounded.
         open_low: the lower bound itself is not allowed.
         open_high: the upper bound itself is not allowed.
+        beyond: one number outside these bounds that is allowed too: everywhere it means "off".
+        off: what other engines take for "off" and is refused here, but where their dialect is spoken.
         aliases: other spellings that keyword arguments accept.
         flags: command-line flags, the first one shown in help.
         metadata: key under ``general.sampling.`` in a GGUF file, if it has one.
@@ -65,6 +91,8 @@ class Parameter:
     high: float | None = None
     open_low: bool = False
     open_high: bool = False
+    beyond: float | None = None
+    off: tuple[Off, ...] = ()
     aliases: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     metadata: str | None = None
@@ -89,7 +117,7 @@ class Parameter:
             if self.high is None
             else f"{self._shown(self.high)}{')' if self.open_high else ']'}"
         )
-        return f"{low}, {high}"
+        return f"{low}, {high}{self._or_beyond}"
 
     @property
     def bounds(self) -> str:
@@ -104,13 +132,17 @@ class Parameter:
                 return "any"
             return f"{'<' if self.open_high else '<='} {self._shown(high)}"
         if high is None:
-            return f"{'>' if opens else '>='} {shown}"
+            return f"{'>' if opens else '>='} {shown}{self._or_beyond}"
         end = ")" if self.open_high else "]"
-        return f"{'(' if opens else '['}{shown}, {self._shown(high)}{end}"
+        return f"{'(' if opens else '['}{shown}, {self._shown(high)}{end}{self._or_beyond}"
 
     def _shown(self, bound: float) -> str:
         """A bound, whole numbers with all digits."""
         return str(int(bound)) if self.type is int else f"{bound:g}".replace("e+0", "e")
+
+    @property
+    def _or_beyond(self) -> str:
+        return "" if self.beyond is None else f" or {self._shown(self.beyond)}"
 
     @property
     def typing(self) -> str:
@@ -150,8 +182,20 @@ class Parameter:
             raise ParameterError(self.name, f"{self.name}={value!r:.80} is not text")
         return value if self.checker is None else self.checker(value)
 
+    def outside(self, number: float) -> str:
+        """Where a number is beyond the range: "below", "above", or "" within."""
+        if number == self.beyond:
+            return ""
+        if self.low is not None and (number < self.low or (self.open_low and number == self.low)):
+            return "below"
+        if self.high is not None and (
+            number > self.high or (self.open_high and number == self.high)
+        ):
+            return "above"
+        return ""
+
     def parse(self, text: str | list[str]) -> Any:
-        """Read a value from the command line.
+        """Read a value from the command line, and check it.
 
         Args:
             text: a word; where ``type`` is ``tuple`` all the words that were given.
@@ -159,17 +203,21 @@ class Parameter:
         Raises:
             ParameterError: it cannot be read, or is out of range.
         """
+        return self.check(self.read(text))
+
+    def read(self, text: str | list[str]) -> Any:
+        """Read a value from the command line as :meth:`parse` does, without the check."""
         if self.reader is not None:
-            return self.check(self.reader(text))
+            return self.reader(text)
         if isinstance(text, list):
-            return self.check(text)
+            return text
         if self.type is bool:
             if text.lower() not in _TRUE + _FALSE:
                 raise ParameterError(self.name, f"{self.name}={text!r} must be on or off")
-            return self.check(text.lower() in _TRUE)
+            return text.lower() in _TRUE
         if self.type in (int, float):
-            return self.check(read_number(self.name, self.type, text))
-        return self.check(text)
+            return read_number(self.name, self.type, text)
+        return text
 
     def as_json_schema(self) -> dict[str, Any]:
         """A JSON schema of the values, with the help and the default."""
@@ -179,13 +227,15 @@ class Parameter:
             made["type"] = [kind, "null"] if self.optional else kind
             if self.choices:
                 made["enum"] = [*self.choices, *([None] if self.optional else [])]
+            within: dict[str, Any] = {}
             for bound, exclusive, key in (
                 (self.low, self.open_low, "inimum"),
                 (self.high, self.open_high, "aximum"),
             ):
                 if bound is not None:
                     first = "m" if not exclusive else "exclusiveM"
-                    made[first + key] = bound
+                    within[first + key] = bound
+            made |= within if self.beyond is None else {"anyOf": [within, {"const": self.beyond}]}
         made["description"] = self.help
         made["default"] = list(self.neutral) if isinstance(self.neutral, tuple) else self.neutral
         return made
@@ -194,10 +244,10 @@ class Parameter:
     def _allowed(self) -> str:
         """What to give instead."""
         kind = "a whole number" if self.type is int else "a number"
-        return f"give {kind} in {self.interval} ({self.neutral!r} turns it off)"
+        return f"give {kind} in {self.interval} (default: {self.neutral!r})"
 
     def _number(self, value: Any) -> Any:
-        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Real, np.generic)):
+        if not _is_number(value):
             self._refuse(value, f"is of type {type(value).__name__}, not a number")
         try:
             number = float(value)
@@ -209,18 +259,52 @@ class Parameter:
             self._refuse(value, "is not a number")
         if self.type is int and (math.isinf(number) or number != math.floor(number)):
             self._refuse(value, "is not a whole number")
-        below = self.low is not None and (
-            number <= self.low if self.open_low else number < self.low
-        )
-        above = self.high is not None and (
-            number >= self.high if self.open_high else number > self.high
-        )
-        if below or above or math.isinf(number):
+        if self.outside(number) or math.isinf(number):
             self._refuse(value, "is out of range")
         return int(value) if self.type is int else number
 
-    def _refuse(self, value: Any, reason: str) -> None:
+    def _refuse(self, value: Any, reason: str) -> NoReturn:
         raise ParameterError(self.name, f"{self.name}={value!r:.80} {reason}: {self._allowed}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real | np.generic) and not isinstance(value, bool | np.bool_)
+
+
+def warn(message: str) -> None:
+    """Warn a caller in Python."""
+    warnings.warn(message, DialectWarning, stacklevel=3)
+
+
+def spoken(
+    parameter: Parameter,
+    value: Any,
+    engines: Iterable[str],
+    tell: Callable[[str], None] = warn,
+    word: str = "",
+) -> Any:
+    """A value as users of other engines write it, in the range of a parameter.
+
+    Args:
+        parameter: its declaration.
+        value: anything; what is off in none of them, or is no number, comes back as it is, for the check.
+        engines: the dialect, of :data:`ENGINES`.  With several a number in the range keeps its meaning here.
+        tell: gets one sentence for a number that becomes another.
+        word: how the parameter was spelled.
+    """
+    if not _is_number(value) or value in _INFINITE:
+        return value
+    where, dialect = parameter.outside(value), set(engines)  # "" of NaN
+    for off in parameter.off:
+        takes = [engine for engine in off.engines if engine in dialect]
+        if takes and off.where in (where, value) and (where or dialect <= set(takes)):
+            reason = f"; here the range is {parameter.interval}" if where else ""
+            tell(
+                f"{word or parameter.name}={value!r} is off in {takes[0]}{reason}, so it becomes "
+                f"{off.value!r}, which {off.effect}"
+            )
+            return off.value
+    return value
 
 
 def read_number(name: str, kind: type, text: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,17 +11,15 @@ from torch import Tensor
 
 from aleator.core import contract
 from aleator.device.fixed import MASK32, exp2_double, log2_double, mul_high
+from aleator.device.step import OwnRows
 from aleator.device.token_bits import unpack
-
-if TYPE_CHECKING:
-    from aleator.device.backends.torch.user import OwnRows
 
 NOTHING = -1
 """``selected`` before a token is chosen, and of a row without a finite logit."""
 
 _ROUND_BITS = int(np.float32(contract.ROUND).view(np.int32))
 _NEG_INF = float("-inf")
-_NO_TOKEN = 2**62
+_NO_TOKEN = 2**31 - 1
 
 
 class Entropy(NamedTuple):
@@ -53,13 +51,14 @@ def _q40(p: Tensor, n: Tensor) -> Tensor:
 class DeviceCandidates:
     """The candidates of B rows over a vocabulary of V, on their device.
 
-    Samplers read and assign these; shapes never change.
+    Samplers read and assign these; shapes never change.  What they are in llama.cpp: docs/samplers.md.
 
     Attributes:
-        ids: int64 [1, V], the token of each column, ascending; [B, V] where rows differ.
+        ids: int32 [1, V], the token of each column, ascending; [B, V] where rows differ.
         logits: float32 [B, V], -inf where a token is masked.  Reading applies a pending temperature;
             assigning takes the canonical form: NaN masks, -0 becomes +0, +inf leaves only itself.
-        probs: float32 [B, V], 0 where masked.
+        probs: float32 [B, V], of the candidates as they are now; 0 where masked.
+        p: float32 [B, V], of the candidates when the last softmax saw them.
         size: int64 [B], how many candidates a row has.
         selected: int64 [B], the token that was chosen, or -1.
         sorted: False: columns are in the order of ids, always.
@@ -71,11 +70,14 @@ class DeviceCandidates:
 
     def __init__(self, logits: Tensor, ids: Tensor | None = None) -> None:
         if ids is None:
-            ids = torch.arange(logits.shape[1], device=logits.device).unsqueeze(0)
+            ids = torch.arange(logits.shape[1], device=logits.device, dtype=torch.int32).unsqueeze(
+                0
+            )
         self.ids = ids
         self.own: OwnRows | None = None
         self._temperature = torch.ones(logits.shape[0], dtype=torch.float64, device=logits.device)
         self.full_mass = torch.zeros(logits.shape[0], dtype=torch.int64, device=logits.device)
+        self._full_top = torch.zeros(logits.shape[0], 1, device=logits.device)
         self.selected = torch.full_like(self.full_mass, NOTHING)
         self._order: Tensor | None = None
         self._weights: Tensor | None = None
@@ -155,6 +157,7 @@ class DeviceCandidates:
         """Apply the pending temperature of some rows, bool [B]."""
         divisor = torch.where(rows, self._temperature, 1.0).to(torch.float32).unsqueeze(1)
         self._temperature = torch.where(rows, 1.0, self._temperature)
+        self._full_top = self._full_top / divisor
         self._take(torch.where(divisor == 1, self._z, self._z / divisor))
 
     def write(self, rows: Tensor, change: Callable[[Tensor], Tensor]) -> None:
@@ -180,9 +183,13 @@ class DeviceCandidates:
     def weights(self) -> Tensor:
         """int64 [B, V]: Q40 weights, 0 where masked."""
         if self._weights is None:
-            p, n = power(self.scaled())
-            self._weights = torch.where(self.alive, _q40(p, n), 0)
+            self._weights = self._weighed(self.top)
         return self._weights
+
+    def _weighed(self, top: Tensor) -> Tensor:
+        """Against logits float32 [B, 1]."""
+        p, n = power(self.scaled(top))
+        return torch.where(self.alive, _q40(p, n), 0)
 
     @property
     def mass(self) -> Tensor:
@@ -194,6 +201,22 @@ class DeviceCandidates:
         """float32 [B, V]: weight over mass."""
         mass = self.mass.clamp(min=1).to(torch.float64).unsqueeze(1)
         return (self.weights.to(torch.float64) / mass).to(torch.float32)
+
+    def note_mass(self, rows: Tensor) -> None:
+        """Let ``full_mass`` and ``p`` be those of the candidates as they are now, in some rows, bool [B]."""
+        self.full_mass = torch.where(rows, self.mass, self.full_mass)
+        self._full_top = torch.where(rows.unsqueeze(1), self.top, self._full_top)
+
+    @property
+    def p(self) -> Tensor:
+        """float32 [B, V]: probabilities that the last softmax found.
+
+        Later samplers leave them as they are, so those of the candidates that are left sum to less than 1.  0
+        before a softmax, after logits or the temperature changed, and where masked.
+        """
+        noted = self.full_mass.unsqueeze(1)
+        p = self._weighed(self._full_top).to(torch.float64) / noted.clamp(min=1).to(torch.float64)
+        return torch.where(noted > 0, p, 0.0).to(torch.float32)
 
     def depths(self) -> Tensor:
         """int64 [B, V]: bits of each weight below 2^40, in Q16."""
@@ -243,7 +266,7 @@ class DeviceCandidates:
         """int64 [B]: the first token of the order; -1 in a row without candidates."""
         at_top = (self._z == self.most(self._z).unsqueeze(1)) & self.alive
         lowest = -self.most(torch.where(at_top, -self.ids, -_NO_TOKEN))
-        return torch.where(lowest < _NO_TOKEN, lowest, NOTHING)
+        return torch.where(lowest < _NO_TOKEN, lowest, NOTHING).to(torch.int64)
 
     def ranked(self, values: Tensor) -> Tensor:
         """[B, V] columns in the order."""
@@ -346,20 +369,21 @@ class DeviceCandidates:
         self.select(found.gather(1, part.clamp(max=mass.shape[1] - 1)).squeeze(1), rows)
 
     def select(self, tokens: Tensor, rows: Tensor) -> None:
-        """Choose tokens int64 [B] in some rows, bool [B]; -1 where a row has no candidates."""
-        chosen = torch.where(self.size > 0, tokens, NOTHING)
+        """Choose tokens [B] in some rows, bool [B]; -1 where a row has no candidates."""
+        chosen = torch.where(self.size > 0, tokens.to(torch.int64), NOTHING)
         self.selected = torch.where(rows, chosen, self.selected)
 
     def snapshot(self) -> tuple[Tensor, ...]:
         """All that samplers can change."""
-        return self._z, self._temperature, self.full_mass, self.selected
+        return self._z, self._temperature, self.full_mass, self._full_top, self.selected
 
     def restore(self, before: tuple[Tensor, ...], rows: Tensor) -> None:
         """Put some rows, bool [B], back to a snapshot."""
-        z, temperature, full_mass, selected = before
+        z, temperature, full_mass, full_top, selected = before
         self._z = torch.where(rows.unsqueeze(1), z, self._z)
         self._temperature = torch.where(rows, temperature, self._temperature)
         self.full_mass = torch.where(rows, full_mass, self.full_mass)
+        self._full_top = torch.where(rows.unsqueeze(1), full_top, self._full_top)
         self.selected = torch.where(rows, selected, self.selected)
         self._order = self._weights = None
 
@@ -368,4 +392,4 @@ def order_keys(z: Tensor, ids: Tensor) -> Tensor:
     """int64: greater the earlier a token stands in the order; ``z`` float32 without NaN and -0."""
     bits = z.view(torch.int32).to(torch.int64)
     ordered = torch.where(bits < 0, -1 - (bits & 0x7FFFFFFF), bits)
-    return (ordered << 32) + (MASK32 - ids)
+    return (ordered << 32) + (MASK32 - ids.to(torch.int64))

@@ -16,6 +16,7 @@ from aleator.core.errors import LogitsError
 from aleator.samplers import index as S
 from aleator.samplers.base import Sampler
 from aleator.samplers.chain import SamplerChain
+from aleator.samplers.sampling_params import SamplingParams
 
 FAMILIES = ("normal", "flat", "peaked", "masked", "ties", "one", "bfloat16", "wide", "special")
 
@@ -44,6 +45,15 @@ def rows_of(family: str, batch: int, n_vocab: int, seed: int = 0) -> NDArray[np.
         z[:, ::7], z[:, 1::7], z[:, 2::7] = np.nan, -0.0, np.inf if n_vocab % 2 else 3.0
     return z
 
+
+EACH = S.Penalties(
+    penalty_last_n=-1,
+    repetition_penalty=1.2,
+    frequency_penalty=0.1,
+    penalty_scope="mixed",
+    repetition_per="occurrence",
+)
+AKUNU = SamplingParams.preset("akunu-balanced", draw="gumbel", repetition_penalty=1.3).list()
 
 SAMPLERS: dict[str, list[Sampler]] = {
     "greedy": [S.Greedy()],
@@ -119,6 +129,8 @@ SAMPLERS: dict[str, list[Sampler]] = {
         S.Penalties(penalty_last_n=9, repetition_penalty=1.2, repetition_per="occurrence"),
         S.Dist(),
     ],
+    "penalties_each": [EACH, S.Dist()],
+    "akunu": AKUNU,
     "smoothing": [S.Temperature(temperature=0.8), S.Smoothing(smoothing_factor=0.3), S.Dist()],
     "smoothing_curve": [S.Smoothing(smoothing_factor=1.5, smoothing_curve=4.0), S.Dist()],
     "epsilon_cutoff": [S.EpsilonCutoff(epsilon_cutoff=0.01), S.Dist()],
@@ -175,7 +187,10 @@ CHAINS: dict[str, list[Sampler]] = {
     "xtc_always": [K, S.XTC(xtc_probability=1.0, xtc_threshold=0.0, min_keep=2), DRAW],
     "mirostat_v2": [K, S.Temperature(temperature=1.3), S.MirostatV2(mirostat_tau=3.0, mirostat_eta=0.2)],
     "softmax_late": [K, S.Softmax(), S.TopP(top_p=0.5, mass="full", min_keep=2), DRAW],
-    "akunu": [S.Temperature(temperature=1.2), S.Softmax(), K, S.TopP(top_p=0.8, mass="full"), DRAW],
+    "akunu": AKUNU,
+    "full_mass": [S.Temperature(temperature=1.2), S.Softmax(), K, S.TopP(top_p=0.8, mass="full"), DRAW],
+    "each": [BIAS, EACH, MASK, K, DRAW],
+    "late_each": [S.Temperature(temperature=0.7), K, EACH, S.TopP(top_p=0.9), DRAW],
     "written": [BIAS, PENALTIES, MASK, K, S.MinP(min_p=0.02), S.Temperature(temperature=0.8), DRAW],
     "other_order": [MASK, PENALTIES, BIAS, S.Penalties(penalty_last_n=-1, presence_penalty=0.4), K, DRAW],
     "forced": [S.LogitBias(logit_bias={4: float("inf"), 9: float("inf")}), MASK, PENALTIES, K, DRAW],

@@ -50,7 +50,7 @@ class DeviceChain:
 
     Tokens are those of the rows' chains on the host, bit for bit.  Tensors are allocated here, once, and
     their shapes never change; :meth:`sample` does not wait for the device as long as every row runs there to
-    its end, so it can be captured in a CUDA graph.
+    its end (and PyTorch's form has no penalties per occurrence), so it can be captured in a CUDA graph.
 
     A row may have any chain.  The samplers of ``template`` and ``chains``, in their orders, have their tensors
     from the start.  A chain that needs another order, or other samplers, adds tensors when it is set, and
@@ -285,7 +285,7 @@ class DeviceChain:
         check_width(logits, self.n_vocab)
 
     def runs_on_host(self, row: int) -> bool:
-        """Whether a row's grammar or samplers need the host at every step."""
+        """Whether a row needs the host at every step: its grammar, samplers that run there, or to wait."""
         self._options.check_row(row)
         return self._backend.runs_on_host(row)
 
@@ -329,7 +329,8 @@ class DeviceChain:
             if count and self.runs_on_host(row):
                 raise ParameterError(
                     "chain",
-                    f"row {row} has a grammar or samplers that run on the host: its steps cannot be replayed",
+                    f"row {row} needs the host at every step (for a grammar, a sampler that runs there, or in "
+                    "PyTorch's form penalties per occurrence): its steps cannot be replayed",
                 )
         self._backend.check_replay(len(counts), launches)
         self._backend.require_room(counts)

@@ -15,6 +15,7 @@ from aleator.core.philox import stream
 from aleator.core.records import dataclass
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.fixed import philox
+from aleator.device.step import DeviceStep as DeviceStep
 from aleator.samplers.base import Place, Sampler
 
 Values = Mapping[str, float | Tensor]
@@ -63,26 +64,6 @@ class PlaceSizes:
     device: torch.device
 
 
-@dataclass
-class DeviceStep:
-    """What samplers see besides the candidates.
-
-    Attributes:
-        batch: how many of the rows are in use, B.
-        position: int64 [B], tokens generated and accepted since the reset.
-        history: int32 [B, L], the accepted tokens.
-        generated: bool [B, L], which of them were generated.
-        length: int64 [B], how many there are.
-
-    """
-
-    batch: int
-    position: Tensor
-    history: Tensor
-    generated: Tensor
-    length: Tensor
-
-
 class DeviceSampler:
     """One place in a device chain, with the parameters of ``max_batch`` rows.
 
@@ -99,6 +80,8 @@ class DeviceSampler:
 
     Attributes:
         rows: the tensors by name; of a state ``name`` there is ``next_name`` too.
+        waits: whether the PyTorch form asks the device how many operations it has to make, for any row so far:
+            then a step waits, and cannot be captured.
 
     """
 
@@ -109,6 +92,7 @@ class DeviceSampler:
         self.sizes = sizes
         self.max_batch, self.n_vocab, self.device = sizes.max_batch, sizes.n_vocab, sizes.device
         self.rows: dict[str, Tensor] = {}
+        self.waits = False
         self._neutral: dict[str, float] = {}
         self._add("active", torch.bool, False, ())
         self._declared, self._states = self.declared(sampler)

@@ -25,7 +25,10 @@ log = logging.getLogger(__name__)
 
 KERNELS = ("auto", "triton", "torch", "host")
 PROVEN = {("NVIDIA H100", "3.6"): frozenset({"torch", "triton", "operator", "graphs"})}
-"""Checks that have passed where this package was made (docs/device.md), by GPU and Triton's version."""
+"""Checks that passed with the first kernels, by GPU and Triton's version.
+
+Source: benchmarks/results/bench_device_sampling.2026-11-23.md, which also says what failed with later ones.
+"""
 RESULTS = "ALEATOR_GPU_RESULTS"
 """The environment variable that names another results file."""
 

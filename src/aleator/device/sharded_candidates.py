@@ -32,7 +32,8 @@ class ShardedCandidates(DeviceCandidates):
         self.ranks = dist.get_world_size(group)
         self.whole = False
         self.exchanged = 0
-        ids = torch.arange(first, first + logits.shape[1], device=logits.device).unsqueeze(0)
+        last = first + logits.shape[1]
+        ids = torch.arange(first, last, device=logits.device, dtype=torch.int32).unsqueeze(0)
         super().__init__(logits, ids)
 
     def most(self, x: Tensor) -> Tensor:
@@ -60,7 +61,7 @@ class ShardedCandidates(DeviceCandidates):
 
     def at_ids(self, dense: Tensor) -> Tensor:
         """The columns of this rank's tokens."""
-        return dense.gather(1, self.ids.expand(len(dense), -1))
+        return dense.gather(1, self.ids.to(torch.int64).expand(len(dense), -1))
 
     def order(self) -> Tensor:
         """Known only where all that is left is on every rank."""
@@ -82,14 +83,14 @@ class ShardedCandidates(DeviceCandidates):
         local = min(self.bound, self._z.shape[1])
         columns = self.keys().topk(local, 1).indices
         z = self._z.gather(1, columns)
-        ids = self.ids.expand_as(self._z).gather(1, columns).to(torch.int32)
+        ids = self.ids.expand_as(self._z).gather(1, columns)
         if local < self.bound:
             missing = (len(z), self.bound - local)
             z = torch.cat([z, z.new_full(missing, float("-inf"))], 1)
             ids = torch.cat([ids, ids.new_full(missing, torch.iinfo(torch.int32).max)], 1)
         self.exchanged += self.bound * 8
         z, ids = torch.cat(self._gathered(z), 1), torch.cat(self._gathered(ids), 1)
-        self.ids, by_id = ids.to(torch.int64).sort(dim=1, stable=True)
+        self.ids, by_id = ids.sort(dim=1, stable=True)
         self._z = z.gather(1, by_id)
         self.whole = True
         self._order = self._weights = None

@@ -12,10 +12,10 @@ from aleator.core.errors import LogitsError, ParameterError
 from aleator.device.arguments import ChainOptions, chain_of
 from aleator.device.backends.backend import Backend
 from aleator.device.backends.torch.backend import TorchBackend
+from aleator.device.backends.torch.program import split
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.chain import DeviceChain
 from aleator.device.places import DeviceSampler
-from aleator.device.program import split
 from aleator.device.report import Report
 from aleator.device.sharded_candidates import ShardedCandidates
 from aleator.device.token_bits import allow

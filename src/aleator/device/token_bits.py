@@ -18,7 +18,7 @@ def bits_of_tokens(tokens: Iterable[int], n_vocab: int) -> Tensor:
 
 def unpack(words: Tensor, ids: Tensor) -> Tensor:
     """Bool [B, V] from int32 [B, ceil(n_vocab / 32)]: bit id % 32 of word id // 32."""
-    word = words.gather(1, (ids // 32).expand(len(words), -1))
+    word = words.gather(1, (ids // 32).to(torch.int64).expand(len(words), -1))
     return word >> (ids % 32).to(torch.int32) & 1 == 1
 
 

@@ -112,7 +112,8 @@ class Core:
             else:  # windows and states are rewound by what one batch advances
                 self.advance.step(rows)
                 self.advance.step([], chunks)
-            took = perf_counter() - decided
+        took = perf_counter() - decided
+        if rows or chunks:
             self.steps += 1
             self.mixed_steps += bool(rows and chunks)
             self.step_seconds += took
@@ -121,8 +122,8 @@ class Core:
         for job in jobs:
             slot = self._slots[job]
             job.done, job.beside_done = len(slot.tokens), slot.beside
-        if rows or chunks:
-            self.scheduler.observe(plan, sum(len(tokens) for _, tokens in rows), took)
+        # Also where all who write are choosing: their turn passes.
+        self.scheduler.observe(plan, sum(len(tokens) for _, tokens in rows), took)
         return jobs
 
     def _rows(self, writing: Sequence[Job]) -> list[tuple[Slot, list[int]]]:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from aleator.core.errors import ContextFull, EngineClosed, ParameterError
 from aleator.core.options import declarations, takes
-from aleator.engine.ended import OnEnd
+from aleator.engine.admission import MOST_POSITIONS, job_of, most_positions, positions
+from aleator.engine.context_calls import Action, T
 from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions, SubmitOptions
 from aleator.engine.owner import Owner
-from aleator.engine.room import MOST_POSITIONS, job_of, most_positions, positions
-from aleator.engine.stats import EngineStats
-from aleator.engine.visits import Action, T
+from aleator.engine.prompts import GENERATION, SAMPLING, Asking, checked_prompt, options_of
+from aleator.engine.slots import SlotMaker
+from aleator.engine.stats import EngineStats, OnEnd
 from aleator.generate.context import Context
 from aleator.generate.generation import Generation
 from aleator.generate.options import ModelOptions
@@ -25,9 +26,7 @@ from aleator.generate.session import Session
 from aleator.generate.slot import OnLogits
 from aleator.generate.speculation.drafter import Drafter
 from aleator.generate.text_rows import rows_at_once
-from aleator.prompts import GENERATION, SAMPLING, Asking, checked_prompt, options_of
 from aleator.samplers import SamplingParams
-from aleator.slots import SlotMaker
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 

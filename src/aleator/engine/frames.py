@@ -11,8 +11,8 @@ OURS = (
     "aleator.engine.core",
     "aleator.generate.advance",
     "aleator.generate.context",
-    "aleator.generate.own_errors",
-    "aleator.generate.speculation.guesses",
+    "aleator.generate.request_errors",
+    "aleator.generate.guesses",
 )
 """Modules whose frames hold the context."""
 

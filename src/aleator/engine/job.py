@@ -68,6 +68,11 @@ class Job:
         return left + self.beside - self.beside_done if self.beside_done < self.beside else left
 
     @property
+    def depth(self) -> int:
+        """Tokens that the next one of its prompts looks back at."""
+        return self.done if self.beside_done >= self.beside else self.beside_done
+
+    @property
     def width(self) -> int:
         """Sequences that it takes, and rows of a step in which it writes."""
         return 2 if self.beside else 1

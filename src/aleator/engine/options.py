@@ -37,10 +37,10 @@ class EngineOptions(Options):
         portable=False,
     )
     max_pause: float = option(
-        "while others are writing, prompts are computed in pieces, so that a step takes at most so many times "
-        "as long as one without; 1 computes as little as possible at once",
-        2.0,
-        low=1,
+        "seconds that a step with a piece of a prompt may take while others are writing, or three times "
+        "as long as one without where that is longer; prompts and those who write get half of the time each",
+        0.25,
+        low=0,
         high=1e6,
         flags=("--max-pause",),
         portable=False,

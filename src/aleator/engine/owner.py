@@ -14,25 +14,24 @@ from time import perf_counter
 from weakref import WeakSet
 
 from aleator.core.errors import EngineClosed, QueueFull
+from aleator.engine.context_calls import Action, ContextCalls, T
 from aleator.engine.core import Core
-from aleator.engine.ended import OnEnd
 from aleator.engine.frames import clear_frames
 from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions
 from aleator.engine.pace import Pace
 from aleator.engine.scheduler import Scheduler
-from aleator.engine.stats import EngineStats
+from aleator.engine.slots import Sharing
+from aleator.engine.stats import EngineStats, OnEnd
 from aleator.engine.ticket import Ticket
-from aleator.engine.visits import Action, T, Visits
 from aleator.engine.waiters import Waiter, wake
 from aleator.generate.advance import Advance
 from aleator.generate.choices import Choices
 from aleator.generate.completion import Completion
 from aleator.generate.context import Context
 from aleator.generate.drawing import HostDrawing
-from aleator.generate.rewinds import check_rewinds
+from aleator.generate.rollback_check import check_rollback
 from aleator.generate.slot import Slot
-from aleator.slots import Sharing
 
 COUNTED = (
     "prompt_tokens",
@@ -118,7 +117,7 @@ class Owner:
         self._lock = threading.Lock()
         self._numbers = count()
         self._mail: SimpleQueue[Ticket | None] = SimpleQueue()
-        self._visits = Visits(context)
+        self._calls = ContextCalls(context)
         self._deadlines: list[tuple[float, int]] = []
         self._counts: Counter[str] = Counter()
         self._ending: Ticket | None = None
@@ -143,7 +142,7 @@ class Owner:
 
     def check(self, slot: Slot) -> None:
         """Refuse what this context cannot do; ParameterError says why."""
-        check_rewinds(slot, self._context)
+        check_rollback(slot, self._context)
 
     def ticket(self, job: Job, slot: Slot, deadline: float | None) -> Ticket:
         """A request that :meth:`submit` takes.
@@ -184,7 +183,7 @@ class Owner:
         with self._lock:
             if self._closed:
                 raise EngineClosed("the engine is closed: make another one")
-            future = self._visits.ask(action)
+            future = self._calls.submit(action)
             self._mail.put(None)
         return future
 
@@ -276,7 +275,7 @@ class Owner:
                 self.turn(wait=True)
             except BaseException as error:
                 self._recover(error)
-        self._visits.refuse(EngineClosed("the engine was closed"))
+        self._calls.fail_all(EngineClosed("the engine was closed"))
         while self._tickets:
             try:
                 for ticket in list(self._tickets.values()):
@@ -293,9 +292,9 @@ class Owner:
             wait: where there is nothing to make, wait until something comes.
         """
         core = self._core
-        self._take_in(wait and not (core.scheduler.running or self._visits))
+        self._take_in(wait and not (core.scheduler.running or self._calls))
         self._end_expired()
-        self._visits.make(core.scheduler.free)
+        self._calls.run_all(core.scheduler.free)
         started = perf_counter()
         begun = core.begin()
         for job in begun:

@@ -1,187 +1,109 @@
-"""How much of a prompt a step may compute without holding up those who are writing."""
+"""How much of a prompt a step computes while others write: the two sides take turns, half of the time each."""
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left, bisect_right, insort
+from math import sqrt
 
-from aleator.core.records import dataclass
-
-LEAST = 2
-"""Tokens of prompts in a step at least, so that a prompt comes to its end."""
+AIM = 0.8
+"""Of the longest pause, what a step is sized to take: what steps take varies."""
+WRITERS = 1.2
+"""Seconds that those who write get for each second that a piece took: somewhat more, as their steps take
+longer just after a piece has emptied the processor's caches, and the last piece has none after it."""
 FIRST = 16
-"""While it is not known yet what tokens cost."""
-FARTHEST = 4
-"""Times as many tokens as were ever measured, at most."""
-LOOKS = 32
-"""Steps with prompts after which one without is made."""
+"""Tokens of the first piece, while it is not known yet what they cost."""
+GROWTH = 4
+"""Times as many tokens as the piece before, at most."""
+LEAST = 4
+"""Tokens of a piece at least: fewer take hardly less time."""
+DEPTH = 512
+"""Tokens before a piece after which, it is believed at first, a token costs twice as much."""
+DOWN = 0.5
+"""Of what a piece took less than expected, how much is believed at once; of what it took more, all."""
+INSTANT = 1e-9
+"""Seconds: hardly any, but more than none."""
 WEIGHT = 0.2
-"""Of the newest step in the running means."""
-FORGET = 0.995
-"""With each step the measured cost of the next longer piece is believed so much less."""
-HELD_UP = 1.2
-"""Times the usual seconds that a step without prompts counts at most: so the mean is near the median."""
-PIECE_HELD_UP = 2.0
-"""The same of what a piece adds, which varies more."""
-SHARE = 0.025
-"""Of the steps with prompts that may take longer than the bound."""
-AIM = 0.1
-"""How much less time pieces get for every step that took longer, so that no more than these do."""
-LOWEST = 0.5
-"""Of the time that the bound leaves to pieces, what they get at least."""
-BEGIN = 0.6
-"""The same at first, until it is seen how often steps take longer than they were sized for."""
-EXACT = 16
-"""Pieces up to so many tokens are measured each for itself: kernels change there, and cost jumps."""
-
-Curve = tuple[list[float], list[float]]
-"""Tokens, and the seconds that so many add to a step: both rising, from 0 and 0."""
-
-
-@dataclass
-class Piece:
-    """What pieces of prompts of about one size were seen to cost.
-
-    Attributes:
-        tokens: Their mean size.
-        seconds: What they add to a step.
-        doubt: So many times the seconds are believed; less with every step that computes less, so
-            that longer pieces are tried again.
-    """
-
-    tokens: float
-    seconds: float
-    doubt: float = 1.0
+"""Of the newest step in the running mean of steps without prompts."""
+HELD_UP = 2.0
+"""Times the mean that such a step counts at most."""
 
 
 class Pace:
-    """Learns what steps cost, and sizes the pieces of prompts by it.
+    """Shares time between prompts and those who write.
+
+    A step with a piece of prompts is followed by steps of writers only, until these have had as much time as
+    the piece.  So prompts get half of the time, in pieces that are as large as the pause allows, and
+    writers keep half of their speed.
+
+    What a piece will take is told from those before: a token costs the more, the more tokens it looks back at.
 
     Args:
-        max_pause: How many times as long as a step without prompts one with them may take.
+        max_pause: Seconds that a step with a piece may take, or three times what one without takes where that
+            is longer.
     """
 
     def __init__(self, max_pause: float) -> None:
-        self._max_pause = max_pause
-        self._usual: float | None = None  # seconds of a step without prompts
-        self._rows = 0  # of the latest such step
-        self._pieces: dict[int, Piece] = {}  # by size
-        self._sizes: list[int] = []  # of these, rising
-        self._since = 0  # steps since one without prompts
-        self._known: Curve | None = None  # of the pieces, until one changes
-        self._aim = BEGIN  # of the time that the bound leaves to pieces, what they get
-        self._limit: float | None = None  # seconds that the planned step may take
+        self._aim = AIM * max_pause
+        self._plain: float | None = None  # seconds of a step without prompts
+        self._latest = FIRST  # tokens of a piece
+        self._owed = 0.0  # seconds that those who write get before the next piece
+        # Seconds of a prompt's first token, and what DEPTH tokens before one add to that.
+        self._cost: tuple[float, float] | None = None
 
-    def observe(self, rows: int, prompt_tokens: int, seconds: float) -> None:
+    def writers_turn(self) -> bool:
+        """Whether the next step computes nothing of prompts while others write."""
+        return self._plain is None or self._owed > 0
+
+    def tokens(self, depth: int) -> int:
+        """Tokens of prompts that a step may compute while others write.
+
+        Args:
+            depth: Tokens of the prompt that are computed already; of several, the most.
+        """
+        if self._plain is None or self._cost is None:
+            return FIRST
+        first, more = self._cost
+        seconds = max(self._aim - self._plain, 2 * self._plain)
+        # n tokens take n (each + slope n), with the depth in their middle.
+        each, slope = first + more * depth / DEPTH, more / (2 * DEPTH)
+        n = 2 * seconds / (each + sqrt(each * each + 4 * slope * seconds))
+        self._latest = max(LEAST, int(min(n, GROWTH * self._latest)))
+        return self._latest
+
+    def observe(
+        self, rows: int, tokens: int, depth: float, seconds: float, *, prompts: int = 1
+    ) -> None:
         """Learn from a step.
 
         Args:
-            rows: tokens of running requests in it.
-            prompt_tokens: tokens of prompts.
-            seconds: how long it took.
+            rows: Tokens of those who write.
+            tokens: Tokens of prompts.
+            depth: Tokens before each of these, their mean.
+            seconds: How long it took.
+            prompts: Those that are being computed; more of them than rows get more than half of the time.
         """
-        if prompt_tokens == 0:
-            expected = None if self._usual is None else self._without(rows, self._curve())
-            self._usual, self._rows = _mean(expected, seconds, HELD_UP), rows
-            self._since = 0
+        plain = self._plain if rows and self._plain is not None else 0.0
+        if tokens == 0:
+            self._owed = max(self._owed - seconds, -plain)
+            if rows:
+                held_up = min(seconds, HELD_UP * plain) if plain else seconds
+                self._plain = plain + (WEIGHT if plain else 1.0) * (held_up - plain)
             return
-        self._since += 1
-        if rows == 0 and self._usual is None and prompt_tokens < FIRST:
-            return  # what a step costs whatever is in it
-        if self._limit is not None:
-            held_up = seconds > self._limit
-            self._aim = min(1.0, max(LOWEST, self._aim + AIM * (SHARE - held_up)))
-            self._limit = None
-        added = max(seconds - self._without(rows, self._curve()), 0.0)
-        self._known = None
-        size = prompt_tokens if prompt_tokens <= EXACT else 1 << prompt_tokens.bit_length()
-        piece = self._pieces.get(size)
-        if piece is None:
-            piece = self._pieces[size] = Piece(prompt_tokens, added)
-            insort(self._sizes, size)
-        longer = bisect_right(self._sizes, size)
-        less = piece.seconds - added
-        if less > 0.5 * max(piece.seconds, self._usual or 0.0):  # steps have become faster
-            piece.seconds = added
-            for each in self._sizes[longer:]:
-                del self._pieces[each]
-            del self._sizes[longer:]
-        elif piece.doubt < 1 and added > (self._max_pause - 1) * (self._usual or 0.0):
-            for other in self._pieces.values():  # it was tried in vain, and so would the others be
-                other.doubt = 1.0
-        elif longer < len(self._sizes):
-            self._pieces[self._sizes[longer]].doubt *= FORGET
-        piece.tokens = _mean(piece.tokens, prompt_tokens)
-        piece.seconds = _mean(piece.seconds, added, PIECE_HELD_UP)
-        piece.doubt = 1.0
+        added = max(seconds - plain, 0.0)
+        part = WRITERS * min(1.0, rows / prompts)
+        # One step at least, or what these take would not be known any more.
+        self._owed = max(self._owed + part * added - plain, INSTANT) if rows else 0.0
+        self._learn(tokens, depth / DEPTH, added / tokens)
 
-    def _without(self, rows: int, curve: Curve) -> float:
-        """What a step without prompts takes, for another number of rows than that of the latest one."""
-        more = _seconds(curve, rows) - _seconds(curve, self._rows)
-        return (self._usual or 0.0) + max(more, 0.0)
+    def _learn(self, tokens: int, depth: float, each: float) -> None:
+        """Change what tokens are believed to cost, as little as explains a piece (normalised least squares).
 
-    def tokens(self, rows: int, prompts: int = 1) -> int:
-        """Tokens of prompts that the next step may compute while others write.
-
-        Every so often none, to learn again what a step without prompts costs.
-
-        Args:
-            rows: Tokens of running requests in it.
-            prompts: How many are being computed.  All but one of them count as if they wrote already: their
-                requests have begun, and steps will take longer by them.  Otherwise the first of many
-                requests that come together would keep its pace, and the others would wait for it.
+        Of pieces below LEAST little is believed: most of what they add is chance.
         """
-        self._limit = None
-        if self._usual is None or self._since >= LOOKS:
-            return 0
-        if not self._pieces:
-            return FIRST
-        curve = self._curve()
-        soon = self._without(rows + prompts - 1, curve)
-        self._limit = self._max_pause * soon
-        bound = 1 + self._aim * (self._max_pause - 1)
-        allowed = bound * soon - self._without(rows, curve)
-        sizes, seconds = curve
-        i = bisect_right(seconds, allowed)
-        if i == 0:
-            return LEAST
-        tokens, added = sizes[i - 1], seconds[i - 1]
-        if i < len(seconds):
-            part = (allowed - added) / (seconds[i] - added)
-            return max(LEAST, int(tokens + part * (sizes[i] - tokens)))
-        farther = min(FARTHEST, allowed / added) if added else FARTHEST
-        return max(LEAST, int(tokens * farther))
-
-    def _curve(self) -> Curve:
-        """What pieces of prompts add to a step.
-
-        Where a longer piece cost less than a shorter one, something else held that one up.
-        """
-        if self._known is not None:
-            return self._known
-        sizes, seconds, least = list[float](), list[float](), math.inf
-        for size in reversed(self._sizes):
-            piece = self._pieces[size]
-            least = min(least, piece.seconds * piece.doubt)
-            sizes.append(piece.tokens)
-            seconds.append(least)
-        self._known = [0.0, *reversed(sizes)], [0.0, *reversed(seconds)]
-        return self._known
-
-
-def _seconds(curve: Curve, tokens: float) -> float:
-    """What so many tokens add, by a curve."""
-    sizes, seconds = curve
-    i = bisect_left(sizes, tokens)
-    if i == 0:
-        return 0.0
-    if i < len(sizes):
-        fewer, less = sizes[i - 1], seconds[i - 1]
-        return less + (seconds[i] - less) * (tokens - fewer) / (sizes[i] - fewer)
-    longest = sizes[-1]
-    return seconds[-1] * tokens / longest if longest else 0.0
-
-
-def _mean(old: float | None, new: float, most: float = math.inf) -> float:
-    """A running mean; what took over ``most`` times as long was held up, and counts as that."""
-    return new if old is None else old + WEIGHT * (min(new, most * old) - old)
+        if self._cost is None:
+            self._cost = (max(each / (1 + depth), INSTANT),) * 2
+            return
+        first, more = self._cost
+        missed = each - (first + more * depth)
+        size = 1 + depth * depth + (LEAST / tokens) ** 2
+        step = (missed if missed > 0 else DOWN * missed) / size
+        self._cost = max(first + step, INSTANT), max(more + step * depth, 0.0)

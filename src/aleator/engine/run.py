@@ -7,25 +7,29 @@ import threading
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
+from aleator.engine.admission import (
+    cells_needed,
+    job_of,
+    most_positions,
+    positions,
+    sequences_needed,
+)
 from aleator.engine.core import Core
 from aleator.engine.job import Job
-from aleator.engine.pace import Pace
-from aleator.engine.room import cells_needed, job_of, most_positions, positions, sequences_needed
 from aleator.engine.scheduler import Scheduler
 from aleator.generate.advance import Advance
-from aleator.generate.completion import Completion, Detokenizer, Stats
+from aleator.generate.completion import Detokenizer, Stats
 from aleator.generate.context import Context
-from aleator.generate.drawing import Drawing, make_drawing
-from aleator.generate.generation import Generation, Until
+from aleator.generate.drawing import Drawing
+from aleator.generate.drawing_place import make_drawing
+from aleator.generate.generation import Generation
 from aleator.generate.prefixes import Prefixes
-from aleator.generate.rewinds import check_rewinds
+from aleator.generate.rollback_check import check_rollback
 from aleator.generate.slot import Slot
+from aleator.generate.writing import Until
 
 Progress = Callable[[int, int], None]
 """Called with (prompt tokens done, prompt tokens to do in all) while prompts are computed."""
-
-NO_PAUSE = 1e6
-"""Prompts need not be computed in small pieces: who reads one of these completions waits for all."""
 
 
 class Run:
@@ -65,18 +69,17 @@ class Run:
         self.stats, self.slots = Stats(), list(slots)
         self._lock = threading.RLock()  # several threads may read the generations
         for slot in slots:
-            check_rewinds(slot, context)
+            check_rollback(slot, context)
             slot.take_place(-1, most_positions(slot, n_ctx), self.stats)
         self._progress, self._total = progress, -1
         where, n_tokens = slots[0].request.options.sampling_device, len(detokenizer)
         self._drawing = make_drawing(slots, where, context.device, n_tokens, n_ctx)
         n_seqs, n_cells = sequences_needed(slots), cells_needed(slots, n_ctx)
         budget = max(context.n_ubatch, n_seqs + 1)
-        pace = Pace(NO_PAUSE)
-        scheduler = Scheduler(n_seqs, n_cells, budget, pace, reuses=False)
+        # Prompts go first: who reads one of these completions waits for all.
+        scheduler = Scheduler(n_seqs, n_cells, budget, pace=None, reuses=False)
         advance = self._advance(context, self._drawing, detokenizer, prefixes or context.cache)
         self._core = Core(advance, scheduler, reuse=True)
-        self._told: set[Completion] = set()
         self._jobs: dict[Job, Slot] = {}
         for number, slot in enumerate(slots):
             if not slot.completion.done:
@@ -110,13 +113,13 @@ class Run:
         return all(slot.completion.done for slot in self.slots)
 
     def make(self, until: Until, timeout: float | None = None) -> None:
-        """See :class:`aleator.generate.generation.Stepper`."""
+        """See :class:`aleator.generate.writing.Stepper`."""
         end = math.inf if timeout is None else perf_counter() + timeout
         while not until() and perf_counter() < end:
             self._step_unless(until)
 
     async def make_async(self, until: Until) -> None:
-        """See :class:`aleator.generate.generation.Stepper`: each step is made in a thread."""
+        """See :class:`aleator.generate.writing.Stepper`: each step is made in a thread."""
         import asyncio  # who awaits has imported it; the others need not wait for that
 
         while not until():
@@ -124,12 +127,6 @@ class Run:
 
     def wake(self) -> None:
         """Nothing: who reads makes the next step, which looks."""
-
-    def check(self, completion: Completion) -> None:
-        """See :class:`aleator.generate.generation.Stepper`."""
-        if completion.error is not None and completion not in self._told:
-            self._told.add(completion)
-            raise completion.error
 
     def _step_unless(self, until: Until) -> None:
         """Make a step, unless another thread has just made what is waited for."""
@@ -190,7 +187,7 @@ class Run:
         """End all completions after an error that is nobody's own."""
         for slot in self.slots:
             slot.completion.fail(error)
-            self._told.add(slot.completion)  # it is raised to whoever reads now
+            slot.completion.told = True  # it is raised to whoever reads now
         self._jobs = {}
         for slot in self.slots:
             if slot.seq >= 0 and not slot.released:

@@ -9,10 +9,13 @@ from typing import Protocol, TypeVar
 
 from aleator.core.records import dataclass
 from aleator.engine.job import WORTH_WAITING, Job
-from aleator.engine.pace import LEAST, Pace
+from aleator.engine.pace import Pace
 from aleator.engine.queue import Queue
 
 K = TypeVar("K")
+
+SHORTEST = 2
+"""Tokens of one prompt that a step computes at least, so that half of what is left comes to an end."""
 
 
 class Cells(Protocol):
@@ -56,7 +59,7 @@ class Scheduler:
         n_seq_max: Sequences of the cache.
         n_cells: Cells of the cache.
         token_budget: Tokens of a step at most.
-        pace: Sizes pieces of prompts.
+        pace: Shares time between prompts and those who write; None: prompts go first.
         reuses: What a job computes can be reused by another one, so it may be worth waiting for.
 
     Attributes:
@@ -66,7 +69,13 @@ class Scheduler:
     """
 
     def __init__(
-        self, n_seq_max: int, n_cells: int, token_budget: int, pace: Pace, *, reuses: bool = True
+        self,
+        n_seq_max: int,
+        n_cells: int,
+        token_budget: int,
+        pace: Pace | None,
+        *,
+        reuses: bool = True,
     ) -> None:
         self.waiting = Queue()
         self.running: dict[int, Job] = {}
@@ -254,7 +263,7 @@ class Scheduler:
         return False
 
     def plan(self) -> StepPlan:
-        """What the next step computes: a token of everybody who writes, then pieces of prompts.
+        """What the next step computes: a token of everybody who writes, and pieces of prompts in their turn.
 
         The oldest prompt gets at least half of what prompts get, so it comes to its end; short ones need not
         wait for it.
@@ -262,17 +271,20 @@ class Scheduler:
         writing, reading = list(self._writing.values()), self._reading
         chunks: list[tuple[Job, int]] = []
         room = self._token_budget - self._rows
-        if writing and reading:
-            room = min(room, self._pace.tokens(self._rows, len(reading)))
+        pace = self._pace
+        if writing and reading and pace is not None:
+            if pace.writers_turn():
+                return StepPlan(writing, ())
+            room = min(room, pace.tokens(max([job.depth for job in reading])))
         last = reading[-1] if reading else None
         # By comparisons: of dozens of prompts, calls of min and max would cost most.
         for job in reading:
             if room <= 0:
                 break
             n = job.left
-            if job is not last and n > LEAST:
+            if job is not last and n > SHORTEST:
                 half = room // 2
-                n = n if n < half else half if half > LEAST else LEAST
+                n = n if n < half else half if half > SHORTEST else SHORTEST
             n = n if n < room else room
             n = n if n < job.most else job.most
             chunks.append((job, n))
@@ -284,10 +296,14 @@ class Scheduler:
 
         Args:
             plan: what it computed; ``done`` of its jobs is up to date.
-            rows: tokens of those who write.
+            rows: tokens of those who write; 0 if none was decoded.
             seconds: how long it took.
         """
-        self._pace.observe(rows, sum(n for _, n in plan.chunks), seconds)
+        if self._pace is not None:
+            tokens = sum([n for _, n in plan.chunks])
+            depths = sum([n * max(job.depth - n / 2, 0) for job, n in plan.chunks])
+            depth = depths / max(tokens, 1)
+            self._pace.observe(rows, tokens, depth, seconds, prompts=max(len(self._reading), 1))
         for job, _ in plan.chunks:
             if job.left == 0 and job in self._reading:
                 self._stop_reading(job)

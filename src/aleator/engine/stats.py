@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 
 from aleator.core.records import dataclass
@@ -70,3 +71,28 @@ class EngineStats:
     def as_json(self) -> dict[str, float]:
         """All of it as a dictionary."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class EndedRequest:
+    """A request that has ended; times are seconds from its submission on.
+
+    Attributes:
+        reason: why its text ended, "error" where an error ended it.
+        prompt: tokens of its prompt.
+        tokens: tokens that were drawn.
+        queued: until it began; None: it never did.
+        first: until its first token was drawn; None: none was.
+        seconds: until it ended.
+    """
+
+    reason: str
+    prompt: int
+    tokens: int
+    queued: float | None
+    first: float | None
+    seconds: float
+
+
+OnEnd = Callable[[EndedRequest], None]
+"""Told of every request that ends, in the engine's thread; must be quick and raise nothing."""

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from time import perf_counter
 
 from aleator.core.errors import AleatorError
-from aleator.engine.ended import Ended
 from aleator.engine.job import Job
+from aleator.engine.stats import EndedRequest
 from aleator.engine.waiters import Waiter, wake
 from aleator.generate.completion import Completion, Stats
-from aleator.generate.generation import Generation, Until
+from aleator.generate.generation import Generation
 from aleator.generate.slot import Slot
+from aleator.generate.writing import Until
 
 
 class Ticket:
@@ -41,7 +42,7 @@ class Ticket:
         self.came = perf_counter()
         self.began = self.first = 0.0
         self._woken = woken
-        self._told = self._settled = False
+        self._settled = False
         self._make_lock()
 
     def _make_lock(self) -> None:
@@ -62,7 +63,7 @@ class Ticket:
         return self.slot.stats
 
     def make(self, until: Until, timeout: float | None = None) -> None:
-        """See :class:`aleator.generate.generation.Stepper`.
+        """See :class:`aleator.generate.writing.Stepper`.
 
         Raises:
             AleatorError: called in the engine's own thread, which would wait for itself.
@@ -77,7 +78,7 @@ class Ticket:
             self._changed.wait_for(lambda: self._settled or self._ready(until), timeout)
 
     async def make_async(self, until: Until) -> None:
-        """See :class:`aleator.generate.generation.Stepper`."""
+        """See :class:`aleator.generate.writing.Stepper`."""
         import asyncio  # who awaits has imported it; the others need not wait for that
 
         while not (self._settled or self._ready(until)):
@@ -99,15 +100,8 @@ class Ticket:
         return not self.completion.done and until()
 
     def wake(self) -> None:
-        """See :class:`aleator.generate.generation.Stepper`."""
+        """See :class:`aleator.generate.writing.Stepper`."""
         self._woken(self)
-
-    def check(self, completion: Completion) -> None:
-        """See :class:`aleator.generate.generation.Stepper`."""
-        error = completion.error
-        if error is not None and not self._told:
-            self._told = True
-            raise error
 
     def watch(self, generation: Generation) -> None:
         """Cancel the request when nobody holds its generation any more."""
@@ -161,11 +155,11 @@ class Ticket:
         else:
             stats.prompt_seconds = now - self.began
 
-    def ended(self) -> Ended:
+    def ended(self) -> EndedRequest:
         """What there is to say of it at its end."""
         completion, came = self.completion, self.came
         failed = completion.error is not None
-        return Ended(
+        return EndedRequest(
             reason="error" if failed else completion.stop_reason or "interrupted",
             prompt=len(self.slot.request.remaining),
             tokens=len(completion.tokens),

@@ -7,7 +7,7 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any
 
-from aleator.generate.generation import Until
+from aleator.generate.writing import Until
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

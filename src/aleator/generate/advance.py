@@ -18,11 +18,11 @@ from aleator.generate.choices import Choices
 from aleator.generate.chunks import Chunk, add_chunks
 from aleator.generate.context import Context
 from aleator.generate.drawing import Drawing, Drawn, Logits, Turn, host_rows
+from aleator.generate.guesses import Guesses
 from aleator.generate.logprobs import LogprobsOf
-from aleator.generate.own_errors import Failed, OwnErrors
 from aleator.generate.prefixes import Prefixes
+from aleator.generate.request_errors import Failed, RequestErrors
 from aleator.generate.slot import Slot
-from aleator.generate.speculation.guesses import Guesses
 
 MOST_GUESSED = 64
 """Forced tokens that are decoded together at most."""
@@ -66,7 +66,7 @@ class Advance:
         self.choices = choices or Choices()
         self._prefixes, self._n_tokens = prefixes, n_tokens
         self._keep_pieces = keep_pieces
-        self.errors = OwnErrors(self.choices, failed)
+        self.errors = RequestErrors(self.choices, failed)
         self.guesses = Guesses(context, self.errors)
 
     def enter(self, slot: Slot, reuse: bool = True) -> int:

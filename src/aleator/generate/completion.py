@@ -112,6 +112,8 @@ class Completion:
         n_ctx: positions that it may use, the prompt's included; 0 before it has a place.
         prompt_logprobs: what the model thinks of the prompt's tokens so far, of the first one None; None: that
             is not noted.
+        error: what ended it, if that was an error.
+        told: whether somebody was told of the error.
     """
 
     def __init__(
@@ -127,6 +129,7 @@ class Completion:
         self.complete: bool | None = None
         self.cancelled = False
         self.error: BaseException | None = None
+        self.told = False
         self.forgotten, self.namespace = request.forgotten, request.namespace
         self.n_ctx = 0
         self.prompt_logprobs: list[Logprobs | None] | None = None
@@ -236,6 +239,12 @@ class Completion:
         if not self.done:
             self.error = error
             self._break_off("interrupted")
+
+    def check(self) -> None:
+        """Raise the error that ended it, if nobody was told of it yet."""
+        if self.error is not None and not self.told:
+            self.told = True
+            raise self.error
 
     def interrupt(self) -> None:
         """No more tokens will be drawn."""

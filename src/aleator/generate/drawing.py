@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,9 +11,7 @@ from typing import TYPE_CHECKING, Protocol, Union
 import numpy as np
 import numpy.typing as npt
 
-from aleator.cache.devices import Device
-from aleator.core.errors import LogitsError, ParameterError
-from aleator.core.packages import required_torch
+from aleator.core.errors import LogitsError
 from aleator.core.records import dataclass
 from aleator.generate.ending import Work
 from aleator.generate.logprobs import LogprobsOf, top_logprobs, with_kept
@@ -26,8 +23,6 @@ if TYPE_CHECKING:
     import torch
 
     from aleator.device.chain import DeviceChain
-
-log = logging.getLogger(__name__)
 
 Logits = Union[npt.NDArray[np.float32], "torch.Tensor"]
 """Rows of logits [n, V] as a context gives them: NumPy's on the CPU, PyTorch's on a device."""
@@ -192,66 +187,3 @@ class HostDrawing:
         if slot.ending is None or turn.left is None:
             return slot.chain.sample(row), None
         return None, slot.ending.drawing(row, turn.left)
-
-
-def why_not_on_device(slot: Slot) -> str:
-    """Why a slot's tokens must be drawn on the host; "" if they need not."""
-    chain, request = slot.chain, slot.request
-    if chain.numerics != "portable":
-        return "numerics='llama.cpp' are made on the host only"
-    if slot.on_logits is not None:
-        return "on_logits looks at the host's chain"
-    if request.options.kept:
-        return (
-            "kept is reported by the host's chains (a DeviceChain of your own has it in its report)"
-        )
-    if slot.budget is not None or slot.banned is not None or slot.guidance is not None:
-        return "reasoning_budget, banned_strings and guidance_scale are the host's"
-    if request.options.context_shift and request.options.max_tokens is None:
-        return (
-            "without max_tokens and with context_shift there is no end to what a device must hold"
-        )
-    if chain.history != list(request.tokens):
-        return "its chain has accepted another text than the prompt"
-    return ""
-
-
-def make_drawing(
-    slots: Sequence[Slot], where: str, device: Device, n_vocab: int, n_ctx: int
-) -> Drawing:
-    """What draws for some slots; the log says which samplers run where, and why.
-
-    Args:
-        slots: what to draw for.
-        where: "host"; "device": with PyTorch's operations, on the CPU too; "auto": on the device if that is
-            not the CPU and all slots can, else on the host.
-        device: where logits come from.
-        n_vocab: tokens of a row of logits.
-        n_ctx: positions of a sequence.
-
-    Raises:
-        ParameterError: "device" where that cannot be.
-        ImportError: it needs PyTorch, which is not installed.
-
-    """
-    if where == "host":
-        why = "sampling_device='host'"
-    elif where == "auto" and device.type == "cpu":
-        why = "the model is on the CPU"
-    else:
-        why = next((why for slot in slots if (why := why_not_on_device(slot))), "")
-    if not why:
-        required_torch(f"sampling_device={where!r}")
-        from aleator.generate.device_drawing import DeviceDrawing  # PyTorch is optional
-
-        try:
-            return DeviceDrawing(slots, device, n_vocab, n_ctx)
-        except ParameterError as error:
-            why = str(error)
-    if where == "device":
-        raise ParameterError(
-            "sampling_device",
-            f"sampling_device='device' cannot be here: {why}; give 'auto' or 'host'",
-        )
-    log.info("samplers: all run on the host, because %s", why)
-    return HostDrawing()

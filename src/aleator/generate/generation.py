@@ -1,90 +1,50 @@
-"""A completion as its user sees it: an iterator over pieces of text."""
+"""A completion as its user sees it: an iterator over pieces of text, and a future of the whole."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Generator, Iterator
+from typing import Any
 
-from aleator.core.records import dataclass
+from aleator.core.errors import ParameterError
 from aleator.generate.completion import Completion, Stats, StopReason
 from aleator.generate.logprobs import Logprobs
-from aleator.generate.request import Forgotten, Request
+from aleator.generate.request import Request
+from aleator.generate.writing import Stepper, Writing
 from aleator.samplers import SamplerChain
-from aleator.samplers.kept import Kept
 
-Until = Callable[[], bool]
-
-
-class Stepper(Protocol):
-    """What moves a generation forward: an :class:`aleator.engine.run.Run`, or a request of an engine."""
-
-    @property
-    def stats(self) -> Stats:
-        """Counts and times so far."""
-
-    def make(self, until: Until, timeout: float | None = None) -> None:
-        """Have tokens made until something holds, or so many seconds are over."""
-
-    async def make_async(self, until: Until) -> None:
-        """Have tokens made until something holds, while other tasks of the event loop go on."""
-
-    def wake(self) -> None:
-        """Notice that a completion was cancelled; may be called from a signal handler."""
-
-    def check(self, completion: Completion) -> None:
-        """Raise the error that ended a completion, if nobody was told of it yet."""
+SHOWN = 40
+"""Characters of a text that a representation shows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A piece of a text under way.
-
-    Attributes:
-        text: What it adds.
-        end: How many tokens had been drawn when it was given out.
-    """
-
-    text: str
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class PromptProgress:
-    """How far the computing of a prompt is.
-
-    Attributes:
-        total: Tokens of the prompt.
-        cached: Those of them that were not computed, since a cached prefix has them.
-        computed: Those that were computed so far.
-        seconds: Since the computing began.
-    """
-
-    total: int
-    cached: int
-    computed: int
-    seconds: float
+INSTEAD = {"kept": "logprobs, whose entries have kept", "wait_async": "await generation"}
+"""What names of earlier versions have become."""
 
 
 class Generation(Iterator[str]):
     """One completion: an iterator over pieces of text, each made when it is asked for.
 
+    It has what futures have.  :meth:`result` gives the whole text and :meth:`exception` the error that ended
+    it; both wait.  ``await generation`` is :meth:`result` while other tasks run, and ``async for`` gives the
+    pieces.  Unlike those of futures, ``done`` and ``cancelled`` are properties; and a cancelled generation has
+    a result, the text so far.
+
     ``text``, ``tokens``, ``stop_reason``, ``stop_string`` and ``logprobs`` make whatever is still to be
-    made before they answer; pieces not iterated over yet stay available.  :meth:`cancel` ends it early.
-    ``async for`` gives the pieces too, and lets other tasks run meanwhile.
+    made before they answer; pieces not iterated over yet stay available.  ``print(generation)`` prints the
+    text, so that it makes it too; ``repr(generation)`` makes nothing.  :meth:`cancel` ends it early.
 
     The text is the same whatever ``max_tokens`` is, up to where it ends: a character whose last bytes
     were not generated is left out.
     """
 
     def __init__(self, run: Stepper, completion: Completion) -> None:
-        self._run, self._completion = run, completion
-        self._given = 0
+        self._writing = Writing(run, completion)
+
+    def __getattr__(self, name: str) -> Any:
+        instead = f": take {INSTEAD[name]}" if name in INSTEAD else ""
+        raise AttributeError(f"a Generation has no {name!r}{instead}", name=name, obj=self)
 
     def __next__(self) -> str:
-        self._completion.require_text("iterating over a generation")
-        if not self._has_more():
-            self._run.make(self._has_more_or_done)
-        piece = self._next_piece()
+        piece = self._writing.next_piece()
         if piece is None:
             raise StopIteration
         return piece
@@ -93,137 +53,81 @@ class Generation(Iterator[str]):
         return self
 
     async def __anext__(self) -> str:
-        self._completion.require_text("iterating over a generation")
-        if not self._has_more():
-            await self._run.make_async(self._has_more_or_done)
-        piece = self._next_piece()
+        piece = await self._writing.next_piece_async()
         if piece is None:
             raise StopAsyncIteration
         return piece
 
-    async def next_pieces(self) -> list[Piece]:
-        """Wait for text that was not given yet, and give all of it that there is.
+    def __await__(self) -> Generator[Any, None, str]:
+        return self._awaited().__await__()
 
-        Returns:
-            One or more pieces; [] at the end.  How many come at once depends on time; the pieces do not.
-        """
-        self._completion.require_text("iterating over a generation")
-        if not self._has_more():
-            await self._run.make_async(self._has_more_or_done)
-        if not self._has_more():
-            self._run.check(self._completion)
-        return self._rest()
+    async def _awaited(self) -> str:
+        self._completion.require_text("awaiting a generation")
+        await self._writing.wait_async()
+        return self.result()
 
-    def _rest(self) -> list[Piece]:
-        """The pieces so far that were not given."""
-        first, made = self._given, self._completion
-        self._given = len(made.pieces)
-        return [Piece(made.pieces[i], made.piece_ends[i]) for i in range(first, self._given)]
-
-    async def pass_on(self, ready: Callable[[], bool], take: Callable[[list[Piece]], None]) -> None:
-        """Have pieces taken by the thread that makes them, as soon as they are made.
-
-        Returns at the end, or where they cannot be taken; :meth:`next_pieces` has what was not.
+    def result(self, timeout: float | None = None) -> str:
+        """The whole text, without the stop string.
 
         Args:
-            ready: Whether pieces can be taken now.
-            take: Takes them.  Both are called in any thread, one call at a time, and must be quick.
+            timeout: Seconds after which to give up waiting, 0 or more; what is made goes on.  None: no limit.
 
         Raises:
-            Exception: What ``ready`` or ``take`` raised; the text goes on.
+            TimeoutError: It had not ended by then.
+            Exception: The error that ended it, each time.
+            TokenizerError: The model has no vocabulary; take :attr:`tokens`.
         """
-        self._completion.require_text("iterating over a generation")
-        over = False
-        raised: BaseException | None = None
+        self._completion.require_text("Generation.result()")
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return self.text
 
-        def passed() -> bool:
-            nonlocal over, raised
-            if not over and self._has_more():
-                try:
-                    over = not ready()
-                    if not over:
-                        take(self._rest())
-                except BaseException as error:
-                    over, raised = True, error
-            return over
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The error that ended it; None: it ended without one.
 
-        await self._run.make_async(lambda: passed() or self._completion.done)
-        if raised is not None:
-            raise raised
+        Args:
+            timeout: As for :meth:`result`.
 
-    async def wait_async(self) -> None:
-        """Let other tasks run until it has ended; raises the error that ended it."""
-        await self._run.make_async(lambda: self._completion.done)
-        self._run.check(self._completion)
-
-    async def wait_for_prompt(self) -> None:
-        """Let other tasks run until the prompt is computed, or it has ended."""
-        made = self._completion
-        await self._run.make_async(lambda: made.done or bool(made.tokens))
-
-    async def prompt_progress(self) -> AsyncIterator[PromptProgress]:
-        """How far the computing of the prompt is: once at its beginning, and after each piece of it."""
-        made, stats, total = self._completion, self._run.stats, len(self.request.tokens)
-        seen: list[tuple[int, float]] = [(0, 0.0)]
-        told = 0
-
-        def further() -> bool:
-            if stats.prompt_tokens > seen[-1][0]:
-                seen.append((stats.prompt_tokens, stats.prompt_seconds))
-            return len(seen) > max(1, told) or made.done or bool(made.tokens)
-
-        over = False
-        while not over:
-            await self._run.make_async(further)
-            over = further() and (made.done or bool(made.tokens))
-            for computed, seconds in seen[told:]:
-                told += 1
-                yield PromptProgress(total, stats.reused_tokens, computed, seconds)
-
-    @property
-    def prompt_logprobs(self) -> list[Logprobs | None]:
-        """What the model thinks of the prompt's tokens, as far as it is computed; [] where nobody asked."""
-        return list(self._completion.prompt_logprobs or ())
-
-    def logprobs_between(self, first: int, end: int) -> list[Logprobs]:
-        """Log-probabilities of tokens drawn already, from ``first`` to ``end``; [] when not asked for."""
-        return self._completion.logprobs[first:end]
-
-    def drawn_between(self, first: int, end: int | None = None) -> list[int]:
-        """Tokens drawn already, from ``first`` to ``end`` or the last one so far."""
-        return self._completion.tokens[first:end]
-
-    def _has_more(self) -> bool:
-        return self._given < len(self._completion.pieces)
-
-    def _has_more_or_done(self) -> bool:
-        return self._has_more() or self._completion.done
-
-    def _next_piece(self) -> str | None:
-        """The next piece, if there is one; with the last one comes the error that ended it."""
-        if not self._has_more():
-            self._run.check(self._completion)
-            return None
-        self._given += 1
-        return self._completion.pieces[self._given - 1]
+        Raises:
+            TimeoutError: It had not ended by then.
+        """
+        if not self._writing.wait(checked_timeout(timeout)):
+            raise TimeoutError(f"the generation has not ended within timeout={timeout} s")
+        self._completion.told = True
+        return self._completion.error
 
     def wait(self, timeout: float | None = None) -> bool:
         """Make it to its end.
 
         Args:
-            timeout: seconds after which to give up waiting; what is made goes on.
+            timeout: As for :meth:`result`.
 
         Returns:
             Whether it has ended.
+
+        Raises:
+            Exception: The error that ended it, unless it was told before.
         """
-        self._run.make(lambda: self._completion.done, timeout)
-        if self._completion.done:
-            self._run.check(self._completion)
-        return self._completion.done
+        ended = self._writing.wait(checked_timeout(timeout))
+        if ended:
+            self._completion.check()
+        return ended
 
     def __repr__(self) -> str:
-        state = self._completion.stop_reason or "under way"
-        return f"<Generation: {len(self._completion.tokens)} tokens, {state}, seed {self.seed}>"
+        made = self._completion
+        n, about = len(made.tokens), f"seed {self.seed}"
+        if not made.done:
+            state = f"{n} tokens so far" if n else "nothing made yet"
+            return f"<Generation: {state}, {about}; iterate over it, or take .text for all of it>"
+        if made.error is not None:
+            about = f"{type(made.error).__name__}, {about}"
+        text = "".join(made.pieces)
+        shown = repr(text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…")
+        return f"<Generation: {shown}, {n} tokens, {made.stop_reason}, {about}>"
+
+    def __str__(self) -> str:
+        return self.text if self._completion.has_text else repr(self)
 
     @property
     def text(self) -> str:
@@ -239,11 +143,6 @@ class Generation(Iterator[str]):
     def tokens(self) -> list[int]:
         """Every token drawn, also the end-of-generation token and those of the stop string."""
         return list(self._finished().tokens)
-
-    @property
-    def drawn(self) -> list[int]:
-        """The tokens drawn so far; makes nothing."""
-        return list(self._completion.tokens)
 
     @property
     def stop_reason(self) -> StopReason:
@@ -269,14 +168,16 @@ class Generation(Iterator[str]):
 
     @property
     def logprobs(self) -> list[Logprobs] | None:
-        """For every token what the model thought, before sampling; None when not asked for."""
+        """For every token what the model thought, before sampling; None when not asked for.
+
+        With ``kept=True`` each has ``kept``: what the samplers had left when it was drawn.
+        """
         return None if self.request.options.logprobs is None else list(self._finished().logprobs)
 
     @property
-    def kept(self) -> list[Kept] | None:
-        """For every token what the samplers had left when it was drawn; None when not asked for."""
-        found = [each.kept for each in self.logprobs or []]
-        return [each for each in found if each is not None] if self.request.options.kept else None
+    def prompt_logprobs(self) -> list[Logprobs | None]:
+        """What the model thinks of the prompt's tokens, as far as it is computed; [] where nobody asked."""
+        return list(self._completion.prompt_logprobs or ())
 
     @property
     def request(self) -> Request:
@@ -287,11 +188,6 @@ class Generation(Iterator[str]):
     def chain(self) -> SamplerChain:
         """What draws the tokens; to look at."""
         return self._completion.chain
-
-    @property
-    def forgotten(self) -> Forgotten:
-        """What context shifts have forgotten of the prompt and the tokens so far."""
-        return self._completion.forgotten
 
     @property
     def namespace(self) -> str:
@@ -309,28 +205,39 @@ class Generation(Iterator[str]):
         return self._completion.n_ctx
 
     @property
-    def has_text(self) -> bool:
-        """Whether its tokens have texts."""
-        return self._completion.has_text
-
-    @property
     def stats(self) -> Stats:
         """Counts and times of the batch it is made in, so far."""
-        return self._run.stats
+        return self._writing.run.stats
 
     @property
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Whether it has ended; makes nothing."""
         return self._completion.done
 
-    def cancel(self) -> None:
+    @property
+    def cancelled(self) -> bool:
+        """Whether :meth:`cancel` has ended it; makes nothing."""
+        made = self._completion
+        return made.cancelled and made.stop_reason == "interrupted" and made.error is None
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended it, if that was an error; makes nothing."""
+        return self._completion.error
+
+    def cancel(self) -> bool:
         """End it before the next token, with stop reason "interrupted".
 
         Text held back for a stop string is given out.  May be called from a signal handler or another
         thread.
+
+        Returns:
+            Whether it was still under way.
         """
+        under_way = not self._completion.done
         self._completion.cancelled = True
-        self._run.wake()
+        self._writing.run.wake()
+        return under_way
 
     def as_json(self) -> dict[str, Any]:
         """Text, tokens, stop reason, stop string and log-probabilities as a JSON-ready dictionary."""
@@ -347,10 +254,28 @@ class Generation(Iterator[str]):
         return result
 
     @property
-    def error(self) -> BaseException | None:
-        """What ended it, if that was an error."""
-        return self._completion.error
+    def _completion(self) -> Completion:
+        return self._writing.completion
 
     def _finished(self) -> Completion:
         self.wait()
         return self._completion
+
+
+def writing_of(generation: Generation) -> Writing:
+    """What the package itself reads a generation by."""
+    return generation._writing
+
+
+def checked_timeout(timeout: float | None) -> float | None:
+    """Seconds to wait.
+
+    Raises:
+        ParameterError: They are below 0, or no number.
+    """
+    number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if timeout is not None and not (number and timeout >= 0):
+        raise ParameterError(
+            "timeout", f"timeout={timeout!r}: give seconds, 0 or more, or None for no limit"
+        )
+    return timeout

@@ -360,6 +360,12 @@ def check_model(context: Context) -> None:
             f"positions only rotate; this one ({decoder.config.architecture}) has {what}: give "
             "multi_step=1",
         )
+    if len(set(decoder.places)) > 1:
+        raise ParameterError(
+            "multi_step",
+            "multi_step needs all layers on one device: give multi_step=1, or load the model without "
+            "n_gpu_layers and device_map",
+        )
     if any(device != decoder.device for device in cache.devices):
         raise ParameterError(
             "offload_kqv", "multi_step needs the cache on the model's device: give offload_kqv=True"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from aleator.core.integers import exact
 from aleator.core.options import Option, Options, declarations, option, resolved
 from aleator.core.parameter import check_unicode
 from aleator.core.records import dataclass
+from aleator.models.placement import DeviceMap
 from aleator.samplers.spelled import check_ids
 
 if TYPE_CHECKING:
@@ -102,12 +103,12 @@ class ContextOptions(CacheOptions):
 
 
 def not_divided(value: str | None) -> None:
-    """Nothing; ParameterError for anything that asks for several devices."""
+    """Nothing; ParameterError for anything that divides layers by parts."""
     if value is not None:
         raise ParameterError(
             "tensor_split",
-            f"tensor_split={value!r}: one device computes a model, so there is nothing to split: leave it out, "
-            "and name the device with device='cuda:N'",
+            f"tensor_split={value!r}: layers are not divided by parts: leave it out, and name the layers of "
+            "each device, as device_map='cuda:0=0:20,cuda:1=20:32' does",
         )
 
 
@@ -150,8 +151,8 @@ class ModelOptions(Options):
         portable=False,
     )
     n_gpu_layers: int | None = option(
-        "layers that a CUDA device computes: 0 for none, or at least as many as the model has; a model is not "
-        "divided",
+        "so many of the last layers, with their part of the cache, are on a CUDA device, and the others on the "
+        "CPU; with 1 or more the output matrix is on the device, with all layers the embedding too",
         None,
         low=0,
         high=MOST,
@@ -159,8 +160,18 @@ class ModelOptions(Options):
         shown="what device says",
         portable=False,
     )
+    device_map: str | Sequence[tuple[str, int, int]] | None = option(
+        "which layers each device has, with their part of the cache: cpu=0:20,cuda:0=20:32 for layers 0 to 19 "
+        "and 20 to 31; in Python [('cpu', 0, 20), ('cuda:0', 20, 32)] too",
+        None,
+        flags=("--device-map",),
+        metavar="NAME=A:B,...",
+        checker=DeviceMap.of,
+        shown="what device and n_gpu_layers say",
+        portable=False,
+    )
     tensor_split: str | None = option(
-        "refused: one device computes a model",
+        "refused: device_map names layers",
         None,
         flags=("-ts", "--tensor-split"),
         metavar="N,N",
@@ -182,6 +193,8 @@ LOADED: tuple[Option, ...] = tuple(
     if name not in ("n_ctx", "n_seq_max", "device", "causal_attn", "embeddings")
 )
 """Options of a model's contexts that are given when it is loaded."""
+WHERE = ("device", "n_gpu_layers", "device_map")
+"""Options that say where a model computes."""
 OF_THE_MACHINE = ("n_threads", "n_threads_batch")
 """Options whose range depends on the machine."""
 

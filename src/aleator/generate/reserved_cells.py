@@ -37,7 +37,7 @@ class ReservedCells:
     def __init__(self, cache: Cache, batch: int, rotate: RotateKeys) -> None:
         self._cache, device = cache, torch_device(cache.devices[0])
         self._rotate = rotate
-        self._keys, self._values = TensorSide(cache.keys), TensorSide(cache.values)
+        self._keys, self._values = TensorSide(cache.keys.parts), TensorSide(cache.values.parts)
         self.raw = cache.k_storage == "raw"
         most = -(-cache.size // BUCKET) * BUCKET
         self._all_rows = torch.zeros(most, dtype=torch.int64, device=device)

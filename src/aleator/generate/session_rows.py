@@ -145,9 +145,7 @@ def _earlier_states(cache: Cache, seq: int, held: int) -> bytes:
     kept = [each for each in keeper.of(seq) if each[1] < held - 1][-ENDS:]
     rows = [row for row, _ in kept]
     parts = [np.asarray([position for _, position in kept], "<i4").tobytes()]
-    parts += [
-        states.rows.arrays.host(t, rows).astype("<f4").tobytes() for t in states.conv + states.ssm
-    ]
+    parts += [arrays.host(t, rows).astype("<f4").tobytes() for arrays, t in states.rows.made]
     return b"".join(parts)
 
 
@@ -165,9 +163,9 @@ def _put_states(cache: Cache, seq: int, data: bytes | memoryview, held: int) -> 
     if rest or not ascending or not np.isfinite(values).all():
         raise CacheError("its earlier states are none of its text")
     rows = states.free_rows(min(n, max(0, keeper.limit - keeper.held())))
-    for t, size in zip(states.conv + states.ssm, sizes, strict=True):
+    for (arrays, t), size in zip(states.rows.made, sizes, strict=True):
         latest = values[: n * size].reshape(n, *t.shape[1:])[n - len(rows) :]
-        t[rows] = states.rows.arrays.of_host(latest.astype(np.float32))
+        t[rows] = arrays.of_host(latest.astype(np.float32))
         values = values[n * size :]
     states.states.change({keeper.number(seq): tuple(zip(rows, at[n - len(rows) :], strict=True))})
 

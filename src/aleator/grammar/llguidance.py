@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +19,9 @@ import numpy.typing as npt
 from aleator.core import host
 from aleator.core.errors import ConstraintError, GrammarError
 from aleator.core.parameter import check_unicode
+from aleator.grammar import bounds
+from aleator.grammar.complaints import plain
+from aleator.grammar.schema_checks import check_schema, places
 from aleator.grammar.spelling import Spelling, spelling
 
 _UNSEEN_TOKENS = r"no tokenizer - can't validate <\[\.\.\.\]>( \(\d+ times\))?"
@@ -75,28 +78,26 @@ def schema_grammar(text: str) -> str:
     try:
         grammar: str = module.LLMatcher.grammar_from_json_schema(text, defaults=JSON_STYLE)
     except ValueError as error:
-        raise GrammarError(f"the JSON schema is not supported: {error}") from None
+        raise GrammarError(f"the JSON schema is not supported: {plain(str(error))}") from None
     message = _complaint(module, grammar)
     schema = json.loads(text)
     if message is None:
-        _check_limits(schema, "#")
+        check_schema(schema)
         return grammar
     names = re.search(r"Unimplemented keys: (\[.*\])", message)
     if names:
-        places = [
-            f"{name} (at {next(_places(schema, name), '#')})" for name in json.loads(names[1])
-        ]
-        one = len(places) == 1
+        found = [f"{name} (at {next(places(schema, name), '#')})" for name in json.loads(names[1])]
+        one = len(found) == 1
         raise GrammarError(
-            f"the JSON schema uses {', '.join(places)}, which {'is' if one else 'are'} not supported: leave "
+            f"the JSON schema uses {', '.join(found)}, which {'is' if one else 'are'} not supported: leave "
             f"{'it' if one else 'them'} out, and check the result for {'it' if one else 'them'}"
         )
     if "coerce_one_of" in message:
         raise GrammarError(
-            f"the JSON schema uses oneOf (at {next(_places(schema, 'oneOf'), '#')}) with branches that do not "
+            f"the JSON schema uses oneOf (at {next(places(schema, 'oneOf'), '#')}) with branches that do not "
             "exclude each other, which is not supported: write anyOf"
         )
-    raise GrammarError(f"the JSON schema is not supported: {message}")
+    raise GrammarError(f"the JSON schema is not supported: {plain(message)}")
 
 
 def regex_grammar(pattern: str) -> str:
@@ -119,9 +120,8 @@ def regex_grammar(pattern: str) -> str:
     grammar: str = module.LLMatcher.grammar_from_regex(body)
     message = _complaint(module, grammar)
     if message is not None:
-        reason = re.search(r"^error: (.*)$", message, re.MULTILINE)
         caret = re.search(r"^( *)\^", message, re.MULTILINE)
-        what, why = "the regular expression is wrong", reason[1] if reason else message
+        what, why = "the regular expression is wrong", plain(message)
         column = len(caret[1]) - 3 + len(pattern) - len(pattern.removeprefix("^")) if caret else 0
         # Of some mistakes llguidance shows a place in a grammar of its own.
         line = 1 if 0 < column <= len(pattern) else 0
@@ -144,8 +144,8 @@ def lark_grammar(text: str) -> str:
     # Numbers of tokens, <[5]>, are looked at when the vocabulary is known.
     if message is not None and not re.fullmatch(_UNSEEN_TOKENS, message):
         place = re.match(r"(?:at )?(\d+)\((\d+)\): (.*)", message)
-        line, column, what = (int(place[1]), int(place[2]), place[3]) if place else (0, 0, message)
-        raise located("the Lark grammar is wrong", what, text, line, column)
+        line, column, why = (int(place[1]), int(place[2]), place[3]) if place else (0, 0, message)
+        raise located("the Lark grammar is wrong", plain(why), text, line, column)
     return grammar
 
 
@@ -163,10 +163,11 @@ def located(what: str, reason: str, text: str, line: int, column: int) -> Gramma
     )
 
 
-def constraint(grammar: str, vocabulary: Any) -> host.Constraint:
-    """A constraint at its beginning, from a grammar in llguidance's form."""
-    adapter = LLGuidanceConstraint(load(), _tokenizer(vocabulary), grammar)
+def constraint(grammar: str, vocabulary: Any, what: str) -> host.Constraint:
+    """A constraint at its beginning, from a grammar in llguidance's form; ``what`` it is, for errors."""
+    adapter = LLGuidanceConstraint(load(), _tokenizer(vocabulary), grammar, what)
     adapter.check()
+    adapter.mask()  # only now llguidance says if no text obeys
     return host.PyConstraint(adapter)
 
 
@@ -178,22 +179,29 @@ class LLGuidanceConstraint:
     """
 
     def __init__(
-        self, module: ModuleType, tokenizer: Any, grammar: str, matcher: Any = None
+        self, module: ModuleType, tokenizer: Any, grammar: str, what: str, matcher: Any = None
     ) -> None:
         self._module, self._tokenizer, self._grammar = module, tokenizer, grammar
+        self._what = what
         self.n_vocab: int = tokenizer.n_vocab
         self._tokens: list[int] = []
         self._mask: npt.NDArray[np.int32] | None = None
         self._matcher = matcher or self._begin()
 
     def _begin(self) -> Any:
-        return self._module.LLMatcher(self._tokenizer.native, self._grammar, log_level=0)
+        return self._module.LLMatcher(
+            self._tokenizer.native, self._grammar, log_level=0, limits=_limits(self._module)
+        )
 
     def check(self) -> None:
         """Raise GrammarError if llguidance gave up."""
         if self._matcher.is_error():
-            message = _first_line(self._matcher.get_error())
-            raise GrammarError(f"the grammar asks for too much: {message}")
+            raise GrammarError(self._complaint())
+
+    def _complaint(self) -> str:
+        n, why = len(self._tokens), plain(self._matcher.get_error())
+        where = f" after {n} token{'s' * (n != 1)}" if n else ""
+        return f"{self._what} cannot be used{where}: {why}"
 
     def mask(self) -> npt.NDArray[np.int32]:
         """Words of 32 tokens."""
@@ -220,9 +228,9 @@ class LLGuidanceConstraint:
         if not possible:
             raise ConstraintError(token, f"token {token} is not allowed by the grammar here")
         if token not in ends and not matcher.consume_token(token):
-            message = _first_line(matcher.get_error())
+            message = self._complaint()
             self._replay(self._tokens)
-            raise ConstraintError(token, f"token {token}: the grammar gave up: {message}")
+            raise ConstraintError(token, f"token {token}: {message}")
         self._tokens.append(token)
         self._mask = None
 
@@ -266,7 +274,9 @@ class LLGuidanceConstraint:
     def clone(self) -> LLGuidanceConstraint:
         """A copy with its own state."""
         matcher = self._matcher.deep_copy()
-        made = LLGuidanceConstraint(self._module, self._tokenizer, self._grammar, matcher)
+        made = LLGuidanceConstraint(
+            self._module, self._tokenizer, self._grammar, self._what, matcher
+        )
         made._tokens, made._mask = list(self._tokens), self._mask
         return made
 
@@ -313,66 +323,23 @@ def _tokenizer(vocabulary: Any) -> _Tokenizer:
     return made
 
 
+def _limits(module: ModuleType) -> Any:
+    """The bounds of all notations, as llguidance counts."""
+    return module.LLParserLimits(
+        initial_lexer_fuel=bounds.ELEMENTS,
+        max_grammar_size=bounds.ELEMENTS // bounds.SYMBOL,
+        step_lexer_fuel=bounds.STEP_FUEL,
+        step_max_items=bounds.STEP_ITEMS,
+        max_lexer_states=bounds.STATES,
+    )
+
+
 def _complaint(module: ModuleType, grammar: str) -> str | None:
     """What is wrong with a grammar; None if nothing is."""
-    wrong, messages = module.LLMatcher.validate_grammar_with_warnings(grammar)
-    return "\n".join(messages) if wrong or messages else None
-
-
-def _first_line(message: str) -> str:
-    return message.strip().splitlines()[0] if message.strip() else "no reason given"
-
-
-def _places(schema: Any, key: str, path: str = "#") -> Iterator[str]:
-    """JSON pointers of the objects that have a key, outermost first."""
-    if isinstance(schema, dict):
-        if key in schema:
-            yield path
-        for name, each in schema.items():
-            yield from _places(each, key, f"{path}/{name}")
-    elif isinstance(schema, list):
-        for index, each in enumerate(schema):
-            yield from _places(each, key, f"{path}/{index}")
-
-
-def _check_limits(schema: Any, path: str) -> None:
-    """Refuse what llguidance (1.9) accepts, but whose texts would not always be valid.
-
-    A bound that is excluded, a whole number, and less than 1 away from the other bound: it lets 0 through for
-    exclusiveMinimum 0 and maximum 0.5.  And a number of properties that it counts, but not as different ones.
-    """
-    if isinstance(schema, list):
-        for index, each in enumerate(schema):
-            _check_limits(each, f"{path}/{index}")
-        return
-    if not isinstance(schema, dict):
-        return
-    low, high = (
-        [v for n in names if isinstance(v := schema.get(n), int | float)]
-        for names in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
+    wrong, messages = module.LLMatcher.validate_grammar_with_warnings(
+        grammar, limits=_limits(module)
     )
-    for name in ("exclusiveMinimum", "exclusiveMaximum"):
-        bound = schema.get(name)
-        excluded = isinstance(bound, int | float) and bound == int(bound) and low and high
-        if excluded and schema.get("type") != "integer" and min(high) - max(low) < 1:
-            raise GrammarError(
-                f"the JSON schema has {name} {bound} (at {path}) less than 1 from the other bound, which is "
-                "not supported, as the excluded number would be let through: move the bound a little"
-            )
-    least, required = schema.get("minProperties", 0), schema.get("required", [])
-    if (
-        isinstance(least, int)
-        and isinstance(required, list)
-        and least > len(required) + 1
-        and schema.get("additionalProperties") is not False
-    ):
-        raise GrammarError(
-            f"the JSON schema has minProperties {least} (at {path}) where properties may have any name, which "
-            "is not supported, as the same name could be drawn twice: name the properties, and give "
-            "additionalProperties false"
-        )
-    for name, each in schema.items():
-        _check_limits(each, f"{path}/{name}")
+    return "\n".join(messages) if wrong or messages else None
 
 
 def _no_constant(name: str) -> Any:

@@ -69,7 +69,9 @@ class AleatorLogitsProcessor:
                 "draft_model",
                 "a Llama with draft_model= shows logits processors its guesses as text: make it without one",
             )
-        self._chain = sampling_params(settings).chain(_tokenizer(llama), completion=completion)
+        self._chain = sampling_params(settings, "llama.cpp").chain(
+            _tokenizer(llama), completion=completion
+        )
         self._text: Follower | None = None
         self._prompt: npt.NDArray[np.intc] = np.empty(0, np.intc)
 
@@ -116,7 +118,9 @@ class AleatorSampler:
     def __init__(
         self, llama: Llama, settings: Settings, prompt: Sequence[int] = (), *, completion: int = 0
     ) -> None:
-        self.chain = sampling_params(settings).chain(_tokenizer(llama), completion=completion)
+        self.chain = sampling_params(settings, "llama.cpp").chain(
+            _tokenizer(llama), completion=completion
+        )
         self.chain.accept_many(prompt)
         self._n_vocab: int = llama.n_vocab()
 

@@ -36,6 +36,7 @@ import aleator
 from aleator.core.errors import ParameterError, TemplateError
 from aleator.engine.options import EngineOptions
 from aleator.generate.scores import Score
+from aleator.samplers.params import in_range
 
 AT_ONCE = 256
 """Texts that are scored before the harness's cache hears of them."""
@@ -278,7 +279,7 @@ class AleatorLM(TemplateLM):  # type: ignore[misc]  # the harness has no types h
         given["seed"] = (self._seed if seed is None else int(seed)) + again
         stop = [stop] if isinstance(stop, str) else list(stop)
         options = {"max_tokens": int(length), "stop": [text for text in stop if text]}
-        return options, aleator.SamplingParams(**given)
+        return options, aleator.SamplingParams(**in_range(given, ("transformers", "vLLM")))
 
 
 def _batch_size(given: int | str | None, most: int | None) -> int:

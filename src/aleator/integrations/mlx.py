@@ -42,7 +42,7 @@ class AleatorLogitsProcessor:
         vocab: Any = None,
         completion: int = 0,
     ) -> None:
-        self._chain = sampling_params(settings).chain(vocab, completion=completion)
+        self._chain = sampling_params(settings, "mlx-lm").chain(vocab, completion=completion)
         self._whole = None if prompt is None else list(prompt)
         self._first: list[int] = []
         self._text: Follower | None = None
@@ -103,7 +103,7 @@ class AleatorSampler:
         vocab: Any = None,
         completion: int = 0,
     ) -> None:
-        params = sampling_params(settings)
+        params = sampling_params(settings, "mlx-lm")
         if params.values()["repetition_penalty"] != 1:
             raise ParameterError(
                 "repetition_penalty",

@@ -18,9 +18,9 @@ import numpy as np
 
 import aleator
 from aleator.core.errors import AleatorError, ParameterError
-from aleator.generate.generation import Generation
+from aleator.engine.prompts import GENERATION, SAMPLING, check_without_model
+from aleator.generate.generation import Generation, writing_of
 from aleator.integrations.ray_options import check_engine, check_load
-from aleator.prompts import GENERATION, SAMPLING, check_without_model
 from aleator.replay import Record
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class Generator:
                 logprobs = [each.chosen.logprob for each in begun.logprobs or []]
                 record = Record.of(begun, self.model, aleator.__version__)
                 made |= {
-                    "text": begun.text if begun.has_text else "",
+                    "text": begun.text if writing_of(begun).completion.has_text else "",
                     "tokens": begun.tokens,
                     "logprobs": logprobs,
                     "stop_reason": begun.stop_reason,

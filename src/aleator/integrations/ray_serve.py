@@ -33,10 +33,10 @@ from ray.serve.request_router import PendingRequest, RequestRouter, RunningRepli
 
 import aleator
 from aleator.core.errors import EngineClosed, ParameterError
+from aleator.engine.prompts import check_without_model
 from aleator.integrations.conversations import conversation_of, ranked
 from aleator.integrations.ray_generator import WorkerMemory
 from aleator.integrations.ray_options import check_engine, check_load, mapped
-from aleator.prompts import check_without_model
 from aleator.server.app import create_guarded
 from aleator.server.options import ServerOptions
 from aleator.server.service import Service

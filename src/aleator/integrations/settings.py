@@ -6,15 +6,17 @@ from collections.abc import Mapping, Sequence
 
 from aleator.core.errors import ParameterError
 from aleator.samplers import SamplingParams
+from aleator.samplers.params import in_range
 
 Settings = SamplingParams | Mapping[str, object]
 """Sampling parameters, or their names and values; the name ``preset`` gives what the others change."""
 
 
-def sampling_params(settings: Settings) -> SamplingParams:
+def sampling_params(settings: Settings, engine: str) -> SamplingParams:
     """Check sampling parameters.
 
     Args:
+        engine: the one whose dialect its users speak: what it takes for "off" is taken, with a warning.
         settings: them, or a mapping of their names; ``preset`` names a preset, and without one all that is
             not given is neutral.
 
@@ -28,23 +30,24 @@ def sampling_params(settings: Settings) -> SamplingParams:
             "settings",
             f"sampling parameters {settings!r:.60} are neither a SamplingParams nor a mapping of its fields",
         )
-    values = dict(settings)
+    values = in_range(settings, (engine,))
     preset = values.pop("preset", None)
     if preset is None:
-        return SamplingParams(**values)  # type: ignore[arg-type]  # it checks each
+        return SamplingParams(**values)
     if not isinstance(preset, str):
         raise ParameterError("preset", f"preset={preset!r:.60} is not a name")
-    return SamplingParams.preset(preset, **values)  # type: ignore[arg-type]
+    return SamplingParams.preset(preset, **values)
 
 
 def row_params(
-    settings: Settings | Sequence[Settings], seeds: Sequence[int] | None
+    settings: Settings | Sequence[Settings], seeds: Sequence[int] | None, engine: str
 ) -> list[SamplingParams]:
     """Sampling parameters of each text of a batch.
 
     Args:
         settings: one for all, or one for each.
         seeds: one for each text, in place of theirs.
+        engine: as for :func:`sampling_params`.
 
     Returns:
         One for each; a single one where neither says how many there are.
@@ -53,9 +56,9 @@ def row_params(
         ParameterError: as :func:`sampling_params`, and where the two lists differ in length.
     """
     if isinstance(settings, Sequence):
-        each = [sampling_params(one) for one in settings]
+        each = [sampling_params(one, engine) for one in settings]
     else:
-        each = [sampling_params(settings)] * (1 if seeds is None else len(seeds))
+        each = [sampling_params(settings, engine)] * (1 if seeds is None else len(seeds))
     if seeds is None:
         return each
     if len(seeds) != len(each):

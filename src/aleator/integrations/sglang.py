@@ -85,7 +85,7 @@ def _text(params: Any) -> Follower | None:
     output = list(request.output_ids)
     try:
         if text is None:
-            chain = sampling_params(_settings(params[NAME])).chain()
+            chain = sampling_params(_settings(params[NAME]), "SGLang").chain()
             text = params[STATE] = Follower(chain, list(request.origin_input_ids))
         # With its overlapping schedule SGLang may not know the last token yet.
         if text.tokens[:-1] != output:
@@ -109,7 +109,7 @@ def request_fields(settings: Settings) -> dict[str, Any]:
     Raises:
         ParameterError: a name or a value that the server could only log.
     """
-    sampling_params(settings).chain()
+    sampling_params(settings, "SGLang").chain()
     if not isinstance(settings, Mapping):
         raise ParameterError(
             "settings", "give a mapping of sampling parameters: they are sent as JSON"

@@ -61,7 +61,7 @@ class AleatorLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
         num_return_sequences: int = 1,
         vocab: Any = None,
     ) -> None:
-        self._params = row_params(settings, seeds)
+        self._params = row_params(settings, seeds, "transformers")
         self._single = seeds is None and not isinstance(settings, Sequence)
         if num_return_sequences < 1:
             raise ParameterError(
@@ -327,7 +327,9 @@ class AleatorContinuousBatching(ContinuousBatchingLogitsProcessor):  # type: ign
         self._states[name] = state
         if name not in self._numbers:
             number = max(self._texts, default=-1) + 1
-            chain = sampling_params(settings).chain(self._vocab, completion=_completion(name))
+            chain = sampling_params(settings, "transformers").chain(
+                self._vocab, completion=_completion(name)
+            )
             first = state._true_initial_tokens or len(state.initial_tokens)
             self._texts[number] = Follower(chain, state.initial_tokens[:first])
             self._numbers[name] = number

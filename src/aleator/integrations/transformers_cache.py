@@ -82,7 +82,7 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
     def _begin(self, kv: KVCache, max_batch: int, windows: list[int | None]) -> None:
         self.kv, self.max_batch = kv, max_batch
         self.rows = []
-        self._keys, self._values = TensorSide(kv.keys), TensorSide(kv.values)
+        self._keys, self._values = TensorSide(kv.keys.parts), TensorSide(kv.values.parts)
         self._windows = windows
         self._stored = [0] * len(windows)
         self._cells: list[npt.NDArray[np.int64]] = []

@@ -65,7 +65,7 @@ def checked(params: Any) -> AleatorParams | None:
                 f"{name}={value} of vLLM would work against the chain: leave it at {allowed[0]}, and give it "
                 f"in extra_args[{NAME!r}]",
             )
-    settings = sampling_params(given)
+    settings = sampling_params(given, "vLLM")
     seed, its = settings.values()["seed"], params.seed
     if seed is None and its is not None and params.n == 1:
         settings = settings.replace(seed=its)

@@ -10,7 +10,6 @@ from dataclasses import field
 from typing import Literal
 
 from aleator.core.records import dataclass
-from aleator.models import gguf_config, json_config
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -53,7 +52,7 @@ class HuggingFace:
 
     Attributes:
         model_types: what ``model_type`` of config.json may be.
-        read: reads config.json.
+        read: reads config.json; None: :func:`aleator.models.json_config.full_attention` does.
         stack: what comes before ".layers." in the names of tensors.
         layers: what stands there in place of "layers".
         outer: their names outside the layers -> GGUF's.
@@ -69,7 +68,7 @@ class HuggingFace:
     """
 
     model_types: tuple[str, ...]
-    read: Callable[[Fields, Architecture], ModelConfig] = json_config.full_attention
+    read: Callable[[Fields, Architecture], ModelConfig] | None = None
     stack: str = "model"
     layers: str = "layers"
     outer: Mapping[str, str] = field(default_factory=lambda: OUTER)
@@ -108,7 +107,7 @@ class Architecture:
         name: as in ``general.architecture`` of a GGUF file, where it is the prefix of the fields too.
         rope_style: how a GGUF file pairs the channels that are rotated together, see
             :class:`~aleator.models.config.RopeConfig`; "none": queries and keys are not rotated.
-        read_gguf: reads a GGUF file's metadata.
+        read_gguf: reads a GGUF file's metadata; None: :func:`aleator.models.gguf_config.transformer` does.
         hugging_face: the same model in Hugging Face's files; None: it is read from GGUF only.
         qkv_bias: query, key and value projections have a bias.
         norm: how rows are normalised: by their root mean square, or less their mean by their deviation.
@@ -143,7 +142,7 @@ class Architecture:
 
     name: str
     rope_style: Literal["norm", "neox", "none"] = "neox"
-    read_gguf: Callable[[GGUFFile, Architecture], ModelConfig] = gguf_config.transformer
+    read_gguf: Callable[[GGUFFile, Architecture], ModelConfig] | None = None
     hugging_face: HuggingFace | None = None
     qkv_bias: bool = False
     norm: Literal["rms", "layer"] = "rms"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from aleator import _native
+import aleator._native as _native
 from aleator.core.records import dataclass
 
 Bytes = npt.NDArray[np.uint8]

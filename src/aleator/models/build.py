@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
+
 from aleator.core.errors import ParameterError
 from aleator.core.packages import required_torch
 from aleator.models.decoder import Decoder, Progress
 from aleator.models.native_decoder import NativeDecoder, why_not_native
-from aleator.models.placement import placement
+from aleator.models.placement import ON_CPU, Place, placement
 from aleator.models.weights import Weights
+
+log = logging.getLogger(__name__)
 
 FORMS = ("auto", "native", "torch")
 
@@ -18,6 +23,7 @@ def build_decoder(
     dtype: object = None,
     progress: Progress | None = None,
     form: str = "auto",
+    places: Sequence[Place] | None = None,
 ) -> Decoder:
     """Make the decoder of a model file, its weights read and checked.
 
@@ -28,6 +34,8 @@ def build_decoder(
         progress: called with (layers done, layers).
         form: "native": native code, on the CPU in float32; "torch": in PyTorch, anywhere; "auto": native where
             that can be.
+        places: where each layer computes, in place of ``device`` and ``dtype``
+            (:meth:`~aleator.models.placement.Placement.places`).
 
     Raises:
         UnsupportedModel: rotary scaling that is not supported.
@@ -37,19 +45,32 @@ def build_decoder(
     """
     if form not in FORMS:
         raise ParameterError("form", f"form={form!r} must be one of {', '.join(FORMS)}")
-    place, kind = placement(device, dtype)
-    can = place.type == "cpu" and kind == "float32"
-    if form == "native" and not can:
+    if places is None:
+        places = placement(device, dtype).places(weights.config.n_layers)
+    others = [place for place in places if place != ON_CPU]
+    can = not others
+    if form == "native" and others:
         raise ParameterError(
-            "form", f"form='native' computes on the CPU in float32, not on {place} in {kind}"
+            "form",
+            f"form='native' computes on the CPU in float32, not on {others[0].device} in {others[0].dtype}",
         )
     why = why_not_native(weights)
     if form == "native" and why:
         raise ParameterError("form", f"form='native' does not compute {why}: use form='torch'")
     if can and not why and form != "torch":
-        return NativeDecoder(weights, progress)
-    what = why or ("form='torch'" if can else f"device={str(place)!r} with dtype={kind!r}")
-    required_torch(what)
+        return _told(NativeDecoder(weights, progress))
+    at = f"device={str(others[0].device)!r} with dtype={others[0].dtype!r}" if others else ""
+    required_torch(why or at or "form='torch'")
     from aleator.models.torch_decoder import TorchDecoder  # PyTorch is optional
 
-    return TorchDecoder(weights, place, kind, progress)
+    return _told(TorchDecoder(weights, places, progress))
+
+
+def _told(decoder: Decoder) -> Decoder:
+    """The decoder, once the log has what its weights take on each device."""
+    if not log.isEnabledFor(logging.INFO):
+        return decoder
+    for device, size in decoder.device_bytes.items():
+        layers = sum(str(place.device) == device for place in decoder.places)
+        log.info("weights: %d layers, %s: %.2f MiB", layers, device, size / 2**20)
+    return decoder

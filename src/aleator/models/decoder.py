@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.cache.builder import Layers
-from aleator.cache.devices import Device
+from aleator.cache.devices import CPU, Device
 from aleator.cache.pools.pool import AnyPool
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.rows.rows import LayerShape
@@ -24,6 +24,7 @@ from aleator.models.layers.alibi import slopes
 from aleator.models.layers.frequencies import logarithm
 from aleator.models.layers.recurrent_parts import state_shape
 from aleator.models.layers.rotation import Rotation
+from aleator.models.placement import Place, weight_bytes
 from aleator.models.step import Step
 
 if TYPE_CHECKING:
@@ -43,9 +44,11 @@ class Decoder(ABC):
         weights: the file.
         config: the model's dimensions.
         architecture: how its layers are made.
-        device: where the weights are and the work is done.
-        dtype: type of weights and activations: "float32", "float16" or "bfloat16"; attention, states and logits
-            are float32.
+        places: where each layer's weights are and its work is done, and in what type: "float32", "float16" or
+            "bfloat16"; attention, states and logits are float32.  Embeddings are where the first layer is, the
+            last norm and the output matrix where the last one is.
+        device: where logits come from: that of the last layer.
+        dtype: the type of the last layer's weights and activations.
         rotation: of queries and keys of layers that see everything.
         window_rotation: of those of layers with a window.
         embedding_scale: what embeddings of tokens are multiplied by.
@@ -53,10 +56,12 @@ class Decoder(ABC):
         n_positions: positions that have an embedding; None: every position can be computed.
     """
 
-    def __init__(self, weights: Weights, device: Device, dtype: str) -> None:
+    def __init__(self, weights: Weights, places: Sequence[Place]) -> None:
         config = weights.config
         self.weights, self.config, self.architecture = weights, config, weights.architecture
-        self.device, self.dtype = device, dtype
+        self.places, last = list(places), places[-1]
+        self.device = CPU if last.device.type == "cpu" else last.device
+        self.dtype = last.dtype
         self.rotation = self.window_rotation = _rotation(weights, config.rope, 0)
         if config.window is not None:
             own = config.window.rope != config.rope
@@ -166,6 +171,11 @@ class Decoder(ABC):
         scales = [1.0 + growth.rate * logarithm(1.0 + int(n)) for n in times]
         return np.array(scales).astype(np.float32)[which]
 
+    @property
+    def device_bytes(self) -> dict[str, int]:
+        """Bytes of the weights on each device by its name; on the CPU in float32 those of the file, mapped."""
+        return weight_bytes(self.weights, self.places)
+
     def keeps_state(self, layer: int) -> bool:
         """Whether a layer keeps a state."""
         return self.architecture.recurrent is not None and self.config.keeps_state(layer)
@@ -178,10 +188,25 @@ class Decoder(ABC):
     def _attending(self, windowed: bool) -> list[LayerShape]:
         config = self.config
         return [
-            LayerShape(config.n_kv_heads[layer], *config.stored_head_dims(layer))
+            LayerShape(
+                config.n_kv_heads[layer],
+                *config.stored_head_dims(layer),
+                rope=int(config.rotated(layer)),
+            )
+            for layer in self._storing(windowed)
+        ]
+
+    def _storing(self, windowed: bool) -> list[int]:
+        """The layers that store keys and values, with a window or without."""
+        config = self.config
+        return [
+            layer
             for layer in range(config.n_layers)
             if config.stores_keys(layer) and self.windowed(layer) == windowed
         ]
+
+    def _devices(self, layers: Iterable[int]) -> list[Device]:
+        return [self.places[layer].device for layer in layers]
 
     def cache_index(self, layer: int) -> int:
         """The number of the keys that a layer attends to, among those of the layers of its kind."""
@@ -212,12 +237,14 @@ class Decoder(ABC):
         return Layers(
             config.architecture,
             config.n_layers,
-            self.device,
             self.cache_shapes,
+            self._devices(self._storing(False)),
             None if config.window is None else config.window.size,
             config.window is not None and config.window.chunked,
             self.window_shapes,
+            self._devices(self._storing(True)),
             self.recurrent_shapes,
+            self._devices(filter(self.keeps_state, range(config.n_layers))),
             self.shift_keys if self.architecture.shifts else None,
             self.shift_window_keys if self.architecture.shifts else None,
             self.architecture.position_axes,

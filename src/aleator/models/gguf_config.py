@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from aleator.models.architecture import Architecture
 from aleator.models.config import (
     MAX_CONV,
     MAX_LAYERS,
@@ -30,9 +30,6 @@ from aleator.models.config import (
 )
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-
-if TYPE_CHECKING:
-    from aleator.models.architecture import Architecture
 
 
 def transformer(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 
 from aleator.core.errors import UnsupportedModel
-from aleator.models import refused
+from aleator.models import gguf_config, json_config, refused
 from aleator.models.architecture import Architecture
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
@@ -100,7 +100,8 @@ def read_gguf(gguf: GGUFFile) -> tuple[Architecture, ModelConfig]:
     architecture = ARCHITECTURES.get(fields.require("general.architecture", str))
     if architecture is None:
         raise _unsupported(fields.path, fields.require("general.architecture", str))
-    return architecture, architecture.read_gguf(gguf, architecture)
+    read = architecture.read_gguf or gguf_config.transformer
+    return architecture, read(gguf, architecture)
 
 
 def read_json(fields: Fields) -> tuple[Architecture, ModelConfig]:
@@ -114,7 +115,8 @@ def read_json(fields: Fields) -> tuple[Architecture, ModelConfig]:
     for architecture in ARCHITECTURES.values():
         files = architecture.hugging_face
         if files is not None and model_type in files.model_types:
-            return architecture, files.read(fields, architecture)
+            read = files.read or json_config.full_attention
+            return architecture, read(fields, architecture)
     if model_type in ARCHITECTURES:
         raise UnsupportedModel(
             f"{fields.path}: models of the architecture {model_type!r} are read from GGUF files only; "

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aleator.models import refused
+from aleator.models.architecture import Architecture
 from aleator.models.config import (
     MAX_LAYERS,
     MAX_LENGTH,
@@ -27,9 +28,6 @@ from aleator.models.config import (
     unsupported,
 )
 from aleator.models.files.fields import Fields
-
-if TYPE_CHECKING:
-    from aleator.models.architecture import Architecture
 
 
 def full_attention(

@@ -1,29 +1,50 @@
-"""A decoder in native code, on the CPU: weights stay in the file's memory map, in their stored types."""
+"""A decoder in native code, on the CPU, and its steps: a micro-batch through all layers in one native call.
+
+Weights stay in the file's memory map, in their stored types.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aleator.cache.devices import CPU
+import numpy as np
+import numpy.typing as npt
+
+import aleator._native as _native
+from aleator.cache.pools.attention import first_of
+from aleator.cache.pools.hybrid import HybridPool
+from aleator.cache.pools.hybrid_batch import HybridBatch
 from aleator.cache.pools.pool import AnyPool
 from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.core.threads import pool as thread_pool
 from aleator.models.decoder import Decoder, Progress
 from aleator.models.layers.expert_tensors import mixed_experts
-from aleator.models.layers.head_parts import FeedForwardAlone
-from aleator.models.layers.native_recurrent import Stateful, stateful
-from aleator.models.layers.native_ssm import NativeSSM
-from aleator.models.layers.native_step import NativeStep
+from aleator.models.layers.head_parts import FeedForwardAlone, HeadSpace, ShortConvolution
+from aleator.models.layers.native_feed_forward import gated_matrices
+from aleator.models.layers.native_layers import add_attention, add_mixture, add_state
+from aleator.models.layers.native_recurrent import (
+    Rows,
+    Stateful,
+    head_space,
+    same_rows,
+    space_arguments,
+    stateful,
+)
 from aleator.models.layers.parts import Attention, gate_of
 from aleator.models.layers.per_layer_parts import TABLE, LayerEmbedding, LayerEmbeddings
+from aleator.models.layers.recurrent_parts import DeltaNet, state_space
 from aleator.models.layers.stored import (
     Floats,
     StoredLayer,
     StoredWeight,
     stored_weight,
 )
-from aleator.models.step import Step
+from aleator.models.placement import ON_CPU
+from aleator.models.step import HostStep, Inputs, Step
 
 if TYPE_CHECKING:
+    from aleator.cache.pools.recurrent_batch import RecurrentBatch
+    from aleator.cache.rows.batch import MicroBatch
     from aleator.models.weights import Weights
 
 
@@ -47,8 +68,8 @@ class NativeDecoder(Decoder):
     """
 
     def __init__(self, weights: Weights, progress: Progress | None = None) -> None:
-        super().__init__(weights, CPU, "float32")
         config = weights.config
+        super().__init__(weights, [ON_CPU] * config.n_layers)
         shape = (config.n_vocab, config.n_embd)
         self.embedding = stored_weight(weights, "token_embd", *shape, bias=False)
         self.blocks: list[Attention[list[StoredWeight], Floats]] = []
@@ -104,6 +125,181 @@ class NativeDecoder(Decoder):
         if isinstance(pool, RecurrentPool):
             return NativeSSM(self, pool)
         return NativeStep(self, pool)
+
+
+class NativeStep(HostStep):
+    """A native decoder over one pool, whose storage it reads and writes in place.
+
+    A token's logits have the same bits for any number of threads, beside any other tokens, and on every
+    instruction set (docs/numerics.md, part 2).
+    """
+
+    def __init__(self, decoder: NativeDecoder, pool: AnyPool) -> None:
+        super().__init__()
+        config = decoder.config
+        self.n_vocab, self._softcap = config.n_vocab, config.logit_softcap
+        self._scale = np.float32(config.logit_scale)
+        self._decoder, self._pool = decoder, pool
+        self._build()
+
+    def _build(self) -> None:
+        decoder, pool = self._decoder, self._pool
+        config, rotation = decoder.config, decoder.rotation
+        rows = windows = first_of(pool).rows
+        states = None
+        if isinstance(pool, HybridPool):
+            states = pool.recurrent
+            windows = rows if pool.window is None else pool.window.rows
+        step = _native.DecoderStep(
+            decoder.embedding.matrix,
+            decoder.head.matrix if decoder.head is not None else None,
+            decoder.output_norm,
+            config.rms_eps,
+            decoder.blocks[0].scale,
+            rotation.frequencies,
+            rotation.magnitude,
+            rotation.interleaved,
+            decoder.embedding_scale,
+            decoder.gate,
+            decoder.window_rotation.frequencies,
+            decoder.window_rotation.magnitude,
+            rows.k_storage == "raw",
+            layer_norm=decoder.architecture.norm == "layer",
+            head_norm=max(block.head_norm_kind for block in decoder.blocks),  # "" of layers without
+            residual_scale=config.residual_scale,
+            softcap=config.attention_softcap,
+            clamp=config.qkv_clamp,
+            parallel=decoder.architecture.parallel,
+            embedding_norm=decoder.embedding_norm,
+            slopes=decoder.slopes,
+            position_embedding=None if decoder.positions is None else decoder.positions.matrix,
+            rotated_from=rotation.offset,
+        )
+        if decoder.layer_embeddings is not None and decoder.embedding_table is not None:
+            (projection,) = decoder.layer_embeddings.projection
+            step.set_per_layer(
+                decoder.embedding_table.matrix, projection.matrix, decoder.layer_embeddings.norm
+            )
+        blocks, spaces = iter(decoder.blocks), iter(decoder.recurrent)
+        feeding = iter(decoder.feeding)
+        for layer in range(config.n_layers):
+            if config.attends(layer):
+                block = next(blocks)
+                add_attention(step, block, windows if block.windowed else rows)
+            if decoder.embedding_parts:
+                part = decoder.embedding_parts[layer]
+                (project,), (output,) = part.project, part.output
+                step.add_per_layer(project.matrix, output.matrix, part.norm)
+            if states is not None and decoder.keeps_state(layer):
+                add_state(step, next(spaces), states, beside=config.attends(layer))
+            elif not config.attends(layer):
+                alone = next(feeding)
+                step.add_feed_forward((*gated_matrices(alone.ffn), alone.norm))
+                add_mixture(step, alone.ffn)
+        # Together, and last: what interrupts leaves the step before, or none that is believed.
+        self._rows: tuple[Rows, Rows] | None = None
+        self._step, self._rows = step, None if states is None else (states.conv[0], states.ssm[0])
+
+    def run(
+        self,
+        inputs: Inputs,
+        positions: npt.NDArray[np.int32],
+        cells: MicroBatch | HybridBatch,
+        wanted: npt.NDArray[np.int64],
+        n_threads: int | None = None,
+    ) -> npt.NDArray[np.float32]:
+        """See :class:`~aleator.models.step.Step`."""
+        self._decoder.check_positions(positions)
+        logits = np.empty((len(wanted), self.n_vocab), np.float32)
+        vectors = inputs.ndim == 2
+        window = cells.window if isinstance(cells, HybridBatch) else None
+        base = cells.base if isinstance(cells, HybridBatch) else cells
+        states = cells.recurrent if isinstance(cells, HybridBatch) else None
+        other = states is not None and not same_rows(self._rows, states.conv, states.ssm)
+        if self._inherits(self._step) or other:
+            self._build()
+        self._step.run(
+            thread_pool(n_threads),
+            None if vectors else inputs.astype(np.int64, copy=False),
+            inputs.astype(np.float32, copy=False) if vectors else None,
+            positions,
+            base.slots,
+            *base.seen,
+            wanted,
+            logits,
+            None if window is None else (window.slots, *window.seen, window.first, window.sunk),
+            None
+            if states is None
+            else (states.starts, states.sources, states.order, states.stores),
+            None if self._decoder.slopes is None else base.seen_positions(),
+            self._decoder.query_scales(positions),
+        )
+        if self._scale != 1:
+            logits *= self._scale
+        if self._softcap:
+            _native.soften_logits(logits, self._softcap)
+        return logits
+
+
+class NativeSSM(HostStep):
+    """A native decoder of states alone over one pool, whose states it reads and writes in place.
+
+    A token's logits have the same bits for any number of threads, beside any other tokens, and on every
+    instruction set (docs/numerics.md, part 2).
+    """
+
+    def __init__(self, decoder: NativeDecoder, pool: RecurrentPool) -> None:
+        super().__init__()
+        self.n_vocab = decoder.config.n_vocab
+        self._decoder = decoder
+        self._build(pool.conv, pool.ssm)
+
+    def _build(
+        self, convs: list[npt.NDArray[np.float32]], states: list[npt.NDArray[np.float32]]
+    ) -> None:
+        decoder = self._decoder
+        step = _native.SSMStep(
+            decoder.embedding.matrix,
+            decoder.head.matrix if decoder.head is not None else None,
+            decoder.output_norm,
+            decoder.config.rms_eps,
+            state_space(decoder.config).norm_eps,
+        )
+        for layer, conv, state in zip(decoder.recurrent, convs, states, strict=True):
+            if isinstance(layer, HeadSpace):
+                step.add_head_space(head_space(layer, conv, state))
+            elif not isinstance(layer, ShortConvolution | DeltaNet):  # no model has these alone
+                step.add_layer(*space_arguments(layer, conv, state)[:11])
+        # Together, and last: what interrupts leaves the step before, or none that is believed.
+        self._rows: tuple[Rows, Rows] | None = None
+        self._step, self._rows = step, (convs[0], states[0])
+
+    def run(
+        self,
+        inputs: Inputs,
+        positions: npt.NDArray[np.int32],
+        cells: RecurrentBatch,
+        wanted: npt.NDArray[np.int64],
+        n_threads: int | None = None,
+    ) -> npt.NDArray[np.float32]:
+        """See :class:`~aleator.models.step.Step`; positions are not used."""
+        states = cells
+        if self._inherits(self._step) or not same_rows(self._rows, states.conv, states.ssm):
+            self._build(states.conv, states.ssm)
+        logits = np.empty((len(wanted), self.n_vocab), np.float32)
+        vectors = inputs.ndim == 2
+        self._step.run(
+            thread_pool(n_threads),
+            None if vectors else inputs.astype(np.int64, copy=False),
+            inputs.astype(np.float32, copy=False) if vectors else None,
+            states.starts,
+            states.sources,
+            states.order,
+            states.stores,
+            wanted,
+            logits,
+        )
+        return logits
 
 
 def why_not_native(weights: Weights) -> str:

@@ -1,32 +1,207 @@
-"""Where a model computes, and in what type."""
+"""Where the layers of a model compute, and in what type."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from aleator.cache.devices import Device, checked_device, cuda_devices
+from aleator.cache.devices import (
+    CPU,
+    Device,
+    checked_device,
+    cuda_devices,
+    named_device,
+    require_device,
+    sizes_by_device,
+)
 from aleator.core.errors import ParameterError
+from aleator.core.integers import exact
+from aleator.core.records import dataclass
 
-DTYPES = ("float32", "float16", "bfloat16")
+if TYPE_CHECKING:
+    from aleator.models.weights import Weights
+
+DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2}
+"""Types to compute in, and the bytes of a number."""
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 """Files of drivers: for CUDA, for CUDA under Windows, and for AMD's devices, which PyTorch calls CUDA too."""
 
+_EXAMPLE = "'cpu=0:20,cuda:0=20:32' or [('cpu', 0, 20), ('cuda:0', 20, 32)]"
+_PART = re.compile(r"\s*([^=\s]+)=(\d{1,9}):(\d{1,9})\s*")
 
-def placement(device: object, dtype: object, n_gpu_layers: int | None = None) -> tuple[Device, str]:
-    """The device and the type to compute in.
+
+@dataclass(frozen=True)
+class Place:
+    """Where a layer computes.
+
+    Attributes:
+        device: there its weights and what it stores in the cache are.
+        dtype: type of weights and activations there.
+    """
+
+    device: Device
+    dtype: str
+
+
+ON_CPU = Place(CPU, "float32")
+"""Where native code computes."""
+
+
+@dataclass(frozen=True)
+class DeviceMap:
+    """Which layers each device has.
+
+    Attributes:
+        parts: a device, the first of its layers and the one after its last, in the order of the layers; none is
+            left out.
+    """
+
+    parts: tuple[tuple[Device, int, int], ...]
+
+    def __str__(self) -> str:
+        return ",".join(f"{device}={first}:{end}" for device, first, end in self.parts)
+
+    @classmethod
+    def of(cls, value: object) -> DeviceMap:
+        """The map that a text or a list stands for; whether the devices are here is not asked.
+
+        Args:
+            value: ranges in any order, such as "cpu=0:20,cuda:0=20:32" or
+                [("cpu", 0, 20), ("cuda:0", 20, 32)]; or a map.
+
+        Raises:
+            ParameterError: it is none, names something that is no device, or leaves layers out or names them
+                twice.
+        """
+        if isinstance(value, DeviceMap):
+            return value
+        words = value.split(",") if isinstance(value, str) else value
+        if not isinstance(words, Iterable) or not (listed := list(words)):
+            raise _refused(value, f"give ranges of layers, such as {_EXAMPLE}")
+        parts = sorted((_part(value, each) for each in listed), key=lambda part: part[1:])
+        if parts[0][1] > 0:
+            raise _refused(
+                value, f"{_span(0, parts[0][1])} no device: let the first range begin at 0"
+            )
+        for (device, _, end), (other, first, _) in pairwise(parts):
+            if first > end:
+                raise _refused(
+                    value, f"{_span(end, first)} no device: let the range of {other} begin at {end}"
+                )
+            if first < end:
+                raise _refused(
+                    value,
+                    f"layer {first} is given to {device} and to {other}: a range ends before the layer after "
+                    f"its colon, so let the one of {other} begin at {end}",
+                )
+        return cls(tuple(parts))
+
+    def devices(self, n_layers: int) -> list[Device]:
+        """The device of each of so many layers; ParameterError where the map is of more or of fewer."""
+        end = self.parts[-1][2]
+        if end != n_layers:
+            why = (
+                f"{_span(end, n_layers)} no device"
+                if end < n_layers
+                else f"there is no layer {end - 1}"
+            )
+            raise _refused(
+                self,
+                f"the model has {n_layers} layers, 0 to {n_layers - 1}, and {why}: let the ranges end at "
+                f"{n_layers}",
+            )
+        return [device for device, first, end in self.parts for _ in range(first, end)]
+
+
+def _part(whole: object, part: object) -> tuple[Device, int, int]:
+    """One range of a map."""
+    if isinstance(part, str):
+        found = _PART.fullmatch(part)
+        part = found.groups() if found else None
+        part = part and (part[0], int(part[1]), int(part[2]))
+    if not isinstance(part, Sequence) or len(part) != 3:
+        raise _refused(whole, f"give ranges of layers, such as {_EXAMPLE}")
+    first, end = exact(part[1]), exact(part[2])
+    if first is None or end is None or not 0 <= first < end:
+        raise _refused(
+            whole,
+            f"the range of {part[0]} is {part[1]}:{part[2]}: give its first layer, counted from 0, and the "
+            "layer after its last, which is larger",
+        )
+    return named_device("device_map", part[0]), first, end
+
+
+def _span(first: int, end: int) -> str:
+    """Layers from one to before another that have something, as a message begins."""
+    return f"layer {first} has" if end == first + 1 else f"layers {first} to {end - 1} have"
+
+
+def _refused(value: object, why: str) -> ParameterError:
+    shown = f"{str(value) if isinstance(value, DeviceMap) else value!r:.80}"
+    return ParameterError("device_map", f"device_map={shown}: {why}")
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a model computes, before its number of layers is known.
+
+    Attributes:
+        device: of the last ``n_gpu_layers`` layers, or of all of them.
+        dtype: a type for all layers; None: float32 on the CPU, bfloat16 on CUDA.
+        n_gpu_layers: how many; None: all.
+        device_map: what holds instead of these; None: nothing.
+    """
+
+    device: Device
+    dtype: str | None = None
+    n_gpu_layers: int | None = None
+    device_map: DeviceMap | None = None
+
+    def places(self, n_layers: int) -> list[Place]:
+        """Where each of so many layers computes.
+
+        Raises:
+            ParameterError: the map is of more or of fewer layers.
+        """
+        if self.device_map is not None:
+            devices = self.device_map.devices(n_layers)
+        else:
+            on = n_layers if self.n_gpu_layers is None else min(self.n_gpu_layers, n_layers)
+            devices = [CPU] * (n_layers - on) + [self.device] * on
+        kinds = {"cpu": self.dtype or "float32", "cuda": self.dtype or "bfloat16"}
+        return [Place(device, kinds[device.type]) for device in devices]
+
+
+def placement(
+    device: object, dtype: object, n_gpu_layers: int | None = None, device_map: object = None
+) -> Placement:
+    """Where to compute, its devices found.
 
     Args:
         device: "cpu", "cuda" or "cuda:N", or PyTorch's object for it; None: CUDA where there is one, else the
             CPU.
         dtype: a type's name, or PyTorch's object for it; None: float32 on the CPU, bfloat16 on CUDA.
-        n_gpu_layers: 0: the CPU computes; more: a CUDA device does; None: whatever ``device`` says.
+        n_gpu_layers: so many of the last layers are on a CUDA device, the others on the CPU; None: all are
+            where ``device`` says.
+        device_map: which layers each device has, see :meth:`DeviceMap.of`, in place of both.
 
     Raises:
-        ParameterError: another device or type, or a CUDA device that is not there; ``n_gpu_layers`` and the
-            device contradict each other.
+        ParameterError: another device or type, or a CUDA device that is not there; a map that is none; two of
+            the arguments contradict each other.
         ImportError: a device or a type that needs PyTorch, which is not installed.
     """
+    if device_map is not None:
+        made = DeviceMap.of(device_map)
+        for name, value in (("device", device), ("n_gpu_layers", n_gpu_layers)):
+            if value is not None:
+                raise _refused(made, f"{name}={value!r} is given too: leave out one of the two")
+        for each, _, _ in made.parts:
+            require_device("device_map", each)
+        return Placement(made.parts[-1][0], checked_dtype(dtype), device_map=made)
     if device is None:
         device = "cuda" if n_gpu_layers != 0 and _has_cuda() else "cpu"
     place = checked_device("device", device)
@@ -39,7 +214,7 @@ def placement(device: object, dtype: object, n_gpu_layers: int | None = None) ->
         raise ParameterError(
             "n_gpu_layers", f"n_gpu_layers={n_gpu_layers} with device={str(place)!r}: {remedy}"
         )
-    return place, checked_dtype(dtype) or ("float32" if place.type == "cpu" else "bfloat16")
+    return Placement(place, checked_dtype(dtype), n_gpu_layers)
 
 
 def checked_dtype(dtype: object) -> str | None:
@@ -52,22 +227,34 @@ def checked_dtype(dtype: object) -> str | None:
     return name
 
 
-def check_layers(n_gpu_layers: int | None, n_layers: int) -> None:
-    """Refuse to divide a model between a device and the CPU.
+def weight_bytes(weights: Weights, places: Sequence[Place]) -> dict[str, int]:
+    """The bytes that weights take on each device by its name, without reading them.
 
-    Args:
-        n_gpu_layers: layers that the device is to compute; None: nothing is said.
-        n_layers: layers of the model.
-
-    Raises:
-        ParameterError: some and not all.
+    On the CPU in float32 they are those of the file, which are used as they are stored; elsewhere all numbers
+    are counted in the type of the place.  Embeddings are at the first place, the last norm and the output
+    matrix at the last; a matrix that is both is counted at both where these are two.
     """
-    if n_gpu_layers is not None and 0 < n_gpu_layers < n_layers:
-        raise ParameterError(
-            "n_gpu_layers",
-            f"n_gpu_layers={n_gpu_layers}: the model has {n_layers} layers, and one device computes all of "
-            f"them: give 0 or {n_layers}",
-        )
+    sizes: list[tuple[Device, int]] = []
+    first, last = places[0], places[-1]
+    for name in weights.names():
+        if name.startswith("blk."):
+            at = {places[int(name.split(".", 2)[1])]}
+        elif name.startswith("token_embd.") and weights.config.tied:
+            at = {first, last}
+        else:
+            at = {last if name.startswith("output") else first}
+        stored = weights.stored(name)
+        for place in at:
+            size = stored.n_elements * DTYPES[place.dtype]
+            sizes.append((place.device, stored.data.size if _as_stored(place) else size))
+    order = dict.fromkeys(str(place.device) for place in places)
+    made = sizes_by_device(sizes)
+    return {name: made[name] for name in order}
+
+
+def _as_stored(place: Place) -> bool:
+    """Whether a place uses weights as they are stored."""
+    return place.device.type == "cpu" and place.dtype == "float32"
 
 
 def _has_cuda() -> bool:

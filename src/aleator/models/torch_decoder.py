@@ -6,13 +6,13 @@ It computes on devices, and states in readable form what native decoders compute
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from aleator.cache.devices import Device
 from aleator.cache.pools.pool import AnyPool
 from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.cache.rows.batch import MicroBatch
@@ -30,6 +30,7 @@ from aleator.models.layers.parameters import DTYPES
 from aleator.models.layers.per_layer import TokenEmbeddings
 from aleator.models.layers.rotary import Rotary
 from aleator.models.layers.short_convolution import ShortConvolutionLayer
+from aleator.models.placement import Place
 from aleator.models.step import Inputs
 from aleator.models.torch_step import TensorStep
 
@@ -51,17 +52,15 @@ def in_torch(decoder: Decoder) -> TorchDecoder:
     """A decoder in PyTorch: itself, or the same model's."""
     if isinstance(decoder, TorchDecoder):
         return decoder
-    return TorchDecoder(decoder.weights, decoder.device, decoder.dtype)
+    return TorchDecoder(decoder.weights, decoder.places)
 
 
 class TorchDecoder(Decoder):
     """A decoder in PyTorch.
 
     Attributes:
-        where: the device, as PyTorch names it.
-        type: of weights and activations.
-        rotary: rotates queries and keys of layers that see everything.
-        window_rotary: those of layers with a window.
+        at: each layer's device, as PyTorch names it, and the type of its weights and activations.
+        where: the first layer's device, which takes the tokens.
         blocks: the layers with attention.
         recurrent: the layers that keep a state.
         layers: all of them, in order.
@@ -69,25 +68,25 @@ class TorchDecoder(Decoder):
     """
 
     def __init__(
-        self, weights: Weights, device: Device, dtype: str, progress: Progress | None = None
+        self, weights: Weights, places: Sequence[Place], progress: Progress | None = None
     ) -> None:
-        super().__init__(weights, device, dtype)
+        super().__init__(weights, places)
         config = weights.config
-        self.where, self.type = torch_device(device), DTYPES[dtype]
-        self.rotary = self.window_rotary = Rotary(self.rotation, self.where)
-        if config.window is not None:
-            self.window_rotary = Rotary(self.window_rotation, self.where)
+        self.at = [(torch_device(place.device), DTYPES[place.dtype]) for place in places]
+        self.where, last = self.at[0][0], self.at[-1]
+        self._rotaries = self._made_rotaries()
         shape = (config.n_vocab, config.n_embd)
-        self.embedding = embedding(weights, shape, self.where, self.type)
+        self.embedding = embedding(weights, shape, *self.at[0])
         self.blocks: list[Block] = []
         self.recurrent: list[Stateful] = []
         self.layers: list[Layer] = []
         for layer in range(config.n_layers):
             if progress is not None:
                 progress(layer, config.n_layers)
-            self.layers.append(self._layer(LayerWeights(weights, layer, self.where, self.type)))
-        outside, kind = LayerWeights(weights, -1, self.where, self.type), self.architecture.norm
-        self.output_norm = norm(kind, outside.norm(self.architecture.output_norm), config.rms_eps)
+            self.layers.append(self._layer(LayerWeights(weights, layer, *self.at[layer])))
+        outside, kind = LayerWeights(weights, -1, *self.at[0]), self.architecture.norm
+        after = LayerWeights(weights, -1, *last)
+        self.output_norm = norm(kind, after.norm(self.architecture.output_norm), config.rms_eps)
         self.embedding_norm = norm(
             kind,
             outside.norm("token_embd_norm") if self.architecture.embedding_norm else None,
@@ -104,8 +103,7 @@ class TorchDecoder(Decoder):
             ["token_embd" if config.tied else "output"],
             config.n_embd,
             [config.n_vocab],
-            self.where,
-            self.type,
+            *last,
         )
         weights.check.start()
         if progress is not None:
@@ -127,22 +125,35 @@ class TorchDecoder(Decoder):
         elif not attends:
             return FeedForwardLayer(weights)
         windowed, index = self.windowed(layer), self.cache_index(layer)
-        rotary = self.window_rotary if windowed else self.rotary
+        rotary = self._rotaries[weights.device, windowed]
         block = Block(weights, windowed, index, rotary, self.slopes, beside)
         self.blocks.append(block)
         return block
 
     def use_rotations(self) -> None:
         """See :meth:`Decoder.use_rotations`."""
-        self.rotary = Rotary(self.rotation, self.where)
-        self.window_rotary = Rotary(self.window_rotation, self.where)
+        self._rotaries = self._made_rotaries()
         layers, self.layers, self.blocks = self.layers, [], []
-        for layer in layers:
+        for layer, (device, _) in zip(layers, self.at, strict=True):
             if isinstance(layer, Block):
                 layer = copy.copy(layer)
-                layer.rotary = self.window_rotary if layer.windowed else self.rotary
+                layer.rotary = self._rotaries[device, layer.windowed]
                 self.blocks.append(layer)
             self.layers.append(layer)
+
+    def _made_rotaries(self) -> dict[tuple[torch.device, bool], Rotary]:
+        """What rotates queries and keys on each device, of layers with a window and of those without."""
+        made: dict[tuple[torch.device, bool], Rotary] = {}
+        for device in dict.fromkeys(device for device, _ in self.at):
+            made[device, False] = made[device, True] = Rotary(self.rotation, device)
+            if self.config.window is not None:
+                made[device, True] = Rotary(self.window_rotation, device)
+        return made
+
+    @property
+    def rotary(self) -> Rotary:
+        """What rotates queries and keys of layers that see everything, where the first layer is."""
+        return self._rotaries[self.where, False]
 
     def drop_head(self) -> None:
         """See :meth:`Decoder.drop_head`."""
@@ -154,15 +165,16 @@ class TorchDecoder(Decoder):
 
     def shift_keys(self, layer: int, keys: Any, deltas: Any) -> Any:
         """See :meth:`Decoder.shift_keys`; keys may be tensors, on any device."""
-        if isinstance(keys, np.ndarray):
+        if isinstance(keys, np.ndarray) or not self._rotates(layer, False):
             return super().shift_keys(layer, keys, deltas)
         return self.rotary.shift(keys, torch.as_tensor(deltas, device=keys.device))
 
     def shift_window_keys(self, layer: int, keys: Any, deltas: Any) -> Any:
         """Rotate stored keys of layers with a window, see :meth:`shift_keys`."""
-        if isinstance(keys, np.ndarray):
+        if isinstance(keys, np.ndarray) or not self._rotates(layer, True):
             return super().shift_window_keys(layer, keys, deltas)
-        return self.window_rotary.shift(keys, torch.as_tensor(deltas, device=keys.device))
+        rotary = self._rotaries[self.where, True]
+        return rotary.shift(keys, torch.as_tensor(deltas, device=keys.device))
 
     def forward(
         self,
@@ -182,7 +194,7 @@ class TorchDecoder(Decoder):
             fused: whether attention may use torch's fused kernel.
 
         Returns:
-            Logits, float32 [len(wanted), n_vocab], on the decoder's device.
+            Logits, float32 [len(wanted), n_vocab], on the last layer's device.
 
         """
         self.check_positions(positions)
@@ -197,25 +209,26 @@ class TorchDecoder(Decoder):
         )
         rows = None
         if len(wanted) < len(inputs):
-            rows = torch.from_numpy(wanted).to(self.where)
+            rows = torch.from_numpy(wanted).to(self.at[-1][0])
         return self.compute(torch.from_numpy(inputs).to(self.where), batch, rows)
 
     def compute(
         self, inputs: torch.Tensor, batch: Pass, rows: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Compute one micro-batch from tensors on the decoder's device, without waiting for it.
+        """Compute one micro-batch from tensors on the first layer's device, without waiting for it.
 
         Args:
             inputs: token ids int64 [T], or input vectors [T, n_embd].
             batch: what layers share.
-            rows: ascending indices of the tokens whose logits are computed; None: all.
+            rows: ascending indices of the tokens whose logits are computed, on the last layer's device;
+                None: all.
 
         Returns:
-            Logits, float32 [len(rows), n_vocab], on the device.
+            Logits, float32 [len(rows), n_vocab], on the last layer's device.
 
         """
         if inputs.dim() == 2:
-            x = inputs.to(self.type)
+            x = inputs.to(self.at[0][1])
         else:
             x = self.embedding(inputs)
             if self.embedding_scale != 1.0:
@@ -226,10 +239,12 @@ class TorchDecoder(Decoder):
         if self.layer_embeddings is not None:
             ids = inputs if inputs.dim() == 1 else None
             batch.embeddings = self.layer_embeddings(ids, x)
-        for layer in self.layers[:-1]:
-            x = layer(x, batch, None)
-        # After the last layer has stored what it must only the wanted rows matter.
-        x = self.layers[-1](x, batch, rows)
+        shared = {self.at[0]: batch}
+        for index, (layer, at) in enumerate(zip(self.layers, self.at, strict=True), 1):
+            if at not in shared:
+                shared[at] = batch.moved(*at)
+            # After the last layer has stored what it must only the wanted rows matter.
+            x = layer(x.to(*at), shared[at], rows if index == len(self.layers) else None)
         logits = self.head(self.output_norm(x)).float()
         if self.config.logit_scale != 1.0:
             logits = logits * self.config.logit_scale

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
-from aleator.hub.names import located
+from aleator.hub.located import located
 from aleator.models import sampling
 from aleator.models.architecture import Architecture
 from aleator.models.config import ModelConfig
@@ -196,7 +196,7 @@ def open_weights(path: str | os.PathLike[str]) -> Weights:
 
     Args:
         path: the file (of a split model the first), the directory, or a name that
-            :func:`~aleator.hub.names.located` finds.
+            :func:`~aleator.hub.located.located` finds.
 
     Raises:
         ModelNotFound: nothing is there.

@@ -21,3 +21,4 @@ from aleator.samplers.presets import PRESETS as PRESETS
 from aleator.samplers.reference import ReferenceChain as ReferenceChain
 from aleator.samplers.regex import Regex as Regex
 from aleator.samplers.sampling_params import SamplingParams as SamplingParams
+from aleator.samplers.sampling_params import preset as preset

@@ -20,7 +20,7 @@ from aleator.core import host
 from aleator.core.contract import Purpose
 from aleator.core.errors import LogitsError
 from aleator.core.numerics import Row, Step, draw, ints
-from aleator.core.parameter import Parameter, declare
+from aleator.core.parameter import Off, Parameter, declare
 from aleator.core.philox import stream
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, llama_seed
@@ -28,7 +28,9 @@ from aleator.samplers.seeded import SeededSampler
 
 ADAPTIVE_TARGET = Parameter(
     "adaptive_target", float, -1.0, "probability that chosen tokens should have on average; -1 is off",
-    low=-1, high=1, flags=("--adaptive-target",),
+    low=0, high=1, beyond=-1.0,
+    off=(Off("below", ("llama.cpp",), -1.0, "draws without a target"),),
+    flags=("--adaptive-target",),
 )  # fmt: skip
 ADAPTIVE_DECAY = Parameter(
     "adaptive_decay", float, 0.9, "how slowly that average forgets",

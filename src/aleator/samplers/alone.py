@@ -19,6 +19,7 @@ class Alone:
     :meth:`clone` does; a pickle holds the parameters only.
     """
 
+    _chain_of: ClassVar[type[SamplerChain]]  # chain.py sets it, for a chain is made of samplers
     _alone: ClassVar[Mapping[str, SamplerChain]] = {}  # by numerics; an instance's own, once needed
 
     def alone(self, numerics: str = "portable") -> SamplerChain:
@@ -34,9 +35,7 @@ class Alone:
         """
         found = self._alone.get(numerics)
         if found is None:
-            from aleator.samplers.chain import SamplerChain  # which is made of samplers
-
-            found = SamplerChain([self], numerics)
+            found = self._chain_of([self], numerics)
             for other in self._alone.values():
                 for token, generated in zip(other.history, other.generated, strict=True):
                     found.accept(token, generated)

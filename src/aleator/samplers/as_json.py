@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from aleator.core.errors import AleatorError, ParameterError
+from aleator.core.parameter import ENGINES
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.grammar import Grammar
 from aleator.samplers.json_schema import JSONSchema
 from aleator.samplers.lark import Lark
-from aleator.samplers.params import ALL
+from aleator.samplers.params import ALL, in_range
 from aleator.samplers.regex import Regex
 from aleator.samplers.sampling_params import SamplingParams
 
@@ -44,10 +45,13 @@ def params_as_json(params: SamplingParams) -> dict[str, object]:
 def params_from_json(values: Mapping[str, object], seed: int) -> SamplingParams:
     """What :func:`params_as_json` was made from.
 
+    Older versions took what other engines take for "off": it is read as what it did.
+
     Raises:
         ParameterError: It was made from nothing: a value is damaged, or out of range.
     """
-    return SamplingParams(**{**{name: _from_json(v) for name, v in values.items()}, "seed": seed})
+    read = {name: _from_json(v) for name, v in values.items()}
+    return SamplingParams(**{**in_range(read, ENGINES, lambda _: None), "seed": seed})
 
 
 def constraint_as_json(value: ConstraintSampler) -> dict[str, object]:

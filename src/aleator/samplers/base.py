@@ -110,7 +110,8 @@ class Sampler(Alone, ABC):
         random = (None,) if numerics == "portable" else (None, MAX_LLAMA_SEED + 1)
         if "seed" in values and values["seed"] in random:
             values["seed"] = place.seed
-        changed = (self.since,) if numerics == "portable" and self.since > 1 else ()
+        acts = numerics == "portable" and not self.neutral
+        changed = (self.since,) if acts and self.since > 1 else ()
         return (type(self).__module__, type(self).__qualname__, values, *changed)
 
     @classmethod

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
+from aleator.core.integers import integer
+from aleator.samplers.spelled import check_ids
 
 NUMERICS = ("portable", "llama.cpp")
 
@@ -27,7 +29,8 @@ class Candidates:
     """The candidates of one step: token ids and logits.
 
     A portable chain leaves masked tokens out and keeps ids ascending; one with ``numerics="llama.cpp"`` leaves
-    llama.cpp's array in llama.cpp's order, masked tokens with a logit of -inf in it.
+    llama.cpp's array in llama.cpp's order, masked tokens with a logit of -inf in it.  docs/samplers.md has what
+    ``ids``, ``logits``, ``probs``, ``p``, ``selected`` and ``sorted`` are here and there.
 
     Args:
         logits: one row, shape ``[V]``, float32, float16 or bfloat16, on the CPU; it is copied.
@@ -79,6 +82,11 @@ class Candidates:
         return len(self._native)
 
     @property
+    def size(self) -> int:
+        """How many candidates there are, as ``len``."""
+        return len(self._native)
+
+    @property
     def n_vocab(self) -> int:
         """Length of the row of logits."""
         return self._native.n_vocab
@@ -98,19 +106,46 @@ class Candidates:
 
     @logits.setter
     def logits(self, logits: NDArray[np.float32]) -> None:
-        self._native.logits = np.ascontiguousarray(logits, np.float32)
+        try:
+            given = np.ascontiguousarray(logits, np.float32)
+        except (TypeError, ValueError):
+            raise LogitsError(f"logits={logits!r:.60} are no numbers") from None
+        if given.shape != (len(self),):
+            raise LogitsError(
+                f"there are {len(self)} candidates, but logits of shape {given.shape} were given"
+            )
+        if not (given > -np.inf).any():
+            raise LogitsError(
+                "no candidate would be left: every logit that was given is NaN or -inf"
+            )
+        self._native.logits = given
 
     def keep(self, ids: Iterable[int]) -> None:
-        """Keep these tokens; the others are no candidates any more."""
-        self._native.keep([int(i) for i in ids])
+        """Keep these tokens; the others are no candidates any more.
+
+        Raises:
+            ParameterError: they are no token ids.
+            LogitsError: none of them is a candidate.
+        """
+        self._native.keep(list(check_ids("ids", ids)))
 
     @property
     def probs(self) -> NDArray[np.float32]:
-        """Their probabilities: weight over total weight, rounded to float32."""
+        """Their probabilities as they are now: weight over total weight, rounded to float32."""
         if isinstance(self._native, host.LlamaCandidates):
             return self._native.probs
         weights = self._native.weights
         return (weights / np.float64(weights.sum(dtype=np.uint64))).astype(np.float32)
+
+    @property
+    def p(self) -> NDArray[np.float32]:
+        """Their probabilities as the samplers so far left them, llama.cpp's field ``p``.
+
+        In portable numerics :class:`~aleator.samplers.softmax.Softmax` writes them, and later samplers leave
+        them as they are: those of the candidates that are left sum to less than 1.  0 before a softmax, and
+        after logits or the temperature changed.  In llama.cpp's, what each of its samplers left.
+        """
+        return self._native.p
 
     @property
     def entropy(self) -> float:
@@ -130,7 +165,7 @@ class Candidates:
 
     @selected.setter
     def selected(self, token: int | None) -> None:
-        self._native.selected = token
+        self._native.selected = None if token is None else integer("selected", token)
 
     @property
     def sorted(self) -> bool:

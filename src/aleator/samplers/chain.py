@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from aleator.core import host
 from aleator.core.errors import ConstraintError, ParameterError, StateError
 from aleator.core.records import dataclass
+from aleator.samplers.alone import Alone
 from aleator.samplers.base import Place
 from aleator.samplers.candidates import Candidates, is_row, wrong_logits
 from aleator.samplers.chain_arguments import number_of, row_of, token_id, token_ids
@@ -72,7 +73,10 @@ class SamplerChain(ChainMembers):
     _text_start = 0  # of the history: where the constraints began
 
     def __repr__(self) -> str:
-        return f"SamplerChain({list(self._samplers)!r}, seed={self.seed})"
+        acting = [each for each in self._samplers if not each.neutral]
+        idle = len(self._samplers) - len(acting)
+        rest = f" ({idle} more {'does' if idle == 1 else 'do'} nothing)" if idle else ""
+        return f"SamplerChain({acting!r}{rest}, seed={self.seed})"
 
     @property
     def constraints(self) -> list[host.Constrained]:
@@ -368,6 +372,9 @@ class SamplerChain(ChainMembers):
         first = Place(self._chain_seed, 0, self.completion)
         grammar = [] if self._grammar is None else [(self._grammar, first)]
         return Configuration.of(self.numerics, self.completion, [*grammar, *placed])
+
+
+Alone._chain_of = SamplerChain
 
 
 def _from_pickle(

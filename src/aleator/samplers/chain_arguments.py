@@ -88,6 +88,7 @@ def _no_token(token: int) -> ParameterError:
 
 def row_of(logits: Any, row: int) -> Any:
     """The logits themselves; of a context those of a token of its last batch (``Context.logits``)."""
+    integer("row", row)
     of_token = getattr(logits, "logits", None)
     if not callable(of_token):
         if row != -1:
@@ -95,7 +96,6 @@ def row_of(logits: Any, row: int) -> Any:
                 "row", f"row={row!r:.60} needs a context: logits are one row, so leave it out"
             )
         return logits
-    integer("row", row)
     try:
         return of_token(row)
     except NoLogits as error:

@@ -1,4 +1,7 @@
-"""Which samplers can run on a device: ``aleator.device.forms`` has the code, this module needs no torch."""
+"""Which samplers can run on a device.
+
+Their code is in ``aleator.device.backends.torch.forms``; this module needs no PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from aleator.samplers.bad_words import BadWords
 from aleator.samplers.dist import Dist
 from aleator.samplers.dry import DRY
 from aleator.samplers.no_repeat_ngram import NoRepeatNgram
-from aleator.samplers.penalties import Penalties
 from aleator.samplers.user import UserSampler
 
 if TYPE_CHECKING:
@@ -37,8 +39,6 @@ MAX_BAD_WORD_TOKENS = 24
 """Tokens of such a word."""
 MAX_NGRAM = 64
 """The longest run that `no_repeat_ngram` compares on a device."""
-MAX_OCCURRENCES = 64
-"""How often the repetition penalty is applied to a token on a device: the longest window of `occurrence`."""
 
 
 def long_breakers(sampler: DRY) -> list[tuple[int, ...]]:
@@ -67,13 +67,7 @@ def _beyond_limits(sampler: Sampler) -> str:
         return "draw='mt19937' takes its numbers one after the other from a generator on the host"
     if isinstance(sampler, Dist) and sampler.draw not in DRAWS:
         return f"draw={sampler.draw!r} has no device form"
-    if isinstance(sampler, Penalties) and sampler.repetition_per != "token":
-        if not 0 <= sampler.penalty_last_n <= MAX_OCCURRENCES:
-            return (
-                f"repetition_per={sampler.repetition_per!r} has a device form for windows of at most "
-                f"{MAX_OCCURRENCES} tokens, not for penalty_last_n={sampler.penalty_last_n}"
-            )
-    elif isinstance(sampler, NoRepeatNgram):
+    if isinstance(sampler, NoRepeatNgram):
         if sampler.no_repeat_ngram_size > MAX_NGRAM:
             return (
                 f"no_repeat_ngram has a device form for runs of at most {MAX_NGRAM} tokens, not for "

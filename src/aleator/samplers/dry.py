@@ -24,10 +24,12 @@ from numpy.typing import NDArray
 
 from aleator.core import host
 from aleator.core.errors import ParameterError
+from aleator.core.integers import MAX_TOKEN
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, check_unicode, declare
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
+from aleator.samplers.spelled import ids_of
 
 DRY_MULTIPLIER = Parameter(
     "dry_multiplier", float, 0.0, "strength of the penalty on repeated sequences; 0 is off",
@@ -143,11 +145,8 @@ def check_breakers(value: Any) -> tuple[str | tuple[int, ...], ...]:
         if isinstance(item, str):
             checked.append(check_unicode("dry_sequence_breakers", item))
             continue
-        try:
-            tokens = tuple(int(t) for t in item)
-        except (TypeError, ValueError):
-            tokens = ()
-        if not tokens or min(tokens) < 0 or max(tokens) >= 1 << 24:
+        tokens = ids_of(item)
+        if not tokens or min(tokens) < 0 or max(tokens) > MAX_TOKEN:
             raise ParameterError(
                 "dry_sequence_breakers",
                 f"dry_sequence_breakers: {item!r} is neither text nor a sequence of token ids",

@@ -18,14 +18,18 @@ import math
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints
-from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
+from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare, single
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.probable import keep_probable
 
 EPSILON_CUTOFF = Parameter(
     "epsilon_cutoff", float, 0.0, "keep tokens of at least this probability; 0 is off",
-    low=0, high=1, flags=("--epsilon-cutoff",),
+    low=0, high=1, off=(
+        Off("below", ("transformers",), 0.0, "keeps all tokens"),
+        Off("above", ("transformers",), 0.0, "keeps all tokens"),
+    ),
+    flags=("--epsilon-cutoff",),
 )  # fmt: skip
 
 

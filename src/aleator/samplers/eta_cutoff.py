@@ -19,7 +19,7 @@ import math
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, exp2_double
-from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
+from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare, single
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.probable import keep_probable
@@ -27,7 +27,11 @@ from aleator.samplers.probable import keep_probable
 ETA_CUTOFF = Parameter(
     "eta_cutoff", float, 0.0,
     "keep tokens of at least this probability, or less where the entropy is high; 0 is off",
-    low=0, high=1, flags=("--eta-cutoff",),
+    low=0, high=1, off=(
+        Off("below", ("transformers",), 0.0, "keeps all tokens"),
+        Off("above", ("transformers",), 0.0, "keeps all tokens"),
+    ),
+    flags=("--eta-cutoff",),
 )  # fmt: skip
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from copy import copy
 from os import PathLike
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +16,12 @@ from aleator.core import host
 from aleator.core.records import dataclass
 from aleator.core.token_text import readable
 from aleator.samplers.base import Sampler
+from aleator.samplers.candidates import Candidates
+from aleator.samplers.chain_members import ChainMembers
+from aleator.samplers.explain_text import bars, table
+from aleator.samplers.explained import Draw, Explained, Removed, Shape, Stage, Token, Trace
 
-if TYPE_CHECKING:
-    from aleator.samplers.chain import SamplerChain
+__all__ = ["Draw", "Explanation", "Removed", "Shape", "Stage", "Token", "Trace", "explain"]
 
 TRACED = 30
 """Tokens whose probability is followed through the chain, if no more are asked for."""
@@ -27,160 +31,22 @@ ROUNDING = 1e-6
 """Differences between probabilities that float32 alone makes."""
 
 
-@dataclass(frozen=True)
-class Token:
-    """A token: its id, its text (U+FFFD where it is no UTF-8), and its text in quotes or else its id."""
-
-    id: int
-    text: str | None
-    label: str
-
-
 Namer = Callable[[int], Token]
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What the candidates look like at one point of the chain.
-
-    Args:
-        candidates: How many there are.
-        entropy: Of their distribution, in bits.
-        top: Probability of the most likely one.
-    """
-
-    candidates: int
-    entropy: float
-    top: float
-
-    @property
-    def choices(self) -> float:
-        """Effective number of choices: as many equally likely ones have the same entropy."""
-        return float(2.0**self.entropy)
-
-
-@dataclass(frozen=True)
-class Removed:
-    """A token that a sampler removed, and its probability before that."""
-
-    token: Token
-    probability: float
-
-
-@dataclass(frozen=True)
-class Stage:
-    """What one sampler did.
-
-    Args:
-        name, label: The sampler's name, and the name with its parameters.
-        neutral: Whether its parameters make it do nothing.
-        before, after: The candidates.
-        n_removed, mass_cut: How many tokens it removed, and their probability in all.
-        removed: The most likely ones of them.
-        moved: Probability that changed hands among the tokens that stay: half the sum of the differences to
-            what a renormalisation alone would have given.
-        state: What the sampler remembered before the step, and the pending temperature if it changed it, by
-            name.
-        microseconds: Time of this one application.
-    """
-
-    name: str
-    label: str
-    neutral: bool
-    before: Shape
-    after: Shape
-    n_removed: int
-    mass_cut: float
-    removed: tuple[Removed, ...]
-    moved: float
-    state: dict[str, float]
-    microseconds: float
-
-
-@dataclass(frozen=True)
-class Trace:
-    """A token's probability from the logits through every sampler, and the index of the one that removed it."""
-
-    token: Token
-    probabilities: tuple[float, ...]
-    removed_by: int | None
-
-    @property
-    def before(self) -> float:
-        """Probability from the logits alone."""
-        return self.probabilities[0]
-
-    @property
-    def after(self) -> float:
-        """Probability at the end of the chain."""
-        return self.probabilities[-1]
-
-
-@dataclass(frozen=True)
-class Draw:
-    """The token that the chain chooses, its probability before and after it, and what the draw is keyed by."""
-
-    token: Token
-    before: float
-    probability: float
-    seed: int
-    position: int
-    completion: int
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """One step of a chain.
-
-    Args:
-        numerics: The chain's.
-        n_vocab, history: Logits, and tokens accepted before this step.
-        before: The candidates before the chain.
-        stages: One per sampler, in order.
-        traces: Tokens followed through the chain: the most likely before or after it, and the one drawn.
-        top: How many of them the table and the picture show.
-        draw: ``None`` if the chain selects nothing.
-    """
-
-    numerics: str
-    n_vocab: int
-    history: int
-    before: Shape
-    stages: tuple[Stage, ...]
-    traces: tuple[Trace, ...]
-    top: int
-    draw: Draw | None
-
-    @property
-    def after(self) -> Shape:
-        """The candidates after the chain."""
-        return self.stages[-1].after if self.stages else self.before
-
-    @property
-    def active(self) -> tuple[Stage, ...]:
-        """The samplers that are not neutral."""
-        return tuple(stage for stage in self.stages if not stage.neutral)
-
-    def shown(self, top: int | None = None) -> list[Trace]:
-        """The most important traces, and that of the token drawn, by probability before the chain."""
-        count = self.top if top is None else top
-        drawn = None if self.draw is None else self.draw.token.id
-        chosen = [t for i, t in enumerate(self.traces) if i < count or t.token.id == drawn]
-        return sorted(chosen, key=lambda t: (-t.before, t.token.id))
+class Explanation(Explained):
+    """One step of a chain, to print, to draw, or to write as JSON."""
 
     def __str__(self) -> str:
         return f"{self.table()}\n\n{self.bars()}"
 
     def table(self) -> str:
         """One line per sampler that does something; the names of the others; the draw."""
-        from aleator.samplers.explain_text import table
-
         return table(self)
 
     def bars(self, width: int = 100, top: int | None = None) -> str:
         """A picture of ``width`` columns: a line per token, its bar, and the ghost of what it was before."""
-        from aleator.samplers.explain_text import bars
-
         return bars(self, width, top)
 
     def to_dict(self) -> dict[str, Any]:
@@ -205,11 +71,9 @@ class Explanation:
         plot_step(self, path)
 
 
-def explain(chain: SamplerChain, row: Any, vocab: Any, top: int) -> Explanation:
+def explain(chain: ChainMembers, row: Any, vocab: Any, top: int) -> Explanation:
     """Apply a copy of the chain sampler by sampler to a row of logits, and note what happens."""
-    from aleator.samplers.candidates import Candidates
-
-    copy = chain.clone()
+    copied = copy(chain)
     candidates = Candidates(row)
     inner = candidates._native_for(chain.numerics)
     name = _namer(vocab)
@@ -218,15 +82,15 @@ def explain(chain: SamplerChain, row: Any, vocab: Any, top: int) -> Explanation:
     state: dict[str, float]
     kernel = 0
     if chain.grammar is not None:
-        copy, after, state, microseconds = _apply_grammar(chain, copy, row, inner, step)
+        copied, after, state, microseconds = _apply_grammar(chain, copied, row, inner, step)
         stages.append(_stage(chain.grammar, step, after, state, microseconds, name))
         rows.append(after)
         step = after
         kernel = int(chain.numerics == "portable")
-    for sampler in copy._samplers:
+    for sampler in copied._samplers:
         state, microseconds, after = {}, 0.0, step
         if not sampler.neutral:
-            state, microseconds = _apply(copy, sampler, inner, kernel)
+            state, microseconds = _apply(copied, sampler, inner, kernel)
             after = _Row(inner)
         if not sampler.neutral or chain.numerics == "portable":
             kernel += 1  # llama.cpp's chains leave the neutral ones out
@@ -237,7 +101,7 @@ def explain(chain: SamplerChain, row: Any, vocab: Any, top: int) -> Explanation:
     draw = None
     if token is not None:
         chances = float(rows[0].p[token]), float(rows[-1].p[token])
-        draw = Draw(name(token), *chances, chain.seed, chain.position, chain.completion)
+        draw = Draw(name(token), *chances, chain.seed, chain._native.position, chain.completion)
     return Explanation(
         chain.numerics,
         inner.n_vocab,
@@ -271,19 +135,17 @@ class _Row:
 
 
 def _apply_grammar(
-    chain: SamplerChain, copy: SamplerChain, row: Any, inner: Any, before: _Row
-) -> tuple[SamplerChain, _Row, dict[str, float], float]:
+    chain: ChainMembers, copied: ChainMembers, row: Any, inner: Any, before: _Row
+) -> tuple[ChainMembers, _Row, dict[str, float], float]:
     """Mask, or, with llama.cpp's numbers, see whether the first pass draws what the grammar refuses.
 
     Returns also the chain to go on with: one that has drawn already, if so.
     """
-    from aleator.samplers.candidates import Candidates
-
-    sampler, native = chain.grammar, copy._native
+    sampler, native = chain.grammar, copied._native
     assert sampler is not None  # noqa: S101
     if isinstance(native, host.Chain):
-        state, microseconds = _apply(copy, sampler, inner, 0)
-        return copy, _Row(inner), state, microseconds
+        state, microseconds = _apply(copied, sampler, inner, 0)
+        return copied, _Row(inner), state, microseconds
     state = sampler.state(native.grammar, chain.history)
     began = perf_counter_ns()
     trial = Candidates(row)._native_for(chain.numerics)
@@ -294,14 +156,14 @@ def _apply_grammar(
     microseconds = (perf_counter_ns() - began) / 1000
     state |= {"first draw refused": float(rejected)}
     return (
-        (copy, _Row(inner), state, microseconds)
+        (copied, _Row(inner), state, microseconds)
         if rejected
-        else (chain.clone(), before, state, microseconds)
+        else (copy(chain), before, state, microseconds)
     )
 
 
 def _apply(
-    chain: SamplerChain, sampler: Sampler, inner: Any, kernel: int
+    chain: ChainMembers, sampler: Sampler, inner: Any, kernel: int
 ) -> tuple[dict[str, float], float]:
     """Apply one sampler; returns its state and the microseconds it took."""
     native: Any = chain._native

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from aleator.core.errors import ParameterError
 from aleator.core.pictures import require_matplotlib
 from aleator.samplers.explain_text import mass_cuts, percent, states
-
-if TYPE_CHECKING:
-    from aleator.samplers.explain import Explanation, Stage, Trace
+from aleator.samplers.explained import Explained, Stage, Trace
 
 TOP = 30
 """Tokens in a picture of one step."""
@@ -24,7 +22,7 @@ LABELLED = 48
 KEPT, GHOST, CUT, DRAWN = "#3568a8", "#d5dce6", "#d9694a", "#e0a100"
 
 
-def plot_step(e: Explanation, path: str | PathLike[str]) -> None:
+def plot_step(e: Explained, path: str | PathLike[str]) -> None:
     """One step: bars of the most likely tokens after every sampler, candidates left, entropy."""
     matplotlib, figure_class = require_matplotlib()
     traces = e.shown(min(TOP, len(e.traces)))
@@ -57,7 +55,7 @@ def plot_step(e: Explanation, path: str | PathLike[str]) -> None:
         _save(figure, path)
 
 
-def plot_steps(steps: Sequence[Explanation], path: str | PathLike[str]) -> None:
+def plot_steps(steps: Sequence[Explained], path: str | PathLike[str]) -> None:
     """A generation: entropy, probability of the tokens drawn, mass cut, candidates and state by step."""
     if not steps:
         raise ParameterError("steps", "there are no steps to draw")
@@ -97,15 +95,13 @@ def _style(matplotlib: Any) -> dict[str, Any]:
     }
 
 
-def _changing(e: Explanation) -> list[int]:
+def _changing(e: Explained) -> list[int]:
     """Indices of the samplers whose bars are drawn: those that changed most."""
     weight = {i: s.mass_cut + s.moved for i, s in enumerate(e.stages) if s.n_removed or s.moved}
     return sorted(sorted(weight, key=lambda i: -weight[i])[:ROWS])
 
 
-def _bars(
-    axes: Any, e: Explanation, traces: Sequence[Trace], index: int | None, top: float
-) -> None:
+def _bars(axes: Any, e: Explained, traces: Sequence[Trace], index: int | None, top: float) -> None:
     """Probabilities after sampler ``index``, over the ghosts of those before it; heights are roots."""
     x = np.arange(len(traces))
     place = 0 if index is None else index + 1
@@ -196,7 +192,7 @@ def _token_axis(axes: Any, labels: Sequence[str], drawn: int | None) -> None:
         axes.get_xticklabels()[drawn].set_fontweight("bold")
 
 
-def _entropy_curves(axes: Any, x: Any, steps: Sequence[Explanation]) -> None:
+def _entropy_curves(axes: Any, x: Any, steps: Sequence[Explained]) -> None:
     axes.fill_between(x, [e.before.entropy for e in steps], color=GHOST, label="of the logits")
     after = [e.after.entropy for e in steps]
     axes.plot(x, after, color=KEPT, marker=".", markersize=5, label="after the chain")
@@ -209,7 +205,7 @@ def _entropy_curves(axes: Any, x: Any, steps: Sequence[Explanation]) -> None:
     _side_legend(axes)
 
 
-def _stacked_cuts(axes: Any, x: Any, steps: Sequence[Explanation]) -> None:
+def _stacked_cuts(axes: Any, x: Any, steps: Sequence[Explained]) -> None:
     left = np.ones(len(steps))
     for name, values in mass_cuts(steps).items():
         cut = left * np.array(values)  # a share of what the samplers before it left
@@ -221,7 +217,7 @@ def _stacked_cuts(axes: Any, x: Any, steps: Sequence[Explanation]) -> None:
         _side_legend(axes)
 
 
-def _count_curves(axes: Any, x: Any, steps: Sequence[Explanation]) -> None:
+def _count_curves(axes: Any, x: Any, steps: Sequence[Explained]) -> None:
     for i, stage in enumerate(steps[0].stages):
         if any(e.stages[i].n_removed for e in steps):
             counts = [e.stages[i].after.candidates for e in steps]
@@ -239,7 +235,7 @@ def _plain(axis: Any) -> None:
     axis.set_minor_formatter(lambda v, _: "")
 
 
-def _step_axis(axes: Any, steps: Sequence[Explanation]) -> None:
+def _step_axis(axes: Any, steps: Sequence[Explained]) -> None:
     if len(steps) > LABELLED or any(e.draw is None for e in steps):
         axes.set_xlabel("step")
         return
@@ -273,7 +269,7 @@ def _legend(matplotlib: Any, figure: Any, y: float) -> None:
     )
 
 
-def _title(e: Explanation) -> str:
+def _title(e: Explained) -> str:
     if e.draw is None:
         return f"{e.n_vocab:,} logits"
     d = e.draw
@@ -283,11 +279,11 @@ def _title(e: Explanation) -> str:
     )
 
 
-def _seed(steps: Sequence[Explanation]) -> str:
+def _seed(steps: Sequence[Explained]) -> str:
     return "none" if steps[0].draw is None else str(steps[0].draw.seed)
 
 
-def _drawn_place(e: Explanation, traces: Sequence[Trace]) -> int | None:
+def _drawn_place(e: Explained, traces: Sequence[Trace]) -> int | None:
     drawn = None if e.draw is None else e.draw.token.id
     return next((i for i, t in enumerate(traces) if t.token.id == drawn), None)
 

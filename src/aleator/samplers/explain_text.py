@@ -5,10 +5,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from aleator.samplers.explain import Explanation, Stage, Trace
+from aleator.samplers.explained import Explained, Stage, Trace
 
 FULL, GAINED, GHOST = "█", "▓", "░"
 LEVELS = "▁▂▃▄▅▆▇█"
@@ -23,7 +21,7 @@ def percent(p: float) -> str:
     return f"{100 * p:.2f}%" if p >= 0.0001 else f"{100 * p:.1g}%"
 
 
-def table(e: Explanation) -> str:
+def table(e: Explained) -> str:
     """The samplers that do something, one per line, with what they removed below."""
     head = ("sampler", "left", "removed", "mass cut", "moved", "entropy", "choices", "best", "time")
     b = e.before
@@ -53,7 +51,7 @@ def table(e: Explanation) -> str:
     return "\n".join(lines)
 
 
-def draw_line(e: Explanation) -> str:
+def draw_line(e: Explained) -> str:
     """The token that was drawn, in words."""
     if e.draw is None:
         return "nothing is drawn: no sampler selects"
@@ -67,7 +65,7 @@ def draw_line(e: Explanation) -> str:
     )
 
 
-def bars(e: Explanation, width: int, top: int | None) -> str:
+def bars(e: Explained, width: int, top: int | None) -> str:
     """A line per token: what is left of it, and the ghost of what it was."""
     traces = e.shown(top)
     labels = [_cut(t.token.label, LABEL) for t in traces]
@@ -94,7 +92,7 @@ def to_ascii(text: str) -> str:
     return text.translate(str.maketrans(GAINED + GHOST + LEVELS, "+._.-:=*%#"))
 
 
-def step_line(e: Explanation) -> str:
+def step_line(e: Explained) -> str:
     """One step of many on one line."""
     removed = ", ".join(
         f"{s.name} -{s.n_removed:,} ({percent(s.mass_cut)})" for s in e.active if s.n_removed
@@ -116,7 +114,7 @@ def step_line(e: Explanation) -> str:
     return "  ".join(part for part in (drawn, shapes, removed, state) if part)
 
 
-def summary(steps: Sequence[Explanation]) -> str:
+def summary(steps: Sequence[Explained]) -> str:
     """A whole generation: entropy, mass cut and state over the steps, as curves."""
     rows: list[tuple[str, ...]] = [("", "first", "mean", "last", "over the steps")]
     for name, values in curves(steps).items():
@@ -126,7 +124,7 @@ def summary(steps: Sequence[Explanation]) -> str:
     return "\n".join(_aligned(rows, left=(0, 4)))
 
 
-def curves(steps: Sequence[Explanation]) -> dict[str, list[float]]:
+def curves(steps: Sequence[Explained]) -> dict[str, list[float]]:
     """What changes from step to step, by name, one value per step."""
     made: dict[str, list[float]] = {
         "entropy of the logits, bits": [e.before.entropy for e in steps],
@@ -141,7 +139,7 @@ def curves(steps: Sequence[Explanation]) -> dict[str, list[float]]:
     return made | states(steps)
 
 
-def mass_cuts(steps: Sequence[Explanation]) -> dict[str, list[float]]:
+def mass_cuts(steps: Sequence[Explained]) -> dict[str, list[float]]:
     """Mass cut per step by every sampler that ever removes a token."""
     made: dict[str, list[float]] = {}
     for i, stage in enumerate(steps[0].stages):
@@ -150,7 +148,7 @@ def mass_cuts(steps: Sequence[Explanation]) -> dict[str, list[float]]:
     return made
 
 
-def states(steps: Sequence[Explanation]) -> dict[str, list[float]]:
+def states(steps: Sequence[Explained]) -> dict[str, list[float]]:
     """State per step of every sampler whose state changes."""
     made: dict[str, list[float]] = {}
     for i, stage in enumerate(steps[0].stages):

@@ -69,7 +69,8 @@ class Grammar(ConstraintSampler):
     def compile(self) -> host.Constraint:
         """Make the constraint."""
         if self.grammar.startswith(LLGUIDANCE):
-            return llguidance.constraint(self._source, self.vocabulary)  # type: ignore[attr-defined]
+            source: str = self._source  # type: ignore[attr-defined]
+            return llguidance.constraint(source, self.vocabulary, "the Lark grammar")
         return compile_gbnf(
             self.grammar,
             self.root,

@@ -45,4 +45,5 @@ class JSONSchema(ConstraintSampler):
 
     def compile(self) -> host.Constraint:
         """Make the constraint."""
-        return llguidance.constraint(self._source, self.vocabulary)  # type: ignore[attr-defined]
+        source: str = self._source  # type: ignore[attr-defined]
+        return llguidance.constraint(source, self.vocabulary, "the JSON schema")

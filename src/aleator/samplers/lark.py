@@ -42,4 +42,5 @@ class Lark(ConstraintSampler):
 
     def compile(self) -> host.Constraint:
         """Make the constraint."""
-        return llguidance.constraint(self._source, self.vocabulary)  # type: ignore[attr-defined]
+        source: str = self._source  # type: ignore[attr-defined]
+        return llguidance.constraint(source, self.vocabulary, "the Lark grammar")

@@ -21,7 +21,7 @@ import numpy as np
 
 from aleator.core import host
 from aleator.core.errors import ParameterError
-from aleator.core.integers import MAX_TOKEN
+from aleator.core.integers import MAX_TOKEN, integer
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare
 from aleator.core.records import dataclass
@@ -53,7 +53,10 @@ def check_biases(value: Any) -> tuple[tuple[int | str, float], ...]:
     """Return (token, bias) pairs from a mapping or pairs: by ascending token, then those of texts."""
     try:
         pairs: Iterable[Any] = value.items() if isinstance(value, Mapping) else value
-        biases = [(t if isinstance(t, str) else int(t), float(bias)) for t, bias in pairs]
+        biases = [
+            (t if isinstance(t, str) else integer("logit_bias", t), float(bias))
+            for t, bias in pairs
+        ]
     except (TypeError, ValueError):
         raise ParameterError(
             "logit_bias",

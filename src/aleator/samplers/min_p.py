@@ -3,8 +3,7 @@
 Keeps      tokens at least ``min_p`` times as likely as the most likely one:
            fl32(z - zmax) >= fl32(T * ln(min_p)), T the pending temperature, the product in float64.
            If fewer than ``min_keep`` pass, the first ``min_keep`` of the order.
-Equality   a token exactly at the bound stays.  1 keeps all that tie with the maximum; 0 keeps all;
-           above 1 nothing passes, so the first of the order stays, or the first ``min_keep``.
+Equality   a token exactly at the bound stays.  1 keeps all that tie with the maximum; 0 keeps all.
 Ties       equal logits stay or go together, except where ``min_keep`` cuts: lower ids first.
 Masked     not candidates; ``min_keep`` does not revive them.
 full       mass="full" keeps the same set, as the ratio of two masses does not depend on their total.
@@ -20,15 +19,16 @@ import numpy as np
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step
-from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
+from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare, single
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.full_mass import MASS, refuse_full_mass, require_full_mass
 
 MIN_P = Parameter(
     "min_p", float, 0.0,
-    "keep tokens at least this fraction as likely as the best; 0 keeps all, above 1 the best alone",
-    low=0, high=1e30, flags=("--min-p",), metadata="min_p",
+    "keep tokens at least this fraction as likely as the best; 0 keeps all",
+    low=0, high=1, off=(Off("below", ("llama.cpp",), 0.0, "keeps all tokens"),),
+    flags=("--min-p",), metadata="min_p",
 )  # fmt: skip
 
 
@@ -49,14 +49,9 @@ class MinP(Sampler):
         """True at 0."""
         return single(self.min_p) == 0
 
-    @property
-    def fewest(self) -> int:
-        """How many tokens stay at least: above 1 ``min_p`` itself would leave none."""
-        return max(self.min_keep, 1) if single(self.min_p) > 1 else self.min_keep
-
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/min_p.cpp."""
-        return host.MinP(self.min_p, self.fewest, self.mass == "full")
+        return host.MinP(self.min_p, self.min_keep, self.mass == "full")
 
     def native_llama(self, place: Place) -> host.LlamaSampler:
         """llama.cpp's numbers: native/llama/min_p.cpp."""
@@ -73,7 +68,7 @@ class MinP(Sampler):
         with np.errstate(over="ignore"):
             threshold = np.float32(row.temperature * math.log(float(bound)))
             kept = row.logits - row.top >= threshold
-        if kept.sum() < self.fewest:
-            row.keep_first(self.fewest)
+        if kept.sum() < self.min_keep:
+            row.keep_first(self.min_keep)
         else:
             row.keep(kept)

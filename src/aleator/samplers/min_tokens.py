@@ -16,11 +16,11 @@ from dataclasses import field
 from typing import Any
 
 from aleator.core import host
-from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
+from aleator.samplers.spelled import check_ids
 
 MIN_TOKENS = Parameter(
     "min_tokens", int, 0, "let no token end the text before this many were generated; 0 is off",
@@ -45,11 +45,7 @@ class MinTokens(Sampler):
     def __post_init__(self) -> None:
         """Check the parameters."""
         super().__post_init__()
-        object.__setattr__(self, "end_tokens", tuple(sorted({int(t) for t in self.end_tokens})))
-        if self.end_tokens and self.end_tokens[0] < 0:
-            raise ParameterError(
-                "end_tokens", f"end_tokens: {self.end_tokens[0]} is not a token id"
-            )
+        object.__setattr__(self, "end_tokens", check_ids("end_tokens", self.end_tokens))
 
     @classmethod
     def asked_for(cls, values: Mapping[str, Any]) -> bool:

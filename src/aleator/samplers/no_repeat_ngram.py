@@ -14,13 +14,14 @@ from collections.abc import Sequence
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step
-from aleator.core.parameter import Parameter, declare
+from aleator.core.parameter import Off, Parameter, declare
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 
 NO_REPEAT_NGRAM_SIZE = Parameter(
     "no_repeat_ngram_size", int, 0, "let no run of this many tokens occur twice; 0 is off",
-    low=0, high=2**31 - 1, flags=("--no-repeat-ngram-size",),
+    low=0, high=2**31 - 1, off=(Off("below", ("transformers",), 0, "bans no run"),),
+    flags=("--no-repeat-ngram-size",),
 )  # fmt: skip
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.core.options import described, filled
-from aleator.core.parameter import Parameter, nearest, read_number, unique
+from aleator.core.parameter import ENGINES, Parameter, nearest, read_number, spoken, unique, warn
 from aleator.samplers.adaptive_p import AdaptiveP
 from aleator.samplers.base import Sampler
 from aleator.samplers.candidates import NUMERICS
@@ -182,6 +182,7 @@ class Methods:
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Any:
         """The named preset, with changes."""
+        _check_preset(name)
         return cls.resolve(changes, preset=name)
 
     @classmethod
@@ -199,10 +200,8 @@ class Methods:
             metadata: Values of a model file by their key after ``general.sampling.``, which apply on top of the
                 default preset if none was named.
         """
-        if preset is not None and preset not in PRESETS:
-            raise ParameterError(
-                "preset", f"there is no preset {preset!r}; the names are {', '.join(PRESETS)}"
-            )
+        if preset is not None:
+            _check_preset(preset)
         made = cls(**PRESETS[preset or DEFAULT_PRESET])
         if preset is None and metadata:
             made = made.replace(**_from_metadata(metadata))
@@ -312,6 +311,24 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
     return checked
 
 
+def _check_preset(name: object) -> None:
+    if not (isinstance(name, str) and name in PRESETS):
+        raise ParameterError(
+            "preset", f"there is no preset {name!r:.60}; the names are {', '.join(PRESETS)}"
+        )
+
+
+def in_range(
+    values: Mapping[str, Any], engines: Iterable[str], tell: Callable[[str], None] = warn
+) -> dict[str, Any]:
+    """What users of other engines give, by our names or other spellings: see :func:`spoken`."""
+    known = {word: ALL.get(_ALIASES.get(word, word)) for word in values}
+    return {
+        word: value if (p := known[word]) is None else spoken(p, value, engines, tell, word)
+        for word, value in values.items()
+    }
+
+
 def _chooses(name: str, values: Mapping[str, Any]) -> bool:
     """Whether the parameter ``name`` replaces the plain draw."""
     return bool(values["mirostat"] if name == "mirostat" else "adaptive_p" in values["samplers"])
@@ -356,13 +373,14 @@ def _unknown(name: str) -> ParameterError:
 
 def _from_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Values of ``general.sampling.*`` by our names; an unknown key is refused."""
-    by_key = {p.metadata or p.name: p.name for p in PARAMETERS.values()}
+    by_key = {p.metadata or p.name: p for p in PARAMETERS.values()}
     values: dict[str, Any] = {}
     for key, value in metadata.items():
         if key == "sequence":
             values["samplers"] = parse_letters(value)
         elif key in by_key:
-            values[by_key[key]] = value
+            p = by_key[key]  # a file may have been written for any engine
+            values[p.name] = spoken(p, value, ENGINES, word=f"{key} of the model's file,")
         else:
             raise ParameterError(
                 key,

@@ -22,7 +22,7 @@ import numpy as np
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step
-from aleator.core.parameter import Parameter, declare, single
+from aleator.core.parameter import Off, Parameter, declare, single
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler, only_portable
 
@@ -33,7 +33,8 @@ PENALTY_LAST_N = Parameter(
 )  # fmt: skip
 REPETITION_PENALTY = Parameter(
     "repetition_penalty", float, 1.0, "divide the logits of tokens in the window by this; 1 is off",
-    low=1e-30, high=1e30, aliases=("repeat_penalty",),
+    low=1e-30, high=1e30, off=(Off(0.0, ("mlx-lm",), 1.0, "penalises no token"),),
+    aliases=("repeat_penalty",),
     flags=("--repeat-penalty",), metadata="penalty_repeat",
 )  # fmt: skip
 FREQUENCY_PENALTY = Parameter(

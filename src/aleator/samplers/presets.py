@@ -10,10 +10,11 @@ from typing import Any
 
 # Akunu's path on the CPU.  It notes the mass before top-k, so that min-p and top-p act on un-renormalised
 # probabilities; keeps 256 where top_k is off or not less than the vocabulary; penalises a token once for each
-# time it occurred, and not at all under a grammar; and draws from a Mersenne Twister.
+# time it was generated, and not at all under a grammar; and draws from a Mersenne Twister.
 _AKUNU = {
     "samplers": ("penalties", "temperature", "softmax", "top_k", "min_p", "top_p"),
     "penalty_last_n": -1,
+    "penalty_scope": "generated",
     "repetition_per": "occurrence",
     "repetition_under_grammar": "none",
     "mass": "full",

@@ -5,6 +5,8 @@ The class is made from the declarations; sampling_params.pyi has its types, made
 
 from __future__ import annotations
 
+from typing import Any
+
 from aleator.core.records import dataclass
 from aleator.samplers.params import Methods, document, field_defaults, field_types
 
@@ -21,3 +23,16 @@ SamplingParams = dataclass(frozen=True)(
         },
     )
 )
+
+
+def preset(name: str, **changes: Any) -> SamplingParams:
+    """The sampling parameters of a named preset, with changes: ``SamplingParams.preset``.
+
+    Args:
+        name: one of ``aleator.samplers.PRESETS``.
+        changes: sampling parameters that are to be otherwise, by their names.
+
+    Raises:
+        ParameterError: there is no such preset or parameter, or a value is out of range.
+    """
+    return SamplingParams.preset(name, **changes)

@@ -76,11 +76,11 @@ class SamplingParams:
     """Text at which a repetition ends; may be repeated, 'none' for no breakers."""
 
     top_n_sigma: float
-    """Keep logits within this many deviations of the best; 0 or less is off (up to 1000000;
+    """Keep logits within this many deviations of the best; 0 and -1 are off (0 to 1000000, or -1;
     default: -1.0)."""
 
     top_k: int
-    """Keep the k most likely tokens; 0 or less keeps all (default: 0)."""
+    """Keep the k most likely tokens; 0 keeps all (0 or more; default: 0)."""
 
     top_k_limit: int
     """Keep this many where top_k is off or not less than the vocabulary, as Akunu does; 0 is no
@@ -91,27 +91,25 @@ class SamplingParams:
     default: 0.0)."""
 
     tfs_z: float
-    """Cut the tail where the curve of probabilities flattens; 1 or more is off (0 or more; default:
-    1.0)."""
+    """Cut the tail where the curve of probabilities flattens; 1 is off (0 to 1; default: 1.0)."""
 
     min_keep: int
     """Let truncating samplers keep at least this many tokens (0 or more; default: 0)."""
 
     typical_p: float
-    """Keep the most typical tokens that together hold this probability; 1 or more is off (0 or
-    more; default: 1.0)."""
+    """Keep the most typical tokens that together hold this probability; 1 is off (0 to 1; default:
+    1.0)."""
 
     top_p: float
-    """Keep the most likely tokens that together hold this probability; 1 or more keeps all (0 or
-    more; default: 1.0)."""
+    """Keep the most likely tokens that together hold this probability; 1 keeps all (0 to 1;
+    default: 1.0)."""
 
     mass: str
     """Measure against the current candidates, or the full row that Softmax saw (current or full;
     default: current)."""
 
     min_p: float
-    """Keep tokens at least this fraction as likely as the best; 0 keeps all, above 1 the best alone
-    (0 or more; default: 0.0)."""
+    """Keep tokens at least this fraction as likely as the best; 0 keeps all (0 to 1; default: 0.0)."""
 
     epsilon_cutoff: float
     """Keep tokens of at least this probability; 0 is off (0 to 1; default: 0.0)."""
@@ -127,11 +125,11 @@ class SamplingParams:
     """Chance that the top choices are excluded at a step; 0 is off (0 to 1; default: 0.0)."""
 
     xtc_threshold: float
-    """Probability from which a token is a top choice; above 0.5 is off (0 to 1; default: 0.1)."""
+    """Probability from which a token is a top choice; 1 is off (0 to 0.5, or 1; default: 0.1)."""
 
     temperature: float
-    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 or less always the most
-    likely token (default: 1.0)."""
+    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 always the most likely
+    token (0 or more; default: 1.0)."""
 
     dynatemp_range: float
     """Let the temperature vary by this much with the entropy; 0 is off (0 to 1000000; default:
@@ -159,7 +157,8 @@ class SamplingParams:
     100)."""
 
     adaptive_target: float
-    """Probability that chosen tokens should have on average; -1 is off (-1 to 1; default: -1.0)."""
+    """Probability that chosen tokens should have on average; -1 is off (0 to 1, or -1; default:
+    -1.0)."""
 
     adaptive_decay: float
     """How slowly that average forgets (0 to 0.99; default: 0.9)."""
@@ -204,3 +203,5 @@ class SamplingParams:
     def constraint(self) -> ConstraintSampler | None: ...
     def list(self, vocab: Any = None) -> builtins.list[Sampler]: ...
     def chain(self, vocab: Any = None, completion: int = 0) -> SamplerChain: ...
+
+def preset(name: str, **changes: Unpack[SamplingKeywords]) -> SamplingParams: ...

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from aleator.core.errors import ParameterError
-from aleator.core.integers import MAX_TOKEN
+from aleator.core.integers import MAX_TOKEN, exact
 
 
 class Tokenizer(Protocol):
@@ -34,13 +34,8 @@ def check_ids(parameter: str, value: Any) -> tuple[int, ...]:
     Raises:
         ParameterError: It is no sequence or set of token ids.
     """
-    try:
-        given = [*value]
-        ids = {int(t) for t in given}
-        whole = not isinstance(value, str | bytes) and all(int(t) == t for t in given)
-    except (TypeError, ValueError):
-        ids, whole = set(), False
-    if not whole:
+    ids = ids_of(value)
+    if ids is None:
         raise ParameterError(
             parameter, f"{parameter}={value!r:.80} must be a sequence of token ids, as in [13, 198]"
         )
@@ -49,7 +44,18 @@ def check_ids(parameter: str, value: Any) -> tuple[int, ...]:
             raise ParameterError(
                 parameter, f"{parameter} names token {token}: ids run from 0 to {MAX_TOKEN:,}"
             )
-    return tuple(sorted(ids))
+    return tuple(sorted(set(ids)))
+
+
+def ids_of(value: Any) -> tuple[int, ...] | None:
+    """Integers of any kind as ``int``; None if that is not what they are."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        return None
+    try:
+        ids = [exact(t) for t in value]
+    except TypeError:  # an array without dimensions
+        return None
+    return None if None in ids else tuple(t for t in ids if t is not None)
 
 
 def check_sequences(parameter: str, value: Any) -> tuple[str | tuple[int, ...], ...]:
@@ -68,16 +74,10 @@ def check_sequences(parameter: str, value: Any) -> tuple[str | tuple[int, ...], 
         if isinstance(item, str) and item.strip():
             checked.append(item)
             continue
-        try:
-            tokens = () if isinstance(item, str) else tuple(int(t) for t in item)
-        except (TypeError, ValueError):
-            tokens = ()
+        tokens = ids_of(item)
         if not tokens or min(tokens) < 0 or max(tokens) > MAX_TOKEN:
-            what = (
-                "is empty"
-                if item in ("", (), [])
-                else "is neither text nor a sequence of token ids"
-            )
+            empty = tokens == () or item == ""
+            what = "is empty" if empty else "is neither text nor a sequence of token ids"
             raise ParameterError(parameter, f"{parameter}: {item!r:.80} {what}")
         checked.append(tokens)
     return tuple(checked)

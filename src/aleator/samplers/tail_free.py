@@ -15,13 +15,14 @@ import itertools
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints
-from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
+from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare, single
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 
 TFS_Z = Parameter(
-    "tfs_z", float, 1.0, "cut the tail where the curve of probabilities flattens; 1 or more is off",
-    low=0, high=1e30, aliases=("tfs",), flags=("--tfs",),
+    "tfs_z", float, 1.0, "cut the tail where the curve of probabilities flattens; 1 is off",
+    low=0, high=1, off=(Off("above", ("llama.cpp",), 1.0, "keeps all tokens"),),
+    aliases=("tfs",), flags=("--tfs",),
 )  # fmt: skip
 
 

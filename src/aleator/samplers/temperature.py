@@ -1,6 +1,6 @@
 """Temperature: how flat or sharp the distribution is.
 
-Keeps      everything; at a product of temperatures of 1e-5 or less, also below 0, the argmax alone.
+Keeps      everything; at a product of temperatures of 1e-5 or less the argmax alone.
 Effect     multiplies the pending temperature T and touches no logit; T enters where mass is read.  What
            writes or shows logits later first materialises z = fl32(z / fl32(T)).
 Dynamic    with a range above 0: T = low + (high - low) * (H / Hmax)^exponent, low = max(0, T - range) and
@@ -20,18 +20,20 @@ import numpy as np
 from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step, exp2_double, log2_double
-from aleator.core.parameter import Parameter, declare
+from aleator.core.parameter import Off, Parameter, declare
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 
 TEMPERATURE = Parameter(
     "temperature", float, 1.0,
-    "flatness of the distribution: below 1 sharper, above 1 flatter, 0 or less always the most likely token",
-    low=-1e30, aliases=("temp",), flags=("--temp", "--temperature"), metadata="temp",
+    "flatness of the distribution: below 1 sharper, above 1 flatter, 0 always the most likely token",
+    low=0, off=(Off("below", ("llama.cpp",), 0.0, "always takes the most likely token"),),
+    aliases=("temp",), flags=("--temp", "--temperature"), metadata="temp",
 )  # fmt: skip
 DYNATEMP_RANGE = Parameter(
     "dynatemp_range", float, 0.0, "let the temperature vary by this much with the entropy; 0 is off",
-    low=0, high=1e6, flags=("--dynatemp-range",),
+    low=0, high=1e6, off=(Off("below", ("llama.cpp",), 0.0, "keeps the temperature as it is"),),
+    flags=("--dynatemp-range",),
 )  # fmt: skip
 DYNATEMP_EXPONENT = Parameter(
     "dynatemp_exponent", float, 1.0, "how the entropy maps onto the range: above 1 stays low longer",

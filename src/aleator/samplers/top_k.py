@@ -1,8 +1,8 @@
 """Top-k truncation.
 
 Keeps      the first ``top_k`` candidates of the order (logit descending, then token id ascending); all of
-           them if there are fewer.  0 and less keep all, as in llama.cpp and vLLM (-1).
-Limit      ``top_k_limit`` above 0 stands in where ``top_k`` is 0 or less, or not less than the length of the
+           them if there are fewer.  0 keeps all.
+Limit      ``top_k_limit`` above 0 stands in where ``top_k`` is 0, or not less than the length of the
            row of logits: Akunu's rule, with 256.
 Ties       equal logits rank by lower token id, also at the boundary.
 Masked     not candidates: they neither count nor stay.
@@ -14,13 +14,17 @@ from __future__ import annotations
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step
-from aleator.core.parameter import Parameter, declare
+from aleator.core.parameter import Off, Parameter, declare
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler, only_portable
 
 TOP_K = Parameter(
-    "top_k", int, 0, "keep the k most likely tokens; 0 or less keeps all",
-    low=-(2**31), high=2**31 - 1, flags=("--top-k",), metadata="top_k",
+    "top_k", int, 0, "keep the k most likely tokens; 0 keeps all",
+    low=0, high=2**31 - 1, off=(
+        Off("below", ("llama.cpp", "mlx-lm"), 0, "keeps all tokens"),
+        Off(-1, ("vLLM", "SGLang"), 0, "keeps all tokens"),
+    ),
+    flags=("--top-k",), metadata="top_k",
 )  # fmt: skip
 TOP_K_LIMIT = Parameter(
     "top_k_limit", int, 0,
@@ -41,19 +45,19 @@ class TopK(Sampler):
 
     @property
     def neutral(self) -> bool:
-        """True at 0 or less without a limit."""
-        return self.top_k <= 0 and self.top_k_limit == 0
+        """True at 0 without a limit."""
+        return self.top_k == 0 and self.top_k_limit == 0
 
     @property
     def most(self) -> int:
         """How many tokens stay at most, whatever the vocabulary; 0: all."""
-        return self.top_k if self.top_k > 0 else self.top_k_limit
+        return self.top_k or self.top_k_limit
 
     def kept_of(self, n_vocab: int) -> int:
         """How many tokens of a row of ``n_vocab`` logits stay at most; 0: all."""
         if self.top_k_limit and not 0 < self.top_k < n_vocab:
             return self.top_k_limit
-        return max(self.top_k, 0)
+        return self.top_k
 
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/top_k.cpp."""

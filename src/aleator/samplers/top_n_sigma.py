@@ -3,7 +3,7 @@
 Keeps      logits within n standard deviations of the largest: z - zmax >= -fl32(n * sigma), sigma the
            population deviation of max(z - zmax, -256) in Q12 over the candidates: integer sums, then one
            square root and divisions in float64, each correctly rounded.
-Equality   a logit exactly at the bound stays.  0 or less turns it off.
+Equality   a logit exactly at the bound stays.  0 and -1 turn it off.
 Ties       equal logits stay or go together.
 Masked     not candidates; they do not enter the deviation.
 Temperature does not matter: it scales both sides.
@@ -18,13 +18,14 @@ import numpy as np
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step
-from aleator.core.parameter import Parameter, declare, single
+from aleator.core.parameter import Off, Parameter, declare, single
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 
 TOP_N_SIGMA = Parameter(
-    "top_n_sigma", float, -1.0, "keep logits within this many deviations of the best; 0 or less is off",
-    low=-1e30, high=1e6, aliases=("nsigma",), flags=("--top-nsigma", "--top-n-sigma"),
+    "top_n_sigma", float, -1.0, "keep logits within this many deviations of the best; 0 and -1 are off",
+    low=0, high=1e6, beyond=-1.0, off=(Off("below", ("llama.cpp",), -1.0, "keeps all tokens"),),
+    aliases=("nsigma",), flags=("--top-nsigma", "--top-n-sigma"),
 )  # fmt: skip
 
 
@@ -39,7 +40,7 @@ class TopNSigma(Sampler):
 
     @property
     def neutral(self) -> bool:
-        """True at 0 or less."""
+        """True at 0 and -1."""
         return single(self.top_n_sigma) <= 0
 
     def native(self, place: Place) -> host.Sampler:

@@ -3,7 +3,7 @@
 Keeps      the shortest prefix of the order (logit descending, then token id ascending) whose Q40 mass is at
            least ceil(top_p * Z), where Z is the mass of the current candidates and ``top_p`` is the exact
            fraction that its float32 stands for; at least one token, and at least ``min_keep``.
-Equality   a mass exactly equal to the bound ends the prefix.  1 and more keep all, whatever their weight.
+Equality   a mass exactly equal to the bound ends the prefix.  1 keeps all, whatever their weight.
 Ties       equal logits rank by lower token id.
 full       with mass="full", Z is the mass that a Softmax earlier in the chain saw, not what is left of it.
 Masked     not candidates; ``min_keep`` does not revive them.
@@ -18,14 +18,19 @@ import math
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints, prefix_of_mass
-from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
+from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare, single
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.full_mass import MASS, refuse_full_mass, require_full_mass
 
 TOP_P = Parameter(
-    "top_p", float, 1.0, "keep the most likely tokens that together hold this probability; 1 or more keeps all",
-    low=0, high=1e30, aliases=("nucleus",), flags=("--top-p",), metadata="top_p",
+    "top_p", float, 1.0, "keep the most likely tokens that together hold this probability; 1 keeps all",
+    low=0, high=1, off=(
+        Off("above", ("llama.cpp", "transformers", "mlx-lm"), 1.0, "keeps all tokens"),
+        Off("below", ("mlx-lm",), 1.0, "keeps all tokens"),
+        Off(0.0, ("mlx-lm",), 1.0, "keeps all tokens"),
+    ),
+    aliases=("nucleus",), flags=("--top-p",), metadata="top_p",
 )  # fmt: skip
 
 
@@ -43,7 +48,7 @@ class TopP(Sampler):
 
     @property
     def neutral(self) -> bool:
-        """True at 1 or more."""
+        """True at 1."""
         return single(self.top_p) >= 1
 
     def native(self, place: Place) -> host.Sampler:

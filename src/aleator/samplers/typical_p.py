@@ -19,14 +19,15 @@ import numpy as np
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints, prefix_of_mass
-from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
+from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare, single
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 
 TYPICAL_P = Parameter(
     "typical_p", float, 1.0,
-    "keep the most typical tokens that together hold this probability; 1 or more is off",
-    low=0, high=1e30, aliases=("typ_p", "typical"), flags=("--typical", "--typical-p"),
+    "keep the most typical tokens that together hold this probability; 1 is off",
+    low=0, high=1, off=(Off("above", ("llama.cpp", "transformers"), 1.0, "keeps all tokens"),),
+    aliases=("typ_p", "typical"), flags=("--typical", "--typical-p"),
 )  # fmt: skip
 
 
@@ -44,7 +45,7 @@ class TypicalP(Sampler):
 
     @property
     def neutral(self) -> bool:
-        """True at 1 or more."""
+        """True at 1."""
         return single(self.typical_p) >= 1
 
     def native(self, place: Place) -> host.Sampler:

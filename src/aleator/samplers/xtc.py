@@ -5,7 +5,7 @@ Effect     with probability ``xtc_probability``: of the leading run of the order
            If fewer than ``min_keep`` would be left, nothing is removed.
 Coin       u < xtc_probability * 2^64 for one 64-bit Philox output of its own stream, so it is independent of
            the final draw.
-Equality   a weight exactly at the bound belongs to the run.  A threshold above 0.5 turns it off.
+Equality   a weight exactly at the bound belongs to the run.  A threshold of 1 turns it off.
 Ties       by token id: of equal logits the highest id is the last of the run.
 Masked     not candidates.
 Elsewhere  llama.cpp throws its coin with the same seed as the final draw, so that the two are correlated, and
@@ -19,7 +19,7 @@ import math
 from aleator.core import host
 from aleator.core.contract import Purpose
 from aleator.core.numerics import Row, Step, exact, ints, run_length
-from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
+from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare, single
 from aleator.core.philox import stream, uniform64
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, llama_seed
@@ -27,11 +27,13 @@ from aleator.samplers.seeded import SeededSampler
 
 XTC_PROBABILITY = Parameter(
     "xtc_probability", float, 0.0, "chance that the top choices are excluded at a step; 0 is off",
-    low=0, high=1, flags=("--xtc-probability",), metadata="xtc_probability",
+    low=0, high=1, off=(Off("below", ("llama.cpp", "mlx-lm"), 0.0, "never excludes a token"),),
+    flags=("--xtc-probability",), metadata="xtc_probability",
 )  # fmt: skip
 XTC_THRESHOLD = Parameter(
-    "xtc_threshold", float, 0.1, "probability from which a token is a top choice; above 0.5 is off",
-    low=0, high=1, flags=("--xtc-threshold",), metadata="xtc_threshold",
+    "xtc_threshold", float, 0.1, "probability from which a token is a top choice; 1 is off",
+    low=0, high=0.5, beyond=1.0, off=(Off("above", ("llama.cpp",), 1.0, "never excludes a token"),),
+    flags=("--xtc-threshold",), metadata="xtc_threshold",
 )  # fmt: skip
 
 
@@ -48,7 +50,7 @@ class XTC(SeededSampler):
 
     @property
     def neutral(self) -> bool:
-        """True at probability 0 or a threshold above 0.5."""
+        """True at probability 0 or a threshold of 1."""
         return single(self.xtc_probability) == 0 or single(self.xtc_threshold) > 0.5
 
     def native(self, place: Place) -> host.Sampler:

@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 from starlette.types import Scope
 
-from aleator import __version__
 from aleator.core.errors import AleatorError
+from aleator.core.version import __version__
 from aleator.server.dialects import DIALECTS, Dialect, openai_errors
 from aleator.server.errors import ApiError, api_error
 from aleator.server.guards import Guarded, guarded

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import anyio.to_thread
+from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from aleator.server.fields import parsed
+from aleator.server.fields import not_taken, parsed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -17,12 +18,43 @@ QUICK = 1 << 16
 """Bytes of JSON that are read where they are; longer ones are read in another thread."""
 
 
+FORM = "application/x-www-form-urlencoded"
+"""What ``curl -d`` says of any body where nobody tells it otherwise."""
+UTF8 = ("utf-8", "utf8", "us-ascii")
+
+
+def check_content_type(headers: Headers) -> None:
+    """See that a body is said to be JSON in UTF-8.
+
+    A browser sends texts and forms for any page without asking the server first, and with the header Origin: so
+    a body that is said to be a form, or nothing, is taken for JSON only where there is no such header.
+
+    Raises:
+        ApiError: 415.
+    """
+    said = headers.get("content-type", "")
+    kind, *parameters = (part.strip().lower() for part in said.split(";"))
+    is_json = kind == "application/json" or (
+        kind.startswith("application/") and kind.endswith("+json")
+    )
+    if not is_json and ((said and kind != FORM) or "origin" in headers):
+        raise not_taken(f"content-type {said!r:.80}" if said else "no content-type from a browser")
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "charset" and value.strip().strip('"') not in UTF8:
+            raise not_taken(f"content-type {said!r:.80}")
+    encoded = headers.get("content-encoding", "identity").strip().lower()
+    if encoded != "identity":
+        raise not_taken(f"content-encoding {encoded!r:.80}")
+
+
 async def body_of(request: Request) -> Any:
     """The JSON of a request's body.
 
     Raises:
-        ApiError: It is not JSON.
+        ApiError: It is not JSON, or is said to be something else.
     """
+    check_content_type(request.headers)
     # Not request.body(), which keeps it for as long as the request lives.
     data = b"".join([piece async for piece in request.stream()])
     if len(data) <= QUICK:

@@ -13,8 +13,9 @@ from typing import Any, Literal
 from aleator.chat.message import Delta, Message
 from aleator.chat.reply import Reply
 from aleator.generate.completion import StopReason
-from aleator.generate.generation import Generation, Piece
+from aleator.generate.generation import Generation, writing_of
 from aleator.generate.logprobs import Logprobs
+from aleator.generate.writing import Piece
 from aleator.server.sse import merged
 from aleator.server.wire import Line
 
@@ -129,6 +130,7 @@ class ChatChoice:
         self.completion_tokens = self.reasoning_tokens = 0
         self.stop: ChatStop | None = None
         self._reply, self._one_call = reply, one_call
+        self._made = writing_of(generation).completion
         self._told = 0  # tokens whose log-probabilities were given
         self._counted = 0  # tokens that are known to be reasoning, or not
 
@@ -142,7 +144,7 @@ class ChatChoice:
         """Of the tokens so far; None when not asked for."""
         if self.generation.request.options.logprobs is None:
             return None
-        return self.generation.logprobs_between(0, self.completion_tokens)
+        return self._made.logprobs[: self.completion_tokens]
 
     @property
     def stop_detail(self) -> StopReason:
@@ -165,8 +167,8 @@ class ChatChoice:
         """
         while self.stop is None:
             if line is not None and not self._one_call:
-                await line.follow(self.generation, self._read_all)
-            pieces = await self.generation.next_pieces()
+                await line.follow(writing_of(self.generation), self._read_all)
+            pieces = await writing_of(self.generation).next_pieces()
             made: list[ChatEvent] = []
             for piece in pieces:
                 made += self._read(piece)
@@ -207,7 +209,7 @@ class ChatChoice:
 
     def _new_logprobs(self) -> Sequence[Logprobs]:
         since, self._told = self._told, self.completion_tokens
-        return self.generation.logprobs_between(since, self._told)
+        return self._made.logprobs[since : self._told]
 
     def _cut_off(self) -> ChatEvent:
         """End the answer with the call that it has: what was drawn after it does not count."""
@@ -216,7 +218,7 @@ class ChatChoice:
         return ChatEvent("end", self.index, logprobs=self._new_logprobs(), stop=self.stop)
 
     def _end(self) -> list[ChatEvent]:
-        self.completion_tokens = len(self.generation.drawn_between(0))
+        self.completion_tokens = len(self._made.tokens)
         deltas = self._kept(self._reply.finish())
         message = self.message
         if message.reasoning_content and not (message.content or message.tool_calls):
@@ -301,7 +303,7 @@ class ChatAnswer:
         made: list[ChatEvent] = []
         for choice in self.choices:
             if not choice._one_call:
-                await choice.generation.wait_async()
+                await choice.generation
             async for events in choice.events():
                 made += events
         return made

@@ -19,8 +19,8 @@ from typing import Any
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
 from aleator.core.options import Option
-from aleator.core.parameter import Parameter
-from aleator.prompts import GENERATION, SAMPLING
+from aleator.core.parameter import Parameter, spoken
+from aleator.engine.prompts import GENERATION, SAMPLING
 from aleator.server.accepted import ACCEPTED, Accepted
 from aleator.server.errors import ApiError
 
@@ -34,8 +34,6 @@ MOST_TOP = 1000
 """Most probable tokens of a chat that may be listed at each place."""
 LONGEST_NAME = 64
 """Letters of a name for which near ones are looked for."""
-_SHARES = ("top_p", "min_p", "typical_p")
-"""Shares of the probability: the library takes more than 1 for 1, in a request it is a mistake."""
 _ID = re.compile(r"-?[0-9]{1,40}")
 
 Check = Callable[[str, Any], Any]
@@ -129,6 +127,8 @@ class Fields:
         without: Options that this endpoint does not take.
         accepted: Fields with which nothing is done.
         spellings: Other names of options.
+        engines: Those whose extra fields it takes: what they take for "off" is taken, and logged.
+        strict: Options that are the dialect's own, whose ranges hold.
     """
 
     def __init__(
@@ -138,7 +138,10 @@ class Fields:
         without: Iterable[str] = (),
         accepted: Mapping[str, Accepted] = ACCEPTED,
         spellings: Mapping[str, str] = SPELLINGS,
+        engines: Iterable[str] = ("llama.cpp", "vLLM"),
+        strict: Iterable[str] = ("temperature", "top_p"),
     ) -> None:
+        self._engines, self._strict = tuple(engines), frozenset(strict)
         self.own = {each.name: each for each in own}
         left_out = {*without, *self.own}
         self.options = {name: each for name, each in options.items() if name not in left_out}
@@ -198,7 +201,17 @@ class Fields:
         if name in self.own:
             made.own[name] = self.own[name].check(word, value)
         else:
-            made.options[name] = _as_given(name, word, value)
+            made.options[name] = self._as_given(name, word, value)
+
+    def _as_given(self, name: str, word: str, value: Any) -> Any:
+        """A value of an option as Python takes it, where JSON writes it in another way."""
+        if name == "logit_bias" and isinstance(value, Mapping):
+            return {token_id(key): bias for key, bias in value.items()}
+        if name == "preset":
+            return text(name, value)
+        if name in self._strict:
+            return value
+        return spoken(self.options[name], value, self._engines, log.warning, word)
 
     def _accept(self, word: str, value: Any) -> None:
         known = self.accepted.get(word)
@@ -216,26 +229,6 @@ class Fields:
 
 class _NotHonoured(Exception):
     """A field that is not known, or asks for what is not done."""
-
-
-def _as_given(name: str, word: str, value: Any) -> Any:
-    """A value of an option as Python takes it, where JSON writes it in another way.
-
-    Raises:
-        ParameterError: A temperature below 0, which the library takes for 0, or a share above 1: in a request
-            they are mistakes.
-    """
-    if name == "logit_bias" and isinstance(value, Mapping):
-        return {token_id(key): bias for key, bias in value.items()}
-    if name == "preset":
-        return text(name, value)
-    if name == "temperature" and isinstance(value, int | float) and value < 0:
-        raise ParameterError(
-            word, f"{word}={value!r:.80}: give 0, which always takes the most likely token, or more"
-        )
-    if name in _SHARES and isinstance(value, int | float) and value > 1:
-        raise ParameterError(word, f"{word}={value!r:.80}: give a number, 0 to 1")
-    return value
 
 
 def known_ids(name: str, ids: Iterable[int], size: int) -> None:
@@ -256,12 +249,25 @@ def token_id(key: str) -> int | str:
     return int(key) if _ID.fullmatch(key) else key
 
 
+def not_taken(what: str) -> ApiError:
+    """The error for a body of another kind than JSON in UTF-8."""
+    return ApiError(
+        415,
+        f"{what} is not taken: send JSON in UTF-8, not compressed, with content-type: application/json",
+        code="unsupported_media_type",
+        headers={"accept": "application/json"},
+    )
+
+
 def parsed(data: bytes) -> Any:
     """The JSON of a body.
 
     Raises:
-        ApiError: It is not JSON, has a name twice in one object, or is nested too deeply.
+        ApiError: It is not JSON, or not in UTF-8, has a name twice in one object, or is nested too deeply.
     """
+    encoding = json.detect_encoding(data)
+    if not encoding.startswith("utf-8"):
+        raise not_taken(f"a body in {encoding.upper()}")
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
@@ -275,9 +281,15 @@ def parsed(data: bytes) -> Any:
         raise ApiError(400, f"{word} is not JSON", code="invalid_json")
 
     try:
-        return json.loads(data, object_pairs_hook=once, parse_constant=constant)
+        return json.loads(data.decode(encoding), object_pairs_hook=once, parse_constant=constant)
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply", code="invalid_json") from None
+    except UnicodeDecodeError as error:
+        raise ApiError(
+            400,
+            f"the body is not UTF-8: byte {data[error.start]:#04x} at {error.start}",
+            code="invalid_json",
+        ) from None
     except ValueError as error:
         raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
 

@@ -19,7 +19,7 @@ from select import select
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from aleator.core.errors import AleatorError, GrammarError, ParameterError
+from aleator.core.errors import AleatorError, EngineClosed, GrammarError, ParameterError
 from aleator.samplers.as_json import constraint_as_json, constraint_from_json
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.params import CHAIN_OPTIONS, CONSTRAINTS
@@ -53,7 +53,7 @@ class Trials:
     def __init__(self, model: str, seconds: float) -> None:
         self._model, self.seconds = model, seconds
         self._process: subprocess.Popen[bytes] | None = None
-        self._greeted = False  # it has said that it is ready
+        self._greeted = self._cut = False  # it has said that it is ready; it is to end
 
     def begin(self) -> None:
         """Start the process without waiting for it, so that the first grammar finds it ready."""
@@ -75,6 +75,7 @@ class Trials:
         Raises:
             GrammarError: It is wrong, or asks for too much.
             ParameterError: It takes longer than it may.
+            EngineClosed: :meth:`cut` was called.
         """
         process = self._started()
         try:
@@ -83,8 +84,7 @@ class Trials:
             self.close()
             raise
         if answer is None:
-            self.close()
-            raise ParameterError(
+            raise self._ended(
                 name,
                 f"{name} takes longer than {self.seconds:g} s to compile: simplify it, or start the server "
                 "with a larger --grammar-timeout",
@@ -101,6 +101,12 @@ class Trials:
             )
         return int(told["bytes"])
 
+    def cut(self) -> None:
+        """End the process, also while it tries a grammar; from any thread."""
+        self._cut, process = True, self._process
+        if process is not None:
+            process.kill()
+
     def close(self) -> None:
         """End the process; the next trial begins another one."""
         process, self._process = self._process, None
@@ -111,15 +117,21 @@ class Trials:
                 if pipe is not None:
                     pipe.close()
 
+    def _ended(self, name: str, message: str) -> AleatorError:
+        """End a process that did not answer; returns why it did not."""
+        self.close()
+        return EngineClosed("the server ends") if self._cut else ParameterError(name, message)
+
     def _started(self) -> subprocess.Popen[bytes]:
         self.begin()
+        if self._cut:  # not before: a process that begins now, nobody else ends
+            raise self._ended("", "")
         process = self._process
         if process is None:
             raise RuntimeError("the process was ended by another thread")
         if not self._greeted:
             if self._ask(process, b"", START_SECONDS) is None:
-                self.close()
-                raise ParameterError(
+                raise self._ended(
                     "grammar",
                     "grammars cannot be compiled: the process that tries them did not begin",
                 )
@@ -229,6 +241,12 @@ class Grammars:
             if made.get(name) is not None:
                 made[name] = self._sampler(name, made[name])
         return made
+
+    def cut(self) -> None:
+        """Let nobody wait for a grammar any more: they are told that the server ends; in the event loop."""
+        self._turns.close()
+        for each in self.trials:
+            each.cut()
 
     def close(self) -> None:
         """End the processes for trials, once they have nothing to do."""

@@ -20,7 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from aleator.engine import EngineStats
-from aleator.engine.ended import Ended
+from aleator.engine.stats import EndedRequest
 from aleator.server.llama_metrics import llama_figures
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a line more for each, which nobody reads
@@ -175,7 +175,7 @@ class Metrics:
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
-    def ended(self, text: Ended) -> None:
+    def ended(self, text: EndedRequest) -> None:
         """A text has ended; called in the engine's thread."""
         self._ended.labels(text.reason).inc()
         self._prompt.observe(text.prompt)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from aleator import __version__
 from aleator.core.errors import ParameterError
+from aleator.core.version import __version__
 from aleator.generate.generation import Generation
 from aleator.replay import Record
 from aleator.server.caller import current_caller

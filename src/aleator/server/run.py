@@ -197,7 +197,8 @@ class Server(uvicorn.Server):
             self._listens()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End."""
+        """End; what is still under way is told so, where it was not drained."""
+        self._cut()
         await super().shutdown(sockets)
         for task in self._tasks:
             task.cancel()

@@ -16,18 +16,18 @@ import anyio.to_thread
 import numpy as np
 import numpy.typing as npt
 
-from aleator import __version__
 from aleator.chat.asking import Asked, Chat, prepared
 from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import AleatorError, ParameterError
+from aleator.core.version import __version__
 from aleator.engine.engine import Engine
 from aleator.engine.options import SubmitOptions
+from aleator.engine.prompts import GENERATION, checked_prompt, divided, options_of
 from aleator.generate.generation import Generation
 from aleator.generate.options import GenerateOptions
 from aleator.generate.slot import OnLogits
 from aleator.language_model import LanguageModel
 from aleator.models.decoder import ARITHMETIC_VERSION
-from aleator.prompts import GENERATION, checked_prompt, divided, options_of
 from aleator.samplers import SamplingParams
 from aleator.server.bodies import in_thread
 from aleator.server.caller import current_caller, own_namespace
@@ -278,7 +278,8 @@ class Service:
         self._under_way.update(made)
 
     def cut(self) -> None:
-        """End all texts that are still made."""
+        """End all texts that are still made, and the waiting for grammars; in the event loop."""
+        self.grammars.cut()
         for each in list(self._under_way):
             each.cancel()
 

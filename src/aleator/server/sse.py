@@ -50,7 +50,7 @@ class EventStream(Response):
     def __init__(
         self,
         chunks: AsyncGenerator[bytes, None],
-        gone: Callable[[], None],
+        gone: Callable[[], object],
         failed: Callable[[BaseException], bytes],
         *,
         headers: Mapping[str, str] | None = None,
@@ -135,7 +135,7 @@ async def disconnected(receive: Receive) -> None:
             return
 
 
-async def unless_gone(request: Request, work: Awaitable[T], gone: Callable[[], None]) -> T:
+async def unless_gone(request: Request, work: Awaitable[T], gone: Callable[[], object]) -> T:
     """Wait for work, and end it where the client goes away before.
 
     Args:

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from aleator.core.errors import EngineClosed
+
 
 class Turns:
     """Hands out turns, in one event loop.
@@ -19,7 +21,7 @@ class Turns:
     """
 
     def __init__(self, most: int) -> None:
-        self._left = most
+        self._left, self._closed = most, False
         self._having: set[str] = set()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # in the order in which they go
 
@@ -29,7 +31,12 @@ class Turns:
 
         Args:
             who: Whose turn it is.
+
+        Raises:
+            EngineClosed: :meth:`close` was called before.
         """
+        if self._closed:
+            raise _closed()
         mine = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(who, deque()).append(mine)
         self._go_on()
@@ -43,6 +50,13 @@ class Turns:
             yield
         finally:
             self._give_back(who)
+
+    def close(self) -> None:
+        """Let nobody have a turn any more, those who wait included; in the event loop."""
+        self._closed = True
+        waiting, self._waiting = self._waiting, {}
+        for each in (each for queue in waiting.values() for each in queue if not each.done()):
+            each.set_exception(_closed())
 
     def _give_back(self, who: str) -> None:
         self._having.discard(who)
@@ -66,3 +80,7 @@ class Turns:
             queue.popleft().set_result(None)
             if queue:
                 self._waiting[who] = queue
+
+
+def _closed() -> EngineClosed:
+    return EngineClosed("the server ends: ask again")

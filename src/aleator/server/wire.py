@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 from starlette.types import Scope
 
-from aleator.generate.generation import Generation, Piece
+from aleator.generate.writing import Piece, Writing
 
 T = TypeVar("T")
 
@@ -122,13 +122,11 @@ class Line(Generic[T]):
         """The head of the response was sent, and chunks may go past the loop if there is a wire."""
         self._wire = wire
 
-    async def follow(
-        self, generation: Generation, read: Callable[[list[Piece]], Sequence[T]]
-    ) -> None:
+    async def follow(self, writing: Writing, read: Callable[[list[Piece]], Sequence[T]]) -> None:
         """Let pieces of a text be sent as they are made; returns when the loop has to go on.
 
         Args:
-            generation: The text.
+            writing: The text.
             read: What pieces add to what is sent; called as ``write`` is.
 
         Raises:
@@ -145,6 +143,6 @@ class Line(Generic[T]):
                 send(data)
 
         try:
-            await generation.pass_on(wire.ready, take)
+            await writing.pass_on(wire.ready, take)
         finally:
             wire.flush()

@@ -18,7 +18,6 @@ from aleator.models.files.fields import Fields
 from aleator.models.files.json_object import read_json
 from aleator.text.gguf_vocabulary import is_byte_token
 from aleator.text.special_tokens import TokenAttribute, resolve
-from aleator.text.vocabulary import Vocabulary
 
 _MAX_TOKENS = 1 << 24
 _MAX_TEMPLATE = 1 << 20  # bytes
@@ -33,8 +32,8 @@ _NAMES = {
 }
 
 
-def read_vocabulary(directory: Path) -> Vocabulary:
-    """See :meth:`Vocabulary.from_directory`."""
+def read_fields(directory: Path) -> dict[str, Any]:
+    """The fields of a :class:`~aleator.text.vocabulary.Vocabulary`; errors as its ``from_directory``."""
     if not directory.is_dir():
         raise ModelNotFound(directory)
     path = directory / "tokenizer.json"
@@ -69,20 +68,20 @@ def read_vocabulary(directory: Path) -> Vocabulary:
         for i, text in enumerate(tokens):
             if attributes[i] == TokenAttribute.NORMAL and is_byte_token(text):
                 attributes[i] = TokenAttribute.BYTE
-    return Vocabulary(
-        kind=kind,
-        tokens=tokens,
-        ids=ids,
-        attributes=attributes,
-        special=special,
-        eog=eog,
-        add_bos=add_bos,
-        add_eos=add_eos,
-        add_space_prefix=_strips_space(file),
-        chat_template=_chat_template(directory, config),
-        source=directory,
-        tokenizer_json=path,
-    )
+    return {
+        "kind": kind,
+        "tokens": tokens,
+        "ids": ids,
+        "attributes": attributes,
+        "special": special,
+        "eog": eog,
+        "add_bos": add_bos,
+        "add_eos": add_eos,
+        "add_space_prefix": _strips_space(file),
+        "chat_template": _chat_template(directory, config),
+        "source": directory,
+        "tokenizer_json": path,
+    }
 
 
 def _optional(path: Path) -> Fields:

@@ -8,7 +8,7 @@ from typing import overload
 
 import numpy as np
 
-from aleator import _native
+import aleator._native as _native
 
 
 class StoredTexts(Sequence[str]):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
 
-from aleator import _native
+import aleator._native as _native
 from aleator.core.errors import FileFormatError, TokenizerError
 from aleator.text.pretokenizers import WHOLE_WORDS, expressions
 from aleator.text.special_tokens import TokenAttribute

@@ -151,9 +151,9 @@ class Vocabulary:
             FileFormatError: one is missing or unsound; names file and field.
             UnsupportedModel: a tokenizer of another kind.
         """
-        from aleator.text.huggingface import read_vocabulary
+        from aleator.text.huggingface import read_fields  # GGUF files need none of it
 
-        return read_vocabulary(Path(directory))
+        return cls(**read_fields(Path(directory)))
 
     @classmethod
     def from_metadata(

@@ -74,7 +74,7 @@ def test_layers_in_torch_write_the_hosts_memory(kind: str, layout: str) -> None:
     if layout == "channel" and TYPES[kind].block > 1:
         pytest.skip("no blocks by channel")
     side = make_storage("type_v", kind, [(HEADS, DIM)] * 2, CELLS, [CPU] * 2, layout=layout)
-    shared = TensorSide(side)
+    shared = TensorSide(side.parts)
     x = torch.randn(3, HEADS, DIM, generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
         shared.write(1, slice(2, 5), x)

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from aleator.cache.formats import recurrent
 from aleator.cache.formats.recurrent import States
 from aleator.cache.formats.source import Source
-from aleator.cache.pools.attention import AttentionPool
+from aleator.cache.pools.attention import AttentionPool, first_of
 from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.pools.pool import AnyPool
 from aleator.cache.pools.recurrent import RecurrentPool
@@ -98,7 +98,7 @@ def _memories(pool: AnyPool, seq: int, partial: bool = False, windows_only: bool
     return b"".join(
         recurrent.write(leaf, seq)
         if isinstance(leaf, RecurrentPool)
-        else _memory(leaf.first, seq, windows_only)
+        else _memory(first_of(leaf), seq, windows_only)
         for leaf in (pool.leaves[1:] if partial else pool.leaves)
     )
 
@@ -216,7 +216,8 @@ def _read_memories(pool: AnyPool, source: Source, seq: int, partial: bool = Fals
         if isinstance(leaf, RecurrentPool):
             found.append((leaf, recurrent.read(leaf, source, seq)))
         else:
-            found.append((leaf.first, _sections(leaf.first, source, seq)))
+            first = first_of(leaf)
+            found.append((first, _sections(first, source, seq)))
     if source.left:
         raise Corrupt(source.offset, f"{source.left} bytes follow the end of the state")
     # llama.cpp's attention caches do nothing with the state of an empty sequence; its recurrent ones empty it.

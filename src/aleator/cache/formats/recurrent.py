@@ -43,8 +43,8 @@ def write(pool: RecurrentPool, seq: int) -> bytes:
         parts.append(struct.pack(f"<iI{len(listed)}i", position, len(listed), *listed))
     rows = [row for row, _ in owners]
     parts.append(struct.pack("<II", 0, pool.n_layers))
-    for t in (*pool.conv, *pool.ssm):
-        taken = pool.rows.arrays.host(t, rows)
+    for arrays, t in pool.rows.made:
+        taken = arrays.host(t, rows)
         parts += [struct.pack("<iQ", _F32, _row_bytes(t)), taken.tobytes()]
     return b"".join(parts)
 
@@ -100,14 +100,9 @@ def restore(pool: RecurrentPool, states: States, seq: int) -> int:
     else:
         pool.seq_rm(seq, 0, END)
     for i, (position, ids) in enumerate(states.cells):
-        conv, ssm = (
-            tuple(
-                pool.rows.arrays.of_host(
-                    rows[i].view("<f4").astype(np.float32).reshape(t.shape[1:])
-                )
-                for rows, t in zip(side, tensors, strict=True)
-            )
-            for side, tensors in ((states.conv, pool.conv), (states.ssm, pool.ssm))
-        )
-        pool.put(ids, position, conv, ssm)
+        made = [
+            arrays.of_host(rows[i].view("<f4").astype(np.float32).reshape(t.shape[1:]))
+            for (arrays, t), rows in zip(pool.rows.made, states.conv + states.ssm, strict=True)
+        ]
+        pool.put(ids, position, made[: len(pool.conv)], made[len(pool.conv) :])
     return len(states.cells)

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.cache.pools.cell_pool import CellPool
-from aleator.cache.pools.pool import END
-from aleator.core.errors import CacheError, CacheFull, CannotShift, ParameterError
+from aleator.cache.pools.pool import END, AnyPool
+from aleator.core.errors import CacheError, CacheFull, CannotShift, NoCells, ParameterError
 
 
 class AttentionPool(CellPool):
@@ -173,3 +173,14 @@ class AttentionPool(CellPool):
     def restore(self, seq: int, mark: Any) -> None:
         """Refused: every rewind is possible without checkpoints."""
         raise CacheError("this cache makes no checkpoints: every rewind is possible without")
+
+
+def first_of(pool: AnyPool) -> AttentionPool:
+    """The part of a pool whose cells know every position; NoCells where there is none."""
+    for leaf in pool.leaves:
+        if isinstance(leaf, AttentionPool):
+            return leaf
+    raise NoCells(
+        "this cache has no cells: a recurrent model has states and no cells; its sequences' positions are in "
+        "seq_pos_max"
+    )

@@ -12,7 +12,7 @@ from aleator._native import Cells
 from aleator.cache.cells.batch_rules import Tokens
 from aleator.cache.cells.plan import Part, Plan, full, make_plan
 from aleator.cache.cells.split import Cuts
-from aleator.cache.devices import checked_device
+from aleator.cache.devices import Device, checked_devices
 from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions, check_options
 from aleator.cache.pools.pool import AnyPool, Pool, Texts
@@ -69,18 +69,16 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
             rotates=rotate is not None,
             keeps=n_kept > 0,
         )
-        given = list(device) if isinstance(device, (list, tuple)) else [device] * len(layers)
-        if len(given) != len(layers):
-            raise ParameterError("device", f"{len(given)} devices for {len(layers)} layers")
-        devices = [checked_device("device", d) for d in given]
+        devices = checked_devices("device", device, len(layers))
         k_bytes, v_bytes = bytes_for(layers, n_cells, type_k, type_v)
         where = ", ".join(dict.fromkeys(str(d) for d in devices)) or "cpu"
         too_much = (
             f"the KV cache does not fit: n_ctx {n_cells} needs {k_bytes / 2**20:,.0f} "
             f"MiB for K ({type_k}) and {v_bytes / 2**20:,.0f} MiB for V ({type_v}) on {where}"
         )
-        limit = memory_limit() if where == "cpu" else None
-        if limit is not None and k_bytes + v_bytes > limit:
+        on_host = [s for s, device in zip(layers, devices, strict=True) if device.type == "cpu"]
+        limit = memory_limit() if on_host else None
+        if limit is not None and sum(bytes_for(on_host, n_cells, type_k, type_v)) > limit:
             raise ParameterError(
                 "n_ctx",
                 f"{too_much}, and there are {limit / 2**20:,.0f} MiB; use a smaller n_ctx",
@@ -149,6 +147,13 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
     def version(self) -> int:
         """Changes with every change."""
         return self.cells.version
+
+    @property
+    def layer_bytes(self) -> list[tuple[Device, int]]:
+        """Each layer's device, and the bytes allocated for its keys and values there."""
+        rows = self.rows
+        sides = zip(rows.devices, rows.keys.parts, rows.values.parts, strict=True)
+        return [(device, k.nbytes + v.nbytes) for device, k, v in sides]
 
     @property
     def bytes_k(self) -> int:

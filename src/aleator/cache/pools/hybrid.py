@@ -14,6 +14,7 @@ import numpy.typing as npt
 from aleator.cache.cells.batch_rules import Tokens
 from aleator.cache.cells.plan import Plan
 from aleator.cache.cells.split import Cuts
+from aleator.cache.devices import Device
 from aleator.cache.journal import Journal
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.forgotten import Forgotten
@@ -78,6 +79,11 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
     def version(self) -> int:
         """Of the first pool, which changes with every other."""
         return self._first.version
+
+    @property
+    def layer_bytes(self) -> list[tuple[Device, int]]:
+        """The layers of the first pool, then those of its followers."""
+        return [each for pool in self.leaves for each in pool.layer_bytes]
 
     @property
     def bytes_k(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from aleator.cache.pools.history import History
-from aleator.cache.pools.recurrent_batch import Run
+from aleator.cache.pools.run import Run
 
 
 class Keeper(Protocol):

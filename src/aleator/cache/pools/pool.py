@@ -1,4 +1,4 @@
-"""The protocol of pools, and the steps that change them.
+"""The protocol of pools.
 
 A pool holds what a kind of layers remembers of sequences.  Arguments are checked above it; what it refuses
 depends on what it holds.  All changes are made within a frame of its journal, so a pool never undoes.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +16,8 @@ import numpy.typing as npt
 from aleator.cache.arguments import Uncopyable
 from aleator.cache.cells.batch_rules import Tokens
 from aleator.cache.cells.split import Cuts
-from aleator.cache.journal import Journal, Transaction
-from aleator.core.errors import NoCells
-
-if TYPE_CHECKING:
-    from aleator.cache.pools.attention import AttentionPool
+from aleator.cache.devices import Device
+from aleator.cache.journal import Journal
 
 END = 2**31 - 1
 """Above every position."""
@@ -231,17 +228,17 @@ class Pool(Uncopyable, ABC, Generic[PlanT, BatchT, MarkT]):
 
     @property
     @abstractmethod
-    def first(self) -> AttentionPool:
-        """The pool whose cells know every position; NoCells where there is none."""
-
-    @property
-    @abstractmethod
     def leaves(self) -> list[Pool[Any, Any, Any]]:
         """The pools that this one is made of, in the order of their states in files."""
 
     @abstractmethod
     def addresses(self) -> list[int]:
         """Where what layers store begins in memory."""
+
+    @property
+    @abstractmethod
+    def layer_bytes(self) -> list[tuple[Device, int]]:
+        """Each layer's device, and the bytes allocated for it there."""
 
     @property
     @abstractmethod
@@ -274,71 +271,3 @@ class Pool(Uncopyable, ABC, Generic[PlanT, BatchT, MarkT]):
 
 AnyPool = Pool[Any, Any, Any]
 """A pool of whatever kind."""
-
-
-def no_cells(what: str) -> NoCells:
-    """The error of a pool of states that is asked for something of cells."""
-    return NoCells(
-        f"{what}: a recurrent model has states and no cells; its sequences' positions are in seq_pos_max"
-    )
-
-
-if TYPE_CHECKING:
-
-    class _Transaction(Transaction, Generic[PlanT, BatchT]): ...
-
-else:
-
-    class _Transaction(Transaction):
-        """Without Generic: nanobind-backend takes native types as an only base."""
-
-        def __class_getitem__(cls, parameters: object) -> type:
-            return cls
-
-
-class Step(_Transaction[PlanT, BatchT]):
-    """A change that is taken back, exactly, if the block under ``with`` raises anything at all.
-
-    With a plan, iterating gives its micro-batches one after the other, placed::
-
-        with cache.step(plan) as step:
-            for part in step:
-                rows = model(tokens[part.tokens], part.positions, part, part.wanted)
-
-    Steps may stand within one another; the inner one's changes are then the outer one's too.
-    """
-
-    def __init__(self, pool: Pool[PlanT, BatchT, Any], plan: PlanT | None = None) -> None:
-        super().__init__(pool.journal)
-        self._pool, self._plan = pool, plan
-
-    def _entered(self) -> None:
-        if self._plan is not None:
-            self._pool.prepare(self._plan)
-
-    def __iter__(self) -> Iterator[BatchT]:
-        return iter(()) if self._plan is None else self._pool.carried_out(self._plan)
-
-    def place(
-        self,
-        positions: npt.NDArray[np.int32],
-        seqs: npt.NDArray[np.int32],
-        owners: npt.NDArray[np.uint64],
-        causal: bool = True,
-    ) -> BatchT:
-        """Place tokens without a plan; see :meth:`Pool.place`."""
-        return self._pool.place(positions, seqs, owners, causal)
-
-    def make_room(self, needed: int) -> None:
-        """Give up cached prefixes until ``needed`` cells are free, or raise CacheFull."""
-        self._pool.first.make_room(needed)
-
-    def find(
-        self, positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]
-    ) -> npt.NDArray[np.int64]:
-        """Give T tokens cells and return them, int64 [T]; raises CacheFull."""
-        return self._pool.first.find(positions, owners)
-
-    def apply_shifts(self) -> None:
-        """Settle pending shifts; see :mod:`aleator.cache.rows.shift`."""
-        self._pool.apply_shifts()

@@ -18,13 +18,12 @@ import numpy.typing as npt
 from aleator._native import States
 from aleator.cache.cells.batch_rules import Tokens, checked_positions, owner_bits
 from aleator.cache.cells.split import Cuts
-from aleator.cache.devices import Device, checked_device
+from aleator.cache.devices import Device, checked_devices
 from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions, checked
-from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.history import History, relabelled, rewound
 from aleator.cache.pools.keeper import Keeper
-from aleator.cache.pools.pool import AnyPool, Pool, Texts, no_cells
+from aleator.cache.pools.pool import AnyPool, Pool, Texts
 from aleator.cache.pools.recurrent_batch import Placement, RecurrentBatch, RecurrentPlan
 from aleator.cache.pools.recurrent_rows import (
     RecurrentCheckpoint,
@@ -48,7 +47,7 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         layers: what each layer keeps.
         n_seq_max: sequence ids lie in [0, n_seq_max).
         rollback: tokens that every sequence can be rewound by.
-        device: where the states are.
+        device: where the states are; a list has one device per layer.
         kept_rows: rows for the states of cached prefixes.
         architecture: the model's, as state files name it.
         n_layers: all layers of the model, which state files name too; None: these are all.
@@ -78,14 +77,15 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         self.n_layers = len(layers) if n_layers is None else n_layers
         self.kept_rows = integer_in("kept_rows", kept_rows, 0, 2**31 - 1)
         n_rows = own_rows(n_seq_max, rollback) + kept_rows
-        where = checked_device("device", device)
+        devices = checked_devices("device", device, len(layers))
         try:
-            self.rows = StateRows(layers, n_rows, where)
+            self.rows = StateRows(layers, n_rows, devices)
         except (RuntimeError, MemoryError) as error:
             raise ParameterError(
                 "n_seq_max",
                 f"the recurrent states do not fit: {n_seq_max} sequences with rollback {rollback} need "
-                f"{n_rows * row_bytes(layers) / 2**20:,.0f} MiB on {where}; use fewer sequences or a "
+                f"{n_rows * row_bytes(layers) / 2**20:,.0f} MiB on "
+                f"{', '.join(dict.fromkeys(map(str, devices)))}; use fewer sequences or a "
                 "smaller n_rollback",
             ) from error
         self.journal, self.states = Journal(), States(n_rows)
@@ -99,11 +99,6 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         self.journal = journal
 
     @property
-    def first(self) -> AttentionPool:
-        """Refused."""
-        raise no_cells("this cache has no cells")
-
-    @property
     def leaves(self) -> list[AnyPool]:
         """The pool itself alone."""
         return [self]
@@ -114,9 +109,11 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         return self.states.version
 
     @property
-    def device(self) -> Device:
-        """Where the states are."""
-        return self.rows.device
+    def layer_bytes(self) -> list[tuple[Device, int]]:
+        """Each layer's device, and the bytes allocated for its states there."""
+        rows = self.rows
+        sides = zip(rows.devices, rows.conv, rows.ssm, strict=True)
+        return [(device, conv.nbytes + ssm.nbytes) for device, conv, ssm in sides]
 
     @property
     def conv(self) -> list[Any]:
@@ -198,7 +195,7 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
             wanted = plan.wanted[low:high] - part.start
             positions = plan.positions[part]
             runs = Placement(self).runs(positions, plan.owners[part])
-            yield RecurrentBatch(self, runs, positions, part, wanted)
+            yield RecurrentBatch(self.conv, self.ssm, runs, positions, part, wanted)
 
     def place(
         self,
@@ -208,7 +205,9 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         causal: bool = True,
     ) -> RecurrentBatch:
         """Give T tokens rows to start from and rows to leave their states in, without a plan."""
-        return RecurrentBatch(self, Placement(self).runs(positions, owners), positions)
+        return RecurrentBatch(
+            self.conv, self.ssm, Placement(self).runs(positions, owners), positions
+        )
 
     # Cached prefixes
 

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from aleator._native import States
+from aleator.cache.pools.keeper import Keeper
+from aleator.cache.pools.run import Run
 from aleator.core.records import dataclass
-
-if TYPE_CHECKING:
-    from aleator.cache.pools.recurrent import RecurrentPool
-
-
-@dataclass
-class Run:
-    """Tokens of one micro-batch that continue one state, one after the other.
-
-    Attributes:
-        source: the row to start from, or -1 for the state of nothing.
-        tokens: indices in the micro-batch, ascending.
-        stores: (index in ``tokens``, row): after which tokens the state is kept, and where.
-
-    """
-
-    source: int
-    owners: tuple[int, ...]
-    tokens: list[int]
-    positions: list[int]
-    stores: list[tuple[int, int]]
 
 
 class RecurrentBatch:
@@ -63,7 +46,8 @@ class RecurrentBatch:
 
     def __init__(
         self,
-        pool: RecurrentPool,
+        conv: list[Any],
+        ssm: list[Any],
         runs: list[Run],
         positions: npt.NDArray[np.int32],
         tokens: slice = slice(None),
@@ -71,7 +55,7 @@ class RecurrentBatch:
     ) -> None:
         self.positions, self.tokens = positions, tokens
         self.wanted = np.arange(len(positions)) if wanted is None else wanted
-        self.runs, self.conv, self.ssm = runs, pool.conv, pool.ssm
+        self.runs, self.conv, self.ssm = runs, conv, ssm
         self.order = np.array([t for run in runs for t in run.tokens], dtype=np.int64)
         self.starts = np.zeros(len(runs) + 1, dtype=np.int64)
         self.starts[1:] = np.cumsum([len(run.tokens) for run in runs])
@@ -108,10 +92,24 @@ class RecurrentPlan:
         return len(self.positions)
 
 
+class StateRows(Protocol):
+    """What a placement needs of :class:`~aleator.cache.pools.recurrent.RecurrentPool`, which has these."""
+
+    rollback: int
+    states: States
+    keeper: Keeper | None
+
+    def newest_row(self, seq: int) -> int:
+        """The row that a sequence continues from, or -1."""
+
+    def free_rows(self, n: int) -> Sequence[int]:
+        """The next ``n`` rows that nobody holds."""
+
+
 class Placement:
     """Makes the runs of one micro-batch, and the changes that its states are."""
 
-    def __init__(self, pool: RecurrentPool) -> None:
+    def __init__(self, pool: StateRows) -> None:
         self._pool = pool
         self._runs: list[Run] = []
         self._open: dict[int, Run] = {}  # by sequence

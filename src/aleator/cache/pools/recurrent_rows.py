@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from aleator.cache.devices import Device
-from aleator.cache.storage import state_arrays
+from aleator.cache.storage import StateArrays, state_arrays
 from aleator.core.errors import CacheFull, ParameterError
 from aleator.core.records import dataclass
 
@@ -54,11 +54,11 @@ class StateRows:
     Args:
         layers: what each layer keeps.
         n_rows: how many rows.
-        device: where they are.
+        devices: where each layer's are.
 
     Attributes:
-        device: where they are.
-        arrays: makes them: NumPy's on the CPU, torch's on a device.
+        devices: where each layer's are.
+        arrays: makes each of :attr:`tensors`: NumPy's on the CPU, torch's on a device.
         conv: per layer float32 [rows, channels, conv].
         ssm: per layer float32 [rows, inner, state].
 
@@ -67,15 +67,24 @@ class StateRows:
 
     """
 
-    def __init__(self, layers: Sequence[RecurrentShape], n_rows: int, device: Device) -> None:
-        self.device = device
-        self.arrays = state_arrays(device)
-        self.conv = [self.arrays.zeros((n_rows, s.channels, s.conv)) for s in layers]
-        self.ssm = [self.arrays.zeros((n_rows, *s.state_shape)) for s in layers]
+    def __init__(
+        self, layers: Sequence[RecurrentShape], n_rows: int, devices: Sequence[Device]
+    ) -> None:
+        self.devices = list(devices)
+        arrays = [state_arrays(device) for device in devices]
+        pairs = list(zip(arrays, layers, strict=True))
+        self.arrays = arrays * 2
+        self.conv = [each.zeros((n_rows, s.channels, s.conv)) for each, s in pairs]
+        self.ssm = [each.zeros((n_rows, *s.state_shape)) for each, s in pairs]
 
     def addresses(self) -> list[int]:
         """Where each array of :attr:`tensors` begins in memory."""
-        return [self.arrays.address(t) for t in self.tensors]
+        return [each.address(t) for each, t in self.made]
+
+    @property
+    def made(self) -> list[tuple[StateArrays[Any], Any]]:
+        """Each of :attr:`tensors` with what made it."""
+        return list(zip(self.arrays, self.tensors, strict=True))
 
     @property
     def tensors(self) -> list[Any]:
@@ -84,11 +93,9 @@ class StateRows:
 
     def copied(self, row: int, position: int) -> RecurrentCheckpoint:
         """A copy of a row, the state after the token at ``position``."""
-        return RecurrentCheckpoint(
-            position,
-            tuple(self.arrays.row(t, row) for t in self.conv),
-            tuple(self.arrays.row(t, row) for t in self.ssm),
-        )
+        copies = tuple(each.row(t, row) for each, t in self.made)
+        n = len(self.conv)
+        return RecurrentCheckpoint(position, copies[:n], copies[n:])
 
     def check_checkpoint(self, mark: RecurrentCheckpoint) -> None:
         """Raise ParameterError unless a checkpoint is of layers like these."""
@@ -107,8 +114,8 @@ class StateRows:
 
     def zero(self, rows: Sequence[int]) -> None:
         """Zero rows."""
-        for t in self.tensors:
-            self.arrays.zero(t, rows)
+        for each, t in self.made:
+            each.zero(t, rows)
 
     def grow(self, size: int, n: int, free: int) -> None:
         """Have ``size`` rows, ``n`` more than now; ``free`` of those that there are are free.
@@ -119,17 +126,15 @@ class StateRows:
         """
         try:
             # Of what an interrupt left half done, some have their rows already.
-            grown = [
-                [t if len(t) >= size else self.arrays.grown(t, size) for t in side]
-                for side in (self.conv, self.ssm)
-            ]
+            grown = [t if len(t) >= size else each.grown(t, size) for each, t in self.made]
         except (RuntimeError, MemoryError) as error:
             message = (
                 f"no memory for {n} more recurrent states, which a step within a step needs: end the "
                 "outer step first, or create the context with a smaller n_rollback or n_seq_max"
             )
             raise CacheFull(n, free, message=message) from error
-        self.conv[:], self.ssm[:] = grown  # in place: micro-batches have the lists
+        n = len(self.conv)
+        self.conv[:], self.ssm[:] = grown[:n], grown[n:]  # in place: micro-batches have the lists
 
 
 def row_bytes(layers: Iterable[RecurrentShape]) -> int:

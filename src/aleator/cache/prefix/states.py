@@ -17,8 +17,8 @@ from weakref import ref
 
 from aleator.cache.pools.history import History
 from aleator.cache.pools.recurrent import RecurrentPool
-from aleator.cache.pools.recurrent_batch import Run
 from aleator.cache.pools.recurrent_rows import RecurrentShape, row_bytes
+from aleator.cache.pools.run import Run
 from aleator.cache.prefix.config import PrefixConfig
 from aleator.cache.prefix.index import PrefixIndex
 

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import torch
 
 from aleator._native import Cells
-from aleator.cache.rows.batch import Seen
 from aleator.cache.rows.rows import Rows
+from aleator.cache.rows.seen import Seen
 from aleator.cache.storage.tensors import Index, TensorSide, torch_device
 
 
@@ -68,7 +68,7 @@ class CellTensors:
         triangle = len(seen.start) == 2 and t == self.n
         self.causal = triangle and bool((counts == np.arange(1, t + 1)).all())
         self.raw = rows.k_storage == "raw"
-        self._keys, self._values = TensorSide(rows.keys), TensorSide(rows.values)
+        self._keys, self._values = TensorSide(rows.keys.parts), TensorSide(rows.values.parts)
         self._views: dict[torch.device, View] = {}
 
     def device(self, layer: int) -> torch.device:

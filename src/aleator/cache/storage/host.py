@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aleator import _native
+import aleator._native as _native
 from aleator.cache.storage.layer import Bytes, Cells, LayerFormat, LayerStorage, StateArrays
 from aleator.cache.storage.types import StorageType
 from aleator.core.threads import pool

@@ -12,7 +12,6 @@ import torch
 from aleator.cache.devices import Device
 from aleator.cache.storage.host import HostLayer, encoded_rows
 from aleator.cache.storage.layer import Bytes, Cells, LayerFormat, LayerStorage, StateArrays
-from aleator.cache.storage.storage import Storage
 from aleator.cache.storage.tensor_blocks import dequantised, hadamard, quantised
 
 Index = slice | torch.Tensor
@@ -165,10 +164,14 @@ class TensorLayer(LayerStorage[torch.Tensor]):
 
 
 class TensorSide:
-    """A side of a cache as tensors that share its memory, for layers in torch."""
+    """A side of a cache as tensors that share its memory, for layers in torch.
 
-    def __init__(self, side: Storage) -> None:
-        self.layers = [TensorLayer.of(part) for part in side.parts]
+    Args:
+        parts: its layers, :attr:`Storage.parts`.
+    """
+
+    def __init__(self, parts: Sequence[LayerStorage[Any]]) -> None:
+        self.layers = [TensorLayer.of(part) for part in parts]
 
     def write(self, layer: int, cells: Index, rows: torch.Tensor) -> None:
         """See :meth:`TensorLayer.store`."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aleator import _native
+import aleator._native as _native
 from aleator.core.errors import FileFormatError
 from aleator.core.records import dataclass
 from aleator.models.files.fields import Fields

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from aleator import _native
+import aleator._native as _native
 from aleator.core.errors import UnsupportedModel
 from aleator.core.records import dataclass
 from aleator.core.threads import pool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -140,6 +141,16 @@ class Pass:
             self._cells[False] = cells
         self._angles: dict[int, torch.Tensor] = {}
         self._tensors: dict[bool, CellTensors] = {}
+
+    def moved(self, device: torch.device, dtype: torch.dtype) -> Pass:
+        """A copy for layers on another device, or of another type; cells and states are shared."""
+        made = copy.copy(self)
+        made._positions, made._angles = self._positions.to(device), {}
+        if self.query_scales is not None:
+            made.query_scales = self.query_scales.to(device)
+        if self.embeddings is not None:
+            made.embeddings = self.embeddings.to(device, dtype)
+        return made
 
     @property
     def positions(self) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aleator import _native
+import aleator._native as _native
 from aleator.models.layers.parts import FeedForward, Mixture
 
 if TYPE_CHECKING:

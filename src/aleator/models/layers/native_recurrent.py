@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from aleator import _native
+import aleator._native as _native
 from aleator.models.layers.head_parts import HeadSpace, ShortConvolution
 from aleator.models.layers.native_feed_forward import Gated, gated_matrices
 from aleator.models.layers.parts import FeedForward, Mixture

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from aleator import _native
+import aleator._native as _native
 from aleator.models.config import RopeConfig
 from aleator.models.layers.frequencies import frequencies
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from aleator import _native
+import aleator._native as _native
 from aleator.models.layers.expert_tensors import ExpertMatrix, expert_tensors, stacked
 from aleator.models.layers.layer_source import LayerSource
 

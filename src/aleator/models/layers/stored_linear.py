@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from aleator import _native
+import aleator._native as _native
 from aleator.core.threads import MAX_THREADS, pool
 from aleator.models.layers.stored import StoredWeight
 

@@ -22,17 +22,15 @@ from aleator.server.service import Service
 from aleator.server.sse import EventStream, event, unless_gone
 
 KINDS = {
-    400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
-    405: "invalid_request_error",
     413: "request_too_large",
     429: "rate_limit_error",
     503: "overloaded_error",
     529: "overloaded_error",
 }
-"""Anthropic's kinds of errors; all others are "api_error"."""
+"""Anthropic's kinds of errors; what is left is an "invalid_request_error" below 500, else an "api_error"."""
 
 WORDS = {
     ".function.parameters": ".input_schema",
@@ -48,7 +46,7 @@ WORDS = {
 
 def render_error(error: ApiError) -> dict[str, Any]:
     """The body of a response that is an error."""
-    kind = KINDS.get(error.status, "api_error")
+    kind = KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
     return {"type": "error", "error": {"type": kind, "message": error.message}}
 
 

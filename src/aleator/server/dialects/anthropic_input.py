@@ -74,6 +74,7 @@ FIELDS = Fields(
     *OURS,
     without=("stop", "logprobs", "echo", "json_schema", "parse_special", "reasoning_budget"),
     accepted=MESSAGES,
+    strict=("temperature", "top_p", "top_k"),
 )
 COUNTED = Fields(*_SHARED, Field("max_tokens", whole(1, 2**31 - 1)), options={}, accepted=MESSAGES)
 """Fields of ``/v1/messages/count_tokens``."""

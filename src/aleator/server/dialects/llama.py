@@ -14,7 +14,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.core.errors import ContextFull, EngineClosed
-from aleator.generate.generation import Generation, Piece, PromptProgress
+from aleator.generate.generation import Generation, writing_of
+from aleator.generate.writing import Piece, PromptProgress
 from aleator.replay import KEY
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.caller import own_namespace
@@ -70,6 +71,7 @@ class Reading:
     ) -> None:
         self.index, self.generation = index, generation
         self._service, self._own, self._after = service, own, after
+        self._made = writing_of(generation).completion
         self.text, self.n_predicted, self._cut = "", 0, False
         self._told = 0  # tokens that events of a stream have told
         self._limit: float = own["t_max_predict_ms"]
@@ -92,7 +94,7 @@ class Reading:
     def described(self) -> dict[str, Any]:
         """What ``/slots`` tells of it."""
         request, stats = self.generation.request, self.generation.stats
-        most, n = request.options.max_tokens, len(self.generation.drawn_between(0))
+        most, n = request.options.max_tokens, len(self._made.tokens)
         return {
             "n_prompt_tokens": len(request.tokens),
             "n_prompt_tokens_processed": stats.prompt_tokens,
@@ -115,13 +117,13 @@ class Reading:
             line: Sends the events of pieces itself where it can; those are not given here.
         """
         if self._own["n_predict"] == 0:  # the prompt was computed, and that is all that is wanted
-            await self.generation.wait_async()
+            await self.generation
             return
         simple = self._short is None and self._limit <= 0  # no piece ends the text
         while True:
             if line is not None and simple:
-                await line.follow(self.generation, self._read_all)
-            made = await self.generation.next_pieces()
+                await line.follow(writing_of(self.generation), self._read_all)
+            made = await writing_of(self.generation).next_pieces()
             if not made:
                 break
             told = []
@@ -132,7 +134,7 @@ class Reading:
                     yield told
                     return
             yield told
-        self.n_predicted = len(self.generation.drawn_between(0))
+        self.n_predicted = len(self._made.tokens)
 
     def _read_all(self, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
         return [self.event(self._read(piece)) for piece in pieces]
@@ -155,7 +157,7 @@ class Reading:
     def event(self, piece: Piece) -> dict[str, Any]:
         """The event of a stream for what is new."""
         told, self._told = self._told, piece.end
-        made = self._event(piece, self.generation.drawn_between(told, piece.end))
+        made = self._event(piece, self._made.tokens[told : piece.end])
         if self._own["timings_per_token"]:
             made["timings"] = timings(self.generation.stats, piece.end)
         return made | self._probabilities(told, piece.end)
@@ -183,7 +185,7 @@ class Reading:
         reason = "length" if self._cut or own["n_predict"] == 0 else generation.stop_reason
         tokens: list[int] = []
         if stream or own["return_tokens"]:
-            tokens = generation.drawn_between(self._told, n)
+            tokens = self._made.tokens[self._told : n]
         shifted = generation.stats.context_shifts > 0
         made: dict[str, Any] = {
             "index": self.index,
@@ -214,7 +216,7 @@ class Reading:
             return {}
         if self._after is not None:
             return {"completion_probabilities": self._after.told(self.generation, first, end)}
-        entries = self.generation.logprobs_between(first, end)
+        entries = self._made.logprobs[first:end]
         return {"completion_probabilities": probabilities(entries)}
 
     def _settings(self) -> dict[str, Any]:
@@ -269,7 +271,7 @@ async def respond(
         while made:
             each = made.pop()
             tokens, n = each.generation.request.tokens, each.n_predicted
-            text = [*tokens, *each.generation.drawn_between(0, n)]
+            text = [*tokens, *writing_of(each.generation).completion.tokens[:n]]
             slots.ended(each.id_slot, namespace, text, len(tokens))
         if where is not None:
             _forget(service, where)
@@ -375,7 +377,7 @@ async def _told(
 ) -> AsyncIterator[list[dict[str, Any]]]:
     """The events of one completion; those that the line sends are not given here."""
     if reading.tells_progress:
-        async for progress in reading.generation.prompt_progress():
+        async for progress in writing_of(reading.generation).prompt_progress():
             yield [reading.before_text(progress)]
     async for pieces in reading.pieces(line):
         yield [reading.event(piece) for piece in pieces]

@@ -246,5 +246,7 @@ FIELDS = Fields(
     *own_fields(),
     without=("shown_tokens", "logprobs"),
     accepted=LLAMA_ACCEPTED,
+    engines=("llama.cpp",),
+    strict=(),
 )
 """The fields of ``/completion``."""

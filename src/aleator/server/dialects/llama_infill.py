@@ -40,6 +40,8 @@ FIELDS = Fields(
     *own_fields(),
     without=("shown_tokens", "logprobs"),
     accepted=LLAMA_ACCEPTED,
+    engines=("llama.cpp",),
+    strict=(),
 )
 """The fields of ``/infill``: those of ``/completion``, and the texts."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from aleator.core.errors import ParameterError
-from aleator.generate.generation import Generation
+from aleator.generate.generation import Generation, writing_of
 from aleator.samplers.candidates import Candidates
 from aleator.samplers.chain import SamplerChain
 from aleator.server.dialects.llama_results import shown
@@ -83,7 +83,7 @@ class PostSampling:
         A token that nothing drew, as where a grammar is brought to its end, has probability 0.
         """
         drawn = self._drawn.get(id(generation.chain), [])[first:end]
-        tokens = generation.drawn_between(first, end)
+        tokens = writing_of(generation).completion.tokens[first:end]
         return [
             self._entry(token, known.get(token, 0.0))
             | {"top_probs": [self._entry(each, known[each]) for each in best]}

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aleator import __version__
 from aleator.chat.reply import Reply
+from aleator.core.version import __version__
 from aleator.server.accepted import Accepted
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.caller import own_namespace

@@ -107,6 +107,8 @@ OPTIONS = Fields(
     without=("logprobs", "echo", "json_schema", "parse_special"),
     accepted=MACHINE,
     spellings={**SPELLINGS, "num_predict": "max_tokens", "num_keep": "n_keep"},
+    engines=("llama.cpp",),
+    strict=(),
 )
 
 

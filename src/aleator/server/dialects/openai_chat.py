@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.core.errors import ParameterError
+from aleator.generate.generation import writing_of
 from aleator.replay import KEY
 from aleator.server.bodies import body_of
 from aleator.server.caller import own_namespace
@@ -94,7 +95,9 @@ async def chat_completions(request: Request) -> Response:
         for choice in answer.choices:
             made = choice.generation
             tokens = made.request.tokens
-            slots.ended(own["id_slot"], caller, [*tokens, *made.drawn_between(0)], len(tokens))
+            slots.ended(
+                own["id_slot"], caller, [*tokens, *writing_of(made).completion.tokens], len(tokens)
+            )
 
     headers = {"x-aleator-seed": str(answer.seed)}
     if own["stream"]:
@@ -227,7 +230,7 @@ async def _events(
     )
     if progress:
         begun = dumps([_delta(0, {})])
-        async for each in answer.choices[0].generation.prompt_progress():
+        async for each in writing_of(answer.choices[0].generation).prompt_progress():
             yield head.chunk(begun + with_progress(each, times), nothing)
     async for events in answer.events(line):
         data = line.write(events)

@@ -14,8 +14,9 @@ from starlette.routing import Route
 
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
-from aleator.generate.generation import Generation, Piece, PromptProgress
+from aleator.generate.generation import Generation, writing_of
 from aleator.generate.logprobs import Logprobs
+from aleator.generate.writing import Piece, PromptProgress
 from aleator.replay import KEY
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.caller import own_namespace
@@ -85,7 +86,7 @@ class Choice:
     async def read(self) -> None:
         """Wait until it is known what the model thinks of the prompt, where that is told."""
         if self.reads is not None:
-            await self.reads.wait_for_prompt()
+            await writing_of(self.reads).wait_for_prompt()
 
     @property
     def prompt(self) -> Sequence[Logprobs | None]:
@@ -143,7 +144,7 @@ async def completions(request: Request) -> Response:
     }
     if own["timings_per_token"]:
         first = choices[0].generation
-        made["timings"] = timings(first.stats, len(first.drawn_between(0)))
+        made["timings"] = timings(first.stats, len(writing_of(first).completion.tokens))
     if own["aleator_replay"]:
         shown = (each for best in _best(choices, own["n"], best_of) for each in best)
         made[KEY] = replay_field(service, (each.generation for each in shown))
@@ -222,7 +223,7 @@ async def _begin(service: Service, body: Body, best_of: int) -> list[Choice]:
 
 async def _ended(choices: Sequence[Choice]) -> None:
     for choice in choices:
-        await choice.generation.wait_async()
+        await choice.generation
 
 
 def _chosen(choices: Sequence[Choice], n: int, best_of: int) -> list[dict[str, Any]]:
@@ -313,7 +314,7 @@ class Telling:
     def last(self) -> bytes:
         """The chunk that says why it ended."""
         made = self.choice.generation
-        n = len(made.drawn_between(0))
+        n = len(writing_of(made).completion.tokens)
         last = {"index": self.choice.index, "text": "", "logprobs": self._logprobs(n)}
         return self._head.chunk(dumps([last | _finish(made)]) + self.timings(n), self._nothing)
 
@@ -329,7 +330,7 @@ class Telling:
         since, self._told, self._prompt = self._told, end, ()
         return joined(
             legacy.of_prompt(prompt),
-            legacy.of(self.choice.generation.logprobs_between(since, end)),
+            legacy.of(writing_of(self.choice.generation).completion.logprobs[since:end]),
         )
 
 
@@ -358,7 +359,7 @@ async def _events(
     generations = [each.choice.generation for each in told]
     end = b""
     if include_usage:
-        more = told[0].timings(len(generations[0].drawn_between(0)))
+        more = told[0].timings(len(writing_of(generations[0]).completion.tokens))
         end = head.chunk("[]" + more, dumps(usage(usage_of(generations, generations[::n]))))
     if replays is not None:
         end += head.chunk("[]", replay=replay_field(replays, generations))
@@ -373,16 +374,16 @@ async def _chunks(told: Telling, line: Line[Piece] | None, progress: bool) -> As
         line: Sends chunks itself where it can; those are not given here.
         progress: Whether the progress of the prompt is told first.
     """
-    generation = told.choice.generation
+    writing = writing_of(told.choice.generation)
     if progress:
-        async for each in generation.prompt_progress():
+        async for each in writing.prompt_progress():
             yield told.progress(each)
     await told.choice.read()
     told.begin()
     while True:
         if line is not None:
-            await line.follow(generation, lambda pieces: pieces)
-        pieces = await generation.next_pieces()
+            await line.follow(writing, lambda pieces: pieces)
+        pieces = await writing.next_pieces()
         if not pieces:
             break
         yield told.chunks(pieces)

@@ -11,8 +11,9 @@ from json.encoder import encode_basestring
 from typing import Any
 
 from aleator.core.errors import ParameterError
-from aleator.generate.generation import Generation, PromptProgress
+from aleator.generate.generation import Generation, writing_of
 from aleator.generate.logprobs import Logprobs, TokenLogprob
+from aleator.generate.writing import PromptProgress
 from aleator.replay import KEY
 from aleator.server.chatting import Usage
 from aleator.server.dialects.legacy_logprobs import finite
@@ -99,7 +100,7 @@ def usage_of(made: Sequence[Generation], prompts: Sequence[Generation]) -> Usage
     """Tokens of completions that have ended; ``prompts`` are those whose prompts count."""
     return Usage(
         prompt=sum(len(each.request.tokens) for each in prompts),
-        completion=sum(len(each.drawn_between(0)) for each in made),
+        completion=sum(len(writing_of(each).completion.tokens) for each in made),
         cached=sum(each.stats.reused_tokens for each in prompts),
         draft_n=sum(each.stats.draft_n for each in made),
         draft_n_accepted=sum(each.stats.draft_n_accepted for each in made),

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from aleator.generate.generation import writing_of
 from aleator.server.bodies import body_of
 from aleator.server.chatting import ChatAnswer
 from aleator.server.dialects.openai_errors import render_error as render_error
@@ -103,7 +104,7 @@ async def _events(
 ) -> AsyncGenerator[bytes, None]:
     yield _written(writer.begin())
     if body.own["return_progress"]:
-        async for progress in answer.choices[0].generation.prompt_progress():
+        async for progress in writing_of(answer.choices[0].generation).prompt_progress():
             about = progressed(progress, body.own["timings_per_token"])
             yield _written(writer.progress(about))
     async for events in answer.events():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from aleator.generate.completion import Stats
-from aleator.generate.generation import PromptProgress
+from aleator.generate.writing import PromptProgress
 
 
 def timings(stats: Stats, n_predicted: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from aleator.core.options import Option, described, in_words
 from aleator.core.parameter import Parameter
-from aleator.prompts import GENERATION
+from aleator.engine.prompts import GENERATION
 from aleator.samplers import DEFAULT_PRESET, PRESETS, SAMPLERS, Sampler, SamplingParams
 from aleator.samplers.index import FIRST, ORDERED
 from aleator.samplers.params import ALL

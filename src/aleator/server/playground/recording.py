@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from aleator.core.errors import ParameterError
-from aleator.generate.generation import Generation
+from aleator.engine.prompts import SAMPLING
+from aleator.generate.generation import Generation, writing_of
 from aleator.generate.request import Request
-from aleator.prompts import SAMPLING
 from aleator.samplers import SamplerChain
 from aleator.server.errors import ApiError
 from aleator.server.playground.memory import Forgotten, LogitsMemory, Row
@@ -110,7 +110,7 @@ class Recording:
     @property
     def drawn(self) -> list[int]:
         """The tokens after the prompt so far."""
-        return [*self.inherited, *self.generation.drawn]
+        return [*self.inherited, *writing_of(self.generation).completion.tokens]
 
     def logits(self, step: int) -> Any:
         """The logits [V] of a step.

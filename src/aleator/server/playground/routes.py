@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aleator.bundled import bundled_model
 from aleator.core.errors import AleatorError, CacheError, GrammarError, ParameterError
-from aleator.prompts import SAMPLING
+from aleator.engine.prompts import SAMPLING
+from aleator.hub.bundled import bundled_model
 from aleator.samplers import SamplingParams
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.errors import ApiError, api_error

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aleator.core.parameter import Parameter
-from aleator.prompts import SAMPLING
+from aleator.engine.prompts import SAMPLING
 
 
 def spellings(sampling: Mapping[str, Any]) -> dict[str, str]:

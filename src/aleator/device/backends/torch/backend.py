@@ -14,10 +14,10 @@ from aleator.core.errors import ConstraintError, ParameterError
 from aleator.core.records import dataclass
 from aleator.device.arguments import ChainOptions
 from aleator.device.backends.backend import Launches
+from aleator.device.backends.torch.program import Placed, Program, split
 from aleator.device.candidates import NOTHING, DeviceCandidates
 from aleator.device.peak import PeakBytes
 from aleator.device.places import DeviceSampler, PlaceSizes
-from aleator.device.program import Placed, Program, split
 from aleator.device.report import Report
 from aleator.device.rows import Histories, Mark, Row
 from aleator.device.tails import finish, mask_of
@@ -304,8 +304,12 @@ class TorchBackend:
         return int(peak.most - given)
 
     def runs_on_host(self, row: int) -> bool:
-        """Whether it has a grammar or samplers there."""
-        return bool(self.rows[row].on_host)
+        """Whether it has a grammar or samplers there, or waits for the device."""
+        return bool(self.rows[row].on_host) or self.waits(row)
+
+    def waits(self, row: int) -> bool:
+        """Whether one of its places does."""
+        return any(place.waits for place in self.rows[row].slots)
 
     def mark(self) -> Mark:
         """Where the histories are: states are known at every position."""

@@ -49,7 +49,7 @@ class DeviceGumbel(DeviceDist):
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Race."""
         u = philox(
-            data.ids,
+            data.ids.to(torch.int64),
             step.position.unsqueeze(1),
             self.get("stream", step).unsqueeze(1),
             self.get("seed", step).unsqueeze(1),

@@ -22,7 +22,7 @@ class DeviceMinP(DeviceSampler):
     def values(self, sampler: Sampler, place: Place) -> Values:
         """ln(min_p), made once on the host."""
         own = expect(MinP, sampler)
-        return {"log": math.log(float(np.float32(own.min_p))), "min_keep": own.fewest}
+        return {"log": math.log(float(np.float32(own.min_p))), "min_keep": own.min_keep}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Truncate."""

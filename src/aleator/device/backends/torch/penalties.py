@@ -8,21 +8,16 @@ import torch
 from torch import Tensor
 
 from aleator.device.candidates import DeviceCandidates
-from aleator.device.places import (
-    DeviceSampler,
-    DeviceStep,
-    Field,
-    Fields,
-    PlaceSizes,
-    Values,
-    expect,
-)
+from aleator.device.places import DeviceSampler, DeviceStep, Field, Fields, Values, expect
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.penalties import Penalties
 
 
 class DevicePenalties(DeviceSampler):
-    """Penalises tokens that were accepted lately."""
+    """Penalises tokens that were accepted lately.
+
+    Occurrences are counted in the row's history at every step, so nothing has to be taken back with it.
+    """
 
     fields: ClassVar[Fields] = {
         "window": Field(torch.int64, 0),
@@ -31,22 +26,13 @@ class DevicePenalties(DeviceSampler):
         "presence": Field(torch.float32, 0.0),
         "repeat_all": Field(torch.bool, True),
         "count_all": Field(torch.bool, True),
-        "times": Field(torch.int32, 1),  # how often a token is penalised for its repetition at most
+        "each": Field(torch.bool, False),  # penalise a repetition once for each occurrence
     }
-
-    def __init__(self, sampler: Sampler, sizes: PlaceSizes) -> None:
-        super().__init__(sampler, sizes)
-        self._times = 1
-
-    @property
-    def launch(self) -> tuple[int, ...]:
-        """How often any row so far may penalise a token for its repetition."""
-        return (self._times,)
 
     def set(self, row: int, sampler: Sampler, place: Place) -> None:
         """Give a row its parameters."""
         super().set(row, sampler, place)
-        self._times = max(self._times, _times(expect(Penalties, sampler)))
+        self.waits |= expect(Penalties, sampler).repetition_per == "occurrence"
 
     def values(self, sampler: Sampler, place: Place) -> Values:
         """A window of -1 is the whole history."""
@@ -58,7 +44,7 @@ class DevicePenalties(DeviceSampler):
             "presence": own.presence_penalty,
             "repeat_all": own.penalty_scope != "generated",
             "count_all": own.penalty_scope == "all",
-            "times": _times(own),
+            "each": own.repetition_per == "occurrence",
         }
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
@@ -70,15 +56,16 @@ class DevicePenalties(DeviceSampler):
         every = data.at_ids(self._counts(step, inside))
         generated = data.at_ids(self._counts(step, inside & step.generated))
         repeated = torch.where(self.get("repeat_all", step).unsqueeze(1), every, generated)
-        repeated = repeated.minimum(self.get("times", step).unsqueeze(1))
+        again = torch.where(self.get("each", step).unsqueeze(1), repeated, 0)
         counted = torch.where(self.get("count_all", step).unsqueeze(1), every, generated)
         repetition = self.get("repetition", step).unsqueeze(1)
         frequency = self.get("frequency", step).unsqueeze(1)
         presence = self.get("presence", step).unsqueeze(1)
 
         def penalise(z: Tensor) -> Tensor:
-            for i in range(self._times):
-                z = torch.where(repeated > i, torch.where(z > 0, z / repetition, z * repetition), z)
+            z = torch.where(repeated > 0, _repeat(z, repetition), z)
+            if self.waits:
+                z = _repeat_again(z, repetition, again)
             penalty = counted.to(torch.float32) * frequency
             penalty = penalty + presence
             return torch.where(counted > 0, z - penalty, z)
@@ -92,6 +79,21 @@ class DevicePenalties(DeviceSampler):
         return counts.scatter_add(1, tokens, inside.to(torch.int32))[:, :-1]
 
 
-def _times(sampler: Penalties) -> int:
-    """How often it penalises a token for its repetition at most."""
-    return sampler.penalty_last_n if sampler.repetition_per == "occurrence" else 1
+def _repeat(z: Tensor, repetition: Tensor) -> Tensor:
+    """Logits after one repetition."""
+    return torch.where(z > 0, z / repetition, z * repetition)
+
+
+def _repeat_again(z: Tensor, repetition: Tensor, times: Tensor) -> Tensor:
+    """Logits [B, V] after all repetitions but the first, int32 [B, V] with it.
+
+    Each is rounded, so they go one after the other: only of the tokens that have more than one, and as
+    many as the most frequent has, which the device is asked for.
+    """
+    if z.is_meta:  # asked for its size only
+        return z
+    at = (times > 1).nonzero(as_tuple=True)
+    few, own, left = z[at], repetition.squeeze(1)[at[0]], times[at]
+    for i in range(1, max(left.tolist(), default=0)):
+        few = torch.where(left > i, _repeat(few, own), few)
+    return z.index_put(at, few)

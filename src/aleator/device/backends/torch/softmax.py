@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.places import DeviceSampler, DeviceStep, Values
 from aleator.samplers.base import Place, Sampler
@@ -18,4 +16,4 @@ class DeviceSoftmax(DeviceSampler):
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Note it."""
-        data.full_mass = torch.where(self.get("active", step), data.mass, data.full_mass)
+        data.note_mass(self.get("active", step))

@@ -6,7 +6,7 @@ What differs from row to row is declared by the class, as tensors that are alloc
 ``device_state``      what is remembered from token to token, likewise; rolled back with the tokens
 ``device_values()``   an object's values of both, by name, for the rows that have it
 
-In ``apply_device`` they are in ``data.own``, a :class:`OwnRows`, for all rows at once.  Rows with objects of
+In ``apply_device`` they are in ``data.own``, an :class:`OwnRows`, for all rows at once.  Rows with objects of
 one class share a place, and the object of the first is called, so it must not look at its own attributes.  A
 class without ``device_values`` has nothing that differs: each of its objects takes a place of its own.
 """
@@ -16,17 +16,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
-import torch
-from torch import Tensor
-
 from aleator.core.contract import Purpose
 from aleator.core.errors import ParameterError
 from aleator.device.candidates import DeviceCandidates
-from aleator.device.fixed import philox
 from aleator.device.places import (
     RANDOM,
     DeviceSampler,
-    DeviceStep,
     Field,
     Fields,
     PlaceSizes,
@@ -34,6 +29,8 @@ from aleator.device.places import (
     expect,
     key,
 )
+from aleator.device.step import DeviceStep
+from aleator.device.step import OwnRows as OwnRows
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.user import UserSampler
 
@@ -52,37 +49,6 @@ class OnDevice(Protocol):
     def device_bytes(self, batch: int, n_vocab: int) -> int:
         """Bytes of the tensors that the object itself keeps for so many rows."""
         ...
-
-
-class OwnRows:
-    """A user's sampler's own tensors and keys for the B rows of a step, as ``data.own``.
-
-    Attributes:
-        active: bool [B], which rows have the sampler; what is done to others is undone.
-        parameters: by name, [B, ...].
-        state: by name, [B, ...], as the accepted tokens left it.
-        seed: int64 [B], the rows' seeds, unsigned.
-        position: int64 [B], tokens generated and accepted since the reset.
-        stream: int64 [B], what keeps the sampler's random numbers apart from those of others.
-        step: the rows' histories.
-
-    """
-
-    def __init__(self, place: DeviceUser, step: DeviceStep) -> None:
-        self._place, self.step = place, step
-        self.active = place.get("active", step)
-        self.parameters: Mapping[str, Tensor] = {n: place.get(n, step) for n in place.own_fields}
-        self.state: Mapping[str, Tensor] = {n: place.get_state(n, step) for n in place.own_state}
-        self.seed, self.stream = place.get("seed", step), place.get("stream", step)
-        self.position = step.position
-
-    def propose(self, name: str, value: Tensor) -> None:
-        """Say what a state [B, ...] will be if the token is accepted that the row draws in this step."""
-        self._place.propose(name, value, self.step)
-
-    def uniform(self, index: int = 0) -> Tensor:
-        """int64 [B], an unsigned 64-bit random number of each row: the same for equal seed and position."""
-        return philox(torch.full_like(self.stream, index), self.position, self.stream, self.seed)
 
 
 class DeviceUser(DeviceSampler):
@@ -128,7 +94,15 @@ class DeviceUser(DeviceSampler):
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Call it."""
         before = data.snapshot()
-        data.own = OwnRows(self, step)
+        data.own = OwnRows(
+            self.get("active", step),
+            {name: self.get(name, step) for name in self.own_fields},
+            {name: self.get_state(name, step) for name in self.own_state},
+            {name: self.get(f"next_{name}", step) for name in self.own_state},
+            self.get("seed", step),
+            self.get("stream", step),
+            step,
+        )
         self.user.apply_device(data)
         data.own = None
         data.restore(before, ~self.get("active", step))

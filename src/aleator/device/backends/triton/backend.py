@@ -12,10 +12,10 @@ from aleator.core.records import dataclass
 from aleator.device.arguments import ChainOptions
 from aleator.device.backends.backend import Launches
 from aleator.device.backends.torch.backend import TorchBackend, stale
+from aleator.device.backends.torch.program import kind_of, split
 from aleator.device.backends.triton.chain import TritonChain
 from aleator.device.backends.triton.path import Plan, path_of
 from aleator.device.candidates import NOTHING
-from aleator.device.program import kind_of, split
 from aleator.device.report import Report
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.plan import Plan as ChainPlan
@@ -113,6 +113,10 @@ class TritonBackend(TorchBackend):
             fused.describe(plan, logits, tokens, self.report)
         fused.accept(tokens, self.histories.step(batch))
         return tokens
+
+    def waits(self, row: int) -> bool:
+        """The kernels do not: only where some row needs PyTorch, which then computes all."""
+        return super().waits(row) and self._fused.plan(self.options.max_batch, False).torch
 
     def workspace(self, dtype: torch.dtype) -> int:
         """Only the tokens, unless a row needs PyTorch."""

@@ -131,8 +131,6 @@ def path_of(
             continue
         if kind not in KINDS or kind is DeviceUser:
             return by_torch(f"{sampler.name} has no Triton kernel")
-        if isinstance(sampler, Penalties) and sampler.repetition_per != "token":
-            return by_torch("penalties per occurrence have no Triton kernel")
         if found is not None:
             dynamic = isinstance(sampler, Temperature) and sampler.dynatemp_range > 0
             if found.want != triton_rows.AT_LIST.value and (kind not in _IN_ORDER or dynamic):

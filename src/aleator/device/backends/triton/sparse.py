@@ -151,13 +151,21 @@ def add_bias(z, bias):
 
 
 @triton.jit
+def repeat(z, repetition):
+    """The repetition penalty, once."""
+    return tl.where(z > 0, tl.div_rn(z, tl.zeros_like(z) + repetition), z * repetition)
+
+
+@triton.jit
 def penalise(z, every, drawn, place, row):
     """Penalties from counts of all and of the generated occurrences, before the canonical form."""
     repetition = tl.load(place.repetition + row)
-    repeated = tl.where(tl.load(place.repeat_all + row) != 0, every, drawn) > 0
+    repeated = tl.where(tl.load(place.repeat_all + row) != 0, every, drawn)
     counted = tl.where(tl.load(place.count_all + row) != 0, every, drawn)
-    scaled = tl.where(z > 0, tl.div_rn(z, tl.zeros_like(z) + repetition), z * repetition)
-    z = tl.where(repeated, scaled, z)
+    z = tl.where(repeated > 0, repeat(z, repetition), z)
+    if tl.load(place.each + row) != 0:  # rounded each time, so one after the other
+        for i in range(1, tl.max(repeated, axis=0)):
+            z = tl.where(repeated > i, repeat(z, repetition), z)
     penalty = counted.to(tl.float32) * tl.load(place.frequency + row)
     penalty = penalty + tl.load(place.presence + row)
     return tl.where(counted > 0, z - penalty, z)

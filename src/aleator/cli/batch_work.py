@@ -1,0 +1,271 @@
+"""The lines of ``aleator batch``: read, answered several together, and written as results."""
+
+from __future__ import annotations
+
+import json
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Protocol
+
+from aleator.cli.terminal import hint, note
+from aleator.core.errors import (
+    AleatorError,
+    ContextFull,
+    ParameterError,
+    TemplateError,
+    TokenizerError,
+)
+from aleator.core.records import dataclass
+
+if TYPE_CHECKING:
+    from aleator.engine import Engine
+    from aleator.generate.generation import Generation
+    from aleator.language_model import LanguageModel
+
+CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
+EVERY = 5.0
+"""Seconds between reports where nobody watches."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A request of the input.
+
+    Attributes:
+        name: Its ``custom_id``, or made of its number.
+        url: Which kind of request it is.
+        body: What it asks for.
+        wrong: Why it is none; "" if it is one.
+    """
+
+    name: str
+    url: str
+    body: Mapping[str, Any]
+    wrong: str = ""
+
+
+def read_lines(data: bytes) -> Iterator[Line]:
+    """The requests of a file, under names that are free; empty lines are left out.
+
+    A name that occurs twice is an error of the second line.
+    """
+    numbered = [(n, _read(raw)) for n, raw in enumerate(data.splitlines(), 1) if raw.strip()]
+    given = {line.name for _, line in numbered}
+    seen: set[str] = set()
+    for number, line in numbered:
+        if line.name and line.name not in seen:
+            seen.add(line.name)
+            yield line
+            continue
+        name = f"line-{number}"
+        while name in given:
+            name += "-"
+        if line.name:
+            line = Line("", "", {}, f"custom_id={line.name!r:.80} occurs before")
+        yield replace(line, name=name)
+
+
+def _read(raw: bytes) -> Line:
+    try:
+        return _line(raw)
+    except RecursionError:
+        return Line("", "", {}, "nested too deeply")
+
+
+def _line(raw: bytes) -> Line:
+    """A request; its name is "" where none is given."""
+    try:
+        value = json.loads(raw)
+    except ValueError as error:
+        return Line("", "", {}, f"not JSON: {error}")
+    if isinstance(value, str):
+        return Line("", COMPLETION, {"prompt": value})
+    if not isinstance(value, dict):
+        return Line("", "", {}, "neither a JSON object nor a text")
+    given = value.get("custom_id", "")
+    if not isinstance(given, str) or ("custom_id" in value and not given):
+        return Line("", "", {}, f"custom_id={given!r:.80}: give a text")
+    if "body" not in value:
+        body = {key: each for key, each in value.items() if key != "custom_id"}
+        return Line(given, CHAT if "messages" in body else COMPLETION, body)
+    body, url = value["body"], value.get("url")
+    unknown = value.keys() - {"custom_id", "method", "url", "body"}
+    if unknown:
+        return Line(given, "", {}, f"unknown field {min(unknown)!r}")
+    if value.get("method", "POST") != "POST" or url not in (CHAT, COMPLETION):
+        return Line(given, "", {}, f"url={url!r:.80}: give {CHAT} or {COMPLETION}, with POST")
+    if not isinstance(body, dict):
+        return Line(given, "", {}, "body is not a JSON object")
+    return Line(given, url, body)
+
+
+class Results(Protocol):
+    """Where results go; a :class:`~aleator.cli.batch_file.ResultFile` is one."""
+
+    def append(self, result: dict[str, Any]) -> None:
+        """Take in a result."""
+
+
+class Work:
+    """Makes the results of lines, several together.
+
+    Args:
+        model: Answers.
+        lines: What to do.
+        results: Where they go.
+        defaults: Options of lines that do not have them.
+
+    Attributes:
+        errors: Results that are errors.
+        stopped: It was told to stop.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        lines: list[Line],
+        results: Results,
+        defaults: Mapping[str, Any],
+    ) -> None:
+        self._model, self._results, self._defaults = model, results, defaults
+        self._todo: queue.SimpleQueue[Line] = queue.SimpleQueue()
+        for line in lines:
+            self._todo.put(line)
+        self._n, self._made, self.errors, self._tokens = len(lines), 0, 0, 0
+        self._turn = threading.Lock()
+        self._under_way: set[Generation] = set()
+        self._began = self._reported = monotonic()
+        self._failure: BaseException | None = None
+        self.stopped = False
+
+    def run(self, engine: Engine, n_threads: int) -> None:
+        """Do everything; returns when all is done, or it was told to stop."""
+        threads = [
+            threading.Thread(target=self._serve, args=(engine,), daemon=True)
+            for _ in range(min(n_threads, self._n))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.2)  # so that signals are heard
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Begin nothing more, and end what is under way; its results are not written."""
+        self.stopped = True
+        for generation in list(self._under_way):
+            generation.cancel()
+
+    def report(self, last: bool = False) -> None:
+        """How far it is, and how fast."""
+        seconds = max(1e-9, monotonic() - self._began)
+        wrong = f", {self.errors} with errors" if self.errors else ""
+        left = (self._n - self._made) * seconds / max(1, self._made)
+        more = "" if last else f", about {left:.0f} s left"
+        text = (
+            f"{self._made} of {self._n} requests{wrong}, {self._tokens / seconds:.1f} tokens/s, "
+            f"{self._made / seconds:.2f} requests/s{more}"
+        )
+        if sys.stderr.isatty() and not last:
+            hint(f"\r{text}\x1b[K")
+        else:
+            note(text)
+
+    def _serve(self, engine: Engine) -> None:
+        while not self.stopped:
+            try:
+                line = self._todo.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                self._write(self._result(engine, line))
+            except BaseException as error:
+                self._failure = self._failure or error
+                self.stop()
+                return
+
+    def _result(self, engine: Engine, line: Line) -> dict[str, Any] | None:
+        """The result of a line; None if it was stopped."""
+        name = line.name
+        if line.wrong:
+            return failed(name, 400, line.wrong, "", "invalid_request_error")
+        try:
+            body, tokens = self._answer(engine, line)
+        except ParameterError as error:
+            return failed(name, 400, str(error), error.parameter, "invalid_request_error")
+        except (ContextFull, TemplateError, TokenizerError) as error:
+            return failed(name, 400, str(error), "", "invalid_request_error")
+        except AleatorError as error:
+            return failed(name, 500, str(error), "", "server_error")
+        except Exception as error:  # of this line alone: the others are made
+            return failed(name, 500, f"{type(error).__name__}: {error}", "", "server_error")
+        if body is None:
+            return None
+        with self._turn:
+            self._tokens += tokens
+        response = {"status_code": 200, "request_id": f"req-{name}", "body": body}
+        return {"id": f"batch-{name}", "custom_id": name, "response": response, "error": None}
+
+    def _answer(self, engine: Engine, line: Line) -> tuple[dict[str, Any] | None, int]:
+        try:
+            generation, respond = self._begin(engine, line)
+        except AleatorError:
+            raise
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            # Values that no check knows; what is asked for can be the only cause before anything is made.
+            message = f"the request cannot be read: {type(error).__name__}: {error}"
+            raise ParameterError("", message) from error
+        self._under_way.add(generation)
+        try:
+            if self.stopped:
+                generation.cancel()
+            if generation.stop_reason == "interrupted":
+                return None, 0
+            return respond(), len(generation.tokens)
+        finally:
+            self._under_way.discard(generation)
+
+    def _begin(self, engine: Engine, line: Line) -> tuple[Generation, Callable[[], dict[str, Any]]]:
+        """What makes the answer of a line, and what writes the response once it is made."""
+        from aleator.chat import openai
+        from aleator.cli import batch_bodies
+
+        if line.url == CHAT:
+            asked = batch_bodies.chat_arguments(line.body)
+            model = str(line.body.get("model", self._model.weights.path.name))
+            answer = self._model.chat(engine=engine, **{**self._defaults_for(asked), **asked})
+            return answer.generation, lambda: openai.chat_response(answer, line.name, model)
+        asked = batch_bodies.completion_arguments(line.body)
+        model = str(line.body.get("model", self._model.weights.path.name))
+        made = engine.submit(**{**self._defaults_for(asked), **asked})
+        return made, lambda: openai.completion_response(made, line.name, model)
+
+    def _defaults_for(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of the command line, less those that say what another of the line does."""
+        constraints = {"grammar", "json_schema", "regex"}
+        forced = constraints & asked.keys() or "tools" in asked
+        return {k: v for k, v in self._defaults.items() if not (forced and k in constraints)}
+
+    def _write(self, result: dict[str, Any] | None) -> None:
+        if result is None:
+            return
+        with self._turn:
+            self._results.append(result)
+            self._made += 1
+            self.errors += result["response"]["status_code"] != 200
+            if monotonic() - self._reported > (0.2 if sys.stderr.isatty() else EVERY):
+                self._reported = monotonic()
+                self.report()
+
+
+def failed(name: str, status: int, message: str, parameter: str, kind: str) -> dict[str, Any]:
+    """The result of a line that is an error, as OpenAI's interface writes it."""
+    error = {"message": message, "type": kind, "param": parameter or None, "code": None}
+    response = {"status_code": status, "request_id": f"req-{name}", "body": {"error": error}}
+    return {"id": f"batch-{name}", "custom_id": name, "response": response, "error": None}

@@ -1,0 +1,62 @@
+"""Modules under names that they had in an earlier release: importing one of these warns, and still works."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+MOVED = {
+    "aleator.bundled": "aleator.hub.bundled",
+    "aleator.prompts": "aleator.engine.prompts",
+    "aleator.saving": "aleator.language_model.saving",
+    "aleator.scoring": "aleator.language_model.scoring",
+    "aleator.slots": "aleator.engine.slots",
+}
+"""Old names and new ones; each is kept for one release."""
+
+
+class MovedModules:
+    """Finds and loads modules under their old names.
+
+    Args:
+        moved: Old names and new ones.
+    """
+
+    def __init__(self, moved: Mapping[str, str]) -> None:
+        self._moved = moved
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """A module of the old name; None: there was none."""
+        if name not in self._moved:
+            return None
+        from importlib.util import spec_from_loader  # most programs need none of this
+
+        return spec_from_loader(name, self)  # type: ignore[arg-type]  # it is no subclass of Loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """None: an ordinary module."""
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give a module all names of the one that it is now."""
+        import warnings
+        from importlib import import_module
+
+        new = self._moved[module.__name__]
+        warnings.warn(
+            f"{module.__name__} is {new} now; the old name goes with the next release",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        of_new = vars(import_module(new))
+        vars(module).update({k: v for k, v in of_new.items() if not k.startswith("__")})
+
+
+def install_moved() -> None:
+    """Let the old names be found, after everything else."""
+    sys.meta_path.append(MovedModules(MOVED))

@@ -1,0 +1,152 @@
+"""The places of a device chain, and which of a row's samplers takes which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from aleator.core.records import dataclass
+from aleator.device.backends.torch.forms import device_form
+from aleator.device.backends.torch.user import place_of
+from aleator.device.places import DeviceSampler, PlaceSizes
+from aleator.samplers.base import Place, Sampler
+from aleator.samplers.chain import SamplerChain
+from aleator.samplers.plan import make_plan
+from aleator.samplers.user import UserSampler
+
+Placed = tuple[Sampler, Place]
+"""A sampler, and where it stands in its chain."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What samplers must have in common to take one place.
+
+    Attributes:
+        form: their device form.
+        user: of a user's sampler, see ``place_of``; None: it is not one.
+
+    """
+
+    form: type[DeviceSampler]
+    user: object = None
+
+
+def kind_of(sampler: Sampler) -> Kind | None:
+    """A sampler's kind; None: it has no device form."""
+    form = device_form(sampler)
+    if form is None:
+        return None
+    return Kind(form, place_of(sampler.user) if isinstance(sampler, UserSampler) else None)
+
+
+def split(chain: SamplerChain) -> tuple[list[Placed], list[Placed]]:
+    """A chain's samplers that run on the device, neutral ones too, and those after them, on the host."""
+    placed: list[Placed] = []
+    users = 0
+    for sampler, place in chain.placed:
+        if isinstance(sampler, UserSampler):  # they are of one kind, whatever their names
+            place, users = replace(place, ordinal=users), users + 1
+        placed.append((sampler, place))
+    n = make_plan([sampler for sampler, _ in placed], "").split
+    return placed[:n], placed[n:]
+
+
+class Program:
+    """Places in an order; every row uses some of them.
+
+    A row fits if its samplers find their kinds in this order.  If it does not, places are added where they
+    are needed: for other rows they are neutral.
+
+    Args:
+        sizes: of the tensors of each place.
+
+    Attributes:
+        places: in the order in which they are applied.
+
+    """
+
+    def __init__(self, sizes: PlaceSizes) -> None:
+        self._sizes = sizes
+        self._kinds: list[Kind] = []
+        self.places: list[DeviceSampler] = []
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(place.nbytes for place in self.places)
+
+    def fit(
+        self, samplers: Sequence[Placed], kept: Sequence[DeviceSampler]
+    ) -> tuple[Program, dict[DeviceSampler, Placed]]:
+        """Find a program with places for a row, and the samplers by their places; changes nothing.
+
+        Args:
+            samplers: that run on the device, in order.
+            kept: places that must stay.  If places are added, those that nobody needs go.
+
+        """
+        kinds: list[Kind] = []
+        wanted: list[Placed] = []
+        for sampler, place in samplers:
+            kind = kind_of(sampler)
+            if kind is not None:
+                kinds.append(kind)
+                wanted.append((sampler, place))
+        found = _positions(self._kinds, kinds)
+        if found is not None:
+            return self, {self.places[i]: each for i, each in zip(found, wanted, strict=True)}
+        made = Program(self._sizes)
+        old = [i for i, place in enumerate(self.places) if place in kept]
+        fitted: dict[DeviceSampler, Placed] = {}
+        for here, there in merged([self._kinds[i] for i in old], kinds):
+            if here is not None:
+                at, kind = self.places[old[here]], self._kinds[old[here]]
+            else:
+                kind = kinds[there]
+                at = kind.form(wanted[there][0], self._sizes)
+            made._kinds.append(kind)
+            made.places.append(at)
+            if there >= 0:
+                fitted[at] = wanted[there]
+        return made, fitted
+
+
+def _positions(kinds: Sequence[Kind], wanted: Sequence[Kind]) -> list[int] | None:
+    """Where each of ``wanted`` is found in ``kinds``, ascending; None: they are not there in this order."""
+    found, at = [], 0
+    for kind in wanted:
+        while at < len(kinds) and kinds[at] != kind:
+            at += 1
+        if at == len(kinds):
+            return None
+        found.append(at)
+        at += 1
+    return found
+
+
+def merged(a: Sequence[Kind], b: Sequence[Kind]) -> list[tuple[int | None, int]]:
+    """The shortest sequence that holds both in their orders: for each element its index in a, or None, and in
+    b, or -1.
+    """
+    common = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]  # of what follows i and j
+    for i in reversed(range(len(a))):
+        for j in reversed(range(len(b))):
+            common[i][j] = (
+                common[i + 1][j + 1] + 1
+                if a[i] == b[j]
+                else max(common[i + 1][j], common[i][j + 1])
+            )
+    found: list[tuple[int | None, int]] = []
+    i = j = 0
+    while i < len(a) or j < len(b):
+        if i < len(a) and j < len(b) and a[i] == b[j]:
+            found.append((i, j))
+            i, j = i + 1, j + 1
+        elif j == len(b) or (i < len(a) and common[i + 1][j] >= common[i][j + 1]):
+            found.append((i, -1))
+            i += 1
+        else:
+            found.append((None, j))
+            j += 1
+    return found

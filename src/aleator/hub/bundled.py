@@ -1,0 +1,25 @@
+"""The model that comes with the package."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def bundled_model() -> Path:
+    """Path of the model that comes with the package: in a checkout its own, else that of aleator-shakespeare.
+
+    Raises:
+        ImportError: The package aleator-shakespeare is not installed; says how to.
+    """
+    path = Path(__file__).parent.parent / "data" / "shakespeare.gguf"
+    if path.exists():
+        return path
+    package = find_spec("aleator_shakespeare")
+    if package is None or package.origin is None:
+        raise ImportError(
+            "the bundled model is the package aleator-shakespeare: install its wheel, which lies beside "
+            "aleator's, or name another model",
+            name="aleator_shakespeare",
+        )
+    return Path(package.origin).parent / path.name

@@ -1,0 +1,7 @@
+"""A model with its tokenizer: what :func:`aleator.load` gives."""
+
+from __future__ import annotations
+
+from aleator.language_model.model import LanguageModel as LanguageModel
+from aleator.language_model.model import load as load
+from aleator.language_model.model import load_vocabulary as load_vocabulary

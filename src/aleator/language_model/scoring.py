@@ -1,0 +1,283 @@
+"""What a model thinks of texts that are given, without writing any."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator.core.errors import ContextFull, ParameterError
+from aleator.core.integers import exact
+from aleator.engine.prompts import Asking, checked_prompt, checked_prompts
+from aleator.generate.context import Context
+from aleator.generate.importance import Importance, chain_scores_of, check_fixed
+from aleator.generate.logprobs import Logprobs
+from aleator.generate.perplexity import Perplexity, chunks_of, perplexities
+from aleator.generate.scores import POOLING, Score, prompt_logprobs_of, scores_of, vectors_of
+from aleator.generate.text_rows import Wanted, groups
+from aleator.samplers import SamplingParams
+from aleator.text.tokenizer import Tokenizer
+from aleator.text.vocabulary import Vocabulary
+
+T = TypeVar("T")
+Made = TypeVar("Made")
+
+TOGETHER = 32
+"""Texts that are computed together at most."""
+
+
+class Scoring(Protocol):
+    """The part of a model that scores texts.
+
+    Attributes:
+        tokenizer: Text to tokens and back.
+        vocab: The tokens.
+        n_ctx: Positions of one sequence.
+        asking: Makes tokens of prompts.
+    """
+
+    tokenizer: Tokenizer
+    vocab: Vocabulary
+    n_ctx: int
+    asking: Asking
+
+    @abstractmethod
+    def context(
+        self, n_ctx: int | None = None, n_seq_max: int = 1, *, embeddings: bool = False
+    ) -> Context:
+        """A new context."""
+
+    def score(
+        self,
+        prompt: str | Sequence[int] | Sequence[str | Sequence[int]],
+        continuation: str | Sequence[int] | Sequence[str | Sequence[int]],
+    ) -> Score | list[Score]:
+        """How probable a continuation of a prompt is; several are computed together.
+
+        Texts are cut into tokens as evaluation harnesses do: the tokens of the whole less those of the prompt
+        alone, and white space at the end of a prompt goes to the continuation.  Prompts that are equal are
+        computed once.
+
+        Args:
+            prompt: Text or token ids; or a list of them.
+            continuation: Text or token ids; or a list of as many.  With one prompt and a list of
+                continuations, all are of that prompt.
+
+        Returns:
+            What the model thinks of it, or a list of this where a list was given.
+
+        Raises:
+            ParameterError: Lists of different lengths or empty ones, or an empty prompt where the tokenizer
+                puts no token before a text.
+            TokenizerError: Token ids outside the vocabulary.
+            ContextFull: A text longer than ``n_ctx``.
+        """
+        several = _is_list(prompt) or _is_list(continuation)
+        prompts = checked_prompts(prompt if _is_list(prompt) else [prompt], 1)
+        ends = list(continuation) if _is_list(continuation) else [continuation]
+        if not ends:
+            raise ParameterError("continuation", "continuation is empty: give at least one text")
+        if len(prompts) == 1:
+            prompts *= len(ends)
+        if len(prompts) != len(ends):
+            raise ParameterError(
+                "continuation",
+                f"continuation has {len(ends)} texts for {len(prompts)} prompts: give one for each",
+            )
+        texts = [self._pair(p, checked_prompt(e)) for p, e in zip(prompts, ends, strict=True)]
+        made = self._together([Wanted(t, n - 1) for t, n in texts], texts, scores_of)
+        return made if several else made[0]
+
+    def importance(
+        self,
+        prompt: str | Sequence[int],
+        continuation: str | Sequence[int],
+        behaviour: SamplingParams,
+        target: SamplingParams,
+    ) -> Importance:
+        """How probable a continuation is under two chains, after filters and temperatures, token by token.
+
+        Args:
+            prompt: Text or token ids.
+            continuation: Text or token ids, such as the ``tokens`` of a generation.
+            behaviour: Parameters of the chain that drew it.
+            target: Parameters of another chain.
+
+        Returns:
+            Log-probabilities, kept tokens, ratios.
+
+        Raises:
+            ParameterError: A chain with mirostat, adaptive-p or llama.cpp's numerics; as for :meth:`score`.
+            TokenizerError: Token ids outside the vocabulary.
+            ContextFull: A text longer than ``n_ctx``.
+        """
+        text = self._pair(checked_prompt(prompt), checked_prompt(continuation))
+        chains = [params.chain(self.tokenizer) for params in (behaviour, target)]
+        for chain in chains:
+            check_fixed(chain)
+            chain.accept_many(text[0][: text[1]])
+        texts = [text, text]
+        own, other = self._together(
+            [Wanted(tokens, n - 1) for tokens, n in texts],
+            list(zip(texts, chains, strict=True)),
+            lambda context, some: chain_scores_of(
+                context, [t for t, _ in some], [c for _, c in some]
+            ),
+        )
+        return Importance(own, other)
+
+    def prompt_logprobs(
+        self, prompt: str | Sequence[int] | Sequence[str | Sequence[int]], top: int = 0
+    ) -> list[Logprobs | None] | list[list[Logprobs | None]]:
+        """What the model thought of every token of a prompt; several are computed together.
+
+        Args:
+            prompt: Text or token ids; or a list of them.
+            top: How many of the most probable tokens to list at each place.
+
+        Returns:
+            What it thought of each token; None for the first, which nothing precedes.  A list of such lists
+            where a list was given.
+
+        Raises:
+            ParameterError: ``top`` out of range, or an empty prompt.
+            TokenizerError: Token ids outside the vocabulary.
+            ContextFull: A prompt longer than ``n_ctx``.
+        """
+        number = exact(top)
+        if number is None or not 0 <= number <= len(self.vocab):
+            raise ParameterError("top", f"top={top!r:.80}: give 0 to {len(self.vocab)}")
+        n_top: int = number
+        vocab = self.vocab
+
+        def bytes_of(token: int) -> bytes:
+            return vocab.token_bytes(token) if vocab.has_text else b""
+
+        texts = [
+            self.asking.tokens(each)
+            for each in checked_prompts(prompt if _is_list(prompt) else [prompt], 1)
+        ]
+        made = self._together(
+            [Wanted(tokens) for tokens in texts],
+            texts,
+            lambda context, some: prompt_logprobs_of(context, some, n_top, bytes_of),
+        )
+        return made if _is_list(prompt) else made[0]
+
+    def embed(
+        self,
+        texts: str | Sequence[str | Sequence[int]],
+        pooling: str = "mean",
+        normalize: bool = True,
+    ) -> npt.NDArray[np.float32]:
+        """Vectors of texts: their hidden states after the last norm, pooled; several are computed together.
+
+        Args:
+            texts: A text, or a list of texts or lists of token ids.
+            pooling: "mean": over all tokens; "last": that of the last token.
+            normalize: Whether vectors have length 1, so that their dot products are cosines.
+
+        Returns:
+            float32 [n, n_embd]; [n_embd] for a single text.
+
+        Raises:
+            ParameterError: A value out of range, or an empty text where the tokenizer puts no token before it.
+            TokenizerError: Token ids outside the vocabulary.
+            ContextFull: A text longer than ``n_ctx``.
+        """
+        if pooling not in POOLING:
+            raise ParameterError(
+                "pooling", f"pooling={pooling!r:.80}: give {' or '.join(map(repr, POOLING))}"
+            )
+        if not isinstance(normalize, bool):
+            raise ParameterError("normalize", f"normalize={normalize!r:.80}: give True or False")
+        one = isinstance(texts, str)
+        tokens = [
+            self.asking.tokens(each) for each in checked_prompts([texts] if one else texts, 1)
+        ]
+        made = self._together(
+            [Wanted(each) for each in tokens],
+            tokens,
+            lambda context, some: list(vectors_of(context, some, pooling, normalize)),
+            embeddings=True,
+        )
+        return made[0] if one else np.stack(made)
+
+    def perplexity(
+        self,
+        text: str | Sequence[int],
+        *,
+        n_ctx: int = 512,
+        chunks: int | None = None,
+        progress: Callable[[Perplexity], None] | None = None,
+    ) -> Perplexity:
+        """How well the model predicts a text, as ``llama-perplexity`` measures it.
+
+        The text is cut into chunks of ``n_ctx`` tokens.  Each is read with an empty cache and with BOS, where
+        the tokenizer adds one, in place of its first token; its second half is scored.
+
+        Args:
+            text: text, in which names of control tokens are text too, or token ids.
+            n_ctx: tokens of a chunk, at least 4.
+            chunks: chunks to read at most; None: all whole ones.
+            progress: called after each chunk with the result so far.
+
+        Returns:
+            Value and standard error over all chunks read.
+
+        Raises:
+            ParameterError: a number out of range, or a text shorter than a chunk.
+            TokenizerError: token ids outside the vocabulary.
+        """
+        tokens = self.asking.tokens(checked_prompt(text), False)
+        bos = self.vocab.bos if self.vocab.add_bos else None
+        n_chunks = chunks_of(tokens, n_ctx, chunks)
+        for found in perplexities(self.context(n_ctx), tokens, n_ctx, n_chunks, bos):
+            if progress is not None:
+                progress(found)
+        return found
+
+    def _together(
+        self,
+        wanted: Sequence[Wanted],
+        texts: Sequence[T],
+        compute: Callable[[Context, Sequence[T]], list[Made]],
+        embeddings: bool = False,
+    ) -> list[Made]:
+        """Compute texts in groups, each group in one batch."""
+        longest = max(len(each.tokens) for each in wanted)
+        if longest > self.n_ctx:
+            raise ContextFull(
+                f"a text has {longest} tokens and the context {self.n_ctx} positions: shorten it, or load the "
+                "model with a larger n_ctx"
+            )
+        made: list[Made] = []
+        parts = list(groups(wanted, TOGETHER, self.n_ctx))
+        cells = max(sum(len(wanted[i].tokens) for i in part) for part in parts)
+        context = self.context(cells, max(map(len, parts)), embeddings=embeddings)
+        for part in parts:
+            made += compute(context, [texts[i] for i in part])
+        return made
+
+    def _pair(self, prompt: object, continuation: object) -> tuple[tuple[int, ...], int]:
+        """Tokens of a prompt with its continuation, and how many are the prompt's."""
+        if isinstance(prompt, str) and isinstance(continuation, str):
+            bare = prompt.rstrip()
+            whole = self.asking.tokens(prompt + continuation)
+            n = len(self.asking.tokens(bare))
+            return whole, min(n, len(whole))
+        first = self.asking.tokens(checked_prompt(prompt))
+        rest = continuation
+        if isinstance(rest, str):
+            rest = self.tokenizer.encode(rest, add_special=False)
+        return (*first, *self.asking.tokens(checked_prompt(rest))), len(first)
+
+
+def _is_list(value: object) -> bool:
+    """Whether it is several texts: a list that is not one of token ids."""
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        return False
+    return not all(exact(each) is not None for each in value) or not value

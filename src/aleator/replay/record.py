@@ -1,0 +1,343 @@
+"""Records of texts that were generated: what is needed to make each again.
+
+A text is a function of the model, the prompt's tokens, the parameters of the chain and the seed
+(docs/reproducibility.md).  A :class:`Record` has all of these, and what came of them, as JSON with a version.
+The server sends one with a response, ``aleator generate --replay FILE`` writes one, and ``aleator replay``
+makes the text again, offline, and compares.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from aleator.core.contract import NUMERICS_VERSION
+from aleator.core.errors import FileFormatError, ParameterError
+from aleator.core.options import declarations
+from aleator.core.records import dataclass
+from aleator.engine.engine import Served
+from aleator.generate.generation import Generation, writing_of
+from aleator.generate.options import GenerateOptions
+from aleator.generate.request import Request
+from aleator.models.decoder import ARITHMETIC_VERSION
+from aleator.models.fingerprint import ModelIdentity
+from aleator.samplers.as_json import params_as_json, params_from_json
+from aleator.samplers.sampling_params import SamplingParams
+
+VERSION = 1
+"""Of the form of records."""
+
+KEY = "aleator_replay"
+"""Field of a record that holds its version, and of a response that holds its records."""
+
+CUT_OFF = ("deadline", "interrupted")
+"""Reasons of ends that no text has of itself: only its beginning can be compared."""
+
+LONG = 2048
+"""Bytes from which on parameters are left out of a header, and their hash stands for them."""
+
+TEXT_OPTIONS = {name: each for name, each in declarations(GenerateOptions).items() if each.portable}
+
+
+class Replayable(Served, Protocol):
+    """What a record is made for; an :class:`aleator.LanguageModel` is one."""
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """Name, path and fingerprint."""
+
+    @property
+    def loading(self) -> Mapping[str, object]:
+        """The options it was loaded with that can change logits, JSON-ready."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What came of a request.
+
+    Attributes:
+        tokens: All that were drawn.
+        text_hash: Of the text, "" where tokens have none.
+        stop_reason: Why it ended.
+        logprobs: Natural-log probability of each token; None where nobody asked.
+    """
+
+    tokens: tuple[int, ...]
+    text_hash: str
+    stop_reason: str
+    logprobs: tuple[float, ...] | None = None
+
+    @classmethod
+    def of(cls, generation: Generation) -> Made:
+        """What a generation has made; waits for its end."""
+        logprobs = generation.logprobs
+        return cls(
+            tokens=tuple(generation.tokens),
+            text_hash=hash_of_text(generation.text)
+            if writing_of(generation).completion.has_text
+            else "",
+            stop_reason=generation.stop_reason,
+            logprobs=None if logprobs is None else tuple(e.chosen.logprob for e in logprobs),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """All that a text is a function of, and what came of it.
+
+    Attributes:
+        model: Fingerprint of the model's files.
+        name: What the model calls itself; for people.
+        loading: Options it was loaded with that can change logits.
+        seed: Of the draws.
+        completion: Index among the completions of one prompt.
+        position: Tokens of the prompt, the last ones, that an earlier request drew.
+        n_ctx: Positions that the request might use.
+        params: Sampling parameters in effect that are not neutral, JSON-ready; None: only known by a hash.
+        options: Other options that are not their defaults, JSON-ready.
+        given: What the client wrote, JSON-ready; None: it is not known.
+        prompt_hash: Of the prompt's tokens.
+        prompt: These; None: they are elsewhere.
+        n_keep: Positions that a context shift keeps.
+        echo: Text before the text.
+        chain_state: Of the chain that drew ``position`` tokens; b"": it is made of these.
+        made: What came of it; None: that is not known.
+        package: Version of the package.
+        numerics: Version of the rules of draws (docs/numerics.md, part 1).
+        arithmetic: Version of the rules of logits on CPUs (docs/numerics.md, part 2).
+    """
+
+    model: str
+    name: str
+    loading: Mapping[str, object]
+    seed: int
+    n_ctx: int
+    params: Mapping[str, object] | None
+    options: Mapping[str, object]
+    prompt_hash: str
+    prompt: tuple[int, ...] | None = None
+    given: Mapping[str, object] | None = None
+    completion: int = 0
+    position: int = 0
+    n_keep: int = 0
+    echo: str = ""
+    chain_state: bytes = b""
+    made: Made | None = None
+    package: str = ""
+    numerics: int = NUMERICS_VERSION
+    arithmetic: int = ARITHMETIC_VERSION
+
+    @classmethod
+    def of(
+        cls,
+        generation: Generation,
+        model: Replayable,
+        package: str,
+        given: Mapping[str, object] | None = None,
+    ) -> Record:
+        """The record of a generation, with what came of it if it has ended.
+
+        Args:
+            generation: Made by an engine or by ``generate``.
+            model: What makes it.
+            package: Version of the package.
+            given: What the client wrote, JSON-ready.
+
+        Raises:
+            ParameterError: It cannot be made again from a record: an earlier generation shifted its context, or
+                a grammar of the user's own code takes part.
+        """
+        request = generation.request
+        if request.forgotten:
+            raise ParameterError(
+                "replay",
+                "a text whose context an earlier generation has shifted cannot be made again from a record: "
+                "its keys and values depend on what was forgotten",
+            )
+        return cls(
+            model=model.identity.fingerprint,
+            name=model.identity.name,
+            loading=dict(model.loading),
+            seed=generation.seed,
+            n_ctx=generation.n_ctx,
+            params=params_as_json(request.params),
+            options={
+                name: value
+                for name, value in request.options.values().items()
+                if name in TEXT_OPTIONS and value != TEXT_OPTIONS[name].neutral
+            },
+            prompt_hash=hash_of_tokens(request.tokens),
+            prompt=request.tokens,
+            given=given,
+            completion=request.completion,
+            position=request.drawn,
+            n_keep=request.n_keep,
+            echo=request.echo,
+            chain_state=request.chain_state,
+            made=Made.of(generation) if generation.done else None,
+            package=package,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as a dictionary that :meth:`from_json` reads."""
+        made: dict[str, Any] = {KEY: VERSION}
+        for each in dataclasses.fields(self):
+            value = getattr(self, each.name)
+            if value != each.default or each.name in ("numerics", "arithmetic"):
+                made[each.name] = value
+        if self.chain_state:
+            made["chain_state"] = base64.b64encode(self.chain_state).decode()
+        if self.made is not None:
+            made["made"] = {k: v for k, v in vars(self.made).items() if v is not None}
+            if self.made.logprobs is not None:  # JSON has no number for those of impossible tokens
+                made["made"]["logprobs"] = [
+                    each if math.isfinite(each) else str(each) for each in self.made.logprobs
+                ]
+        return made
+
+    def header(self) -> str:
+        """What fits a header: without prompt, text, and what the client wrote; one line of ASCII JSON.
+
+        Long parameters are left out, too, and their hash stands for them.
+        """
+        short = dataclasses.replace(self, prompt=None, given=None, made=None, chain_state=b"")
+        made = short.as_json()
+        del made["name"]
+        made.pop("echo", None)
+        text = json.dumps(made, separators=(",", ":"))
+        if len(text) > LONG:
+            chosen = json.dumps([self.params, self.options], sort_keys=True)
+            text = json.dumps(
+                {**made, "params": None, "options": {}, "params_hash": hash_of_text(chosen)},
+                separators=(",", ":"),
+            )
+        return text
+
+    @classmethod
+    def from_json(cls, value: object, path: str = "record") -> Record:
+        """Read what :meth:`as_json` or :meth:`header` made.
+
+        Args:
+            value: The parsed JSON.
+            path: Where it is from, for errors.
+
+        Raises:
+            FileFormatError: It is no record, or one of a newer form.
+        """
+        if not isinstance(value, dict) or KEY not in value:
+            raise FileFormatError(path, f"this is no record: it has no field {KEY!r}")
+        if value[KEY] != VERSION:
+            raise FileFormatError(
+                path,
+                f"the record has form {value[KEY]!r:.40}, and this version of the package reads form {VERSION}",
+                field=KEY,
+            )
+        given: dict[str, Any] = {"name": "", **value}
+        made: dict[str, Any] = {}
+        try:
+            for each in dataclasses.fields(cls):
+                if each.name in given:
+                    made[each.name] = _read(each.name, given[each.name])
+            return cls(**made)
+        except (TypeError, ValueError, KeyError) as error:
+            raise FileFormatError(path, f"the record is damaged: {error}") from None
+
+    def request(self, prompt: Sequence[int] | None = None, vocab: Any = None) -> Request:
+        """The request to make again.
+
+        Args:
+            prompt: Its tokens, where the record has only their hash.
+            vocab: Of the model, as for :meth:`SamplingParams.chain`.
+
+        Raises:
+            ParameterError: There are no tokens, others than then, or no parameters; or another version of the
+                numerics than this one changed what its samplers draw.
+        """
+        tokens = self.prompt if prompt is None else tuple(prompt)
+        if tokens is None:
+            raise ParameterError(
+                "prompt_file", "the record has only the hash of the prompt: give --prompt-file FILE"
+            )
+        if hash_of_tokens(tokens) != self.prompt_hash:
+            raise ParameterError(
+                "prompt_file",
+                f"the prompt is another one: the hash of its {len(tokens)} tokens is {hash_of_tokens(tokens)}, "
+                f"and that of the record {self.prompt_hash}",
+            )
+        if self.params is None:
+            raise ParameterError(
+                "record",
+                "the record has only the hash of its parameters, which were too long for a header: use the "
+                "record of the response's body",
+            )
+        params = params_from_json(self.params, self.seed)
+        if params.numerics == "portable":
+            self._check_numerics(params, vocab)
+        return Request(
+            tokens=tokens,
+            params=params,
+            options=GenerateOptions.of(self.options),
+            completion=self.completion,
+            drawn=self.position,
+            chain_state=self.chain_state,
+            n_keep=self.n_keep,
+            echo=self.echo,
+        )
+
+    def _check_numerics(self, params: SamplingParams, vocab: Any) -> None:
+        changed = [s.name for s in params.list(vocab) if not s.neutral and s.since > self.numerics]
+        if self.numerics <= NUMERICS_VERSION and not changed:
+            return
+        what = f", since when {' and '.join(changed)} draw otherwise" if changed else ""
+        raise ParameterError(
+            "numerics",
+            f"numerics={self.numerics}: the record was made under another version of the numerics than this "
+            f"package's, {NUMERICS_VERSION}{what}: make it again with aleator {self.package or 'of that time'}",
+        )
+
+
+def _read(name: str, value: Any) -> Any:
+    """A field of a record from JSON; TypeError, ValueError or KeyError for what cannot be."""
+    if name == "chain_state":
+        return base64.b64decode(value, validate=True)
+    if name == "prompt":
+        tokens = None if value is None else tuple(int(token) for token in value)
+        if tokens and not 0 <= min(tokens) <= max(tokens) < 2**31:
+            raise ValueError("a token of the prompt is out of range")
+        return tokens
+    kinds: dict[str, tuple[type, ...]] = {
+        "loading": (dict,), "params": (dict, type(None)), "options": (dict,), "given": (dict, type(None)),
+        "made": (dict, type(None)),
+    }  # fmt: skip
+    if name in kinds and not isinstance(value, kinds[name]):
+        raise TypeError(f"{name} is {value!r:.40}")
+    if name == "made" and value is not None:
+        logprobs = value.get("logprobs")
+        return Made(
+            tokens=tuple(int(token) for token in value["tokens"]),
+            text_hash=str(value["text_hash"]),
+            stop_reason=str(value["stop_reason"]),
+            logprobs=None if logprobs is None else tuple(float(each) for each in logprobs),
+        )
+    if name in ("seed", "n_ctx", "completion", "position", "n_keep", "numerics", "arithmetic"):
+        if type(value) is not int:
+            raise TypeError(f"{name} is {value!r:.40}")
+        return value
+    return value
+
+
+def hash_of_tokens(tokens: Sequence[int]) -> str:
+    """32 hexadecimal digits: SHA-256 of the tokens as int32, the lowest byte first."""
+    return hashlib.sha256(np.asarray(tokens, "<i4").tobytes()).hexdigest()[:32]
+
+
+def hash_of_text(text: str) -> str:
+    """32 hexadecimal digits: SHA-256 of a text in UTF-8; half a surrogate pair counts as if it could be."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]

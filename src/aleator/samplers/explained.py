@@ -1,0 +1,144 @@
+"""What an explanation of one step of a chain says: of the candidates, the samplers, the tokens and the draw."""
+
+from __future__ import annotations
+
+from aleator.core.records import dataclass
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token: its id, its text (U+FFFD where it is no UTF-8), and its text in quotes or else its id."""
+
+    id: int
+    text: str | None
+    label: str
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the candidates look like at one point of the chain.
+
+    Args:
+        candidates: How many there are.
+        entropy: Of their distribution, in bits.
+        top: Probability of the most likely one.
+    """
+
+    candidates: int
+    entropy: float
+    top: float
+
+    @property
+    def choices(self) -> float:
+        """Effective number of choices: as many equally likely ones have the same entropy."""
+        return float(2.0**self.entropy)
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A token that a sampler removed, and its probability before that."""
+
+    token: Token
+    probability: float
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one sampler did.
+
+    Args:
+        name, label: The sampler's name, and the name with its parameters.
+        neutral: Whether its parameters make it do nothing.
+        before, after: The candidates.
+        n_removed, mass_cut: How many tokens it removed, and their probability in all.
+        removed: The most likely ones of them.
+        moved: Probability that changed hands among the tokens that stay: half the sum of the differences to
+            what a renormalisation alone would have given.
+        state: What the sampler remembered before the step, and the pending temperature if it changed it, by
+            name.
+        microseconds: Time of this one application.
+    """
+
+    name: str
+    label: str
+    neutral: bool
+    before: Shape
+    after: Shape
+    n_removed: int
+    mass_cut: float
+    removed: tuple[Removed, ...]
+    moved: float
+    state: dict[str, float]
+    microseconds: float
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A token's probability from the logits through every sampler, and the index of the one that removed it."""
+
+    token: Token
+    probabilities: tuple[float, ...]
+    removed_by: int | None
+
+    @property
+    def before(self) -> float:
+        """Probability from the logits alone."""
+        return self.probabilities[0]
+
+    @property
+    def after(self) -> float:
+        """Probability at the end of the chain."""
+        return self.probabilities[-1]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The token that the chain chooses, its probability before and after it, and what the draw is keyed by."""
+
+    token: Token
+    before: float
+    probability: float
+    seed: int
+    position: int
+    completion: int
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One step of a chain.
+
+    Args:
+        numerics: The chain's.
+        n_vocab, history: Logits, and tokens accepted before this step.
+        before: The candidates before the chain.
+        stages: One per sampler, in order.
+        traces: Tokens followed through the chain: the most likely before or after it, and the one drawn.
+        top: How many of them the table and the picture show.
+        draw: ``None`` if the chain selects nothing.
+    """
+
+    numerics: str
+    n_vocab: int
+    history: int
+    before: Shape
+    stages: tuple[Stage, ...]
+    traces: tuple[Trace, ...]
+    top: int
+    draw: Draw | None
+
+    @property
+    def after(self) -> Shape:
+        """The candidates after the chain."""
+        return self.stages[-1].after if self.stages else self.before
+
+    @property
+    def active(self) -> tuple[Stage, ...]:
+        """The samplers that are not neutral."""
+        return tuple(stage for stage in self.stages if not stage.neutral)
+
+    def shown(self, top: int | None = None) -> list[Trace]:
+        """The most important traces, and that of the token drawn, by probability before the chain."""
+        count = self.top if top is None else top
+        drawn = None if self.draw is None else self.draw.token.id
+        chosen = [t for i, t in enumerate(self.traces) if i < count or t.token.id == drawn]
+        return sorted(chosen, key=lambda t: (-t.before, t.token.id))

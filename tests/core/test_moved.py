@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+from aleator.core.moved import MOVED
+
+
+@pytest.mark.parametrize(("old", "new"), MOVED.items())
+def test_a_module_is_found_under_its_old_name(old: str, new: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"{old} is {new} now"):
+        found = import_module(old)
+    public = {name: each for name, each in vars(import_module(new)).items() if name[:2] != "__"}
+    assert public
+    assert {name: getattr(found, name) for name in public} == public
+
+
+def test_other_names_are_not_found() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"aleator\.never"):
+        import_module("aleator.never")
