@@ -4,6 +4,7 @@
 #   make test      the test suite
 #   make check     format, lint, types, tests with branch coverage: what CI runs
 #   make mutate    tests under 300 random changes to Python code: hours; stops after MINUTES, and goes on
+#   make attack    engines, files, records and a server of the bundled model under attack for MINUTES (3)
 #   make check-no-torch  tests of the CPU in an environment without PyTorch
 #   make sanitize  tests of the native code under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make sanitize-threads  tests of the thread pool and of engines under ThreadSanitizer
@@ -23,7 +24,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 NATIVE := $(shell find native -type f) pyproject.toml
 
-.PHONY: site demo test check check-no-torch cover mutate sanitize sanitize-threads setup build format lint types stubs docs bench count equality machines wheel release page clients integrations clean help
+.PHONY: site demo test attack check check-no-torch cover mutate sanitize sanitize-threads setup build format lint types stubs docs bench count equality machines wheel release page clients integrations clean help
 
 help:
 	@sed -n '/^#   /s/^#   //p' Makefile
@@ -55,6 +56,10 @@ cover-rest:
 MINUTES ?= 1000000
 mutate: setup
 	$(BIN)/python tools/mutate_python.py cache generate grammar models samplers text --number 300 --jobs 2 --minutes $(MINUTES)
+
+attack: MINUTES = 3
+attack: setup
+	$(BIN)/python tools/attack.py --minutes $(MINUTES) $(ATTACK)
 
 CLIENTS ?= --record --report benchmarks/results/clients.$(shell date +%F).md
 clients: setup

@@ -5,7 +5,6 @@
     python tools/interrupts.py --kind opcode         at every bytecode instead
     python tools/interrupts.py --kind call           MemoryError at every call of a C function
     python tools/interrupts.py --kind native         MemoryError at every allocation of the native cells
-    python tools/interrupts.py --signals 10000       a soak: a timer's signal during random operations
 
 An interrupt is a KeyboardInterrupt that a trace function raises in a frame of the package.  After each, every
 cell, row, state, cached prefix, flag, handle and checkpoint is compared, and so are the logits of the next
@@ -15,16 +14,12 @@ decode, bit for bit.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
-import random
-import signal
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from cache_scenes import MODELS, OPERATIONS, Operation, Scene
 from cache_snapshot import Snapshot, difference
@@ -34,6 +29,7 @@ from aleator import _native
 
 PACKAGE = str(Path(aleator.__file__).parent)
 Kind = Literal["line", "opcode", "call", "native"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Raiser:
@@ -142,11 +138,11 @@ def examine(
     if not warm:
         _run(operation.scene(model), operation, kind, None)
     reference = operation.scene(model)
-    before, probe = reference.state(), _probe(reference)
+    before, probe = reference.state(), probed(reference)
     raiser, error = _run(reference, operation, kind, None)
     found.refused = "" if error is None else type(error).__name__
     after, found.places = reference.state(), raiser.count
-    probes = (probe, _probe(reference))
+    probes = (probe, probed(reference))
     current: Scene | None = None
     place, step = 0, 1.0
     if kind == "native":
@@ -164,7 +160,7 @@ def examine(
             break
         found.tried += 1
         now = scene.state()
-        wrong = _wrong(scene, now, (before, after), probes)
+        wrong = broken(scene, now, (before, after), probes)
         if wrong:
             found.violations.append(Violation(place, raiser.where, wrong))
         elif now == before:
@@ -180,14 +176,15 @@ def _run(
     return raiser, error
 
 
-def _probe(scene: Scene) -> bytes | str:
+def probed(scene: Scene) -> bytes | str:
+    """What a scene says next: logits of a decode, or the error instead of them."""
     try:
         return scene.probe()
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 
 
-def _wrong(
+def broken(
     scene: Scene,
     now: Snapshot,
     allowed: tuple[Snapshot, Snapshot],
@@ -201,83 +198,10 @@ def _wrong(
     except Exception as error:
         return [f"check: {error}"]
     expected = probes[allowed.index(now)]
-    if _probe(scene) != expected:
+    if probed(scene) != expected:
         return ["the next decode's logits"]
     again = scene.state()
     return [f"after the next decode: {name}" for name in difference(again, now)]
-
-
-# Signals
-
-
-class Soak:
-    """Random operations, during which a timer's signal raises, beside the same without one."""
-
-    def __init__(self, model: str, seed: int) -> None:
-        self.model, self.rng = model, random.Random(seed)
-        self.interrupts = self.after = 0
-        self.violations: list[str] = []
-
-    def once(self) -> None:
-        """One operation, interrupted or not."""
-        name = self.rng.choice(sorted(OPERATIONS))
-        operation = OPERATIONS[name]
-        scene, reference = operation.scene(self.model), operation.scene(self.model)
-        before, started = reference.state(), time.perf_counter()
-        _quietly(operation, reference)
-        took, after = time.perf_counter() - started, reference.state()
-        probes = (_probe(operation.scene(self.model)), _probe(reference))
-        for _ in range(20):
-            if not self._interrupted(operation, scene, took):
-                return
-            self.interrupts += 1
-            now = scene.state()
-            wrong = _wrong(scene, now, (before, after), probes)
-            if wrong:
-                self.violations.append(f"{self.model} {name}: {', '.join(wrong)}")
-                return
-            if now != before:
-                self.after += 1
-                return
-
-    def _interrupted(self, operation: Operation, scene: Scene, took: float) -> bool:
-        def ring(*_: object) -> None:
-            raise KeyboardInterrupt
-
-        old = signal.signal(signal.SIGALRM, ring)
-        try:
-            signal.setitimer(signal.ITIMER_REAL, max(1e-6, took * self.rng.random()))
-            try:
-                _quietly(operation, scene)
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-        except KeyboardInterrupt:
-            return True
-        finally:
-            signal.signal(signal.SIGALRM, old)
-        return False
-
-
-def _quietly(operation: Operation, scene: Scene) -> None:
-    with contextlib.suppress(Exception):  # a verb that this cache refuses
-        operation.run(scene)
-
-
-def soak(models: list[str], wanted: int, seed: int, seconds: float) -> int:
-    """Interrupt until there were so many, and print what came out; returns the violations."""
-    end, bad = time.monotonic() + seconds, 0
-    print("| model | interrupts | of them after the change | violations |\n|---|---:|---:|---:|")
-    for i, model in enumerate(models):
-        run = Soak(model, seed + i)
-        share = wanted * (i + 1) // len(models) - wanted * i // len(models)
-        until = time.monotonic() + (end - time.monotonic()) / (len(models) - i)
-        while run.interrupts < share and time.monotonic() < until:
-            run.once()
-        print(f"| {model} | {run.interrupts} | {run.after} | {len(run.violations)} |", flush=True)
-        for line in run.violations[:20]:
-            print(f"  {line}", file=sys.stderr)
-        bad += len(run.violations)
-    return bad
 
 
 def table(models: list[str], operations: list[str], kind: Kind, most: int | None) -> int:
@@ -309,20 +233,11 @@ def main() -> None:
     )
     parser.add_argument("--model", action="append", choices=list(MODELS))
     parser.add_argument("--operation", action="append", choices=list(OPERATIONS))
-    parser.add_argument("--kind", default="line", choices=["line", "opcode", "call", "native"])
+    parser.add_argument("--kind", default="line", choices=KINDS)
     parser.add_argument("--most", type=int, help="places tried per operation (default: all)")
-    parser.add_argument("--signals", type=int, help="interrupts by a timer, in all")
-    parser.add_argument(
-        "--seed", type=int, default=1, help="of the soak; another one goes on with others"
-    )
-    parser.add_argument("--seconds", type=float, default=3600.0, help="the soak ends after so long")
     args = parser.parse_args()
-    models = args.model or list(MODELS)
-    if args.signals:
-        bad = soak(models, args.signals, args.seed, args.seconds)
-    else:
-        bad = table(models, args.operation or list(OPERATIONS), args.kind, args.most)
-    sys.exit(bad > 0)
+    models, operations = args.model or list(MODELS), args.operation or list(OPERATIONS)
+    sys.exit(table(models, operations, args.kind, args.most) > 0)
 
 
 if __name__ == "__main__":

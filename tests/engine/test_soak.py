@@ -1,4 +1,4 @@
-"""A short torment; tools/engine_soak.py makes long ones."""
+"""What failed and kept requests hold: no memory, no engine."""
 
 from __future__ import annotations
 
@@ -14,41 +14,6 @@ import numpy as np
 import pytest
 
 import aleator
-
-SOAK = """
-import engine_soak
-engine_soak.PER_ENGINE = 30
-made = engine_soak.soak(seconds=4, seed=3, n_threads=2)
-assert made.wrong == [], made.wrong
-assert made.counts["engines"] >= 2, made.counts
-assert made.counts["requests"] > 20, made.counts
-
-from dataclasses import replace
-from engine_soak import Memory, grown
-start = Memory(in_use=10 * 2**20, blocks=170_000, resident=60 * 2**20)
-levels_off = [replace(start, resident=n * 2**20) for n in (62, 70, 75, 76, 75, 77, 76, 76) * 2]
-assert grown(start, levels_off, start, 9_000) == []
-[leak] = grown(start, levels_off, replace(start, in_use=13 * 2**20), 9_000)
-assert "3.0 MiB more of native memory" in leak, leak
-[leak] = grown(start, levels_off, replace(start, blocks=179_000), 9_000)
-assert "9000 more blocks" in leak, leak
-[leak] = grown(start, [*levels_off, replace(start, resident=96 * 2**20)], start, 9_000)
-assert "19.0 MiB" in leak, leak
-"""
-
-
-def test_engines_survive_torment() -> None:
-    # In a process of its own: interrupts thrown into a thread that is traced, as coverage does, stop the rest.
-    tools = Path(__file__).parent.parent.parent / "tools"
-    done = subprocess.run(
-        [sys.executable, "-c", SOAK],
-        cwd=tools,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def test_a_failed_request_holds_no_logits(
@@ -87,7 +52,7 @@ def test_a_failed_request_holds_no_logits(
 KEPT = """
 import gc, sys
 import aleator
-from engine_soak import Memory
+from attacks.engines import Memory
 with aleator.load(n_threads=1).engine(n_seq_max=1, n_ctx=256) as engine:
     first = [engine.submit("ROMEO:", max_tokens=3, seed=0) for _ in range(8)]
     assert all(each.wait() for each in first)

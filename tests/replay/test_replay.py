@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 from typing import Any
 
 import pytest
+from attacks.fields import ODD
 
 from aleator import Engine, LanguageModel, SamplingParams
-from aleator.core.errors import FileFormatError, ParameterError
+from aleator.core.errors import AleatorError, FileFormatError, ParameterError
 from aleator.generate.generation import Generation, writing_of
 from aleator.replay import (
     Made,
@@ -157,10 +159,38 @@ def test_differences_are_named(made: Generation) -> None:
     found = differences(then, dataclasses.replace(then, logprobs=logprobs))
     assert len(found) == 1
     assert found[0].startswith("log-probability of token 2: ")
+    shorter = dataclasses.replace(then, logprobs=then.logprobs[:5])
+    assert differences(shorter, then) == ["5 log-probabilities then, 12 now"]
     found = differences(then, dataclasses.replace(then, tokens=then.tokens[:4], stop_reason="eog"))
     assert found[0].endswith("then, the end now")
     assert found[1] == "why it ended: 'length' then, 'eog' now"
     assert "their text is not" in differences(then, dataclasses.replace(then, text_hash="x"))[0]
+
+
+def test_odd_values_anywhere_are_refused_or_made(model: LanguageModel) -> None:
+    """A record may come from anybody: what is wrong with it is an error of the package's."""
+    generation = model.generate(
+        "ROMEO:", max_tokens=2, seed=1, logprobs=0, grammar="root ::= [a-z ]+", logit_bias={5: 1.0}
+    )
+    generation.wait()
+    record = json.loads(json.dumps(Record.of(generation, model, "1.2", given={"a": 1}).as_json()))
+    constraint = ("params", "grammar")
+    places = [(name,) for name in record] + [
+        *((outer, name) for outer in ("params", "options", "made") for name in record[outer]),
+        *((*constraint, name) for name in record["params"]["grammar"]),
+        *(("params", name) for name in ("mirostat", "regex", "seed", "dry_sequence_breakers")),
+        *(("options", name) for name in ("multi_step", "guidance_scale", "banned_strings", "stop")),
+    ]
+    refused = 0
+    for *outer, name in places:
+        for odd in ODD:
+            altered = json.loads(json.dumps(record))
+            functools.reduce(dict.__getitem__, outer, altered)[name] = odd
+            try:
+                model.slots.make([Record.from_json(altered).request()])
+            except AleatorError:
+                refused += 1
+    assert refused > 500
 
 
 @pytest.mark.parametrize(
@@ -169,6 +199,7 @@ def test_differences_are_named(made: Generation) -> None:
         ({"aleator_replay": 99}, "has form 99"),
         ({"prompt": ["x"]}, "damaged"),
         ({"made": {"tokens": [1]}}, "damaged"),
+        ({"made": "a text"}, "made is 'a text'"),
         ({"params": 3}, "damaged"),
         ({"seed": "x"}, "damaged"),
         ({"numerics": "1"}, "damaged"),

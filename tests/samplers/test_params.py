@@ -10,13 +10,14 @@ import pytest
 from aleator import samplers as S
 from aleator.core.errors import ParameterError
 from aleator.core.parameter import Parameter
+from aleator.generate.options import GenerateOptions
 
 NUMBERS = [p for p in S.PARAMETERS.values() if p.type in (int, float)]
 
 
 def invalid_values(p: Parameter) -> list[Any]:
     """Values outside the declared range or type, made from the declaration."""
-    values: list[Any] = ["text", None, True, math.nan, math.inf, -math.inf, [1], 1j]
+    values: list[Any] = ["text", None, True, math.nan, math.inf, -math.inf, [1], 1j, 10**5000]
     if p.low is not None:
         values += [p.low if p.open_low else p.low - (1 if p.type is int else abs(p.low) + 1e-3)]
     if p.high is not None:
@@ -33,6 +34,23 @@ def test_invalid_values_are_refused_by_name(p: Parameter) -> None:
             S.SamplingParams(**{p.name: value})
         assert caught.value.parameter == p.name
         assert p.interval in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"regex": "a\ud800"},
+        {"dry_sequence_breakers": ["a", "\udfff"]},
+        {"banned_strings": "\ud800"},
+        {"stop": ["x", "\ud800"]},
+    ],
+)
+def test_half_of_a_surrogate_pair_is_refused(given: dict[str, Any]) -> None:
+    (name,) = given
+    of_text = name in ("banned_strings", "stop")
+    with pytest.raises(ParameterError, match=f"{name}=.*half of a surrogate pair") as caught:
+        GenerateOptions.of(given) if of_text else S.SamplingParams(**given)
+    assert caught.value.parameter == name
 
 
 @pytest.mark.parametrize("p", NUMBERS, ids=lambda p: p.name)

@@ -25,7 +25,7 @@ from aleator.server.options import ServerOptions
 from aleator.server.run import Server, bound
 from aleator.server.service import Service
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 """Seconds after which a test gives up waiting for what should come much sooner."""
 
 
@@ -151,7 +151,7 @@ class Process:
         self.err = ""
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        until(lambda: "\ncurl " in self.err or self.process.poll() is not None, 60)
+        until(lambda: "\ncurl " in self.err or self.process.poll() is not None)
         found = re.search(r"listening on https?://[^:]*:(\d+)", self.err)
         self.live = Live(int(found[1]) if found else 0)
 

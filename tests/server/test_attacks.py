@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server_fuzz import ENDPOINTS, Fuzz, declared_fields
+from attacks.fields import ENDPOINTS, Fuzz, declared_fields
 
 from aleator.language_model import LanguageModel
 from aleator.server.dialects import DIALECTS

@@ -34,6 +34,7 @@ exit codes:
   1    something differs: standard output says where
   2    wrong usage, or another model or prompt than in the record
   3    a file missing or damaged
+  4    context full: the prompt is longer than the record's context
 
 examples:
   aleator generate -p "ROMEO:" -n 50 --replay text.json && aleator replay text.json

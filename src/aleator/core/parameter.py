@@ -251,8 +251,10 @@ class Parameter:
             self._refuse(value, f"is of type {type(value).__name__}, not a number")
         try:
             number = float(value)
-        except OverflowError:  # a whole number of more than 308 digits
-            self._refuse(value, "is out of range")
+        except OverflowError:  # its digits may be too many to show
+            raise ParameterError(
+                self.name, f"{self.name} has more than 308 digits, out of range: {self._allowed}"
+            ) from None
         if math.isnan(number):
             self._refuse(value, "is not a number")
         if self.type is int and (math.isinf(number) or number != math.floor(number)):
@@ -313,6 +315,18 @@ def read_number(name: str, kind: type, text: str) -> float:
         wanted = "a whole number" if kind is int else "a number"
         raise ParameterError(name, f"{name}={text!r} is not {wanted}") from None
     return number
+
+
+def check_unicode(name: str, text: str) -> str:
+    """Return a text, or raise ParameterError where it has half of a surrogate pair, which has no bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ParameterError(
+            name,
+            f"{name}={text!a:.80}: {text[error.start]!a} is half of a surrogate pair: leave it out",
+        ) from None
+    return text
 
 
 def single(value: float) -> float:

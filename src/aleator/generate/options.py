@@ -12,6 +12,7 @@ from aleator.cache.options import CacheOptions
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
 from aleator.core.options import Option, Options, declarations, option, resolved
+from aleator.core.parameter import check_unicode
 from aleator.core.records import dataclass
 from aleator.models.placement import DeviceMap
 from aleator.samplers.spelled import check_ids
@@ -228,7 +229,7 @@ def no_limit(value: int) -> int | None:
 
 
 def texts(name: str, value: Any) -> tuple[str, ...]:
-    """One text or several as a tuple; ParameterError for anything else, and for an empty text."""
+    """One text or several as a tuple; ParameterError for anything else, an empty text, and no Unicode."""
     given = (value,) if isinstance(value, str) else value
     if not isinstance(given, Iterable) or isinstance(given, Mapping):
         given = (None,)
@@ -237,7 +238,7 @@ def texts(name: str, value: Any) -> tuple[str, ...]:
         raise ParameterError(name, f"{name}={value!r:.80}: give a text or a list of texts")
     if "" in made:
         raise ParameterError(name, f"{name}={value!r:.80}: each has at least one character")
-    return made
+    return tuple(check_unicode(name, text) for text in made)
 
 
 def text_or_ids(value: Any) -> str | tuple[int, ...]:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from aleator.core import host
 from aleator.core.errors import ConstraintError, GrammarError
+from aleator.core.parameter import check_unicode
 from aleator.grammar import bounds
 from aleator.grammar.complaints import plain
 from aleator.grammar.schema_checks import check_schema, places
@@ -103,6 +104,7 @@ def regex_grammar(pattern: str) -> str:
     """Check a regular expression, and bring it into llguidance's form."""
     if not isinstance(pattern, str):
         raise GrammarError(f"a regular expression is text, not {type(pattern).__name__}")
+    check_unicode("regex", pattern)
     module = load()
     body = pattern.removeprefix("^")
     if _backslashes(body) % 2:  # llguidance would read it as if it were not there

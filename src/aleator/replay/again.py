@@ -63,6 +63,11 @@ def differences(then: Made, now: Made) -> list[str]:
             if a != b:
                 found.append(f"log-probability of token {i}: {a!r} then, {b!r} now")
                 break
+        else:
+            if len(then.logprobs) != len(now.logprobs[:n] if cut_off else now.logprobs):
+                found.append(
+                    f"{len(then.logprobs)} log-probabilities then, {len(now.logprobs)} now"
+                )
     if cut_off:
         return found
     if now.stop_reason != then.stop_reason:

@@ -308,8 +308,17 @@ def _read(name: str, value: Any) -> Any:
     if name == "chain_state":
         return base64.b64decode(value, validate=True)
     if name == "prompt":
-        return None if value is None else tuple(int(token) for token in value)
-    if name == "made":
+        tokens = None if value is None else tuple(int(token) for token in value)
+        if tokens and not 0 <= min(tokens) <= max(tokens) < 2**31:
+            raise ValueError("a token of the prompt is out of range")
+        return tokens
+    kinds: dict[str, tuple[type, ...]] = {
+        "loading": (dict,), "params": (dict, type(None)), "options": (dict,), "given": (dict, type(None)),
+        "made": (dict, type(None)),
+    }  # fmt: skip
+    if name in kinds and not isinstance(value, kinds[name]):
+        raise TypeError(f"{name} is {value!r:.40}")
+    if name == "made" and value is not None:
         logprobs = value.get("logprobs")
         return Made(
             tokens=tuple(int(token) for token in value["tokens"]),
@@ -317,11 +326,6 @@ def _read(name: str, value: Any) -> Any:
             stop_reason=str(value["stop_reason"]),
             logprobs=None if logprobs is None else tuple(float(each) for each in logprobs),
         )
-    kinds: dict[str, tuple[type, ...]] = {
-        "loading": (dict,), "params": (dict, type(None)), "options": (dict,), "given": (dict, type(None)),
-    }  # fmt: skip
-    if name in kinds and not isinstance(value, kinds[name]):
-        raise TypeError(f"{name} is {value!r:.40}")
     if name in ("seed", "n_ctx", "completion", "position", "n_keep", "numerics", "arithmetic"):
         if type(value) is not int:
             raise TypeError(f"{name} is {value!r:.40}")

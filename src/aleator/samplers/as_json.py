@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from aleator.core.errors import ParameterError
+from aleator.core.errors import AleatorError, ParameterError
 from aleator.core.parameter import ENGINES
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.grammar import Grammar
@@ -46,9 +46,12 @@ def params_from_json(values: Mapping[str, object], seed: int) -> SamplingParams:
     """What :func:`params_as_json` was made from.
 
     Older versions took what other engines take for "off": it is read as what it did.
+
+    Raises:
+        ParameterError: It was made from nothing: a value is damaged, or out of range.
     """
     read = {name: _from_json(v) for name, v in values.items()}
-    return SamplingParams(**in_range(read, ENGINES, lambda _: None), seed=seed)
+    return SamplingParams(**{**in_range(read, ENGINES, lambda _: None), "seed": seed})
 
 
 def constraint_as_json(value: ConstraintSampler) -> dict[str, object]:
@@ -83,10 +86,15 @@ def _as_json(value: Any) -> object:
 
 
 def _from_json(value: Any) -> Any:
-    if isinstance(value, dict) and "constraint" in value:
-        return constraint_from_json(value)
     if isinstance(value, dict):
-        return float(value["float"])
+        try:
+            return constraint_from_json(value) if "constraint" in value else float(value["float"])
+        except AleatorError:
+            raise
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise ParameterError(
+                "params", f"{value!r:.80} is damaged: it stands for no number and for no constraint"
+            ) from None
     if isinstance(value, list):
         return tuple(_from_json(each) for each in value)
     return value

@@ -26,7 +26,7 @@ from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.core.integers import MAX_TOKEN
 from aleator.core.numerics import Row, Step
-from aleator.core.parameter import Parameter, declare
+from aleator.core.parameter import Parameter, check_unicode, declare
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.spelled import ids_of
@@ -143,7 +143,7 @@ def check_breakers(value: Any) -> tuple[str | tuple[int, ...], ...]:
     checked: list[str | tuple[int, ...]] = []
     for item in value:
         if isinstance(item, str):
-            checked.append(item)
+            checked.append(check_unicode("dry_sequence_breakers", item))
             continue
         tokens = ids_of(item)
         if not tokens or min(tokens) < 0 or max(tokens) > MAX_TOKEN:

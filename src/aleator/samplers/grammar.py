@@ -15,9 +15,11 @@ from typing import Any
 
 from aleator.core import host
 from aleator.core.errors import ParameterError
+from aleator.core.parameter import check_unicode
 from aleator.core.records import dataclass
 from aleator.grammar import compile_gbnf, llguidance
 from aleator.samplers.constrained import ConstraintSampler
+from aleator.samplers.spelled import check_ids
 
 LLGUIDANCE = "%llguidance"
 
@@ -48,8 +50,16 @@ class Grammar(ConstraintSampler):
         """Check the grammar."""
         if not isinstance(self.grammar, str):
             raise ParameterError("grammar", f"grammar={self.grammar!r:.60} is not GBNF text")
+        if not isinstance(self.root, str):
+            raise ParameterError("grammar", f"root={self.root!r:.60} is not the name of a rule")
+        check_unicode("grammar", self.root)
         object.__setattr__(self, "trigger_patterns", tuple(self.trigger_patterns))
         object.__setattr__(self, "trigger_tokens", tuple(self.trigger_tokens))
+        for pattern in self.trigger_patterns:
+            if not isinstance(pattern, str):
+                raise ParameterError("grammar", f"trigger_patterns has {pattern!r:.60}: give texts")
+            check_unicode("grammar", pattern)
+        check_ids("grammar", self.trigger_tokens)
         if self.grammar.startswith(LLGUIDANCE):
             if self.trigger_patterns or self.trigger_tokens:
                 raise ParameterError("trigger_patterns", "a Lark grammar cannot have triggers")

@@ -1,72 +1,70 @@
-"""Keeps a server at its limit while faults are injected, and looks at what is left.
-
-    python tools/server_soak.py [--seconds 1800] [--clients 24] [--seed 1] [--out FILE.md]
+"""Clients that misbehave, of a server at its limit: nothing is wrong, and nothing is left.
 
 ``aleator serve`` runs in a process of its own, with few slots, a short queue, keys and a slot directory.
 Clients ask it all it can do: streams and whole answers, completions and chats, n, grammars, log-
 probabilities, slots. Some go away in the middle, send half of a request, send nothing, ask for what is
 refused, bring a wrong key, or read slowly. One of some fixed requests in between must have the text and the
-log-probabilities that it had alone.
+log-probabilities that it had alone.  A trial is a wave of clients, at the end of which all requests have ended.
 
-At the end: no answer had a status of 500 or more but 503; all requests have ended; the server's memory is
-flat in the second half; few files and connections are open; SIGTERM ends it with exit code 0; its log has no
-error and no prompt. Prints figures and a verdict; exit code 1 if something is wrong.
+At the end: no answer had a status of 500 or more but 503; few files and connections are open; SIGTERM ends the
+server with exit code 0; its log has no error and no prompt; after a long attack its memory is flat.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import http.client
+import itertools
 import json
-import os
 import random
 import re
 import signal
 import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
+
+from attacks.world import PATIENCE, PROMPTS, Held, World, settled
 
 KEYS = ("first-key", "second-key")
 SLOTS, QUEUE, CELLS = 6, 6, 3072
+CLIENTS = 16
+PER_CLIENT = 4
+"""Requests of a client in a wave."""
 MARGIN_MIB = 24.0
 """That memory may grow by in the second half: what allocators keep."""
-PATIENCE = 120.0
-PROMPTS = ("ROMEO:", "JULIET:\nWhat", "First Citizen:\nHear me speak.\n" * 6, "KING RICHARD:\n")
+LONG = 300.0
+"""Seconds from which on memory has found its level."""
+FILES = 40
+"""Files and connections that a server without clients may have open."""
 TOO_MUCH = (1000003, 1000033, 1000037, 1000039, 1000081, 1000099)
 """Multiples of numbers that are larger than a schema may have."""
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "y"]}}}
 
 
 @dataclass
-class Soak:
+class Clients:
     """Clients of a server.
 
     Attributes:
+        world: Counts what happens.
         port: Of 127.0.0.1.
         expected: Answers of fixed requests, alone.
-        counts: What happened.
-        wrong: What must not have.
     """
 
+    world: World
     port: int
     expected: dict[int, Any] = field(default_factory=dict)
-    counts: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def wrong(self, what: str) -> None:
+        """Note what must not have been."""
+        self.world.check(False, "clients", what)
 
     def count(self, name: str) -> None:
         """Count something that happened."""
-        with self._lock:
-            self.counts[name] += 1
+        self.world.count(name)
 
     def connect(self, timeout: float = PATIENCE) -> http.client.HTTPConnection:
         """A connection."""
@@ -81,15 +79,14 @@ class Soak:
             response = connection.getresponse()
             return response.status, response.read()
 
-    def client(self, seed: str, end: float) -> None:
-        """Ask until the time is over."""
-        rng = random.Random(seed)
+    def client(self, rng: random.Random) -> None:
+        """Ask a few times, in all ways."""
         ways: list[tuple[Callable[[random.Random], None], int]] = [
             (self.whole, 30), (self.stream, 30), (self.go_away, 15), (self.fixed, 10), (self.refused, 5),
             (self.heavy, 2), (self.half, 4), (self.slots, 4), (self.slow_reader, 2), (self.wrong_key, 2),
         ]  # fmt: skip
         names, weights = [way for way, _ in ways], [weight for _, weight in ways]
-        while time.monotonic() < end and not self.wrong:
+        for _ in range(PER_CLIENT):
             way = rng.choices(names, weights)[0]
             try:
                 way(rng)
@@ -127,7 +124,7 @@ class Soak:
         """Note an answer's status; one that must not be ends the soak."""
         self.count(f"{what}: {status}")
         if status >= 500 and status != 503:
-            self.wrong.append(f"{what}: {status} {answer[:200]!r}")
+            self.wrong(f"{what}: {status} {answer[:200]!r}")
 
     def whole(self, rng: random.Random) -> None:
         """An answer at once."""
@@ -142,9 +139,9 @@ class Soak:
         status, answer = self.ask(path, {**body, "stream": True}, rng.choice(KEYS))
         self.seen(status, "stream", answer)
         if status == 200 and not answer.rstrip().endswith(b"data: [DONE]"):
-            self.wrong.append(f"a stream ended in the middle: {answer[-200:]!r}")
+            self.wrong(f"a stream ended in the middle: {answer[-200:]!r}")
         if b'"error"' in answer and status == 200:
-            self.wrong.append(f"an error in a stream: {answer[-300:]!r}")
+            self.wrong(f"an error in a stream: {answer[-300:]!r}")
 
     def go_away(self, rng: random.Random) -> None:
         """A client that goes away somewhere."""
@@ -168,7 +165,7 @@ class Soak:
         status, answer = self.ask("/v1/completions", fixed_body(number), rng.choice(KEYS))
         self.seen(status, "fixed", answer)
         if status == 200 and json.loads(answer)["choices"] != self.expected[number]:
-            self.wrong.append(f"another text: request {number}")
+            self.wrong(f"another text: request {number}")
 
     def refused(self, rng: random.Random) -> None:
         """What is refused."""
@@ -184,7 +181,7 @@ class Soak:
         status, answer = self.ask("/v1/completions", body)
         self.seen(status, "refused", answer)
         if status not in (400, 404, 503):
-            self.wrong.append(f"not refused but {status}: {json.dumps(body)[:200]}")
+            self.wrong(f"not refused but {status}: {json.dumps(body)[:200]}")
 
     def heavy(self, rng: random.Random) -> None:
         """A new grammar that takes some MiB, and more while its text is drawn."""
@@ -235,7 +232,7 @@ class Soak:
         status, answer = self.ask("/v1/completions", {"prompt": "x"}, f"key {rng.random()}"[:9])
         self.seen(status, "wrong key", answer)
         if status not in (401, 503):
-            self.wrong.append(f"a wrong key: {status}")
+            self.wrong(f"a wrong key: {status}")
 
 
 def head(key: str) -> dict[str, str]:
@@ -248,7 +245,7 @@ def raw(path: str, body: Any, key: str) -> bytes:
     data = json.dumps(body).encode()
     return (
         f"POST {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n"
-        f"content-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(data)}\r\nconnection: close\r\n\r\n"
     ).encode() + data
 
 
@@ -262,175 +259,93 @@ def fixed_body(number: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Held:
-    """What a process holds.
-
-    Attributes:
-        mib: Memory.
-        files: Open files and connections.
-        threads: Threads.
-    """
-
-    mib: float
-    files: int
-    threads: int
-
-    @classmethod
-    def by(cls, pid: int) -> Held:
-        """What a process holds now."""
-        status = Path(f"/proc/{pid}/status").read_text()
-        found = {n: int(v) for n, v in re.findall(r"(VmRSS|Threads):\s*(\d+)", status)}
-        return cls(found["VmRSS"] / 1024, len(os.listdir(f"/proc/{pid}/fd")), found["Threads"])
-
-
-def figures(soak: Soak) -> dict[str, float]:
+def figures(clients: Clients) -> dict[str, float]:
     """Figures of ``/metrics`` without labels."""
-    page = soak.ask("/metrics", None, method="GET")[1].decode()
+    page = clients.ask("/metrics", None, method="GET")[1].decode()
     return {n: float(v) for n, v in re.findall(r"^(aleator_\w+) ([\d.e+]+)$", page, re.MULTILINE)}
 
 
-def settled(holds: Callable[[], bool], seconds: float) -> bool:
-    """Wait for something; returns whether it came."""
-    end = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.1)
-    return True
+def scene(world: World) -> Generator[None, None, None]:
+    """Send one wave of clients after another."""
+    from tests.server.live import Process
 
-
-def start(folder: str) -> tuple[subprocess.Popen[bytes], int, Path]:
-    """A server; returns its process, its port and its log."""
-    program = "import sys; from aleator.cli import main; sys.exit(main())"
-    log = Path(folder) / "log"
+    folder, held, began = world.folder / "slots", list[Held](), time.monotonic()
+    folder.mkdir()
     words = [
-        "serve", "--port", "0", "-t", "1", "--parallel", str(SLOTS), "--n-cells", str(CELLS),
-        "--max-queue", str(QUEUE),
-        "--slot-save-path", folder, "--client-timeout", "3", "--grammar-timeout", "2", "--no-log-requests",
-        "--max-connections", "200",
+        "-m", str(world.path), "--parallel", str(SLOTS), "--n-cells", str(CELLS), "--max-queue", str(QUEUE),
+        "--slot-save-path", str(folder), "--client-timeout", "3", "--grammar-timeout", "2",
+        "--no-log-requests", "--max-connections", "200",
     ]  # fmt: skip
     for key in KEYS:
         words += ["--api-key", key]
-    with log.open("wb") as out:
-        process = subprocess.Popen([sys.executable, "-c", program, *words], stderr=out)
-    if not settled(lambda: b"\ncurl " in log.read_bytes() or process.poll() is not None, 120):
-        raise SystemExit("the server did not begin")
-    found = re.search(r"listening on http://[^:]*:(\d+)", log.read_text())
-    if found is None:
-        raise SystemExit(f"the server did not begin:\n{log.read_text()}")
-    return process, int(found[1]), log
-
-
-def run(seconds: float, clients: int, seed: int) -> tuple[Soak, list[str]]:
-    """Soak a server; returns what happened, and figures in words."""
-    told: list[str] = []
-    with tempfile.TemporaryDirectory() as folder:
-        process, port, log = start(folder)
-        soak = Soak(port)
+    with Process(*words) as server:
+        clients, pid = Clients(world, server.live.port), server.process.pid
+        for number in range(8):
+            body = {**fixed_body(number), "cache_salt": f"{number}"}
+            clients.expected[number] = json.loads(clients.ask("/v1/completions", body)[1])[
+                "choices"
+            ]
         try:
-            _soak(soak, process.pid, seconds, clients, seed, told)
-            process.send_signal(signal.SIGTERM)
-            began = time.monotonic()
-            code = process.wait(60)
-            told.append(f"SIGTERM: exit code {code} after {time.monotonic() - began:.1f} s")
-            if code:
-                soak.wrong.append(f"exit code {code}")
+            for number in itertools.count():
+                wave(world, clients, number)
+                held.append(Held.by(pid))
+                yield
         finally:
-            process.kill()
-            process.wait()
-        lines = log.read_text().splitlines()
-        errors = [line for line in lines if " error " in line]
-        if errors:
-            soak.wrong.append(f"the log has {len(errors)} errors: {errors[0]}")
-        if any(prompt.split("\n")[0] in line for prompt in PROMPTS for line in lines):
-            soak.wrong.append("the log has a prompt")
-    return soak, told
+            at_the_end(world, clients, pid)
+            memory(world, held, time.monotonic() - began)
+            server.signal(signal.SIGTERM)
+            world.check(server.process.wait(PATIENCE) == 0, "SIGTERM", server.process.returncode)
+    errors = [line for line in server.err.splitlines() if " error " in line]
+    world.check(not errors, "no errors in the log", errors[:3])
+    said = [prompt for prompt in PROMPTS if prompt.split("\n")[0] in server.err]
+    world.check(not said, "no prompts in the log", said)
 
 
-def _soak(soak: Soak, pid: int, seconds: float, clients: int, seed: int, told: list[str]) -> None:
-    for number in range(8):
-        soak.expected[number] = json.loads(
-            soak.ask("/v1/completions", {**fixed_body(number), "cache_salt": f"{number}"})[1]
-        )["choices"]
-    held: list[Held] = []
-    end = time.monotonic() + seconds
+def wave(world: World, clients: Clients, number: int) -> None:
+    """Have clients ask side by side, and wait until the server is idle."""
     threads = [
-        threading.Thread(target=soak.client, args=(f"{seed} {i}", end)) for i in range(clients)
+        threading.Thread(target=clients.client, args=(world.rng(number, i),))
+        for i in range(CLIENTS)
     ]
     for thread in threads:
         thread.start()
-    while any(thread.is_alive() for thread in threads):
-        time.sleep(min(5.0, seconds / 20))
-        held.append(Held.by(pid))
     for thread in threads:
         thread.join()
 
     def idle() -> bool:
-        made = figures(soak)
+        made = figures(clients)
         return made["aleator_requests_running"] + made["aleator_requests_waiting"] == 0
 
-    if not settled(idle, 20):
-        soak.wrong.append(f"requests are still under way: {figures(soak)}")
-    made = figures(soak)
-    if made["aleator_cells_reserved"]:
-        soak.wrong.append(f"{made['aleator_cells_reserved']:.0f} cells are still reserved")
-    ended = sum(made[f"aleator_requests_{how}_total"] for how in ("cancelled", "expired", "failed"))
-    told.append(
-        f"{made['aleator_requests_total']:,.0f} requests of the engine, {ended:,.0f} of them cut off, "
+    world.check(settled(idle), "requests end", "requests are still under way")
+
+
+def at_the_end(world: World, clients: Clients, pid: int) -> None:
+    """What is left of all that was asked."""
+    made = figures(clients)
+    world.check(not made["aleator_cells_reserved"], "cells given back", made)
+    world.check(not made["aleator_requests_failed_total"], "no request failed", made)
+    ended = sum(made[f"aleator_requests_{how}_total"] for how in ("cancelled", "expired"))
+    world.figures["requests of the engine"] = (
+        f"{made['aleator_requests_total']:,.0f}, {ended:,.0f} of them cut off, "
         f"{made['aleator_requests_refused_total']:,.0f} refused; "
         f"{made['aleator_generated_tokens_total']:,.0f} tokens"
     )
-    if made["aleator_requests_failed_total"]:
-        soak.wrong.append(f"{made['aleator_requests_failed_total']:.0f} requests failed")
-    settled(lambda: Held.by(pid).files <= 40, 10)
-    last = Held.by(pid)
+    world.check(settled(lambda: Held.by(pid).files <= FILES), "files closed", Held.by(pid))
+    for number, expected in clients.expected.items():
+        choices = json.loads(clients.ask("/v1/completions", fixed_body(number))[1])["choices"]
+        world.check(choices == expected, "texts at the end", f"request {number}")
+
+
+def memory(world: World, held: list[Held], seconds: float) -> None:
+    """Note how the server's memory grew; after a long time it may not any more."""
+    if len(held) < 8:
+        return
     half = held[len(held) // 2 :]
     quarter = max(1, len(half) // 4)
-    grown = max(x.mib for x in half[-quarter:]) - max(x.mib for x in half[:quarter])
-    told.append(
-        f"memory: {held[0].mib:.0f} MiB after a moment, {half[0].mib:.0f} in the middle, {last.mib:.0f} at the "
-        f"end, {grown:+.1f} in the second half; files {last.files}, threads {last.threads}"
+    grown = (max(x.kib for x in half[-quarter:]) - max(x.kib for x in half[:quarter])) / 1024
+    world.figures["memory"] = (
+        f"{held[0].kib / 1024:.0f} MiB at first, {held[-1].kib / 1024:.0f} at the end, {grown:+.1f} in the "
+        "second half"
     )
-    if grown > MARGIN_MIB:
-        soak.wrong.append(f"memory grew by {grown:.0f} MiB in the second half")
-    if last.files > 40:
-        soak.wrong.append(f"{last.files} files and connections are open")
-    for number, expected in soak.expected.items():
-        if json.loads(soak.ask("/v1/completions", fixed_body(number))[1])["choices"] != expected:
-            soak.wrong.append(f"another text at the end: request {number}")
-
-
-def main() -> int:
-    """Soak, print and write."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=1800)
-    parser.add_argument("--clients", type=int, default=24)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    soak, told = run(args.seconds, args.clients, args.seed)
-    lines = [
-        f"# Soak of the server, {time.strftime('%Y-%m-%d', time.gmtime())}",
-        "",
-        f"`python tools/server_soak.py --seconds {args.seconds:g} --clients {args.clients} --seed "
-        f"{args.seed}`: {SLOTS} slots, a queue of {QUEUE}, the bundled model.",
-        "",
-        *(f"- {line}" for line in told),
-        "",
-        "| what | how often |",
-        "|---|---:|",
-        *(f"| {name} | {n:,} |" for name, n in sorted(soak.counts.items())),
-        "",
-        *(f"WRONG: {each}" for each in soak.wrong),
-        "Verdict: " + ("wrong" if soak.wrong else "nothing is wrong, nothing is left"),
-    ]
-    text = "\n".join(lines) + "\n"
-    print(text)
-    if args.out is not None:
-        args.out.write_text(text)
-    return bool(soak.wrong)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    if seconds >= LONG:
+        world.check(grown <= MARGIN_MIB, "memory is flat", world.figures["memory"])

@@ -1,24 +1,21 @@
-"""Sends a server what nobody should: every field of every endpoint with odd values, and bytes that are no HTTP.
+"""Every field of every endpoint with odd values, bodies with odd values inside, and bytes that are no HTTP.
 
-    python tools/server_fuzz.py [--requests 5000] [--seed 1]
-
-The server is in this process, on a socket, with the bundled model.  Every answer must be a status below 500, or
-501 or 503, come within a minute, and be JSON where it says so; afterwards no request is under way, and
-the server gives the text that it gave before.
+The server is in this process, on a socket.  Every answer must be a status below 500, or 501 or 503, and be
+JSON where it says so; afterwards no request is under way, and the server gives the text that it gave before.
 """
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import json
 import random
 import socket
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
+
+from attacks.world import PATIENCE, World, settled
 
 ODD: tuple[Any, ...] = (
     None,
@@ -179,8 +176,7 @@ class Fuzz:
     def every_field(self, names: Sequence[str], endpoints: Sequence[str], most: int) -> None:
         """Fields of endpoints with odd values: all pairs, or so many of them."""
         pairs = [(path, name, value) for path in endpoints for name in names for value in ODD]
-        self._rng.shuffle(pairs)
-        for path, name, value in pairs[:most]:
+        for path, name, value in self._rng.sample(pairs, min(most, len(pairs))):
             self.ask(path, {**ENDPOINTS[path], name: value})
 
     def nested(self, endpoints: Sequence[str], most: int) -> None:
@@ -217,7 +213,7 @@ class Fuzz:
             json.loads(answer)
 
     def _answer(self, path: str, data: bytes) -> tuple[int, str, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE)
         try:
             connection.request("POST", path, data, {"content-type": "application/json"})
             response = connection.getresponse()
@@ -245,7 +241,9 @@ class Fuzz:
                     data[at:at] = bytes(rng.randrange(256) for _ in range(rng.randint(1, 9)))
                 else:
                     data[at:at] = data[at : at + rng.randint(1, 40)]
-            with socket.create_connection(("127.0.0.1", self._port), timeout=60) as connection:
+            with socket.create_connection(
+                ("127.0.0.1", self._port), timeout=PATIENCE
+            ) as connection:
                 try:
                     connection.sendall(bytes(data))
                     connection.shutdown(socket.SHUT_WR)
@@ -257,56 +255,34 @@ class Fuzz:
             self.statuses[came[9:12].decode("latin-1") or "closed"] += 1
 
 
-def run(port: int, requests: int, seed: int) -> Counter[str]:
-    """Send so many odd requests; raises Wrong for an answer that must not be."""
-    fuzz = Fuzz(port, seed)
-    paths = list(ENDPOINTS)
-    fuzz.every_field(declared_fields(), paths, requests * 6 // 10)
-    fuzz.nested(paths, requests * 3 // 10)
-    fuzz.bytes(requests // 10)
-    return fuzz.statuses
-
-
-def settled(holds: Callable[[], bool], seconds: float = 60) -> bool:
-    """Wait for something; returns whether it came."""
-    end = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def main() -> int:
-    """Fuzz a server of the bundled model."""
-    import tempfile
-
-    import aleator
+def scene(world: World) -> Generator[None, None, None]:
+    """Ask one server odd things, and now and then what it was asked before."""
     from tests.server.live import in_thread
 
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--requests", type=int, default=5000)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
     body = {"prompt": "ROMEO:", "max_tokens": 20, "seed": 1}
-    model = aleator.load(n_threads=1)
-    with tempfile.TemporaryDirectory() as folder:
-        options = {"n_seq_max": 4, "max_queue": 8}
-        with in_thread(model, engine=options, slot_save_path=folder, request_timeout=5) as live:
-            before = json.loads(live.post("/v1/completions", body)[2])["choices"]
-            for status, n in sorted(run(live.port, args.requests, args.seed).items()):
-                print(f"{status}: {n}")
-            engine = live.engine
-            if engine is None or not settled(
-                lambda: not engine.stats.running + engine.stats.waiting
-            ):
-                raise Wrong("requests are still under way")
-            if json.loads(live.post("/v1/completions", body)[2])["choices"] != before:
-                raise Wrong("another text than before")
-    print("nothing that must not be")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.path.insert(0, ".")
-    sys.exit(main())
+    options = {"n_seq_max": 4, "max_queue": 8, "n_ctx": 2048}
+    names, paths = declared_fields(), list(ENDPOINTS)
+    folder = world.folder / "slots"
+    folder.mkdir()
+    with in_thread(
+        world.model, engine=options, slot_save_path=str(folder), request_timeout=5
+    ) as live:
+        engine = live.engine
+        if engine is None:
+            raise AssertionError("the server has no engine here")
+        fuzz = Fuzz(live.port, world.seed)
+        before = json.loads(live.post("/v1/completions", body)[2])["choices"]
+        while True:
+            try:
+                fuzz.every_field(names, paths, 30)
+                fuzz.nested(paths, 15)
+                fuzz.bytes(5)
+            except Wrong as error:
+                world.check(False, "odd requests", error)
+            idle = settled(lambda: not engine.stats.running + engine.stats.waiting)
+            world.check(idle, "requests end", engine.stats)
+            after = json.loads(live.post("/v1/completions", body)[2])["choices"]
+            world.check(after == before, "texts as before", after)
+            world.counts.update({f"answers {k}": n for k, n in fuzz.statuses.items()})
+            fuzz.statuses.clear()
+            yield

@@ -1,35 +1,30 @@
-"""Makes random mixes of requests in engines, and compares each with the request made alone, bit for bit.
-
-    python tools/engine_mixes.py [--mixes 1000] [--seed 1] [--models llama:Q8_0,qwen2:Q4_0]
+"""Random mixes of requests in engines, each request compared with the same one alone, bit for bit.
 
 A mix is an engine with random sizes and a handful of requests: prompts that begin alike, many kinds of
 sampling parameters, grammars, stop strings, log-probabilities, guidance, sessions to go on with, arrivals at
-random steps, priorities, cancels and speculation.  What a request gives must be what ``generate`` gives on a
-model that caches and guesses nothing: the tokens (of a cancelled one, their beginning) and the
-log-probabilities as equal numbers.
-A mix is a function of its number and the seed; one that differs is printed, and the exit status is 1.
+random steps, priorities, cancels and speculation.  Every other trial is a batch with n > 1.  What a request
+gives must be what ``generate`` gives on a model that caches and guesses nothing: the tokens (of a cancelled
+one, their beginning) and the log-probabilities as equal numbers.
 """
 
 from __future__ import annotations
 
-import argparse
+import itertools
 import random
-import sys
-import tempfile
 import time
+from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from make_models import SPECS, write_model
-
 import aleator
 from aleator.generate.generation import Generation
 from aleator.generate.session import Session
-from aleator.hub.bundled import bundled_model
+from aleator.replay import Made, Record, make_again
+from attacks.world import World
 
-N_VOCAB = 2048
-"""Tokens of the bundled model, whose tokenizer the random ones have."""
+RANDOM = ("llama:Q8_0", "qwen2:Q4_0")
+"""Models with random weights, which take turns with the one that is attacked."""
 STEMS = ("ROMEO:", "First Citizen:\nBefore we proceed any further, hear me speak.\n\nAll:\n")
 SAMPLING: tuple[dict[str, Any], ...] = (
     {},
@@ -44,7 +39,6 @@ GRAMMARS: tuple[str, ...] = (
     'root ::= "[" [0-9]+ ("," [0-9]+)* "]"',
     'root ::= "yes, my lord" | "no, my lord"',
 )
-DEFAULT = "llama:Q8_0,qwen2:Q4_0"
 
 
 @dataclass
@@ -68,14 +62,6 @@ class Asked:
     drawn: int = 0
     after: int = 0
     cancelled_at: int | None = None
-
-
-def make_model(folder: Path, name: str) -> Path:
-    """A model with random weights, such as llama:Q8_0, which reads and writes text."""
-    arch, kind = name.split(":")
-    spec = replace(SPECS[arch], type=kind, n_vocab=N_VOCAB)
-    path = folder / f"{arch}-{kind}.gguf"
-    return write_model(path, spec, tokenizer_from=bundled_model())
 
 
 def mix(rng: random.Random) -> tuple[dict[str, Any], list[Asked]]:
@@ -173,51 +159,65 @@ def difference(alone: Generation, together: Generation) -> str:
     return ""
 
 
-def run(paths: list[Path], mixes: int, seed: int, show: bool = False) -> tuple[int, list[str]]:
-    """Make mixes.
+@dataclass
+class Pair:
+    """A model twice.
 
-    Args:
-        paths: models, which take turns.
-        mixes: how many.
-        seed: of all that is random.
-        show: print progress.
-
-    Returns:
-        How many requests were compared, and what differed.
+    Attributes:
+        plain: It caches nothing.
+        caching: It caches prompts, and guesses with itself, so that some guesses are right.
     """
-    plain = [aleator.load(path, n_threads=1, prompt_cache=False) for path in paths]
-    # The model that guesses is the model itself, so that some guesses are right.
-    caching = [aleator.load(path, n_threads=1, model_draft=str(path)) for path in paths]
-    compared, wrong = 0, []
-    for number in range(mixes):
-        options, asked = mix(random.Random(f"{seed} {number}"))
-        at = number % len(paths)
-        asked = [with_session(plain[at], each, paths[at].parent) for each in asked]
-        for each, together in zip(asked, made_together(caching[at], options, asked), strict=True):
-            alone = plain[at].generate(each.prompt, **each.options)
-            compared += 1
-            found = difference(alone, together)
-            if found:
-                wrong.append(f"mix {number}, {paths[at].stem}, {options}, {each}: {found}")
-                print(wrong[-1], flush=True)
-        if show and number % 50 == 49:
-            print(f"{number + 1} mixes, {compared} requests, {len(wrong)} differ", flush=True)
-    return compared, wrong
+
+    plain: aleator.LanguageModel
+    caching: aleator.LanguageModel
+
+    @classmethod
+    def of(cls, path: Path) -> Pair:
+        """Load a model twice."""
+        return cls(
+            aleator.load(path, n_threads=1, prompt_cache=False),
+            aleator.load(path, n_threads=1, model_draft=str(path)),
+        )
 
 
-def main() -> int:
-    """Make the mixes that the command line asks for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--mixes", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--models", default=DEFAULT, help=f"default: {DEFAULT}")
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [make_model(Path(folder), name) for name in args.models.split(",")]
-        compared, wrong = run(paths, args.mixes, args.seed, show=True)
-    print(f"{args.mixes} mixes of {args.models}: {compared} requests, {len(wrong)} differ")
-    return bool(wrong)
+def scene(world: World) -> Generator[None, None, None]:
+    """Make mixes and batches."""
+    paths = [world.path, *(world.random_model(name) for name in RANDOM)]
+    pairs: dict[Path, Pair] = {}
+    for number in itertools.count():
+        path = paths[number // 2 % len(paths)]
+        if path not in pairs:
+            pairs[path] = Pair.of(path)
+        rng = world.rng("mix", number)
+        if number % 2:
+            several(world, pairs[path], rng)
+        else:
+            one_mix(world, pairs[path], rng)
+        yield
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def one_mix(world: World, models: Pair, rng: random.Random) -> None:
+    """Make one mix, and each of its requests alone."""
+    options, asked = mix(rng)
+    asked = [with_session(models.plain, each, world.folder) for each in asked]
+    for each, together in zip(asked, made_together(models.caching, options, asked), strict=True):
+        alone = models.plain.generate(each.prompt, **each.options)
+        found = difference(alone, together)
+        what = f"{models.plain.weights.path.stem}, {options}, {each}: {found}"
+        world.check(not found, "requests of mixes as alone", what)
+
+
+def several(world: World, models: Pair, rng: random.Random) -> None:
+    """Make a batch of prompts with n > 1, and each of its texts again alone."""
+    _, asked = mix(rng)
+    prompts = [str(each.prompt) for each in asked[:3]]
+    options = {
+        **rng.choice(SAMPLING), "max_tokens": rng.choice([1, 5, 20]), "logprobs": 0,
+        "seed": rng.randrange(1000), "spec_type": rng.choice(["none", "ngram"]),
+    }  # fmt: skip
+    made = models.caching.generate_batch(prompts, n=rng.randint(2, 4), **options)
+    for each in made:
+        each.wait()
+        again = make_again(Record.of(each, models.plain, ""), models.plain)
+        what = f"{models.plain.weights.path.stem}, {options}, {prompts}: {Made.of(each)}, alone {again}"
+        world.check(again == Made.of(each), "texts of batches as alone", what)

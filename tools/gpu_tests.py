@@ -1,0 +1,267 @@
+"""Runs the tests that need a GPU, each with a limit, and writes each result as it comes.
+
+    python tools/gpu_tests.py --out results.jsonl [--limit 300] [TEST ...]
+    python tools/gpu_tests.py --out more.jsonl --again results.jsonl   those that did not pass
+
+Without TEST these are all files test_*cuda*.py.  Tests run in a child process.  One that fails, hangs or kills
+its process ends the child, because an error of CUDA stays with its process; the rest goes on in a new child.  A
+test hangs when nothing comes of it for ``--limit`` seconds, the start of its process included.
+
+The file has a line of JSON for each thing that happened, on the disk before the next test begins: first the
+machine and the names of all tests, then of each test its outcome (passed, failed, skipped, hung, died), seconds
+and what it said.  So a run that is cut off leaves the names of what failed, and of what did not run.  The exit
+status is 0 if every test passed or was skipped, and at least one passed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+EVENTS = "ALEATOR_GPU_TEST_EVENTS"
+"""Names the file to which the child's pytest writes what happens."""
+GOOD = ("passed", "skipped")
+MOST_SAID = 4000
+"""Characters of what a test said that are kept, the last ones."""
+POLL = 0.1
+
+
+# In the child: a plugin of pytest.
+
+
+def event(**what: Any) -> None:
+    """Write what happened, and see to it that it is there whatever comes next."""
+    with Path(os.environ[EVENTS]).open("a") as file:
+        write_line(file, what)
+
+
+def write_line(file: TextIO, what: dict[str, Any]) -> None:
+    """Write a line of JSON onto the disk."""
+    file.write(json.dumps(what) + "\n")
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def name_of(item: pytest.Item) -> str:
+    """The test's name, which pytest takes from the root of the repository, wherever the file is."""
+    return f"{os.path.relpath(item.path, ROOT)}::{item.nodeid.partition('::')[2]}"
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """All tests are known."""
+    event(collected=[name_of(item) for item in session.items])
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test begins."""
+    event(begun=name_of(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """A part of a test has ended: the last one, or one that ends the test."""
+    report = yield
+    if report.when == "call" or report.outcome != "passed":
+        said = "" if report.passed else str(report.longrepr)
+        event(test=name_of(item), outcome=report.outcome, seconds=report.duration, said=said)
+    return report
+
+
+# In the parent.
+
+
+class Child:
+    """A process that runs tests, and the events that it has written so far.
+
+    Args:
+        words: Of pytest's command line.
+        folder: For its files.
+        limit: Seconds without an event after which it hangs.
+    """
+
+    def __init__(self, words: Sequence[str], folder: Path, limit: float) -> None:
+        self._events, self._log, self._limit = folder / "events", folder / "log", limit
+        self._events.write_text("")
+        path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+        around = {
+            **os.environ,
+            EVENTS: str(self._events),
+            "PYTHONPATH": path,
+            "PYTHONFAULTHANDLER": "1",
+        }
+        command = [
+            sys.executable, "-m", "pytest", "-c", "pyproject.toml", "--rootdir", ".", "-q",
+            "-p", "gpu_tests", "-p", "no:cacheprovider", *words,
+        ]  # fmt: skip
+        with self._log.open("wb") as out:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, env=around, stdout=out, stderr=out, start_new_session=True
+            )
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """What happens, as it does; the last one says how the process ended."""
+        last, hung = time.monotonic(), False
+        with self._events.open() as file:
+            try:
+                while True:
+                    ended = self._process.poll() is not None  # before reading: it writes no more
+                    for line in iter(file.readline, ""):
+                        last = time.monotonic()
+                        yield json.loads(line)
+                    if ended:
+                        break
+                    if time.monotonic() - last > self._limit:
+                        hung = True
+                        self._tell()
+                        break
+                    time.sleep(POLL)
+            finally:
+                self.end()
+        yield {"ended": "hung" if hung else self._process.returncode, "said": self.said()}
+
+    def said(self) -> str:
+        """The end of what the process printed."""
+        return self._log.read_text(errors="replace")[-MOST_SAID:]
+
+    def _tell(self) -> None:
+        """Have it say where it is, which ends it."""
+        self._process.send_signal(signal.SIGABRT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(10)
+
+    def end(self) -> None:
+        """Kill it, and all that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def collected(paths: Sequence[str], folder: Path, limit: float) -> list[str]:
+    """The names of all tests; SystemExit where they cannot be collected."""
+    found: list[str] | None = None
+    for what in Child(["--collect-only", *paths], folder, limit).events():
+        found = what.get("collected", found)
+        if "ended" in what and what["ended"] not in (0, 5):  # 5: there are none
+            raise SystemExit(f"the tests cannot be collected ({what['ended']}):\n{what['said']}")
+    return found or []
+
+
+def results(tests: Sequence[str], folder: Path, limit: float) -> Iterator[dict[str, Any]]:
+    """Run tests in one child after another; a result for each."""
+    left = list(tests)
+    while left:
+        running, began, seen = left[0], time.monotonic(), 0
+        for what in Child(["--maxfail=1", *left], folder, limit).events():
+            if "begun" in what:
+                running, began = what["begun"], time.monotonic()
+            elif "test" in what and what["test"] in left:
+                left.remove(what["test"])
+                seen += 1
+                yield what
+            elif "ended" in what and left and (what["ended"] == "hung" or bad(what["ended"], seen)):
+                test = running if running in left else left[0]
+                left.remove(test)
+                outcome = "hung" if what["ended"] == "hung" else "died"
+                said = f"its process ended with {what['ended']}\n{what['said']}"
+                yield {
+                    "test": test,
+                    "outcome": outcome,
+                    "seconds": time.monotonic() - began,
+                    "said": said,
+                }
+
+
+def bad(code: int, seen: int) -> bool:
+    """Whether a process ended otherwise than by its tests: all passed, or one failed."""
+    return code not in (0, 1) or not seen
+
+
+def machine() -> dict[str, str]:
+    """What runs the tests; asked of a process of its own, for CUDA is not to begin here."""
+    program = (
+        "import json, platform, torch\n"
+        "from importlib.metadata import PackageNotFoundError, version\n"
+        "def v(name):\n"
+        "    try: return version(name)\n"
+        "    except PackageNotFoundError: return 'none'\n"
+        "gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else 'none'\n"
+        "print(json.dumps({'gpu': gpu, 'python': platform.python_version(),"
+        " **{n: v(n) for n in ('aleator', 'torch', 'triton')}}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        return {"gpu": f"not found: {done.stderr.strip().splitlines()[-1]}"}
+    made: dict[str, str] = json.loads(done.stdout)
+    return made
+
+
+def not_passed(path: Path) -> list[str]:
+    """The tests of an earlier run that did not pass, and those that did not run."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    passed = {line["test"] for line in lines if line.get("outcome") in GOOD}
+    return [test for test in lines[0]["tests"] if test not in passed]
+
+
+def run(paths: Sequence[str], out: Path, limit: float) -> Counter[str]:
+    """Run tests, and write each result as it comes; returns how many had each outcome."""
+    counts = Counter[str]()
+    with tempfile.TemporaryDirectory(prefix="gpu-tests-") as name, out.open("w") as file:
+        tests = collected(paths, Path(name), limit)
+        write_line(file, {"machine": machine(), "tests": tests})
+        for i, each in enumerate(results(tests, Path(name), limit), 1):
+            write_line(file, {**each, "said": each["said"][-MOST_SAID:]})
+            counts[each["outcome"]] += 1
+            print(
+                f"{i}/{len(tests)} {each['outcome']:<7} {each['seconds']:6.1f} s  {each['test']}",
+                flush=True,
+            )
+    return counts
+
+
+def main() -> int:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("tests", nargs="*", metavar="TEST", help="files or names of tests")
+    parser.add_argument("--out", type=Path, required=True, help="where the results are written")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds for a test")
+    parser.add_argument("--again", type=Path, help="run what did not pass in this file")
+    options = parser.parse_args()
+    paths = [str(Path(test).resolve()) for test in options.tests] or [
+        str(p) for p in sorted((ROOT / "tests").rglob("test_*cuda*.py"))
+    ]
+    if options.again is not None:
+        paths = not_passed(options.again)
+        if not paths:
+            raise SystemExit(f"all tests of {options.again} passed")
+    try:
+        counts = run(paths, options.out, options.limit)
+    except KeyboardInterrupt:
+        print(f"ended by hand: {options.out} has what came of it so far")
+        return 130
+    print(
+        ", ".join(f"{n} {how}" for how, n in sorted(counts.items()))
+        or "there is nothing to run: no GPU"
+    )
+    return 0 if counts["passed"] and set(counts) <= {*GOOD} else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
