@@ -79,7 +79,7 @@ def test_a_port_in_use_is_told_before_the_model_is_loaded(
 def test_options_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--port", "70000"]) == 2
     assert "--port" in capsys.readouterr().err
-    assert main(["serve", "--port", "0", "--temp", "-1e40"]) == 2
+    assert main(["serve", "--port", "0", "--temp", "nan"]) == 2
     assert main(["serve", "--port", "0", "--chat-template", "{% if %}"]) != 0
 
 
