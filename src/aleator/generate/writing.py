@@ -87,7 +87,7 @@ class Writing:
         return self._take()
 
     async def next_piece_async(self) -> str | None:
-        """The same, while other tasks run."""
+        """The next piece, as :meth:`next_piece` gives it; other tasks run meanwhile."""
         self._require_text()
         if not self._has_more():
             await self.run.make_async(self._has_more_or_done)
