@@ -91,7 +91,7 @@ def test_is_lazy(model: LanguageModel) -> None:
     assert generation.stats.prompt_tokens == 0
     next(generation)
     assert generation.stats.sampled_tokens < 4
-    assert "under way" in repr(generation)
+    assert "1 tokens so far" in repr(generation)
 
 
 def test_two_generations_under_way_do_not_disturb_each_other(model: LanguageModel) -> None:
