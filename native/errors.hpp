@@ -35,6 +35,11 @@ struct StateError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// What only a caller of the native code can get wrong: ValueError in Python.
+inline void require(bool holds, const std::string& message) {
+  if (!holds) throw std::invalid_argument(message);
+}
+
 [[noreturn]] inline void nothing_finite() {
   throw LogitsError(
       "no token has a finite logit: every one is -inf or NaN; check the model's output, logit_bias "

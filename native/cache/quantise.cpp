@@ -55,8 +55,6 @@ static void each_row(Pool& pool, int64_t n, F&& f) {
 
 static void store_rows(Pool& pool, const std::string& name, int64_t rotation,
                        Rows<const float, 2> x, Rows<uint8_t, 2> data, CellList cells) {
-  static const auto store_row_ = ALEATOR_PICK(store_row);
-  static const auto hadamard_ = ALEATOR_PICK(hadamard);
   const Stored type = checked(name, data, cells, x);
   const int64_t width = int64_t(x.shape(1)), row_bytes = int64_t(data.shape(1));
   require_blocks(width, rotation);
@@ -79,8 +77,6 @@ static void store_rows(Pool& pool, const std::string& name, int64_t rotation,
 
 static void load_rows(Pool& pool, const std::string& name, int64_t rotation,
                       Rows<const uint8_t, 2> data, CellList cells, Rows<float, 2> y) {
-  static const auto widen_row_ = ALEATOR_PICK(widen_row);
-  static const auto hadamard_ = ALEATOR_PICK(hadamard);
   const Stored type = checked(name, data, cells, y);
   const int64_t width = int64_t(y.shape(1)), row_bytes = int64_t(data.shape(1));
   require_blocks(width, rotation);

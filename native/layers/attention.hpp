@@ -41,20 +41,22 @@ constexpr int64_t attention_slack = 16;  // floats that a row of scores must hav
 constexpr int64_t many_scores = 9, many_mixed = 6;
 
 // scores[i * stride + j] = q_i . key_j * scale for columns [begin, end) and every query.
-ALEATOR_DECLARE(void score(const Attended& seen, const CacheSide& keys, float scale, int64_t begin,
-                           int64_t end, float* scores, int64_t stride, float* room))
+ALEATOR_KERNEL(void, score_keys,
+               (const Attended& seen, const CacheSide& keys, float scale, int64_t begin,
+                int64_t end, float* scores, int64_t stride, float* room))
 // scores[j] += slope * (positions[j] - position), the product rounded by itself.
-ALEATOR_DECLARE(void lean(float* scores, int64_t n, float slope, const int32_t* positions,
-                          int32_t position))
+ALEATOR_KERNEL(void, lean,
+               (float* scores, int64_t n, float slope, const int32_t* positions, int32_t position))
 // Scores of n cells become e^(score - highest); returns 1 / their sum.  `sink` is one more score,
 // of a cell without a value; -infinity: there is none.  Overwrites up to 15 floats after the
 // scores.
-ALEATOR_DECLARE(float weigh(float* scores, int64_t n, float sink))
+ALEATOR_KERNEL(float, weigh_keys, (float* scores, int64_t n, float sink))
 // out[i * out_stride + c] += sum over columns [begin, end) that query i sees of weights[i * stride
 // + j] * value_j[c], for channels [c0, c1), of which c0 is a multiple of 32, and c1 too or the
 // last. At most mixed_rows columns.  Rows of out have padded(dim) floats.
-ALEATOR_DECLARE(void mix(const Attended& seen, const CacheSide& values, const float* weights,
-                         int64_t stride, int64_t begin, int64_t end, int64_t c0, int64_t c1,
-                         float* out, int64_t out_stride, float* room))
+ALEATOR_KERNEL(void, mix,
+               (const Attended& seen, const CacheSide& values, const float* weights, int64_t stride,
+                int64_t begin, int64_t end, int64_t c0, int64_t c1, float* out, int64_t out_stride,
+                float* room))
 
 }  // namespace aleator

@@ -42,7 +42,8 @@ static void score_keys(const float* const (&q)[NQ], const uint8_t* const* rows, 
   };
   int64_t i = 0;
   for (; i + span<Read> <= dim; i += span<Read>) add(i, std::true_type());
-  if (i < dim) add(i, std::false_type());
+  if constexpr (!Blocks<Read>)  // which fill rows
+    if (i < dim) add(i, std::false_type());
   float dots[sums_at_once];
   store_trees(total, scale, dots);
   for (int r = 0; r < NQ; r++) {
@@ -191,8 +192,8 @@ static void score_cells(const Attended& seen, const CacheSide& keys, float scale
   }
 }
 
-void score(const Attended& seen, const CacheSide& keys, float scale, int64_t begin, int64_t end,
-           float* scores, int64_t stride, float* room) {
+void score_keys(const Attended& seen, const CacheSide& keys, float scale, int64_t begin,
+                int64_t end, float* scores, int64_t stride, float* room) {
   with_reader(keys.type, [&](auto read) {
     score_cells<decltype(read)>(seen, keys, scale, begin, end, scores, stride, room);
   });

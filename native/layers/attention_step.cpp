@@ -7,14 +7,6 @@
 
 namespace aleator {
 
-static const auto score_ = ALEATOR_PICK(score);
-static const auto weigh_ = ALEATOR_PICK(weigh);
-static const auto soften_ = ALEATOR_PICK(soften);
-static const auto lean_ = ALEATOR_PICK(lean);
-static const auto mix_ = ALEATOR_PICK(mix);
-static const auto rotate_ = ALEATOR_PICK(rotate);
-static const auto hadamard_ = ALEATOR_PICK(hadamard);
-
 // Queries of a key-value head that go together: as many as keep their scores within a megabyte.
 static int64_t queries_together(int64_t columns) {
   return std::clamp<int64_t>((int64_t(1) << 18) / (columns + 1), 16, 64);
@@ -242,7 +234,7 @@ float AttentionStep::weigh(const AttentionShape& s, const Tile& tile, int64_t to
   if (s.slopes)
     lean_(scores + first, end - first, s.slopes[head], tile.positions + first,
           seen_.positions[token]);
-  return weigh_(scores + first, end - first, s.sinks ? s.sinks[head] : -INFINITY);
+  return weigh_keys_(scores + first, end - first, s.sinks ? s.sinks[head] : -INFINITY);
 }
 
 void AttentionStep::run_heads(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h0,
@@ -260,8 +252,8 @@ void AttentionStep::run_heads(Scratch& own, const AttentionShape& s, const Tile&
         f(j, std::min(tile.n, j + columns_together), own.seen[size_t(h)], h * n);
   };
   blocks([&](int64_t begin, int64_t end, const Attended& seen, int64_t row) {
-    score_(seen, s.keys, s.scale, begin, end, &own.scores[size_t(row * stride)], stride,
-           own.room.data());
+    score_keys_(seen, s.keys, s.scale, begin, end, &own.scores[size_t(row * stride)], stride,
+                own.room.data());
   });
   for (int64_t row = 0; row < int64_t(rows); row++) {
     const int64_t first = own.first[size_t(row % n)], end = own.end[size_t(row % n)];
@@ -301,8 +293,8 @@ void AttentionStep::score_part(Scratch& own, const AttentionShape& s, const Tile
   form(own, s, tile, 0, s.keys.heads, q);
   for (int64_t j = begin; j < end; j += columns_together)
     for (int64_t h = 0; h < s.keys.heads; h++)
-      score_(own.seen[size_t(h)], s.keys, s.scale, j, std::min(end, j + columns_together),
-             &scores_[size_t(row(s, tile, h) * stride)], stride, own.room.data());
+      score_keys_(own.seen[size_t(h)], s.keys, s.scale, j, std::min(end, j + columns_together),
+                  &scores_[size_t(row(s, tile, h) * stride)], stride, own.room.data());
 }
 
 void AttentionStep::weigh_row(const AttentionShape& s, int64_t row) {

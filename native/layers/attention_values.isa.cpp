@@ -15,7 +15,7 @@ void lean(float* scores, int64_t n, float slope, const int32_t* positions, int32
   }
 }
 
-float weigh(float* scores, int64_t n, float sink) {
+float weigh_keys(float* scores, int64_t n, float sink) {
   for (int64_t j = n; j % 16; j++) scores[j] = -INFINITY;
   vf tops = load(scores);
   for (int64_t j = lanes; j < n; j += lanes) {
@@ -100,9 +100,11 @@ static void mix_rows(const Rows& from, int64_t begin, int64_t end, int64_t dim, 
   int64_t c = c0;
   if constexpr (lanes == 16)
     for (; c + 64 <= c1; c += 64) mix_chunk<NQ, 4, true>(from, begin, end, dim, c, w, to);
-  for (; c + one * lanes <= c1; c += one * lanes)
+  constexpr bool blocks = Blocks<typename Rows::Type>;  // which are read whole
+  for (; blocks ? c < c1 : c + one * lanes <= c1; c += one * lanes)
     mix_chunk<NQ, one, true>(from, begin, end, dim, c, w, to);
-  if (c < c1) mix_chunk<NQ, one, false>(from, begin, end, dim, c, w, to);
+  if constexpr (!blocks)
+    if (c < c1) mix_chunk<NQ, one, false>(from, begin, end, dim, c, w, to);
 }
 
 // Queries whose sums are kept in registers at a time.

@@ -256,11 +256,61 @@ static void few_large(const Weights& w, int64_t row, int64_t rows, int64_t ahead
   store_four_rows(total, w, row, rows, y + t0 * y_stride, y_stride);
 }
 
-#if defined(ALEATOR_ISA_v4)
-constexpr int64_t most_tokens = 4;
-#else
-constexpr int64_t most_tokens = 3;
-#endif
+constexpr int most_tokens = lanes == 16 ? 4 : 3;
+
+// Codebooks: what takes blocks apart costs several times the products, and is long; so it is the
+// same for every number of tokens, and the products are the same for every type.
+template <class B>
+concept Coded = std::is_base_of_v<OfGrid, B>;
+struct AnyCoded {
+  static constexpr bool wide = false;
+  static constexpr int zero = 0;  // what the type's zero makes is subtracted afterwards
+};
+// Block b of four rows, taken apart, with that of T tokens.
+template <int T>
+[[gnu::noinline]] static void add_parts(const Parts (&parts)[4], __m128 d, int zero,
+                                        const Rounded& x, int64_t t0, int64_t b, __m128* total) {
+#pragma GCC unroll 4
+  for (int t = 0; t < T; t++) {
+    const int64_t at = (t0 + t) * (x.in / 256) + b;
+    const __m256i sums = load256(x.sums + at * 16);
+    __m256i dots[4];
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; r++) {
+      const __m256i off = _mm256_madd_epi16(load256(parts[r].scale), sums);
+      dots[r] = _mm256_sub_epi32(narrow(dot_large<AnyCoded>(parts[r], x.q + at * 256, sums)),
+                                 _mm256_mullo_epi32(off, _mm256_set1_epi32(zero)));
+    }
+    const __m128i sum = halves_sum(four_sums(dots[0], dots[1], dots[2], dots[3]));
+    total[t] = _mm_fmadd_ps(_mm_mul_ps(d, _mm_set1_ps(x.d[at])), _mm_cvtepi32_ps(sum), total[t]);
+  }
+}
+template <class B>
+static void few_coded(const Weights& w, int64_t row, int64_t rows, int64_t ahead, const Rounded& x,
+                      int64_t t0, int64_t tokens, float* y, int64_t y_stride) {
+  constexpr int64_t bytes = block_shape(B::type).bytes;
+  const uint8_t* p[4];
+  for (int r = 0; r < 4; r++) p[r] = w.data + (row + (r < rows ? r : rows - 1)) * w.row_bytes;
+  __m128 total[most_tokens];
+  for (__m128& sum : total) sum = _mm_setzero_ps();
+  for (int64_t b = 0; b < x.in / 256; b++) {
+    Parts parts[4];
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; r++) {
+      const uint8_t* at = p[r] + b * bytes;
+      for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + ahead + line, 0, 2);
+      B::unpack(at, parts[r]);
+    }
+    with_count<most_tokens>(tokens, [&](auto count) {
+      add_parts<count()>(parts, four_scales<B>(p, b * bytes), zero_of<B>, x, t0, b, total);
+    });
+  }
+  with_count<most_tokens>(tokens, [&](auto count) {
+    __m128 s[count()];
+    for (int i = 0; i < count(); i++) s[i] = total[i];
+    store_four_rows(s, w, row, rows, y + t0 * y_stride, y_stride);
+  });
+}
 
 template <class B>
 static void few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,
@@ -274,6 +324,7 @@ static void few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, 
   for (int64_t row = begin; row < end; row += tile) {
     const int64_t rows = end - row < tile ? end - row : tile;
     const auto tokens = [&](auto count, int64_t t) {
+      if constexpr (Coded<B>) return few_coded<B>(w, row, rows, ahead, x, t, count(), y, y_stride);
 #if defined(ALEATOR_ISA_v4)
       if constexpr (SixBits<B>)
         return few_six_bits<B, count()>(w, row, rows, ahead, x, t, y, y_stride);

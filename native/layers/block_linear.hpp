@@ -20,12 +20,13 @@ constexpr int64_t few_rounded = 6;
 
 // Rounds a row: d = max|x| / 127, q = x * (127 / max|x|) to nearest, ties to even.  A row of which
 // an element is not finite has d = NaN; one whose largest is below 2^-100 is taken for zeros.
-ALEATOR_DECLARE(void round_row(const float* x, int64_t in, int64_t block, int8_t* q, float* d,
-                               int16_t* sums))
+ALEATOR_KERNEL(void, round_row,
+               (const float* x, int64_t in, int64_t block, int8_t* q, float* d, int16_t* sums))
 // Rows [begin, end) of W times x, plus the bias, into y[token * y_stride + row].
-ALEATOR_DECLARE(void block_rows(const Weights& w, int64_t begin, int64_t end, const Rounded& x,
-                                float* y, int64_t y_stride))
+ALEATOR_KERNEL(void, block_rows,
+               (const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,
+                int64_t y_stride))
 // Row `row` of W as float32 [in].
-ALEATOR_DECLARE(void read_block_row(const Weights& w, int64_t row, float* y))
+ALEATOR_KERNEL(void, read_block_row, (const Weights& w, int64_t row, float* y))
 
 }  // namespace aleator

@@ -39,12 +39,13 @@ namespace aleator::ALEATOR_ISA {
 template <class B>
 static void many(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,
                  int64_t y_stride) {
-  Panel<B> panel;
+  PanelOf<B> panel;
+  using F = typename PanelOf<B>::Shared;
   const int64_t bytes = panel_rows * w.row_bytes;
   alignas(64) float acc[near_tokens][panel_rows];
   for (int64_t first = 0; first < x.tokens; first += near_tokens) {
     const int64_t tokens = x.tokens - first < near_tokens ? x.tokens - first : near_tokens;
-    const int64_t passes = (tokens + tokens_at_once<B> - 1) / tokens_at_once<B>;
+    const int64_t passes = (tokens + tokens_at_once<F> - 1) / tokens_at_once<F>;
     for (int64_t row = begin; row < end; row += panel_rows) {
       const int64_t rows = end - row < panel_rows ? end - row : panel_rows;
       std::memset(acc, 0, size_t(tokens) * sizeof acc[0]);
@@ -52,9 +53,8 @@ static void many(const Weights& w, int64_t begin, int64_t end, const Rounded& x,
         const int64_t n = x.in - k < panel_chunk ? x.in - k : panel_chunk;
         panel.fill(w, row, rows, k, n);
         const uint8_t* next = w.data + row * w.row_bytes + bytes;
-        Ahead ahead(next + bytes * k / x.in, next + bytes * (k + n) / x.in,
-                    passes * n / Panel<B>::group);
-        all_tokens(panel, n, x, first, tokens, k, acc, ahead);
+        Ahead ahead(next + bytes * k / x.in, next + bytes * (k + n) / x.in, passes * n / F::group);
+        all_tokens<F>(panel, n, x, first, tokens, k, acc, ahead);
       }
       for (int64_t t = 0; t < tokens; t++) {
         float* to = y + (first + t) * y_stride + row;

@@ -87,6 +87,21 @@ static inline Sixteen sixteen_bytes(At&& at) {
   return {{low64(a, c), high64(a, c), low64(b, d), high64(b, d)}};
 }
 
+template <class B>
+static constexpr bool has_least_of() {
+  if constexpr (large<B>) return B::has_least;
+  if constexpr (!large<B>) return B::has_m;
+}
+// How many vectors of sums of two products of bytes may be added in 16 bits: a power of two of
+// them, and at most `most`.
+template <class B>
+constexpr int added_at_once(int most) {
+  int fit = 1;
+  if constexpr (!B::wide) fit = 32767 / (2 * 127 * B::top);
+  int n = 1;
+  while (2 * n <= most && 2 * n <= fit) n *= 2;
+  return n;
+}
 // So many elements share a scale.
 template <class B>
 static constexpr int group_of() {
@@ -94,18 +109,35 @@ static constexpr int group_of() {
   return 32;
 }
 
-template <class B>
+// What products with sixteen rows read, whatever type the rows were of.
 struct Panel {
-  static constexpr int64_t block = block_shape(B::type).elements;
-  static constexpr int group = group_of<B>();
-  // Of AVX2, bytes that would not fit (`wide`) are signed, and without zero.
-  static constexpr bool is_signed = zero_of<B> != B::zero;
+  int zero;
   alignas(64) uint8_t u[panel_chunk / 4][panel_rows][4];
-  alignas(64) float d[panel_chunk / block][panel_rows], m[panel_chunk / block][panel_rows];
+  alignas(64) float d[panel_chunk / 32][panel_rows], m[panel_chunk / 32][panel_rows];
   // Of large blocks: the groups' scales (on AVX2 twice each, in 16 bits), and by 16 elements, two
   // by two, the least values, or the scales of a type that has none.
   alignas(64) int32_t scale[panel_chunk / 16][panel_rows];
   alignas(64) int16_t two[panel_chunk / 32][panel_rows][2];
+};
+// What these products depend on: types that agree in it share them.  A negative zero is the
+// panel's: for small blocks another register would be missing.
+template <int64_t block_, int group_, int zero_, bool has_least_, bool wide_, int at_once_>
+struct Form {
+  static constexpr int64_t block = block_;
+  static constexpr int group = group_, zero = zero_, at_once = at_once_;
+  static constexpr bool wide = wide_;
+  static constexpr bool has_least = has_least_;  // or, of small blocks, m
+};
+
+template <class B>
+struct PanelOf : Panel {
+  static constexpr int64_t block = block_shape(B::type).elements;
+  static constexpr int group = group_of<B>();
+  // Of AVX2, bytes that would not fit (`wide`) are signed, and without zero.
+  static constexpr bool is_signed = zero_of<B> != B::zero;
+  using Shared = Form<block, group, large<B> && zero_of<B> ? -1 : zero_of<B>, has_least_of<B>(),
+                      lanes == 8 && B::wide, lanes == 8 ? added_at_once<B>(group / 4) : 1>;
+  PanelOf() { zero = zero_of<B>; }
 
   // Elements [k, k + n) of rows [row, row + rows); the other rows are as the last one.
   void fill(const Weights& w, int64_t row, int64_t rows, int64_t k, int64_t n) {

@@ -8,17 +8,6 @@
 
 namespace aleator::ALEATOR_ISA {
 
-// How many vectors of sums of two products of bytes may be added in 16 bits: a power of two of
-// them, and at most `most`.
-template <class B>
-constexpr int added_at_once(int most) {
-  int fit = 1;
-  if constexpr (!B::wide) fit = 32767 / (2 * 127 * B::top);
-  int n = 1;
-  while (2 * n <= most && 2 * n <= fit) n *= 2;
-  return n;
-}
-
 static inline __m256i four_bytes(const int8_t* q) { return _mm256_set1_epi32(load_as<int32_t>(q)); }
 static inline __m256i two_sums(const int16_t* sums) {
   return _mm256_set1_epi32(load_as<int32_t>(sums));
@@ -34,18 +23,17 @@ static inline __m256i in_order(__m256i v) {
 template <int T>
 using Sums = __m256i[T][2];
 
-// total += factor * the products of 4 * `steps` elements, of which vectors u hold four each.
-template <class B, int steps, int T>
+// total += factor * the products of a group, of which vectors u hold four elements each.
+template <class F, int T>
 static inline __attribute__((always_inline)) void add_products(const uint8_t (*u)[panel_rows][4],
                                                                const int8_t* const (&q)[T],
                                                                int64_t e, const __m256i* factor,
                                                                Sums<T>& total) {
-  constexpr int at_once = added_at_once<B>(steps);
 #pragma GCC unroll 8
-  for (int first = 0; first < steps; first += at_once) {
+  for (int first = 0; first < F::group / 4; first += F::at_once) {
     __m256i pairs[T][2];
 #pragma GCC unroll 8
-    for (int s = 0; s < at_once; s++) {
+    for (int s = 0; s < F::at_once; s++) {
       const __m256i rows[2] = {load256(u[first + s]), load256(u[first + s] + 8)};
 #pragma GCC unroll 4
       for (int i = 0; i < T; i++) {
@@ -53,7 +41,7 @@ static inline __attribute__((always_inline)) void add_products(const uint8_t (*u
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
           const __m256i two =
-              B::wide ? _mm256_maddubs_epi16(_mm256_abs_epi8(rows[h]), _mm256_sign_epi8(x, rows[h]))
+              F::wide ? _mm256_maddubs_epi16(_mm256_abs_epi8(rows[h]), _mm256_sign_epi8(x, rows[h]))
                       : _mm256_maddubs_epi16(rows[h], x);
           pairs[i][h] = s == 0 ? two : in_order(_mm256_add_epi16(pairs[i][h], two));
         }
@@ -69,11 +57,12 @@ static inline __attribute__((always_inline)) void add_products(const uint8_t (*u
 }
 
 // Tokens [t, t + T): acc [T][panel_rows] += the panel's n elements, which begin at element k.
-template <class B, int T>
-static void panel_tokens(const Panel<B>& panel, int64_t n, const Rounded& x, int64_t t, int64_t k,
+template <class F, int T>
+static void panel_tokens(const Panel& panel, int64_t n, const Rounded& x, int64_t t, int64_t k,
                          float (*acc)[panel_rows], Ahead& ahead) {
-  constexpr int64_t block = Panel<B>::block;
-  constexpr int group = Panel<B>::group;
+  constexpr int64_t block = F::block;
+  constexpr int group = F::group;
+  const int zero = F::zero < 0 ? panel.zero : F::zero;
   const int8_t* q[T];
   const int16_t* sums[T];
   const float* d[T];
@@ -85,16 +74,16 @@ static void panel_tokens(const Panel<B>& panel, int64_t n, const Rounded& x, int
   }
   for (int64_t b = 0; b < n / block; b++) {
     Sums<T> sum = {};
-    if constexpr (large<B>) {
+    if constexpr (block == 256) {
       for (int64_t j = b * (256 / group); j < (b + 1) * (256 / group); j++) {
         ahead.step();
         const __m256i scale[2] = {load256(panel.scale[j]), load256(panel.scale[j] + 8)};
-        add_products<B, group / 4, T>(panel.u + j * group / 4, q, j * group, scale, sum);
+        add_products<F, T>(panel.u + j * group / 4, q, j * group, scale, sum);
       }
     } else {
       ahead.step();
       const __m256i ones[2] = {_mm256_set1_epi16(1), _mm256_set1_epi16(1)};
-      add_products<B, 8, T>(panel.u + b * 8, q, b * 32, ones, sum);
+      add_products<F, T>(panel.u + b * 8, q, b * 32, ones, sum);
     }
 #pragma GCC unroll 4
     for (int i = 0; i < T; i++)
@@ -106,23 +95,22 @@ static void panel_tokens(const Panel<B>& panel, int64_t n, const Rounded& x, int
           total = fused(factor, _mm256_cvtepi32_ps(of), total);
         };
         const vf dw = load(panel.d[b] + 8 * h) * splat(dx);
-        if constexpr (large<B>) {
+        if constexpr (block == 256) {
           __m256i off = {};
-          if constexpr (B::has_least || zero_of<B> != 0)
+          if constexpr (F::has_least || F::zero != 0)
             for (int64_t j = b * 8; j < b * 8 + 8; j++)
               off = _mm256_add_epi32(
                   off, _mm256_madd_epi16(load256(panel.two[j] + 8 * h), two_sums(sums[i] + 2 * j)));
-          if constexpr (zero_of<B> != 0)
+          if constexpr (F::zero != 0)
             sum[i][h] =
-                _mm256_sub_epi32(sum[i][h], _mm256_mullo_epi32(off, _mm256_set1_epi32(zero_of<B>)));
+                _mm256_sub_epi32(sum[i][h], _mm256_mullo_epi32(off, _mm256_set1_epi32(zero)));
           add(dw, sum[i][h]);
-          if constexpr (B::has_least) add(-(load(panel.m[b] + 8 * h) * splat(dx)), off);
+          if constexpr (F::has_least) add(-(load(panel.m[b] + 8 * h) * splat(dx)), off);
         } else {
           const int32_t all = sum32(sums[i] + 2 * b);
-          add(dw, zero_of<B> == 0
-                      ? sum[i][h]
-                      : _mm256_sub_epi32(sum[i][h], _mm256_set1_epi32(zero_of<B> * all)));
-          if constexpr (B::has_m)
+          add(dw, F::zero == 0 ? sum[i][h]
+                               : _mm256_sub_epi32(sum[i][h], _mm256_set1_epi32(zero * all)));
+          if constexpr (F::has_least)
             total = fused(load(panel.m[b] + 8 * h), splat(dx * float(all)), total);
         }
         store(acc[i] + 8 * h, total);
@@ -131,29 +119,29 @@ static void panel_tokens(const Panel<B>& panel, int64_t n, const Rounded& x, int
 }
 
 // The same as a function of its own: among what takes large blocks apart, registers run short.
-template <class B, int T>
-[[gnu::noinline]] static void panel_tokens_apart(const Panel<B>& panel, int64_t n, const Rounded& x,
+template <class F, int T>
+[[gnu::noinline]] static void panel_tokens_apart(const Panel& panel, int64_t n, const Rounded& x,
                                                  int64_t t, int64_t k, float (*acc)[panel_rows],
                                                  Ahead& ahead) {
-  panel_tokens<B, T>(panel, n, x, t, k, acc, ahead);
+  panel_tokens<F, T>(panel, n, x, t, k, acc, ahead);
 }
 
 // As many tokens at a time as registers hold.
-template <class B>
-constexpr int tokens_at_once = !large<B> && (B::wide || added_at_once<B>(8) == 8) ? 4 : 3;
+template <class F>
+constexpr int tokens_at_once = F::block == 32 && (F::wide || F::at_once == 8) ? 4 : 3;
 
-template <class B>
-static void all_tokens(const Panel<B>& panel, int64_t n, const Rounded& x, int64_t first,
+template <class F>
+static void all_tokens(const Panel& panel, int64_t n, const Rounded& x, int64_t first,
                        int64_t tokens, int64_t k, float (*acc)[panel_rows], Ahead& ahead) {
   int64_t t = 0;
   const auto tiles = [&](auto count) {
     for (; t + count() <= tokens; t += count())
-      if constexpr (large<B>)
-        panel_tokens_apart<B, count()>(panel, n, x, first + t, k, acc + t, ahead);
+      if constexpr (F::block == 256)
+        panel_tokens_apart<F, count()>(panel, n, x, first + t, k, acc + t, ahead);
       else
-        panel_tokens<B, count()>(panel, n, x, first + t, k, acc + t, ahead);
+        panel_tokens<F, count()>(panel, n, x, first + t, k, acc + t, ahead);
   };
-  if constexpr (tokens_at_once<B> == 4) tiles(std::integral_constant<int, 4>());
+  if constexpr (tokens_at_once<F> == 4) tiles(std::integral_constant<int, 4>());
   tiles(std::integral_constant<int, 3>());
   tiles(std::integral_constant<int, 2>());
   tiles(std::integral_constant<int, 1>());

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "bind.hpp"
+#include "errors.hpp"
 #include "layers/attention_step.hpp"
 #include "layers/stored_matrix.hpp"
 
@@ -19,10 +20,6 @@ namespace aleator {
 template <class T, int n>
 using Array = nb::ndarray<T, nb::ndim<n>, nb::c_contig, nb::device::cpu>;
 using CacheBytes = Array<uint8_t, 1>;
-
-inline void require(bool holds, const std::string& message) {
-  if (!holds) throw std::invalid_argument(message);
-}
 
 // One layer's keys or values as bytes: see CacheSide.
 struct CacheMemory {

@@ -32,7 +32,8 @@ struct Convolution {
 // y[t][c] = sum over k of weight[k][c] * (value of channel c, width - 1 - k tokens ago) + bias,
 // `activated` by silu, for channels [begin, end), at most most_channels.  x: rows of values,
 // `stride` apart; y [T, channels].
-ALEATOR_DECLARE(void convolve(const Convolution& conv, const Runs& runs, int64_t begin, int64_t end,
-                              const float* x, int64_t stride, bool activated, float* y))
+ALEATOR_KERNEL(void, convolve,
+               (const Convolution& conv, const Runs& runs, int64_t begin, int64_t end,
+                const float* x, int64_t stride, bool activated, float* y))
 
 }  // namespace aleator

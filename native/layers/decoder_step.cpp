@@ -7,12 +7,6 @@
 
 namespace aleator {
 
-static const auto read_row_ = ALEATOR_PICK(read_row);
-static const auto rotate_ = ALEATOR_PICK(rotate);
-static const auto store_head_ = ALEATOR_PICK(store_head);
-static const auto hadamard_ = ALEATOR_PICK(hadamard);
-static const auto sigmoid_gate_ = ALEATOR_PICK(sigmoid_gate);
-
 void DecoderStep::run(Pool& pool, const MicroBatch& batch, Watch* watch) {
   Pool::refuse_while_looking();
   std::lock_guard lock(turn_);

@@ -31,18 +31,18 @@ struct DeltaNet {
 };
 
 // x *= scale / sqrt(x . x + eps), n elements.
-ALEATOR_DECLARE(void unit_length(float* x, int64_t n, float eps, float scale))
+ALEATOR_KERNEL(void, unit_length, (float* x, int64_t n, float eps, float scale))
 // One token's heads: beta = 1 / (1 + e^-beta), decay = e^(a * softplus(decay + time_bias)).
-ALEATOR_DECLARE(void delta_rates(const DeltaNet& d, float* beta, float* decay))
+ALEATOR_KERNEL(void, delta_rates, (const DeltaNet& d, float* beta, float* decay))
 // S(t) = decay S(t - 1) + beta (v - decay S(t - 1) k) k^T;  y = S(t) q, for rows [begin, end) of
 // one head's S.  x [T, channels] holds q, k and v; beta and decay [T, heads]; y [T, heads, dim_v].
-ALEATOR_DECLARE(void delta_scan(const DeltaNet& d, const Runs& runs, int64_t head, int64_t begin,
-                                int64_t end, const float* x, const float* beta, const float* decay,
-                                float* y))
+ALEATOR_KERNEL(void, delta_scan,
+               (const DeltaNet& d, const Runs& runs, int64_t head, int64_t begin, int64_t end,
+                const float* x, const float* beta, const float* decay, float* y))
 // y = rms_norm(y) * silu(gate), n elements.
-ALEATOR_DECLARE(void gated_norm(float* y, const float* weight, const float* gate, int64_t n,
-                                float eps))
+ALEATOR_KERNEL(void, gated_norm,
+               (float* y, const float* weight, const float* gate, int64_t n, float eps))
 // y /= 1 + e^-gate, n elements.
-ALEATOR_DECLARE(void sigmoid_gate(float* y, const float* gate, int64_t n))
+ALEATOR_KERNEL(void, sigmoid_gate, (float* y, const float* gate, int64_t n))
 
 }  // namespace aleator

@@ -5,12 +5,6 @@
 
 namespace aleator {
 
-static const auto convolve_ = ALEATOR_PICK(convolve);
-static const auto unit_length_ = ALEATOR_PICK(unit_length);
-static const auto delta_rates_ = ALEATOR_PICK(delta_rates);
-static const auto delta_scan_ = ALEATOR_PICK(delta_scan);
-static const auto gated_norm_ = ALEATOR_PICK(gated_norm);
-
 // Rows of a head's state that a thread takes at a time.
 constexpr int64_t rows_together = 32;
 

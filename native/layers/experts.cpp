@@ -4,10 +4,6 @@
 
 namespace aleator {
 
-static const auto route_ = ALEATOR_PICK(route);
-static const auto sigmoid_of_dot_ = ALEATOR_PICK(sigmoid_of_dot);
-static const auto add_weighted_ = ALEATOR_PICK(add_weighted);
-
 static int64_t rows_at_once(const Expert& e, int64_t tokens) {
   return std::min(rows_per_unit(e.gate, tokens), rows_per_unit(e.up, tokens));
 }

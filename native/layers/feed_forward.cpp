@@ -5,13 +5,6 @@
 
 namespace aleator {
 
-static const auto swiglu_ = ALEATOR_PICK(swiglu);
-static const auto swiglu_clamped_ = ALEATOR_PICK(swiglu_clamped);
-static const auto geglu_ = ALEATOR_PICK(geglu);
-static const auto geglu_exact_ = ALEATOR_PICK(geglu_exact);
-static const auto square_glu_ = ALEATOR_PICK(square_glu);
-static const auto geglu_rounded_ = ALEATOR_PICK(geglu_rounded);
-
 void apply_gate(Gate kind, float* gate, const float* up, int64_t n) {
   switch (kind) {
     case Gate::silu:

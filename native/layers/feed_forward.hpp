@@ -14,6 +14,6 @@ enum class Gate : int { silu, gelu, gelu_rounded, silu_clamped, gelu_exact, relu
 // gate = activation(gate) * up, n elements.
 void apply_gate(Gate kind, float* gate, const float* up, int64_t n);
 
-ALEATOR_DECLARE(void swiglu_clamped(float* gate, const float* up, int64_t n))
+ALEATOR_KERNEL(void, swiglu_clamped, (float* gate, const float* up, int64_t n))
 
 }  // namespace aleator

@@ -11,7 +11,7 @@ float tanh_rounded(float x) { return float(tanh_double(x)); }
 const uint16_t* gelu_table() {
   static const std::vector<uint16_t> table = [] {
     std::vector<uint16_t> values(1 << 16);
-    ALEATOR_PICK(fill_gelu_table)(values.data());
+    fill_gelu_table_(values.data());
     return values;
   }();
   return table.data();

@@ -166,7 +166,8 @@ struct BlockIQ1_M : OfGrid {
 static inline void ones(Parts& to) {
   for (int16_t& scale : to.scale) scale = 1;
 }
-struct BlockTQ1_0 : OfGrid {
+struct BlockTQ1_0 {
+  static constexpr bool has_least = false, wide = false;
   static constexpr Stored type = Stored::tq1_0;
   static constexpr int64_t d_at = 52;
   static constexpr int zero = 1, top = 3, group = 32;
@@ -183,7 +184,8 @@ struct BlockTQ1_0 : OfGrid {
     ones(to);
   }
 };
-struct BlockTQ2_0 : OfGrid {
+struct BlockTQ2_0 {
+  static constexpr bool has_least = false, wide = false;
   static constexpr Stored type = Stored::tq2_0;
   static constexpr int64_t d_at = 64;
   static constexpr int zero = 1, top = 3, group = 32;

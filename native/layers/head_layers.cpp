@@ -6,10 +6,6 @@
 
 namespace aleator {
 
-static const auto convolve_ = ALEATOR_PICK(convolve);
-static const auto scan_head_ = ALEATOR_PICK(scan_head);
-static const auto rms_norm_ = ALEATOR_PICK(rms_norm);
-
 void HeadLayers::project(int thread, Products& products, const HeadLayer& l, const Runs& runs,
                          const Input& x) {
   const HeadSpace& s = l.space;

@@ -45,6 +45,14 @@ static inline V reinterpret(auto from) {
   return v;
 }
 
+// Calls f(std::integral_constant<int, n>()), n from 1 to `most`.
+template <int most, class F>
+static inline void with_count(int64_t n, F&& f) {
+  if constexpr (most > 1)
+    if (n < most) return with_count<most - 1>(n, f);
+  f(std::integral_constant<int, most>());
+}
+
 typedef float v4 __attribute__((vector_size(16)));
 
 // Each four lanes' sums, by halves.

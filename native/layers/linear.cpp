@@ -51,7 +51,6 @@ using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu
 using OutRows = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 static void linear(Pool& pool, const StoredMatrix& matrix, Rows x, OutRows y) {
-  static const auto rows = ALEATOR_PICK(linear_rows);
   const Weights& w = matrix.weights;
   const int64_t tokens = int64_t(x.shape(0));
   if (int64_t(x.shape(1)) != w.in || int64_t(y.shape(1)) != w.out || int64_t(y.shape(0)) != tokens)
@@ -72,7 +71,7 @@ static void linear(Pool& pool, const StoredMatrix& matrix, Rows x, OutRows y) {
     }
     pool.split(thread, units(w, tokens), [&](int64_t unit) {
       const int64_t end = (unit + 1) * per_unit;
-      rows(w, unit * per_unit, end < w.out ? end : w.out, in, y.data(), w.out);
+      linear_rows_(w, unit * per_unit, end < w.out ? end : w.out, in, y.data(), w.out);
     });
   });
 }
@@ -80,7 +79,6 @@ static void linear(Pool& pool, const StoredMatrix& matrix, Rows x, OutRows y) {
 static void read_rows(Pool& pool, const StoredMatrix& matrix,
                       nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> rows,
                       OutRows y) {
-  static const auto read = ALEATOR_PICK(read_row);
   const Weights& w = matrix.weights;
   const int64_t n = int64_t(rows.size()), *index = rows.data();
   if (int64_t(y.shape(0)) != n || int64_t(y.shape(1)) != w.in)
@@ -94,7 +92,7 @@ static void read_rows(Pool& pool, const StoredMatrix& matrix,
   pool.run([&](int thread) {
     pool.split(thread, (n + per_unit - 1) / per_unit, [&](int64_t unit) {
       const int64_t end = (unit + 1) * per_unit < n ? (unit + 1) * per_unit : n;
-      for (int64_t i = unit * per_unit; i < end; i++) read(w, index[i], y.data() + i * w.in);
+      for (int64_t i = unit * per_unit; i < end; i++) read_row_(w, index[i], y.data() + i * w.in);
     });
   });
 }

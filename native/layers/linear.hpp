@@ -54,10 +54,11 @@ class RoundedRows {
 
 // Rows [begin, end) of W times x into y[token * y_stride + row].  The bits of y[t][r] depend on row
 // r and x[t] only (docs/numerics.md, part 2).
-ALEATOR_DECLARE(void linear_rows(const Weights& w, int64_t begin, int64_t end, const Input& x,
-                                 float* y, int64_t y_stride))
+ALEATOR_KERNEL(void, linear_rows,
+               (const Weights& w, int64_t begin, int64_t end, const Input& x, float* y,
+                int64_t y_stride))
 // Row `row` of W as float32 [in].
-ALEATOR_DECLARE(void read_row(const Weights& w, int64_t row, float* y))
+ALEATOR_KERNEL(void, read_row, (const Weights& w, int64_t row, float* y))
 
 // Rows that one thread takes at a time: enough to hide the taking (and, of many tokens, to use x
 // several times while it is near), few enough to share evenly; whole tiles of every kernel.

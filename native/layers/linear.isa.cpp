@@ -152,25 +152,18 @@ static void tile_chunk(const Weights& w, int64_t row, int64_t begin, int64_t end
   if (end == w.in) finish<R, T>(total, w.bias ? w.bias + row : nullptr, y, y_stride);
 }
 
-// Calls f(std::integral_constant<int, n>()), n from 1 to `most`.
-template <int most, class F>
-static inline void with_count(int64_t n, F&& f) {
-  if constexpr (most > 1)
-    if (n < most) return with_count<most - 1>(n, f);
-  f(std::integral_constant<int, most>());
-}
-
-// Rows [row, row + R) times tokens [first, first + tokens), in tiles as equal as they can be.
-template <class Read, int R>
+// tile_rows rows from `row` on times tokens [first, first + tokens), in tiles as equal as they can
+// be.
+template <class Read>
 static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t first, int64_t tokens,
                     float* y, int64_t y_stride) {
   const int64_t tiles = (tokens + tile_tokens - 1) / tile_tokens;
   const auto each_tile = [&](auto&& f) {
     for (int64_t i = 0; i < tiles; i++) {
       const int64_t t = tokens * i / tiles, n = tokens * (i + 1) / tiles - t;
+      const float* x = in.x + (first + t) * in.stride;
+      float* to = y + (first + t) * y_stride + row;
       with_count<tile_tokens>(n, [&](auto count) {
-        const float* x = in.x + (first + t) * in.stride;
-        float* to = y + (first + t) * y_stride + row;
         if (i == 0)
           f(count, std::true_type(), t, x, to);
         else
@@ -180,14 +173,14 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
   };
   const auto whole = [&](auto count, auto head, int64_t, const float* x, float* to) {
     // A pass for each half of the lanes would cost more than it saves where there are few tokens.
-    constexpr int rows = parts16 > 1 && count() == 2 && R % 2 == 0 ? 2 : R;
-    for (int r = 0; r < R; r += rows)
+    constexpr int rows = parts16 > 1 && count() == 2 ? 2 : tile_rows;
+    for (int r = 0; r < tile_rows; r += rows)
       tile<Read, rows, count(), head()>(w, row + r, x, in.stride, to + r, y_stride);
   };
   if constexpr (parts16 == 1) {
     each_tile(whole);
   } else {
-    v16 total[most_near_tokens][R];
+    v16 total[most_near_tokens][tile_rows];
     const int64_t chunks = (w.in + most_chunk - 1) / most_chunk;
     const int64_t chunk = ((w.in + chunks - 1) / chunks + 15) / 16 * 16;
     for (int64_t begin = 0; begin < w.in; begin += chunk)
@@ -196,8 +189,8 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
           if (begin == 0) whole(count, head, t, x, to);
         } else {
           const int64_t end = w.in - begin < chunk ? w.in : begin + chunk;
-          tile_chunk<Read, R, count(), head()>(w, row, begin, end, x, in.stride, total + t, to,
-                                               y_stride);
+          tile_chunk<Read, tile_rows, count(), head()>(w, row, begin, end, x, in.stride, total + t,
+                                                       to, y_stride);
         }
       });
   }
@@ -214,8 +207,10 @@ static void product(const Weights& w, int64_t begin, int64_t end, const Input& i
     const int64_t tokens = in.tokens - first < near ? in.tokens - first : near;
     int64_t row = begin;
     for (; row + tile_rows <= end; row += tile_rows)
-      rows_of<Read, tile_rows>(w, row, in, first, tokens, y, y_stride);
-    for (; row < end; row++) rows_of<Read, 1>(w, row, in, first, tokens, y, y_stride);
+      rows_of<Read>(w, row, in, first, tokens, y, y_stride);
+    for (; row < end; row++)  // up to three are left
+      for (int64_t t = first; t < first + tokens; t++)
+        tile<Read, 1, 1, false>(w, row, in.x + t * in.stride, 0, y + t * y_stride + row, 0);
   }
 }
 

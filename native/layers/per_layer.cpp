@@ -6,8 +6,6 @@
 
 namespace aleator {
 
-static const auto read_row_ = ALEATOR_PICK(read_row);
-
 void PerLayer::prepare(int64_t tokens) {
   if (!any()) return;
   tokens_ = tokens;

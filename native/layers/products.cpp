@@ -6,11 +6,6 @@
 
 namespace aleator {
 
-static const auto linear_rows_ = ALEATOR_PICK(linear_rows);
-static const auto rms_norm_ = ALEATOR_PICK(rms_norm);
-static const auto layer_norm_ = ALEATOR_PICK(layer_norm);
-static const auto round_row_ = ALEATOR_PICK(round_row);
-
 void RoundedRows::resize(int64_t tokens, int64_t in, int64_t block) {
   in_ = in, block_ = block;
   const size_t n = size_t(tokens * in);

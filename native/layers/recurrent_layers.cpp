@@ -6,10 +6,6 @@
 
 namespace aleator {
 
-static const auto convolve_ = ALEATOR_PICK(convolve);
-static const auto scan_ = ALEATOR_PICK(scan);
-static const auto rms_norm_ = ALEATOR_PICK(rms_norm);
-
 void RecurrentLayers::prepare(int64_t tokens, const std::vector<RecurrentLayer>& layers) {
   int64_t inner = 0, selected = 0, small = 0;
   heads_.prepare(tokens), delta_.prepare(tokens);

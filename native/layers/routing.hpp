@@ -24,11 +24,11 @@ struct Routing {
 
 // One token: `logits` [n_experts] are overwritten, keys [n_experts + n_groups] is room; chosen and
 // weights [n_used], best first.
-ALEATOR_DECLARE(void route(const Routing& r, float* logits, float* keys, int32_t* chosen,
-                           float* weights))
+ALEATOR_KERNEL(void, route,
+               (const Routing& r, float* logits, float* keys, int32_t* chosen, float* weights))
 // 1 / (1 + e^-(a . b)), a and b [n].
-ALEATOR_DECLARE(float sigmoid_of_dot(const float* a, const float* b, int64_t n))
+ALEATOR_KERNEL(float, sigmoid_of_dot, (const float* a, const float* b, int64_t n))
 // y += weight * x by fused multiply-adds, n elements.
-ALEATOR_DECLARE(void add_weighted(float* y, const float* x, float weight, int64_t n))
+ALEATOR_KERNEL(void, add_weighted, (float* y, const float* x, float weight, int64_t n))
 
 }  // namespace aleator

@@ -36,22 +36,24 @@ struct CacheSide {
 };
 
 // y = x / sqrt(mean(x^2) + eps) * weight; y may be x.
-ALEATOR_DECLARE(void rms_norm(const float* x, const float* weight, int64_t n, float eps, float* y))
+ALEATOR_KERNEL(void, rms_norm,
+               (const float* x, const float* weight, int64_t n, float eps, float* y))
 // y = (x - mean) / sqrt(variance + eps) * weight + bias, where the n biases follow the n weights; y
 // may be x.
-ALEATOR_DECLARE(void layer_norm(const float* x, const float* weight, int64_t n, float eps,
-                                float* y))
+ALEATOR_KERNEL(void, layer_norm,
+               (const float* x, const float* weight, int64_t n, float eps, float* y))
 // Turns x by cos_sin [pairs][2]: channels (2i, 2i + 1) if interleaved, else (i, i + pairs).
-ALEATOR_DECLARE(void rotate(float* x, const float* cos_sin, int64_t pairs, bool interleaved))
+ALEATOR_KERNEL(void, rotate, (float* x, const float* cos_sin, int64_t pairs, bool interleaved))
 // gate = silu(gate) * up.
-ALEATOR_DECLARE(void swiglu(float* gate, const float* up, int64_t n))
+ALEATOR_KERNEL(void, swiglu, (float* gate, const float* up, int64_t n))
 // gate = max(gate, 0)^2 * up.
-ALEATOR_DECLARE(void square_glu(float* gate, const float* up, int64_t n))
+ALEATOR_KERNEL(void, square_glu, (float* gate, const float* up, int64_t n))
 // Turns every `block` (a power of 2) of n values by the Hadamard matrix of that size in its natural
 // order, scaled to be its own inverse.
-ALEATOR_DECLARE(void hadamard(float* x, int64_t n, int64_t block))
+ALEATOR_KERNEL(void, hadamard, (float* x, int64_t n, int64_t block))
 // Rounds n values to nearest, ties to even, or into blocks, into a row of the cache.
-ALEATOR_DECLARE(void store_row(const float* x, int64_t n, Stored type, uint8_t* row))
+ALEATOR_KERNEL(void, store_row, (const float* x, int64_t n, Stored type, uint8_t* row))
 // One head of one cell.
-ALEATOR_DECLARE(void store_head(const float* x, const CacheSide& side, int64_t cell, int64_t head))
+ALEATOR_KERNEL(void, store_head,
+               (const float* x, const CacheSide& side, int64_t cell, int64_t head))
 }  // namespace aleator

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "bind.hpp"
+#include "errors.hpp"
 #include "layers/angles.hpp"
 #include "layers/feed_forward.hpp"
 #include "layers/gelu.hpp"
@@ -16,10 +17,6 @@ namespace aleator {
 
 template <class T, int n>
 using Rows = nb::ndarray<T, nb::ndim<n>, nb::c_contig, nb::device::cpu>;
-
-static void require(bool holds, const std::string& message) {
-  if (!holds) throw std::invalid_argument(message);
-}
 
 static void angles_of(Rows<const double, 1> frequencies, Rows<const int32_t, 1> positions,
                       double magnitude, Rows<float, 3> out) {
@@ -34,45 +31,44 @@ static void rotate_heads(Rows<float, 3> x, Rows<const float, 3> angles, bool int
   require(angles.shape(0) == x.shape(0) && angles.shape(2) == 2 && 2 * pairs <= dim,
           "angles must be [n, pairs, 2], pairs at most half of x's channels");
   for (int64_t i = 0; i < int64_t(x.shape(0)); i++)
-    for (int64_t h = 0; h < int64_t(x.shape(1)); h++) ALEATOR_PICK(rotate)
-  (x.data() + (i * int64_t(x.shape(1)) + h) * dim, angles.data() + i * pairs * 2, pairs,
-   interleaved);
+    for (int64_t h = 0; h < int64_t(x.shape(1)); h++)
+      rotate_(x.data() + (i * int64_t(x.shape(1)) + h) * dim, angles.data() + i * pairs * 2, pairs,
+              interleaved);
 }
 
 static void normalise(Rows<float, 2> x, Rows<const float, 1> weight, float eps) {
   const int64_t n = int64_t(x.shape(1));
   require(int64_t(weight.size()) == n, "weight must be as long as a row of x");
   for (int64_t i = 0; i < int64_t(x.shape(0)); i++)
-    ALEATOR_PICK(rms_norm)(x.data() + i * n, weight.data(), n, eps, x.data() + i * n);
+    rms_norm_(x.data() + i * n, weight.data(), n, eps, x.data() + i * n);
 }
 
 static void normalise_layer(Rows<float, 2> x, Rows<const float, 1> weight, float eps) {
   const int64_t n = int64_t(x.shape(1));
   require(int64_t(weight.size()) == 2 * n, "weight must be two rows of x: weights, then biases");
   for (int64_t i = 0; i < int64_t(x.shape(0)); i++)
-    ALEATOR_PICK(layer_norm)(x.data() + i * n, weight.data(), n, eps, x.data() + i * n);
+    layer_norm_(x.data() + i * n, weight.data(), n, eps, x.data() + i * n);
 }
 
 static void activate(const std::string& name, Rows<float, 1> gate, Rows<const float, 1> up) {
   require(gate.size() == up.size(), "gate and up differ in length");
   const int64_t n = int64_t(gate.size());
-  if (name == "silu") return ALEATOR_PICK(swiglu)(gate.data(), up.data(), n);
-  if (name == "gelu") return ALEATOR_PICK(geglu)(gate.data(), up.data(), n);
+  if (name == "silu") return swiglu_(gate.data(), up.data(), n);
+  if (name == "gelu") return geglu_(gate.data(), up.data(), n);
   if (name == "silu_clamped") return apply_gate(Gate::silu_clamped, gate.data(), up.data(), n);
-  if (name == "gelu_exact") return ALEATOR_PICK(geglu_exact)(gate.data(), up.data(), n);
-  if (name == "relu_squared") return ALEATOR_PICK(square_glu)(gate.data(), up.data(), n);
+  if (name == "gelu_exact") return geglu_exact_(gate.data(), up.data(), n);
+  if (name == "relu_squared") return square_glu_(gate.data(), up.data(), n);
   require(name == "gelu_rounded",
           "name must be silu, silu_clamped, gelu, gelu_exact, gelu_rounded or relu_squared, not " +
               name);
-  ALEATOR_PICK(geglu_rounded)(gate.data(), up.data(), n, gelu_table());
+  geglu_rounded_(gate.data(), up.data(), n, gelu_table());
 }
 
 static void turn_blocks(Rows<float, 2> x, int64_t block) {
   const int64_t n = int64_t(x.shape(1));
   require(block > 0 && (block & (block - 1)) == 0 && n % block == 0,
           "block must be a power of 2 that divides a row, not " + std::to_string(block));
-  for (int64_t i = 0; i < int64_t(x.shape(0)); i++)
-    ALEATOR_PICK(hadamard)(x.data() + i * n, n, block);
+  for (int64_t i = 0; i < int64_t(x.shape(0)); i++) hadamard_(x.data() + i * n, n, block);
 }
 
 }  // namespace aleator
@@ -98,7 +94,7 @@ ALEATOR_BIND(rows) {
         "'gelu_exact', 'gelu_rounded' or 'relu_squared'.");
   m.def(
       "soften_logits",
-      [](Rows<float, 2> x, float cap) { ALEATOR_PICK(soften)(x.data(), int64_t(x.size()), cap); },
+      [](Rows<float, 2> x, float cap) { soften_(x.data(), int64_t(x.size()), cap); },
       nb::arg("x").noconvert(), nb::arg("cap"), "x = cap * tanh(x / cap) in place, float32.");
   m.def("hadamard", &turn_blocks, nb::arg("x").noconvert(), nb::arg("block"),
         "Turns every block of float32 [n, width] in place by a Hadamard matrix that is its own "

@@ -24,8 +24,8 @@ struct StateSpace {
 // h(t) = exp(dt a) h(t - 1) + dt u(t) B(t);  y(t) = (C(t) . h(t) + d u(t)) * silu(gate(t)), for
 // channels [begin, end).  dt [T, inner] is softplus's argument and is overwritten; selected
 // [T, rank + 2 N] holds B and C after the time step's numbers; the gate is the second half of xz.
-ALEATOR_DECLARE(void scan(const StateSpace& s, const Runs& runs, int64_t tokens, int64_t begin,
-                          int64_t end, const float* u, float* dt, const float* selected,
-                          const float* xz, float* y))
+ALEATOR_KERNEL(void, scan,
+               (const StateSpace& s, const Runs& runs, int64_t tokens, int64_t begin, int64_t end,
+                const float* u, float* dt, const float* selected, const float* xz, float* y))
 
 }  // namespace aleator

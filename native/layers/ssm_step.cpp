@@ -7,8 +7,6 @@
 
 namespace aleator {
 
-static const auto read_row_ = ALEATOR_PICK(read_row);
-
 void SSMStep::run(Pool& pool, const SSMBatch& batch, Watch* watch) {
   Pool::refuse_while_looking();
   std::lock_guard lock(turn_);

@@ -9,11 +9,6 @@ namespace aleator::llama {
 
 namespace {
 
-const auto scan = ALEATOR_PICK(tile_scan);
-const auto find_ = ALEATOR_PICK(find_at_least);
-const auto widen_f16_ = ALEATOR_PICK(widen_f16);
-const auto widen_bf16_ = ALEATOR_PICK(widen_bf16);
-
 constexpr int64_t max_heap = 128;  // up to so many are selected by a heap, more by buckets
 
 // The bucket of a logit: 128 of them over [-10, 10].  llama.cpp converts first and clamps
@@ -53,13 +48,13 @@ void Row::load(const void* data, int64_t n, Dtype dtype) {
   }
   const int64_t whole = n / tile_size;
   for (int64_t t = 0; t < whole; ++t) tiles_[t] = source + t * tile_size;
-  if (whole) scan(source, whole, maxima_.data(), has_nan_.data());
+  if (whole) tile_scan_(source, whole, maxima_.data(), has_nan_.data());
   if (whole < n_tiles_) {
     float* rest = copies_.data() + whole * tile_size;
     std::fill(std::copy(source + whole * tile_size, source + n, rest), rest + tile_size, -infinity);
     tiles_[whole] = rest;
     owned_[whole] = 1;
-    scan(rest, 1, &maxima_[whole], &has_nan_[whole]);
+    tile_scan_(rest, 1, &maxima_[whole], &has_nan_[whole]);
   }
   for (int64_t t = 0; t < n_tiles_; ++t)
     if (has_nan_[t]) {
@@ -104,7 +99,7 @@ bool Row::mask(std::span<const uint32_t> words) {
   return top() > -infinity;
 }
 
-void Row::rescan(int64_t tile) { scan(tiles_[tile], 1, &maxima_[tile], &has_nan_[tile]); }
+void Row::rescan(int64_t tile) { tile_scan_(tiles_[tile], 1, &maxima_[tile], &has_nan_[tile]); }
 
 Candidate* Row::list() {
   if (!dense_) return data_;
@@ -164,7 +159,7 @@ bool Row::select_distinct(int64_t n) {
     if (!(maxima_[t] >= bound)) continue;
     if (found > most) return false;
     int32_t ids[tile_size];
-    const int count = find_(tiles_[t], bound, static_cast<int32_t>(t * tile_size), ids);
+    const int count = find_at_least_(tiles_[t], bound, static_cast<int32_t>(t * tile_size), ids);
     for (int i = 0; i < count; ++i) spare_[found++] = {ids[i], tiles_[t][ids[i] % tile_size], 0.0f};
   }
   Candidate* first = spare_.data();
@@ -191,7 +186,8 @@ void Row::select_first(int64_t n) {
   for (int64_t t = n / tile_size; t < n_tiles_; ++t) {
     if (!(maxima_[t] > heap[0].logit)) continue;
     int32_t ids[tile_size];
-    const int count = find_(tiles_[t], heap[0].logit, static_cast<int32_t>(t * tile_size), ids);
+    const int count =
+        find_at_least_(tiles_[t], heap[0].logit, static_cast<int32_t>(t * tile_size), ids);
     for (int j = 0; j < count; ++j) {
       const float logit = tiles_[t][ids[j] % tile_size];
       if (ids[j] < n || !(logit > heap[0].logit)) continue;

@@ -19,8 +19,6 @@
 
 namespace aleator::llama {
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
-
 struct Candidate {
   int32_t id;
   float logit;

@@ -2,21 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "ops/probability.hpp"
 #include "rng/fixed.hpp"
 
 namespace aleator {
 
-namespace {
-
-constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr uint64_t one = uint64_t{1} << contract::weight_bits;  // a probability of 1
-
-const auto to_probabilities_ = ALEATOR_PICK(to_probabilities);
-const auto race_scores_ = ALEATOR_PICK(race_scores);
-const auto least_noise_ = ALEATOR_PICK(least_noise);
+static constexpr uint64_t one = uint64_t{1} << contract::weight_bits;  // a probability of 1
 
 // The race over parts of a list: the position of the largest score, the first among equals.
 class Race {
@@ -45,8 +37,6 @@ class Race {
  private:
   float eps_;
 };
-
-}  // namespace
 
 template <typename Values>
 void KeptRow<Values>::load(const void* data, int64_t n, Dtype dtype) {

@@ -11,14 +11,7 @@ namespace aleator {
 
 namespace {
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float lowest = std::numeric_limits<float>::lowest();
-
-const auto scan = ALEATOR_PICK(tile_scan);
-const auto add_entropy_ = ALEATOR_PICK(add_entropy);
-const auto below_top_ = ALEATOR_PICK(below_top);
-const auto count_at_least_ = ALEATOR_PICK(count_at_least);
-const auto add_moments_ = ALEATOR_PICK(add_moments);
 
 }  // namespace
 
@@ -153,7 +146,7 @@ bool Candidates::keep_allowed(std::span<const uint32_t> words) {
       for (; gone; gone &= gone - 1) x[std::countr_zero(gone)] = -infinity;
       maxima_[t] = infinity;  // to be found again
     }
-    if (maxima_[t] == infinity) scan(tiles_[t], 1, &maxima_[t], &irregular_[t]);
+    if (maxima_[t] == infinity) tile_scan_(tiles_[t], 1, &maxima_[t], &irregular_[t]);
     top_ = std::max(top_, maxima_[t]);
   }
   return top_ > -infinity;

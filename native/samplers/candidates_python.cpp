@@ -18,8 +18,7 @@ struct Listed {
 
   std::vector<uint64_t> weights(float top, float scale) const {
     std::vector<uint64_t> found(ids.size());
-    ALEATOR_PICK(weigh)(logits.data(), static_cast<int64_t>(found.size()), top, scale,
-                        found.data());
+    weigh_(logits.data(), static_cast<int64_t>(found.size()), top, scale, found.data());
     return found;
   }
 };

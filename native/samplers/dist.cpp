@@ -33,7 +33,6 @@ class Dist : public Cloned<Dist> {
  private:
   // The smallest E(id) / w(id), E = -log2 of the token's own uniform; fractions compared exactly.
   void race(Candidates& c, const Step& step) const {
-    static const auto find_contenders_ = ALEATOR_PICK(find_contenders);
     const auto& w = c.weights();
     const RaceNoise noise{stream_.seed, step.position,
                           stream_word(Purpose::gumbel, stream_.ordinal, step.completion)};

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <numeric>
 
 #include "rng/fixed.hpp"
@@ -13,11 +12,7 @@ namespace aleator {
 
 namespace {
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr int64_t few = 512;  // a list that is ranked whole
-
-const auto group_maxima_ = ALEATOR_PICK(group_maxima);
-const auto count_at_least_ = ALEATOR_PICK(count_at_least);
 
 }  // namespace
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <numeric>
 #include <string>
 
@@ -12,14 +11,6 @@
 namespace aleator {
 
 namespace {
-
-constexpr float infinity = std::numeric_limits<float>::infinity();
-
-const auto maximum_ = ALEATOR_PICK(maximum);
-const auto find_tiles_ = ALEATOR_PICK(find_tiles);
-const auto collect_ = ALEATOR_PICK(collect);
-const auto widen_f16_ = ALEATOR_PICK(widen_f16);
-const auto widen_bf16_ = ALEATOR_PICK(widen_bf16);
 
 void check_probability(float value, int64_t id) {
   if (value < 0 || value > 1)

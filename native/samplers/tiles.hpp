@@ -56,55 +56,55 @@ constexpr int race_heat = 256;
 
 // clang-format off
 // Maximum of each tile, and whether it holds a NaN (then the maximum is not to be used).
-ALEATOR_DECLARE(void tile_scan(const float *x, int64_t n_tiles, float *maxima, uint8_t *has_nan))
+ALEATOR_KERNEL(void, tile_scan, (const float *x, int64_t n_tiles, float *maxima, uint8_t *has_nan))
 // Maxima of the groups of 8 logits of one tile; the tile holds no NaN.
-ALEATOR_DECLARE(void group_maxima(const float *x, float *maxima))
+ALEATOR_KERNEL(void, group_maxima, (const float *x, float *maxima))
 // The largest of n values, none of them NaN.
-ALEATOR_DECLARE(float maximum(const float* x, int64_t n))
+ALEATOR_KERNEL(float, maximum, (const float* x, int64_t n))
 // How many of n values are at least `bound`.
-ALEATOR_DECLARE(int64_t count_at_least(const float* x, int64_t n, float bound))
+ALEATOR_KERNEL(int64_t, count_at_least, (const float* x, int64_t n, float bound))
 // The tiles whose maxima have x - zmax >= threshold, -inf never; returns their count.  The maxima
 // are padded with -inf to a multiple of 16.
-ALEATOR_DECLARE(int64_t find_tiles(const float* maxima, int64_t n, float zmax, float threshold, int32_t* tiles))
+ALEATOR_KERNEL(int64_t, find_tiles, (const float* maxima, int64_t n, float zmax, float threshold, int32_t* tiles))
 // Sum of the Q40 weights of one tile.
-ALEATOR_DECLARE(uint64_t tile_mass(const float *x, float zmax, float scale))
+ALEATOR_KERNEL(uint64_t, tile_mass, (const float *x, float zmax, float scale))
 // The same for a tile whose maximum weighs less than 2^24: t at most `light_bits`.
-ALEATOR_DECLARE(uint64_t light_tile_mass(const float *x, float zmax, float scale))
+ALEATOR_KERNEL(uint64_t, light_tile_mass, (const float *x, float zmax, float scale))
 // Adds what lies at `second` or below it in n tiles to the sums of the entropy; `second` weighs 2^40.
-ALEATOR_DECLARE(void add_entropy(const float *const *tiles, const float *maxima, int64_t n, float second, float scale, EntropySums *sums))
+ALEATOR_KERNEL(void, add_entropy, (const float *const *tiles, const float *maxima, int64_t n, float second, float scale, EntropySums *sums))
 // The largest of n values below `top`, -inf if there is none; adds to `count` how many equal it.
-ALEATOR_DECLARE(float below_top(const float *x, int64_t n, float top, int64_t *count))
+ALEATOR_KERNEL(float, below_top, (const float *x, int64_t n, float top, int64_t *count))
 // Q40 weights of n logits.
-ALEATOR_DECLARE(void weigh(const float *x, int64_t n, float zmax, float scale, uint64_t *weights))
+ALEATOR_KERNEL(void, weigh, (const float *x, int64_t n, float zmax, float scale, uint64_t *weights))
 // Scores of n logits: abs(depth - mean), at most `max_score`.
-ALEATOR_DECLARE(void score(const float *x, int64_t n, float zmax, float scale, int32_t mean, int32_t *scores))
+ALEATOR_KERNEL(void, score, (const float *x, int64_t n, float zmax, float scale, int32_t mean, int32_t *scores))
 // Adds a tile's weights to bins of score, n_bins of them.
-ALEATOR_DECLARE(void add_bins(const float *x, float zmax, float scale, int32_t mean, uint64_t *bins))
+ALEATOR_KERNEL(void, add_bins, (const float *x, float zmax, float scale, int32_t mean, uint64_t *bins))
 // Adds a tile's count, sum and sum of squares of q = rint(max(x - zmax, -256) * 4096), masked tokens left out.
-ALEATOR_DECLARE(void add_moments(const float *x, int64_t n, float zmax, Moments *moments))
+ALEATOR_KERNEL(void, add_moments, (const float *x, int64_t n, float zmax, Moments *moments))
 // Appends the elements of a tile with x - zmax >= threshold, -inf never; returns their count.
 // Their ids are listed, or, where that is null, count on from first_id.  ids and logits need room for
 // a whole tile.
-ALEATOR_DECLARE(int collect(const float *x, const int32_t *listed, int32_t first_id, float zmax, float threshold, int32_t *ids, float *logits))
+ALEATOR_KERNEL(int, collect, (const float *x, const int32_t *listed, int32_t first_id, float zmax, float threshold, int32_t *ids, float *logits))
 // The same for from <= score <= to.
-ALEATOR_DECLARE(int collect_scored(const float *x, const int32_t *listed, int32_t first_id, float zmax, float scale, int32_t mean, int32_t from, int32_t to, int32_t *ids, float *logits))
+ALEATOR_KERNEL(int, collect_scored, (const float *x, const int32_t *listed, int32_t first_id, float zmax, float scale, int32_t mean, int32_t from, int32_t to, int32_t *ids, float *logits))
 // The ids of the elements of a tile that are at least `bound`; returns their count.
-ALEATOR_DECLARE(int find_at_least(const float* x, float bound, int32_t first_id, int32_t* ids))
+ALEATOR_KERNEL(int, find_at_least, (const float* x, float bound, int32_t first_id, int32_t* ids))
 // Which of n elements (at most race_heat) of a list may have E / w below `bound` in a race, Dist's; all that
 // have, and few others.  Returns their count.
-ALEATOR_DECLARE(int find_contenders(const int32_t *ids, const uint64_t *weights, int n, const RaceNoise &noise, float bound, int32_t *found))
+ALEATOR_KERNEL(int, find_contenders, (const int32_t *ids, const uint64_t *weights, int n, const RaceNoise &noise, float bound, int32_t *found))
 // Probabilities.  Maximum of each tile, and whether it holds a NaN or a value outside [0, 1].
-ALEATOR_DECLARE(void unit_scan(const float *x, int64_t n_tiles, float *maxima, uint8_t *irregular))
+ALEATOR_KERNEL(void, unit_scan, (const float *x, int64_t n_tiles, float *maxima, uint8_t *irregular))
 // Q40 weights trunc(x * 2^40); below 0 is padding and weighs 0.
-ALEATOR_DECLARE(void unit_weigh(const float *x, int64_t n, uint64_t *weights))
+ALEATOR_KERNEL(void, unit_weigh, (const float *x, int64_t n, uint64_t *weights))
 // Their sum over one tile.
-ALEATOR_DECLARE(uint64_t unit_mass(const float *x))
+ALEATOR_KERNEL(uint64_t, unit_mass, (const float *x))
 // The depths, weights by bins of depth, and the elements of a tile with from <= depth <= to.
-ALEATOR_DECLARE(void unit_score(const float *x, int64_t n, float top, int32_t *scores))
-ALEATOR_DECLARE(void unit_add_bins(const float *x, float top, uint64_t *bins))
-ALEATOR_DECLARE(int unit_collect_scored(const float *x, const int32_t *listed, int32_t first_id, float top, int32_t from, int32_t to, int32_t *ids, float *values))
-ALEATOR_DECLARE(void widen_f16(const uint16_t *x, int64_t n, float *out))
-ALEATOR_DECLARE(void widen_bf16(const uint16_t *x, int64_t n, float *out))
+ALEATOR_KERNEL(void, unit_score, (const float *x, int64_t n, float top, int32_t *scores))
+ALEATOR_KERNEL(void, unit_add_bins, (const float *x, float top, uint64_t *bins))
+ALEATOR_KERNEL(int, unit_collect_scored, (const float *x, const int32_t *listed, int32_t first_id, float top, int32_t from, int32_t to, int32_t *ids, float *values))
+ALEATOR_KERNEL(void, widen_f16, (const uint16_t *x, int64_t n, float *out))
+ALEATOR_KERNEL(void, widen_bf16, (const uint16_t *x, int64_t n, float *out))
 // clang-format on
 
 }  // namespace aleator

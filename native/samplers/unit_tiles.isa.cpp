@@ -6,15 +6,15 @@ namespace aleator::ALEATOR_ISA {
 namespace {
 
 // Masked padding, which is below 0, weighs nothing.
-inline Floats power(Floats x) { return larger(x, Floats{}) * 0x1p40f; }  // exact
+inline Floats unit_power(Floats x) { return larger(x, Floats{}) * 0x1p40f; }  // exact
 
 inline Ints depth_of(Floats x, int32_t top) {
   return (top - reinterpret_cast<Ints>(larger(x, Floats{}))) >> unit_depth_shift;
 }
 
-inline void weigh_tile(const float* x, int64_t* weights) {
+inline void weigh_unit_tile(const float* x, int64_t* weights) {
   float w[tile_size];
-  for (int i = 0; i < tile_size; i += lanes) store(w + i, power(load(x + i)));
+  for (int i = 0; i < tile_size; i += lanes) store(w + i, unit_power(load(x + i)));
   for (int i = 0; i < tile_size; ++i) weights[i] = static_cast<int64_t>(w[i]);  // rounds down
 }
 
@@ -38,12 +38,12 @@ void unit_scan(const float* x, int64_t n_tiles, float* maxima, uint8_t* irregula
 void unit_weigh(const float* x, int64_t n, uint64_t* weights) {
   each_tile(x, n, [=](int64_t first, const float* tile, int here) {
     int64_t w[tile_size];
-    weigh_tile(tile, w);
+    weigh_unit_tile(tile, w);
     __builtin_memcpy(weights + first, w, here * sizeof *w);
   });
 }
 
-uint64_t unit_mass(const float* x) { return sum_of_tile(x, power); }
+uint64_t unit_mass(const float* x) { return sum_of_tile(x, unit_power); }
 
 void unit_score(const float* x, int64_t n, float top, int32_t* scores) {
   const auto bits = std::bit_cast<int32_t>(top);
@@ -57,7 +57,7 @@ void unit_score(const float* x, int64_t n, float top, int32_t* scores) {
 void unit_add_bins(const float* x, float top, uint64_t* bins) {
   int64_t w[tile_size];
   int32_t s[tile_size];
-  weigh_tile(x, w);
+  weigh_unit_tile(x, w);
   unit_score(x, tile_size, top, s);
   for (int i = 0; i < tile_size; ++i) bins[s[i] >> bin_shift] += static_cast<uint64_t>(w[i]);
 }

@@ -11,9 +11,11 @@
 
 namespace aleator {
 
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
 // Logits.  Contract: docs/numerics.md.
 struct LogitValues {
-  static constexpr float of_nan = -std::numeric_limits<float>::infinity();  // masked
+  static constexpr float of_nan = -infinity;  // masked
   static constexpr bool bounded = false;
   // How much the depth grows where the weight halves.
   static constexpr int32_t octave = 1 << 16;
@@ -46,21 +48,13 @@ struct LogitValues {
   }
   // A distance within which every value of at most this depth lies.
   float threshold(int64_t depth) const {
-    if (depth >= max_score) return -std::numeric_limits<float>::infinity();  // depths end there
+    if (depth >= max_score) return -infinity;  // depths end there
     // A hundredth of a bit covers the roundings.
     return static_cast<float>(-(static_cast<double>(depth) / 65536 + 0.01) /
                               static_cast<double>(scale));
   }
 
-  static inline const auto scan = ALEATOR_PICK(tile_scan);
-
- private:
-  static inline const auto tile_mass_ = ALEATOR_PICK(tile_mass);
-  static inline const auto light_tile_mass_ = ALEATOR_PICK(light_tile_mass);
-  static inline const auto weigh_ = ALEATOR_PICK(weigh);
-  static inline const auto score_ = ALEATOR_PICK(score);
-  static inline const auto add_bins_ = ALEATOR_PICK(add_bins);
-  static inline const auto collect_scored_ = ALEATOR_PICK(collect_scored);
+  static constexpr const auto& scan = tile_scan_;
 };
 
 // Probabilities, which lie in [0, 1] and are never normalised.  Contract: docs/operator.md.
@@ -88,14 +82,7 @@ struct ProbabilityValues {
     return least < zero ? 0.0f : from_ordered(static_cast<uint32_t>(least + 1));
   }
 
-  static inline const auto scan = ALEATOR_PICK(unit_scan);
-
- private:
-  static inline const auto unit_mass_ = ALEATOR_PICK(unit_mass);
-  static inline const auto unit_weigh_ = ALEATOR_PICK(unit_weigh);
-  static inline const auto unit_score_ = ALEATOR_PICK(unit_score);
-  static inline const auto unit_add_bins_ = ALEATOR_PICK(unit_add_bins);
-  static inline const auto unit_collect_scored_ = ALEATOR_PICK(unit_collect_scored);
+  static constexpr const auto& scan = unit_scan_;
 };
 
 }  // namespace aleator

@@ -3,10 +3,12 @@
 // Each copy puts its functions in `namespace aleator::ALEATOR_ISA` (isa_base, isa_v3, isa_v4 or
 // isa_dotprod) and
 // nothing outside it, so that no AVX-512 body of an inline function can leak into the baseline.  A
-// caller declares the copies with ALEATOR_DECLARE and picks one with ALEATOR_PICK:
+// header declares the copies, and names the one that callers get:
 //
-//     ALEATOR_DECLARE(float row_max(const float *x, int64_t n))
-//     static const auto row_max_ = ALEATOR_PICK(row_max);
+//     ALEATOR_KERNEL(float, row_max, (const float *x, int64_t n))
+//     ... row_max_(x, n)
+//
+// The name with its underscore belongs to the whole program.
 #pragma once
 
 namespace aleator {
@@ -54,4 +56,13 @@ inline const char* isa_name(Isa i) {
   declaration;                       \
   }
 #define ALEATOR_PICK(name) (&isa_base::name)
+#endif
+
+// Not in the copies themselves: what fills the pointer would be compiled for their processor.
+#if defined(ALEATOR_ISA)
+#define ALEATOR_KERNEL(type, name, arguments) ALEATOR_DECLARE(type name arguments)
+#else
+#define ALEATOR_KERNEL(type, name, arguments) \
+  ALEATOR_DECLARE(type name arguments)        \
+  inline const auto name##_ = ALEATOR_PICK(name);
 #endif
