@@ -1,6 +1,6 @@
 # Needs CPython 3.11 or newer with venv, make and g++.  Everything else is installed into .venv.
 #
-#   make demo      a real model writes text
+#   make demo      a real model writes text; installs what a user needs
 #   make test      the test suite
 #   make check     format, lint, types, tests with branch coverage: what CI runs
 #   make mutate    tests under 300 random changes to Python code: hours; stops after MINUTES, and goes on
@@ -29,7 +29,7 @@ NATIVE := $(shell find native -type f) pyproject.toml
 help:
 	@sed -n '/^#   /s/^#   //p' Makefile
 
-demo: setup
+demo: $(VENV)/.built
 	@$(BIN)/aleator generate -p "ROMEO:" -n 200 --seed 4
 
 test: setup
@@ -78,21 +78,23 @@ sanitize: setup
 sanitize-threads: setup
 	$(BIN)/python tools/sanitize.py --threads
 
-setup: $(VENV)/.built
+setup: $(VENV)/.built $(VENV)/.dev
 
-$(VENV)/.torch: requirements/constraints.txt
+# What compiles the native module. --no-build-isolation: a build environment would fetch its own copies each time.
+$(VENV)/.tools:
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --constraint requirements/constraints.txt torch
-	@touch $@
-
-# --no-build-isolation: the build environment of an editable install would fetch its own copies.
-$(VENV)/.dev: $(VENV)/.torch pyproject.toml
 	$(PIP) install --quiet scikit-build-core nanobind cmake ninja
-	$(PIP) install --quiet --constraint requirements/constraints.txt --no-build-isolation --editable ".[dev]"
 	@touch $@
 
-$(VENV)/.built: $(VENV)/.dev $(NATIVE)
-	$(PIP) install --quiet --no-build-isolation --no-deps --editable .
+# What a user needs.
+$(VENV)/.built: $(VENV)/.tools $(NATIVE)
+	$(PIP) install --quiet --no-build-isolation --editable ".[cli]"
+	@touch $@
+
+# What tests and checks need besides. The module is there: nothing is compiled again.
+$(VENV)/.dev: requirements/constraints.txt pyproject.toml | $(VENV)/.built
+	$(PIP) install --quiet --constraint requirements/constraints.txt torch
+	$(PIP) install --quiet --constraint requirements/constraints.txt --no-build-isolation --editable ".[dev]"
 	@touch $@
 
 build: setup
