@@ -8,11 +8,6 @@ static int64_t rows_at_once(const Expert& e, int64_t tokens) {
   return std::min(rows_per_unit(e.gate, tokens), rows_per_unit(e.up, tokens));
 }
 
-template <class T>
-static void grow(std::vector<T>& v, int64_t n) {
-  if (int64_t(v.size()) < n) v.resize(size_t(n));
-}
-
 void Experts::prepare(int64_t tokens, int64_t n_embd, const std::vector<Mixture>& mixtures) {
   tokens_ = tokens, n_embd_ = n_embd;
   for (const Mixture& m : mixtures) {

@@ -4,11 +4,6 @@
 
 namespace aleator {
 
-template <class T>
-static void grow(std::vector<T>& v, int64_t n) {
-  if (int64_t(v.size()) < n) v.resize(size_t(n));
-}
-
 void LatentHeads::prepare(int64_t tokens, const std::vector<LatentLayer>& layers) {
   tokens_ = tokens;
   for (const LatentLayer& l : layers) {

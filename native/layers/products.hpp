@@ -16,6 +16,12 @@ struct Product {
   float* out;  // [tokens, weights->out]
 };
 
+// Room for n elements at least.
+template <class T>
+void grow(std::vector<T>& v, int64_t n) {
+  if (int64_t(v.size()) < n) v.resize(size_t(n));
+}
+
 // How rows are normalised.  The weights of a layer norm are followed by as many biases.
 enum class Norm : int { rms, layer };
 
