@@ -4,15 +4,15 @@
     python benchmarks/bench_batch.py --base operator    the operator alone against torch and transformers
 
 All in one process, interleaved, on the same float32 rows; a figure is the least of the repetitions, which the
-load of the machine changes least, in microseconds for the whole batch, one token per row; with one thread it is
-the process's time.  Ours and the operator draw with a seed of each row's; DeviceChain on the CPU runs the native
-kernels, as ``sample_batch`` does.  The operator has no temperature and no penalties: it gets the rows as they
-are, and sits out works that have these.  Works with "q" are its race with given noise, which no chain has.
+load of the machine changes least, in microseconds for the whole batch, one token per row; with one thread it
+is the process's time.  Ours and the operator draw with a seed of each row's; DeviceChain on the CPU runs the
+native kernels, as ``sample_batch`` does.  The operator has no temperature and no penalties: it gets the rows as
+they are, and sits out works that have these.  Works with "q" are its race with given noise, which no chain has.
 
-torch is written as serving engines write it: sort descending, mask by the cumulative sum of the softmax, scatter
-back, and multinomial (or division by the noise).  transformers: its warpers, softmax and multinomial.  Both have
-one set of parameters for the batch because that is what they take.  Ratios are to ``--base``; works that it
-does not have are left out.
+torch is written as serving engines write it: sort descending, mask by the cumulative sum of the softmax,
+scatter back, and multinomial (or division by the noise).  transformers: its warpers, softmax and multinomial.
+Both have one set of parameters for the batch because that is what they take.  Ratios are to ``--base``; works
+that it does not have are left out.
 """
 
 from __future__ import annotations

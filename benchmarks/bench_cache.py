@@ -296,7 +296,9 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
     plt.close(figure)
 
 
-def report(facts: dict[str, Any], rows: list[dict[str, Any]], tokens: list[dict[str, Any]]) -> Report:
+def report(
+    facts: dict[str, Any], rows: list[dict[str, Any]], tokens: list[dict[str, Any]]
+) -> Report:
     """Both tables."""
 
     def us(value: float) -> str:

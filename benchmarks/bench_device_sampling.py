@@ -113,7 +113,13 @@ def make_rows(kind: str, batch: int, n: int, dtype: torch.dtype, device: str) ->
 def samplers(work: Work, row: int, n: int) -> list[Any]:
     """A row's chain."""
     if work.rows == "adversarial":
-        kinds = [Work("", p=0.999), Work("", k=50), Work("", k=n), Work("", m=1e-4), Work("", k=1024, p=0.999)]
+        kinds = [
+            Work("", p=0.999),
+            Work("", k=50),
+            Work("", k=n),
+            Work("", m=1e-4),
+            Work("", k=1024, p=0.999),
+        ]
         work = kinds[row % len(kinds)]
     elif work.mixed:
         work = WORKS[f"W{row % 7}"]
@@ -385,9 +391,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     clock = Clock(options.device, options.replays)
     bandwidth = clock.bandwidth()
-    report.say(
-        f"Copy: {bandwidth / 1e9:.0f} GB/s read and written. Microseconds for a batch.", ""
-    )
+    report.say(f"Copy: {bandwidth / 1e9:.0f} GB/s read and written. Microseconds for a batch.", "")
     report.table(
         "work", "B", "V", "type", "cold", "p99", "share", "warm", "p99", "share",
         *(["launched"] if gpu else []), "PyTorch form", "sort", "ratio", "topk", "ratio", "transformers",

@@ -54,9 +54,8 @@ from aleator.models import open_weights
 from aleator.models.files.mapping import map_file
 from aleator.models.weights import Weights
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "tools"))
-from run_report import RESULTS, about, command, parser
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
+from run_report import RESULTS, ROOT, about, command, parser
 
 TYPES = (
     "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q4_K_M", "IQ4_NL",
@@ -216,7 +215,9 @@ def speeds(path: Path, todo: list[Order], options: argparse.Namespace) -> Answer
     engines = ["aleator", *(["llama.cpp"] if options.llama_python else [])]
     engines += ["transformers"] if options.transformers else []
     workers = {engine: Worker(engine, path, options) for engine in engines}
-    words = np.ones(2**26, np.int64) if any(o[0] == "decode" and o[1][1] == 0 for o in todo) else None
+    words = (
+        np.ones(2**26, np.int64) if any(o[0] == "decode" and o[1][1] == 0 for o in todo) else None
+    )
     found: Answer = {}
     for order, numbers, n_tokens, rounds in todo:
         name = " ".join(map(str, [order, *numbers]))
@@ -299,9 +300,9 @@ def processes(path: Path, options: argparse.Namespace) -> Answer:
         whole = [sys.executable, program, "transformers", str(path), str(options.threads)]
         commands["transformers"] = lambda p, n: [*whole, json.dumps(["decode", "", n, p])]
     found: Answer = {}
-    for who, command in commands.items():
-        first = [process(command(1, 0), options)[0] for _ in range(3)]
-        found[who] = {"first_s": min(first), "peak_mib": process(command(256, 16), options)[1]}
+    for who, words in commands.items():
+        first = [process(words(1, 0), options)[0] for _ in range(3)]
+        found[who] = {"first_s": min(first), "peak_mib": process(words(256, 16), options)[1]}
     print(f"  processes: {found}", flush=True)
     return found
 
@@ -350,7 +351,9 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--sizes", nargs="*", choices=list(SIZES), default=None,
         help="default: 134m and 1b without -m; none: only the perplexity of --real",
     )  # fmt: skip
-    told.add_argument("-m", "--models", nargs="+", type=Path, default=[], help="GGUF files as they are")
+    told.add_argument(
+        "-m", "--models", nargs="+", type=Path, default=[], help="GGUF files as they are"
+    )
     told.add_argument("--types", nargs="+", choices=TYPES)
     told.add_argument("--cache-types", nargs="+", metavar="TYPE", help="of keys and values")
     told.add_argument("--orders", nargs="+", metavar="ORDER", help="what is measured")
@@ -395,8 +398,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     todo = [
         (size, kind)
         for size in options.sizes
-        for kind in options.types
-        or (QUICK.get(size, ("Q4_K_M",)) if options.quick else TYPES)
+        for kind in options.types or (QUICK.get(size, ("Q4_K_M",)) if options.quick else TYPES)
     ]
     if options.prepare:
         for size, kind in todo:

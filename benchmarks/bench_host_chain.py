@@ -189,7 +189,13 @@ HEAD = (
     "work", "aleator us:", "llama.cpp us:", "of it, candidates:", "ratio:", "target:", "ratio without:",
     "transformers us:", "ratio:",
 )  # fmt: skip
-BATCH_HEAD = ("rows:", "one by one, us per row:", "sample_batch, 1 thread:", "2 threads:", "speed-up:")
+BATCH_HEAD = (
+    "rows:",
+    "one by one, us per row:",
+    "sample_batch, 1 thread:",
+    "2 threads:",
+    "speed-up:",
+)
 
 
 def main() -> None:

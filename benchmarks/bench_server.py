@@ -328,8 +328,9 @@ def _loop(orders: dict[str, Any], bare_us: float) -> list[str]:
     return [
         "",
         "Microseconds of a processor per token, by clients, of our server's event loop and of the client: "
-        f"{'; '.join(told)}. Both delay the decoder, which has a thread for each core. If each token woke an "
-        f"event loop that does nothing but write 300 bytes, that would take {bare_us:.0f} us (http_overhead.py --loop).",
+        f"{'; '.join(told)}. Both delay the decoder, which has a thread for each core. If each token woke "
+        f"an event loop that does nothing but write 300 bytes, that would take {bare_us:.0f} us "
+        "(http_overhead.py --loop).",
     ]
 
 

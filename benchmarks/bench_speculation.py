@@ -52,7 +52,9 @@ def main() -> int:
     model = aleator.load(args.model, n_threads=args.threads, model_draft=args.model_draft)
     kinds = ["none", "ngram"] + ["draft"] * (args.model_draft is not None)
     report = Report("Guesses", machine("aleator"), f"    {command(__file__)}")
-    report.table("prompt", "temperature:", "guesses", "median ratio:", "least:", "right, of guessed:")
+    report.table(
+        "prompt", "temperature:", "guesses", "median ratio:", "least:", "right, of guessed:"
+    )
     medians: dict[str, float] = {}
     for name, prompt in PROMPTS.items():
         for temperature in (0.0, 0.8):

@@ -141,7 +141,9 @@ class Transformers:
         tensors = {}
         for name in weights.names():
             tensor = parameters.tensor(weights, name, dtype)
-            layer, part = name.removesuffix(".weight").split(".")[1:] if "blk" in name else ("", name)
+            layer, part = (
+                name.removesuffix(".weight").split(".")[1:] if "blk" in name else ("", name)
+            )
             if part in ("attn_q", "attn_k"):  # GGUF interleaves the two halves of a head
                 pairs = tensor.view(-1, c.head_dim // 2, 2, c.n_embd)
                 tensor = pairs.transpose(1, 2).reshape(tensor.shape)

@@ -180,8 +180,8 @@ def main() -> None:
         "Entropy against exact arithmetic",
         f"{machine()}, numerics {NUMERICS_VERSION}.",
         f"    {command(__file__)}",
-        f"{with_mpmath:,} rows by mpmath, the others by long doubles. Rows of up to 20,000 logits had the same\n"
-        "bits in the NumPy reference, the native kernels and the PyTorch form; so had all of "
+        f"{with_mpmath:,} rows by mpmath, the others by long doubles. Rows of up to 20,000 logits had the\n"
+        "same bits in the NumPy reference, the native kernels and the PyTorch form; so had all of "
         f"{arguments.bits:,} more rows of up to 256.",
     )
     report.table(

@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.isa and host.isa() != options.isa:
         print(f"asked for {options.isa}, and the native module runs {host.isa()}")
         return 1
-    golden = json.loads(GOLDEN.read_text())
+    golden = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
     if options.record:
         names = writers()
         ordered = dict.fromkeys([*(name for name in golden if name in names), *names])

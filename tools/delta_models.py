@@ -1,4 +1,4 @@
-"""Small random models with gated delta nets: Qwen3-Next's kind and Qwen3.5's, for golden_models.py and tests."""
+"""Small random models with gated delta nets, of Qwen3-Next and Qwen3.5, for golden_models.py and tests."""
 
 from __future__ import annotations
 
@@ -172,5 +172,8 @@ def write_delta(path: Path, spec: Delta, tensors: dict[str, Array] | None = None
     """Write the model, which has no tokenizer; ``tensors`` replaces its own (to make broken ones)."""
     made = each_tensor(spec) if tensors is None else tensors.items()
     return write_file(
-        path, spec.arch, lambda w: write_metadata(w, spec), lambda w: add_tensors(w, made, spec.type)
+        path,
+        spec.arch,
+        lambda w: write_metadata(w, spec),
+        lambda w: add_tensors(w, made, spec.type),
     )

@@ -85,9 +85,7 @@ def tensors(
             yield at + "layer_output_scale.weight", vector(1, around=0.8)
 
 
-def _experts(
-    at: str, shape: Gemma4Shape, n_embd: int, draws: Draws
-) -> Iterator[tuple[str, Array]]:
+def _experts(at: str, shape: Gemma4Shape, n_embd: int, draws: Draws) -> Iterator[tuple[str, Array]]:
     matrix, vector = draws.matrix, draws.vector
     n, wide = shape.experts
     if n == 0:

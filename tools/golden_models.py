@@ -6,10 +6,10 @@
 The models are those of make_models.py, delta_models.py (a file for each architecture in tests/data/logits),
 dense_models.py and hybrid_models.py (a file for each model in tests/data/golden_dense and golden_hybrid).
 Needs llama-cpp-python (the extra ``bench``).  Everything is in float32 (cache too), without flash attention, on
-one thread.  Per model: logits of a prefill; a greedy continuation; a script of sequences that share a beginning,
-part, and are cut, shifted or forked.  Of all but make_models.py's also what removals answer, the state of a
-sequence, and logits after it was restored in another.  ``--compare`` computes the same prefill with aleator,
-whose package must be importable here, with weights of other seeds.
+one thread.  Per model: logits of a prefill; a greedy continuation; a script of sequences that share a
+beginning, part, and are cut, shifted or forked.  Of all but make_models.py's also what removals answer, the
+state of a sequence, and logits after it was restored in another.  ``--compare`` computes the same prefill with
+aleator, whose package must be importable here, with weights of other seeds.
 """
 
 from __future__ import annotations
@@ -71,9 +71,7 @@ def cut_and_shifted(llama: Context, tokens: list[int]) -> npt.NDArray[np.float32
     return np.concatenate(rows)
 
 
-def forked(
-    llama: Context, tokens: list[int], relabelled: bool = False
-) -> npt.NDArray[np.float32]:
+def forked(llama: Context, tokens: list[int], relabelled: bool = False) -> npt.NDArray[np.float32]:
     """A sequence is forked, and with states alone relabelled; its copies go on side by side in a batch."""
     llama.verb("clear")
     rows = [llama.prefill(tokens[:6])[-1:]]

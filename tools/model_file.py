@@ -62,7 +62,7 @@ _STAY_FLOATS = (
 )  # fmt: skip
 
 
-def add_tensors(w: gguf.GGUFWriter, tensors: Iterable[tuple[str, Floats]], kind: str) -> None:
+def add_tensors(w: gguf.GGUFWriter, tensors: Iterable[tuple[str, Array]], kind: str) -> None:
     """Add a model's tensors to a file, its matrices in a storage type.
 
     Vectors, norms, convolutions, routers and positions' vectors stay float32, and so does a matrix whose rows

@@ -16,7 +16,8 @@ from typing import Any
 
 from aleator.core import host
 
-RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 def parser(doc: str | None, out: str = "") -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""Batches whose tokens have four positions (M-RoPE), against what llama.cpp did (tools/golden_state.py --sections)."""
+"""Batches whose tokens have four positions (M-RoPE), against what llama.cpp did (tools/golden_state.py)."""
 
 from __future__ import annotations
 
