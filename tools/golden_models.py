@@ -112,9 +112,9 @@ def edits(llama: Context, spec: AnySpec, tokens: list[int]) -> Arrays:
         too_many = [(t % llama.n_vocab, 250 + t, [0]) for t in range(10)]
         answers.append(llama.try_decode(too_many)[0])
     return {
+        "answers": np.array(answers, np.int32),
         "restored": restored,
         "state": np.frombuffer(state, np.uint8),
-        "answers": np.array(answers, np.int32),
     }
 
 
