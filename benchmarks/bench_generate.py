@@ -112,6 +112,7 @@ class Worker:
     def close(self) -> None:
         self._orders.close()
         self._process.wait(timeout=60)
+        self._answers.close()
 
 
 def environment(options: argparse.Namespace) -> dict[str, str]:
