@@ -25,7 +25,7 @@ from aleator.core.errors import CannotRewind
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 
-# GELU is rounded to float16 in gemma3 (docs/decisions.md), so a last bit may become one of float16's.
+# GELU is rounded to float16 in gemma3 (docs/numerics.md), so a last bit may become one of float16's.
 NEAR = {"gemma3": 3e-3, "mamba": 1e-4}
 
 
