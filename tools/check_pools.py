@@ -3,8 +3,18 @@
     python tools/check_pools.py --seeds 6
 
 Needs llama-cpp-python (the extra ``bench``).  Compared are positions after every operation, answers, logits,
-states, and what both make of each other's states.  Rewinds that are refused here are not made there: of window
-layers llama.cpp accepts them and goes on with wrong logits.
+states, and what both make of each other's states.  Rewinds that are refused here are not
+made there.  Faults of llama.cpp 0.5:
+
+- A rewind to what has left the window is accepted, and goes on with wrong logits.  Here: CannotRewind.
+- With ``swa_full`` cells that have left a window are used again while others are free: after cuts and copies
+  logits are wrong.
+- A batch of several micro-batches forgets, before the first is computed, what the last needs room for: logits
+  are wrong.
+- Cells that several sequences own are never used again, until decoding fails with 1.
+- A copy between streams happens at the next decode: a state written before lacks it.
+- A copy of a rewound recurrent sequence takes the wrong state; rewinding one of two that share a state relabels
+  the other; a rewind of several tokens is wrong after a short micro-batch; positions below 0 are inconsistent.
 """
 
 from __future__ import annotations
