@@ -2,9 +2,9 @@
 
     python tools/check_pools.py --seeds 6
 
-Needs llama-cpp-python (the extra ``bench``).  Compared are positions after every operation, answers, logits,
-states, and what both make of each other's states.  Rewinds that are refused here are not
-made there.  Faults of llama.cpp 0.5:
+Needs llama-cpp-python (the extra ``bench``).  Compared are positions after every operation, answers,
+logits, states, and what both make of each other's states.  Rewinds that are refused here are not made
+there.  Faults of llama.cpp 0.5:
 
 - A rewind to what has left the window is accepted, and goes on with wrong logits.  Here: CannotRewind.
 - With ``swa_full`` cells that have left a window are used again while others are free: after cuts and copies

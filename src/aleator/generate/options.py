@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MOST = 2**31 - 1
 
 THREADS_PER_CORE = 16
-"""Threads that may be asked for, for each core of the machine: torch ends in a crash with very many."""
+"""Threads that may be asked for, for each core of the machine: more only wait, and very many crash OpenMP."""
 
 
 def check_threads(name: str, value: int) -> int:
@@ -57,7 +57,7 @@ class ContextOptions(CacheOptions):
         high=MOST,
         flags=("-t", "--threads"),
         checker=partial(check_threads, "n_threads"),
-        shown="all cores",
+        shown="OMP_NUM_THREADS, else all cores",
         portable=False,
     )
     n_threads_batch: int | None = option(
@@ -375,7 +375,8 @@ class GenerateOptions(Options):
         shown="what the tokenizer puts before every text: BOS if any",
     )
     complete_grammar: bool | None = option(
-        "with a grammar, end the text by tokens that are not drawn before max_tokens or the context cuts it off",
+        "with a grammar, bring the text to its end before max_tokens or the context cuts it off, by tokens "
+        "that are not drawn",
         None,
         former=("finish",),
         off_flags=("--no-complete-grammar",),

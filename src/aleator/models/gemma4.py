@@ -185,7 +185,11 @@ def _made(
 def _key_layers(
     fields: Fields, key: str, window: WindowConfig | None, n: int, shared: int
 ) -> tuple[int, ...]:
-    """Whose keys layers attend to: the last ``shared`` those of the last layer of their kind before them."""
+    """Whose keys layers attend to: the last ``shared`` those of the last layer of their kind before them.
+
+    As in transformers.  llama.cpp takes the two layers before the first of them; a GGUF file where that differs
+    is refused.
+    """
     if shared == 0:
         return ()
     kinds = window.layers if window is not None else (False,) * n
