@@ -101,11 +101,11 @@ def domain(p: Parameter) -> str:
 
 def samplers() -> str:
     """One line per sampler."""
-    lines = ["| sampler | name in an order | letter | what it does |", "|---|---|---|---|"]
+    lines = ["| sampler | names in an order, letter | what it does |", "|---|---|---|"]
     for cls in S.SAMPLERS:
-        names = ", ".join(f"`{n}`" for n in (cls.name, *cls.aliases))
+        names = ", ".join(f"`{n}`" for n in (cls.name, *cls.aliases, cls.letter) if n)
         summary = (cls.__doc__ or "").strip().splitlines()[0]
-        lines.append(f"| `{cls.__name__}` | {names} | {cls.letter or ''} | {summary} |")
+        lines.append(f"| `{cls.__name__}` | {names} | {summary} |")
     return "\n".join(lines)
 
 
@@ -120,14 +120,16 @@ def parameters() -> str:
 
 
 def off_elsewhere() -> str:
-    """One line per number that other engines take for off."""
-    lines = ["| parameter | value | of | becomes | which |", "|---|---|---|---|---|"]
+    """One line per value that is off here, with the numbers that other engines take for it."""
+    theirs: dict[tuple[str, str], list[str]] = {}
     for p in S.PARAMETERS.values():
         for off in p.off:
             bound = p.low if off.where == "below" else p.high
             value = f"{off.where} {bound:g}" if isinstance(off.where, str) else f"{off.where}"
-            engines = ", ".join(off.engines)
-            lines.append(f"| `{p.name}` | {value} | {engines} | `{off.value!r}` | {off.effect} |")
+            ours = (f"`{p.name}` {off.value!r}", off.effect)
+            theirs.setdefault(ours, []).append(f"{value} ({', '.join(off.engines)})")
+    lines = ["| ours | theirs |", "|---|---|"]
+    lines += [f"| {name} {effect} | {', '.join(of)} |" for (name, effect), of in theirs.items()]
     return "\n".join(lines)
 
 
