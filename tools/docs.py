@@ -54,7 +54,10 @@ def architectures() -> str:
     parts = [f"The tests compare logits with those of {BOTH}{others}."]
     for states, what in (
         (False, "Any rewind; cached prefixes from any token:"),
-        (True, "Rewinds by `n_rollback` tokens and to checkpoints; prefixes from every 64th token:"),
+        (
+            True,
+            "Rewinds by `n_rollback` tokens and to checkpoints; prefixes from every 64th token:",
+        ),
     ):
         rows = [
             f"| {name} | {_types(each)} | {_shift(each)} |"
