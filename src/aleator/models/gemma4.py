@@ -201,7 +201,7 @@ def _key_layers(
 
 
 def _per_layer(fields: Fields, n_vocab: int) -> PerLayerConfig | None:
-    """The embeddings of each layer."""
+    """The embeddings of each layer.  Vectors in place of tokens have token 0's, as in llama.cpp."""
     width = fields.integer("hidden_size_per_layer_input", 0, MAX_WIDTH)
     if width == 0:
         return None
