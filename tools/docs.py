@@ -136,18 +136,22 @@ def presets() -> str:
 
 
 def engines() -> str:
-    """A table per engine: their parameters, ours, and what differs."""
+    """A table per engine: their parameters, ours, what differs; rows that say the same are one."""
     told = tomllib.loads(ENGINES.read_text())
     lines: list[str] = []
     for engine in told["engine"]:
-        with_flags = any(flag for _, flag, _, _ in engine["rows"])
-        head = ["theirs", *(["their flag"] if with_flags else []), "ours", "differences"]
         lines += [f"## {engine['name']}", "", engine["what"], ""]
-        lines += ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+        lines += ["| theirs | ours | differences |", "|---|---|---|"]
+        rows: dict[tuple[str, str], list[str]] = {}
         for theirs, flag, ours, differences in engine["rows"]:
-            flags = [f"`{flag}`" if flag else ""] if with_flags else []
-            names = ", ".join(f"`{name}`" for name in ours) or "none"
-            lines.append("| " + " | ".join([f"`{theirs}`", *flags, names, differences]) + " |")
+            same = ours == [theirs] and not differences
+            names = "the same" if same else ", ".join(f"`{name}`" for name in ours) or "none"
+            told_as = f"`{theirs}` (`{flag}`)" if flag else f"`{theirs}`"
+            rows.setdefault((names, differences), []).append(told_as)
+        lines += [
+            f"| {', '.join(theirs)} | {names} | {differences} |"
+            for (names, differences), theirs in rows.items()
+        ]
         lines.append("")
     lines += ["## Ours alone", "", "| parameter | why |", "|---|---|"]
     lines += [f"| `{name}` | {why} |" for name, why in told["only_ours"].items()]
@@ -164,13 +168,15 @@ def options(parameters: Iterable[Option]) -> str:
 
 
 def accepted(fields: Mapping[str, Accepted] = ACCEPTED) -> str:
-    """One line per field that is accepted and not used."""
-    lines = ["| field | values | why |", "|---|---|---|"]
+    """The fields that are accepted and not used, in a line where values and reason are the same."""
+    rows: dict[tuple[str, str], list[str]] = {}
     for name, each in fields.items():
         values = (
             "any" if each.values is None else ", ".join(f"`{json.dumps(v)}`" for v in each.values)
         )
-        lines.append(f"| `{name}` | {values or 'none'} | {each.why} |")
+        rows.setdefault((values or "none", each.why), []).append(f"`{name}`")
+    lines = ["| field | values | why |", "|---|---|---|"]
+    lines += [f"| {', '.join(names)} | {values} | {why} |" for (values, why), names in rows.items()]
     return "\n".join(lines)
 
 
