@@ -29,7 +29,6 @@ EXECUTED = (
     "scores",
     "server",
     "start",
-    "tour",
     "tutorial",
     "tutorial-cache",
     "tutorial-constrain",
