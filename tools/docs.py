@@ -144,8 +144,9 @@ def engines() -> str:
         lines += ["| theirs | ours | differences |", "|---|---|---|"]
         rows: dict[tuple[str, str], list[str]] = {}
         for theirs, flag, ours, differences in engine["rows"]:
-            same = ours == [theirs] and not differences
-            names = "the same" if same else ", ".join(f"`{name}`" for name in ours) or "none"
+            names = ", ".join(f"`{name}`" for name in ours) or "none"
+            if ours == [theirs]:
+                names = "same"
             told_as = f"`{theirs}` (`{flag}`)" if flag else f"`{theirs}`"
             rows.setdefault((names, differences), []).append(told_as)
         lines += [
