@@ -169,15 +169,15 @@ def options(parameters: Iterable[Option]) -> str:
 
 
 def accepted(fields: Mapping[str, Accepted] = ACCEPTED) -> str:
-    """The fields that are accepted and not used, in a line where values and reason are the same."""
-    rows: dict[tuple[str, str], list[str]] = {}
+    """The fields that are accepted and not used, with their values; those of one reason in one line."""
+    rows: dict[str, list[str]] = {}
     for name, each in fields.items():
-        values = (
-            "any" if each.values is None else ", ".join(f"`{json.dumps(v)}`" for v in each.values)
+        values = ", ".join(f"`{json.dumps(v)}`" for v in each.values or ()) or "none"
+        rows.setdefault(each.why, []).append(
+            f"`{name}`" if each.values is None else f"`{name}` ({values})"
         )
-        rows.setdefault((values or "none", each.why), []).append(f"`{name}`")
-    lines = ["| field | values | why |", "|---|---|---|"]
-    lines += [f"| {', '.join(names)} | {values} | {why} |" for (values, why), names in rows.items()]
+    lines = ["| field | why |", "|---|---|"]
+    lines += [f"| {', '.join(names)} | {why} |" for why, names in rows.items()]
     return "\n".join(lines)
 
 
