@@ -129,7 +129,8 @@ class ServerOptions(Options):
         portable=False,
     )
     cors_origin: tuple[str, ...] = option(
-        "origin of pages that may use the server, such as http://localhost:3000, or * for any; several may be given",
+        "origin of pages that may use the server, such as http://localhost:3000, or * for any; "
+        "several may be given",
         (),
         flags=("--cors-origin",),
         checker=partial(texts, "cors_origin"),
