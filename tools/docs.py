@@ -136,26 +136,24 @@ def presets() -> str:
 
 
 def engines() -> str:
-    """A table per engine: their parameters, ours, what differs; rows that say the same are one."""
+    """Each engine's parameters and ours, in a table; then those without a counterpart, by reason."""
     told = tomllib.loads(ENGINES.read_text())
     lines: list[str] = []
     for engine in told["engine"]:
-        lines += [f"## {engine['name']}", "", engine["what"], ""]
-        lines += ["| theirs | ours | differences |", "|---|---|---|"]
         rows: dict[tuple[str, str], list[str]] = {}
         for theirs, flag, ours, differences in engine["rows"]:
-            names = ", ".join(f"`{name}`" for name in ours) or "none"
-            if ours == [theirs]:
-                names = "same"
+            names = "same" if ours == [theirs] else ", ".join(f"`{name}`" for name in ours)
             told_as = f"`{theirs}` (`{flag}`)" if flag else f"`{theirs}`"
-            rows.setdefault((names, differences), []).append(told_as)
-        lines += [
-            f"| {', '.join(theirs)} | {names} | {differences} |"
-            for (names, differences), theirs in rows.items()
-        ]
-        lines.append("")
-    lines += ["## Ours alone", "", "| parameter | why |", "|---|---|"]
-    lines += [f"| `{name}` | {why} |" for name, why in told["only_ours"].items()]
+            how = "" if differences == "no counterpart" else differences
+            rows.setdefault((names, how), []).append(told_as)
+        each = [(", ".join(theirs), *key) for key, theirs in rows.items()]
+        lines += [f"## {engine['name']}", "", engine["what"], ""]
+        lines += ["| theirs | ours | differences |", "|---|---|---|"]
+        lines += [f"| {theirs} | {ours} | {how} |" for theirs, ours, how in each if ours]
+        without = [f"- {theirs}{how and ': '}{how}" for theirs, ours, how in each if not ours]
+        lines += ["", "Without a counterpart:", "", *without, ""] if without else [""]
+    lines += ["## Ours alone", ""]
+    lines += [f"- `{name}`: {why}" for name, why in told["only_ours"].items()]
     return "\n".join(lines)
 
 
@@ -169,23 +167,22 @@ def options(parameters: Iterable[Option]) -> str:
 
 
 def accepted(fields: Mapping[str, Accepted] = ACCEPTED) -> str:
-    """The fields that are accepted and not used, with their values; those of one reason in one line."""
+    """The fields that are accepted and not used, with their values, by reason."""
     rows: dict[str, list[str]] = {}
     for name, each in fields.items():
         values = ", ".join(f"`{json.dumps(v)}`" for v in each.values or ()) or "none"
         rows.setdefault(each.why, []).append(
             f"`{name}`" if each.values is None else f"`{name}` ({values})"
         )
-    lines = ["| field | why |", "|---|---|"]
-    lines += [f"| {', '.join(names)} | {why} |" for why, names in rows.items()]
-    return "\n".join(lines)
+    return "\n".join(f"- {', '.join(names)}: {why}" for why, names in rows.items())
 
 
 def spellings() -> str:
-    """One line per spelling of other servers."""
-    lines = ["| spelling | ours |", "|---|---|"]
-    lines += [f"| `{theirs}` | `{ours}` |" for theirs, ours in SPELLINGS.items()]
-    return "\n".join(lines)
+    """Our names, each with those of other servers."""
+    rows: dict[str, list[str]] = {}
+    for theirs, ours in SPELLINGS.items():
+        rows.setdefault(ours, []).append(f"`{theirs}`")
+    return "\n".join(f"- `{ours}`: {', '.join(theirs)}" for ours, theirs in rows.items())
 
 
 PARTS: dict[str, Callable[[], str]] = {
