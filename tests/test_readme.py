@@ -28,7 +28,6 @@ EXECUTED = (
     "samplers",
     "scores",
     "server",
-    "start",
     "tutorial",
     "tutorial-cache",
     "tutorial-constrain",
