@@ -136,25 +136,30 @@ def presets() -> str:
 
 
 def engines() -> str:
-    """Each engine's parameters and ours, in a table; then those without a counterpart, by reason."""
+    """Each engine's parameters, with ours and what differs; then those without a counterpart."""
     told = tomllib.loads(ENGINES.read_text())
     lines: list[str] = []
     for engine in told["engine"]:
-        rows: dict[tuple[str, str], list[str]] = {}
+        with_ours: dict[str, list[str]] = {}
+        without: dict[str, list[str]] = {}
         for theirs, flag, ours, differences in engine["rows"]:
-            names = "same" if ours == [theirs] else ", ".join(f"`{name}`" for name in ours)
+            named = "" if ours == [theirs] else ", ".join(f"`{name}`" for name in ours)
+            told_of = (named, differences.removeprefix("no counterpart"))
+            how = "; ".join(part for part in told_of if part)
             told_as = f"`{theirs}` (`{flag}`)" if flag else f"`{theirs}`"
-            how = "" if differences == "no counterpart" else differences
-            rows.setdefault((names, how), []).append(told_as)
-        each = [(", ".join(theirs), *key) for key, theirs in rows.items()]
-        lines += [f"## {engine['name']}", "", engine["what"], ""]
-        lines += ["| theirs | ours | differences |", "|---|---|---|"]
-        lines += [f"| {theirs} | {ours} | {how} |" for theirs, ours, how in each if ours]
-        without = [f"- {theirs}{how and ': '}{how}" for theirs, ours, how in each if not ours]
-        lines += ["", "Without a counterpart:", "", *without, ""] if without else [""]
-    lines += ["## Ours alone", ""]
-    lines += [f"- `{name}`: {why}" for name, why in told["only_ours"].items()]
+            (with_ours if ours else without).setdefault(how, []).append(told_as)
+        lines += [f"## {engine['name']}", "", engine["what"], "", *_reasons(with_ours), ""]
+        lines += ["Without a counterpart:", "", *_reasons(without), ""] if without else []
+    alone: dict[str, list[str]] = {}
+    for name, why in told["only_ours"].items():
+        alone.setdefault(why, []).append(f"`{name}`")
+    lines += ["## Ours alone", "", *_reasons(alone)]
     return "\n".join(lines)
+
+
+def _reasons(names: Mapping[str, Iterable[str]]) -> list[str]:
+    """A list of names, each line with what is said of them, if anything."""
+    return [f"- {', '.join(each)}{what and ': '}{what}" for what, each in names.items()]
 
 
 def options(parameters: Iterable[Option]) -> str:
@@ -174,7 +179,7 @@ def accepted(fields: Mapping[str, Accepted] = ACCEPTED) -> str:
         rows.setdefault(each.why, []).append(
             f"`{name}`" if each.values is None else f"`{name}` ({values})"
         )
-    return "\n".join(f"- {', '.join(names)}: {why}" for why, names in rows.items())
+    return "\n".join(_reasons(rows))
 
 
 def spellings() -> str:
