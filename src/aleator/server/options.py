@@ -50,7 +50,7 @@ class ServerOptions(Options):
         portable=False,
     )
     alias: tuple[str, ...] = option(
-        "another name of the model in requests and responses; several may be given",
+        "name of the model in requests and responses, beside the file's; several may be given",
         (),
         flags=("-a", "--alias"),
         checker=partial(texts, "alias"),
@@ -85,7 +85,7 @@ class ServerOptions(Options):
         portable=False,
     )
     slot_save_path: str | None = option(
-        "existing directory in which requests save slots, and from which they restore them",
+        "directory in which requests may save slots, and from which they may restore them; it must exist",
         None,
         flags=("--slot-save-path",),
         metavar="DIRECTORY",
@@ -93,7 +93,7 @@ class ServerOptions(Options):
         portable=False,
     )
     n_cells: int | None = option(
-        "cells of the KV cache, for all requests and cached prefixes together",
+        "cells of the KV cache, for all requests and cached prefixes together: the memory that the server has",
         None,
         low=1,
         high=MOST,
@@ -102,8 +102,8 @@ class ServerOptions(Options):
         portable=False,
     )
     api_key: tuple[str, ...] = option(
-        "key that requests must bring (Authorization: Bearer KEY, or x-api-key: KEY); several may be given; "
-        "the list of processes shows it, unlike a file",
+        "key that requests must bring (Authorization: Bearer KEY, or x-api-key: KEY); several may be given. "
+        "The list of processes shows it: a file is better",
         (),
         flags=("--api-key",),
         checker=partial(texts, "api_key"),
@@ -119,7 +119,7 @@ class ServerOptions(Options):
         portable=False,
     )
     allowed_host: tuple[str, ...] = option(
-        "name under which the server is asked (header Host); several may be given",
+        "name under which the server is asked (header Host), beside localhost; several may be given",
         (),
         flags=("--allowed-host",),
         checker=partial(texts, "allowed_host"),
@@ -129,7 +129,7 @@ class ServerOptions(Options):
         portable=False,
     )
     cors_origin: tuple[str, ...] = option(
-        "origin of pages that may use the server, such as http://localhost:3000, or * for any; "
+        "origin of pages in browsers that may use the server, such as http://localhost:3000, or * for any; "
         "several may be given",
         (),
         flags=("--cors-origin",),
@@ -155,7 +155,7 @@ class ServerOptions(Options):
         portable=False,
     )
     request_timeout: float | None = option(
-        "seconds that a request has, with its time in the queue; then it ends with what it has",
+        "seconds that a request has, its time in the queue included; then it ends with what it has",
         None,
         low=0,
         open_low=True,
@@ -164,7 +164,7 @@ class ServerOptions(Options):
         portable=False,
     )
     client_timeout: float = option(
-        "seconds that a client may take to send a head or a body, or to read what it is sent",
+        "seconds that a client may take to send a request's head, or its body, or to read what it is sent",
         30.0,
         low=0.1,
         high=86400,
@@ -180,7 +180,7 @@ class ServerOptions(Options):
         portable=False,
     )
     drain_timeout: float = option(
-        "seconds that requests have to end after the first SIGTERM or Ctrl-C",
+        "seconds that requests under way have to come to their end after the first SIGTERM or Ctrl-C",
         30.0,
         low=0,
         high=86400,
@@ -188,7 +188,7 @@ class ServerOptions(Options):
         portable=False,
     )
     log_format: str = option(
-        "form of the log: text, or json with an object a line",
+        "how the log is written: text, or json with an object a line; it never has prompts or texts",
         "text",
         choices=("text", "json"),
         flags=("--log-format",),
@@ -209,7 +209,7 @@ class ServerOptions(Options):
         portable=False,
     )
     playground_memory: int = option(
-        "MiB of logits that the playground keeps; the oldest are forgotten",
+        "MiB of logits that the playground keeps, so that steps can be drawn again; the oldest are forgotten",
         256,
         low=0,
         high=2**20,
