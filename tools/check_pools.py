@@ -2,9 +2,19 @@
 
     python tools/check_pools.py --seeds 6
 
-Needs llama-cpp-python (the extra ``bench``).  Compared are positions after every operation, answers, logits,
-states, and what both make of each other's states.  Rewinds that are refused here are not made there: of window
-layers llama.cpp accepts them and goes on with wrong logits.
+Needs llama-cpp-python (the extra ``bench``).  Compared are positions after every operation, answers,
+logits, states, and what both make of each other's states.  Rewinds that are refused here are not made
+there.  Faults of llama.cpp 0.5:
+
+- A rewind to what has left the window is accepted, and goes on with wrong logits.  Here: CannotRewind.
+- With ``swa_full`` cells that have left a window are used again while others are free: after cuts and copies
+  logits are wrong.
+- A batch of several micro-batches forgets, before the first is computed, what the last needs room for: logits
+  are wrong.
+- Cells that several sequences own are never used again, until decoding fails with 1.
+- A copy between streams happens at the next decode: a state written before lacks it.
+- A copy of a rewound recurrent sequence takes the wrong state; rewinding one of two that share a state relabels
+  the other; a rewind of several tokens is wrong after a short micro-batch; positions below 0 are inconsistent.
 """
 
 from __future__ import annotations
@@ -23,7 +33,7 @@ from aleator.core.errors import CannotRewind
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 
-# GELU is rounded to float16 in gemma3 (docs/decisions.md), so a last bit may become one of float16's.
+# GELU is rounded to float16 in gemma3 (docs/numerics.md), so a last bit may become one of float16's.
 NEAR = {"gemma3": 3e-3, "mamba": 1e-4}
 
 
