@@ -1,4 +1,7 @@
-"""What samplers keep of a row of logits, and how probable a token is among it."""
+"""What samplers keep of a row of logits, and how probable a token is among it.
+
+The chain is applied once more, which changes none; llama.cpp's numerics, where applying draws, are refused.
+"""
 
 from __future__ import annotations
 
