@@ -81,9 +81,9 @@ def test_an_error_at_the_beginning_of_a_request_is_its_own(
     owner = owner_of(engine)
     enter = owner._core.advance.enter
 
-    def broken(slot: Any, reuse: bool = True) -> int:
-        held = enter(slot, reuse)
-        if slot.request.params.seed == 2:
+    def broken(state: Any, reuse: bool = True) -> int:
+        held = enter(state, reuse)
+        if state.request.params.seed == 2:
             raise RuntimeError("not today")
         return held
 

@@ -17,7 +17,7 @@ from aleator.generate.choices import Choices
 from aleator.generate.drawing import Drawn
 from aleator.generate.ending import Work
 from aleator.generate.generation import Generation, writing_of
-from aleator.generate.slot import Slot
+from aleator.generate.request_state import RequestState
 
 HARD = S.Regex("((a|b)(c|d)){60}")
 SCHEMA = {
@@ -104,13 +104,13 @@ def test_one_that_ends_meanwhile_takes_its_token_back(model: aleator.LanguageMod
     with model.engine(n_seq_max=1) as engine:
         advance = engine._owner._core.advance  # type: ignore[union-attr]
         waits = threading.Event()
-        slots: list[Slot] = []
+        states: list[RequestState] = []
         begin = advance.choices.begin
 
-        def begun(slot: Slot, drawn: Drawn) -> Drawn | None:
-            made = begin(slot, drawn)
+        def begun(state: RequestState, drawn: Drawn) -> Drawn | None:
+            made = begin(state, drawn)
             if made is None:
-                slots.append(slot)
+                states.append(state)
                 engine.visit(lambda context, seq: None)
                 waits.set()
             return made
@@ -122,7 +122,7 @@ def test_one_that_ends_meanwhile_takes_its_token_back(model: aleator.LanguageMod
         assert made.tokens == []
         assert made.stop_reason == "interrupted"
         assert made.chain.history == list(made.request.tokens)
-        assert slots[0] not in advance.choices
+        assert states[0] not in advance.choices
         again = engine.submit("ROMEO:", max_tokens=5, seed=1)  # its place is free
         assert len(again.tokens) == 5
 
@@ -143,32 +143,32 @@ def drawn_by(choosing: Work[int | None] | None, row: Any = None) -> Drawn:
 
 
 def test_choices_in_turns() -> None:
-    slots: Any = [object(), object()]
+    states: Any = [object(), object()]
     at_once = Choices()
-    made = at_once.begin(slots[0], drawn_by(work(1000, 7)))
+    made = at_once.begin(states[0], drawn_by(work(1000, 7)))
     assert made is not None
     assert made.token == 7
-    assert slots[0] not in at_once
+    assert states[0] not in at_once
     known = drawn_by(None)
-    assert at_once.begin(slots[0], known) is known
+    assert at_once.begin(states[0], known) is known
 
     row = np.arange(4, dtype=np.float32)
     turns, closed = Choices(0.0), list[str]()
-    assert turns.begin(slots[0], drawn_by(work(3, 5), row)) is None
-    assert turns.begin(slots[1], drawn_by(work(3, 6, closed), row)) is None
-    assert all(each in turns for each in slots)
+    assert turns.begin(states[0], drawn_by(work(3, 5), row)) is None
+    assert turns.begin(states[1], drawn_by(work(3, 6, closed), row)) is None
+    assert all(each in turns for each in states)
     row[:] = 0  # by the next batch
-    assert [turns.go_on(slots[0]) for _ in range(2)] == [None, None]
-    made = turns.go_on(slots[0])
+    assert [turns.go_on(states[0]) for _ in range(2)] == [None, None]
+    made = turns.go_on(states[0])
     assert made is not None
     assert made.token == 5
     assert made.row is not None
     assert made.row.tolist() == [0, 1, 2, 3]
-    assert slots[0] not in turns
-    turns.drop(slots[1])
-    turns.drop(slots[1])
+    assert states[0] not in turns
+    turns.drop(states[1])
+    turns.drop(states[1])
     assert closed == ["closed"]
-    assert slots[1] not in turns
+    assert states[1] not in turns
 
 
 def test_a_choice_that_fails_is_forgotten() -> None:
@@ -176,9 +176,9 @@ def test_a_choice_that_fails_is_forgotten() -> None:
         yield
         raise ValueError("no")
 
-    slot: Any = object()
+    state: Any = object()
     turns = Choices(0.0)
-    assert turns.begin(slot, drawn_by(fails(), np.zeros(2, np.float32))) is None
+    assert turns.begin(state, drawn_by(fails(), np.zeros(2, np.float32))) is None
     with pytest.raises(ValueError, match="no"):
-        turns.go_on(slot)
-    assert slot not in turns
+        turns.go_on(state)
+    assert state not in turns

@@ -19,8 +19,8 @@ from aleator.generate.device_drawing import DeviceDrawing
 from aleator.generate.drawing import HostDrawing, Turn
 from aleator.generate.drawing_place import make_drawing
 from aleator.generate.generation import Generation
-from aleator.generate.slot import Slot
-from tests.engine.test_run import slot
+from aleator.generate.request_state import RequestState
+from tests.engine.test_run import state
 from tests.generate.test_grammar import DIALOGUE, PERSON
 
 PROMPTS = ["ROMEO:", "JULIET:\nWhat", "ROMEO:"]
@@ -55,11 +55,11 @@ def both(model: aleator.LanguageModel, prompts: Any = PROMPTS, **options: Any) -
     return made
 
 
-def placed(*slots: Slot) -> tuple[Slot, ...]:
-    """Slots in the sequences 0, 1, ..."""
-    for seq, each in enumerate(slots):
+def placed(*states: RequestState) -> tuple[RequestState, ...]:
+    """Requests in the sequences 0, 1, ..."""
+    for seq, each in enumerate(states):
         each.take_place(seq, 64, Stats())
-    return slots
+    return states
 
 
 def check_equal(one: Generation, other: Generation) -> None:
@@ -172,7 +172,7 @@ def test_the_log_says_which_samplers_run_where(
     ):
         assert logged(**options) == [f"all run on the host, because {why}"]
     caplog.clear()
-    used = slot()
+    used = state()
     used.chain.sample(torch.zeros(30))
     make_drawing([used], "auto", Device("cuda"), 30, 64)
     assert "because its chain has accepted another text than the prompt" in caplog.text
@@ -192,45 +192,45 @@ def test_refuses_what_only_the_host_can(
         with pytest.raises(ParameterError, match=message) as caught:
             model.generate("a", **{"sampling_device": "device", **options})  # type: ignore[arg-type]
         assert caught.value.parameter == "sampling_device"
-    used = slot()
+    used = state()
     used.chain.sample(torch.zeros(30))
     with pytest.raises(ParameterError, match="another text than the prompt"):
         make_drawing([used], "device", CPU, 30, 64)
     assert isinstance(make_drawing([used], "auto", Device("cuda"), 30, 64), HostDrawing)
-    assert isinstance(make_drawing([slot()], "auto", CPU, 30, 64), HostDrawing)
+    assert isinstance(make_drawing([state()], "auto", CPU, 30, 64), HostDrawing)
     made: list[Any] = []
     monkeypatch.setattr(device_drawing, "DeviceDrawing", lambda *given: made.append(given))
-    make_drawing([slot()], "auto", Device("cuda"), 30, 64)
+    make_drawing([state()], "auto", Device("cuda"), 30, 64)
     assert len(made) == 1
 
 
 def test_nothing_to_draw_is_an_error() -> None:
-    slots = placed(slot(), slot())
-    made = make_drawing(slots, "device", CPU, 30, 64)
+    states = placed(state(), state())
+    made = make_drawing(states, "device", CPU, 30, 64)
     z = torch.zeros(2, 30)
     z[1] = torch.nan
     with pytest.raises(LogitsError, match="sequence 1"):
-        made.draw([Turn(each, each.seq, None) for each in slots], z)
+        made.draw([Turn(each, each.seq, None) for each in states], z)
 
 
 def test_chains_in_different_orders_draw_together() -> None:
-    one = slot()
-    other = slot()
+    one = state()
+    other = state()
     chain = S.SamplerChain([S.MinP(min_p=0.1), S.TopK(top_k=3), S.Dist()], seed=1)
     for token in other.request.tokens:
         chain.accept(token)
     other.chain = chain
     wanted = chain.clone()
-    slots = placed(one, other)
-    made = make_drawing(slots, "device", CPU, 30, 64)
+    states = placed(one, other)
+    made = make_drawing(states, "device", CPU, 30, 64)
     z = torch.randn(2, 30, generator=torch.Generator().manual_seed(1))
-    drawn = made.draw([Turn(each, each.seq, None) for each in slots], z)
+    drawn = made.draw([Turn(each, each.seq, None) for each in states], z)
     assert drawn[1].token == wanted.sample(z[1])
 
 
-def test_slots_that_draw_at_the_same_time_draw_what_they_would_alone() -> None:
+def test_requests_that_draw_at_the_same_time_draw_what_they_would_alone() -> None:
     rows = np.random.default_rng(3).normal(0, 3, (12, 30)).astype(np.float32)
-    together, alone = ([slot(completion=i) for i in range(9)] for _ in range(2))
+    together, alone = ([state(completion=i) for i in range(9)] for _ in range(2))
     together[4].on_logits = lambda chain, row: None  # draws by itself, between two runs of rows
     turns = [Turn(each, i + (i > 6), None) for i, each in enumerate(together)]
     made = HostDrawing(2).sampled(turns, rows)
@@ -242,23 +242,23 @@ def test_slots_that_draw_at_the_same_time_draw_what_they_would_alone() -> None:
     assert [each.chain.history for each in together] == [each.chain.history for each in alone]
 
 
-def test_of_slots_that_draw_at_the_same_time_one_fails_alone() -> None:
+def test_of_requests_that_draw_at_the_same_time_one_fails_alone() -> None:
     rows = np.random.default_rng(3).normal(0, 3, (5, 30)).astype(np.float32)
     rows[2] = np.nan
-    slots = [slot(completion=i) for i in range(5)]
-    before = list(slots[0].chain.history)
-    turns = [Turn(each, i, None) for i, each in enumerate(slots)]
+    states = [state(completion=i) for i in range(5)]
+    before = list(states[0].chain.history)
+    turns = [Turn(each, i, None) for i, each in enumerate(states)]
     drawing_ = HostDrawing(2)
     made = drawing_.sampled(turns, rows)
     assert [turn.sampled for turn in made] == [None] * 5
-    assert all(each.chain.history == before for each in slots)
+    assert all(each.chain.history == before for each in states)
     for i, turn in enumerate(made):
         if i == 2:
             with pytest.raises(LogitsError):
                 drawing_.draw([turn], rows)
         else:
             (drawn,) = drawing_.draw([turn], rows)
-            assert drawn.token == slot(completion=i).chain.sample(rows[i])
+            assert drawn.token == state(completion=i).chain.sample(rows[i])
 
 
 def test_chains_that_call_python_or_obey_a_grammar_draw_by_themselves(
@@ -269,7 +269,7 @@ def test_chains_that_call_python_or_obey_a_grammar_draw_by_themselves(
             """Change nothing."""
 
     grammar = S.Grammar('root ::= "a"+').bound(model.tokenizer)
-    assert slot().draws_alone
+    assert state().draws_alone
     assert not S.SamplerChain([S.Dist()], numerics="llama.cpp").can_be_batched
     assert not S.SamplerChain([Nothing(), S.Dist()]).can_be_batched
     assert not S.SamplerChain([S.Dist()], grammar=grammar).can_be_batched

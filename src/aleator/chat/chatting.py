@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 from aleator.core.errors import ParameterError
 from aleator.engine.prompts import Asking, options_of, takes_generation
 from aleator.generate.generation import Generation
-from aleator.generate.slot import OnLogits
+from aleator.generate.request_state import OnLogits
 from aleator.samplers import SamplingParams
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary

@@ -12,12 +12,21 @@ if TYPE_CHECKING:
 
 MOVED = {
     "aleator.bundled": "aleator.hub.bundled",
+    "aleator.engine.slots": "aleator.engine.request_states",
+    "aleator.generate.slot": "aleator.generate.request_state",
     "aleator.prompts": "aleator.engine.prompts",
     "aleator.saving": "aleator.language_model.saving",
     "aleator.scoring": "aleator.language_model.scoring",
-    "aleator.slots": "aleator.engine.slots",
+    "aleator.slots": "aleator.engine.request_states",
 }
-"""Old names and new ones; each is kept for one release."""
+"""Old names of modules and new ones; each is kept for one release."""
+
+RENAMED = {
+    "Sharing": "SharedDrafts",
+    "Slot": "RequestState",
+    "SlotMaker": "RequestStateMaker",
+}
+"""Old names of what moved modules hold, and new ones."""
 
 
 class MovedModules:
@@ -55,6 +64,7 @@ class MovedModules:
         )
         of_new = vars(import_module(new))
         vars(module).update({k: v for k, v in of_new.items() if not k.startswith("__")})
+        vars(module).update({old: of_new[now] for old, now in RENAMED.items() if now in of_new})
 
 
 def install_moved() -> None:

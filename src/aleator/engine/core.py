@@ -17,7 +17,7 @@ from aleator.engine.job import Job
 from aleator.engine.scheduler import Scheduler
 from aleator.generate.advance import Advance
 from aleator.generate.chunks import Chunk
-from aleator.generate.slot import Slot
+from aleator.generate.request_state import RequestState
 
 
 class Core:
@@ -42,30 +42,30 @@ class Core:
         self.advance, self.scheduler, self._reuse = advance, scheduler, reuse
         self._cache = advance.context.cache
         self._mixes = isinstance(self._cache.pool, AttentionPool)
-        self._slots: dict[Job, Slot] = {}
+        self._states: dict[Job, RequestState] = {}
         self.steps = self.mixed_steps = 0
         self.step_seconds = self.longest_step = self.scheduling_seconds = 0.0
 
-    def add(self, job: Job, slot: Slot) -> None:
+    def add(self, job: Job, state: RequestState) -> None:
         """Let a request wait for its turn.
 
         Args:
             job: As the scheduler sees it, with a number that no other has.
-            slot: As a step sees it.
+            state: As a step sees it.
         """
-        self._slots[job] = slot
+        self._states[job] = state
         self.scheduler.add(job)
 
     def leave(self, job: Job) -> None:
         """A request has ended, or is given up: free what it holds."""
-        slot = self._slots.pop(job, None)
-        if slot is not None and job.seq >= 0:
+        state = self._states.pop(job, None)
+        if state is not None and job.seq >= 0:
             heir = self.scheduler.heir(job)
             if heir is not None:
                 self._cache.seq_cp(job.seq, heir.seq, 0, -1)
-                self._slots[heir].tokens = list(slot.tokens)
+                self._states[heir].tokens = list(state.tokens)
                 heir.done = job.done
-            self.advance.release(slot)
+            self.advance.release(state)
         self.scheduler.remove(job)
 
     def clear(self, scheduler: Scheduler) -> None:
@@ -76,7 +76,7 @@ class Core:
         """
         for seq in range(self.advance.context.n_seq_max):
             self._cache.seq_rm(seq, -1, -1)
-        self.scheduler, self._slots = scheduler, {}
+        self.scheduler, self._states = scheduler, {}
 
     def begin(self) -> list[Job]:
         """Begin what can begin; returns those jobs.
@@ -86,7 +86,7 @@ class Core:
         started = perf_counter()
         begun = self.scheduler.admit(self)
         for job in begun:
-            self._slots[job].seq = job.seq
+            self._states[job].seq = job.seq
         self.scheduling_seconds += perf_counter() - started
         return begun
 
@@ -105,7 +105,7 @@ class Core:
         for job, n in plan.chunks:
             followers = [each for each in job.partners if each.follows]
             reading += [job, *followers]
-            chunks.append(Chunk(self._slots[job], n, [self._slots[each] for each in followers]))
+            chunks.append(Chunk(self._states[job], n, [self._states[each] for each in followers]))
         if rows or chunks:
             if self._mixes or not (rows and chunks):
                 self.advance.step(rows, chunks)
@@ -120,53 +120,53 @@ class Core:
             self.longest_step = max(self.longest_step, took)
         jobs = [*plan.writing, *reading]
         for job in jobs:
-            slot = self._slots[job]
-            job.done, job.beside_done = len(slot.tokens), slot.beside
+            state = self._states[job]
+            job.done, job.beside_done = len(state.tokens), state.beside
         # Also where all who write are choosing: their turn passes.
         self.scheduler.observe(plan, sum(len(tokens) for _, tokens in rows), took)
         return jobs
 
-    def _rows(self, writing: Sequence[Job]) -> list[tuple[Slot, list[int]]]:
+    def _rows(self, writing: Sequence[Job]) -> list[tuple[RequestState, list[int]]]:
         """The tokens that those who write decode next."""
-        going: list[Slot] = []
+        going: list[RequestState] = []
 
-        def make_room(slot: Slot) -> None:
-            full = len(slot.tokens) == slot.n_ctx
-            if full and slot.request.options.context_shift:
-                self._cache.unshare(slot.seq)  # or others would be moved with it
-            if self.advance.make_room(slot):
-                going.append(slot)
+        def make_room(state: RequestState) -> None:
+            full = len(state.tokens) == state.n_ctx
+            if full and state.request.options.context_shift:
+                self._cache.unshare(state.seq)  # or others would be moved with it
+            if self.advance.make_room(state):
+                going.append(state)
 
         for job in writing:
-            slot = self._slots[job]
-            if slot in self.advance.choices:  # it sits this step out, unless that is over now
-                self.advance.errors.alone(slot, self.advance.choose, slot)
-            if not slot.completion.done and slot not in self.advance.choices:
-                self.advance.errors.alone(slot, make_room, slot)
+            state = self._states[job]
+            if state in self.advance.choices:  # it sits this step out, unless that is over now
+                self.advance.errors.alone(state, self.advance.choose, state)
+            if not state.completion.done and state not in self.advance.choices:
+                self.advance.errors.alone(state, make_room, state)
         return self.advance.guesses.ahead(going)
 
     # For the scheduler
 
     def adopt(self, job: Job) -> int:
         """See :class:`aleator.engine.scheduler.Cells`."""
-        slot = self._slots[job]
-        slot.seq = job.seq
-        if slot.guidance is not None:
-            slot.guidance.seq = job.beside_seq
+        state = self._states[job]
+        state.seq = job.seq
+        if state.guidance is not None:
+            state.guidance.seq = job.beside_seq
         try:
-            held = self.advance.enter(slot, self._reuse)
+            held = self.advance.enter(state, self._reuse)
         except Exception as error:
-            self.advance.errors.fail(slot, error)
+            self.advance.errors.fail(state, error)
             self.drop(job)
             return 0
-        job.beside_done = slot.beside
+        job.beside_done = state.beside
         return held
 
     def drop(self, job: Job) -> None:
         """See :class:`aleator.engine.scheduler.Cells`."""
-        slot = self._slots[job]
-        self.advance.empty(slot)
-        slot.stats.reused_tokens = 0
+        state = self._states[job]
+        self.advance.empty(state)
+        state.stats.reused_tokens = 0
 
     def held(self) -> int | None:
         """See :class:`aleator.engine.scheduler.Cells`."""

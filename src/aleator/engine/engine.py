@@ -16,14 +16,14 @@ from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions, SubmitOptions
 from aleator.engine.owner import Owner
 from aleator.engine.prompts import GENERATION, SAMPLING, Asking, checked_prompt, options_of
-from aleator.engine.slots import SlotMaker
+from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.stats import EngineStats, OnEnd
 from aleator.generate.context import Context
 from aleator.generate.generation import Generation
 from aleator.generate.options import ModelOptions
 from aleator.generate.request import Request
 from aleator.generate.session import Session
-from aleator.generate.slot import OnLogits
+from aleator.generate.request_state import OnLogits
 from aleator.generate.speculation.drafter import Drafter
 from aleator.generate.text_rows import rows_at_once
 from aleator.samplers import SamplingParams
@@ -44,7 +44,7 @@ class Served(Protocol):
         """Makes requests of prompts and options."""
 
     @property
-    def slots(self) -> SlotMaker:
+    def request_states(self) -> RequestStateMaker:
         """Makes the state that requests have while they are made."""
 
     @property
@@ -114,8 +114,8 @@ class Engine:
             # The number in the error is one that nobody gave.
             told = f"{n_seq_max} sequences of n_ctx={model.n_ctx}: {error}, or a smaller n_seq_max"
             raise ParameterError("n_ctx", told) from error
-        sharing = model.slots.sharing(self.n_ctx, n_seq_max)
-        owner = Owner(context, len(model.vocab), chosen, cached, sharing, on_end)
+        shared = model.request_states.shared_drafts(self.n_ctx, n_seq_max)
+        owner = Owner(context, len(model.vocab), chosen, cached, shared, on_end)
         self._owner: Owner | None = owner
         self._final = EngineStats()
         self._making = threading.Lock()
@@ -225,18 +225,18 @@ class Engine:
         owner = self._open()
         _check_possible(request)
         longest = self._longest(request)
-        slot = self._model.slots.make([request], on_logits, drafter, owner.sharing)[0]
-        owner.check(slot)
+        state = self._model.request_states.make([request], on_logits, drafter, owner.shared)[0]
+        owner.check(state)
         most = MOST_POSITIONS
         if prompt_logprobs is not None:
-            slot.completion.want_prompt(prompt_logprobs)
+            state.completion.want_prompt(prompt_logprobs)
             most = rows_at_once(len(self._model.vocab))
-        longest = min(longest, most_positions(slot, min(self._model.n_ctx, self.n_ctx)))
-        slot.take_place(-1, longest, slot.stats)
-        job = job_of(slot, longest, own.priority, most)
+        longest = min(longest, most_positions(state, min(self._model.n_ctx, self.n_ctx)))
+        state.take_place(-1, longest, state.stats)
+        job = job_of(state, longest, own.priority, most)
         self._check_room(job)
-        ticket = owner.ticket(job, slot, own.deadline)
-        generation = Generation(ticket, slot.completion)
+        ticket = owner.ticket(job, state, own.deadline)
+        generation = Generation(ticket, state.completion)
         ticket.watch(generation)
         try:
             owner.submit(ticket)

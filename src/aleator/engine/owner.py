@@ -21,7 +21,7 @@ from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions
 from aleator.engine.pace import Pace
 from aleator.engine.scheduler import Scheduler
-from aleator.engine.slots import Sharing
+from aleator.engine.request_states import SharedDrafts
 from aleator.engine.stats import EngineStats, OnEnd
 from aleator.engine.ticket import Ticket
 from aleator.engine.waiters import Waiter, wake
@@ -31,7 +31,7 @@ from aleator.generate.completion import Completion
 from aleator.generate.context import Context
 from aleator.generate.drawing import HostDrawing
 from aleator.generate.rollback_check import check_rollback
-from aleator.generate.slot import Slot
+from aleator.generate.request_state import RequestState
 
 COUNTED = (
     "prompt_tokens",
@@ -70,11 +70,11 @@ class Owner:
         n_tokens: Tokens of the vocabulary.
         options: Of the engine.
         prompt_cache: Keep what was computed, and reuse it.
-        sharing: What requests tell one another.
+        shared: What requests tell one another.
         on_end: Told of every request that ends.
 
     Attributes:
-        sharing: What requests tell one another.
+        shared: What requests tell one another.
     """
 
     def __init__(
@@ -83,12 +83,12 @@ class Owner:
         n_tokens: int,
         options: EngineOptions,
         prompt_cache: bool,
-        sharing: Sharing,
+        shared: SharedDrafts,
         on_end: OnEnd | None = None,
     ) -> None:
         self._on_end = on_end
         self._context, self._options, self._prompt_cache = context, options, prompt_cache
-        self.sharing = sharing
+        self.shared = shared
         self._pace = Pace(options.max_pause)
         # Completions that an error has ended: its frames are emptied after the turn, and those of the
         # thread itself once the engine is closed.
@@ -97,8 +97,8 @@ class Owner:
         # What notes them must not hold this owner, or both live on until a collection.
         failed, errors = self._failed, self._errors
 
-        def note(slot: Slot, error: BaseException) -> None:
-            failed.add(slot.completion)
+        def note(state: RequestState, error: BaseException) -> None:
+            failed.add(state.completion)
             errors.append(error)
 
         advance = Advance(
@@ -140,20 +140,20 @@ class Owner:
 
     # For other threads
 
-    def check(self, slot: Slot) -> None:
+    def check(self, state: RequestState) -> None:
         """Refuse what this context cannot do; ParameterError says why."""
-        check_rollback(slot, self._context)
+        check_rollback(state, self._context)
 
-    def ticket(self, job: Job, slot: Slot, deadline: float | None) -> Ticket:
+    def ticket(self, job: Job, state: RequestState, deadline: float | None) -> Ticket:
         """A request that :meth:`submit` takes.
 
         Args:
             job: As the scheduler sees it.
-            slot: What makes it.
+            state: What makes it.
             deadline: Seconds that it has, from now on.
         """
         end = None if deadline is None else perf_counter() + deadline
-        ticket = Ticket(job, slot, end, self._mail.put)
+        ticket = Ticket(job, state, end, self._mail.put)
         ticket.owner = self._thread.ident or 0
         return ticket
 
@@ -279,7 +279,7 @@ class Owner:
         while self._tickets:
             try:
                 for ticket in list(self._tickets.values()):
-                    self._core.advance.choices.drop(ticket.slot)
+                    self._core.advance.choices.drop(ticket.state)
                     ticket.completion.interrupt()
                     self._end(ticket)
             except BaseException as error:
@@ -335,7 +335,7 @@ class Owner:
         if ticket is None or ticket.job.number not in self._tickets:
             return  # to be closed, somebody visits, or it has ended
         if ticket.completion.cancelled:
-            self._core.advance.choices.drop(ticket.slot)
+            self._core.advance.choices.drop(ticket.state)
             ticket.completion.interrupt()
         if ticket.completion.done:  # also one that asks for no tokens
             self._end(ticket)
@@ -343,13 +343,13 @@ class Owner:
             self._known.add(ticket.job.number)
             if ticket.deadline is not None:
                 heappush(self._deadlines, (ticket.deadline, ticket.job.number))
-            self._core.add(ticket.job, ticket.slot)
+            self._core.add(ticket.job, ticket.state)
 
     def _end_expired(self) -> None:
         while self._deadlines and self._deadlines[0][0] <= perf_counter():
             ticket = self._tickets.get(heappop(self._deadlines)[1])
             if ticket is not None:
-                self._core.advance.choices.drop(ticket.slot)
+                self._core.advance.choices.drop(ticket.state)
                 ticket.completion.out_of_time()
                 self._end(ticket)
 
@@ -358,9 +358,9 @@ class Owner:
         job, completion = ticket.job, ticket.completion
         self._ending = ticket
         self._core.leave(job)
-        if job.seq >= 0 and ticket.slot.request.options.spec_type == "ngram":
-            text = [*ticket.slot.request.remaining, *completion.tokens]
-            self.sharing.texts.add(text, ticket.slot.request.where)
+        if job.seq >= 0 and ticket.state.request.options.spec_type == "ngram":
+            text = [*ticket.state.request.remaining, *completion.tokens]
+            self.shared.texts.add(text, ticket.state.request.where)
         self._known.discard(job.number)
         how = "finished"
         if completion.error is not None:
@@ -396,13 +396,13 @@ class Owner:
                     self._ending = None
                 for ticket in list(self._tickets.values()):
                     if ticket.job.seq >= 0:
-                        self._core.advance.errors.fail(ticket.slot, error)
+                        self._core.advance.errors.fail(ticket.state, error)
                 self._core.clear(self._new_scheduler())
                 self._deadlines, self._known = [], set()
                 for ticket in list(self._tickets.values()):
                     if ticket.job.seq >= 0:
                         ticket.job.seq = -1
-                        ticket.slot.end_speculation()
+                        ticket.state.end_speculation()
                         self._end(ticket)
                     else:
                         self._look_at(ticket)
@@ -418,8 +418,8 @@ class Owner:
         if self._ending is not None:
             self._ending.settle()
         for number, ticket in list(self._tickets.items()):
-            self._core.advance.errors.fail(ticket.slot, error)
-            ticket.slot.end_speculation()
+            self._core.advance.errors.fail(ticket.state, error)
+            ticket.state.end_speculation()
             ticket.settle()
             with self._lock:
                 if self._tickets.pop(number, None) is not None:

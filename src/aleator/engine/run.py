@@ -25,7 +25,7 @@ from aleator.generate.drawing_place import make_drawing
 from aleator.generate.generation import Generation
 from aleator.generate.prefixes import Prefixes
 from aleator.generate.rollback_check import check_rollback
-from aleator.generate.slot import Slot
+from aleator.generate.request_state import RequestState
 from aleator.generate.writing import Until
 
 Progress = Callable[[int, int], None]
@@ -36,8 +36,8 @@ class Run:
     """Makes completions together, with the steps of an engine but no thread: who reads makes the next step.
 
     Args:
-        context: Has the sequences of all slots, which are empty, and cells as :func:`cells_needed` says.
-        slots: What to make.  The first one's options say where all tokens are drawn (``sampling_device``: see
+        context: Has the sequences of all requests, which are empty, and cells as :func:`cells_needed` says.
+        states: What to make.  The first one's options say where all tokens are drawn (``sampling_device``: see
             :func:`make_drawing`) and how many before the host hears of them (``multi_step``; what was drawn
             after a stop string is taken back).
         detokenizer: The vocabulary: how many tokens there are, and which of them end a generation.
@@ -48,7 +48,7 @@ class Run:
 
     Attributes:
         stats: Of all completions together.
-        slots: What is made.
+        states: What is made.
 
     Raises:
         ContextFull: a prompt longer than ``n_ctx``.
@@ -59,58 +59,58 @@ class Run:
     def __init__(
         self,
         context: Context,
-        slots: Sequence[Slot],
+        states: Sequence[RequestState],
         detokenizer: Detokenizer,
         n_ctx: int,
         progress: Progress | None = None,
         *,
         prefixes: Prefixes | None = None,
     ) -> None:
-        self.stats, self.slots = Stats(), list(slots)
+        self.stats, self.states = Stats(), list(states)
         self._lock = threading.RLock()  # several threads may read the generations
-        for slot in slots:
-            check_rollback(slot, context)
-            slot.take_place(-1, most_positions(slot, n_ctx), self.stats)
+        for state in states:
+            check_rollback(state, context)
+            state.take_place(-1, most_positions(state, n_ctx), self.stats)
         self._progress, self._total = progress, -1
-        where, n_tokens = slots[0].request.options.sampling_device, len(detokenizer)
-        self._drawing = make_drawing(slots, where, context.device, n_tokens, n_ctx)
-        n_seqs, n_cells = sequences_needed(slots), cells_needed(slots, n_ctx)
+        where, n_tokens = states[0].request.options.sampling_device, len(detokenizer)
+        self._drawing = make_drawing(states, where, context.device, n_tokens, n_ctx)
+        n_seqs, n_cells = sequences_needed(states), cells_needed(states, n_ctx)
         budget = max(context.n_ubatch, n_seqs + 1)
         # Prompts go first: who reads one of these completions waits for all.
         scheduler = Scheduler(n_seqs, n_cells, budget, pace=None, reuses=False)
         advance = self._advance(context, self._drawing, detokenizer, prefixes or context.cache)
         self._core = Core(advance, scheduler, reuse=True)
-        self._jobs: dict[Job, Slot] = {}
-        for number, slot in enumerate(slots):
-            if not slot.completion.done:
-                job = job_of(slot, positions(slot.request, slot.n_ctx))
+        self._jobs: dict[Job, RequestState] = {}
+        for number, state in enumerate(states):
+            if not state.completion.done:
+                job = job_of(state, positions(state.request, state.n_ctx))
                 job.number = number
-                self._jobs[job] = slot
-                self._core.add(job, slot)
+                self._jobs[job] = state
+                self._core.add(job, state)
 
     def _advance(
         self, context: Context, drawing: Drawing, detokenizer: Detokenizer, prefixes: Prefixes
     ) -> Advance:
         """What makes the steps: one token of each, or several where the device draws them."""
-        multi_step = self.slots[0].request.options.multi_step
+        multi_step = self.states[0].request.options.multi_step
         if multi_step == 1:
             return Advance(context, drawing, len(detokenizer), prefixes)
         from aleator.generate.multi_step_advance import MultiStepAdvance  # PyTorch is optional
 
-        return MultiStepAdvance(context, drawing, detokenizer, prefixes, self.slots)
+        return MultiStepAdvance(context, drawing, detokenizer, prefixes, self.states)
 
     @property
     def generations(self) -> list[Generation]:
-        """What is being made, in the order of the slots.
+        """What is being made, in the order of the requests.
 
         They hold the run and the run does not hold them: with the last one it goes, and frees its context.
         """
-        return [Generation(self, slot.completion) for slot in self.slots]
+        return [Generation(self, state.completion) for state in self.states]
 
     @property
     def done(self) -> bool:
         """Whether every completion has ended."""
-        return all(slot.completion.done for slot in self.slots)
+        return all(state.completion.done for state in self.states)
 
     def make(self, until: Until, timeout: float | None = None) -> None:
         """See :class:`aleator.generate.writing.Stepper`."""
@@ -176,19 +176,19 @@ class Run:
 
     def _end_ended(self) -> None:
         """Give up the sequences of completions that have ended, or were cancelled."""
-        for job, slot in list(self._jobs.items()):
-            if slot.completion.cancelled:
-                slot.completion.interrupt()
-            if slot.completion.done:
+        for job, state in list(self._jobs.items()):
+            if state.completion.cancelled:
+                state.completion.interrupt()
+            if state.completion.done:
                 del self._jobs[job]
                 self._core.leave(job)
 
     def _break_off(self, error: BaseException) -> None:
         """End all completions after an error that is nobody's own."""
-        for slot in self.slots:
-            slot.completion.fail(error)
-            slot.completion.told = True  # it is raised to whoever reads now
+        for state in self.states:
+            state.completion.fail(error)
+            state.completion.told = True  # it is raised to whoever reads now
         self._jobs = {}
-        for slot in self.slots:
-            if slot.seq >= 0 and not slot.released:
-                self._core.advance.release(slot)
+        for state in self.states:
+            if state.seq >= 0 and not state.released:
+                self._core.advance.release(state)

@@ -13,7 +13,7 @@ from aleator.engine.stats import EndedRequest
 from aleator.engine.waiters import Waiter, wake
 from aleator.generate.completion import Completion, Stats
 from aleator.generate.generation import Generation
-from aleator.generate.slot import Slot
+from aleator.generate.request_state import RequestState
 from aleator.generate.writing import Until
 
 
@@ -22,7 +22,7 @@ class Ticket:
 
     Args:
         job: as the scheduler sees it.
-        slot: as a step sees it.
+        state: as a step sees it.
         deadline: moment of ``perf_counter`` at which it ends; None: none.
         woken: called with the ticket when its completion was cancelled, from any thread.
 
@@ -34,9 +34,9 @@ class Ticket:
     """
 
     def __init__(
-        self, job: Job, slot: Slot, deadline: float | None, woken: Callable[[Ticket], None]
+        self, job: Job, state: RequestState, deadline: float | None, woken: Callable[[Ticket], None]
     ) -> None:
-        self.job, self.slot, self.deadline = job, slot, deadline
+        self.job, self.state, self.deadline = job, state, deadline
         self.generation: weakref.finalize[[], Generation] | None = None
         self.owner = 0
         self.came = perf_counter()
@@ -55,12 +55,12 @@ class Ticket:
     @property
     def completion(self) -> Completion:
         """What has been made."""
-        return self.slot.completion
+        return self.state.completion
 
     @property
     def stats(self) -> Stats:
         """Counts and times of this request alone."""
-        return self.slot.stats
+        return self.state.stats
 
     def make(self, until: Until, timeout: float | None = None) -> None:
         """See :class:`aleator.generate.writing.Stepper`.
@@ -147,7 +147,7 @@ class Ticket:
     def count_time(self) -> None:
         """Note how long the prompt has taken so far, or what came after it."""
         now, stats = perf_counter(), self.stats
-        if self.slot.completion.tokens and not self.first:
+        if self.state.completion.tokens and not self.first:
             self.first = now
         if self.first:
             stats.prompt_seconds = self.first - self.began
@@ -161,7 +161,7 @@ class Ticket:
         failed = completion.error is not None
         return EndedRequest(
             reason="error" if failed else completion.stop_reason or "interrupted",
-            prompt=len(self.slot.request.remaining),
+            prompt=len(self.state.request.remaining),
             tokens=len(completion.tokens),
             queued=self.began - came if self.began else None,
             first=self.first - came if self.first else None,

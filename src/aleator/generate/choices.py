@@ -7,7 +7,7 @@ from dataclasses import replace
 from time import perf_counter
 
 from aleator.generate.drawing import Drawn
-from aleator.generate.slot import Slot
+from aleator.generate.request_state import RequestState
 
 
 class Choices:
@@ -22,17 +22,17 @@ class Choices:
 
     def __init__(self, seconds: float = math.inf) -> None:
         self._seconds = seconds
-        self._open: dict[Slot, Drawn] = {}
+        self._open: dict[RequestState, Drawn] = {}
 
-    def __contains__(self, slot: Slot) -> bool:
-        """Whether the token that a slot has drawn is still to be chosen."""
-        return slot in self._open
+    def __contains__(self, state: RequestState) -> bool:
+        """Whether the token that a request has drawn is still to be chosen."""
+        return state in self._open
 
-    def begin(self, slot: Slot, drawn: Drawn) -> Drawn | None:
-        """Choose what a slot has drawn.
+    def begin(self, state: RequestState, drawn: Drawn) -> Drawn | None:
+        """Choose what a request has drawn.
 
         Args:
-            slot: Which draws.
+            state: Which draws.
             drawn: What it has drawn.
 
         Returns:
@@ -40,20 +40,20 @@ class Choices:
         """
         made = self._made(drawn)
         if made is None:
-            self._open[slot] = drawn.with_own_row()
+            self._open[state] = drawn.with_own_row()
         return made
 
-    def go_on(self, slot: Slot) -> Drawn | None:
+    def go_on(self, state: RequestState) -> Drawn | None:
         """Go on with a choice that was begun; returns what :meth:`begin` does."""
-        drawn = self._open.pop(slot)
+        drawn = self._open.pop(state)
         made = self._made(drawn)
         if made is None:
-            self._open[slot] = drawn
+            self._open[state] = drawn
         return made
 
-    def drop(self, slot: Slot) -> None:
-        """Give a choice up, if there is one: the slot's chain is as it was before it drew."""
-        drawn = self._open.pop(slot, None)
+    def drop(self, state: RequestState) -> None:
+        """Give a choice up, if there is one: the request's chain is as it was before it drew."""
+        drawn = self._open.pop(state, None)
         if drawn is not None and drawn.choosing is not None:
             drawn.choosing.close()
 

@@ -17,18 +17,19 @@ from aleator.device.chain import DeviceChain
 from aleator.generate.drawing import Drawn, Logits, Turn, host_rows
 from aleator.generate.logprobs import Logprobs, LogprobsOf, reported_logprobs, top_logprobs
 from aleator.generate.request import Request
-from aleator.generate.slot import Slot
+from aleator.generate.request_state import RequestState
 
 log = logging.getLogger(__name__)
 
 
 class DeviceDrawing:
-    """A device chain with a row per slot; only tokens, masks and log-probabilities are transferred to the host.
+    """One device chain with a row for each request.
 
-    The slots' chains accept the tokens too, so that they can be looked at as after sampling on the host.
+    Only tokens, masks and log-probabilities are transferred to the host.  The requests' own chains accept the
+    tokens too, so they can be inspected as after sampling on the host.
 
     Args:
-        slots: see :func:`why_not_on_device`; slot i draws in row i.
+        states: see :func:`why_not_on_device`; request i draws in row i.
         device: where logits come from.
         n_vocab: tokens of a row of logits.
         n_ctx: positions of a sequence.
@@ -40,28 +41,28 @@ class DeviceDrawing:
 
     together = True
 
-    def __init__(self, slots: Sequence[Slot], device: Device, n_vocab: int, n_ctx: int) -> None:
-        asked = [n for slot in slots if (n := slot.request.options.logprobs) is not None]
-        template = slots[0].chain.clone()
+    def __init__(self, states: Sequence[RequestState], device: Device, n_vocab: int, n_ctx: int) -> None:
+        asked = [n for state in states if (n := state.request.options.logprobs) is not None]
+        template = states[0].chain.clone()
         template.reset()
         self.chain = DeviceChain(
             template,
-            len(slots),
+            len(states),
             n_vocab,
             device=torch_device(device),
-            max_tokens=max(_longest(slot.request, n_ctx) for slot in slots),
+            max_tokens=max(_longest(state.request, n_ctx) for state in states),
             kernels="torch" if device.type == "cpu" else "auto",
             logprobs=max(asked) if asked else None,
         )
-        self._rows = {slot: row for row, slot in enumerate(slots)}
-        for slot, row in self._rows.items():
-            self.chain.set_row(row, slot.chain)
-        for plan in dict.fromkeys(str(self.chain.plan(slot.chain)) for slot in slots):
+        self._rows = {state: row for row, state in enumerate(states)}
+        for state, row in self._rows.items():
+            self.chain.set_row(row, state.chain)
+        for plan in dict.fromkeys(str(self.chain.plan(state.chain)) for state in states):
             log.info("samplers: %s", plan.replace("\n", "; "))
 
-    def row_of(self, slot: Slot) -> int:
-        """The row of the chain in which a slot draws."""
-        return self._rows[slot]
+    def row_of(self, state: RequestState) -> int:
+        """The row of the chain in which a request draws."""
+        return self._rows[state]
 
     def rows(self, logits: Logits) -> Logits:
         """See :class:`~aleator.generate.drawing.Drawing`."""
@@ -73,17 +74,17 @@ class DeviceDrawing:
 
     def draw(self, turns: Sequence[Turn], logits: Logits) -> list[Drawn]:
         """See :class:`~aleator.generate.drawing.Drawing`."""
-        closing = {t.slot for t in turns if self._closes(t)}
-        drawing = [turn for turn in turns if turn.slot not in closing]
+        closing = {t.state for t in turns if self._closes(t)}
+        drawing = [turn for turn in turns if turn.state not in closing]
         tokens = self._sample(drawing, logits) if drawing else []
         report = self.chain.report
         values = [each.tolist() for each in (report.logprobs, report.top_ids, report.top_logprobs)]
         made: list[Drawn] = []
         for turn in turns:
-            slot, row = turn.slot, self._rows[turn.slot]
+            state, row = turn.state, self._rows[turn.state]
             token: int | None
-            ending = slot.ending
-            if ending is not None and slot in closing:
+            ending = state.ending
+            if ending is not None and state in closing:
                 token = ending.close()
                 if token is not None:
                     self.chain.accept(row, token, generated=True)
@@ -92,11 +93,11 @@ class DeviceDrawing:
             drawn = token = tokens[row]
             if drawn == NOTHING:
                 raise LogitsError(
-                    f"sequence {slot.seq}: no token that may be drawn has a finite logit"
+                    f"sequence {state.seq}: no token that may be drawn has a finite logit"
                 )
-            slot.chain.accept(drawn, generated=True)
+            state.chain.accept(drawn, generated=True)
             logprobs: LogprobsOf = partial(_of_row, logits, turn.row)
-            if slot.request.options.logprobs is not None:
+            if state.request.options.logprobs is not None:
                 logprobs = partial(reported_logprobs, *(each[row] for each in values))
             if ending is not None and turn.left is not None:
                 token = ending.after(drawn, turn.left)
@@ -109,19 +110,19 @@ class DeviceDrawing:
         return made
 
     def _closes(self, turn: Turn) -> bool:
-        ending = turn.slot.ending
+        ending = turn.state.ending
         return ending is not None and turn.left is not None and ending.closing
 
     def _sample(self, turns: Sequence[Turn], rows: Logits) -> list[int]:
-        """Tokens by slot; -1 where it has no turn."""
+        """Tokens by request; -1 where it has no turn."""
         logits = torch.from_numpy(rows) if isinstance(rows, np.ndarray) else rows
         batch = self.chain.max_batch
         order = [0] * batch
         for turn in turns:
-            order[self._rows[turn.slot]] = turn.row
+            order[self._rows[turn.state]] = turn.row
         live = None
         if len(turns) < batch:
-            has_turn = {self._rows[turn.slot] for turn in turns}
+            has_turn = {self._rows[turn.state] for turn in turns}
             live = torch.tensor([row in has_turn for row in range(batch)]).to(logits.device)
         if order != list(range(len(logits))):
             logits = logits.index_select(0, torch.tensor(order).to(logits.device))

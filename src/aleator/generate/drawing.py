@@ -1,4 +1,4 @@
-"""Who draws the tokens of a run: every slot's chain on the host, or one device chain for all of them."""
+"""Who draws the tokens of a run: every request's chain on the host, or one device chain for all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aleator.core.errors import LogitsError
 from aleator.core.records import dataclass
 from aleator.generate.ending import Work
 from aleator.generate.logprobs import LogprobsOf, top_logprobs, with_kept
-from aleator.generate.slot import Slot
+from aleator.generate.request_state import RequestState
 from aleator.samplers import sample_batch
 from aleator.samplers.kept import KeptRow
 
@@ -29,7 +29,7 @@ Logits = Union[npt.NDArray[np.float32], "torch.Tensor"]
 
 
 LEAST_TOGETHER = 4
-"""Slots for which drawing at the same time is worth the threads' waking."""
+"""Requests for which drawing at the same time is worth the threads' waking."""
 
 
 def host_rows(logits: Logits) -> npt.NDArray[np.float32]:
@@ -45,14 +45,14 @@ class Turn:
     """A token to draw.
 
     Attributes:
-        slot: Whose chain draws.
+        state: Whose chain draws.
         row: Of the logits that it is drawn from.
         left: Tokens that may still come, this one included; None: any number.
-        beside: Row after the slot's second prompt; -1: that is :attr:`Guidance.first`, or there is none.
-        sampled: The token, where the slot's chain has drawn it already.
+        beside: Row after the request's second prompt; -1: that is :attr:`Guidance.first`, or there is none.
+        sampled: The token, where the request's chain has drawn it already.
     """
 
-    slot: Slot
+    state: RequestState
     row: int
     left: int | None
     beside: int = -1
@@ -64,7 +64,7 @@ class Drawn:
     """What came of a turn.
 
     Attributes:
-        token: Accepted by the slot's chain; None: the text is complete without, or ``choosing`` finds it.
+        token: Accepted by the request's chain; None: the text is complete without, or ``choosing`` finds it.
         logprobs: What the model thought of the tokens.
         row: The logits [V] that it was drawn from, where the host has them.
         choosing: Work that gives the token, and may take long; None: it is done.
@@ -92,7 +92,7 @@ def _told(row: npt.NDArray[np.float32], kept: KeptRow | None) -> LogprobsOf:
 
 
 class Drawing(Protocol):
-    """Draws tokens for slots, from logits [n, V]."""
+    """Draws tokens for requests, from logits [n, V]."""
 
     @property
     def together(self) -> bool:
@@ -109,19 +109,19 @@ class Drawing(Protocol):
 
     @property
     def chain(self) -> DeviceChain | None:
-        """The chain on the device; None: every slot's own draws, on the host."""
+        """The chain on the device; None: every request's own draws, on the host."""
         ...
 
     def draw(self, turns: Sequence[Turn], logits: Logits) -> list[Drawn]:
-        """One token each; a slot has one turn at most."""
+        """One token each; a request has one turn at most."""
         ...
 
 
 class HostDrawing:
-    """Every slot's own chain, on the CPU.
+    """Every request's own chain, on the CPU.
 
     Args:
-        n_threads: Draw for several slots at the same time, with so many threads; 0: one after the other.
+        n_threads: Draw for several requests at the same time, with so many threads; 0: one after the other.
     """
 
     chain, together = None, False
@@ -137,14 +137,14 @@ class HostDrawing:
         if self._n_threads == 0 or len(turns) < LEAST_TOGETHER:
             return turns
         rows, made = host_rows(logits), list(turns)
-        alike = [i for i, turn in enumerate(turns) if turn.slot.draws_alone]
+        alike = [i for i, turn in enumerate(turns) if turn.state.draws_alone]
         # Rows that follow one another are given as they are.
         for _, run in groupby(enumerate(alike), lambda each: turns[each[1]].row - each[0]):
             places = [i for _, i in run]
             if len(places) < LEAST_TOGETHER:
                 continue
             first = turns[places[0]].row
-            chains = [turns[i].slot.chain for i in places]
+            chains = [turns[i].state.chain for i in places]
             try:
                 tokens = sample_batch(chains, rows[first : first + len(places)], self._n_threads)
             except LogitsError:
@@ -161,13 +161,13 @@ class HostDrawing:
         """See :class:`Drawing`."""
         rows, drawn = host_rows(logits), []
         for turn in turns:
-            slot, row = turn.slot, rows[turn.row]
-            if slot.guidance is not None:
-                first = slot.guidance.first
-                row = slot.guidance.guided(row, rows[turn.beside] if turn.beside >= 0 else first)
-            if slot.on_logits is not None:
-                slot.on_logits(slot.chain, row)
-            kept = KeptRow.of(slot.chain, row) if slot.request.options.kept else None
+            state, row = turn.state, rows[turn.row]
+            if state.guidance is not None:
+                first = state.guidance.first
+                row = state.guidance.guided(row, rows[turn.beside] if turn.beside >= 0 else first)
+            if state.on_logits is not None:
+                state.on_logits(state.chain, row)
+            kept = KeptRow.of(state.chain, row) if state.request.options.kept else None
             token, choosing = turn.sampled, None
             if token is None:
                 token, choosing = self._drawn(turn, row)
@@ -179,11 +179,11 @@ class HostDrawing:
         turn: Turn, row: npt.NDArray[np.float32]
     ) -> tuple[int | None, Work[int | None] | None]:
         """The token of a turn, or the work that finds it."""
-        slot = turn.slot
-        token = None if slot.budget is None else slot.budget.next()
+        state = turn.state
+        token = None if state.budget is None else state.budget.next()
         if token is not None:
-            slot.chain.accept(token, generated=True)
+            state.chain.accept(token, generated=True)
             return token, None
-        if slot.ending is None or turn.left is None:
-            return slot.chain.sample(row), None
-        return None, slot.ending.drawing(row, turn.left)
+        if state.ending is None or turn.left is None:
+            return state.chain.sample(row), None
+        return None, state.ending.drawing(row, turn.left)

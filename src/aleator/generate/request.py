@@ -16,7 +16,9 @@ Forgotten = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Request:
-    """One completion to make; the state while it is made is its :class:`aleator.generate.slot.Slot`'s.
+    """One completion to make.
+
+    :class:`~aleator.generate.request_state.RequestState` has the state while it is made.
 
     Attributes:
         tokens: the prompt, at least one token, those in the cache included.

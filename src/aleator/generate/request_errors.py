@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aleator.generate.choices import Choices
-from aleator.generate.slot import Slot
+from aleator.generate.request_state import RequestState
 
-Failed = Callable[[Slot, BaseException], None]
+Failed = Callable[[RequestState, BaseException], None]
 """Told of an error that one completion alone has, once it is noted there."""
 
 
@@ -25,8 +25,8 @@ class RequestErrors:
     def __init__(self, choices: Choices, failed: Failed | None) -> None:
         self._choices, self._failed = choices, failed
 
-    def alone(self, slot: Slot, action: Callable[..., object], *given: object) -> None:
-        """Do something for one slot; an error is that slot's alone, and ends its completion.
+    def alone(self, state: RequestState, action: Callable[..., object], *given: object) -> None:
+        """Do something for one request; an error is that request's alone, and ends its completion.
 
         So is a SystemExit of its callback; KeyboardInterrupt is nobody's own, and is raised.
         """
@@ -35,11 +35,11 @@ class RequestErrors:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            self.fail(slot, error)
+            self.fail(state, error)
 
-    def fail(self, slot: Slot, error: BaseException) -> None:
-        """An error ends a slot's completion."""
-        self._choices.drop(slot)
-        slot.completion.fail(error)
+    def fail(self, state: RequestState, error: BaseException) -> None:
+        """An error ends a request's completion."""
+        self._choices.drop(state)
+        state.completion.fail(error)
         if self._failed is not None:
-            self._failed(slot, error)
+            self._failed(state, error)

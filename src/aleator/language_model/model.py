@@ -23,14 +23,14 @@ from aleator.engine.prompts import (
     takes_generation,
 )
 from aleator.engine.run import Run
-from aleator.engine.slots import SlotMaker
+from aleator.engine.request_states import RequestStateMaker
 from aleator.generate.context import Context
 from aleator.generate.generation import Generation
 from aleator.generate.options import LOADED, WHERE, ModelOptions, of_loading
 from aleator.generate.prefixes import SPARE, LentPrefixes
 from aleator.generate.request import Request
 from aleator.generate.session import Session
-from aleator.generate.slot import OnLogits
+from aleator.generate.request_state import OnLogits
 from aleator.generate.speculation.drafter import Drafter
 from aleator.hub.bundled import bundled_model
 from aleator.language_model.saving import Saving
@@ -134,7 +134,7 @@ class LanguageModel(Chatting, Scoring, Saving):
         options: what it was loaded with.
         draft: the smaller model that guesses; None: there is none.
         asking: makes requests of prompts and options.
-        slots: makes the state that requests have while they are made.
+        request_states: makes the state that requests have while they are made.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class LanguageModel(Chatting, Scoring, Saving):
         self.draft = draft
         drafts = None if draft is None else draft.cells
         self.asking = Asking(tokenizer, weights)
-        self.slots = SlotMaker(tokenizer, self.asking, drafts)
+        self.request_states = RequestStateMaker(tokenizer, self.asking, drafts)
         self._context: Context | None = None
         self._user: weakref.ref[Run] | None = None
         self._chat_formats = {}
@@ -282,18 +282,18 @@ class LanguageModel(Chatting, Scoring, Saving):
         drafter: Drafter | None = None,
     ) -> list[Generation]:
         """Begin to make requests: in the model's own context if that is free and enough."""
-        slots = self.slots.make(requests, on_logits, drafter)
-        n_seq_max = sequences_needed(slots)
+        states = self.request_states.make(requests, on_logits, drafter)
+        n_seq_max = sequences_needed(states)
         own = n_seq_max == 1 and not self._busy
         prefixes: LentPrefixes | None = None
         if own:
             context = self.own_context()
         else:
-            cells = cells_needed(slots, self.n_ctx)
+            cells = cells_needed(states, self.n_ctx)
             context = self.context(n_ctx=cells, n_seq_max=n_seq_max, device=None)
             if self.options.prompt_cache:
                 prefixes = LentPrefixes(self._cached_context(), context)
-        run = Run(context, slots, self.vocab, self.n_ctx, progress, prefixes=prefixes)
+        run = Run(context, states, self.vocab, self.n_ctx, progress, prefixes=prefixes)
         if own:
             self._user = weakref.ref(run)
         return run.generations

@@ -25,7 +25,7 @@ from aleator.engine.options import SubmitOptions
 from aleator.engine.prompts import GENERATION, checked_prompt, divided, options_of
 from aleator.generate.generation import Generation
 from aleator.generate.options import GenerateOptions
-from aleator.generate.slot import OnLogits
+from aleator.generate.request_state import OnLogits
 from aleator.language_model import LanguageModel
 from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.samplers import SamplingParams

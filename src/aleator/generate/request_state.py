@@ -1,4 +1,4 @@
-"""A completion under way: the state that a request has while it is made."""
+"""The state of a request while its completion is made."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ OnLogits = Callable[[SamplerChain, Any], None]
 """Called with the chain and the logits [V] before each token is drawn; must change neither."""
 
 
-class Slot:
-    """One completion's place in a run: its chain, its text, and its sequence of the cache.
+class RequestState:
+    """The state of a request while its completion is made: its chain, its text, and its sequence of the cache.
 
     Args:
         request: what was asked for.
@@ -39,7 +39,7 @@ class Slot:
         completion: what has been made so far.
         seq: the sequence of the cache.
         n_ctx: positions that it may use.
-        stats: where what is done for it is counted; slots may share one.
+        stats: where what is done for it is counted; requests may share one.
         tokens: exactly those that the cache holds as that sequence, at positions 0, 1, ...
         drawn: the token drawn last, which the next step decodes; -1 before the first.
         exact: how many of the tokens were computed from all tokens before them; others, after a context

@@ -1,4 +1,4 @@
-"""From requests to what makes them: chains, streams of text, and the endings of constrained texts."""
+"""Makes the state of a request: its chain, its stream of text, its drafter, and what ends its text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aleator.generate.context import Context
 from aleator.generate.ending import Ending, Shortest
 from aleator.generate.request import Request
 from aleator.generate.session import go_on
-from aleator.generate.slot import OnLogits, Slot
+from aleator.generate.request_state import OnLogits, RequestState
 from aleator.generate.speculation.draft_model import DraftContext, DraftModel
 from aleator.generate.speculation.drafter import Drafter
 from aleator.generate.speculation.ngrams import PromptLookup, Texts
@@ -34,7 +34,7 @@ def _positions(request: Request) -> int:
     return MOST_POSITIONS if wanted is None else len(request.remaining) + wanted
 
 
-class Sharing:
+class SharedDrafts:
     """What requests that are made in one context share beside it.
 
     Args:
@@ -49,8 +49,8 @@ class Sharing:
         self.drafts, self.texts = drafts, Texts()
 
 
-class SlotMaker:
-    """Makes the slots of requests.
+class RequestStateMaker:
+    """Makes the states of requests.
 
     Args:
         tokenizer: Of the model.
@@ -68,36 +68,36 @@ class SlotMaker:
         self._tokenizer, self._vocab, self._asking = tokenizer, tokenizer.vocab, asking
         self._draft_context = draft_context
 
-    def sharing(self, n_cells: int, n_seq_max: int) -> Sharing:
+    def shared_drafts(self, n_cells: int, n_seq_max: int) -> SharedDrafts:
         """What requests share in a context of so many cells and sequences."""
         make = self._draft_context
         if make is None:
-            return Sharing(None)
-        return Sharing(DraftContext(lambda: make(n_cells, n_seq_max), len(self._vocab)))
+            return SharedDrafts(None)
+        return SharedDrafts(DraftContext(lambda: make(n_cells, n_seq_max), len(self._vocab)))
 
     def make(
         self,
         requests: Sequence[Request],
         on_logits: OnLogits | None = None,
         drafter: Drafter | None = None,
-        sharing: Sharing | None = None,
-    ) -> list[Slot]:
-        """Slots with chains of their own, which have accepted the prompts.
+        shared: SharedDrafts | None = None,
+    ) -> list[RequestState]:
+        """Requests with chains of their own, which have accepted the prompts.
 
         Args:
             requests: what to make.
             on_logits: called before each draw of any of them.
             drafter: guesses tokens, instead of what the requests ask for.
-            sharing: of the context in which they are made; None: it is made for these alone.
+            shared: of the context in which they are made; None: it is made for these alone.
 
         Raises:
             ParameterError: ``spec_type="draft"`` where there is no model that guesses.
         """
-        if sharing is None:
+        if shared is None:
             wanted = [_positions(request) for request in requests]
-            sharing = self.sharing(sum(wanted), len(requests))
+            shared = self.shared_drafts(sum(wanted), len(requests))
         templates: dict[int, SamplerChain] = {}  # what DRY prepares from a vocabulary is shared
-        slots = []
+        states = []
         for request in requests:
             key = id(request.params)
             if key not in templates:
@@ -109,17 +109,17 @@ class SlotMaker:
                 grammar=templates[key].grammar,
             )
             go_on(chain, request.tokens, request.drawn, request.chain_state)
-            slot = self.with_chain(request, chain, on_logits)
-            slot.speculation = self._speculation(request, chain, drafter, sharing)
-            slot.guidance = self._guidance(request)
-            slots.append(slot)
-        return slots
+            state = self.with_chain(request, chain, on_logits)
+            state.speculation = self._speculation(request, chain, drafter, shared)
+            state.guidance = self._guidance(request)
+            states.append(state)
+        return states
 
     def with_chain(
         self, request: Request, chain: SamplerChain, on_logits: OnLogits | None = None
-    ) -> Slot:
-        """A slot with a chain that has accepted the prompt."""
-        return Slot(
+    ) -> RequestState:
+        """The state of a request whose chain has accepted the prompt."""
+        return RequestState(
             request,
             chain,
             self._stream(request),
@@ -164,7 +164,7 @@ class SlotMaker:
         request: Request,
         chain: SamplerChain,
         drafter: Drafter | None,
-        sharing: Sharing,
+        shared: SharedDrafts,
     ) -> Speculation | None:
         """Guesses tokens of a request; None if nobody is to."""
         options = request.options
@@ -178,15 +178,15 @@ class SlotMaker:
             )
         guesses: Drafter | DraftModel | None = drafter
         if guesses is None and options.spec_type == "ngram":
-            guesses = PromptLookup(sharing.texts, request.where)
+            guesses = PromptLookup(shared.texts, request.where)
         elif guesses is None:
-            if sharing.drafts is None:
+            if shared.drafts is None:
                 raise ParameterError(
                     "spec_type",
                     "spec_type='draft' needs a smaller model: load the model with model_draft=PATH (command "
                     "line: --model-draft)",
                 )
-            guesses = DraftModel(sharing.drafts, chain)
+            guesses = DraftModel(shared.drafts, chain)
         return Speculation(guesses, options.spec_draft_n_max, len(self._vocab))
 
     def _guidance(self, request: Request) -> Guidance | None:
