@@ -15,7 +15,7 @@ from aleator.engine import owner
 from aleator.engine.stats import EndedRequest
 from aleator.generate.choices import Choices
 from aleator.generate.drawing import Drawn
-from aleator.generate.ending import Work
+from aleator.generate.complete_grammar import Work
 from aleator.generate.generation import Generation, writing_of
 from aleator.generate.request_state import RequestState
 

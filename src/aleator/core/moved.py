@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 MOVED = {
     "aleator.bundled": "aleator.hub.bundled",
     "aleator.engine.slots": "aleator.engine.request_states",
+    "aleator.generate.ending": "aleator.generate.complete_grammar",
     "aleator.generate.slot": "aleator.generate.request_state",
     "aleator.prompts": "aleator.engine.prompts",
     "aleator.saving": "aleator.language_model.saving",
@@ -22,7 +23,9 @@ MOVED = {
 """Old names of modules and new ones; each is kept for one release."""
 
 RENAMED = {
+    "Ending": "GrammarCompleter",
     "Sharing": "SharedDrafts",
+    "Shortest": "EndingSearch",
     "Slot": "RequestState",
     "SlotMaker": "RequestStateMaker",
 }

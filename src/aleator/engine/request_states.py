@@ -9,7 +9,7 @@ from aleator.core.errors import ParameterError
 from aleator.engine.prompts import Asking, checked_prompt
 from aleator.generate.banned_strings import BannedStrings
 from aleator.generate.context import Context
-from aleator.generate.ending import Ending, Shortest
+from aleator.generate.complete_grammar import GrammarCompleter, EndingSearch
 from aleator.generate.request import Request
 from aleator.generate.session import go_on
 from aleator.generate.request_state import OnLogits, RequestState
@@ -126,7 +126,7 @@ class RequestStateMaker:
             self._vocab,
             on_logits=on_logits,
             spell=self._spell(request, chain),
-            ending=self._ending(request, chain),
+            completer=self._completer(request, chain),
             budget=self._budget(request),
             banned=self._banned(request),
         )
@@ -228,8 +228,8 @@ class RequestStateMaker:
             return None
         return spelling(self._tokenizer).tokens
 
-    def _ending(self, request: Request, chain: SamplerChain) -> Ending | None:
-        """Brings a constrained text to its end; None if that is not wanted or not possible.
+    def _completer(self, request: Request, chain: SamplerChain) -> GrammarCompleter | None:
+        """Completes a constrained text before its tokens run out; None if that is not wanted or not possible.
 
         Raises:
             ParameterError: it is asked for beside what leaves it out.
@@ -248,4 +248,4 @@ class RequestStateMaker:
             return None
         biases = biases_of_ids(request.params.logit_bias, self._tokenizer)
         banned = [token for token, bias in biases if bias == -math.inf]
-        return Ending(chain, Shortest(spelling(self._tokenizer), banned))
+        return GrammarCompleter(chain, EndingSearch(spelling(self._tokenizer), banned))

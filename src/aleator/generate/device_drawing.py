@@ -83,9 +83,9 @@ class DeviceDrawing:
         for turn in turns:
             state, row = turn.state, self._rows[turn.state]
             token: int | None
-            ending = state.ending
-            if ending is not None and state in closing:
-                token = ending.close()
+            completer = state.completer
+            if completer is not None and state in closing:
+                token = completer.close()
                 if token is not None:
                     self.chain.accept(row, token, generated=True)
                 made.append(Drawn(token, partial(_of_row, logits, turn.row)))
@@ -99,8 +99,8 @@ class DeviceDrawing:
             logprobs: LogprobsOf = partial(_of_row, logits, turn.row)
             if state.request.options.logprobs is not None:
                 logprobs = partial(reported_logprobs, *(each[row] for each in values))
-            if ending is not None and turn.left is not None:
-                token = ending.after(drawn, turn.left)
+            if completer is not None and turn.left is not None:
+                token = completer.check(drawn, turn.left)
                 if token != drawn:
                     self.chain.rollback(row, 1)
                     logprobs = partial(_of_row, logits, turn.row)
@@ -110,8 +110,8 @@ class DeviceDrawing:
         return made
 
     def _closes(self, turn: Turn) -> bool:
-        ending = turn.state.ending
-        return ending is not None and turn.left is not None and ending.closing
+        completer = turn.state.completer
+        return completer is not None and turn.left is not None and completer.closing
 
     def _sample(self, turns: Sequence[Turn], rows: Logits) -> list[int]:
         """Tokens by request; -1 where it has no turn."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from aleator.core.errors import LogitsError
 from aleator.core.records import dataclass
-from aleator.generate.ending import Work
+from aleator.generate.complete_grammar import Work
 from aleator.generate.logprobs import LogprobsOf, top_logprobs, with_kept
 from aleator.generate.request_state import RequestState
 from aleator.samplers import sample_batch
@@ -184,6 +184,6 @@ class HostDrawing:
         if token is not None:
             state.chain.accept(token, generated=True)
             return token, None
-        if state.ending is None or turn.left is None:
+        if state.completer is None or turn.left is None:
             return state.chain.sample(row), None
-        return None, state.ending.drawing(row, turn.left)
+        return None, state.completer.sample_piecewise(row, turn.left)

@@ -93,4 +93,4 @@ class MultiStepAdvance(Advance):
     def _runs_on_device(self, state: RequestState) -> bool:
         """Whether its tokens need no look of the host: no constraint, and all samplers on the device."""
         on_host = self._on_device.chain.runs_on_host(self._on_device.row_of(state))
-        return state.ending is None and not state.chain.constraints and not on_host
+        return state.completer is None and not state.chain.constraints and not on_host

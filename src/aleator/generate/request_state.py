@@ -8,7 +8,7 @@ from typing import Any
 from aleator.core.errors import ContextFull, ParameterError
 from aleator.generate.banned_strings import BannedStrings
 from aleator.generate.completion import Completion, Detokenizer, Stats, StopReason, TextStream
-from aleator.generate.ending import Ending
+from aleator.generate.complete_grammar import GrammarCompleter
 from aleator.generate.request import Request
 from aleator.generate.speculation.speculation import Speculation
 from aleator.generate.steering import Guidance, ReasoningBudget
@@ -29,7 +29,7 @@ class RequestState:
         on_logits: called before each draw.
         spell: cuts text that a constraint forces into tokens, which are decoded together; None: they are
             decoded one by one.
-        ending: draws the tokens in such a way that a constrained text is complete at its end.
+        completer: samples a constrained text so that it is complete at its end; None: nothing does.
         budget: ends the text's reasoning.
         banned: strings that never occur.
         speculation: guesses tokens, which are decoded together; None: nobody guesses.
@@ -58,13 +58,13 @@ class RequestState:
         *,
         on_logits: OnLogits | None = None,
         spell: Callable[[bytes], list[int]] | None = None,
-        ending: Ending | None = None,
+        completer: GrammarCompleter | None = None,
         speculation: Speculation | None = None,
         budget: ReasoningBudget | None = None,
         banned: BannedStrings | None = None,
     ) -> None:
         self.request, self.chain = request, chain
-        self.on_logits, self.spell, self.ending = on_logits, spell, ending
+        self.on_logits, self.spell, self.completer = on_logits, spell, completer
         self.speculation, self.drafted = speculation, False
         self.budget, self.banned = budget, banned
         self.guidance: Guidance | None = None
@@ -90,7 +90,7 @@ class RequestState:
             self.guidance is not None
             or self.on_logits is not None
             or self.budget is not None
-            or self.ending is not None
+            or self.completer is not None
             or self.request.options.kept
         )
 
