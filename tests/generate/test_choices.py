@@ -14,7 +14,7 @@ from aleator import samplers as S
 from aleator.engine import owner
 from aleator.engine.stats import EndedRequest
 from aleator.generate.choices import Choices
-from aleator.generate.drawing import Drawn
+from aleator.generate.token_sampler import SampledToken
 from aleator.generate.complete_grammar import Work
 from aleator.generate.generation import Generation, writing_of
 from aleator.generate.request_state import RequestState
@@ -107,7 +107,7 @@ def test_one_that_ends_meanwhile_takes_its_token_back(model: aleator.LanguageMod
         states: list[RequestState] = []
         begin = advance.choices.begin
 
-        def begun(state: RequestState, drawn: Drawn) -> Drawn | None:
+        def begun(state: RequestState, drawn: SampledToken) -> SampledToken | None:
             made = begin(state, drawn)
             if made is None:
                 states.append(state)
@@ -138,8 +138,8 @@ def work(n: int, token: int, closed: list[str] | None = None) -> Work[int | None
     return token
 
 
-def drawn_by(choosing: Work[int | None] | None, row: Any = None) -> Drawn:
-    return Drawn(None, lambda token, top, of: None, row, choosing)  # type: ignore[arg-type, return-value]
+def drawn_by(choosing: Work[int | None] | None, row: Any = None) -> SampledToken:
+    return SampledToken(None, lambda token, top, of: None, row, choosing)  # type: ignore[arg-type, return-value]
 
 
 def test_choices_in_turns() -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 MOVED = {
     "aleator.bundled": "aleator.hub.bundled",
     "aleator.engine.slots": "aleator.engine.request_states",
+    "aleator.generate.drawing": "aleator.generate.token_sampler",
     "aleator.generate.ending": "aleator.generate.complete_grammar",
     "aleator.generate.slot": "aleator.generate.request_state",
     "aleator.prompts": "aleator.engine.prompts",
@@ -23,11 +24,15 @@ MOVED = {
 """Old names of modules and new ones; each is kept for one release."""
 
 RENAMED = {
+    "Drawing": "TokenSampler",
+    "Drawn": "SampledToken",
     "Ending": "GrammarCompleter",
+    "HostDrawing": "HostTokenSampler",
     "Sharing": "SharedDrafts",
     "Shortest": "EndingSearch",
     "Slot": "RequestState",
     "SlotMaker": "RequestStateMaker",
+    "Turn": "SampleTask",
 }
 """Old names of what moved modules hold, and new ones."""
 

@@ -29,7 +29,7 @@ from aleator.generate.advance import Advance
 from aleator.generate.choices import Choices
 from aleator.generate.completion import Completion
 from aleator.generate.context import Context
-from aleator.generate.drawing import HostDrawing
+from aleator.generate.token_sampler import HostTokenSampler
 from aleator.generate.rollback_check import check_rollback
 from aleator.generate.request_state import RequestState
 
@@ -103,7 +103,7 @@ class Owner:
 
         advance = Advance(
             context,
-            HostDrawing(context.n_threads),
+            HostTokenSampler(context.n_threads),
             n_tokens,
             context.cache,
             note,

@@ -20,8 +20,8 @@ from aleator.engine.scheduler import Scheduler
 from aleator.generate.advance import Advance
 from aleator.generate.completion import Detokenizer, Stats
 from aleator.generate.context import Context
-from aleator.generate.drawing import Drawing
-from aleator.generate.drawing_place import make_drawing
+from aleator.generate.token_sampler import TokenSampler
+from aleator.generate.sampling_device import make_token_sampler
 from aleator.generate.generation import Generation
 from aleator.generate.prefixes import Prefixes
 from aleator.generate.rollback_check import check_rollback
@@ -38,7 +38,7 @@ class Run:
     Args:
         context: Has the sequences of all requests, which are empty, and cells as :func:`cells_needed` says.
         states: What to make.  The first one's options say where all tokens are drawn (``sampling_device``: see
-            :func:`make_drawing`) and how many before the host hears of them (``multi_step``; what was drawn
+            :func:`make_token_sampler`) and how many before the host hears of them (``multi_step``; what was drawn
             after a stop string is taken back).
         detokenizer: The vocabulary: how many tokens there are, and which of them end a generation.
         n_ctx: Positions that one sequence may use.
@@ -73,12 +73,12 @@ class Run:
             state.take_place(-1, most_positions(state, n_ctx), self.stats)
         self._progress, self._total = progress, -1
         where, n_tokens = states[0].request.options.sampling_device, len(detokenizer)
-        self._drawing = make_drawing(states, where, context.device, n_tokens, n_ctx)
+        self._sampler = make_token_sampler(states, where, context.device, n_tokens, n_ctx)
         n_seqs, n_cells = sequences_needed(states), cells_needed(states, n_ctx)
         budget = max(context.n_ubatch, n_seqs + 1)
         # Prompts go first: who reads one of these completions waits for all.
         scheduler = Scheduler(n_seqs, n_cells, budget, pace=None, reuses=False)
-        advance = self._advance(context, self._drawing, detokenizer, prefixes or context.cache)
+        advance = self._advance(context, self._sampler, detokenizer, prefixes or context.cache)
         self._core = Core(advance, scheduler, reuse=True)
         self._jobs: dict[Job, RequestState] = {}
         for number, state in enumerate(states):
@@ -89,15 +89,15 @@ class Run:
                 self._core.add(job, state)
 
     def _advance(
-        self, context: Context, drawing: Drawing, detokenizer: Detokenizer, prefixes: Prefixes
+        self, context: Context, sampler: TokenSampler, detokenizer: Detokenizer, prefixes: Prefixes
     ) -> Advance:
         """What makes the steps: one token of each, or several where the device draws them."""
         multi_step = self.states[0].request.options.multi_step
         if multi_step == 1:
-            return Advance(context, drawing, len(detokenizer), prefixes)
+            return Advance(context, sampler, len(detokenizer), prefixes)
         from aleator.generate.multi_step_advance import MultiStepAdvance  # PyTorch is optional
 
-        return MultiStepAdvance(context, drawing, detokenizer, prefixes, self.states)
+        return MultiStepAdvance(context, sampler, detokenizer, prefixes, self.states)
 
     @property
     def generations(self) -> list[Generation]:

@@ -17,7 +17,7 @@ from aleator.generate.batch import Batch
 from aleator.generate.choices import Choices
 from aleator.generate.chunks import Chunk, add_chunks
 from aleator.generate.context import Context
-from aleator.generate.drawing import Drawing, Drawn, Logits, Turn, host_rows
+from aleator.generate.token_sampler import TokenSampler, SampledToken, Logits, SampleTask, host_rows
 from aleator.generate.guesses import Guesses
 from aleator.generate.logprobs import LogprobsOf
 from aleator.generate.prefixes import Prefixes
@@ -35,7 +35,7 @@ class Advance:
 
     Args:
         context: Has an own sequence for each request, empty when the request enters.
-        drawing: Draws the tokens.
+        sampler: Draws the tokens.
         n_tokens: Tokens of the vocabulary; the output matrix may have more rows.
         prefixes: Prompts are computed only from where they diverge from one of these.
         failed: Told of an error while a token of one request is guessed, drawn or turned into text, which has
@@ -46,7 +46,7 @@ class Advance:
     Attributes:
         choices: A request that is among them sits steps out: :meth:`choose` goes on with it.
         context: Where it is computed.
-        drawing: Draws the tokens.
+        sampler: Draws the tokens.
         errors: Ends requests that fail.
         guesses: Says what requests decode in a step.
     """
@@ -54,7 +54,7 @@ class Advance:
     def __init__(
         self,
         context: Context,
-        drawing: Drawing,
+        sampler: TokenSampler,
         n_tokens: int,
         prefixes: Prefixes,
         failed: Failed | None = None,
@@ -62,7 +62,7 @@ class Advance:
         keep_pieces: bool = False,
         choices: Choices | None = None,
     ) -> None:
-        self.context, self.drawing = context, drawing
+        self.context, self.sampler = context, sampler
         self.choices = choices or Choices()
         self._prefixes, self._n_tokens = prefixes, n_tokens
         self._keep_pieces = keep_pieces
@@ -133,8 +133,8 @@ class Advance:
             self._computed(chunk)
             if of_prompt:
                 self.errors.alone(chunk.state, self._feed_prompt, chunk.state, of_prompt, logits)
-        self._draw_after(rows, logits)
-        self._draw_first(chunks, ends, logits)
+        self._sample_after(rows, logits)
+        self._sample_first(chunks, ends, logits)
 
     def _feed_prompt(self, state: RequestState, of_prompt: range, logits: Logits) -> None:
         rows = host_rows(logits[of_prompt.start : of_prompt.stop])
@@ -164,19 +164,19 @@ class Advance:
             if follower.stats is not state.stats:
                 follower.stats.reused_tokens += len(state.tokens)
 
-    def _draw_first(
+    def _sample_first(
         self, chunks: Sequence[Chunk], ends: Sequence[tuple[int, int, range]], logits: Logits
     ) -> None:
         """Draw the first token after each prompt that is complete."""
-        turns: list[tuple[RequestState, int, int]] = []
+        tasks: list[tuple[RequestState, int, int]] = []
         for chunk, (guided, own, _) in zip(chunks, ends, strict=True):
             if guided >= 0 and chunk.state.guidance is not None:
                 chunk.state.guidance.first = np.array(logits[guided])
             if own >= 0:
-                turns += [(state, own, -1) for state in (chunk.state, *chunk.followers)]
-        self.draw(turns, logits)
+                tasks += [(state, own, -1) for state in (chunk.state, *chunk.followers)]
+        self.sample(tasks, logits)
 
-    def _draw_after(self, active: Sequence[tuple[RequestState, list[int]]], logits: Logits) -> None:
+    def _sample_after(self, active: Sequence[tuple[RequestState, list[int]]], logits: Logits) -> None:
         """Draw after each token that was decoded, for as long as what is drawn is what was decoded next.
 
         So the tokens are those that would have been drawn one by one.
@@ -193,7 +193,7 @@ class Advance:
             for state, tokens, _, _ in left:
                 state.tokens.append(tokens[depth])
                 state.stats.decode_tokens += 1
-            self.draw(
+            self.sample(
                 [
                     (state, start + depth, beside if beside < 0 else beside + depth)
                     for state, _, start, beside in left
@@ -257,7 +257,7 @@ class Advance:
         state.stats.context_shifts += 1
         return True
 
-    def draw(self, given: Iterable[tuple[RequestState, int, int]], logits: Logits) -> None:
+    def sample(self, given: Iterable[tuple[RequestState, int, int]], logits: Logits) -> None:
         """Draw a token each for some requests.
 
         Args:
@@ -265,36 +265,36 @@ class Advance:
                 where that is :attr:`Guidance.first`.
             logits: Rows [n, V].
         """
-        turns = [
-            Turn(state, row, state.limits()[0], beside)
+        tasks = [
+            SampleTask(state, row, state.limits()[0], beside)
             for state, row, beside in given
             if not state.completion.done
         ]
-        if not turns:
+        if not tasks:
             return
         started = perf_counter()
-        if self.drawing.together:
-            for turn, drawn in zip(turns, self.drawing.draw(turns, logits), strict=True):
-                self.errors.alone(turn.state, self._take, turn.state, drawn)
+        if self.sampler.together:
+            for task, drawn in zip(tasks, self.sampler.sample(tasks, logits), strict=True):
+                self.errors.alone(task.state, self._take, task.state, drawn)
         else:
-            rows = self.drawing.rows(logits)
-            for turn in self.drawing.sampled(turns, rows):
-                self.errors.alone(turn.state, self._draw_one, turn, rows)
-        turns[0].state.stats.sampler_seconds += perf_counter() - started
+            rows = self.sampler.rows(logits)
+            for task in self.sampler.sample_together(tasks, rows):
+                self.errors.alone(task.state, self._sample_one, task, rows)
+        tasks[0].state.stats.sampler_seconds += perf_counter() - started
 
-    def _draw_one(self, turn: Turn, rows: Logits) -> None:
-        (drawn,) = self.drawing.draw([turn], rows)
-        made = self.choices.begin(turn.state, drawn)
+    def _sample_one(self, task: SampleTask, rows: Logits) -> None:
+        (drawn,) = self.sampler.sample([task], rows)
+        made = self.choices.begin(task.state, drawn)
         if made is not None:
-            self._take(turn.state, made)
+            self._take(task.state, made)
 
     def choose(self, state: RequestState) -> None:
-        """Go on choosing the token that a request has drawn."""
+        """Go on pending the token that a request has drawn."""
         made = self.choices.go_on(state)
         if made is not None:
             self._take(state, made)
 
-    def _take(self, state: RequestState, drawn: Drawn) -> None:
+    def _take(self, state: RequestState, drawn: SampledToken) -> None:
         """Go on with what was drawn for a request."""
         if drawn.token is None:
             state.completion.grammar_over(state.limits()[1])

@@ -6,12 +6,12 @@ import math
 from dataclasses import replace
 from time import perf_counter
 
-from aleator.generate.drawing import Drawn
+from aleator.generate.token_sampler import SampledToken
 from aleator.generate.request_state import RequestState
 
 
 class Choices:
-    """Makes the choices that :attr:`Drawn.choosing` describes, each in its turn for a moment.
+    """Makes the choices that :attr:`SampledToken.pending` describes, each in its turn for a moment.
 
     What is chosen does not depend on how often a choice had to wait for its next turn.
 
@@ -22,13 +22,13 @@ class Choices:
 
     def __init__(self, seconds: float = math.inf) -> None:
         self._seconds = seconds
-        self._open: dict[RequestState, Drawn] = {}
+        self._open: dict[RequestState, SampledToken] = {}
 
     def __contains__(self, state: RequestState) -> bool:
         """Whether the token that a request has drawn is still to be chosen."""
         return state in self._open
 
-    def begin(self, state: RequestState, drawn: Drawn) -> Drawn | None:
+    def begin(self, state: RequestState, drawn: SampledToken) -> SampledToken | None:
         """Choose what a request has drawn.
 
         Args:
@@ -43,7 +43,7 @@ class Choices:
             self._open[state] = drawn.with_own_row()
         return made
 
-    def go_on(self, state: RequestState) -> Drawn | None:
+    def go_on(self, state: RequestState) -> SampledToken | None:
         """Go on with a choice that was begun; returns what :meth:`begin` does."""
         drawn = self._open.pop(state)
         made = self._made(drawn)
@@ -54,18 +54,18 @@ class Choices:
     def drop(self, state: RequestState) -> None:
         """Give a choice up, if there is one: the request's chain is as it was before it drew."""
         drawn = self._open.pop(state, None)
-        if drawn is not None and drawn.choosing is not None:
-            drawn.choosing.close()
+        if drawn is not None and drawn.pending is not None:
+            drawn.pending.close()
 
-    def _made(self, drawn: Drawn) -> Drawn | None:
+    def _made(self, drawn: SampledToken) -> SampledToken | None:
         """Work on a choice for as long as its turn lasts; what was chosen, if it is."""
-        if drawn.choosing is None:
+        if drawn.pending is None:
             return drawn
         end = perf_counter() + self._seconds / (1 + len(self._open))
         while True:
             try:
-                next(drawn.choosing)
+                next(drawn.pending)
             except StopIteration as chosen:
-                return replace(drawn, token=chosen.value, choosing=None)
+                return replace(drawn, token=chosen.value, pending=None)
             if perf_counter() >= end:
                 return None

@@ -9,8 +9,8 @@ from aleator.generate.advance import Advance
 from aleator.generate.chunks import Chunk
 from aleator.generate.completion import Detokenizer
 from aleator.generate.context import Context
-from aleator.generate.device_drawing import DeviceDrawing
-from aleator.generate.drawing import Drawing
+from aleator.generate.device_token_sampler import DeviceTokenSampler
+from aleator.generate.token_sampler import TokenSampler
 from aleator.generate.multi_step import DecodeLoop, Feed
 from aleator.generate.prefixes import Prefixes
 from aleator.generate.request_state import RequestState
@@ -21,7 +21,7 @@ class MultiStepAdvance(Advance):
 
     Args:
         context: As for :class:`~aleator.generate.advance.Advance`.
-        drawing: As there; on the device.
+        sampler: As there; on the device.
         detokenizer: The vocabulary.
         prefixes: As for :class:`~aleator.generate.advance.Advance`.
         states: All that will ever take part; the first one's options say how many tokens (``multi_step``).
@@ -33,23 +33,23 @@ class MultiStepAdvance(Advance):
     def __init__(
         self,
         context: Context,
-        drawing: Drawing,
+        sampler: TokenSampler,
         detokenizer: Detokenizer,
         prefixes: Prefixes,
         states: Sequence[RequestState],
     ) -> None:
         n_tokens, multi_step = len(detokenizer), states[0].request.options.multi_step
-        super().__init__(context, drawing, n_tokens, prefixes)
-        if not isinstance(drawing, DeviceDrawing):
+        super().__init__(context, sampler, n_tokens, prefixes)
+        if not isinstance(sampler, DeviceTokenSampler):
             raise ParameterError(
                 "multi_step",
                 f"multi_step={multi_step}: several steps are drawn on the device: give "
                 "sampling_device='device'",
             )
-        self._states, self._on_device = states, drawing
+        self._states, self._on_device = states, sampler
         self._loop = DecodeLoop(
             context,
-            drawing.chain,
+            sampler.chain,
             multi_step,
             n_vocab=n_tokens,
             ends=(token for token in detokenizer.eog if token < n_tokens),

@@ -1,4 +1,4 @@
-"""Draws the tokens of a run with one device chain, in PyTorch's operations or kernels on the device."""
+"""Samples the tokens of a run with one device chain, by PyTorch's operations or by kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aleator.cache.storage.tensors import torch_device
 from aleator.core.errors import LogitsError
 from aleator.device.candidates import NOTHING
 from aleator.device.chain import DeviceChain
-from aleator.generate.drawing import Drawn, Logits, Turn, host_rows
+from aleator.generate.token_sampler import SampledToken, Logits, SampleTask, host_rows
 from aleator.generate.logprobs import Logprobs, LogprobsOf, reported_logprobs, top_logprobs
 from aleator.generate.request import Request
 from aleator.generate.request_state import RequestState
@@ -22,14 +22,14 @@ from aleator.generate.request_state import RequestState
 log = logging.getLogger(__name__)
 
 
-class DeviceDrawing:
+class DeviceTokenSampler:
     """One device chain with a row for each request.
 
     Only tokens, masks and log-probabilities are transferred to the host.  The requests' own chains accept the
     tokens too, so they can be inspected as after sampling on the host.
 
     Args:
-        states: see :func:`why_not_on_device`; request i draws in row i.
+        states: see :func:`why_not_on_device`; row i samples for the request i.
         device: where logits come from.
         n_vocab: tokens of a row of logits.
         n_ctx: positions of a sequence.
@@ -61,34 +61,34 @@ class DeviceDrawing:
             log.info("samplers: %s", plan.replace("\n", "; "))
 
     def row_of(self, state: RequestState) -> int:
-        """The row of the chain in which a request draws."""
+        """The row of the chain that samples for a request."""
         return self._rows[state]
 
     def rows(self, logits: Logits) -> Logits:
-        """See :class:`~aleator.generate.drawing.Drawing`."""
+        """See :class:`~aleator.generate.token_sampler.TokenSampler`."""
         return logits
 
-    def sampled(self, turns: Sequence[Turn], logits: Logits) -> Sequence[Turn]:
-        """See :class:`~aleator.generate.drawing.Drawing`: :meth:`draw` draws all together."""
-        return turns
+    def sample_together(self, tasks: Sequence[SampleTask], logits: Logits) -> Sequence[SampleTask]:
+        """See :class:`~aleator.generate.token_sampler.TokenSampler`: :meth:`sample` does it."""
+        return tasks
 
-    def draw(self, turns: Sequence[Turn], logits: Logits) -> list[Drawn]:
-        """See :class:`~aleator.generate.drawing.Drawing`."""
-        closing = {t.state for t in turns if self._closes(t)}
-        drawing = [turn for turn in turns if turn.state not in closing]
-        tokens = self._sample(drawing, logits) if drawing else []
+    def sample(self, tasks: Sequence[SampleTask], logits: Logits) -> list[SampledToken]:
+        """See :class:`~aleator.generate.token_sampler.TokenSampler`."""
+        closing = {t.state for t in tasks if self._closes(t)}
+        open_tasks = [task for task in tasks if task.state not in closing]
+        tokens = self._sample(open_tasks, logits) if open_tasks else []
         report = self.chain.report
         values = [each.tolist() for each in (report.logprobs, report.top_ids, report.top_logprobs)]
-        made: list[Drawn] = []
-        for turn in turns:
-            state, row = turn.state, self._rows[turn.state]
+        made: list[SampledToken] = []
+        for task in tasks:
+            state, row = task.state, self._rows[task.state]
             token: int | None
             completer = state.completer
             if completer is not None and state in closing:
                 token = completer.close()
                 if token is not None:
                     self.chain.accept(row, token, generated=True)
-                made.append(Drawn(token, partial(_of_row, logits, turn.row)))
+                made.append(SampledToken(token, partial(_of_row, logits, task.row)))
                 continue
             drawn = token = tokens[row]
             if drawn == NOTHING:
@@ -96,34 +96,34 @@ class DeviceDrawing:
                     f"sequence {state.seq}: no token that may be drawn has a finite logit"
                 )
             state.chain.accept(drawn, generated=True)
-            logprobs: LogprobsOf = partial(_of_row, logits, turn.row)
+            logprobs: LogprobsOf = partial(_of_row, logits, task.row)
             if state.request.options.logprobs is not None:
                 logprobs = partial(reported_logprobs, *(each[row] for each in values))
-            if completer is not None and turn.left is not None:
-                token = completer.check(drawn, turn.left)
+            if completer is not None and task.left is not None:
+                token = completer.check(drawn, task.left)
                 if token != drawn:
                     self.chain.rollback(row, 1)
-                    logprobs = partial(_of_row, logits, turn.row)
+                    logprobs = partial(_of_row, logits, task.row)
                     if token is not None:
                         self.chain.accept(row, token, generated=True)
-            made.append(Drawn(token, logprobs))
+            made.append(SampledToken(token, logprobs))
         return made
 
-    def _closes(self, turn: Turn) -> bool:
-        completer = turn.state.completer
-        return completer is not None and turn.left is not None and completer.closing
+    def _closes(self, task: SampleTask) -> bool:
+        completer = task.state.completer
+        return completer is not None and task.left is not None and completer.closing
 
-    def _sample(self, turns: Sequence[Turn], rows: Logits) -> list[int]:
-        """Tokens by request; -1 where it has no turn."""
+    def _sample(self, tasks: Sequence[SampleTask], rows: Logits) -> list[int]:
+        """Tokens by row of the chain; -1 in rows without a task."""
         logits = torch.from_numpy(rows) if isinstance(rows, np.ndarray) else rows
         batch = self.chain.max_batch
         order = [0] * batch
-        for turn in turns:
-            order[self._rows[turn.state]] = turn.row
+        for task in tasks:
+            order[self._rows[task.state]] = task.row
         live = None
-        if len(turns) < batch:
-            has_turn = {self._rows[turn.state] for turn in turns}
-            live = torch.tensor([row in has_turn for row in range(batch)]).to(logits.device)
+        if len(tasks) < batch:
+            has_task = {self._rows[task.state] for task in tasks}
+            live = torch.tensor([row in has_task for row in range(batch)]).to(logits.device)
         if order != list(range(len(logits))):
             logits = logits.index_select(0, torch.tensor(order).to(logits.device))
         tokens: list[int] = self.chain.sample(logits, live=live).tolist()
@@ -137,7 +137,7 @@ def _of_row(
 
 
 def _longest(request: Request, n_ctx: int) -> int:
-    """Tokens that a request's chain may come to hold."""
+    """The most tokens that a request's chain may hold."""
     prompt = len(request.tokens)
     whole = max(prompt, n_ctx) + 1
     options = request.options
