@@ -139,9 +139,9 @@ class Core:
 
         for job in writing:
             state = self._states[job]
-            if state in self.advance.choices:  # it sits this step out, unless that is over now
+            if state in self.advance.pending:  # it sits this step out, unless that is over now
                 self.advance.errors.alone(state, self.advance.choose, state)
-            if not state.completion.done and state not in self.advance.choices:
+            if not state.completion.done and state not in self.advance.pending:
                 self.advance.errors.alone(state, make_room, state)
         return self.advance.guesses.ahead(going)
 

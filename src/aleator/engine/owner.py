@@ -26,7 +26,7 @@ from aleator.engine.stats import EngineStats, OnEnd
 from aleator.engine.ticket import Ticket
 from aleator.engine.waiters import Waiter, wake
 from aleator.generate.advance import Advance
-from aleator.generate.choices import Choices
+from aleator.generate.pending_tokens import PendingTokens
 from aleator.generate.completion import Completion
 from aleator.generate.context import Context
 from aleator.generate.token_sampler import HostTokenSampler
@@ -108,7 +108,7 @@ class Owner:
             context.cache,
             note,
             keep_pieces=True,
-            choices=Choices(CHOOSING_SECONDS),
+            pending=PendingTokens(CHOOSING_SECONDS),
         )
         self._core = Core(advance, self._new_scheduler(), prompt_cache)
         # All requests that have not ended, by number.  Whoever holds the lock may add one.
@@ -279,7 +279,7 @@ class Owner:
         while self._tickets:
             try:
                 for ticket in list(self._tickets.values()):
-                    self._core.advance.choices.drop(ticket.state)
+                    self._core.advance.pending.drop(ticket.state)
                     ticket.completion.interrupt()
                     self._end(ticket)
             except BaseException as error:
@@ -335,7 +335,7 @@ class Owner:
         if ticket is None or ticket.job.number not in self._tickets:
             return  # to be closed, somebody visits, or it has ended
         if ticket.completion.cancelled:
-            self._core.advance.choices.drop(ticket.state)
+            self._core.advance.pending.drop(ticket.state)
             ticket.completion.interrupt()
         if ticket.completion.done:  # also one that asks for no tokens
             self._end(ticket)
@@ -349,7 +349,7 @@ class Owner:
         while self._deadlines and self._deadlines[0][0] <= perf_counter():
             ticket = self._tickets.get(heappop(self._deadlines)[1])
             if ticket is not None:
-                self._core.advance.choices.drop(ticket.state)
+                self._core.advance.pending.drop(ticket.state)
                 ticket.completion.out_of_time()
                 self._end(ticket)
 

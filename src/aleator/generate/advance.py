@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from aleator.generate.banned_strings import BannedStrings
 from aleator.generate.batch import Batch
-from aleator.generate.choices import Choices
+from aleator.generate.pending_tokens import PendingTokens
 from aleator.generate.chunks import Chunk, add_chunks
 from aleator.generate.context import Context
 from aleator.generate.token_sampler import TokenSampler, SampledToken, Logits, SampleTask, host_rows
@@ -41,10 +41,10 @@ class Advance:
         failed: Told of an error while a token of one request is guessed, drawn or turned into text, which has
             ended that request's completion; the others go on.
         keep_pieces: Others of the same context may go on from a part of a prompt.
-        choices: Choose the tokens that take long; None: each is chosen at once.
+        pending: Chooses tokens that take long; None: each is chosen at once.
 
     Attributes:
-        choices: A request that is among them sits steps out: :meth:`choose` goes on with it.
+        pending: A request in it takes no part in steps; :meth:`choose` goes on with it.
         context: Where it is computed.
         sampler: Draws the tokens.
         errors: Ends requests that fail.
@@ -60,13 +60,13 @@ class Advance:
         failed: Failed | None = None,
         *,
         keep_pieces: bool = False,
-        choices: Choices | None = None,
+        pending: PendingTokens | None = None,
     ) -> None:
         self.context, self.sampler = context, sampler
-        self.choices = choices or Choices()
+        self.pending = pending or PendingTokens()
         self._prefixes, self._n_tokens = prefixes, n_tokens
         self._keep_pieces = keep_pieces
-        self.errors = RequestErrors(self.choices, failed)
+        self.errors = RequestErrors(self.pending, failed)
         self.guesses = Guesses(context, self.errors)
 
     def enter(self, state: RequestState, reuse: bool = True) -> int:
@@ -205,9 +205,9 @@ class Advance:
 
     def _goes_on(self, state: RequestState, tokens: list[int], done: int) -> bool:
         """Whether the token that was drawn after ``done`` of those decoded is the next of them."""
-        open_choice = state in self.choices
+        is_pending = state in self.pending
         right = (
-            not (state.completion.done or open_choice)
+            not (state.completion.done or is_pending)
             and done < len(tokens)
             and state.drawn == tokens[done]
         )
@@ -217,7 +217,7 @@ class Advance:
             else:
                 state.stats.forced_tokens += 1
             return True
-        if open_choice:  # nothing is known of the guesses
+        if is_pending:  # nothing is known of the guesses
             pass
         elif state.drafted and state.speculation is not None:
             state.speculation.learn(len(tokens) - 1, done - 1)
@@ -284,13 +284,13 @@ class Advance:
 
     def _sample_one(self, task: SampleTask, rows: Logits) -> None:
         (drawn,) = self.sampler.sample([task], rows)
-        made = self.choices.begin(task.state, drawn)
+        made = self.pending.begin(task.state, drawn)
         if made is not None:
             self._take(task.state, made)
 
     def choose(self, state: RequestState) -> None:
-        """Go on pending the token that a request has drawn."""
-        made = self.choices.go_on(state)
+        """Go on choosing a request's token; see :class:`PendingTokens`."""
+        made = self.pending.go_on(state)
         if made is not None:
             self._take(state, made)
 
@@ -353,7 +353,7 @@ class Advance:
     def release(self, state: RequestState) -> None:
         """Give up the sequences of an ended completion; the prompt cache keeps what they held."""
         state.released = True
-        self.choices.drop(state)
+        self.pending.drop(state)
         state.end_speculation()
         state.chain.free_scratch()  # whoever keeps the text has the chain, and will hardly draw with it
         if state.completion.namespace:  # for a session; the beginning is of more use

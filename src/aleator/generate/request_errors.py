@@ -1,34 +1,34 @@
-"""Errors that one completion alone has: they end that one, and the others go on."""
+"""Errors of one request: they end its completion, and the other requests go on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from aleator.generate.choices import Choices
+from aleator.generate.pending_tokens import PendingTokens
 from aleator.generate.request_state import RequestState
 
 Failed = Callable[[RequestState, BaseException], None]
-"""Told of an error that one completion alone has, once it is noted there."""
+"""Called with a request and its error, after the error has ended its completion."""
 
 
 class RequestErrors:
     """Ends the completions that fail.
 
-    An object of its own, for all that make steps together: those who hold it do not hold one another, so a
-    context is freed as soon as nobody makes steps over it, without the garbage collector.
+    It is an object of its own, shared by all that make steps together.  They hold it and not one another, so a
+    context is freed without the garbage collector as soon as nobody makes steps over it.
 
     Args:
-        choices: Of tokens; those of a completion that fails are dropped.
-        failed: Told of each error.  It must not hold what makes the steps.
+        pending: Drops the token of a request that fails.
+        failed: Called for each error.  It must not hold what makes the steps.
     """
 
-    def __init__(self, choices: Choices, failed: Failed | None) -> None:
-        self._choices, self._failed = choices, failed
+    def __init__(self, pending: PendingTokens, failed: Failed | None) -> None:
+        self._pending, self._failed = pending, failed
 
     def alone(self, state: RequestState, action: Callable[..., object], *given: object) -> None:
-        """Do something for one request; an error is that request's alone, and ends its completion.
+        """Do something for one request; an error ends the completion of this request only.
 
-        So is a SystemExit of its callback; KeyboardInterrupt is nobody's own, and is raised.
+        So does a SystemExit that its callback raises.  KeyboardInterrupt belongs to no request, and is raised.
         """
         try:
             action(*given)
@@ -38,8 +38,8 @@ class RequestErrors:
             self.fail(state, error)
 
     def fail(self, state: RequestState, error: BaseException) -> None:
-        """An error ends a request's completion."""
-        self._choices.drop(state)
+        """End a request's completion with an error."""
+        self._pending.drop(state)
         state.completion.fail(error)
         if self._failed is not None:
             self._failed(state, error)

@@ -13,7 +13,7 @@ import aleator
 from aleator import samplers as S
 from aleator.engine import owner
 from aleator.engine.stats import EndedRequest
-from aleator.generate.choices import Choices
+from aleator.generate.pending_tokens import PendingTokens
 from aleator.generate.token_sampler import SampledToken
 from aleator.generate.complete_grammar import Work
 from aleator.generate.generation import Generation, writing_of
@@ -105,7 +105,7 @@ def test_one_that_ends_meanwhile_takes_its_token_back(model: aleator.LanguageMod
         advance = engine._owner._core.advance  # type: ignore[union-attr]
         waits = threading.Event()
         states: list[RequestState] = []
-        begin = advance.choices.begin
+        begin = advance.pending.begin
 
         def begun(state: RequestState, drawn: SampledToken) -> SampledToken | None:
             made = begin(state, drawn)
@@ -115,14 +115,14 @@ def test_one_that_ends_meanwhile_takes_its_token_back(model: aleator.LanguageMod
                 waits.set()
             return made
 
-        advance.choices.begin = begun  # type: ignore[method-assign]
+        advance.pending.begin = begun  # type: ignore[method-assign]
         made = engine.submit("a", grammar=HARD, max_tokens=50, seed=1)
         assert waits.wait(60)
         made.cancel()
         assert made.tokens == []
         assert made.stop_reason == "interrupted"
         assert made.chain.history == list(made.request.tokens)
-        assert states[0] not in advance.choices
+        assert states[0] not in advance.pending
         again = engine.submit("ROMEO:", max_tokens=5, seed=1)  # its place is free
         assert len(again.tokens) == 5
 
@@ -142,9 +142,9 @@ def drawn_by(choosing: Work[int | None] | None, row: Any = None) -> SampledToken
     return SampledToken(None, lambda token, top, of: None, row, choosing)  # type: ignore[arg-type, return-value]
 
 
-def test_choices_in_turns() -> None:
+def test_pending_tokens_take_turns() -> None:
     states: Any = [object(), object()]
-    at_once = Choices()
+    at_once = PendingTokens()
     made = at_once.begin(states[0], drawn_by(work(1000, 7)))
     assert made is not None
     assert made.token == 7
@@ -153,22 +153,22 @@ def test_choices_in_turns() -> None:
     assert at_once.begin(states[0], known) is known
 
     row = np.arange(4, dtype=np.float32)
-    turns, closed = Choices(0.0), list[str]()
-    assert turns.begin(states[0], drawn_by(work(3, 5), row)) is None
-    assert turns.begin(states[1], drawn_by(work(3, 6, closed), row)) is None
-    assert all(each in turns for each in states)
+    pending, closed = PendingTokens(0.0), list[str]()
+    assert pending.begin(states[0], drawn_by(work(3, 5), row)) is None
+    assert pending.begin(states[1], drawn_by(work(3, 6, closed), row)) is None
+    assert all(each in pending for each in states)
     row[:] = 0  # by the next batch
-    assert [turns.go_on(states[0]) for _ in range(2)] == [None, None]
-    made = turns.go_on(states[0])
+    assert [pending.go_on(states[0]) for _ in range(2)] == [None, None]
+    made = pending.go_on(states[0])
     assert made is not None
     assert made.token == 5
     assert made.row is not None
     assert made.row.tolist() == [0, 1, 2, 3]
-    assert states[0] not in turns
-    turns.drop(states[1])
-    turns.drop(states[1])
+    assert states[0] not in pending
+    pending.drop(states[1])
+    pending.drop(states[1])
     assert closed == ["closed"]
-    assert states[1] not in turns
+    assert states[1] not in pending
 
 
 def test_a_choice_that_fails_is_forgotten() -> None:
@@ -177,8 +177,8 @@ def test_a_choice_that_fails_is_forgotten() -> None:
         raise ValueError("no")
 
     state: Any = object()
-    turns = Choices(0.0)
-    assert turns.begin(state, drawn_by(fails(), np.zeros(2, np.float32))) is None
+    pending = PendingTokens(0.0)
+    assert pending.begin(state, drawn_by(fails(), np.zeros(2, np.float32))) is None
     with pytest.raises(ValueError, match="no"):
-        turns.go_on(state)
-    assert state not in turns
+        pending.go_on(state)
+    assert state not in pending
