@@ -143,7 +143,7 @@ class Core:
                 self.advance.errors.alone(state, self.advance.choose, state)
             if not state.completion.done and state not in self.advance.pending:
                 self.advance.errors.alone(state, make_room, state)
-        return self.advance.guesses.ahead(going)
+        return self.advance.proposer.propose(going)
 
     # For the scheduler
 

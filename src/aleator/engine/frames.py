@@ -12,7 +12,7 @@ OURS = (
     "aleator.generate.advance",
     "aleator.generate.context",
     "aleator.generate.request_errors",
-    "aleator.generate.guesses",
+    "aleator.generate.proposer",
 )
 """Modules whose frames hold the context."""
 

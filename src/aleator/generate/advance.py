@@ -18,7 +18,7 @@ from aleator.generate.pending_tokens import PendingTokens
 from aleator.generate.chunks import Chunk, add_chunks
 from aleator.generate.context import Context
 from aleator.generate.token_sampler import TokenSampler, SampledToken, Logits, SampleTask, host_rows
-from aleator.generate.guesses import Guesses
+from aleator.generate.proposer import Proposer
 from aleator.generate.logprobs import LogprobsOf
 from aleator.generate.prefixes import Prefixes
 from aleator.generate.request_errors import Failed, RequestErrors
@@ -48,7 +48,7 @@ class Advance:
         context: Where it is computed.
         sampler: Draws the tokens.
         errors: Ends requests that fail.
-        guesses: Says what requests decode in a step.
+        proposer: Says which tokens requests decode in a step.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Advance:
         self._prefixes, self._n_tokens = prefixes, n_tokens
         self._keep_pieces = keep_pieces
         self.errors = RequestErrors(self.pending, failed)
-        self.guesses = Guesses(context, self.errors)
+        self.proposer = Proposer(context, self.errors)
 
     def enter(self, state: RequestState, reuse: bool = True) -> int:
         """Give a request's empty sequences what is cached of its prompts.
@@ -110,7 +110,7 @@ class Advance:
 
         Args:
             rows: Requests with the tokens that each decodes: the one drawn last, and guesses of what follows
-                (:meth:`Guesses.ahead`).
+                (:meth:`Proposer.propose`).
             chunks: Pieces of prompts; after the last of a prompt its first token is drawn.
         """
         batch = Batch()
@@ -128,7 +128,7 @@ class Advance:
         started = perf_counter()
         logits = self.logits(batch)
         if not chunks:
-            self.guesses.costs.observe(width, n_rows - width, perf_counter() - started)
+            self.proposer.costs.observe(width, n_rows - width, perf_counter() - started)
         for chunk, (_, _, of_prompt) in zip(chunks, ends, strict=True):
             self._computed(chunk)
             if of_prompt:
@@ -222,9 +222,9 @@ class Advance:
         elif state.drafted and state.speculation is not None:
             state.speculation.learn(len(tokens) - 1, done - 1)
         elif done == len(tokens) > 1:
-            state.guess = min(MOST_GUESSED, 2 * state.guess)
+            state.n_ahead = min(MOST_GUESSED, 2 * state.n_ahead)
         elif done < len(tokens) and not state.completion.done:
-            state.guess = max(1, state.guess // 2)
+            state.n_ahead = max(1, state.n_ahead // 2)
         if done < len(tokens):
             self._cut(state)
         return False

@@ -45,7 +45,7 @@ class RequestState:
         exact: how many of the tokens were computed from all tokens before them; others, after a context
             shift, from some that are forgotten.  None: all.
         released: the sequence was given up.
-        guess: forced tokens to decode ahead.
+        n_ahead: forced tokens to decode ahead.
         drafted: the tokens decoded together in this step are guesses, not forced.
     """
 
@@ -75,7 +75,7 @@ class RequestState:
         self.drawn = -1
         self.exact = min(at for at, _ in request.forgotten) if request.forgotten else None
         self.released = False
-        self.guess = 16
+        self.n_ahead = 16
         self._native = chain.can_be_batched
 
     @property

@@ -1,4 +1,4 @@
-"""What requests decode in a step: the tokens drawn last, and guesses of what follows."""
+"""Proposes the tokens that requests decode in a step: the token drawn last, and guesses of what follows."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from aleator.generate.speculation.draft_model import Draft, draft_together
 from aleator.generate.speculation.speculation import Costs
 
 
-class Guesses:
-    """Asks grammars, drafters and draft models, each for as many tokens as pay.
+class Proposer:
+    """Asks grammars, drafters and draft models for tokens, for as many as are likely to save time.
 
     Args:
-        context: What is wrong is taken back in.
+        context: Wrong guesses are taken back in it.
         errors: Ends requests whose drafters fail.
 
     Attributes:
-        costs: What steps have taken.
+        costs: How long steps have taken.
     """
 
     def __init__(self, context: Context, errors: RequestErrors) -> None:
         self._context, self._errors, self.costs = context, errors, Costs()
 
-    def ahead(self, states: Sequence[RequestState]) -> list[tuple[RequestState, list[int]]]:
-        """The token that each request has drawn last, and tokens that are likely to be drawn next.
+    def propose(self, states: Sequence[RequestState]) -> list[tuple[RequestState, list[int]]]:
+        """Give the token that each request has drawn last, and tokens that are likely to follow.
 
-        They are decoded together.
+        A step decodes them together.
 
         Args:
-            states: Those that take part in the step; each has drawn a token.
+            states: The requests that take part in the step; each has drawn a token.
 
         Returns:
             The requests whose drafters have not failed, each with its tokens.
@@ -58,7 +58,7 @@ class Guesses:
         if wanted is not None:
             room = min(room, wanted - len(state.completion.tokens) - 1)
         if state.spell is not None:
-            forced = state.spell(state.chain.jump_forward())[: max(0, min(room, state.guess))]
+            forced = state.spell(state.chain.jump_forward())[: max(0, min(room, state.n_ahead))]
             rows[state] += forced
             if forced:
                 return
