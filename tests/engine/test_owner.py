@@ -79,7 +79,7 @@ def test_an_error_at_the_beginning_of_a_request_is_its_own(
     model: aleator.LanguageModel, engine: aleator.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = owner_of(engine)
-    enter = owner._core.advance.enter
+    enter = owner._core.runner.enter
 
     def broken(state: Any, reuse: bool = True) -> int:
         held = enter(state, reuse)
@@ -87,7 +87,7 @@ def test_an_error_at_the_beginning_of_a_request_is_its_own(
             raise RuntimeError("not today")
         return held
 
-    monkeypatch.setattr(owner._core.advance, "enter", broken)
+    monkeypatch.setattr(owner._core.runner, "enter", broken)
     prompt = PROMPTS[2]
     assert engine.submit(prompt, max_tokens=1, seed=1).wait()  # something to reuse
     other = engine.submit("ROMEO:", max_tokens=40, seed=1)

@@ -102,10 +102,10 @@ def test_tokens_do_not_depend_on_waiting(
 @pytest.mark.usefixtures("piecewise")
 def test_one_that_ends_meanwhile_takes_its_token_back(model: aleator.LanguageModel) -> None:
     with model.engine(n_seq_max=1) as engine:
-        advance = engine._owner._core.advance  # type: ignore[union-attr]
+        runner = engine._owner._core.runner  # type: ignore[union-attr]
         waits = threading.Event()
         states: list[RequestState] = []
-        begin = advance.pending.begin
+        begin = runner.pending.begin
 
         def begun(state: RequestState, drawn: SampledToken) -> SampledToken | None:
             made = begin(state, drawn)
@@ -115,14 +115,14 @@ def test_one_that_ends_meanwhile_takes_its_token_back(model: aleator.LanguageMod
                 waits.set()
             return made
 
-        advance.pending.begin = begun  # type: ignore[method-assign]
+        runner.pending.begin = begun  # type: ignore[method-assign]
         made = engine.submit("a", grammar=HARD, max_tokens=50, seed=1)
         assert waits.wait(60)
         made.cancel()
         assert made.tokens == []
         assert made.stop_reason == "interrupted"
         assert made.chain.history == list(made.request.tokens)
-        assert states[0] not in advance.pending
+        assert states[0] not in runner.pending
         again = engine.submit("ROMEO:", max_tokens=5, seed=1)  # its place is free
         assert len(again.tokens) == 5
 

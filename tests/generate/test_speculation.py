@@ -15,7 +15,7 @@ from make_models import SPECS, write_model
 
 import aleator
 from aleator.core.errors import ParameterError
-from aleator.generate import Batch, Context, advance, proposer
+from aleator.generate import Batch, Context, model_runner, proposer
 from aleator.generate.speculation import ngrams, speculation
 from aleator.generate.speculation.draft_model import Draft, DraftContext, DraftModel, draft_together
 from aleator.generate.speculation.ngrams import REMEMBERED, PromptLookup, Texts
@@ -42,7 +42,7 @@ def small(folder: Path, arch: str, seed: int) -> Path:
 @pytest.fixture(autouse=True)
 def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing takes time, so that how much is guessed does not depend on the machine's speed and load."""
-    for module in (advance, proposer, speculation):
+    for module in (model_runner, proposer, speculation):
         monkeypatch.setattr(module, "perf_counter", lambda: 0.0)
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 MOVED = {
     "aleator.bundled": "aleator.hub.bundled",
     "aleator.engine.slots": "aleator.engine.request_states",
+    "aleator.generate.advance": "aleator.generate.model_runner",
     "aleator.generate.drawing": "aleator.generate.token_sampler",
     "aleator.generate.ending": "aleator.generate.complete_grammar",
     "aleator.generate.slot": "aleator.generate.request_state",
@@ -24,6 +25,7 @@ MOVED = {
 """Old names of modules and new ones; each is kept for one release."""
 
 RENAMED = {
+    "Advance": "ModelRunner",
     "Drawing": "TokenSampler",
     "Drawn": "SampledToken",
     "Ending": "GrammarCompleter",

@@ -15,7 +15,7 @@ from aleator.cache.cache import Cache
 from aleator.cache.pools.attention import AttentionPool
 from aleator.engine.job import Job
 from aleator.engine.scheduler import Scheduler
-from aleator.generate.advance import Advance
+from aleator.generate.model_runner import ModelRunner
 from aleator.generate.chunks import Chunk
 from aleator.generate.request_state import RequestState
 
@@ -24,12 +24,12 @@ class Core:
     """Makes the steps of requests that come and go.
 
     Args:
-        advance: Decodes, draws, and rewinds.
+        runner: Decodes, draws, and rewinds.
         scheduler: Decides; nothing is under way in it.
         reuse: Begin prompts with what is cached of them.
 
     Attributes:
-        advance: Decodes, draws, and rewinds.
+        runner: Decodes, draws, and rewinds.
         scheduler: Decides.
         steps: Steps so far, each a batch that was decoded.
         mixed_steps: Those of them that computed pieces of prompts while others were writing.
@@ -38,9 +38,9 @@ class Core:
         scheduling_seconds: Seconds in the scheduler's decisions.
     """
 
-    def __init__(self, advance: Advance, scheduler: Scheduler, reuse: bool) -> None:
-        self.advance, self.scheduler, self._reuse = advance, scheduler, reuse
-        self._cache = advance.context.cache
+    def __init__(self, runner: ModelRunner, scheduler: Scheduler, reuse: bool) -> None:
+        self.runner, self.scheduler, self._reuse = runner, scheduler, reuse
+        self._cache = runner.context.cache
         self._mixes = isinstance(self._cache.pool, AttentionPool)
         self._states: dict[Job, RequestState] = {}
         self.steps = self.mixed_steps = 0
@@ -65,7 +65,7 @@ class Core:
                 self._cache.seq_cp(job.seq, heir.seq, 0, -1)
                 self._states[heir].tokens = list(state.tokens)
                 heir.done = job.done
-            self.advance.release(state)
+            self.runner.release(state)
         self.scheduler.remove(job)
 
     def clear(self, scheduler: Scheduler) -> None:
@@ -74,7 +74,7 @@ class Core:
         Args:
             scheduler: Takes the place of the one before, whatever state that is in.
         """
-        for seq in range(self.advance.context.n_seq_max):
+        for seq in range(self.runner.context.n_seq_max):
             self._cache.seq_rm(seq, -1, -1)
         self.scheduler, self._states = scheduler, {}
 
@@ -108,10 +108,10 @@ class Core:
             chunks.append(Chunk(self._states[job], n, [self._states[each] for each in followers]))
         if rows or chunks:
             if self._mixes or not (rows and chunks):
-                self.advance.step(rows, chunks)
+                self.runner.step(rows, chunks)
             else:  # windows and states are rewound by what one batch advances
-                self.advance.step(rows)
-                self.advance.step([], chunks)
+                self.runner.step(rows)
+                self.runner.step([], chunks)
         took = perf_counter() - decided
         if rows or chunks:
             self.steps += 1
@@ -134,16 +134,16 @@ class Core:
             full = len(state.tokens) == state.n_ctx
             if full and state.request.options.context_shift:
                 self._cache.unshare(state.seq)  # or others would be moved with it
-            if self.advance.make_room(state):
+            if self.runner.make_room(state):
                 going.append(state)
 
         for job in writing:
             state = self._states[job]
-            if state in self.advance.pending:  # it sits this step out, unless that is over now
-                self.advance.errors.alone(state, self.advance.choose, state)
-            if not state.completion.done and state not in self.advance.pending:
-                self.advance.errors.alone(state, make_room, state)
-        return self.advance.proposer.propose(going)
+            if state in self.runner.pending:  # it sits this step out, unless that is over now
+                self.runner.errors.alone(state, self.runner.choose, state)
+            if not state.completion.done and state not in self.runner.pending:
+                self.runner.errors.alone(state, make_room, state)
+        return self.runner.proposer.propose(going)
 
     # For the scheduler
 
@@ -154,9 +154,9 @@ class Core:
         if state.guidance is not None:
             state.guidance.seq = job.beside_seq
         try:
-            held = self.advance.enter(state, self._reuse)
+            held = self.runner.enter(state, self._reuse)
         except Exception as error:
-            self.advance.errors.fail(state, error)
+            self.runner.errors.fail(state, error)
             self.drop(job)
             return 0
         job.beside_done = state.beside
@@ -165,7 +165,7 @@ class Core:
     def drop(self, job: Job) -> None:
         """See :class:`aleator.engine.scheduler.Cells`."""
         state = self._states[job]
-        self.advance.empty(state)
+        self.runner.empty(state)
         state.stats.reused_tokens = 0
 
     def held(self) -> int | None:

@@ -9,7 +9,7 @@ from types import FrameType
 OURS = (
     "aleator.engine.owner",
     "aleator.engine.core",
-    "aleator.generate.advance",
+    "aleator.generate.model_runner",
     "aleator.generate.context",
     "aleator.generate.request_errors",
     "aleator.generate.proposer",

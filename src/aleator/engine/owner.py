@@ -25,7 +25,7 @@ from aleator.engine.request_states import SharedDrafts
 from aleator.engine.stats import EngineStats, OnEnd
 from aleator.engine.ticket import Ticket
 from aleator.engine.waiters import Waiter, wake
-from aleator.generate.advance import Advance
+from aleator.generate.model_runner import ModelRunner
 from aleator.generate.pending_tokens import PendingTokens
 from aleator.generate.completion import Completion
 from aleator.generate.context import Context
@@ -101,7 +101,7 @@ class Owner:
             failed.add(state.completion)
             errors.append(error)
 
-        advance = Advance(
+        runner = ModelRunner(
             context,
             HostTokenSampler(context.n_threads),
             n_tokens,
@@ -110,7 +110,7 @@ class Owner:
             keep_pieces=True,
             pending=PendingTokens(CHOOSING_SECONDS),
         )
-        self._core = Core(advance, self._new_scheduler(), prompt_cache)
+        self._core = Core(runner, self._new_scheduler(), prompt_cache)
         # All requests that have not ended, by number.  Whoever holds the lock may add one.
         self._tickets: dict[int, Ticket] = {}
         self._known: set[int] = set()  # of these the core knows
@@ -279,7 +279,7 @@ class Owner:
         while self._tickets:
             try:
                 for ticket in list(self._tickets.values()):
-                    self._core.advance.pending.drop(ticket.state)
+                    self._core.runner.pending.drop(ticket.state)
                     ticket.completion.interrupt()
                     self._end(ticket)
             except BaseException as error:
@@ -335,7 +335,7 @@ class Owner:
         if ticket is None or ticket.job.number not in self._tickets:
             return  # to be closed, somebody visits, or it has ended
         if ticket.completion.cancelled:
-            self._core.advance.pending.drop(ticket.state)
+            self._core.runner.pending.drop(ticket.state)
             ticket.completion.interrupt()
         if ticket.completion.done:  # also one that asks for no tokens
             self._end(ticket)
@@ -349,7 +349,7 @@ class Owner:
         while self._deadlines and self._deadlines[0][0] <= perf_counter():
             ticket = self._tickets.get(heappop(self._deadlines)[1])
             if ticket is not None:
-                self._core.advance.pending.drop(ticket.state)
+                self._core.runner.pending.drop(ticket.state)
                 ticket.completion.out_of_time()
                 self._end(ticket)
 
@@ -396,7 +396,7 @@ class Owner:
                     self._ending = None
                 for ticket in list(self._tickets.values()):
                     if ticket.job.seq >= 0:
-                        self._core.advance.errors.fail(ticket.state, error)
+                        self._core.runner.errors.fail(ticket.state, error)
                 self._core.clear(self._new_scheduler())
                 self._deadlines, self._known = [], set()
                 for ticket in list(self._tickets.values()):
@@ -418,7 +418,7 @@ class Owner:
         if self._ending is not None:
             self._ending.settle()
         for number, ticket in list(self._tickets.items()):
-            self._core.advance.errors.fail(ticket.state, error)
+            self._core.runner.errors.fail(ticket.state, error)
             ticket.state.end_speculation()
             ticket.settle()
             with self._lock:

@@ -17,7 +17,7 @@ from aleator.engine.admission import (
 from aleator.engine.core import Core
 from aleator.engine.job import Job
 from aleator.engine.scheduler import Scheduler
-from aleator.generate.advance import Advance
+from aleator.generate.model_runner import ModelRunner
 from aleator.generate.completion import Detokenizer, Stats
 from aleator.generate.context import Context
 from aleator.generate.token_sampler import TokenSampler
@@ -78,8 +78,8 @@ class Run:
         budget = max(context.n_ubatch, n_seqs + 1)
         # Prompts go first: who reads one of these completions waits for all.
         scheduler = Scheduler(n_seqs, n_cells, budget, pace=None, reuses=False)
-        advance = self._advance(context, self._sampler, detokenizer, prefixes or context.cache)
-        self._core = Core(advance, scheduler, reuse=True)
+        runner = self._runner(context, self._sampler, detokenizer, prefixes or context.cache)
+        self._core = Core(runner, scheduler, reuse=True)
         self._jobs: dict[Job, RequestState] = {}
         for number, state in enumerate(states):
             if not state.completion.done:
@@ -88,16 +88,16 @@ class Run:
                 self._jobs[job] = state
                 self._core.add(job, state)
 
-    def _advance(
+    def _runner(
         self, context: Context, sampler: TokenSampler, detokenizer: Detokenizer, prefixes: Prefixes
-    ) -> Advance:
+    ) -> ModelRunner:
         """What makes the steps: one token of each, or several where the device draws them."""
         multi_step = self.states[0].request.options.multi_step
         if multi_step == 1:
-            return Advance(context, sampler, len(detokenizer), prefixes)
-        from aleator.generate.multi_step_advance import MultiStepAdvance  # PyTorch is optional
+            return ModelRunner(context, sampler, len(detokenizer), prefixes)
+        from aleator.generate.multi_step_runner import MultiStepRunner  # PyTorch is optional
 
-        return MultiStepAdvance(context, sampler, detokenizer, prefixes, self.states)
+        return MultiStepRunner(context, sampler, detokenizer, prefixes, self.states)
 
     @property
     def generations(self) -> list[Generation]:
@@ -191,4 +191,4 @@ class Run:
         self._jobs = {}
         for state in self.states:
             if state.seq >= 0 and not state.released:
-                self._core.advance.release(state)
+                self._core.runner.release(state)

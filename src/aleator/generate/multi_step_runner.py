@@ -1,11 +1,11 @@
-"""Steps of which the device makes several before the host hears of them."""
+"""Runs several steps on the device before the host looks at their tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from aleator.core.errors import LogitsError, ParameterError
-from aleator.generate.advance import Advance
+from aleator.generate.model_runner import ModelRunner
 from aleator.generate.chunks import Chunk
 from aleator.generate.completion import Detokenizer
 from aleator.generate.context import Context
@@ -16,15 +16,15 @@ from aleator.generate.prefixes import Prefixes
 from aleator.generate.request_state import RequestState
 
 
-class MultiStepAdvance(Advance):
-    """Draws several tokens of each request at once, where the host need not look at any of them.
+class MultiStepRunner(ModelRunner):
+    """Samples several tokens of each request at once, where the host need not look at any of them.
 
     Args:
-        context: As for :class:`~aleator.generate.advance.Advance`.
-        sampler: As there; on the device.
+        context: As for :class:`~aleator.generate.model_runner.ModelRunner`.
+        sampler: As there; it samples on the device.
         detokenizer: The vocabulary.
-        prefixes: As for :class:`~aleator.generate.advance.Advance`.
-        states: All that will ever take part; the first one's options say how many tokens (``multi_step``).
+        prefixes: As for :class:`~aleator.generate.model_runner.ModelRunner`.
+        states: All requests that will ever take part; ``multi_step`` of the first says how many tokens.
 
     Raises:
         ParameterError: tokens are drawn on the host; or see :class:`DecodeLoop`.
@@ -56,10 +56,10 @@ class MultiStepAdvance(Advance):
         )
 
     def step(self, rows: Sequence[tuple[RequestState, list[int]]], chunks: Sequence[Chunk] = ()) -> None:
-        """Several tokens of each request, drawn before any of them is looked at.
+        """Sample several tokens of each request before the host looks at any of them.
 
-        With prompts to compute, and where a request's tokens need a look of the host, one token of each as
-        :meth:`Advance.step` makes it.
+        With prompts to compute, or if the host must look at the tokens of some request, do what
+        :meth:`ModelRunner.step` does.
         """
         if chunks or not all(map(self._runs_on_device, self._states)):
             super().step(rows, chunks)
@@ -91,6 +91,6 @@ class MultiStepAdvance(Advance):
                 )
 
     def _runs_on_device(self, state: RequestState) -> bool:
-        """Whether its tokens need no look of the host: no constraint, and all samplers on the device."""
+        """Whether the host need not look at its tokens: no constraint, and all samplers run on the device."""
         on_host = self._on_device.chain.runs_on_host(self._on_device.row_of(state))
         return state.completer is None and not state.chain.constraints and not on_host

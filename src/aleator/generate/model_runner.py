@@ -1,6 +1,6 @@
-"""One step of completions over one context: decode their tokens, draw the next ones, take back wrong guesses.
+"""Runs the model for one step of some requests: decodes their tokens, samples the next ones, takes guesses back.
 
-Which completions take part, and when, is their caller's matter: :class:`aleator.engine.core.Core`.
+Its caller, :class:`aleator.engine.core.Core`, decides which requests take part in a step.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from aleator.generate.request_errors import Failed, RequestErrors
 from aleator.generate.request_state import RequestState
 
 MOST_GUESSED = 64
-"""Forced tokens that are decoded together at most."""
+"""At most this many forced tokens are decoded together."""
 
 _shifts = count(1)
 
 
-class Advance:
-    """Moves requests forward, each in its own sequence of the context.
+class ModelRunner:
+    """Runs the model for requests, each in its own sequence of the context.
 
     Args:
-        context: Has an own sequence for each request, empty when the request enters.
-        sampler: Draws the tokens.
+        context: Has a sequence for each request, which is empty when the request enters.
+        sampler: Samples the tokens.
         n_tokens: Tokens of the vocabulary; the output matrix may have more rows.
-        prefixes: Prompts are computed only from where they diverge from one of these.
-        failed: Told of an error while a token of one request is guessed, drawn or turned into text, which has
-            ended that request's completion; the others go on.
-        keep_pieces: Others of the same context may go on from a part of a prompt.
+        prefixes: Cached prompts.  A prompt is computed from where it diverges from all of them.
+        failed: Called with each error of one request alone: while its token is guessed, sampled or turned into
+            text.  The error has ended its completion then; the others go on.
+        keep_pieces: Keep parts of prompts as cached prefixes, too.
         pending: Chooses tokens that take long; None: each is chosen at once.
 
     Attributes:
         pending: A request in it takes no part in steps; :meth:`choose` goes on with it.
-        context: Where it is computed.
-        sampler: Draws the tokens.
+        context: Computes the logits.
+        sampler: Samples the tokens.
         errors: Ends requests that fail.
         proposer: Says which tokens requests decode in a step.
     """
@@ -70,14 +70,14 @@ class Advance:
         self.proposer = Proposer(context, self.errors)
 
     def enter(self, state: RequestState, reuse: bool = True) -> int:
-        """Give a request's empty sequences what is cached of its prompts.
+        """Copy what is cached of a request's prompts into its empty sequences.
 
         Args:
-            state: What begins.
+            state: The request that begins.
             reuse: Look for a cached prefix.
 
         Returns:
-            Tokens of the prompt that need not be computed.
+            How many tokens of the prompt are cached and need not be computed.
         """
         prompt, where = state.request.remaining, state.request.where
         reuses = reuse and not state.wants_prompt  # nobody has kept the logits
@@ -101,17 +101,17 @@ class Advance:
             state.guidance.computed = 0
 
     def logits(self, batch: Batch) -> Logits:
-        """Logits [n, V] of the wanted tokens; rows of the output matrix that are no tokens are left out."""
+        """Logits [n, V] of the wanted tokens, without rows of the output matrix that stand for no token."""
         rows: Logits = self.context.decode(batch)[:, : self._n_tokens]
         return rows
 
     def step(self, rows: Sequence[tuple[RequestState, list[int]]], chunks: Sequence[Chunk] = ()) -> None:
-        """Decode one batch, and draw from it.
+        """Decode one batch, and sample from its logits.
 
         Args:
             rows: Requests with the tokens that each decodes: the one drawn last, and guesses of what follows
                 (:meth:`Proposer.propose`).
-            chunks: Pieces of prompts; after the last of a prompt its first token is drawn.
+            chunks: Pieces of prompts.  After the last piece of a prompt its first token is sampled.
         """
         batch = Batch()
         width = 0
@@ -142,7 +142,7 @@ class Advance:
             state.completion.feed_prompt(row)
 
     def _computed(self, chunk: Chunk) -> None:
-        """A piece of a prompt is in the cache."""
+        """Note that a piece of a prompt is in the cache."""
         state, n = chunk.state, chunk.n
         where, guidance = state.request.where, state.guidance
         state.stats.prompt_tokens += n
@@ -167,7 +167,7 @@ class Advance:
     def _sample_first(
         self, chunks: Sequence[Chunk], ends: Sequence[tuple[int, int, range]], logits: Logits
     ) -> None:
-        """Draw the first token after each prompt that is complete."""
+        """Sample the first token after each prompt that is complete."""
         tasks: list[tuple[RequestState, int, int]] = []
         for chunk, (guided, own, _) in zip(chunks, ends, strict=True):
             if guided >= 0 and chunk.state.guidance is not None:
@@ -177,9 +177,9 @@ class Advance:
         self.sample(tasks, logits)
 
     def _sample_after(self, active: Sequence[tuple[RequestState, list[int]]], logits: Logits) -> None:
-        """Draw after each token that was decoded, for as long as what is drawn is what was decoded next.
+        """Sample after each decoded token, for as long as the token is the one that was decoded next.
 
-        So the tokens are those that would have been drawn one by one.
+        So the tokens are the same as when they are sampled one by one.
         """
         first, depth = 0, 0
         left = []
@@ -204,7 +204,7 @@ class Advance:
             left = [each for each in left if self._goes_on(each[0], each[1], depth)]
 
     def _goes_on(self, state: RequestState, tokens: list[int], done: int) -> bool:
-        """Whether the token that was drawn after ``done`` of those decoded is the next of them."""
+        """Whether the token sampled after the first ``done`` decoded tokens is the next decoded one."""
         is_pending = state in self.pending
         right = (
             not (state.completion.done or is_pending)
@@ -230,13 +230,13 @@ class Advance:
         return False
 
     def _cut(self, state: RequestState) -> None:
-        """Take what was decoded after a request's tokens out of the cache."""
+        """Remove what was decoded after a request's tokens from the cache."""
         self.context.cache.seq_rm(state.seq, len(state.tokens), -1)
         if state.guidance is not None:
             self.context.cache.seq_rm(state.guidance.seq, state.beside, -1)
 
     def make_room(self, state: RequestState) -> bool:
-        """See to it that the request has a position left; without one its completion ends here."""
+        """Make sure that a request has a position left, or end its completion; returns whether it goes on."""
         if len(state.tokens) < state.n_ctx:
             return True
         if not state.request.options.context_shift:
@@ -258,11 +258,11 @@ class Advance:
         return True
 
     def sample(self, given: Iterable[tuple[RequestState, int, int]], logits: Logits) -> None:
-        """Draw a token each for some requests.
+        """Sample a token for each of some requests.
 
         Args:
-            given: Requests, each with its row of the logits, and that of its second prompt: -1 without one, or
-                where that is :attr:`Guidance.first`.
+            given: Requests, each with the index of its row of logits and of the row of its second prompt; -1:
+                there is none, or it is :attr:`Guidance.first`.
             logits: Rows [n, V].
         """
         tasks = [
@@ -295,7 +295,7 @@ class Advance:
             self._take(state, made)
 
     def _take(self, state: RequestState, drawn: SampledToken) -> None:
-        """Go on with what was drawn for a request."""
+        """Take a request's token in."""
         if drawn.token is None:
             state.completion.grammar_over(state.limits()[1])
         elif state.banned is not None and drawn.row is not None:
@@ -311,7 +311,7 @@ class Advance:
         logprobs: LogprobsOf,
         row: npt.NDArray[np.float32],
     ) -> None:
-        """Hold a token back while a banned string may begin in it; where one is complete, draw anew."""
+        """Hold a token back while a banned string may begin in it; where one is complete, sample again."""
         state.stats.sampled_tokens += 1
         n = banned.take(token, row.copy(), logprobs)
         while n:
@@ -329,7 +329,7 @@ class Advance:
         self._end_grammar(state)
 
     def feed(self, state: RequestState, token: int, logprobs: LogprobsOf) -> None:
-        """Give a request the token that was drawn for it."""
+        """Append a token to a request's text."""
         state.drawn = token
         state.stats.sampled_tokens += 1
         state.completion.feed(token, logprobs)
@@ -338,20 +338,20 @@ class Advance:
         self._end_grammar(state)
 
     def _end_grammar(self, state: RequestState) -> None:
-        """End a completion whose constrained text is complete, with nothing that can follow."""
+        """End a completion if its constrained text is complete and nothing can follow."""
         if not state.completion.done and state.constrained and state.chain.finished:
             self._flush(state)
             state.completion.grammar_over("grammar")
 
     @staticmethod
     def _flush(state: RequestState) -> None:
-        """Give out what is held back of a text that ends."""
+        """Release the tokens that are held back of a text that ends."""
         for held in [] if state.banned is None else state.banned.ready(True):
             if not state.completion.done:
                 state.completion.feed(held.token, held.logprobs)
 
     def release(self, state: RequestState) -> None:
-        """Give up the sequences of an ended completion; the prompt cache keeps what they held."""
+        """Free the sequences of a completion that has ended; the prompt cache keeps what they held."""
         state.released = True
         self.pending.drop(state)
         state.end_speculation()
