@@ -1,4 +1,4 @@
-"""Runs the model for one step of some requests: decodes their tokens, samples the next ones, takes guesses back.
+"""Runs the model for one step: decodes tokens of requests, samples the next ones, takes back wrong guesses.
 
 Its caller, :class:`aleator.engine.core.Core`, decides which requests take part in a step.
 """
