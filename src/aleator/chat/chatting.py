@@ -100,11 +100,11 @@ class Chatting(Protocol):
             ContextFull: a conversation longer than ``n_ctx``.
         """
         # Templates, grammars and readers of replies, when there is something to answer: a start goes without.
-        from aleator.chat.asking import Chat, prepared
+        from aleator.chat.prompt import ChatPrompt, prepare_chat
         from aleator.chat.generation import ChatGeneration
 
-        asked = prepared(
-            Chat(messages, tools, tool_choice, enable_thinking, chat_template_kwargs),
+        asked = prepare_chat(
+            ChatPrompt(messages, tools, tool_choice, enable_thinking, chat_template_kwargs),
             self.chat_format(chat_template),
             self.tokenizer,
             options_of(options),
