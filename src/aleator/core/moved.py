@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 MOVED = {
     "aleator.bundled": "aleator.hub.bundled",
+    "aleator.chat.asking": "aleator.chat.prompt",
+    "aleator.chat.chatting": "aleator.chat.chat_mixin",
     "aleator.engine.slots": "aleator.engine.request_states",
     "aleator.generate.advance": "aleator.generate.model_runner",
     "aleator.generate.drawing": "aleator.generate.token_sampler",
@@ -26,15 +28,21 @@ MOVED = {
 
 RENAMED = {
     "Advance": "ModelRunner",
+    "Asked": "PreparedChat",
+    "Chat": "ChatPrompt",
+    "Chatting": "ChatMixin",
     "Drawing": "TokenSampler",
     "Drawn": "SampledToken",
     "Ending": "GrammarCompleter",
     "HostDrawing": "HostTokenSampler",
+    "Saving": "SavingMixin",
+    "Scoring": "ScoringMixin",
     "Sharing": "SharedDrafts",
     "Shortest": "EndingSearch",
     "Slot": "RequestState",
     "SlotMaker": "RequestStateMaker",
     "Turn": "SampleTask",
+    "prepared": "prepare_chat",
 }
 """Old names of what moved modules hold, and new ones."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from aleator.cache.prefix import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache
-from aleator.chat.chatting import Chatting
+from aleator.chat.chat_mixin import ChatMixin
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, takes
 from aleator.engine.admission import cells_needed, sequences_needed
@@ -33,8 +33,8 @@ from aleator.generate.session import Session
 from aleator.generate.request_state import OnLogits
 from aleator.generate.speculation.drafter import Drafter
 from aleator.hub.bundled import bundled_model
-from aleator.language_model.saving import Saving
-from aleator.language_model.scoring import Scoring
+from aleator.language_model.saving import SavingMixin
+from aleator.language_model.scoring import ScoringMixin
 from aleator.models.build import build_decoder
 from aleator.models.decoder import Decoder
 from aleator.models.placement import placement
@@ -120,7 +120,7 @@ def load_vocabulary(weights: Weights) -> Vocabulary:
     return Vocabulary.from_directory(weights.path)
 
 
-class LanguageModel(Chatting, Scoring, Saving):
+class LanguageModel(ChatMixin, ScoringMixin, SavingMixin):
     """A loaded model; made by :func:`load`.
 
     It serves one thread at a time.  Several generations may be under way at once.

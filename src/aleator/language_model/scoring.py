@@ -29,8 +29,8 @@ TOGETHER = 32
 """Texts that are computed together at most."""
 
 
-class Scoring(Protocol):
-    """The part of a model that scores texts.
+class ScoringMixin(Protocol):
+    """What :class:`~aleator.LanguageModel` inherits to score texts.
 
     Attributes:
         tokenizer: Text to tokens and back.

@@ -1,4 +1,4 @@
-"""The part of a model that answers messages."""
+"""What ``LanguageModel`` inherits to answer messages."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from aleator.keywords import GenerateKeywords
 
 
-class Chatting(Protocol):
-    """The part of a model that answers messages.
+class ChatMixin(Protocol):
+    """What :class:`~aleator.LanguageModel` inherits to answer messages.
 
     Attributes:
         tokenizer: Text to tokens and back.
@@ -123,7 +123,7 @@ class Chatting(Protocol):
         return ChatGeneration(made, asked.reply)
 
     def check_options(self, **options: Unpack[GenerateKeywords]) -> None:
-        """See whether options of :meth:`generate` can be; errors are its."""
+        """Check options of :meth:`generate`; raises the errors that it would raise."""
         self.asking.check(options_of(options))
 
     def chat_format(self, chat_template: str | None = None) -> ChatFormat:
