@@ -14,6 +14,7 @@ MOVED = {
     "aleator.bundled": "aleator.hub.bundled",
     "aleator.chat.asking": "aleator.chat.prompt",
     "aleator.chat.chatting": "aleator.chat.chat_mixin",
+    "aleator.chat.source": "aleator.chat.text_reader",
     "aleator.engine.slots": "aleator.engine.request_states",
     "aleator.generate.advance": "aleator.generate.model_runner",
     "aleator.generate.drawing": "aleator.generate.token_sampler",
@@ -41,6 +42,7 @@ RENAMED = {
     "Shortest": "EndingSearch",
     "Slot": "RequestState",
     "SlotMaker": "RequestStateMaker",
+    "Source": "TextReader",
     "Turn": "SampleTask",
     "prepared": "prepare_chat",
 }
