@@ -61,7 +61,7 @@ def test_whoever_is_cancelled_holds_up_nobody() -> None:
     asyncio.run(run())
 
 
-def test_who_waits_when_turns_end_is_told() -> None:
+def test_who_waits_when_it_closes_gets_an_error() -> None:
     async def run() -> None:
         semaphore, goes_on = FairSemaphore(1), asyncio.Event()
 

@@ -17,7 +17,7 @@ from aleator.generate.complete_grammar import Work
 from aleator.generate.logprobs import LogprobsOf, top_logprobs, with_kept
 from aleator.generate.request_state import RequestState
 from aleator.samplers import sample_batch
-from aleator.samplers.kept import KeptRow
+from aleator.samplers.kept_tokens import KeptRow
 
 if TYPE_CHECKING:
     import torch
