@@ -11,7 +11,7 @@ import pytest
 
 import aleator
 from aleator import samplers as S
-from aleator.engine import owner
+from aleator.engine import engine_loop
 from aleator.engine.stats import EndedRequest
 from aleator.generate.pending_tokens import PendingTokens
 from aleator.generate.token_sampler import SampledToken
@@ -34,7 +34,7 @@ SCHEMA = {
 @pytest.fixture
 def piecewise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every choice has one piece of its work done in a step."""
-    monkeypatch.setattr(owner, "CHOOSING_SECONDS", 0.0)
+    monkeypatch.setattr(engine_loop, "CHOOSING_SECONDS", 0.0)
 
 
 def together(engine: aleator.Engine, *submits: Callable[[], Generation]) -> list[Generation]:
@@ -102,7 +102,7 @@ def test_tokens_do_not_depend_on_waiting(
 @pytest.mark.usefixtures("piecewise")
 def test_one_that_ends_meanwhile_takes_its_token_back(model: aleator.LanguageModel) -> None:
     with model.engine(n_seq_max=1) as engine:
-        runner = engine._owner._core.runner  # type: ignore[union-attr]
+        runner = engine._loop._core.runner  # type: ignore[union-attr]
         waits = threading.Event()
         states: list[RequestState] = []
         begin = runner.pending.begin

@@ -183,9 +183,9 @@ def test_a_draft_model_guesses_for_several_texts_in_one_batch(
 
 
 def context_of(engine: aleator.Engine) -> Context:
-    owner = engine._owner
-    assert owner is not None
-    return owner._context
+    loop = engine._loop
+    assert loop is not None
+    return loop._context
 
 
 def test_an_ended_request_does_not_keep_the_context_of_its_draft_model(

@@ -14,7 +14,7 @@ from aleator.engine.admission import MOST_POSITIONS, job_of, most_positions, pos
 from aleator.engine.context_calls import Action, T
 from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions, SubmitOptions
-from aleator.engine.owner import Owner
+from aleator.engine.engine_loop import EngineLoop
 from aleator.engine.prompts import GENERATION, SAMPLING, Asking, checked_prompt, options_of
 from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.stats import EngineStats, OnEnd
@@ -115,12 +115,12 @@ class Engine:
             told = f"{n_seq_max} sequences of n_ctx={model.n_ctx}: {error}, or a smaller n_seq_max"
             raise ParameterError("n_ctx", told) from error
         shared = model.request_states.shared_drafts(self.n_ctx, n_seq_max)
-        owner = Owner(context, len(model.vocab), chosen, cached, shared, on_end)
-        self._owner: Owner | None = owner
+        loop = EngineLoop(context, len(model.vocab), chosen, cached, shared, on_end)
+        self._loop: EngineLoop | None = loop
         self._final = EngineStats()
         self._making = threading.Lock()
         # An engine that is forgotten is closed too.
-        self._close = weakref.finalize(self, owner.shut)
+        self._close = weakref.finalize(self, loop.shut)
         self._close.atexit = False
 
     def __repr__(self) -> str:
@@ -136,23 +136,23 @@ class Engine:
 
     def close(self) -> None:
         """End every request (stop reason "interrupted"), the thread, and the context; may be called again."""
-        owner = self._owner
-        if owner is not None:
-            owner.close()
+        loop = self._loop
+        if loop is not None:
+            loop.close()
             self._close.detach()
-            self._final, self._owner = owner.stats, None
+            self._final, self._loop = loop.stats, None
 
     @property
     def closed(self) -> bool:
         """Whether it takes no more requests."""
-        owner = self._owner
-        return owner is None or owner.closed
+        loop = self._loop
+        return loop is None or loop.closed
 
     @property
     def stats(self) -> EngineStats:
         """Counts so far."""
-        owner = self._owner
-        return self._final if owner is None else owner.stats
+        loop = self._loop
+        return self._final if loop is None else loop.stats
 
     @takes(SUBMIT.values(), GENERATION.values(), SAMPLING.values())
     def submit(
@@ -222,11 +222,11 @@ class Engine:
         Raises:
             QueueFull, EngineClosed, ParameterError, ContextFull: as for :meth:`submit`.
         """
-        owner = self._open()
+        loop = self._open()
         _check_possible(request)
         longest = self._longest(request)
-        state = self._model.request_states.make([request], on_logits, drafter, owner.shared)[0]
-        owner.check(state)
+        state = self._model.request_states.make([request], on_logits, drafter, loop.shared)[0]
+        loop.check(state)
         most = MOST_POSITIONS
         if prompt_logprobs is not None:
             state.completion.want_prompt(prompt_logprobs)
@@ -235,11 +235,11 @@ class Engine:
         state.take_place(-1, longest, state.stats)
         job = job_of(state, longest, own.priority, most)
         self._check_room(job)
-        ticket = owner.ticket(job, state, own.deadline)
-        generation = Generation(ticket, state.completion)
-        ticket.watch(generation)
+        handle = loop.make_handle(job, state, own.deadline)
+        generation = Generation(handle, state.completion)
+        handle.watch(generation)
         try:
-            owner.submit(ticket)
+            loop.submit(handle)
             return generation
         except BaseException:  # an interrupt: nobody will read it, and it must not be made
             generation.cancel()
@@ -261,15 +261,15 @@ class Engine:
         Raises:
             EngineClosed: the engine was closed; as the future's exception, if that happens before it is done.
         """
-        owner = self._open()
-        return owner.visit(action)
+        loop = self._open()
+        return loop.visit(action)
 
-    def _open(self) -> Owner:
+    def _open(self) -> EngineLoop:
         """What makes the requests, while it takes any."""
-        owner = self._owner
-        if owner is None or owner.closed:
+        loop = self._loop
+        if loop is None or loop.closed:
             raise EngineClosed("the engine is closed: make another one")
-        return owner
+        return loop
 
     def _longest(self, request: Request) -> int:
         """Positions that a request may come to use; ContextFull if its prompt is longer."""

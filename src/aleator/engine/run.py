@@ -14,7 +14,7 @@ from aleator.engine.admission import (
     positions,
     sequences_needed,
 )
-from aleator.engine.core import Core
+from aleator.engine.engine_core import EngineCore
 from aleator.engine.job import Job
 from aleator.engine.scheduler import Scheduler
 from aleator.generate.model_runner import ModelRunner
@@ -79,7 +79,7 @@ class Run:
         # Prompts go first: who reads one of these completions waits for all.
         scheduler = Scheduler(n_seqs, n_cells, budget, pace=None, reuses=False)
         runner = self._runner(context, self._sampler, detokenizer, prefixes or context.cache)
-        self._core = Core(runner, scheduler, reuse=True)
+        self._core = EngineCore(runner, scheduler, reuse=True)
         self._jobs: dict[Job, RequestState] = {}
         for number, state in enumerate(states):
             if not state.completion.done:

@@ -1,6 +1,6 @@
 """Runs the model for one step: decodes tokens of requests, samples the next ones, takes back wrong guesses.
 
-Its caller, :class:`aleator.engine.core.Core`, decides which requests take part in a step.
+Its caller, :class:`aleator.engine.engine_core.EngineCore`, decides which requests take part in a step.
 """
 
 from __future__ import annotations

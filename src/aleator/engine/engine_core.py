@@ -1,6 +1,6 @@
-"""Requests over one context: who begins, what a step computes, what is given back.
+"""The steps of requests over one context: which requests begin, what a step computes, what is freed.
 
-Neither threads nor readers: :class:`aleator.engine.owner.Owner` has a thread that makes steps,
+It knows neither threads nor readers.  :class:`aleator.engine.engine_loop.EngineLoop` makes steps in a thread,
 :class:`aleator.engine.run.Run` makes one whenever somebody reads.
 """
 
@@ -20,19 +20,19 @@ from aleator.generate.chunks import Chunk
 from aleator.generate.request_state import RequestState
 
 
-class Core:
+class EngineCore:
     """Makes the steps of requests that come and go.
 
     Args:
-        runner: Decodes, draws, and rewinds.
-        scheduler: Decides; nothing is under way in it.
+        runner: Runs the model.
+        scheduler: Decides which requests take part in a step; it has none yet.
         reuse: Begin prompts with what is cached of them.
 
     Attributes:
-        runner: Decodes, draws, and rewinds.
-        scheduler: Decides.
+        runner: Runs the model.
+        scheduler: Decides which requests take part in a step.
         steps: Steps so far, each a batch that was decoded.
-        mixed_steps: Those of them that computed pieces of prompts while others were writing.
+        mixed_steps: Steps that computed pieces of prompts while other requests were writing.
         step_seconds: Seconds in steps.
         longest_step: Seconds of the longest one.
         scheduling_seconds: Seconds in the scheduler's decisions.
@@ -50,14 +50,14 @@ class Core:
         """Let a request wait for its turn.
 
         Args:
-            job: As the scheduler sees it, with a number that no other has.
-            state: As a step sees it.
+            job: The request as the scheduler sees it, with a number that no other has.
+            state: The request as the runner sees it.
         """
         self._states[job] = state
         self.scheduler.add(job)
 
     def leave(self, job: Job) -> None:
-        """A request has ended, or is given up: free what it holds."""
+        """Free what a request holds that has ended or is given up."""
         state = self._states.pop(job, None)
         if state is not None and job.seq >= 0:
             heir = self.scheduler.heir(job)
@@ -79,9 +79,9 @@ class Core:
         self.scheduler, self._states = scheduler, {}
 
     def begin(self) -> list[Job]:
-        """Begin what can begin; returns those jobs.
+        """Begin the jobs that can begin; returns them.
 
-        Where a beginning has failed, the completion has ended, and the job must :meth:`leave`.
+        If one could not begin, its completion has ended, and the job must :meth:`leave`.
         """
         started = perf_counter()
         begun = self.scheduler.admit(self)
@@ -122,12 +122,12 @@ class Core:
         for job in jobs:
             state = self._states[job]
             job.done, job.beside_done = len(state.tokens), state.beside
-        # Also where all who write are choosing: their turn passes.
+        # Also if all that write are still choosing their tokens: their share of the time is used up.
         self.scheduler.observe(plan, sum(len(tokens) for _, tokens in rows), took)
         return jobs
 
     def _rows(self, writing: Sequence[Job]) -> list[tuple[RequestState, list[int]]]:
-        """The tokens that those who write decode next."""
+        """The tokens that the writing jobs decode next."""
         going: list[RequestState] = []
 
         def make_room(state: RequestState) -> None:
@@ -139,7 +139,7 @@ class Core:
 
         for job in writing:
             state = self._states[job]
-            if state in self.runner.pending:  # it sits this step out, unless that is over now
+            if state in self.runner.pending:  # it takes no part in this step, unless its token is chosen now
                 self.runner.errors.alone(state, self.runner.choose, state)
             if not state.completion.done and state not in self.runner.pending:
                 self.runner.errors.alone(state, make_room, state)
@@ -176,7 +176,7 @@ class Core:
 
 
 def cells_held(cache: Cache, seqs: Iterable[int]) -> int | None:
-    """Cells that some sequences hold, each counted once; None where layers hold other things than cells."""
+    """How many cells some sequences hold, each counted once; None for caches that do not consist of cells."""
     pool = cache.pool
     if not isinstance(pool, AttentionPool):
         return None
