@@ -23,12 +23,12 @@ class Aside:
         self._cells, self._rows = cells, rows
         self._kept, self._frame = np.zeros(0, np.bool_), 0
 
-    def keep(self, journal: Journal, slots: npt.NDArray[np.int64]) -> None:
+    def keep(self, journal: Journal, cell_ids: npt.NDArray[np.int64]) -> None:
         """Keep what cells stored that were used before, as something else is about to be stored there.
 
         Outside of frames there is nothing to keep it for.
         """
-        cells = self._cells.used_before(slots)
+        cells = self._cells.used_before(cell_ids)
         if len(cells) == 0:
             return
         if self._frame != journal.frame:
