@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from aleator.core.errors import ParameterError
-from aleator.engine.prompts import Asking, options_of, takes_generation
+from aleator.engine.prompts import RequestMaker, options_of, takes_generation
 from aleator.generate.generation import Generation
 from aleator.generate.request_state import OnLogits
 from aleator.samplers import SamplingParams
@@ -28,12 +28,12 @@ class ChatMixin(Protocol):
     Attributes:
         tokenizer: Text to tokens and back.
         vocab: The tokens.
-        asking: Makes requests.
+        request_maker: Makes requests.
     """
 
     tokenizer: Tokenizer
     vocab: Vocabulary
-    asking: Asking
+    request_maker: RequestMaker
     _chat_formats: dict[str | None, ChatFormat]
 
     @abstractmethod
@@ -124,7 +124,7 @@ class ChatMixin(Protocol):
 
     def check_options(self, **options: Unpack[GenerateKeywords]) -> None:
         """Check options of :meth:`generate`; raises the errors that it would raise."""
-        self.asking.check(options_of(options))
+        self.request_maker.check(options_of(options))
 
     def chat_format(self, chat_template: str | None = None) -> ChatFormat:
         """How chats are written with a template; None: the model's.

@@ -33,6 +33,7 @@ MOVED = {
 RENAMED = {
     "Advance": "ModelRunner",
     "Asked": "PreparedChat",
+    "Asking": "RequestMaker",
     "Chat": "ChatPrompt",
     "Chatting": "ChatMixin",
     "Core": "EngineCore",

@@ -15,7 +15,7 @@ from aleator.engine.context_calls import Action, T
 from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions, SubmitOptions
 from aleator.engine.engine_loop import EngineLoop
-from aleator.engine.prompts import GENERATION, SAMPLING, Asking, checked_prompt, options_of
+from aleator.engine.prompts import GENERATION, SAMPLING, RequestMaker, checked_prompt, options_of
 from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.stats import EngineStats, OnEnd
 from aleator.generate.context import Context
@@ -40,7 +40,7 @@ class Served(Protocol):
     """What an engine needs of a model; an :class:`aleator.LanguageModel` is one."""
 
     @property
-    def asking(self) -> Asking:
+    def request_maker(self) -> RequestMaker:
         """Makes requests of prompts and options."""
 
     @property
@@ -197,7 +197,7 @@ class Engine:
         own = SubmitOptions.of({name: given.pop(name) for name in SUBMIT if name in given})
         self._open()  # before the lock, which a thread may have held that a fork left behind
         with self._making:
-            request = self._model.asking.requests([checked_prompt(prompt)], [options_of(given)])[0]
+            request = self._model.request_maker.requests([checked_prompt(prompt)], [options_of(given)])[0]
             return self.start(request, own, on_logits, drafter)
 
     def start(

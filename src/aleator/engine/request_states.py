@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from aleator.core.errors import ParameterError
-from aleator.engine.prompts import Asking, checked_prompt
+from aleator.engine.prompts import RequestMaker, checked_prompt
 from aleator.generate.banned_strings import BannedStrings
 from aleator.generate.context import Context
 from aleator.generate.complete_grammar import GrammarCompleter, EndingSearch
@@ -54,7 +54,7 @@ class RequestStateMaker:
 
     Args:
         tokenizer: Of the model.
-        asking: Makes tokens of negative prompts.
+        request_maker: Makes tokens of negative prompts.
         draft_context: Makes a context of the smaller model that guesses, of so many cells and sequences; None:
             there is no such model.
     """
@@ -62,10 +62,10 @@ class RequestStateMaker:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        asking: Asking,
+        request_maker: RequestMaker,
         draft_context: Callable[[int, int], Context] | None = None,
     ) -> None:
-        self._tokenizer, self._vocab, self._asking = tokenizer, tokenizer.vocab, asking
+        self._tokenizer, self._vocab, self._request_maker = tokenizer, tokenizer.vocab, request_maker
         self._draft_context = draft_context
 
     def shared_drafts(self, n_cells: int, n_seq_max: int) -> SharedDrafts:
@@ -208,7 +208,7 @@ class RequestStateMaker:
                 "guidance_scale", "guidance_scale and context_shift do not go together: give one"
             )
         negative = "" if options.negative_prompt is None else options.negative_prompt
-        prompt = self._asking.tokens(
+        prompt = self._request_maker.tokens(
             checked_prompt(negative), options.parse_special, of="negative_prompt"
         )
         return Guidance(prompt, options.guidance_scale)

@@ -15,7 +15,7 @@ from aleator.core.options import declarations, renamed, takes
 from aleator.engine.admission import cells_needed, sequences_needed
 from aleator.engine.options import EngineOptions
 from aleator.engine.prompts import (
-    Asking,
+    RequestMaker,
     checked_prompt,
     checked_prompts,
     options_of,
@@ -133,7 +133,7 @@ class LanguageModel(ChatMixin, ScoringMixin, SavingMixin):
         n_ctx: positions of one sequence.
         options: what it was loaded with.
         draft: the smaller model that guesses; None: there is none.
-        asking: makes requests of prompts and options.
+        request_maker: makes requests of prompts and options.
         request_states: makes the state that requests have while they are made.
     """
 
@@ -157,8 +157,8 @@ class LanguageModel(ChatMixin, ScoringMixin, SavingMixin):
         self._context_options = context_options
         self.draft = draft
         drafts = None if draft is None else draft.cells
-        self.asking = Asking(tokenizer, weights)
-        self.request_states = RequestStateMaker(tokenizer, self.asking, drafts)
+        self.request_maker = RequestMaker(tokenizer, weights)
+        self.request_states = RequestStateMaker(tokenizer, self.request_maker, drafts)
         self._context: Context | None = None
         self._user: weakref.ref[Run] | None = None
         self._chat_formats = {}
@@ -217,7 +217,7 @@ class LanguageModel(ChatMixin, ScoringMixin, SavingMixin):
         if "n" in options:
             raise ParameterError("n", "n: several completions are made by generate_batch(..., n=n)")
         given = options_of({"preset": preset, "params": params, **options})
-        requests = self.asking.requests([checked_prompt(prompt)], [given])
+        requests = self.request_maker.requests([checked_prompt(prompt)], [given])
         return self._start(requests, on_logits, progress, drafter)[0]
 
     @takes_generation
@@ -261,7 +261,7 @@ class LanguageModel(ChatMixin, ScoringMixin, SavingMixin):
         """
         checked = checked_prompts(prompts, n)
         given = options_of_each({"preset": preset, "params": params, **options}, len(checked))
-        return self._start(self.asking.requests(checked, given, n), on_logits, progress)
+        return self._start(self.request_maker.requests(checked, given, n), on_logits, progress)
 
     @takes(declarations(EngineOptions).values())
     def engine(self, **options: Unpack[EngineKeywords]) -> Engine:
@@ -379,7 +379,7 @@ class LanguageModel(ChatMixin, ScoringMixin, SavingMixin):
             ParameterError: there are none, or it is no prompt.
             TokenizerError: token ids outside the vocabulary.
         """
-        return self.asking.tokens(checked_prompt(prompt), parse_special)
+        return self.request_maker.tokens(checked_prompt(prompt), parse_special)
 
     def sampling_params(
         self,
@@ -392,4 +392,4 @@ class LanguageModel(ChatMixin, ScoringMixin, SavingMixin):
         Precedence: ``sampling``, then ``params`` or the named preset, then what the model's files recommend
         on top of the default preset.
         """
-        return self.asking.sampling_params(preset, params, **sampling)
+        return self.request_maker.sampling_params(preset, params, **sampling)

@@ -255,7 +255,7 @@ class Service:
         prompt_logprobs: int | None = None,
     ) -> list[Generation]:
         given = options_of({"preset": None, "params": None, **options})
-        requests = self.model.asking.requests([checked_prompt(prompt)], [given], n)
+        requests = self.model.request_maker.requests([checked_prompt(prompt)], [given], n)
         most = self.options.request_timeout
         own = SubmitOptions(
             deadline=min((s for s in (deadline, most) if s is not None), default=None)
