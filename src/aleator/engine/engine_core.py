@@ -56,7 +56,7 @@ class EngineCore:
         self._states[job] = state
         self.scheduler.add(job)
 
-    def leave(self, job: Job) -> None:
+    def remove(self, job: Job) -> None:
         """Free what a request holds that has ended or is given up."""
         state = self._states.pop(job, None)
         if state is not None and job.seq >= 0:
@@ -78,10 +78,10 @@ class EngineCore:
             self._cache.seq_rm(seq, -1, -1)
         self.scheduler, self._states = scheduler, {}
 
-    def begin(self) -> list[Job]:
+    def admit(self) -> list[Job]:
         """Begin the jobs that can begin; returns them.
 
-        If one could not begin, its completion has ended, and the job must :meth:`leave`.
+        If one could not begin, its completion has ended, and the job must be removed (:meth:`remove`).
         """
         started = perf_counter()
         begun = self.scheduler.admit(self)
@@ -94,7 +94,7 @@ class EngineCore:
         """Make one step if there is something to make.
 
         Returns:
-            The jobs that took part; those whose completions have ended must :meth:`leave`.
+            The jobs that took part; those whose completions have ended must be removed (:meth:`remove`).
         """
         started = perf_counter()
         plan = self.scheduler.plan()

@@ -296,7 +296,7 @@ class EngineLoop:
         self._end_expired()
         self._calls.run_all(core.scheduler.free)
         started = perf_counter()
-        begun = core.begin()
+        begun = core.admit()
         for job in begun:
             self._handles[job.number].began = started
         self._count_running()
@@ -357,7 +357,7 @@ class EngineLoop:
         """Free what an ended request holds, and wake its readers."""
         job, completion = handle.job, handle.completion
         self._ending = handle
-        self._core.leave(job)
+        self._core.remove(job)
         if job.seq >= 0 and handle.state.request.options.spec_type == "ngram":
             text = [*handle.state.request.remaining, *completion.tokens]
             self.shared.texts.add(text, handle.state.request.where)

@@ -153,7 +153,7 @@ class Run:
 
     def _step(self) -> None:
         started, core = perf_counter(), self._core
-        core.begin()
+        core.admit()
         if self._progress is not None and not self._report(self._progress):
             return
         reading = bool(core.scheduler.reading)
@@ -181,13 +181,13 @@ class Run:
                 state.completion.interrupt()
             if state.completion.done:
                 del self._jobs[job]
-                self._core.leave(job)
+                self._core.remove(job)
 
     def _break_off(self, error: BaseException) -> None:
         """End all completions after an error that is nobody's own."""
         for state in self.states:
             state.completion.fail(error)
-            state.completion.told = True  # it is raised to whoever reads now
+            state.completion.error_raised = True  # it is raised to whoever reads now
         self._jobs = {}
         for state in self.states:
             if state.seq >= 0 and not state.released:
