@@ -22,7 +22,7 @@ def positions(request: Request, n_ctx: int) -> int:
 
 
 def most_positions(state: RequestState, n_ctx: int) -> int:
-    """Positions that a request's sequence can use where each sequence has ``n_ctx``.
+    """How many positions a request's sequence can use if each sequence has ``n_ctx``.
 
     Raises:
         ContextFull: its negative prompt is longer.
@@ -42,7 +42,7 @@ def job_of(state: RequestState, longest: int, priority: int = 0, most: int = MOS
     """A request as a scheduler sees it.
 
     Args:
-        state: Has its place, but for the sequences.
+        state: The request, whose sequences are not known yet.
         longest: See :func:`positions`.
         priority: See :class:`aleator.engine.options.SubmitOptions`.
         most: Tokens of its prompts in one step at most.
@@ -60,7 +60,7 @@ def job_of(state: RequestState, longest: int, priority: int = 0, most: int = MOS
 
 
 def _beside(state: RequestState, longest: int) -> int:
-    """Positions of the sequence of a second prompt, which the text follows too; 0 without one."""
+    """Positions that the sequence of a second prompt uses, the text included; 0 without one."""
     if state.guidance is None:
         return 0
     return len(state.guidance.prompt) + longest - len(state.request.remaining)

@@ -1,4 +1,4 @@
-"""A request as the scheduler sees it: lengths, and a place in the order."""
+"""A request as the scheduler sees it: its lengths, and its place in the order."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy.typing as npt
 from aleator.core.records import dataclass
 
 PLACES = 64
-"""Earlier requests that one step of priority goes before."""
+"""One step of priority puts a request before this many earlier ones."""
 WORTH_WAITING = 32
-"""Tokens of a prompt that another job is just computing, from which on it is better to wait for them."""
+"""If another job is computing at least this many tokens of the same prompt, it is better to wait for them."""
 
 
 @dataclass(eq=False)
 class Job:
-    """What is known of a request without its text.
+    """The scheduler's view of a request: everything but its text.
 
     Attributes:
         prompt: int32, the tokens to compute before anything is drawn.

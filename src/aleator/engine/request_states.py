@@ -29,20 +29,20 @@ MOST_POSITIONS = 2**31 - 1
 
 
 def _positions(request: Request) -> int:
-    """Positions that a request may come to use, whatever the model has."""
+    """How many positions a request may use at most, whatever the model has."""
     wanted = request.options.max_tokens
     return MOST_POSITIONS if wanted is None else len(request.remaining) + wanted
 
 
 class SharedDrafts:
-    """What requests that are made in one context share beside it.
+    """What the requests of one context share for speculation.
 
     Args:
-        drafts: Where a draft model guesses for them; None: there is no such model.
+        drafts: The draft model's context; None: there is no draft model.
 
     Attributes:
-        drafts: Where a draft model guesses for them.
-        texts: Earlier ones, from which ``spec_type="ngram"`` may guess.
+        drafts: The draft model's context; None: there is no draft model.
+        texts: Earlier texts, from which ``spec_type="ngram"`` guesses.
     """
 
     def __init__(self, drafts: DraftContext | None) -> None:
@@ -53,10 +53,10 @@ class RequestStateMaker:
     """Makes the states of requests.
 
     Args:
-        tokenizer: Of the model.
+        tokenizer: The model's.
         request_maker: Makes tokens of negative prompts.
-        draft_context: Makes a context of the smaller model that guesses, of so many cells and sequences; None:
-            there is no such model.
+        draft_context: Makes a context of the draft model from numbers of cells and sequences; None: there is
+            no draft model.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class RequestStateMaker:
         self._draft_context = draft_context
 
     def shared_drafts(self, n_cells: int, n_seq_max: int) -> SharedDrafts:
-        """What requests share in a context of so many cells and sequences."""
+        """What the requests of a context with so many cells and sequences share."""
         make = self._draft_context
         if make is None:
             return SharedDrafts(None)
@@ -85,13 +85,13 @@ class RequestStateMaker:
         """Requests with chains of their own, which have accepted the prompts.
 
         Args:
-            requests: what to make.
+            requests: the requests.
             on_logits: called before each draw of any of them.
-            drafter: guesses tokens, instead of what the requests ask for.
-            shared: of the context in which they are made; None: it is made for these alone.
+            drafter: guesses tokens, in place of what the requests' options say.
+            shared: what the requests of the context share; None: make one for these requests.
 
         Raises:
-            ParameterError: ``spec_type="draft"`` where there is no model that guesses.
+            ParameterError: ``spec_type="draft"`` without a draft model.
         """
         if shared is None:
             wanted = [_positions(request) for request in requests]
@@ -132,7 +132,7 @@ class RequestStateMaker:
         )
 
     def _budget(self, request: Request) -> ReasoningBudget | None:
-        """Ends the text's reasoning; None where that has no limit."""
+        """What ends the text's reasoning; None if it has no limit."""
         budget = request.options.reasoning_budget
         if budget is None:
             return None
@@ -150,7 +150,7 @@ class RequestStateMaker:
         return ReasoningBudget(budget, begin.encode(), end.encode(), tokens, opened)
 
     def _banned(self, request: Request) -> BannedStrings | None:
-        """Strings that never occur; None if there are none."""
+        """Strings that must not occur; None if there are none."""
         strings, vocab = request.options.banned_strings, self._vocab
         if not strings:
             return None
@@ -166,7 +166,7 @@ class RequestStateMaker:
         drafter: Drafter | None,
         shared: SharedDrafts,
     ) -> Speculation | None:
-        """Guesses tokens of a request; None if nobody is to."""
+        """What guesses a request's tokens; None if nothing does."""
         options = request.options
         if drafter is None and options.spec_type == "none":
             return None
@@ -190,10 +190,10 @@ class RequestStateMaker:
         return Speculation(guesses, options.spec_draft_n_max, len(self._vocab))
 
     def _guidance(self, request: Request) -> Guidance | None:
-        """What moves a request's logits away from a negative prompt; None where nothing does.
+        """What moves a request's logits away from a negative prompt; None if nothing does.
 
         Raises:
-            ParameterError: a negative prompt without a scale, or a context shift.
+            ParameterError: a negative prompt without a scale, or guidance with a context shift.
         """
         options = request.options
         if options.guidance_scale == 1.0:
@@ -214,7 +214,7 @@ class RequestStateMaker:
         return Guidance(prompt, options.guidance_scale)
 
     def _stream(self, request: Request) -> StreamDecoder:
-        """Turns what is generated into text; what was drawn before was part of it."""
+        """Turns tokens into text; it has been given the tokens that an earlier generation drew."""
         start = len(request.tokens) - request.drawn
         at_start = all(map(self._vocab.is_special, request.tokens[:start]))
         stream = self._tokenizer.stream(at_start=at_start, shown=request.options.shown_tokens)
@@ -223,7 +223,7 @@ class RequestStateMaker:
         return stream
 
     def _spell(self, request: Request, chain: SamplerChain) -> Callable[[bytes], list[int]] | None:
-        """Cuts forced text into tokens; None if nothing in the chain forces any."""
+        """Cuts forced text into tokens; None if the chain forces none."""
         if chain.grammar is None or not request.options.jump_forward:
             return None
         return spelling(self._tokenizer).tokens
@@ -232,7 +232,7 @@ class RequestStateMaker:
         """Completes a constrained text before its tokens run out; None if that is not wanted or not possible.
 
         Raises:
-            ParameterError: it is asked for beside what leaves it out.
+            ParameterError: ``complete_grammar=True`` with an option that excludes it.
         """
         wanted = request.options.complete_grammar
         steered = request.options.banned_strings or request.options.reasoning_budget is not None

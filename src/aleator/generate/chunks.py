@@ -14,9 +14,9 @@ class Chunk:
     """A piece of a prompt.
 
     Attributes:
-        state: Whose prompt.
-        n: Tokens of it to compute; those of its second prompt come first.
-        followers: Requests with the same prompt and empty sequences, which take over its cells at the end.
+        state: The request whose prompt it is.
+        n: How many tokens to compute; those of a second prompt come first.
+        followers: Requests with the same prompt and empty sequences, which share its cells at the end.
     """
 
     state: RequestState
@@ -33,9 +33,9 @@ def add_chunks(batch: Batch, chunks: Sequence[Chunk], row: int) -> list[tuple[in
         row: The next row of logits.
 
     Returns:
-        For each piece the rows of logits after the last tokens of the request's second prompt, and of its
-        prompt; -1: those are not among them.  And those after all tokens of its prompt in the piece, where
-        they are wanted.
+        For each piece three things: the row of logits after the last token of the second prompt, and that
+        after the last token of the prompt (-1: the piece does not have that token); and the rows after all
+        its tokens of the prompt, if the request wants them.
     """
     ends = []
     for chunk in chunks:

@@ -1,4 +1,4 @@
-"""Whether a model's cache can take back what a request may have to."""
+"""Checks that a model's cache can take back what a request may have to take back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aleator.generate.request_state import RequestState
 
 
 def check_rollback(state: RequestState, context: Context) -> None:
-    """Refuse guesses and banned strings that could not be taken back.
+    """Refuse speculation and banned strings if their tokens could not be taken back.
 
     Raises:
         ParameterError: a request with speculation, and a model whose states cannot be rewound; a banned string
