@@ -1,4 +1,4 @@
-"""Completions that are begun together, and made while somebody reads them."""
+"""Makes completions without a thread: whoever reads them makes the next step."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ Progress = Callable[[int, int], None]
 
 
 class Run:
-    """Makes completions together, with the steps of an engine but no thread: who reads makes the next step.
+    """Makes completions together, with an engine's steps but no thread: whoever reads makes the next step.
 
     Args:
-        context: Has the sequences of all requests, which are empty, and cells as :func:`cells_needed` says.
-        states: What to make.  The first one's options say where all tokens are drawn (``sampling_device``: see
-            :func:`make_token_sampler`) and how many before the host hears of them (``multi_step``; what was drawn
-            after a stop string is taken back).
+        context: Has an empty sequence for each request, and as many cells as :func:`cells_needed` says.
+        states: The requests.  The options of the first one hold for all: ``sampling_device`` (see
+            :func:`make_token_sampler`), and ``multi_step``, how many tokens the device samples before the host
+            looks at them; tokens after a stop string are taken back.
         detokenizer: The vocabulary: how many tokens there are, and which of them end a generation.
         n_ctx: Positions that one sequence may use.
-        progress: Told of the prompts.
-        prefixes: Prompts are computed only from where they diverge from one of these, and what was
-            computed is kept among them when its completion ends.  None: those of the context's cache.
+        progress: Called while prompts are computed.
+        prefixes: Cached prompts.  A prompt is computed from where it diverges from all of them; they keep what
+            was computed when its completion ends.  None: those of the context's cache.
 
     Attributes:
-        stats: Of all completions together.
-        states: What is made.
+        stats: Counts and times of all completions together.
+        states: The requests.
 
     Raises:
         ContextFull: a prompt longer than ``n_ctx``.
@@ -91,7 +91,7 @@ class Run:
     def _runner(
         self, context: Context, sampler: TokenSampler, detokenizer: Detokenizer, prefixes: Prefixes
     ) -> ModelRunner:
-        """What makes the steps: one token of each, or several where the device draws them."""
+        """Make what runs the model: for one token of each request, or for several that the device samples."""
         multi_step = self.states[0].request.options.multi_step
         if multi_step == 1:
             return ModelRunner(context, sampler, len(detokenizer), prefixes)
@@ -101,9 +101,9 @@ class Run:
 
     @property
     def generations(self) -> list[Generation]:
-        """What is being made, in the order of the requests.
+        """The generations of the requests, in their order.
 
-        They hold the run and the run does not hold them: with the last one it goes, and frees its context.
+        They hold the run and the run does not hold them, so the last one frees the run and its context.
         """
         return [Generation(self, state.completion) for state in self.states]
 
@@ -126,10 +126,10 @@ class Run:
             await asyncio.to_thread(self._step_unless, until)
 
     def wake(self) -> None:
-        """Nothing: who reads makes the next step, which looks."""
+        """Do nothing: the next step, which a reader makes, notices it."""
 
     def _step_unless(self, until: Until) -> None:
-        """Make a step, unless another thread has just made what is waited for."""
+        """Make a step, unless another thread has just made what the reader waits for."""
         with self._lock:
             if not until():
                 self.step()
@@ -137,9 +137,9 @@ class Run:
     def step(self) -> None:
         """Make one step of all completions under way.
 
-        One thread at a time makes a step.  An error of one completion, such as one of its callback's, ends
-        that one, and is raised where it is read.  Any other has ended all of them when this raises it, with
-        stop reason "interrupted".
+        One thread at a time makes a step.  An error of one completion, such as an error of its callback, ends
+        that completion and is raised to its reader.  Any other error ends all completions with stop reason
+        "interrupted", and is raised here.
         """
         with self._lock:
             try:
@@ -166,7 +166,7 @@ class Run:
             self.stats.decode_seconds += perf_counter() - started
 
     def _report(self, progress: Progress) -> bool:
-        """Tell how far the prompts are; returns whether a completion is still under way."""
+        """Report how far the prompts are; returns whether a completion is still being made."""
         left = sum(job.left for job in self._core.scheduler.reading)
         self._total = max(self._total, left)
         if left:
@@ -175,7 +175,7 @@ class Run:
         return bool(self._jobs)
 
     def _end_ended(self) -> None:
-        """Give up the sequences of completions that have ended, or were cancelled."""
+        """Free the sequences of completions that have ended or were cancelled."""
         for job, state in list(self._jobs.items()):
             if state.completion.cancelled:
                 state.completion.interrupt()
@@ -184,10 +184,10 @@ class Run:
                 self._core.remove(job)
 
     def _break_off(self, error: BaseException) -> None:
-        """End all completions after an error that is nobody's own."""
+        """End all completions after an error that belongs to none of them."""
         for state in self.states:
             state.completion.fail(error)
-            state.completion.error_raised = True  # it is raised to whoever reads now
+            state.completion.error_raised = True  # the reader of this step gets it
         self._jobs = {}
         for state in self.states:
             if state.seq >= 0 and not state.released:
