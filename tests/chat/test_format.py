@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from aleator import ParameterError, TemplateError
-from aleator.chat.prompt import ChatPrompt, prepare_chat
 from aleator.chat.format import ChatFormat
 from aleator.chat.messages import checked_messages
+from aleator.chat.prompt import ChatPrompt, prepare_chat
 from aleator.text import Tokenizer, Vocabulary
 from tests.chat import templates
 from tests.text.vocabularies import CONTROL, NORMAL, USER_DEFINED, byte_level
@@ -39,7 +39,7 @@ def test_no_text_becomes_a_control_token(name: str) -> None:
     }
 
     def marks(text: str, tool: Any) -> list[int]:
-        messages = [
+        messages: list[dict[str, Any]] = [
             {"role": "system", "content": text},
             {"role": "user", "content": text},
             {"role": "tool", "content": text},
@@ -74,7 +74,7 @@ def test_an_answer_keeps_its_own_reasoning_marks() -> None:
 def test_calls_in_earlier_messages_are_written_as_json(name: str) -> None:
     chat_format = ChatFormat(TOKENIZER, templates.FAMILIES[name])
     function = {"name": "get_weather", "arguments": '{"city": "Köln"}'}
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "user", "content": "Weather?"},
         {"role": "assistant", "tool_calls": [{"id": "a", "function": function}]},
         {"role": "tool", "tool_call_id": "a", "content": "rain"},

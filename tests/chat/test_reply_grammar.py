@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 
 from aleator import GrammarError, ParameterError
-from aleator.chat.prompt import ChatPrompt, PreparedChat, prepare_chat
 from aleator.chat.format import ChatFormat
+from aleator.chat.prompt import ChatPrompt, PreparedChat, prepare_chat
 from tests.chat import templates
 from tests.chat.test_format import IDS, TOKENIZER
 
@@ -166,10 +166,14 @@ def test_reasoning_comes_before_what_is_forced() -> None:
     assert text.startswith(message.reasoning_content[:1])
     # Where it is turned off there is none, and the schema is an option like any other.
     closed = ChatFormat(TOKENIZER, templates.HERMES)
-    asked = prepare_chat(ChatPrompt(HI, enable_thinking=False), closed, TOKENIZER, {"json_schema": CITY})
+    asked = prepare_chat(
+        ChatPrompt(HI, enable_thinking=False), closed, TOKENIZER, {"json_schema": CITY}
+    )
     assert asked.options["json_schema"] == CITY
     assert "grammar" not in asked.options
-    assert "grammar" in prepare_chat(ChatPrompt(HI), closed, TOKENIZER, {"json_schema": CITY}).options
+    assert (
+        "grammar" in prepare_chat(ChatPrompt(HI), closed, TOKENIZER, {"json_schema": CITY}).options
+    )
 
 
 def test_json_of_harmony_is_on_the_final_channel() -> None:

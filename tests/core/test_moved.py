@@ -27,7 +27,7 @@ def test_what_was_renamed_in_a_moved_module_has_both_names() -> None:
     found: dict[str, object] = {}
     for old in MOVED:
         module = ModuleType(old)
-        with pytest.warns(DeprecationWarning):
+        with pytest.warns(DeprecationWarning, match=f"{old} is"):
             MovedModules(MOVED).exec_module(module)
         found.update(vars(module))
     for old, new in RENAMED.items():

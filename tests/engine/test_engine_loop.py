@@ -19,8 +19,8 @@ import aleator
 from aleator.core.errors import EngineClosed
 from aleator.engine.engine_core import cells_held
 from aleator.engine.engine_loop import EngineLoop
-from aleator.engine.scheduler import Scheduler
 from aleator.engine.request_handle import RequestHandle
+from aleator.engine.scheduler import Scheduler
 from tests.engine.engines import PROMPTS, loop_of, wait, wait_until_idle
 
 

@@ -81,7 +81,8 @@ def test_short_endings_are_found(
     text = before + b"".join(made.pieces[token] for token in found).decode()
     jsonschema.Draft202012Validator(schema).validate(json.loads(text))
     assert (
-        EndingSearch(made).search(constraint, min(3, len(found) - 1) if len(found) < 4 else 1) is None
+        EndingSearch(made).search(constraint, min(3, len(found) - 1) if len(found) < 4 else 1)
+        is None
     )
 
 

@@ -16,10 +16,10 @@ from aleator.core.errors import LogitsError, ParameterError
 from aleator.generate import device_token_sampler
 from aleator.generate.completion import Stats
 from aleator.generate.device_token_sampler import DeviceTokenSampler
-from aleator.generate.token_sampler import HostTokenSampler, SampleTask
-from aleator.generate.sampling_device import make_token_sampler
 from aleator.generate.generation import Generation
 from aleator.generate.request_state import RequestState
+from aleator.generate.sampling_device import make_token_sampler
+from aleator.generate.token_sampler import HostTokenSampler, SampleTask
 from tests.engine.test_run import state
 from tests.generate.test_grammar import DIALOGUE, PERSON
 
@@ -199,7 +199,9 @@ def test_refuses_what_only_the_host_can(
     assert isinstance(make_token_sampler([used], "auto", Device("cuda"), 30, 64), HostTokenSampler)
     assert isinstance(make_token_sampler([state()], "auto", CPU, 30, 64), HostTokenSampler)
     made: list[Any] = []
-    monkeypatch.setattr(device_token_sampler, "DeviceTokenSampler", lambda *given: made.append(given))
+    monkeypatch.setattr(
+        device_token_sampler, "DeviceTokenSampler", lambda *given: made.append(given)
+    )
     make_token_sampler([state()], "auto", Device("cuda"), 30, 64)
     assert len(made) == 1
 
@@ -237,7 +239,9 @@ def test_requests_that_draw_at_the_same_time_draw_what_they_would_alone() -> Non
     assert [i for i, task in enumerate(made) if task.sampled is not None] == [0, 1, 2, 3]
     other = [SampleTask(each, i + (i > 6), None) for i, each in enumerate(alone)]
     assert HostTokenSampler().sample_together(other, rows) is other
-    tokens = [[each.token for each in HostTokenSampler(2).sample(these, rows)] for these in (made, other)]
+    tokens = [
+        [each.token for each in HostTokenSampler(2).sample(these, rows)] for these in (made, other)
+    ]
     assert tokens[0] == tokens[1]
     assert [each.chain.history for each in together] == [each.chain.history for each in alone]
 

@@ -100,8 +100,8 @@ class ChatMixin(Protocol):
             ContextFull: a conversation longer than ``n_ctx``.
         """
         # Templates, grammars and readers of replies, when there is something to answer: a start goes without.
-        from aleator.chat.prompt import ChatPrompt, prepare_chat
         from aleator.chat.generation import ChatGeneration
+        from aleator.chat.prompt import ChatPrompt, prepare_chat
 
         asked = prepare_chat(
             ChatPrompt(messages, tools, tool_choice, enable_thinking, chat_template_kwargs),

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from aleator.chat.families.family import Family, Function, Thinking
-from aleator.chat.reply_grammar import reply_grammar, schema_of
 from aleator.chat.format import ChatFormat
 from aleator.chat.message import Message
 from aleator.chat.messages import checked_messages, checked_tools, chosen_tools
 from aleator.chat.reply import Reply
+from aleator.chat.reply_grammar import reply_grammar, schema_of
 from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
 from aleator.generate.options import texts

@@ -12,9 +12,9 @@ from aleator.core.errors import ContextFull, EngineClosed, ParameterError
 from aleator.core.options import declarations, takes
 from aleator.engine.admission import MOST_POSITIONS, job_of, most_positions, positions
 from aleator.engine.context_calls import Action, T
+from aleator.engine.engine_loop import EngineLoop
 from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions, SubmitOptions
-from aleator.engine.engine_loop import EngineLoop
 from aleator.engine.prompts import GENERATION, SAMPLING, RequestMaker, checked_prompt, options_of
 from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.stats import EngineStats, OnEnd
@@ -22,8 +22,8 @@ from aleator.generate.context import Context
 from aleator.generate.generation import Generation
 from aleator.generate.options import ModelOptions
 from aleator.generate.request import Request
-from aleator.generate.session import Session
 from aleator.generate.request_state import OnLogits
+from aleator.generate.session import Session
 from aleator.generate.speculation.drafter import Drafter
 from aleator.generate.text_rows import rows_at_once
 from aleator.samplers import SamplingParams
@@ -197,7 +197,9 @@ class Engine:
         own = SubmitOptions.of({name: given.pop(name) for name in SUBMIT if name in given})
         self._open()  # before the lock, which a thread may have held that a fork left behind
         with self._making:
-            request = self._model.request_maker.requests([checked_prompt(prompt)], [options_of(given)])[0]
+            request = self._model.request_maker.requests(
+                [checked_prompt(prompt)], [options_of(given)]
+            )[0]
             return self.start(request, own, on_logits, drafter)
 
     def start(

@@ -15,8 +15,8 @@ from aleator.cache.cache import Cache
 from aleator.cache.pools.attention import AttentionPool
 from aleator.engine.job import Job
 from aleator.engine.scheduler import Scheduler
-from aleator.generate.model_runner import ModelRunner
 from aleator.generate.chunks import Chunk
+from aleator.generate.model_runner import ModelRunner
 from aleator.generate.request_state import RequestState
 
 
@@ -139,7 +139,9 @@ class EngineCore:
 
         for job in writing:
             state = self._states[job]
-            if state in self.runner.pending:  # it takes no part in this step, unless its token is chosen now
+            if (
+                state in self.runner.pending
+            ):  # it takes no part in this step, unless its token is chosen now
                 self.runner.errors.alone(state, self.runner.choose, state)
             if not state.completion.done and state not in self.runner.pending:
                 self.runner.errors.alone(state, make_room, state)

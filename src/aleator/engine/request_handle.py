@@ -34,7 +34,11 @@ class RequestHandle:
     """
 
     def __init__(
-        self, job: Job, state: RequestState, deadline: float | None, woken: Callable[[RequestHandle], None]
+        self,
+        job: Job,
+        state: RequestState,
+        deadline: float | None,
+        woken: Callable[[RequestHandle], None],
     ) -> None:
         self.job, self.state, self.deadline = job, state, deadline
         self.generation: weakref.finalize[[], Generation] | None = None

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from aleator.core.errors import ParameterError
 from aleator.engine.prompts import RequestMaker, checked_prompt
 from aleator.generate.banned_strings import BannedStrings
+from aleator.generate.complete_grammar import EndingSearch, GrammarCompleter
 from aleator.generate.context import Context
-from aleator.generate.complete_grammar import GrammarCompleter, EndingSearch
 from aleator.generate.request import Request
-from aleator.generate.session import go_on
 from aleator.generate.request_state import OnLogits, RequestState
+from aleator.generate.session import go_on
 from aleator.generate.speculation.draft_model import DraftContext, DraftModel
 from aleator.generate.speculation.drafter import Drafter
 from aleator.generate.speculation.ngrams import PromptLookup, Texts
@@ -65,7 +65,11 @@ class RequestStateMaker:
         request_maker: RequestMaker,
         draft_context: Callable[[int, int], Context] | None = None,
     ) -> None:
-        self._tokenizer, self._vocab, self._request_maker = tokenizer, tokenizer.vocab, request_maker
+        self._tokenizer, self._vocab, self._request_maker = (
+            tokenizer,
+            tokenizer.vocab,
+            request_maker,
+        )
         self._draft_context = draft_context
 
     def shared_drafts(self, n_cells: int, n_seq_max: int) -> SharedDrafts:

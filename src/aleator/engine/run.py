@@ -17,15 +17,15 @@ from aleator.engine.admission import (
 from aleator.engine.engine_core import EngineCore
 from aleator.engine.job import Job
 from aleator.engine.scheduler import Scheduler
-from aleator.generate.model_runner import ModelRunner
 from aleator.generate.completion import Detokenizer, Stats
 from aleator.generate.context import Context
-from aleator.generate.token_sampler import TokenSampler
-from aleator.generate.sampling_device import make_token_sampler
 from aleator.generate.generation import Generation
+from aleator.generate.model_runner import ModelRunner
 from aleator.generate.prefixes import Prefixes
-from aleator.generate.rollback_check import check_rollback
 from aleator.generate.request_state import RequestState
+from aleator.generate.rollback_check import check_rollback
+from aleator.generate.sampling_device import make_token_sampler
+from aleator.generate.token_sampler import TokenSampler
 from aleator.generate.writing import Until
 
 Progress = Callable[[int, int], None]

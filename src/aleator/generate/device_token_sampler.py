@@ -14,10 +14,10 @@ from aleator.cache.storage.tensors import torch_device
 from aleator.core.errors import LogitsError
 from aleator.device.candidates import NOTHING
 from aleator.device.chain import DeviceChain
-from aleator.generate.token_sampler import SampledToken, Logits, SampleTask, host_rows
 from aleator.generate.logprobs import Logprobs, LogprobsOf, reported_logprobs, top_logprobs
 from aleator.generate.request import Request
 from aleator.generate.request_state import RequestState
+from aleator.generate.token_sampler import Logits, SampledToken, SampleTask, host_rows
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,9 @@ class DeviceTokenSampler:
 
     together = True
 
-    def __init__(self, states: Sequence[RequestState], device: Device, n_vocab: int, n_ctx: int) -> None:
+    def __init__(
+        self, states: Sequence[RequestState], device: Device, n_vocab: int, n_ctx: int
+    ) -> None:
         asked = [n for state in states if (n := state.request.options.logprobs) is not None]
         template = states[0].chain.clone()
         template.reset()

@@ -14,7 +14,7 @@ from aleator.generate.context import Context
 from aleator.generate.logprobs import log_softmax
 from aleator.generate.text_rows import Wanted, rows_of
 from aleator.samplers import SamplerChain
-from aleator.samplers.kept_tokens import KeptTokens, KeptRow
+from aleator.samplers.kept_tokens import KeptRow, KeptTokens
 
 ADAPTIVE = ("mirostat", "mirostat_v2", "adaptive_p")
 """Samplers whose state depends on what they drew themselves."""

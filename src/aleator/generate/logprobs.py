@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.core.records import dataclass
-from aleator.samplers.kept_tokens import KeptTokens, KeptRow
+from aleator.samplers.kept_tokens import KeptRow, KeptTokens
 
 
 @dataclass(frozen=True, slots=True)

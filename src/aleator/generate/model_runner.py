@@ -14,15 +14,15 @@ import numpy.typing as npt
 
 from aleator.generate.banned_strings import BannedStrings
 from aleator.generate.batch import Batch
-from aleator.generate.pending_tokens import PendingTokens
 from aleator.generate.chunks import Chunk, add_chunks
 from aleator.generate.context import Context
-from aleator.generate.token_sampler import TokenSampler, SampledToken, Logits, SampleTask, host_rows
-from aleator.generate.proposer import Proposer
 from aleator.generate.logprobs import LogprobsOf
+from aleator.generate.pending_tokens import PendingTokens
 from aleator.generate.prefixes import Prefixes
+from aleator.generate.proposer import Proposer
 from aleator.generate.request_errors import Failed, RequestErrors
 from aleator.generate.request_state import RequestState
+from aleator.generate.token_sampler import Logits, SampledToken, SampleTask, TokenSampler, host_rows
 
 MOST_GUESSED = 64
 """At most this many forced tokens are decoded together."""
@@ -105,7 +105,9 @@ class ModelRunner:
         rows: Logits = self.context.decode(batch)[:, : self._n_tokens]
         return rows
 
-    def step(self, rows: Sequence[tuple[RequestState, list[int]]], chunks: Sequence[Chunk] = ()) -> None:
+    def step(
+        self, rows: Sequence[tuple[RequestState, list[int]]], chunks: Sequence[Chunk] = ()
+    ) -> None:
         """Decode one batch, and sample from its logits.
 
         Args:
@@ -176,7 +178,9 @@ class ModelRunner:
                 tasks += [(state, own, -1) for state in (chunk.state, *chunk.followers)]
         self.sample(tasks, logits)
 
-    def _sample_after(self, active: Sequence[tuple[RequestState, list[int]]], logits: Logits) -> None:
+    def _sample_after(
+        self, active: Sequence[tuple[RequestState, list[int]]], logits: Logits
+    ) -> None:
         """Sample after each decoded token, for as long as the token is the one that was decoded next.
 
         So the tokens are the same as when they are sampled one by one.

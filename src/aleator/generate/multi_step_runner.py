@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aleator.core.errors import LogitsError, ParameterError
-from aleator.generate.model_runner import ModelRunner
 from aleator.generate.chunks import Chunk
 from aleator.generate.completion import Detokenizer
 from aleator.generate.context import Context
 from aleator.generate.device_token_sampler import DeviceTokenSampler
-from aleator.generate.token_sampler import TokenSampler
+from aleator.generate.model_runner import ModelRunner
 from aleator.generate.multi_step import DecodeLoop, Feed
 from aleator.generate.prefixes import Prefixes
 from aleator.generate.request_state import RequestState
+from aleator.generate.token_sampler import TokenSampler
 
 
 class MultiStepRunner(ModelRunner):
@@ -55,7 +55,9 @@ class MultiStepRunner(ModelRunner):
             ends=(token for token in detokenizer.eog if token < n_tokens),
         )
 
-    def step(self, rows: Sequence[tuple[RequestState, list[int]]], chunks: Sequence[Chunk] = ()) -> None:
+    def step(
+        self, rows: Sequence[tuple[RequestState, list[int]]], chunks: Sequence[Chunk] = ()
+    ) -> None:
         """Sample several tokens of each request before the host looks at any of them.
 
         With prompts to compute, or if the host must look at the tokens of some request, do what

@@ -49,7 +49,10 @@ class Proposer:
         return [(state, tokens) for state, tokens in rows.items() if not state.completion.done]
 
     def _guess(
-        self, state: RequestState, rows: dict[RequestState, list[int]], drafts: list[tuple[RequestState, Draft]]
+        self,
+        state: RequestState,
+        rows: dict[RequestState, list[int]],
+        drafts: list[tuple[RequestState, Draft]],
     ) -> None:
         """Add guesses to a request's tokens; a draft model is asked later, for all requests at once."""
         n_sequences = sum([1 if each.guidance is None else 2 for each in rows])
@@ -73,7 +76,9 @@ class Proposer:
         else:
             self._add(state, state.speculation.asked(text, n), rows)
 
-    def _draft(self, drafts: Sequence[tuple[RequestState, Draft]], rows: dict[RequestState, list[int]]) -> None:
+    def _draft(
+        self, drafts: Sequence[tuple[RequestState, Draft]], rows: dict[RequestState, list[int]]
+    ) -> None:
         """Have draft models guess for several requests at once; an error of the model ends all of them."""
         started = perf_counter()
         try:
@@ -91,7 +96,9 @@ class Proposer:
             self._add(state, draft.found, rows)
 
     @staticmethod
-    def _add(state: RequestState, guesses: Sequence[int], rows: dict[RequestState, list[int]]) -> None:
+    def _add(
+        state: RequestState, guesses: Sequence[int], rows: dict[RequestState, list[int]]
+    ) -> None:
         rows[state] += guesses
         state.drafted = bool(guesses)
         state.stats.draft_n += len(guesses)

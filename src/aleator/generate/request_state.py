@@ -7,8 +7,8 @@ from typing import Any
 
 from aleator.core.errors import ContextFull, ParameterError
 from aleator.generate.banned_strings import BannedStrings
-from aleator.generate.completion import Completion, Detokenizer, Stats, StopReason, TextStream
 from aleator.generate.complete_grammar import GrammarCompleter
+from aleator.generate.completion import Completion, Detokenizer, Stats, StopReason, TextStream
 from aleator.generate.request import Request
 from aleator.generate.speculation.speculation import Speculation
 from aleator.generate.steering import Guidance, ReasoningBudget

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from aleator.cache.devices import Device
 from aleator.core.errors import ParameterError
 from aleator.core.packages import required_torch
-from aleator.generate.token_sampler import TokenSampler, HostTokenSampler
 from aleator.generate.request_state import RequestState
+from aleator.generate.token_sampler import HostTokenSampler, TokenSampler
 
 log = logging.getLogger(__name__)
 

@@ -22,15 +22,15 @@ from aleator.engine.prompts import (
     options_of_each,
     takes_generation,
 )
-from aleator.engine.run import Run
 from aleator.engine.request_states import RequestStateMaker
+from aleator.engine.run import Run
 from aleator.generate.context import Context
 from aleator.generate.generation import Generation
 from aleator.generate.options import LOADED, WHERE, ModelOptions, of_loading
 from aleator.generate.prefixes import SPARE, LentPrefixes
 from aleator.generate.request import Request
-from aleator.generate.session import Session
 from aleator.generate.request_state import OnLogits
+from aleator.generate.session import Session
 from aleator.generate.speculation.drafter import Drafter
 from aleator.hub.bundled import bundled_model
 from aleator.language_model.saving import SavingMixin

@@ -196,7 +196,8 @@ class ScoringMixin(Protocol):
             raise ParameterError("normalize", f"normalize={normalize!r:.80}: give True or False")
         one = isinstance(texts, str)
         tokens = [
-            self.request_maker.tokens(each) for each in checked_prompts([texts] if one else texts, 1)
+            self.request_maker.tokens(each)
+            for each in checked_prompts([texts] if one else texts, 1)
         ]
         made = self._together(
             [Wanted(each) for each in tokens],

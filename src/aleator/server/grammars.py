@@ -25,8 +25,8 @@ from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.params import CHAIN_OPTIONS, CONSTRAINTS
 from aleator.server.bodies import in_thread
 from aleator.server.caller import current_caller
-from aleator.server.kept_grammars import KEPT, KeptGrammars
 from aleator.server.fair_semaphore import FairSemaphore
+from aleator.server.kept_grammars import KEPT, KeptGrammars
 from aleator.text.tokenizer import Tokenizer
 
 R = TypeVar("R")

@@ -196,7 +196,9 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         positions, owners, seqs = plan.positions, plan.owners, plan.seqs
         sections, extras = plan.sections, plan.extras
         at = part.tokens
-        if len(part.cell_ids) < len(plan) or not isinstance(at, slice):  # a part, or in another order
+        if len(part.cell_ids) < len(plan) or not isinstance(
+            at, slice
+        ):  # a part, or in another order
             positions, owners, seqs = positions[at], owners[at], seqs[at]
             if sections is not None and extras is not None:
                 sections, extras = sections[at], extras[at]

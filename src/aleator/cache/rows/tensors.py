@@ -44,12 +44,12 @@ class CellTensors:
     """
 
     __slots__ = (
+        "_cell_ids",
         "_cells",
         "_index",
         "_keys",
         "_rows",
         "_seen",
-        "_slots",
         "_values",
         "_views",
         "blind",
@@ -58,7 +58,9 @@ class CellTensors:
         "raw",
     )
 
-    def __init__(self, cells: Cells, rows: Rows, cell_ids: npt.NDArray[np.int64], seen: Seen) -> None:
+    def __init__(
+        self, cells: Cells, rows: Rows, cell_ids: npt.NDArray[np.int64], seen: Seen
+    ) -> None:
         self._cells, self._rows, self._cell_ids, self._seen = cells, rows, cell_ids, seen
         # One sequence is read in the order of its text; several as one set, cells they share once.
         index = seen.cells if len(seen.start) == 2 else np.unique(seen.cells)
