@@ -79,7 +79,7 @@ class SampledToken:
     kept: KeptRow | None = None
 
     def with_own_row(self) -> SampledToken:
-        """The same with a copy of the row, since the next batch may overwrite the row."""
+        """Copy the token with its row, since the next batch may overwrite the row."""
         if self.row is None:
             return self
         row = self.row.copy()
