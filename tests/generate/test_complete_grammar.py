@@ -119,7 +119,7 @@ def test_what_cannot_fit_is_not_tried_again_and_again(
         searched.append((given[2] if len(given) > 2 else TRIALS) - self._trials)
         return found
 
-    monkeypatch.setattr(EndingSearch, "searching", counted)
+    monkeypatch.setattr(EndingSearch, "search_piecewise", counted)
     assert not model.generate("a", grammar=sampler, max_tokens=60, seed=1).complete
     assert len(searched) == 2  # after the first token, and in place of it
     assert all(0 < tried <= most for tried in searched), searched
