@@ -1,4 +1,4 @@
-"""Batches whose tokens have four positions (M-RoPE), against what llama.cpp did (tools/golden_sections.py)."""
+"""Batches whose tokens have four positions (M-RoPE), against what llama.cpp did (tools/golden_state.py)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def embeddings(places: list[Any], seq: int = 0) -> Batch:
 
 
 def filled(**options: Any) -> KVCache:
-    """As golden_sections.py's fill."""
+    """As fill of golden_state.py."""
     cache = sections(**options)
     add(cache, texts([(5 + i, p, s) for i, (p, s) in enumerate(ABOUT["text"])]))
     add(cache, embeddings(ABOUT["picture"]))

@@ -89,11 +89,12 @@ class Drawn:
 class DecodeLoop:
     """Decodes and draws up to ``multi_step`` tokens per sequence before the host sees any.
 
-    The cells of all steps are reserved first.  Tokens, positions, counts, and whether a row has ended, are
-    tensors that every step reads and writes.  A row that has ended repeats its last step, which changes
-    nothing.  Cells that were reserved and not used are given back at the end.  With ``capture`` a step is
-    captured in a CUDA graph once for every padded number of cells, and replayed.  Without it the same
-    operations run one by one.
+    The cells of all steps are reserved first: one by one they would cost a round trip each.  Tokens,
+    positions, counts, and whether a row has ended, are tensors that every step reads and writes.  A row
+    that has ended repeats its last step, which changes nothing and needs neither a spare cell nor a branch,
+    as a graph has one shape.  Cells that were reserved and not used are given back at the end.  With
+    ``capture`` a step is captured in a CUDA graph once for every padded number of cells, and replayed.
+    Without it the same operations run one by one.
 
     For equal logits the tokens are those of single steps.  The logits may differ in their last bits, as between
     any batch shapes.

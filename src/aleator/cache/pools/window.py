@@ -31,7 +31,8 @@ Cells = npt.NDArray[np.int64]
 def window_capacity(window: int, n_ctx: int, n_seq_max: int, n_ubatch: int, sinks: int = 0) -> int:
     """Cells of a window pool, as many as llama.cpp gives it: a multiple of 256, at most ``n_ctx``.
 
-    A whole micro-batch is stored before it attends, next to every sequence's window.
+    A whole micro-batch is stored before it attends, next to every sequence's window.  More cells would save
+    copies for failed decodes, but whole states would not have llama.cpp's bytes.
     """
     needed = (window + sinks) * n_seq_max + n_ubatch
     return min(n_ctx, -(-needed // _PAD) * _PAD)

@@ -1,4 +1,8 @@
-"""Texts that branch off another one: what they share with it, and the token that takes the next one's place."""
+"""Texts that branch off another one: what they share with it, and the token that takes the next one's place.
+
+A branch is a request to the engine, not a sequence of its own: if the prompt cache gave up its beginning,
+it costs its prompt.
+"""
 
 from __future__ import annotations
 
