@@ -1,7 +1,7 @@
 """The tokens that a chain's filters keep of a row of logits, and the probability of a token among them.
 
-The chain is applied once more, which does not change it.  llama.cpp's numerics draw when they are applied, and are
-refused.
+The chain is applied once more, which does not change it.  llama.cpp's numerics draw when applied, and
+are refused.
 """
 
 from __future__ import annotations
