@@ -284,6 +284,6 @@ def test_a_token_attends_as_the_first_of_its_sequences() -> None:  # [L] study T
     cache.seq_rm(0)
     cache.seq_cp(1, 0)
     part = add(cache, texts([(1, 2, [1, 0])]))
-    assert cache.cells.owners_of(int(part.slots[0])) == [0, 1]
+    assert cache.cells.owners_of(int(part.cell_ids[0])) == [0, 1]
     plan = cache.plan(texts([(1, 3, [1, 0])]))
     assert plan.seqs.tolist() == [1]

@@ -15,7 +15,7 @@ from aleator.core.options import Option, Options, declarations, option, resolved
 from aleator.core.parameter import check_unicode
 from aleator.core.records import dataclass
 from aleator.models.placement import DeviceMap
-from aleator.samplers.spelled import check_ids
+from aleator.samplers.token_arguments import check_ids
 
 if TYPE_CHECKING:
     import torch

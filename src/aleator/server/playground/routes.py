@@ -125,7 +125,7 @@ class Playground:
         """The sampling parameters of a request; without a seed they get ``seed``."""
         given = self.service.grammars.compiled(options)
         preset = given.pop("preset", None)
-        return self.service.model.asking.sampling_params(preset, None, seed, **given)
+        return self.service.model.request_maker.sampling_params(preset, None, seed, **given)
 
     def params_for(self, recording: Recording, options: dict[str, Any]) -> SamplingParams | None:
         """Those of a request about a text; None where it gives none, so that the text's own hold."""

@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 
 from aleator import GrammarError, ParameterError
-from aleator.chat.asking import Asked, Chat, prepared
 from aleator.chat.format import ChatFormat
+from aleator.chat.prompt import ChatPrompt, PreparedChat, prepare_chat
 from tests.chat import templates
 from tests.chat.test_format import IDS, TOKENIZER
 
@@ -22,7 +22,7 @@ HI = [{"role": "user", "content": "Hi"}]
 CITY = templates.WEATHER["function"]["parameters"]
 
 
-def drawn(asked: Asked, seed: int, closing: Sequence[str] = ()) -> tuple[str, list[int]]:
+def drawn(asked: PreparedChat, seed: int, closing: Sequence[str] = ()) -> tuple[str, list[int]]:
     """A reply of random tokens that the grammar allows."""
     rng, vocab = random.Random(seed), TOKENIZER.vocab
     grammar = asked.options.get("grammar")
@@ -74,8 +74,8 @@ def _fits(constraint: Any, ids: Sequence[int]) -> bool:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_forced_call_satisfies_its_schema(name: str, seed: int) -> None:
     chat_format = ChatFormat(TOKENIZER, templates.FAMILIES[name])
-    chat = Chat(HI, [templates.WEATHER, templates.CLOCK], "get_weather")
-    asked = prepared(chat, chat_format, TOKENIZER, {})
+    chat = ChatPrompt(HI, [templates.WEATHER, templates.CLOCK], "get_weather")
+    asked = prepare_chat(chat, chat_format, TOKENIZER, {})
     text, _ = drawn(asked, seed, CLOSING)
     asked.reply.push(text)
     asked.reply.finish()
@@ -94,7 +94,7 @@ def test_arguments_may_be_left_out(name: str) -> None:
     chat_format = ChatFormat(TOKENIZER, templates.FAMILIES[name])
     seen: set[str] = set()
     for seed in range(4):
-        asked = prepared(Chat(HI, [templates.WRITE], "write"), chat_format, TOKENIZER, {})
+        asked = prepare_chat(ChatPrompt(HI, [templates.WRITE], "write"), chat_format, TOKENIZER, {})
         text, _ = drawn(asked, seed, closing=CLOSING)
         asked.reply.push(text)
         asked.reply.finish()
@@ -124,7 +124,7 @@ def test_arguments_that_cannot_be_enforced_one_by_one_are_refused(
     }
     chat_format = ChatFormat(TOKENIZER, templates.QWEN3_CODER)
     with pytest.raises(GrammarError, match=said):
-        prepared(Chat(HI, [tool], "f"), chat_format, TOKENIZER, {})
+        prepare_chat(ChatPrompt(HI, [tool], "f"), chat_format, TOKENIZER, {})
 
 
 @pytest.mark.parametrize(
@@ -132,10 +132,10 @@ def test_arguments_that_cannot_be_enforced_one_by_one_are_refused(
 )
 def test_one_of_several_tools_is_called(name: str) -> None:
     chat_format = ChatFormat(TOKENIZER, templates.FAMILIES[name])
-    chat = Chat(HI, [templates.WEATHER, templates.CLOCK], "required")
+    chat = ChatPrompt(HI, [templates.WEATHER, templates.CLOCK], "required")
     called = set()
     for seed in range(6):
-        asked = prepared(chat, chat_format, TOKENIZER, {})
+        asked = prepare_chat(chat, chat_format, TOKENIZER, {})
         text, _ = drawn(asked, seed)
         asked.reply.push(text)
         asked.reply.finish()
@@ -147,7 +147,7 @@ def test_one_of_several_tools_is_called(name: str) -> None:
 
 def test_control_tokens_are_tokens() -> None:
     chat_format = ChatFormat(TOKENIZER, templates.MISTRAL_ARGS)
-    asked = prepared(Chat(HI, [templates.CLOCK], "clock"), chat_format, TOKENIZER, {})
+    asked = prepare_chat(ChatPrompt(HI, [templates.CLOCK], "clock"), chat_format, TOKENIZER, {})
     text, tokens = drawn(asked, 0)
     assert tokens[0] == IDS["[TOOL_CALLS]"]
     assert IDS["[ARGS]"] in tokens
@@ -156,7 +156,7 @@ def test_control_tokens_are_tokens() -> None:
 
 def test_reasoning_comes_before_what_is_forced() -> None:
     opened = ChatFormat(TOKENIZER, templates.DEEPSEEK)
-    asked = prepared(Chat(HI), opened, TOKENIZER, {"json_schema": CITY})
+    asked = prepare_chat(ChatPrompt(HI), opened, TOKENIZER, {"json_schema": CITY})
     assert asked.options["complete_grammar"] is False
     text, _ = drawn(asked, 3)
     asked.reply.push(text)
@@ -166,15 +166,19 @@ def test_reasoning_comes_before_what_is_forced() -> None:
     assert text.startswith(message.reasoning_content[:1])
     # Where it is turned off there is none, and the schema is an option like any other.
     closed = ChatFormat(TOKENIZER, templates.HERMES)
-    asked = prepared(Chat(HI, enable_thinking=False), closed, TOKENIZER, {"json_schema": CITY})
+    asked = prepare_chat(
+        ChatPrompt(HI, enable_thinking=False), closed, TOKENIZER, {"json_schema": CITY}
+    )
     assert asked.options["json_schema"] == CITY
     assert "grammar" not in asked.options
-    assert "grammar" in prepared(Chat(HI), closed, TOKENIZER, {"json_schema": CITY}).options
+    assert (
+        "grammar" in prepare_chat(ChatPrompt(HI), closed, TOKENIZER, {"json_schema": CITY}).options
+    )
 
 
 def test_json_of_harmony_is_on_the_final_channel() -> None:
-    asked = prepared(
-        Chat(HI), ChatFormat(TOKENIZER, templates.HARMONY), TOKENIZER, {"json_schema": CITY}
+    asked = prepare_chat(
+        ChatPrompt(HI), ChatFormat(TOKENIZER, templates.HARMONY), TOKENIZER, {"json_schema": CITY}
     )
     text, _ = drawn(asked, 1)
     asked.reply.push(text)
@@ -185,8 +189,8 @@ def test_json_of_harmony_is_on_the_final_channel() -> None:
 def test_what_cannot_be_enforced_is_refused() -> None:
     chat_format = ChatFormat(TOKENIZER, templates.HERMES)
 
-    def ask(options: dict[str, Any], *chat: Any) -> Asked:
-        return prepared(Chat(HI, *chat), chat_format, TOKENIZER, options)
+    def ask(options: dict[str, Any], *chat: Any) -> PreparedChat:
+        return prepare_chat(ChatPrompt(HI, *chat), chat_format, TOKENIZER, options)
 
     with pytest.raises(ParameterError, match="and with tools the reply may be a call instead"):
         ask({"json_schema": {}}, [templates.CLOCK])

@@ -1,4 +1,4 @@
-"""Turns for what takes long: few at a time, and fair between those who ask."""
+"""A semaphore that is fair between those who acquire it."""
 
 from __future__ import annotations
 
@@ -10,27 +10,29 @@ from contextlib import asynccontextmanager
 from aleator.core.errors import EngineClosed
 
 
-class Turns:
-    """Hands out turns, in one event loop.
+class FairSemaphore:
+    """Lets a few holders in at a time, in one event loop; each caller holds it once at a time.
 
-    Everybody has one turn at a time.  Who has waited longest since the last one is next, however many others of
-    the same wait behind it.
+    The caller that has waited longest since it last held the semaphore is next, however many requests of the
+    same caller wait.
 
     Args:
-        most: Turns at the same time.
+        most: How many may hold it at the same time.
     """
 
     def __init__(self, most: int) -> None:
         self._left, self._closed = most, False
-        self._having: set[str] = set()
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # in the order in which they go
+        self._holding: set[str] = set()
+        self._waiting: dict[
+            str, deque[asyncio.Future[None]]
+        ] = {}  # in the order in which they are let in
 
     @asynccontextmanager
-    async def turn(self, who: str) -> AsyncIterator[None]:
-        """Wait for a turn, and have it within the block.
+    async def acquire(self, who: str) -> AsyncIterator[None]:
+        """Wait for the semaphore, and hold it within the block.
 
         Args:
-            who: Whose turn it is.
+            who: The caller.
 
         Raises:
             EngineClosed: :meth:`close` was called before.
@@ -52,22 +54,22 @@ class Turns:
             self._give_back(who)
 
     def close(self) -> None:
-        """Let nobody have a turn any more, those who wait included; in the event loop."""
+        """Let nobody in any more, also none of those that wait; called in the event loop."""
         self._closed = True
         waiting, self._waiting = self._waiting, {}
         for each in (each for queue in waiting.values() for each in queue if not each.done()):
             each.set_exception(_closed())
 
     def _give_back(self, who: str) -> None:
-        self._having.discard(who)
+        self._holding.discard(who)
         self._left += 1
-        if who in self._waiting:  # behind those who have waited since before
+        if who in self._waiting:  # goes behind those that have waited longer
             self._waiting[who] = self._waiting.pop(who)
         self._go_on()
 
     def _go_on(self) -> None:
-        """Give turns to those who may have one."""
-        for who in [each for each in self._waiting if each not in self._having]:
+        """Let in whoever may hold it."""
+        for who in [each for each in self._waiting if each not in self._holding]:
             if not self._left:
                 return
             queue = self._waiting.pop(who)
@@ -76,7 +78,7 @@ class Turns:
             if not queue:
                 continue
             self._left -= 1
-            self._having.add(who)
+            self._holding.add(who)
             queue.popleft().set_result(None)
             if queue:
                 self._waiting[who] = queue

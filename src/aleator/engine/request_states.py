@@ -1,4 +1,4 @@
-"""From requests to what makes them: chains, streams of text, and the endings of constrained texts."""
+"""Makes the state of a request: its chain, its stream of text, its drafter, and what ends its text."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 
 from aleator.core.errors import ParameterError
-from aleator.engine.prompts import Asking, checked_prompt
+from aleator.engine.prompts import RequestMaker, checked_prompt
 from aleator.generate.banned_strings import BannedStrings
+from aleator.generate.complete_grammar import EndingSearch, GrammarCompleter
 from aleator.generate.context import Context
-from aleator.generate.ending import Ending, Shortest
 from aleator.generate.request import Request
+from aleator.generate.request_state import OnLogits, RequestState
 from aleator.generate.session import go_on
-from aleator.generate.slot import OnLogits, Slot
 from aleator.generate.speculation.draft_model import DraftContext, DraftModel
 from aleator.generate.speculation.drafter import Drafter
 from aleator.generate.speculation.ngrams import PromptLookup, Texts
@@ -29,75 +29,79 @@ MOST_POSITIONS = 2**31 - 1
 
 
 def _positions(request: Request) -> int:
-    """Positions that a request may come to use, whatever the model has."""
+    """How many positions a request may use at most, whatever the model has."""
     wanted = request.options.max_tokens
     return MOST_POSITIONS if wanted is None else len(request.remaining) + wanted
 
 
-class Sharing:
-    """What requests that are made in one context share beside it.
+class SharedDrafts:
+    """What the requests of one context share for speculation.
 
     Args:
-        drafts: Where a draft model guesses for them; None: there is no such model.
+        drafts: The draft model's context; None: there is no draft model.
 
     Attributes:
-        drafts: Where a draft model guesses for them.
-        texts: Earlier ones, from which ``spec_type="ngram"`` may guess.
+        drafts: The draft model's context; None: there is no draft model.
+        texts: Earlier texts, from which ``spec_type="ngram"`` guesses.
     """
 
     def __init__(self, drafts: DraftContext | None) -> None:
         self.drafts, self.texts = drafts, Texts()
 
 
-class SlotMaker:
-    """Makes the slots of requests.
+class RequestStateMaker:
+    """Makes the states of requests.
 
     Args:
-        tokenizer: Of the model.
-        asking: Makes tokens of negative prompts.
-        draft_context: Makes a context of the smaller model that guesses, of so many cells and sequences; None:
-            there is no such model.
+        tokenizer: The model's.
+        request_maker: Makes tokens of negative prompts.
+        draft_context: Makes a context of the draft model from numbers of cells and sequences; None: there is
+            no draft model.
     """
 
     def __init__(
         self,
         tokenizer: Tokenizer,
-        asking: Asking,
+        request_maker: RequestMaker,
         draft_context: Callable[[int, int], Context] | None = None,
     ) -> None:
-        self._tokenizer, self._vocab, self._asking = tokenizer, tokenizer.vocab, asking
+        self._tokenizer, self._vocab, self._request_maker = (
+            tokenizer,
+            tokenizer.vocab,
+            request_maker,
+        )
         self._draft_context = draft_context
 
-    def sharing(self, n_cells: int, n_seq_max: int) -> Sharing:
-        """What requests share in a context of so many cells and sequences."""
+    def shared_drafts(self, n_cells: int, n_seq_max: int) -> SharedDrafts:
+        """What the requests of a context with so many cells and sequences share."""
         make = self._draft_context
         if make is None:
-            return Sharing(None)
-        return Sharing(DraftContext(lambda: make(n_cells, n_seq_max), len(self._vocab)))
+            return SharedDrafts(None)
+        return SharedDrafts(DraftContext(lambda: make(n_cells, n_seq_max), len(self._vocab)))
 
     def make(
         self,
         requests: Sequence[Request],
         on_logits: OnLogits | None = None,
         drafter: Drafter | None = None,
-        sharing: Sharing | None = None,
-    ) -> list[Slot]:
-        """Slots with chains of their own, which have accepted the prompts.
+        shared: SharedDrafts | None = None,
+    ) -> list[RequestState]:
+        """Requests with chains of their own, which have accepted the prompts.
 
         Args:
-            requests: what to make.
+            requests: the requests.
             on_logits: called before each draw of any of them.
-            drafter: guesses tokens, instead of what the requests ask for.
-            sharing: of the context in which they are made; None: it is made for these alone.
+            drafter: guesses tokens, in place of what the requests' options say.
+            shared: what the requests of the context share; None: make one for these requests.
 
         Raises:
-            ParameterError: ``spec_type="draft"`` where there is no model that guesses.
+            ParameterError: ``spec_type="draft"`` without a draft model.
         """
-        if sharing is None:
+        if shared is None:
             wanted = [_positions(request) for request in requests]
-            sharing = self.sharing(sum(wanted), len(requests))
+            shared = self.shared_drafts(sum(wanted), len(requests))
         templates: dict[int, SamplerChain] = {}  # what DRY prepares from a vocabulary is shared
-        slots = []
+        states = []
         for request in requests:
             key = id(request.params)
             if key not in templates:
@@ -109,30 +113,30 @@ class SlotMaker:
                 grammar=templates[key].grammar,
             )
             go_on(chain, request.tokens, request.drawn, request.chain_state)
-            slot = self.with_chain(request, chain, on_logits)
-            slot.speculation = self._speculation(request, chain, drafter, sharing)
-            slot.guidance = self._guidance(request)
-            slots.append(slot)
-        return slots
+            state = self.with_chain(request, chain, on_logits)
+            state.speculation = self._speculation(request, chain, drafter, shared)
+            state.guidance = self._guidance(request)
+            states.append(state)
+        return states
 
     def with_chain(
         self, request: Request, chain: SamplerChain, on_logits: OnLogits | None = None
-    ) -> Slot:
-        """A slot with a chain that has accepted the prompt."""
-        return Slot(
+    ) -> RequestState:
+        """The state of a request whose chain has accepted the prompt."""
+        return RequestState(
             request,
             chain,
             self._stream(request),
             self._vocab,
             on_logits=on_logits,
             spell=self._spell(request, chain),
-            ending=self._ending(request, chain),
+            completer=self._completer(request, chain),
             budget=self._budget(request),
             banned=self._banned(request),
         )
 
     def _budget(self, request: Request) -> ReasoningBudget | None:
-        """Ends the text's reasoning; None where that has no limit."""
+        """What ends the text's reasoning; None if it has no limit."""
         budget = request.options.reasoning_budget
         if budget is None:
             return None
@@ -150,7 +154,7 @@ class SlotMaker:
         return ReasoningBudget(budget, begin.encode(), end.encode(), tokens, opened)
 
     def _banned(self, request: Request) -> BannedStrings | None:
-        """Strings that never occur; None if there are none."""
+        """Strings that must not occur; None if there are none."""
         strings, vocab = request.options.banned_strings, self._vocab
         if not strings:
             return None
@@ -164,9 +168,9 @@ class SlotMaker:
         request: Request,
         chain: SamplerChain,
         drafter: Drafter | None,
-        sharing: Sharing,
+        shared: SharedDrafts,
     ) -> Speculation | None:
-        """Guesses tokens of a request; None if nobody is to."""
+        """What guesses a request's tokens; None if nothing does."""
         options = request.options
         if drafter is None and options.spec_type == "none":
             return None
@@ -178,22 +182,22 @@ class SlotMaker:
             )
         guesses: Drafter | DraftModel | None = drafter
         if guesses is None and options.spec_type == "ngram":
-            guesses = PromptLookup(sharing.texts, request.where)
+            guesses = PromptLookup(shared.texts, request.where)
         elif guesses is None:
-            if sharing.drafts is None:
+            if shared.drafts is None:
                 raise ParameterError(
                     "spec_type",
                     "spec_type='draft' needs a smaller model: load the model with model_draft=PATH (command "
                     "line: --model-draft)",
                 )
-            guesses = DraftModel(sharing.drafts, chain)
+            guesses = DraftModel(shared.drafts, chain)
         return Speculation(guesses, options.spec_draft_n_max, len(self._vocab))
 
     def _guidance(self, request: Request) -> Guidance | None:
-        """What moves a request's logits away from a negative prompt; None where nothing does.
+        """What moves a request's logits away from a negative prompt; None if nothing does.
 
         Raises:
-            ParameterError: a negative prompt without a scale, or a context shift.
+            ParameterError: a negative prompt without a scale, or guidance with a context shift.
         """
         options = request.options
         if options.guidance_scale == 1.0:
@@ -208,13 +212,13 @@ class SlotMaker:
                 "guidance_scale", "guidance_scale and context_shift do not go together: give one"
             )
         negative = "" if options.negative_prompt is None else options.negative_prompt
-        prompt = self._asking.tokens(
+        prompt = self._request_maker.tokens(
             checked_prompt(negative), options.parse_special, of="negative_prompt"
         )
         return Guidance(prompt, options.guidance_scale)
 
     def _stream(self, request: Request) -> StreamDecoder:
-        """Turns what is generated into text; what was drawn before was part of it."""
+        """Turns tokens into text; it has been given the tokens that an earlier generation drew."""
         start = len(request.tokens) - request.drawn
         at_start = all(map(self._vocab.is_special, request.tokens[:start]))
         stream = self._tokenizer.stream(at_start=at_start, shown=request.options.shown_tokens)
@@ -223,16 +227,16 @@ class SlotMaker:
         return stream
 
     def _spell(self, request: Request, chain: SamplerChain) -> Callable[[bytes], list[int]] | None:
-        """Cuts forced text into tokens; None if nothing in the chain forces any."""
+        """Cuts forced text into tokens; None if the chain forces none."""
         if chain.grammar is None or not request.options.jump_forward:
             return None
         return spelling(self._tokenizer).tokens
 
-    def _ending(self, request: Request, chain: SamplerChain) -> Ending | None:
-        """Brings a constrained text to its end; None if that is not wanted or not possible.
+    def _completer(self, request: Request, chain: SamplerChain) -> GrammarCompleter | None:
+        """Completes a constrained text before its tokens run out; None if that is not wanted or not possible.
 
         Raises:
-            ParameterError: it is asked for beside what leaves it out.
+            ParameterError: ``complete_grammar=True`` with an option that excludes it.
         """
         wanted = request.options.complete_grammar
         steered = request.options.banned_strings or request.options.reasoning_budget is not None
@@ -248,4 +252,4 @@ class SlotMaker:
             return None
         biases = biases_of_ids(request.params.logit_bias, self._tokenizer)
         banned = [token for token, bias in biases if bias == -math.inf]
-        return Ending(chain, Shortest(spelling(self._tokenizer), banned))
+        return GrammarCompleter(chain, EndingSearch(spelling(self._tokenizer), banned))

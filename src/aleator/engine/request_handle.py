@@ -1,4 +1,4 @@
-"""A request of an engine, between the thread that makes it and those that read it."""
+"""A request of an engine, as the engine's thread and its readers share it."""
 
 from __future__ import annotations
 
@@ -13,32 +13,36 @@ from aleator.engine.stats import EndedRequest
 from aleator.engine.waiters import Waiter, wake
 from aleator.generate.completion import Completion, Stats
 from aleator.generate.generation import Generation
-from aleator.generate.slot import Slot
+from aleator.generate.request_state import RequestState
 from aleator.generate.writing import Until
 
 
-class Ticket:
+class RequestHandle:
     """Lets readers wait for what the engine's thread makes.
 
     Args:
-        job: as the scheduler sees it.
-        slot: as a step sees it.
-        deadline: moment of ``perf_counter`` at which it ends; None: none.
-        woken: called with the ticket when its completion was cancelled, from any thread.
+        job: the request as the scheduler sees it.
+        state: the request as the runner sees it.
+        deadline: moment of ``perf_counter`` at which it ends; None: there is none.
+        woken: called with the handle, from any thread, when its completion was cancelled.
 
     Attributes:
-        generation: cancels it when nobody holds the generation any more; None: before there is one.
-        owner: the thread that makes it, which must not wait for it; 0 while there is none.
+        generation: cancels the request when nobody holds its generation any more; None: there is none yet.
+        thread_id: identity of the engine's thread, which must not wait for the request; 0 while there is none.
         came: moment of ``perf_counter`` at which it was submitted.
-        began, first: moments of ``perf_counter``: when its prompt was begun, when its first token was drawn.
+        began, first: moments of ``perf_counter`` at which its prompt was begun and its first token was drawn.
     """
 
     def __init__(
-        self, job: Job, slot: Slot, deadline: float | None, woken: Callable[[Ticket], None]
+        self,
+        job: Job,
+        state: RequestState,
+        deadline: float | None,
+        woken: Callable[[RequestHandle], None],
     ) -> None:
-        self.job, self.slot, self.deadline = job, slot, deadline
+        self.job, self.state, self.deadline = job, state, deadline
         self.generation: weakref.finalize[[], Generation] | None = None
-        self.owner = 0
+        self.thread_id = 0
         self.came = perf_counter()
         self.began = self.first = 0.0
         self._woken = woken
@@ -55,12 +59,12 @@ class Ticket:
     @property
     def completion(self) -> Completion:
         """What has been made."""
-        return self.slot.completion
+        return self.state.completion
 
     @property
     def stats(self) -> Stats:
         """Counts and times of this request alone."""
-        return self.slot.stats
+        return self.state.stats
 
     def make(self, until: Until, timeout: float | None = None) -> None:
         """See :class:`aleator.generate.writing.Stepper`.
@@ -68,7 +72,7 @@ class Ticket:
         Raises:
             AleatorError: called in the engine's own thread, which would wait for itself.
         """
-        if threading.get_ident() == self.owner:
+        if threading.get_ident() == self.thread_id:
             if until():  # what is left, freeing its place, this thread does afterwards
                 return
             raise AleatorError(
@@ -96,7 +100,7 @@ class Ticket:
                 raise
 
     def _ready(self, until: Until) -> bool:
-        """Whether readers go on: of a completion that has ended, once its place is free and it is counted."""
+        """Whether readers go on; after the end of a completion :meth:`settle` lets them go on."""
         return not self.completion.done and until()
 
     def wake(self) -> None:
@@ -114,11 +118,11 @@ class Ticket:
         self.completion.cancelled = True
         self.wake()
 
-    def tell(self, due: list[Waiter] | None = None) -> None:
-        """Let readers look again.
+    def notify(self, due: list[Waiter] | None = None) -> None:
+        """Let readers check what they wait for.
 
         Args:
-            due: takes those in event loops who may go on, for the caller to :func:`wake`; None: they are woken.
+            due: gets the waiting tasks that may go on, for the caller to :func:`wake`; None: wake them here.
         """
         ready: list[Waiter] = [] if due is None else due
         with self._lock:
@@ -132,22 +136,22 @@ class Ticket:
             wake(ready)
 
     def settle(self) -> None:
-        """The completion has ended, and holds nothing any more."""
+        """Note that the completion has ended and holds nothing any more."""
         self._settled = True
         if self.generation is not None:
             self.generation.detach()  # or it would hold the generation, by the frames of its error
-        self.tell()
+        self.notify()
 
-    def stay_behind(self, error: BaseException) -> None:
-        """End it with an error, in a fork's child, which has not the thread that makes it."""
+    def after_fork(self, error: BaseException) -> None:
+        """End it with an error in a forked child, which does not have the engine's thread."""
         self._make_lock()  # the thread may have held it
         self.completion.fail(error)
         self.settle()
 
     def count_time(self) -> None:
-        """Note how long the prompt has taken so far, or what came after it."""
+        """Note how long the prompt has taken so far, or the tokens after it."""
         now, stats = perf_counter(), self.stats
-        if self.slot.completion.tokens and not self.first:
+        if self.state.completion.tokens and not self.first:
             self.first = now
         if self.first:
             stats.prompt_seconds = self.first - self.began
@@ -156,12 +160,12 @@ class Ticket:
             stats.prompt_seconds = now - self.began
 
     def ended(self) -> EndedRequest:
-        """What there is to say of it at its end."""
+        """The report on the request at its end."""
         completion, came = self.completion, self.came
         failed = completion.error is not None
         return EndedRequest(
             reason="error" if failed else completion.stop_reason or "interrupted",
-            prompt=len(self.slot.request.remaining),
+            prompt=len(self.state.request.remaining),
             tokens=len(completion.tokens),
             queued=self.began - came if self.began else None,
             first=self.first - came if self.first else None,

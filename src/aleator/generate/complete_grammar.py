@@ -1,4 +1,4 @@
-"""Constrained texts come to an end before their tokens run out: JSON is closed, not cut off."""
+"""Completes constrained texts before their tokens run out: JSON is closed, not cut off."""
 
 from __future__ import annotations
 
@@ -16,35 +16,37 @@ if TYPE_CHECKING:
     import random
 
 GROWTH = 64
-"""By so many tokens, or by the length of the first ending, a token lengthens the ending at most: by how much
-an ending is shorter than what is left, tells for how many tokens it need not be looked for again."""
+"""A token is taken to lengthen the ending by this many tokens at most, or by the length of the first ending.
+
+So the tokens that are left beyond an ending say for how many tokens no new search is needed."""
 TRIALS = 12000
-"""Tokens that are tried at most in a search."""
+"""A search tries this many tokens at most."""
 
 THOROUGH = 25 * TRIALS
-"""The limit where otherwise there would be no ending: deep in a recursion a search needs more."""
+"""The same limit where a shorter search found no ending: deep in a recursion a search needs more."""
 
 BREADTH = 3000
-"""Of these at most for the way out of a string or a number."""
+"""A search for the way out of a string or a number tries this many of them at most."""
 
 ATTEMPTS = 12
-"""Searches at most for one ending: from the fourth on, choices between few branches are random."""
+"""An ending is searched for this often at most.  From the fourth search on, choices between at most ``FEW``
+branches are random."""
 FEW = 16
 
 Words = npt.NDArray[np.uint32]
 R = TypeVar("R")
 Work = Generator[None, None, R]
-"""Work that is done piece by piece: it stops after each, so that others can have their turn."""
+"""Work done in pieces.  It pauses after each piece, so that other requests go on."""
 
 
-def done(work: Work[R]) -> R:
+def finish(work: Work[R]) -> R:
     """Do work to its end.
 
     Args:
         work: What to do.
 
     Returns:
-        What comes of it.
+        Its result.
     """
     while True:
         try:
@@ -64,15 +66,15 @@ _DIGITS = (b"1098765432", b"0198765432", b"9876543210")
 """Orders in which digits are tried: one of them soon meets a lower bound, an upper bound, or a multiple."""
 
 
-class Shortest:
-    """Searches for few tokens with which a constrained text is complete.
+class EndingSearch:
+    """Searches for a short ending: few tokens after which a constrained text is complete.
 
-    Not always for the fewest: it closes what is open and takes what it must, and where that leads nowhere it
-    prefers tokens after which something else than before is allowed.
+    It does not always find the fewest tokens.  It closes what is open and takes what is required.  Where that
+    leads nowhere, it prefers tokens that change what is allowed next.
 
     Args:
-        spelling: of the vocabulary.
-        banned: tokens that it must not use.
+        spelling: The bytes of the vocabulary's tokens.
+        banned: Tokens that it must not use.
     """
 
     def __init__(self, spelling: Spelling, banned: Iterable[int] = ()) -> None:
@@ -112,24 +114,24 @@ class Shortest:
 
     @property
     def gave_up(self) -> bool:
-        """Whether the last search ended for want of trials: more of them can find more."""
+        """Whether the last search ran out of trials: with more of them it may find an ending."""
         return self._trials <= 0
 
     def search(
         self, constraint: host.Constraint, limit: int, trials: int = TRIALS
     ) -> list[int] | None:
-        """Tokens that make the text complete, at most ``limit``; None if none were found."""
-        return done(self.searching(constraint, limit, trials))
+        """Search for at most ``limit`` tokens that complete the text; returns None if none were found."""
+        return finish(self.search_piecewise(constraint, limit, trials))
 
-    def searching(
+    def search_piecewise(
         self, constraint: host.Constraint, limit: int, trials: int = TRIALS
     ) -> Work[list[int] | None]:
-        """What :meth:`search` does, piece by piece; one search at a time.
+        """Do what :meth:`search` does, in pieces; one search at a time.
 
         Args:
-            constraint: Of the text; it is left as it is, and must stay so meanwhile.
-            limit: Tokens of the ending at most.
-            trials: Tokens that are tried at most.
+            constraint: The text's constraint.  The search does not change it, and nobody else may meanwhile.
+            limit: The ending has this many tokens at most.
+            trials: The search tries this many tokens at most.
         """
         self._prepare()
         best: list[int] | None = None
@@ -237,9 +239,9 @@ class Shortest:
         return allowed((*self._quotes, *self._brackets, *self._commas))
 
     def _way_out(self, at: host.Constraint) -> Work[list[int]]:
-        """The fewest single bytes to a complete text, or to the end of a string or a number; [] if none.
+        """The fewest single bytes that complete the text, or end a string or a number; [] if there are none.
 
-        States in which the same is allowed count as one; so bytes that are only counted lead nowhere here.
+        States that allow the same tokens count as one, so this finds no way through a bare count of bytes.
         """
         seen = {at.mask().tobytes()}
         paths: list[list[int]] = [[]]
@@ -273,61 +275,67 @@ class Shortest:
         return []
 
 
-class Ending:
-    """Draws the tokens of a chain until the shortest ending just fits, and then that ending.
+class GrammarCompleter:
+    """Samples the tokens of a constrained text, and completes the text before its tokens run out.
+
+    It samples for as long as an ending still fits after the token, and then gives the tokens of that ending.
 
     Args:
-        chain: with one constraint, and able to roll back.
-        shortest: for its vocabulary.
+        chain: Samples the tokens.  It has one constraint and can roll back.
+        search: Finds endings in the chain's vocabulary.
 
     Attributes:
-        closing: nothing is drawn any more: the ending has begun.
+        closing: The ending has begun, and nothing is sampled any more.
     """
 
-    def __init__(self, chain: SamplerChain, shortest: Shortest) -> None:
-        self._chain, self._shortest = chain, shortest
+    def __init__(self, chain: SamplerChain, search: EndingSearch) -> None:
+        self._chain, self._search = chain, search
         self._plan: list[int] | None = None  # an ending of the present text, if one is known
         self.closing = False
         self._growth = 0
         self._wait = 0  # tokens for which the last one found fits without looking again
         self._off = False
 
-    def drawing(self, row: npt.NDArray[np.float32], left: int) -> Work[int | None]:
-        """The next token, accepted, piece by piece; None if the text is complete and ends here.
+    def sample_piecewise(self, row: npt.NDArray[np.float32], left: int) -> Work[int | None]:
+        """Find the next token, in pieces; the chain accepts it.  None: the text is complete and ends here.
 
         Args:
-            row: Logits [V]; read before the first piece is done.
-            left: Tokens that may still come, this one included; 1 or more.
+            row: Logits [V], read before the first piece is done.
+            left: How many tokens may still come, this one included; 1 or more.
         """
         if self.closing:
             return self.close()
-        return (yield from self.choosing(self._chain.sample(row), left))
+        return (yield from self.check_piecewise(self._chain.sample(row), left))
 
-    def after(self, token: int, left: int) -> int | None:
-        """What stands in place of a token that the chain has just accepted; see :meth:`drawing`."""
-        return done(self.choosing(token, left))
+    def check(self, token: int, left: int) -> int | None:
+        """Check a token that the chain has just accepted; see :meth:`check_piecewise`."""
+        return finish(self.check_piecewise(token, left))
 
-    def choosing(self, token: int, left: int) -> Work[int | None]:
-        """What :meth:`after` does, piece by piece.
+    def check_piecewise(self, token: int, left: int) -> Work[int | None]:
+        """See, in pieces, whether an ending still fits after a token.
 
-        Closed before its end, it takes the token back.
+        If this is closed before its end, it takes the token back.
 
         Args:
-            token: That the chain has just accepted; the chain must stay as it is meanwhile.
-            left: Tokens that may still come, this one included.
+            token: The chain has just accepted it.  Nobody else may change the chain meanwhile.
+            left: How many tokens may still come, this one included.
+
+        Returns:
+            The token, or in its place the first token of the ending, which the chain has accepted then; None:
+            the text is complete without the token.
         """
-        chain, shortest = self._chain, self._shortest
+        chain, search = self._chain, self._search
         self._wait -= 1
         if self._plan and token == self._plan[0]:
             del self._plan[0]
             return token
-        if self._off or self._wait > 0 or token in shortest.ends:
+        if self._off or self._wait > 0 or token in search.ends:
             self._plan = None
             return token
         try:
-            found = yield from shortest.searching(self._constraint, left - 1)
-            if found is None and self._plan is None and shortest.gave_up:
-                found = yield from shortest.searching(self._constraint, left - 1, THOROUGH)
+            found = yield from search.search_piecewise(self._constraint, left - 1)
+            if found is None and self._plan is None and search.gave_up:
+                found = yield from search.search_piecewise(self._constraint, left - 1, THOROUGH)
         except GeneratorExit:
             chain.rollback(1)
             raise
@@ -337,7 +345,7 @@ class Ending:
             return token
         chain.rollback(1)
         if self._plan is None:
-            self._plan = yield from shortest.searching(self._constraint, left, THOROUGH)
+            self._plan = yield from search.search_piecewise(self._constraint, left, THOROUGH)
         if self._plan is None:  # it never fitted
             chain.accept(token, generated=True)
             self._off = True
@@ -350,7 +358,7 @@ class Ending:
         return self._chain.constraints[0].constraint
 
     def close(self) -> int | None:
-        """The next token of the ending, accepted; None: it is complete."""
+        """Give the next token of the ending, and have the chain accept it; None: the ending is complete."""
         if not self._plan:
             return None
         token = self._plan.pop(0)

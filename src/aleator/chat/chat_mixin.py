@@ -1,4 +1,4 @@
-"""The part of a model that answers messages."""
+"""What ``LanguageModel`` inherits to answer messages."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from aleator.core.errors import ParameterError
-from aleator.engine.prompts import Asking, options_of, takes_generation
+from aleator.engine.prompts import RequestMaker, options_of, takes_generation
 from aleator.generate.generation import Generation
-from aleator.generate.slot import OnLogits
+from aleator.generate.request_state import OnLogits
 from aleator.samplers import SamplingParams
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from aleator.keywords import GenerateKeywords
 
 
-class Chatting(Protocol):
-    """The part of a model that answers messages.
+class ChatMixin(Protocol):
+    """What :class:`~aleator.LanguageModel` inherits to answer messages.
 
     Attributes:
         tokenizer: Text to tokens and back.
         vocab: The tokens.
-        asking: Makes requests.
+        request_maker: Makes requests.
     """
 
     tokenizer: Tokenizer
     vocab: Vocabulary
-    asking: Asking
+    request_maker: RequestMaker
     _chat_formats: dict[str | None, ChatFormat]
 
     @abstractmethod
@@ -100,11 +100,11 @@ class Chatting(Protocol):
             ContextFull: a conversation longer than ``n_ctx``.
         """
         # Templates, grammars and readers of replies, when there is something to answer: a start goes without.
-        from aleator.chat.asking import Chat, prepared
         from aleator.chat.generation import ChatGeneration
+        from aleator.chat.prompt import ChatPrompt, prepare_chat
 
-        asked = prepared(
-            Chat(messages, tools, tool_choice, enable_thinking, chat_template_kwargs),
+        asked = prepare_chat(
+            ChatPrompt(messages, tools, tool_choice, enable_thinking, chat_template_kwargs),
             self.chat_format(chat_template),
             self.tokenizer,
             options_of(options),
@@ -123,8 +123,8 @@ class Chatting(Protocol):
         return ChatGeneration(made, asked.reply)
 
     def check_options(self, **options: Unpack[GenerateKeywords]) -> None:
-        """See whether options of :meth:`generate` can be; errors are its."""
-        self.asking.check(options_of(options))
+        """Check options of :meth:`generate`; raises the errors that it would raise."""
+        self.request_maker.check(options_of(options))
 
     def chat_format(self, chat_template: str | None = None) -> ChatFormat:
         """How chats are written with a template; None: the model's.

@@ -1,4 +1,4 @@
-"""Turns: few at a time, one for each, and who has waited longest is next."""
+"""A fair semaphore: few at a time, one for each, and who has waited longest is next."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import asyncio
 import pytest
 
 from aleator.core.errors import EngineClosed
-from aleator.server.turns import Turns
+from aleator.server.fair_semaphore import FairSemaphore
 
 
-def test_the_order_of_turns() -> None:
+def test_the_order() -> None:
     async def run() -> None:
-        turns, order = Turns(2), list[str]()
+        semaphore, order = FairSemaphore(2), list[str]()
         goes_on = asyncio.Event()
 
         async def one(who: str, what: str) -> None:
-            async with turns.turn(who):
+            async with semaphore.acquire(who):
                 order.append(what)
                 await goes_on.wait()
                 await asyncio.sleep(0)
@@ -38,14 +38,14 @@ def test_the_order_of_turns() -> None:
 
 def test_whoever_is_cancelled_holds_up_nobody() -> None:
     async def run() -> None:
-        turns = Turns(1)
+        semaphore = FairSemaphore(1)
 
         async def one(fails: bool = False) -> None:
-            async with turns.turn("a"):
+            async with semaphore.acquire("a"):
                 if fails:
                     raise ValueError("no")
 
-        async with turns.turn("x"):
+        async with semaphore.acquire("x"):
             waiting = [asyncio.ensure_future(one()) for _ in range(3)]
             await asyncio.sleep(0)
             waiting[0].cancel()
@@ -61,18 +61,18 @@ def test_whoever_is_cancelled_holds_up_nobody() -> None:
     asyncio.run(run())
 
 
-def test_who_waits_when_turns_end_is_told() -> None:
+def test_who_waits_when_it_closes_gets_an_error() -> None:
     async def run() -> None:
-        turns, goes_on = Turns(1), asyncio.Event()
+        semaphore, goes_on = FairSemaphore(1), asyncio.Event()
 
         async def one(who: str) -> str:
-            async with turns.turn(who):
+            async with semaphore.acquire(who):
                 await goes_on.wait()
                 return who
 
         tasks = [asyncio.ensure_future(one(who)) for who in "aab"]
         await asyncio.sleep(0)
-        turns.close()
+        semaphore.close()
         goes_on.set()
         had, *waited = await asyncio.gather(*tasks, one("c"), return_exceptions=True)
         assert had == "a"

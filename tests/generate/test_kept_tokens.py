@@ -11,7 +11,7 @@ import pytest
 import aleator
 from aleator import samplers as S
 from aleator.generate.importance import ChainScore, Importance
-from aleator.samplers.kept import Kept, KeptRow
+from aleator.samplers.kept_tokens import KeptRow, KeptTokens
 
 OPTIONS: dict[str, Any] = {"top_k": 20, "top_p": 0.9, "temperature": 0.8, "repetition_penalty": 1.1}
 
@@ -21,7 +21,7 @@ def model() -> aleator.LanguageModel:
     return aleator.load(n_threads=1)
 
 
-def kept_of(made: aleator.Generation) -> list[Kept]:
+def kept_of(made: aleator.Generation) -> list[KeptTokens]:
     return [each.kept for each in made.logprobs or [] if each.kept is not None]
 
 
@@ -105,7 +105,7 @@ def test_ratios_under_another_chain(model: aleator.LanguageModel) -> None:
 
 def test_ratios_of_texts_that_a_chain_cannot_draw() -> None:
     def score(*logprobs: float) -> ChainScore:
-        return ChainScore((), (), tuple(Kept(each, b"") for each in logprobs))
+        return ChainScore((), (), tuple(KeptTokens(each, b"") for each in logprobs))
 
     never = -math.inf
     found = Importance(score(-1.0, never, never), score(-1.0, -2.0, never))

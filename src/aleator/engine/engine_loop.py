@@ -1,4 +1,4 @@
-"""The thread that owns an engine's context: it admits requests, makes steps, and ends what has ended."""
+"""The loop of an engine's thread: it admits requests, makes steps, and ends requests."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from weakref import WeakSet
 
 from aleator.core.errors import EngineClosed, QueueFull
 from aleator.engine.context_calls import Action, ContextCalls, T
-from aleator.engine.core import Core
-from aleator.engine.frames import clear_frames
+from aleator.engine.engine_core import EngineCore
+from aleator.engine.error_frames import clear_frames
 from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions
 from aleator.engine.pace import Pace
+from aleator.engine.request_handle import RequestHandle
+from aleator.engine.request_states import SharedDrafts
 from aleator.engine.scheduler import Scheduler
-from aleator.engine.slots import Sharing
 from aleator.engine.stats import EngineStats, OnEnd
-from aleator.engine.ticket import Ticket
 from aleator.engine.waiters import Waiter, wake
-from aleator.generate.advance import Advance
-from aleator.generate.choices import Choices
 from aleator.generate.completion import Completion
 from aleator.generate.context import Context
-from aleator.generate.drawing import HostDrawing
+from aleator.generate.model_runner import ModelRunner
+from aleator.generate.pending_tokens import PendingTokens
+from aleator.generate.request_state import RequestState
 from aleator.generate.rollback_check import check_rollback
-from aleator.generate.slot import Slot
+from aleator.generate.token_sampler import HostTokenSampler
 
 COUNTED = (
     "prompt_tokens",
@@ -46,35 +46,35 @@ COUNTED = (
     "prompt_seconds",
     "decode_seconds",
 )
-"""Of the statistics of requests those that the engine adds up."""
+"""The statistics of requests that the engine adds up."""
 
 CHOOSING_SECONDS = 0.005
-"""Of each step for tokens that take long to choose, such as those before a text's ending; what is not chosen
-then goes on in the next step."""
+"""Each step spends this long on tokens that take long to choose, such as those before the end of a constrained
+text; the next step goes on with what is not chosen then."""
 
 TRIES = 8
-"""Errors that are no request's own and that end nothing, one after another, after which an engine gives up."""
+"""An engine gives up after this many errors in a row that belong to no request and end none."""
 
 PATIENCE = 30.0
-"""Seconds that the interpreter's end waits for a step to end."""
+"""When the interpreter ends, it waits this many seconds for a step to end."""
 
-_owners: WeakSet[Owner] = WeakSet()
-"""Those to close before the interpreter ends."""
+_loops: WeakSet[EngineLoop] = WeakSet()
+"""The loops to close before the interpreter ends."""
 
 
-class Owner:
-    """Everything that only one thread may touch, and the ways in for the others.
+class EngineLoop:
+    """Runs an engine in a thread of its own, and takes requests from other threads.
 
     Args:
-        context: For this engine alone.
+        context: The engine's; nothing else uses it.
         n_tokens: Tokens of the vocabulary.
-        options: Of the engine.
+        options: The engine's.
         prompt_cache: Keep what was computed, and reuse it.
-        sharing: What requests tell one another.
-        on_end: Told of every request that ends.
+        shared: What the requests share for drafting.
+        on_end: Called with every request that ends.
 
     Attributes:
-        sharing: What requests tell one another.
+        shared: What the requests share for drafting.
     """
 
     def __init__(
@@ -83,50 +83,50 @@ class Owner:
         n_tokens: int,
         options: EngineOptions,
         prompt_cache: bool,
-        sharing: Sharing,
+        shared: SharedDrafts,
         on_end: OnEnd | None = None,
     ) -> None:
         self._on_end = on_end
         self._context, self._options, self._prompt_cache = context, options, prompt_cache
-        self.sharing = sharing
+        self.shared = shared
         self._pace = Pace(options.max_pause)
-        # Completions that an error has ended: its frames are emptied after the turn, and those of the
-        # thread itself once the engine is closed.
+        # Completions that an error has ended.  The error's frames are cleared after the iteration, and the
+        # thread's own frames once the engine is closed.
         self._failed: WeakSet[Completion] = WeakSet()
-        self._errors: list[BaseException] = []  # of this turn
-        # What notes them must not hold this owner, or both live on until a collection.
+        self._errors: list[BaseException] = []  # of this iteration
+        # `note` must not hold this loop, or both would live on until a garbage collection.
         failed, errors = self._failed, self._errors
 
-        def note(slot: Slot, error: BaseException) -> None:
-            failed.add(slot.completion)
+        def note(state: RequestState, error: BaseException) -> None:
+            failed.add(state.completion)
             errors.append(error)
 
-        advance = Advance(
+        runner = ModelRunner(
             context,
-            HostDrawing(context.n_threads),
+            HostTokenSampler(context.n_threads),
             n_tokens,
             context.cache,
             note,
             keep_pieces=True,
-            choices=Choices(CHOOSING_SECONDS),
+            pending=PendingTokens(CHOOSING_SECONDS),
         )
-        self._core = Core(advance, self._new_scheduler(), prompt_cache)
+        self._core = EngineCore(runner, self._new_scheduler(), prompt_cache)
         # All requests that have not ended, by number.  Whoever holds the lock may add one.
-        self._tickets: dict[int, Ticket] = {}
+        self._handles: dict[int, RequestHandle] = {}
         self._known: set[int] = set()  # of these the core knows
         self._lock = threading.Lock()
         self._numbers = count()
-        self._mail: SimpleQueue[Ticket | None] = SimpleQueue()
+        self._mail: SimpleQueue[RequestHandle | None] = SimpleQueue()
         self._calls = ContextCalls(context)
         self._deadlines: list[tuple[float, int]] = []
         self._counts: Counter[str] = Counter()
-        self._ending: Ticket | None = None
+        self._ending: RequestHandle | None = None
         self._failures = 0  # errors since a step was made, or a request ended
         self._now = 0, 0  # running requests, and the positions reserved for them
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="aleator-engine", daemon=True)
         self._thread.start()
-        _owners.add(self)
+        _loops.add(self)
 
     def _new_scheduler(self) -> Scheduler:
         options = self._options
@@ -140,27 +140,27 @@ class Owner:
 
     # For other threads
 
-    def check(self, slot: Slot) -> None:
-        """Refuse what this context cannot do; ParameterError says why."""
-        check_rollback(slot, self._context)
+    def check(self, state: RequestState) -> None:
+        """Raise a ParameterError if this context cannot make the request."""
+        check_rollback(state, self._context)
 
-    def ticket(self, job: Job, slot: Slot, deadline: float | None) -> Ticket:
-        """A request that :meth:`submit` takes.
+    def make_handle(self, job: Job, state: RequestState, deadline: float | None) -> RequestHandle:
+        """Make the handle that :meth:`submit` takes.
 
         Args:
-            job: As the scheduler sees it.
-            slot: What makes it.
-            deadline: Seconds that it has, from now on.
+            job: The request as the scheduler sees it.
+            state: The request as the runner sees it.
+            deadline: Seconds from now after which it ends; None: no limit.
         """
         end = None if deadline is None else perf_counter() + deadline
-        ticket = Ticket(job, slot, end, self._mail.put)
-        ticket.owner = self._thread.ident or 0
-        return ticket
+        handle = RequestHandle(job, state, end, self._mail.put)
+        handle.thread_id = self._thread.ident or 0
+        return handle
 
-    def submit(self, ticket: Ticket) -> None:
-        """Take a request; its job gets its number here.
+    def submit(self, handle: RequestHandle) -> None:
+        """Take a request, and number its job.
 
-        Whatever is raised, an interrupt too: a ticket that is cancelled then is made no further.
+        Whatever is raised, even an interrupt: the request goes no further if it is cancelled then.
 
         Raises:
             QueueFull: too many wait.
@@ -170,13 +170,13 @@ class Owner:
         with self._lock:
             if self._closed:
                 raise EngineClosed("the engine is closed: make another one")
-            if len(self._tickets) >= most:
+            if len(self._handles) >= most:
                 self._counts["refused"] += 1
                 raise QueueFull(self._options.max_queue)
-            number = ticket.job.number = next(self._numbers)
+            number = handle.job.number = next(self._numbers)
             self._counts["submitted"] += 1
-            self._tickets[number] = ticket
-            self._mail.put(ticket)
+            self._handles[number] = handle
+            self._mail.put(handle)
 
     def visit(self, action: Action[T]) -> Future[T]:
         """See :meth:`aleator.engine.engine.Engine.visit`."""
@@ -210,20 +210,20 @@ class Owner:
         self._closed = True
         self._mail.put(None)
 
-    def stay_behind(self) -> None:
-        """Make nothing any more, in a fork's child, which has not the thread.
+    def after_fork(self) -> None:
+        """Close the loop in a forked child, which does not have the thread.
 
         The thread may have held any lock.
         """
         self._lock = threading.Lock()
         self._closed = True
-        for ticket in list(self._tickets.values()):
-            ticket.stay_behind(
+        for handle in list(self._handles.values()):
+            handle.after_fork(
                 EngineClosed(
                     "the engine's thread is in the process that was forked: make another engine"
                 )
             )
-        self._tickets.clear()
+        self._handles.clear()
 
     @property
     def closed(self) -> bool:
@@ -232,11 +232,11 @@ class Owner:
 
     @property
     def stats(self) -> EngineStats:
-        """Counts so far; those of requests under way included."""
+        """Counts so far, those of running requests included."""
         with self._lock:
-            counts, under_way = Counter(self._counts), list(self._tickets.values())
-        for ticket in under_way:
-            counts.update(_counted(ticket))
+            counts, under_way = Counter(self._counts), list(self._handles.values())
+        for handle in under_way:
+            counts.update(_counted(handle))
         running, reserved = self._now
         return EngineStats(
             **counts,
@@ -255,7 +255,7 @@ class Owner:
 
     def _run(self) -> None:
         worked = False
-        while not worked:  # again where an interrupt comes between two turns
+        while not worked:  # again where an interrupt comes between two iterations
             try:
                 self._work()
                 worked = True
@@ -270,48 +270,48 @@ class Owner:
     def _work(self) -> None:
         while not self._closed:
             try:
-                while self._errors:  # of the turn before; its frames run no more
+                while self._errors:  # of the iteration before; its frames run no more
                     clear_frames(self._errors.pop())
-                self.turn(wait=True)
+                self.iterate(wait=True)
             except BaseException as error:
                 self._recover(error)
         self._calls.fail_all(EngineClosed("the engine was closed"))
-        while self._tickets:
+        while self._handles:
             try:
-                for ticket in list(self._tickets.values()):
-                    self._core.advance.choices.drop(ticket.slot)
-                    ticket.completion.interrupt()
-                    self._end(ticket)
+                for handle in list(self._handles.values()):
+                    self._core.runner.pending.drop(handle.state)
+                    handle.completion.interrupt()
+                    self._end(handle)
             except BaseException as error:
                 self._recover(error)
 
-    def turn(self, wait: bool = False) -> None:
-        """Take in what came, and make one step if there is something to make.
+    def iterate(self, wait: bool = False) -> None:
+        """Take in what other threads sent, and make one step if a request is running.
 
         Args:
-            wait: where there is nothing to make, wait until something comes.
+            wait: if no request is running, wait until one comes.
         """
         core = self._core
         self._take_in(wait and not (core.scheduler.running or self._calls))
         self._end_expired()
         self._calls.run_all(core.scheduler.free)
         started = perf_counter()
-        begun = core.begin()
+        begun = core.admit()
         for job in begun:
-            self._tickets[job.number].began = started
+            self._handles[job.number].began = started
         self._count_running()
         took_part = core.step()
         due: list[Waiter] = []
         try:
             for job in (*took_part, *begun):
-                ticket = self._tickets.get(job.number)
-                if ticket is None:
+                handle = self._handles.get(job.number)
+                if handle is None:
                     continue  # among both, and it has ended
-                ticket.count_time()
-                if ticket.completion.done:
-                    self._end(ticket)
+                handle.count_time()
+                if handle.completion.done:
+                    self._end(handle)
                 else:
-                    ticket.tell(due)
+                    handle.notify(due)
         finally:
             wake(due)
         self._count_running()
@@ -322,7 +322,7 @@ class Owner:
         self._now = len(scheduler.running), scheduler.reserved
 
     def _take_in(self, wait: bool) -> None:
-        """Look at what other threads have sent."""
+        """Take in what other threads have sent."""
         if wait and not len(self._core.scheduler.waiting):
             self._look_at(self._mail.get())
         while True:
@@ -331,36 +331,36 @@ class Owner:
             except Empty:
                 return
 
-    def _look_at(self, ticket: Ticket | None) -> None:
-        if ticket is None or ticket.job.number not in self._tickets:
+    def _look_at(self, handle: RequestHandle | None) -> None:
+        if handle is None or handle.job.number not in self._handles:
             return  # to be closed, somebody visits, or it has ended
-        if ticket.completion.cancelled:
-            self._core.advance.choices.drop(ticket.slot)
-            ticket.completion.interrupt()
-        if ticket.completion.done:  # also one that asks for no tokens
-            self._end(ticket)
-        elif ticket.job.number not in self._known:
-            self._known.add(ticket.job.number)
-            if ticket.deadline is not None:
-                heappush(self._deadlines, (ticket.deadline, ticket.job.number))
-            self._core.add(ticket.job, ticket.slot)
+        if handle.completion.cancelled:
+            self._core.runner.pending.drop(handle.state)
+            handle.completion.interrupt()
+        if handle.completion.done:  # also one that asks for no tokens
+            self._end(handle)
+        elif handle.job.number not in self._known:
+            self._known.add(handle.job.number)
+            if handle.deadline is not None:
+                heappush(self._deadlines, (handle.deadline, handle.job.number))
+            self._core.add(handle.job, handle.state)
 
     def _end_expired(self) -> None:
         while self._deadlines and self._deadlines[0][0] <= perf_counter():
-            ticket = self._tickets.get(heappop(self._deadlines)[1])
-            if ticket is not None:
-                self._core.advance.choices.drop(ticket.slot)
-                ticket.completion.out_of_time()
-                self._end(ticket)
+            handle = self._handles.get(heappop(self._deadlines)[1])
+            if handle is not None:
+                self._core.runner.pending.drop(handle.state)
+                handle.completion.out_of_time()
+                self._end(handle)
 
-    def _end(self, ticket: Ticket) -> None:
-        """A request has ended: free what it holds, and tell its readers."""
-        job, completion = ticket.job, ticket.completion
-        self._ending = ticket
-        self._core.leave(job)
-        if job.seq >= 0 and ticket.slot.request.options.spec_type == "ngram":
-            text = [*ticket.slot.request.remaining, *completion.tokens]
-            self.sharing.texts.add(text, ticket.slot.request.where)
+    def _end(self, handle: RequestHandle) -> None:
+        """Free what an ended request holds, and wake its readers."""
+        job, completion = handle.job, handle.completion
+        self._ending = handle
+        self._core.remove(job)
+        if job.seq >= 0 and handle.state.request.options.spec_type == "ngram":
+            text = [*handle.state.request.remaining, *completion.tokens]
+            self.shared.texts.add(text, handle.state.request.where)
         self._known.discard(job.number)
         how = "finished"
         if completion.error is not None:
@@ -370,19 +370,19 @@ class Owner:
         elif completion.stop_reason == "interrupted":
             how = "cancelled"
         with self._lock:
-            counted = self._tickets.pop(job.number, None) is not None
+            counted = self._handles.pop(job.number, None) is not None
             if counted:
                 self._counts[how] += 1
-                self._counts.update(_counted(ticket))
-        ticket.settle()
+                self._counts.update(_counted(handle))
+        handle.settle()
         self._ending, self._failures = None, 0
         if counted and self._on_end is not None:
-            self._on_end(ticket.ended())
+            self._on_end(handle.ended())
 
     def _recover(self, error: BaseException) -> None:
-        """After an error that is nobody's own: end what was being made, and go on with those that wait.
+        """After an error that belongs to no request: end all running requests, and go on with those that wait.
 
-        Where that fails too, again and again, everybody gets the error, and the engine is closed.
+        If that fails too, :data:`TRIES` times in a row, all requests end with the error and the engine closes.
         """
         while True:
             try:
@@ -391,57 +391,57 @@ class Owner:
                     self._give_up(error)
                     return
                 # First, and before another request ends: it may be no longer among them.
-                if self._ending is not None and self._ending.job.number not in self._tickets:
+                if self._ending is not None and self._ending.job.number not in self._handles:
                     self._ending.settle()
                     self._ending = None
-                for ticket in list(self._tickets.values()):
-                    if ticket.job.seq >= 0:
-                        self._core.advance.errors.fail(ticket.slot, error)
+                for handle in list(self._handles.values()):
+                    if handle.job.seq >= 0:
+                        self._core.runner.errors.fail(handle.state, error)
                 self._core.clear(self._new_scheduler())
                 self._deadlines, self._known = [], set()
-                for ticket in list(self._tickets.values()):
-                    if ticket.job.seq >= 0:
-                        ticket.job.seq = -1
-                        ticket.slot.end_speculation()
-                        self._end(ticket)
+                for handle in list(self._handles.values()):
+                    if handle.job.seq >= 0:
+                        handle.job.seq = -1
+                        handle.state.end_speculation()
+                        self._end(handle)
                     else:
-                        self._look_at(ticket)
+                        self._look_at(handle)
                 self._now = 0, 0
                 return
             except BaseException as again:
                 error = again
 
     def _give_up(self, error: BaseException) -> None:
-        """End every request with an error, without touching the context, and take no more."""
+        """End all requests with an error, without touching the context, and take no more."""
         with self._lock:
             self._closed = True
         if self._ending is not None:
             self._ending.settle()
-        for number, ticket in list(self._tickets.items()):
-            self._core.advance.errors.fail(ticket.slot, error)
-            ticket.slot.end_speculation()
-            ticket.settle()
+        for number, handle in list(self._handles.items()):
+            self._core.runner.errors.fail(handle.state, error)
+            handle.state.end_speculation()
+            handle.settle()
             with self._lock:
-                if self._tickets.pop(number, None) is not None:
+                if self._handles.pop(number, None) is not None:
                     self._counts["failed"] += 1
-                    self._counts.update(_counted(ticket))
+                    self._counts.update(_counted(handle))
 
 
 @atexit.register
 def _close_all() -> None:
-    """Native code must not run while the interpreter is taken down; a caller's function that hangs may."""
-    for owner in list(_owners):
-        owner.close(PATIENCE)
+    """Native code must not run while the interpreter shuts down; a caller's function that hangs may."""
+    for loop in list(_loops):
+        loop.close(PATIENCE)
 
 
-def _stay_behind() -> None:
-    for owner in list(_owners):
-        owner.stay_behind()
+def _after_fork() -> None:
+    for loop in list(_loops):
+        loop.after_fork()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_stay_behind)
+    os.register_at_fork(after_in_child=_after_fork)
 
 
-def _counted(ticket: Ticket) -> dict[str, float]:
-    return {name: getattr(ticket.stats, name) for name in COUNTED}
+def _counted(handle: RequestHandle) -> dict[str, float]:
+    return {name: getattr(handle.stats, name) for name in COUNTED}

@@ -1,4 +1,4 @@
-"""The text of a reply as it comes, to be read by a generator that waits for more by yielding None."""
+"""Reads the text of a reply while it is written, by generators that yield None to wait for more."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Generator
 from typing import TypeVar
 
 T = TypeVar("T")
-Reading = Generator["str | None", None, T]
-"""Yields pieces of text, and None where more is needed; returns what was found."""
+Pieces = Generator["str | None", None, T]
+"""Yields pieces of text, and None to wait for more; returns a result at its end."""
 
 Waiting = Generator[None, None, T]
-"""Yields None where more is needed; returns what was found."""
+"""Yields None to wait for more; returns a result at its end."""
 
 _SPACE = " \t\r\n"
 _ENDS_OF_PLAIN = ",]}" + _SPACE
 
 
 class Malformed(Exception):
-    """The text is not what was expected."""
+    """The text does not have the expected form."""
 
 
-class Source:
-    """A text of which more may come.
+class TextReader:
+    """Reads a text that is still being written.
 
     Attributes:
-        at: Where reading goes on; may be set back.
-        ended: No more will come.
+        at: Index of the next character to read; may be set back.
+        ended: Whether the text is complete.
     """
 
     def __init__(self) -> None:
@@ -35,21 +35,21 @@ class Source:
         self.ended = False
 
     def add(self, text: str) -> None:
-        """More of the text has come."""
+        """Append to the text."""
         self._text += text
 
-    def since(self, at: int) -> str:
-        """The text from a place up to where reading goes on."""
+    def text_since(self, at: int) -> str:
+        """The text from an index up to :attr:`at`."""
         return self._text[at : self.at]
 
-    def until(self, *markers: str) -> Reading[str]:
-        """Read the text before the first of some markers, without the white space right before it.
+    def read_until(self, *markers: str) -> Pieces[str]:
+        """Read up to the first of some markers; leaves out white space right before it.
 
         Args:
             markers: Texts, none of them empty.
 
         Returns:
-            The marker, which is read too; "" where the text ends without one.
+            The marker, which is read too; "" if the text ends without one.
         """
         while True:
             found = [(at, m) for m in markers if (at := self._text.find(m, self.at)) >= 0]
@@ -73,9 +73,9 @@ class Source:
                 yield piece
             yield None
 
-    def collect(self, *markers: str) -> Waiting[tuple[str, str]]:
-        """The whole text up to a marker, and that marker; :meth:`until` gives it in pieces."""
-        text, pieces = "", self.until(*markers)
+    def collect_until(self, *markers: str) -> Waiting[tuple[str, str]]:
+        """Read up to a marker as :meth:`read_until` does; returns the whole text, and the marker."""
+        text, pieces = "", self.read_until(*markers)
         while True:
             try:
                 piece = next(pieces)
@@ -86,8 +86,8 @@ class Source:
             else:
                 text += piece
 
-    def exactly(self, *markers: str) -> Waiting[tuple[str, str]]:
-        """Read the text before the first of some markers, white space and all.
+    def read_exactly(self, *markers: str) -> Waiting[tuple[str, str]]:
+        """Read up to the first of some markers, white space included.
 
         Args:
             markers: Texts, none of them empty.
@@ -96,7 +96,7 @@ class Source:
             The text, and the marker, which is read too.
 
         Raises:
-            Malformed: The text ends without one; then all of it is read.
+            Malformed: The text ends without one; all of it has been read then.
         """
         while True:
             found = [(at, m) for m in markers if (at := self._text.find(m, self.at)) >= 0]
@@ -110,8 +110,8 @@ class Source:
                 raise Malformed
             yield None
 
-    def begins(self, *texts: str) -> Waiting[str]:
-        """Read one of some texts if the next are its characters; returns it, or ""."""
+    def read_any(self, *texts: str) -> Waiting[str]:
+        """Read one of some texts if it comes next; returns it, or ""."""
         for text in texts:
             while not self.ended and len(self._text) - self.at < len(text):
                 if not text.startswith(self._text[self.at :]):
@@ -122,13 +122,13 @@ class Source:
                 return text
         return ""
 
-    def space(self) -> Waiting[None]:
-        """Read white space, as much as there is."""
+    def skip_space(self) -> Waiting[None]:
+        """Read all white space that comes next."""
         while (yield from self.peek()) in (*_SPACE,):
             self.at += 1
 
     def peek(self) -> Waiting[str]:
-        """The next character, which is not read; "" at the end."""
+        """Look at the next character without reading it; returns "" at the end."""
         while self.at == len(self._text):
             if self.ended:
                 return ""
@@ -136,30 +136,30 @@ class Source:
         return self._text[self.at]
 
     def expect(self, character: str) -> Waiting[None]:
-        """Read white space and then this character.
+        """Read white space and then a character.
 
         Raises:
-            Malformed: It is another one.
+            Malformed: Another character comes.
         """
-        yield from self.space()
+        yield from self.skip_space()
         if (yield from self.peek()) != character:
             raise Malformed
         self.at += 1
 
-    def string(self) -> Waiting[str]:
+    def read_string(self) -> Waiting[str]:
         """Read a JSON string.
 
         Returns:
-            What it says.
+            The string's value.
 
         Raises:
-            Malformed: It is none.
+            Malformed: No string comes next.
         """
-        yield from self.space()
+        yield from self.skip_space()
         if (yield from self.peek()) != '"':
             raise Malformed
         raw = ""
-        pieces = self.value()
+        pieces = self.read_value()
         for piece in pieces:
             if piece is None:
                 yield None
@@ -171,13 +171,13 @@ class Source:
             raise Malformed from None
         return str(said)
 
-    def value(self) -> Reading[None]:
-        """Read a JSON value; its text is given as it comes.
+    def read_value(self) -> Pieces[None]:
+        """Read a JSON value; yields its text in pieces.
 
         Raises:
-            Malformed: There is none, the text ends within it, or its brackets do not fit.
+            Malformed: No value comes next, the text ends within it, or its brackets do not match.
         """
-        yield from self.space()
+        yield from self.skip_space()
         if (yield from self.peek()) in ("", ",", "]", "}"):
             raise Malformed
         start, open_brackets, in_string, escaped = self.at, "", False, False
@@ -221,7 +221,7 @@ class Source:
 
 
 def _begun(text: str, markers: tuple[str, ...]) -> int:
-    """Length of the longest end of a text that begins some marker."""
+    """Length of the longest suffix of a text that is a prefix of a marker."""
     longest = max(map(len, markers), default=1) - 1
     for length in range(min(len(text), longest), 0, -1):
         if any(marker.startswith(text[-length:]) for marker in markers):

@@ -11,13 +11,13 @@ import pytest
 
 import aleator
 from aleator import samplers as S
-from aleator.engine import owner
+from aleator.engine import engine_loop
 from aleator.engine.stats import EndedRequest
-from aleator.generate.choices import Choices
-from aleator.generate.drawing import Drawn
-from aleator.generate.ending import Work
+from aleator.generate.complete_grammar import Work
 from aleator.generate.generation import Generation, writing_of
-from aleator.generate.slot import Slot
+from aleator.generate.pending_tokens import PendingTokens
+from aleator.generate.request_state import RequestState
+from aleator.generate.token_sampler import SampledToken
 
 HARD = S.Regex("((a|b)(c|d)){60}")
 SCHEMA = {
@@ -34,7 +34,7 @@ SCHEMA = {
 @pytest.fixture
 def piecewise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every choice has one piece of its work done in a step."""
-    monkeypatch.setattr(owner, "CHOOSING_SECONDS", 0.0)
+    monkeypatch.setattr(engine_loop, "CHOOSING_SECONDS", 0.0)
 
 
 def together(engine: aleator.Engine, *submits: Callable[[], Generation]) -> list[Generation]:
@@ -102,27 +102,27 @@ def test_tokens_do_not_depend_on_waiting(
 @pytest.mark.usefixtures("piecewise")
 def test_one_that_ends_meanwhile_takes_its_token_back(model: aleator.LanguageModel) -> None:
     with model.engine(n_seq_max=1) as engine:
-        advance = engine._owner._core.advance  # type: ignore[union-attr]
+        runner = engine._loop._core.runner  # type: ignore[union-attr]
         waits = threading.Event()
-        slots: list[Slot] = []
-        begin = advance.choices.begin
+        states: list[RequestState] = []
+        begin = runner.pending.begin
 
-        def begun(slot: Slot, drawn: Drawn) -> Drawn | None:
-            made = begin(slot, drawn)
+        def begun(state: RequestState, drawn: SampledToken) -> SampledToken | None:
+            made = begin(state, drawn)
             if made is None:
-                slots.append(slot)
+                states.append(state)
                 engine.visit(lambda context, seq: None)
                 waits.set()
             return made
 
-        advance.choices.begin = begun  # type: ignore[method-assign]
+        runner.pending.begin = begun  # type: ignore[method-assign]
         made = engine.submit("a", grammar=HARD, max_tokens=50, seed=1)
         assert waits.wait(60)
         made.cancel()
         assert made.tokens == []
         assert made.stop_reason == "interrupted"
         assert made.chain.history == list(made.request.tokens)
-        assert slots[0] not in advance.choices
+        assert states[0] not in runner.pending
         again = engine.submit("ROMEO:", max_tokens=5, seed=1)  # its place is free
         assert len(again.tokens) == 5
 
@@ -138,37 +138,37 @@ def work(n: int, token: int, closed: list[str] | None = None) -> Work[int | None
     return token
 
 
-def drawn_by(choosing: Work[int | None] | None, row: Any = None) -> Drawn:
-    return Drawn(None, lambda token, top, of: None, row, choosing)  # type: ignore[arg-type, return-value]
+def drawn_by(choosing: Work[int | None] | None, row: Any = None) -> SampledToken:
+    return SampledToken(None, lambda token, top, of: None, row, choosing)  # type: ignore[arg-type, return-value]
 
 
-def test_choices_in_turns() -> None:
-    slots: Any = [object(), object()]
-    at_once = Choices()
-    made = at_once.begin(slots[0], drawn_by(work(1000, 7)))
+def test_pending_tokens_take_turns() -> None:
+    states: Any = [object(), object()]
+    at_once = PendingTokens()
+    made = at_once.begin(states[0], drawn_by(work(1000, 7)))
     assert made is not None
     assert made.token == 7
-    assert slots[0] not in at_once
+    assert states[0] not in at_once
     known = drawn_by(None)
-    assert at_once.begin(slots[0], known) is known
+    assert at_once.begin(states[0], known) is known
 
     row = np.arange(4, dtype=np.float32)
-    turns, closed = Choices(0.0), list[str]()
-    assert turns.begin(slots[0], drawn_by(work(3, 5), row)) is None
-    assert turns.begin(slots[1], drawn_by(work(3, 6, closed), row)) is None
-    assert all(each in turns for each in slots)
+    pending, closed = PendingTokens(0.0), list[str]()
+    assert pending.begin(states[0], drawn_by(work(3, 5), row)) is None
+    assert pending.begin(states[1], drawn_by(work(3, 6, closed), row)) is None
+    assert all(each in pending for each in states)
     row[:] = 0  # by the next batch
-    assert [turns.go_on(slots[0]) for _ in range(2)] == [None, None]
-    made = turns.go_on(slots[0])
+    assert [pending.go_on(states[0]) for _ in range(2)] == [None, None]
+    made = pending.go_on(states[0])
     assert made is not None
     assert made.token == 5
     assert made.row is not None
     assert made.row.tolist() == [0, 1, 2, 3]
-    assert slots[0] not in turns
-    turns.drop(slots[1])
-    turns.drop(slots[1])
+    assert states[0] not in pending
+    pending.drop(states[1])
+    pending.drop(states[1])
     assert closed == ["closed"]
-    assert slots[1] not in turns
+    assert states[1] not in pending
 
 
 def test_a_choice_that_fails_is_forgotten() -> None:
@@ -176,9 +176,9 @@ def test_a_choice_that_fails_is_forgotten() -> None:
         yield
         raise ValueError("no")
 
-    slot: Any = object()
-    turns = Choices(0.0)
-    assert turns.begin(slot, drawn_by(fails(), np.zeros(2, np.float32))) is None
+    state: Any = object()
+    pending = PendingTokens(0.0)
+    assert pending.begin(state, drawn_by(fails(), np.zeros(2, np.float32))) is None
     with pytest.raises(ValueError, match="no"):
-        turns.go_on(slot)
-    assert slot not in turns
+        pending.go_on(state)
+    assert state not in pending

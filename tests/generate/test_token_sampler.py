@@ -13,14 +13,14 @@ import aleator
 from aleator import samplers as S
 from aleator.cache.devices import CPU, Device
 from aleator.core.errors import LogitsError, ParameterError
-from aleator.generate import device_drawing
+from aleator.generate import device_token_sampler
 from aleator.generate.completion import Stats
-from aleator.generate.device_drawing import DeviceDrawing
-from aleator.generate.drawing import HostDrawing, Turn
-from aleator.generate.drawing_place import make_drawing
+from aleator.generate.device_token_sampler import DeviceTokenSampler
 from aleator.generate.generation import Generation
-from aleator.generate.slot import Slot
-from tests.engine.test_run import slot
+from aleator.generate.request_state import RequestState
+from aleator.generate.sampling_device import make_token_sampler
+from aleator.generate.token_sampler import HostTokenSampler, SampleTask
+from tests.engine.test_run import state
 from tests.generate.test_grammar import DIALOGUE, PERSON
 
 PROMPTS = ["ROMEO:", "JULIET:\nWhat", "ROMEO:"]
@@ -50,16 +50,16 @@ def both(model: aleator.LanguageModel, prompts: Any = PROMPTS, **options: Any) -
     ]
     for one, other in zip(*made, strict=True):
         check_equal(one, other)
-        assert isinstance(one._writing.run._drawing, HostDrawing)
-        assert isinstance(other._writing.run._drawing, DeviceDrawing)
+        assert isinstance(one._writing.run._sampler, HostTokenSampler)
+        assert isinstance(other._writing.run._sampler, DeviceTokenSampler)
     return made
 
 
-def placed(*slots: Slot) -> tuple[Slot, ...]:
-    """Slots in the sequences 0, 1, ..."""
-    for seq, each in enumerate(slots):
+def placed(*states: RequestState) -> tuple[RequestState, ...]:
+    """Requests in the sequences 0, 1, ..."""
+    for seq, each in enumerate(states):
         each.take_place(seq, 64, Stats())
-    return slots
+    return states
 
 
 def check_equal(one: Generation, other: Generation) -> None:
@@ -108,9 +108,9 @@ def test_grammars(kind: str, complete: bool, model: aleator.LanguageModel) -> No
 
 def test_tokens_beyond_the_context_need_no_memory(model: aleator.LanguageModel) -> None:
     made = model.generate("ROMEO:", max_tokens=2**31 - 1, seed=2, sampling_device="device")
-    drawing_: Any = made._writing.run._drawing  # type: ignore[attr-defined]
-    assert isinstance(drawing_, DeviceDrawing)
-    assert drawing_.chain.max_tokens == model.n_ctx + 1
+    sampler: Any = made._writing.run._sampler  # type: ignore[attr-defined]
+    assert isinstance(sampler, DeviceTokenSampler)
+    assert sampler.chain.max_tokens == model.n_ctx + 1
     made.cancel()
 
 
@@ -172,9 +172,9 @@ def test_the_log_says_which_samplers_run_where(
     ):
         assert logged(**options) == [f"all run on the host, because {why}"]
     caplog.clear()
-    used = slot()
+    used = state()
     used.chain.sample(torch.zeros(30))
-    make_drawing([used], "auto", Device("cuda"), 30, 64)
+    make_token_sampler([used], "auto", Device("cuda"), 30, 64)
     assert "because its chain has accepted another text than the prompt" in caplog.text
 
 
@@ -192,73 +192,77 @@ def test_refuses_what_only_the_host_can(
         with pytest.raises(ParameterError, match=message) as caught:
             model.generate("a", **{"sampling_device": "device", **options})  # type: ignore[arg-type]
         assert caught.value.parameter == "sampling_device"
-    used = slot()
+    used = state()
     used.chain.sample(torch.zeros(30))
     with pytest.raises(ParameterError, match="another text than the prompt"):
-        make_drawing([used], "device", CPU, 30, 64)
-    assert isinstance(make_drawing([used], "auto", Device("cuda"), 30, 64), HostDrawing)
-    assert isinstance(make_drawing([slot()], "auto", CPU, 30, 64), HostDrawing)
+        make_token_sampler([used], "device", CPU, 30, 64)
+    assert isinstance(make_token_sampler([used], "auto", Device("cuda"), 30, 64), HostTokenSampler)
+    assert isinstance(make_token_sampler([state()], "auto", CPU, 30, 64), HostTokenSampler)
     made: list[Any] = []
-    monkeypatch.setattr(device_drawing, "DeviceDrawing", lambda *given: made.append(given))
-    make_drawing([slot()], "auto", Device("cuda"), 30, 64)
+    monkeypatch.setattr(
+        device_token_sampler, "DeviceTokenSampler", lambda *given: made.append(given)
+    )
+    make_token_sampler([state()], "auto", Device("cuda"), 30, 64)
     assert len(made) == 1
 
 
 def test_nothing_to_draw_is_an_error() -> None:
-    slots = placed(slot(), slot())
-    made = make_drawing(slots, "device", CPU, 30, 64)
+    states = placed(state(), state())
+    made = make_token_sampler(states, "device", CPU, 30, 64)
     z = torch.zeros(2, 30)
     z[1] = torch.nan
     with pytest.raises(LogitsError, match="sequence 1"):
-        made.draw([Turn(each, each.seq, None) for each in slots], z)
+        made.sample([SampleTask(each, each.seq, None) for each in states], z)
 
 
 def test_chains_in_different_orders_draw_together() -> None:
-    one = slot()
-    other = slot()
+    one = state()
+    other = state()
     chain = S.SamplerChain([S.MinP(min_p=0.1), S.TopK(top_k=3), S.Dist()], seed=1)
     for token in other.request.tokens:
         chain.accept(token)
     other.chain = chain
     wanted = chain.clone()
-    slots = placed(one, other)
-    made = make_drawing(slots, "device", CPU, 30, 64)
+    states = placed(one, other)
+    made = make_token_sampler(states, "device", CPU, 30, 64)
     z = torch.randn(2, 30, generator=torch.Generator().manual_seed(1))
-    drawn = made.draw([Turn(each, each.seq, None) for each in slots], z)
+    drawn = made.sample([SampleTask(each, each.seq, None) for each in states], z)
     assert drawn[1].token == wanted.sample(z[1])
 
 
-def test_slots_that_draw_at_the_same_time_draw_what_they_would_alone() -> None:
+def test_requests_that_draw_at_the_same_time_draw_what_they_would_alone() -> None:
     rows = np.random.default_rng(3).normal(0, 3, (12, 30)).astype(np.float32)
-    together, alone = ([slot(completion=i) for i in range(9)] for _ in range(2))
+    together, alone = ([state(completion=i) for i in range(9)] for _ in range(2))
     together[4].on_logits = lambda chain, row: None  # draws by itself, between two runs of rows
-    turns = [Turn(each, i + (i > 6), None) for i, each in enumerate(together)]
-    made = HostDrawing(2).sampled(turns, rows)
-    assert [i for i, turn in enumerate(made) if turn.sampled is not None] == [0, 1, 2, 3]
-    other = [Turn(each, i + (i > 6), None) for i, each in enumerate(alone)]
-    assert HostDrawing().sampled(other, rows) is other
-    tokens = [[each.token for each in HostDrawing(2).draw(these, rows)] for these in (made, other)]
+    tasks = [SampleTask(each, i + (i > 6), None) for i, each in enumerate(together)]
+    made = HostTokenSampler(2).sample_together(tasks, rows)
+    assert [i for i, task in enumerate(made) if task.sampled is not None] == [0, 1, 2, 3]
+    other = [SampleTask(each, i + (i > 6), None) for i, each in enumerate(alone)]
+    assert HostTokenSampler().sample_together(other, rows) is other
+    tokens = [
+        [each.token for each in HostTokenSampler(2).sample(these, rows)] for these in (made, other)
+    ]
     assert tokens[0] == tokens[1]
     assert [each.chain.history for each in together] == [each.chain.history for each in alone]
 
 
-def test_of_slots_that_draw_at_the_same_time_one_fails_alone() -> None:
+def test_of_requests_that_draw_at_the_same_time_one_fails_alone() -> None:
     rows = np.random.default_rng(3).normal(0, 3, (5, 30)).astype(np.float32)
     rows[2] = np.nan
-    slots = [slot(completion=i) for i in range(5)]
-    before = list(slots[0].chain.history)
-    turns = [Turn(each, i, None) for i, each in enumerate(slots)]
-    drawing_ = HostDrawing(2)
-    made = drawing_.sampled(turns, rows)
-    assert [turn.sampled for turn in made] == [None] * 5
-    assert all(each.chain.history == before for each in slots)
-    for i, turn in enumerate(made):
+    states = [state(completion=i) for i in range(5)]
+    before = list(states[0].chain.history)
+    tasks = [SampleTask(each, i, None) for i, each in enumerate(states)]
+    sampler = HostTokenSampler(2)
+    made = sampler.sample_together(tasks, rows)
+    assert [task.sampled for task in made] == [None] * 5
+    assert all(each.chain.history == before for each in states)
+    for i, task in enumerate(made):
         if i == 2:
             with pytest.raises(LogitsError):
-                drawing_.draw([turn], rows)
+                sampler.sample([task], rows)
         else:
-            (drawn,) = drawing_.draw([turn], rows)
-            assert drawn.token == slot(completion=i).chain.sample(rows[i])
+            (drawn,) = sampler.sample([task], rows)
+            assert drawn.token == state(completion=i).chain.sample(rows[i])
 
 
 def test_chains_that_call_python_or_obey_a_grammar_draw_by_themselves(
@@ -269,7 +273,7 @@ def test_chains_that_call_python_or_obey_a_grammar_draw_by_themselves(
             """Change nothing."""
 
     grammar = S.Grammar('root ::= "a"+').bound(model.tokenizer)
-    assert slot().draws_alone
+    assert state().draws_alone
     assert not S.SamplerChain([S.Dist()], numerics="llama.cpp").can_be_batched
     assert not S.SamplerChain([Nothing(), S.Dist()]).can_be_batched
     assert not S.SamplerChain([S.Dist()], grammar=grammar).can_be_batched

@@ -1,4 +1,4 @@
-"""Where the tokens of a run are drawn: on the host, or on the device that has the logits."""
+"""Decides where the tokens of a run are sampled: on the host, or on the device that has the logits."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Sequence
 from aleator.cache.devices import Device
 from aleator.core.errors import ParameterError
 from aleator.core.packages import required_torch
-from aleator.generate.drawing import Drawing, HostDrawing
-from aleator.generate.slot import Slot
+from aleator.generate.request_state import RequestState
+from aleator.generate.token_sampler import HostTokenSampler, TokenSampler
 
 log = logging.getLogger(__name__)
 
 
-def why_not_on_device(slot: Slot) -> str:
-    """Why a slot's tokens must be drawn on the host; "" if they need not."""
-    chain, request = slot.chain, slot.request
+def why_not_on_device(state: RequestState) -> str:
+    """Why a request's tokens must be sampled on the host; "" if they need not."""
+    chain, request = state.chain, state.request
     if chain.numerics != "portable":
         return "numerics='llama.cpp' are made on the host only"
-    if slot.on_logits is not None:
+    if state.on_logits is not None:
         return "on_logits looks at the host's chain"
     if request.options.kept:
         return (
             "kept is reported by the host's chains (a DeviceChain of your own has it in its report)"
         )
-    if slot.budget is not None or slot.banned is not None or slot.guidance is not None:
+    if state.budget is not None or state.banned is not None or state.guidance is not None:
         return "reasoning_budget, banned_strings and guidance_scale are the host's"
     if request.options.context_shift and request.options.max_tokens is None:
         return (
@@ -36,21 +36,21 @@ def why_not_on_device(slot: Slot) -> str:
     return ""
 
 
-def make_drawing(
-    slots: Sequence[Slot], where: str, device: Device, n_vocab: int, n_ctx: int
-) -> Drawing:
-    """What draws for some slots; the log says which samplers run where, and why.
+def make_token_sampler(
+    states: Sequence[RequestState], where: str, device: Device, n_vocab: int, n_ctx: int
+) -> TokenSampler:
+    """Make the sampler of some requests; the log says which samplers run where, and why.
 
     Args:
-        slots: what to draw for.
-        where: "host"; "device": with PyTorch's operations, on the CPU too; "auto": on the device if that is
-            not the CPU and all slots can, else on the host.
-        device: where logits come from.
+        states: the requests.
+        where: "host"; "device": by PyTorch's operations, also on the CPU; "auto": on the device if that is not
+            the CPU and all requests allow it, else on the host.
+        device: the device that has the logits.
         n_vocab: tokens of a row of logits.
         n_ctx: positions of a sequence.
 
     Raises:
-        ParameterError: "device" where that cannot be.
+        ParameterError: "device" where the requests do not allow it.
         ImportError: it needs PyTorch, which is not installed.
 
     """
@@ -59,13 +59,13 @@ def make_drawing(
     elif where == "auto" and device.type == "cpu":
         why = "the model is on the CPU"
     else:
-        why = next((why for slot in slots if (why := why_not_on_device(slot))), "")
+        why = next((why for state in states if (why := why_not_on_device(state))), "")
     if not why:
         required_torch(f"sampling_device={where!r}")
-        from aleator.generate.device_drawing import DeviceDrawing  # PyTorch is optional
+        from aleator.generate.device_token_sampler import DeviceTokenSampler  # PyTorch is optional
 
         try:
-            return DeviceDrawing(slots, device, n_vocab, n_ctx)
+            return DeviceTokenSampler(states, device, n_vocab, n_ctx)
         except ParameterError as error:
             why = str(error)
     if where == "device":
@@ -74,4 +74,4 @@ def make_drawing(
             f"sampling_device='device' cannot be here: {why}; give 'auto' or 'host'",
         )
     log.info("samplers: all run on the host, because %s", why)
-    return HostDrawing()
+    return HostTokenSampler()

@@ -1,4 +1,4 @@
-"""Parameters that name tokens by text: what a tokenizer must have for them, and their check."""
+"""Checks arguments that name tokens, by id or by text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aleator.core.integers import MAX_TOKEN, exact
 
 
 class Tokenizer(Protocol):
-    """What turns a text into tokens."""
+    """Cuts texts into tokens."""
 
     def encode(self, text: str, add_special: bool = ..., parse_special: bool = ...) -> list[int]:
         """Token ids of a text."""
@@ -18,7 +18,7 @@ class Tokenizer(Protocol):
 
 
 def require_tokenizer(parameter: str, tokenizer: Tokenizer | None) -> Tokenizer:
-    """The tokenizer, or an error that says what to do without one."""
+    """Return the tokenizer, or raise an error that says what to give instead."""
     if tokenizer is None:
         raise ParameterError(
             parameter,
@@ -32,7 +32,7 @@ def check_ids(parameter: str, value: Any) -> tuple[int, ...]:
     """Return token ids, each once, ascending.
 
     Raises:
-        ParameterError: It is no sequence or set of token ids.
+        ParameterError: The value is no sequence or set of token ids.
     """
     ids = ids_of(value)
     if ids is None:
@@ -48,7 +48,7 @@ def check_ids(parameter: str, value: Any) -> tuple[int, ...]:
 
 
 def ids_of(value: Any) -> tuple[int, ...] | None:
-    """Integers of any kind as ``int``; None if that is not what they are."""
+    """Return integers of any kind as ``int``; None if the value holds anything else."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         return None
     try:
@@ -62,7 +62,7 @@ def check_sequences(parameter: str, value: Any) -> tuple[str | tuple[int, ...], 
     """Return texts and sequences of token ids.
 
     Raises:
-        ParameterError: It holds something else, or an empty text or sequence.
+        ParameterError: The value holds something else, or an empty text or sequence.
     """
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise ParameterError(

@@ -1,6 +1,7 @@
-"""What samplers keep of a row of logits, and how probable a token is among it.
+"""The tokens that a chain's filters keep of a row of logits, and the probability of a token among them.
 
-The chain is applied once more, which changes none; llama.cpp's numerics, where applying draws, are refused.
+The chain is applied once more, which does not change it.  llama.cpp's numerics draw when applied, and
+are refused.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from aleator.samplers.chain import SamplerChain
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """The tokens that a chain drew one from: those left by all filters, under all temperatures.
+class KeptTokens:
+    """The tokens that were left when a chain drew one: after all filters and temperatures.
 
     Attributes:
-        logprob: Natural-log probability of the token among them, weight over mass; -inf if it is none of them.
-        mask: Which tokens they are: bit id % 8 of byte id // 8.
+        logprob: Natural-log probability of the drawn token among them, weight over mass; -inf if it is not one
+            of them.
+        mask: Which tokens they are: bit id % 8 of byte id // 8 is set for each.
     """
 
     logprob: float
@@ -29,7 +31,7 @@ class Kept:
 
     @property
     def ids(self) -> npt.NDArray[np.int32]:
-        """Their ids, ascending."""
+        """The ids of these tokens, ascending."""
         bits = np.unpackbits(np.frombuffer(self.mask, np.uint8), bitorder="little")
         return np.flatnonzero(bits).astype(np.int32)
 
@@ -39,12 +41,12 @@ class Kept:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptRow:
-    """What a chain keeps of a row.
+    """The tokens that a chain keeps of one row, with their probabilities.
 
     Attributes:
         n_vocab: Length of the row.
         ids: int32 [n], ascending.
-        logprobs: float64 [n], natural, of these tokens among themselves.
+        logprobs: float64 [n], natural logs of the probabilities of these tokens among themselves.
     """
 
     n_vocab: int
@@ -53,10 +55,10 @@ class KeptRow:
 
     @classmethod
     def of(cls, chain: SamplerChain, logits: npt.ArrayLike) -> KeptRow:
-        """Apply a chain to logits [V]; it stays as it is.
+        """Apply a chain to logits [V]; the chain does not change.
 
         Raises:
-            ParameterError: The chain has llama.cpp's numerics: applying it draws.
+            ParameterError: The chain has llama.cpp's numerics, which draw whenever they are applied.
             LogitsError: As :meth:`SamplerChain.sample`.
         """
         candidates = Candidates(logits)
@@ -83,8 +85,8 @@ class KeptRow:
         there = at < len(self.ids) and self.ids[at] == token
         return float(self.logprobs[at]) if there else float("-inf")
 
-    def with_token(self, token: int) -> Kept:
-        """What is reported of a token that was drawn from it."""
+    def with_token(self, token: int) -> KeptTokens:
+        """What is reported after a token was drawn from the row."""
         bits = np.zeros(-(-self.n_vocab // 8) * 8, np.uint8)
         bits[self.ids] = 1
-        return Kept(self.logprob(token), np.packbits(bits, bitorder="little").tobytes())
+        return KeptTokens(self.logprob(token), np.packbits(bits, bitorder="little").tobytes())

@@ -1,4 +1,4 @@
-"""From the arguments of ``chat`` to a prompt, a grammar, and what reads the reply."""
+"""Makes a prompt, a grammar and a reader of the reply from the arguments of ``chat``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from aleator.chat.families.family import Family, Function, Thinking
-from aleator.chat.forced import reply_grammar, schema_of
 from aleator.chat.format import ChatFormat
+from aleator.chat.message import Message
 from aleator.chat.messages import checked_messages, checked_tools, chosen_tools
 from aleator.chat.reply import Reply
+from aleator.chat.reply_grammar import reply_grammar, schema_of
 from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
 from aleator.generate.options import texts
@@ -23,35 +24,35 @@ CONSTRAINTS = ("grammar", "regex", "json_schema")
 
 
 @dataclass(frozen=True)
-class Chat:
-    """What is asked of a chat.
+class ChatPrompt:
+    """What the prompt of a chat is made of, as it was given; :func:`prepare_chat` checks it.
 
     Attributes:
         messages: The conversation.
-        tools: Declarations of tools.
-        tool_choice: Whether one must be called, and which.
-        enable_thinking: A variable of the template.
-        variables: Its other variables.
+        tools: Declarations of tools, as OpenAI writes them; None: there are none.
+        tool_choice: "auto", "none", "required", a tool's name, or OpenAI's mapping with one; None: "auto".
+        enable_thinking: Whether the model reasons first; None: the template decides.
+        template_arguments: Other variables of the template, by name.
     """
 
-    messages: Any
-    tools: Any = None
-    tool_choice: Any = None
+    messages: Sequence[Mapping[str, Any] | Message]
+    tools: Sequence[Mapping[str, Any]] | None = None
+    tool_choice: str | Mapping[str, Any] | None = None
     enable_thinking: bool | None = None
-    variables: Mapping[str, Any] | None = None
+    template_arguments: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A chat ready to be generated.
+class PreparedChat:
+    """A chat that is ready to be generated.
 
     Attributes:
         tokens: The prompt.
         options: Keyword arguments of ``generate``.
         family: How calls are written; None: all is content.
-        thinking: How reasoning is written; None: it is not, or the family reads it.
+        thinking: How the model writes reasoning; None: it does not, or the family reads it.
         opened: Whether the prompt ends within reasoning.
-        tools: Schemas of the arguments of the tools that the model knows of, by name.
+        tools: The tools that the prompt shows: schemas of their arguments, by name.
     """
 
     tokens: list[int]
@@ -63,36 +64,36 @@ class Asked:
 
     @cached_property
     def reply(self) -> Reply:
-        """Reads what comes."""
+        """Reads the reply."""
         return self.reply_of(0)
 
     def reply_of(self, completion: int) -> Reply:
-        """Reads what comes of one of several completions."""
+        """Reads the reply of one of several completions."""
         key = np.asarray(self.tokens, "<i4").tobytes() + repr(self.options.get("seed")).encode()
         if completion:
             key += completion.to_bytes(4, "little")
         return Reply(self.family, self.thinking, self.opened, self.tools, sha256(key).digest())
 
 
-def prepared(
-    chat: Chat,
+def prepare_chat(
+    chat: ChatPrompt,
     chat_format: ChatFormat,
     tokenizer: Tokenizer,
     options: Mapping[str, Any],
     known: Sequence[int] = (),
-) -> Asked:
-    """Look at everything, write the prompt, and say how the reply is forced and read.
+) -> PreparedChat:
+    """Check a chat, write its prompt, and make the grammar and the reader of the reply.
 
     Args:
-        chat: What is asked for.
-        chat_format: Of the model.
-        tokenizer: Of the model.
-        options: Keyword arguments that were given for the generation.
-        known: Tokens of the conversation so far, which are kept where they fit the text.
+        chat: The chat.
+        chat_format: The model's.
+        tokenizer: The model's.
+        options: Keyword arguments of ``generate`` that were given.
+        known: Tokens of the conversation so far; they are kept where they fit the text.
 
     Raises:
-        ParameterError: Names what is wrong, or cannot be done with this template.
-        GrammarError: A schema that cannot be enforced.
+        ParameterError: Names what is wrong, or what this template does not allow.
+        GrammarError: A schema cannot be enforced.
         TemplateError: The template refuses the messages.
     """
     messages = checked_messages(chat.messages)
@@ -110,7 +111,7 @@ def prepared(
             f"tools: this model writes calls with {chat_format.foreign_mark!r}, which are not read yet: "
             "describe the tools in a message, or give chat_template= with calls in another form",
         )
-    variables = chat_format.arguments(chat.enable_thinking, chat.variables)
+    variables = chat_format.arguments(chat.enable_thinking, chat.template_arguments)
     rendered = chat_format.rendered(messages, [t for t, _ in tools] if shown else (), variables)
     tokens = chat_format.tokens(rendered, known)
     thinking, family = chat_format.thinking, chat_format.family
@@ -154,13 +155,13 @@ def prepared(
                 made.setdefault("complete_grammar", False)
     read = {function.name: function.parameters for _, function in tools} if shown else {}
     reads = family if read or family.thinking is not None else None
-    return Asked(
+    return PreparedChat(
         tokens, made, reads, None if family.thinking is not None else thinking, opened, read
     )
 
 
 def _refuse_two(options: Mapping[str, Any], forced: bool, shown: bool) -> None:
-    """See that what is asked for can all be enforced."""
+    """Refuse constraints that cannot be enforced together."""
     given = [name for name in CONSTRAINTS if options.get(name) is not None]
     if forced and given:
         raise ParameterError(

@@ -1,4 +1,4 @@
-"""Frames of errors: who keeps an error would keep what its frames hold."""
+"""Clears the frames of errors, so that a kept error does not keep what the frames hold."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from contextlib import suppress
 from types import FrameType
 
 OURS = (
-    "aleator.engine.owner",
-    "aleator.engine.core",
-    "aleator.generate.advance",
+    "aleator.engine.engine_loop",
+    "aleator.engine.engine_core",
+    "aleator.generate.model_runner",
     "aleator.generate.context",
     "aleator.generate.request_errors",
-    "aleator.generate.guesses",
+    "aleator.generate.proposer",
 )
 """Modules whose frames hold the context."""
 
@@ -21,14 +21,14 @@ SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENER
 
 
 def clear_frames(error: BaseException | None) -> None:
-    """Empty the frames of an error that ended a request; its traceback still says where it was raised.
+    """Clear the frames of an error that ended a request; its traceback still says where it was raised.
 
-    Whoever keeps the error would keep what the frames hold: the context, and the logits of a whole step.  The
-    frames and the request refer to one another, so without this they would wait for the garbage collector.
-    Frames that still run stay as they are, and so do generators, coroutines, and the frames of who reads.
+    The frames hold the context and the logits of a whole step, and the error holds the frames.  The frames and
+    the request refer to one another, so without this only the garbage collector would free them.  This does
+    not clear frames that still run, generators, coroutines, or the frames of readers.
 
     Args:
-        error: With those that were caught on its way; None: nothing is done.
+        error: The error; those in its ``__cause__`` and ``__context__`` are cleared too.  None: do nothing.
     """
     cleared: set[int] = set()
     seen: set[int] = set()

@@ -17,11 +17,11 @@ import pytest
 
 import aleator
 from aleator.core.errors import EngineClosed
-from aleator.engine.core import cells_held
-from aleator.engine.owner import Owner
+from aleator.engine.engine_core import cells_held
+from aleator.engine.engine_loop import EngineLoop
+from aleator.engine.request_handle import RequestHandle
 from aleator.engine.scheduler import Scheduler
-from aleator.engine.ticket import Ticket
-from tests.engine.engines import PROMPTS, owner_of, wait, wait_until_idle
+from tests.engine.engines import PROMPTS, loop_of, wait, wait_until_idle
 
 
 def test_an_error_of_one_request_is_raised_at_its_reader(
@@ -51,7 +51,7 @@ def test_an_error_of_one_request_is_raised_at_its_reader(
 def test_an_error_of_the_context_ends_what_runs_and_no_more(
     model: aleator.LanguageModel, engine: aleator.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = owner_of(engine)._context
+    context = loop_of(engine)._context
     decode, fail = context.decode, threading.Event()
 
     def broken(batch: Any) -> Any:
@@ -78,16 +78,16 @@ def test_an_error_of_the_context_ends_what_runs_and_no_more(
 def test_an_error_at_the_beginning_of_a_request_is_its_own(
     model: aleator.LanguageModel, engine: aleator.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owner = owner_of(engine)
-    enter = owner._core.advance.enter
+    loop = loop_of(engine)
+    enter = loop._core.runner.enter
 
-    def broken(slot: Any, reuse: bool = True) -> int:
-        held = enter(slot, reuse)
-        if slot.request.params.seed == 2:
+    def broken(state: Any, reuse: bool = True) -> int:
+        held = enter(state, reuse)
+        if state.request.params.seed == 2:
             raise RuntimeError("not today")
         return held
 
-    monkeypatch.setattr(owner._core.advance, "enter", broken)
+    monkeypatch.setattr(loop._core.runner, "enter", broken)
     prompt = PROMPTS[2]
     assert engine.submit(prompt, max_tokens=1, seed=1).wait()  # something to reuse
     other = engine.submit("ROMEO:", max_tokens=40, seed=1)
@@ -97,8 +97,8 @@ def test_an_error_at_the_beginning_of_a_request_is_its_own(
     assert other.tokens == model.generate("ROMEO:", max_tokens=40, seed=1).tokens
     assert engine.stats.failed == 1
     wait_until_idle(engine)
-    owner._context.cache.check()
-    assert cells_held(owner._context.cache, range(3)) == 0
+    loop._context.cache.check()
+    assert cells_held(loop._context.cache, range(3)) == 0
 
 
 def test_a_callback_that_wants_to_exit_ends_its_own_request(
@@ -148,15 +148,15 @@ def test_an_error_that_stays_closes_the_engine(
     def broken(*given: Any) -> Any:
         raise RuntimeError("the device is gone")
 
-    owner, go = owner_of(engine), threading.Event()
+    loop, go = loop_of(engine), threading.Event()
 
     def look(chain: Any, logits: Any) -> None:
         go.wait(20)
 
     made = [engine.submit("ROMEO:", max_tokens=200, on_logits=look) for _ in range(5)]
     if what == "seq_rm":
-        monkeypatch.setattr(owner._context, "decode", broken)
-        monkeypatch.setattr(owner._context.cache, "seq_rm", broken)
+        monkeypatch.setattr(loop._context, "decode", broken)
+        monkeypatch.setattr(loop._context.cache, "seq_rm", broken)
     else:
         monkeypatch.setattr(Scheduler, "admit", broken)
     go.set()
@@ -164,8 +164,8 @@ def test_an_error_that_stays_closes_the_engine(
         with pytest.raises(RuntimeError, match="the device is gone"):
             each.wait(10)
         assert each.done
-    owner._thread.join(10)
-    assert not owner._thread.is_alive()
+    loop._thread.join(10)
+    assert not loop._thread.is_alive()
     assert engine.closed
     with pytest.raises(EngineClosed):
         engine.submit("ROMEO:")
@@ -181,7 +181,7 @@ def test_an_interrupt_anywhere_in_the_thread_leaves_the_engine_at_work(
 
     if sys.gettrace() is not None:
         pytest.skip("an interrupt thrown into a thread that is traced can stop the others")
-    thread = owner_of(engine)._thread.ident
+    thread = loop_of(engine)._thread.ident
     raised = ctypes.pythonapi.PyThreadState_SetAsyncExc
     expected = model.generate("ROMEO:", max_tokens=30, seed=1).text
     for _ in range(20):
@@ -194,21 +194,21 @@ def test_an_interrupt_anywhere_in_the_thread_leaves_the_engine_at_work(
                 assert generation.stop_reason == "interrupted"
     assert engine.submit("ROMEO:", max_tokens=30, seed=1).text == expected
     wait_until_idle(engine)
-    owner_of(engine)._context.cache.check()
+    loop_of(engine)._context.cache.check()
 
 
 def test_an_interrupt_between_two_turns_leaves_the_engine_at_work(
     model: aleator.LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work, interrupted = Owner._work, threading.Event()
+    work, interrupted = EngineLoop._work, threading.Event()
 
-    def interrupt_once(owner: Owner) -> None:
+    def interrupt_once(loop: EngineLoop) -> None:
         if not interrupted.is_set():
             interrupted.set()
             raise KeyboardInterrupt
-        work(owner)
+        work(loop)
 
-    monkeypatch.setattr(Owner, "_work", interrupt_once)
+    monkeypatch.setattr(EngineLoop, "_work", interrupt_once)
     with model.engine(n_seq_max=1) as engine:
         assert engine.submit("ROMEO:", max_tokens=3).wait(timeout=30)
     assert interrupted.is_set()
@@ -224,8 +224,8 @@ def test_an_interrupt_of_who_submits_leaves_no_request_behind(engine: aleator.En
                 raise KeyboardInterrupt
             super().put(*given, **options)
 
-    owner = owner_of(engine)
-    before, owner._mail = owner._mail, Mail()
+    loop = loop_of(engine)
+    before, loop._mail = loop._mail, Mail()
     before.put(None)
     with pytest.raises(KeyboardInterrupt):
         engine.submit("ROMEO:", max_tokens=400, ignore_eos=True)
@@ -237,13 +237,13 @@ def test_an_interrupt_of_who_submits_leaves_no_request_behind(engine: aleator.En
 def test_an_interrupt_after_a_request_was_taken_ends_it(
     engine: aleator.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    submit = Owner.submit
+    submit = EngineLoop.submit
 
-    def interrupted(owner: Owner, ticket: Ticket) -> None:
-        submit(owner, ticket)
+    def interrupted(loop: EngineLoop, handle: RequestHandle) -> None:
+        submit(loop, handle)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Owner, "submit", interrupted)
+    monkeypatch.setattr(EngineLoop, "submit", interrupted)
     with pytest.raises(KeyboardInterrupt) as kept:  # with its frames, and what these hold
         engine.submit("ROMEO:", max_tokens=400, ignore_eos=True)
     wait_until_idle(engine)
@@ -256,8 +256,8 @@ def test_closing_ends_all_and_frees_the_context(
 ) -> None:
     before = threading.active_count()
     engine = model.engine(n_seq_max=2, n_ctx=512)
-    context = weakref.ref(owner_of(engine)._context)
-    pool = weakref.ref(owner_of(engine)._context.cache.pool)  # keys and values
+    context = weakref.ref(loop_of(engine)._context)
+    pool = weakref.ref(loop_of(engine)._context.cache.pool)  # keys and values
     made = [engine.submit("ROMEO:", max_tokens=200, ignore_eos=True) for _ in range(4)]
     assert next(made[0])
     gc.collect()
@@ -282,7 +282,7 @@ def test_a_forgotten_engine_closes_itself(model: aleator.LanguageModel) -> None:
     before = threading.active_count()
     engine = aleator.Engine(model, n_seq_max=1, n_ctx=256)
     assert engine.submit("ROMEO:", max_tokens=3).text
-    thread = owner_of(engine)._thread
+    thread = loop_of(engine)._thread
     del engine
     gc.collect()
     thread.join(20)
@@ -294,8 +294,8 @@ def test_the_garbage_collector_closes_an_engine_without_waiting(
 ) -> None:
     """It may run in any thread, also in one that holds what closing would wait for."""
     engine = aleator.Engine(model, n_seq_max=1, n_ctx=512)
-    owner, gone, waits = owner_of(engine), threading.Event(), threading.Event()
-    context = weakref.ref(owner._context)
+    loop, gone, waits = loop_of(engine), threading.Event(), threading.Event()
+    context = weakref.ref(loop._context)
 
     def look(chain: Any, logits: Any) -> None:
         gone.wait(20)
@@ -308,15 +308,15 @@ def test_the_garbage_collector_closes_an_engine_without_waiting(
             gc.collect()
         waits.set()
 
-    forgets = threading.Thread(target=forget, args=([engine], owner._lock), daemon=True)
+    forgets = threading.Thread(target=forget, args=([engine], loop._lock), daemon=True)
     del engine
     forgets.start()
     assert waits.wait(10)
     gone.set()
     assert made.wait(10)
     assert made.stop_reason == "interrupted"
-    owner._thread.join(10)
-    del owner
+    loop._thread.join(10)
+    del loop
     gc.collect()
     assert context() is None
 
@@ -328,10 +328,10 @@ engine = aleator.Engine(aleator.load(n_threads=1), n_seq_max=1, n_ctx=512)
 made = engine.submit("ROMEO:", max_tokens=400, ignore_eos=True)
 next(made)
 import atexit
-from aleator.engine import owner
-atexit.unregister(owner._close_all)
-atexit.register(lambda: print(made.stop_reason, engine._owner._thread.is_alive()))
-atexit.register(owner._close_all)
+from aleator.engine import engine_loop
+atexit.unregister(engine_loop._close_all)
+atexit.register(lambda: print(made.stop_reason, engine._loop._thread.is_alive()))
+atexit.register(engine_loop._close_all)
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
@@ -342,15 +342,15 @@ atexit.register(owner._close_all)
 def test_an_interrupt_of_an_ending_request_is_made_up_for_though_others_end_too(
     engine: aleator.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle, interrupted = Ticket.settle, threading.Event()
+    settle, interrupted = RequestHandle.settle, threading.Event()
 
-    def interrupt_once(ticket: Ticket) -> None:
+    def interrupt_once(handle: RequestHandle) -> None:
         if not interrupted.is_set():
             interrupted.set()
             raise KeyboardInterrupt
-        settle(ticket)
+        settle(handle)
 
-    monkeypatch.setattr(Ticket, "settle", interrupt_once)
+    monkeypatch.setattr(RequestHandle, "settle", interrupt_once)
     long = engine.submit("JULIET:", max_tokens=200)
     next(long)
     short = engine.submit("ROMEO:", max_tokens=2)
@@ -367,8 +367,8 @@ def test_a_forked_child_is_told_that_the_engine_stayed_behind(
 ) -> None:
     made = engine.submit("ROMEO:", max_tokens=200, ignore_eos=True, seed=1, on_logits=wait)
     next(made)
-    owner = owner_of(engine)
-    locks = engine._making, owner._lock, owner._tickets[0]._lock
+    loop = loop_of(engine)
+    locks = engine._making, loop._lock, loop._handles[0]._lock
     for lock in locks:  # other threads may hold them when the process forks
         lock.acquire()
     child = os.fork()

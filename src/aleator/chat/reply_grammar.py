@@ -1,4 +1,4 @@
-"""Grammars that make a reply what was asked for: a call of a tool, or JSON, after its reasoning."""
+"""Grammars that force a reply: its reasoning, and then a call of a tool, or JSON."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from aleator.text.tokenizer import Tokenizer, cut
 
 
 def schema_of(where: str, schema: Any) -> dict[str, Any]:
-    """A JSON schema as a mapping, looked at.
+    """Check a JSON schema, and return it as a mapping.
 
     Args:
-        where: Names it in errors.
+        where: What errors call it.
         schema: A mapping, a boolean, or JSON text.
 
     Raises:
-        GrammarError: It is none, or uses what cannot be enforced.
+        GrammarError: It is no schema, or uses something that cannot be enforced.
     """
     try:
         text = schema_text(schema)
@@ -39,20 +39,20 @@ def reply_grammar(
     thinking: Thinking | None = None,
     opened: bool = False,
 ) -> Lark:
-    """A grammar of replies.
+    """Make a grammar of replies.
 
     Args:
-        tokenizer: Of the model.
-        choices: What the reply must be: one of these, each in parts.
-        thinking: How reasoning is written, which may come before; None: none may.
-        opened: The prompt ends within reasoning, so the reply goes on with it.
+        tokenizer: The model's.
+        choices: The reply must be one of these, each in parts.
+        thinking: How reasoning is written that may come first; None: no reasoning may come.
+        opened: The prompt ends within reasoning, so the reply begins within it.
     """
     vocab = tokenizer.vocab
     control = [(name, vocab.ids[name]) for name in control_names(vocab)]
     rules: list[str] = []
 
     def words(text: str) -> str:
-        """A text in Lark's notation; control tokens are tokens."""
+        """A text in Lark's notation; the names of control tokens become these tokens."""
         return " ".join(
             f"<[{part}]>" if isinstance(part, int) else json.dumps(part, ensure_ascii=False)
             for part in cut(text, control)
