@@ -11,10 +11,8 @@ from aleator.core.errors import ConstraintError, ParameterError
 from aleator.generate.session import Session
 from aleator.server.bodies import in_thread
 from aleator.server.caller import own_namespace
-from aleator.server.playground.branching import branch
-from aleator.server.playground.memory import Forgotten
-from aleator.server.playground.recording import Recording, Recordings
-from aleator.server.playground.replay import Replay
+from aleator.server.playground.recording import Forgotten, Recording, Recordings
+from aleator.server.playground.replay import Replay, branch
 from aleator.server.playground.told import Telling
 from aleator.server.service import Service, readable
 from aleator.text.tokenizer import Tokenizer
