@@ -14,6 +14,7 @@ from aleator.core.errors import ParameterError
 from aleator.engine.prompts import GENERATION, SAMPLING
 from aleator.server import fields
 from aleator.server.accepted import ACCEPTED
+from aleator.server.bodies import parsed
 from aleator.server.dialects import openai_chat, openai_completions
 from aleator.server.errors import ApiError
 from aleator.server.fields import Field, Fields
@@ -122,7 +123,7 @@ def test_accepted_fields_are_no_options() -> None:
 )
 def test_what_is_no_json(data: bytes, says: str) -> None:
     with pytest.raises(ApiError, match=says) as caught:
-        fields.parsed(data)
+        parsed(data)
     assert caught.value.status == 400
 
 

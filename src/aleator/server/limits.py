@@ -14,9 +14,8 @@ from time import monotonic
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aleator.server.caller import Caller, set_caller
+from aleator.server.caller import Caller, KeyRing, set_caller
 from aleator.server.errors import ApiError
-from aleator.server.key_ring import KeyRing
 
 Answer = Callable[[Scope, ApiError], ASGIApp]
 """Makes the response to a refused request, in the shape of the dialect that its path belongs to."""

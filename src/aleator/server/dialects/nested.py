@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
-import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.core.parameter import nearest
 from aleator.server.accepted import Accepted
+from aleator.server.fields import (
+    Check,
+    mapping,
+    one_of,
+    shown,
+    switch,
+    text,
+    whole,
+    wrong,
+)
 
 log = logging.getLogger(__name__)
-
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 
 MEDIA = {
     "image": "pictures",
@@ -31,22 +37,6 @@ MEDIA = {
     "video_url": "videos",
 }
 """Types of content parts that no model here can read, in all dialects."""
-
-
-def shown(value: object) -> str:
-    """A value in at most 80 characters, however long or deep it is."""
-    return _SHORT.repr(value)[:80]
-
-
-def wrong(where: str, value: object, remedy: str) -> ParameterError:
-    """The error of a field with a value that cannot be.
-
-    Args:
-        where: The field's path, such as ``input[2].role``.
-        value: What was given.
-        remedy: What to give instead.
-    """
-    return ParameterError(where, f"{where}={shown(value)}: {remedy}")
 
 
 class Nested:
@@ -92,94 +82,52 @@ class Nested:
         """Fields whose value says nothing about the text."""
         self._read.update(names)
 
-    def text(self, name: str) -> str:
-        """A text that must be given.
+    def optional(self, name: str, check: Check) -> Any:
+        """A field as a check of fields.py keeps it; None where it was not given.
 
         Raises:
-            ParameterError: It is missing, or another type.
+            ParameterError: The check refuses it.
         """
         value = self.value(name)
-        if not isinstance(value, str):
-            raise wrong(self.path(name), value, "give a text")
-        return value
+        return None if value is None else check(self.path(name), value)
+
+    def text(self, name: str) -> str:
+        """A text that must be given; ParameterError where it is missing, or another type."""
+        return text(self.path(name), self.value(name))
 
     def text_or_none(self, name: str) -> str | None:
-        """A text that may be left out.
-
-        Raises:
-            ParameterError: It has another type.
-        """
-        return self.text(name) if self.value(name) is not None else None
+        """A text that may be left out."""
+        made: str | None = self.optional(name, text)
+        return made
 
     def choice(self, name: str, *allowed: str) -> str:
-        """One of some words; the first one where the field was not given.
-
-        Raises:
-            ParameterError: It is none of them.
-        """
-        value = self.value(name)
-        if value is None:
-            return allowed[0]
-        if value not in allowed:
-            raise wrong(self.path(name), value, f"give {' or '.join(map(repr, allowed))}")
-        return str(value)
+        """One of some words; the first one where the field was not given."""
+        return self.optional(name, one_of(*allowed)) or allowed[0]
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """A switch.
-
-        Raises:
-            ParameterError: It is neither true nor false.
-        """
-        value = self.value(name)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise wrong(self.path(name), value, "give true or false")
-        return value
+        """A switch."""
+        made: bool | None = self.optional(name, switch)
+        return default if made is None else made
 
     def count(self, name: str, low: int = 0, high: int = 2**31 - 1) -> int | None:
-        """A whole number in a range; None where it was not given.
-
-        Raises:
-            ParameterError: It is no whole number, or out of range.
-        """
-        value = self.value(name)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise wrong(self.path(name), value, f"give a whole number from {low} to {high}")
-        return value
+        """A whole number in a range; None where it was not given."""
+        made: int | None = self.optional(name, whole(low, high))
+        return made
 
     def schema(self, name: str) -> dict[str, Any] | None:
-        """An object as it is, such as a JSON schema; None where it was not given.
-
-        Raises:
-            ParameterError: It is something else.
-        """
-        value = self.value(name)
-        if value is None:
-            return None
-        if not isinstance(value, Mapping):
-            raise wrong(self.path(name), value, "give an object")
-        return dict(value)
+        """An object as it is, such as a JSON schema; None where it was not given."""
+        made: dict[str, Any] | None = self.optional(name, mapping)
+        return made
 
     def nested(self, name: str, shape: str = "an object") -> Nested | None:
-        """An object whose fields are read too; None where it was not given.
-
-        Raises:
-            ParameterError: It is something else.
-        """
+        """An object whose fields are read too; None where it was not given."""
         value = self.value(name)
         if value is None:
             return None
         return Nested(self.path(name), value, shape, self.lenient)
 
     def objects(self, name: str, shape: str = "a list of objects") -> list[Nested]:
-        """A list of objects; [] where it was not given.
-
-        Raises:
-            ParameterError: It is something else.
-        """
+        """A list of objects; [] where it was not given."""
         return listed(self.path(name), self.value(name), shape, self.lenient)
 
     def take(self, accepted: Mapping[str, Accepted]) -> None:
@@ -190,9 +138,8 @@ class Nested:
         """
         for name, each in accepted.items():
             value = self.value(name)
-            if value is None or each.values is None or value in each.values:
-                continue
-            self._ignore(name, f"{self.path(name)}={shown(value)} is not supported: {each.why}")
+            if not each.takes(value):
+                self._ignore(name, f"{self.path(name)}={shown(value)} is not supported: {each.why}")
 
     def done(self) -> None:
         """See that every field was read.
@@ -268,6 +215,12 @@ def arguments_of(call: Nested, name: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise wrong(call.path(name), value, "give an object, or its JSON text")
     return dict(value)
+
+
+def chat_call(name: str, function: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """A call as chat completions write it, by its id, its function and the arguments."""
+    called = {"name": function, "arguments": arguments}
+    return {"id": name, "type": "function", "function": called}
 
 
 def answered(result: Nested, name: str, messages: Sequence[Mapping[str, Any]]) -> str:

@@ -13,11 +13,11 @@ from aleator.server.dialects.nested import (
     Nested,
     answered,
     arguments_of,
+    chat_call,
     listed,
     text_part,
-    wrong,
 )
-from aleator.server.dialects.translated import OURS, template_arguments
+from aleator.server.dialects.translated import OURS
 from aleator.server.fields import (
     SPELLINGS,
     Body,
@@ -28,7 +28,9 @@ from aleator.server.fields import (
     switch,
     text,
     whole,
+    wrong,
 )
+from aleator.server.openai_fields import template_arguments
 
 LOGPROBS = "message.output_text.logprobs"
 STATELESS = "responses are not stored here: send the earlier items in input"
@@ -331,8 +333,8 @@ def _part(part: Nested, kind: str) -> str:
 
 
 def _call(item: Nested, made: list[dict[str, Any]]) -> None:
-    function = {"name": item.text("name"), "arguments": arguments_of(item, "arguments")}
-    call = {"id": item.text("call_id"), "type": "function", "function": function}
+    function, arguments = item.text("name"), arguments_of(item, "arguments")
+    call = chat_call(item.text("call_id"), function, arguments)
     _assistant(made).setdefault("tool_calls", []).append(call)
 
 

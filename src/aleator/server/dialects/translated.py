@@ -1,7 +1,8 @@
-"""What the converters to chats share: errors in the client's words, and reasoning that is switched off."""
+"""What the converters to chats share: errors in the client's words, calls, reasoning that is switched off."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ OURS = (
 )
 """Fields of OpenAI's chats here that the other dialects take too."""
 
+INVALID = "INVALID_JSON"
+"""The one field of a call's input where the model wrote no JSON object; it holds what the model wrote."""
+
 
 def with_records(
     service: Service, body: Body, answer: ChatAnswer, made: dict[str, Any]
@@ -38,17 +42,6 @@ def with_records(
     if body.own.get(KEY):
         made[KEY] = replay_field(service, (choice.generation for choice in answer.choices))
     return made
-
-
-def template_arguments(own: Mapping[str, Any], effort: str | None) -> dict[str, Any] | None:
-    """What the template is given.
-
-    Args:
-        own: An endpoint's fields, with those of :data:`OURS`.
-        effort: How much the model reasons; None: not given.
-    """
-    made = dict(own.get("chat_template_kwargs") or {})
-    return made | ({} if effort is None else {"reasoning_effort": effort}) or None
 
 
 @contextmanager
@@ -82,3 +75,16 @@ def fitting(asked: ChatRequest, service: Service) -> ChatRequest:
         return asked
     chat_format = service.model.chat_format(service.options.chat_template)
     return replace(asked, enable_thinking=None) if chat_format.thinking is None else asked
+
+
+def input_of(arguments: str) -> dict[str, Any]:
+    """The arguments of a call as an object.
+
+    Args:
+        arguments: JSON text as the model wrote it, which may be wrong where no call was forced.
+    """
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {INVALID: arguments}
