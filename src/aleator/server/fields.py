@@ -32,6 +32,10 @@ MOST_FIELDS = 512
 """Fields of a body: more than there are."""
 MOST_TOP = 1000
 """Most probable tokens of a chat that may be listed at each place."""
+MOST_PROMPTS = 2048
+"""Prompts or texts of one request, as OpenAI allows."""
+MOST_COMPLETIONS = 128
+"""Completions of one prompt, as OpenAI allows."""
 LONGEST_NAME = 64
 """Letters of a name for which near ones are looked for."""
 _ID = re.compile(r"-?[0-9]{1,40}")

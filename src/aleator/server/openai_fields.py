@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aleator.core.errors import ParameterError
+from aleator.replay import KEY
 from aleator.server.fields import (
     MOST_TOP,
     Body,
@@ -23,6 +24,22 @@ from aleator.server.fields import (
     wrong,
 )
 
+
+def seconds(name: str, value: Any) -> float:
+    """A time, up to 1,000,000 s."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e6:
+        raise wrong(name, value, "give seconds, more than 0")
+    return float(value)
+
+
+OURS = (Field("deadline", seconds), Field("cache_salt", text, ""), Field(KEY, switch, False))
+"""Fields of this server, in every dialect.
+
+``deadline``: seconds after which the text ends; ``cache_salt``: prompts share what was computed with those of
+the same salt only, as in vLLM; ``aleator_replay`` asks for the records of the texts.
+"""
+TIMES = (Field("timings_per_token", switch, False), Field("return_progress", switch, False))
+"""Fields of llama-server: the first asks for ``timings``, the second asks a stream for ``prompt_progress``."""
 FORM = (
     Field("response_format", mapping),
     Field("structured_outputs", mapping),

@@ -17,9 +17,8 @@ from aleator.server.dialects.nested import (
     listed,
     text_part,
 )
-from aleator.server.dialects.translated import OURS
-from aleator.server.fields import Body, Field, Fields, anything, switch, text, whole, wrong
-from aleator.server.openai_fields import template_arguments
+from aleator.server.fields import Body, Field, Fields, anything, mapping, switch, text, whole, wrong
+from aleator.server.openai_fields import OURS, template_arguments
 
 _NO_SERVER_TOOLS = "the server has no tools of its own"
 MESSAGES: Mapping[str, Accepted] = {
@@ -72,6 +71,7 @@ FIELDS = Fields(
     Field("max_tokens", whole(1, 2**31 - 1), required=True, option=True),
     Field("stop_sequences", _texts_of, (), aliases=("stop",)),
     Field("stream", switch, False),
+    Field("chat_template_kwargs", mapping),
     *OURS,
     without=("stop", "logprobs", "echo", "json_schema", "parse_special", "reasoning_budget"),
     accepted=MESSAGES,

@@ -15,11 +15,18 @@ from aleator.core.errors import ParameterError
 from aleator.server.accepted import LABEL, Accepted
 from aleator.server.bodies import in_thread
 from aleator.server.dialects.llama_fields import prompts_of, tokens_of
-from aleator.server.fields import Field, Fields, is_whole, one_of, switch, text, whole, wrong
+from aleator.server.fields import (
+    MOST_PROMPTS,
+    Field,
+    Fields,
+    is_whole,
+    one_of,
+    switch,
+    text,
+    whole,
+    wrong,
+)
 from aleator.server.service import Service, read_body
-
-MOST = 2048
-"""Texts of one request, as OpenAI allows."""
 
 Texts = list[str | list[int]]
 
@@ -44,8 +51,8 @@ def texts_of(name: str, value: Any) -> Texts:
     """
     ids = isinstance(value, list) and bool(value) and all(map(is_whole, value))
     items = value if isinstance(value, list) and not ids else [value]
-    if not 1 <= len(items) <= MOST:
-        raise ParameterError(name, f"{name} has {len(items)} texts: give 1 to {MOST}")
+    if not 1 <= len(items) <= MOST_PROMPTS:
+        raise ParameterError(name, f"{name} has {len(items)} texts: give 1 to {MOST_PROMPTS}")
     several = items is value
     return [_one(f"{name}[{i}]" if several else name, each) for i, each in enumerate(items)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from aleator.core.errors import ParameterError
@@ -13,6 +14,8 @@ from aleator.samplers.index import BY_NAME
 from aleator.samplers.order import parse_letters, parse_names
 from aleator.server.accepted import ACCEPTED, Accepted
 from aleator.server.fields import (
+    MOST_COMPLETIONS,
+    MOST_PROMPTS,
     Body,
     Field,
     Fields,
@@ -27,12 +30,9 @@ from aleator.server.fields import (
     whole,
     wrong,
 )
+from aleator.server.openai_fields import OURS, TIMES
 from aleator.text.tokenizer import Tokenizer
 
-MOST_PROMPTS = 2048
-"""Prompts of one request."""
-MOST_COMPLETIONS = 128
-"""Completions of one prompt."""
 RANDOM_SEED = 2**32 - 1
 """llama.cpp's way to write -1 in 32 bits; ``/props`` gives it, so clients send it back."""
 
@@ -201,41 +201,39 @@ def tokens_of(
     return made
 
 
-def own_fields() -> tuple[Field, ...]:
-    """The fields of a completion that are no options of a generation, or are written in another way."""
-    return (
-        Field("model", text),
-        Field("stream", switch, False),
-        Field("parse_special", switch, True),
-        Field("cache_prompt", switch, True),
-        Field("return_tokens", switch, False),
-        Field("timings_per_token", switch, False),
-        Field("return_progress", switch, False),
-        Field("n_probs", whole(0, MOST), 0, aliases=("logprobs",)),
-        Field("post_sampling_probs", switch, False),
-        Field("response_fields", texts, ()),
-        Field("id_slot", whole(-1, MOST), -1),
-        Field("t_max_predict_ms", number(-1, 1e12), 0.0),
-        Field("n_indent", whole(0, MOST), 0),
-        Field("n_keep", whole(-1, MOST)),
-        Field("n_cmpl", whole(1, MOST_COMPLETIONS), 1, aliases=("n",)),
-        Field("deadline", number(1e-3, 1e6)),
-        Field("cache_salt", text, ""),
-        Field("aleator_replay", switch, False),
-        Field("seed", seed, option=True),
-        Field("samplers", samplers, option=True),
-        Field("logit_bias", logit_bias, option=True),
-        Field("grammar", text, option=True),
-        Field("json_schema", schema, option=True),
-    )
+OWN = (
+    Field("model", text),
+    Field("stream", switch, False),
+    Field("parse_special", switch, True),
+    Field("cache_prompt", switch, True),
+    Field("return_tokens", switch, False),
+    Field("n_probs", whole(0, MOST), 0, aliases=("logprobs",)),
+    Field("post_sampling_probs", switch, False),
+    Field("response_fields", texts, ()),
+    Field("id_slot", whole(-1, MOST), -1),
+    Field("t_max_predict_ms", number(-1, 1e12), 0.0),
+    Field("n_indent", whole(0, MOST), 0),
+    Field("n_keep", whole(-1, MOST)),
+    Field("n_cmpl", whole(1, MOST_COMPLETIONS), 1, aliases=("n",)),
+    *OURS,
+    *TIMES,
+    Field("seed", seed, option=True),
+    Field("samplers", samplers, option=True),
+    Field("logit_bias", logit_bias, option=True),
+    Field("grammar", text, option=True),
+    Field("json_schema", schema, option=True),
+)
+"""Fields of a completion that are no options of a generation, or are written in another way."""
 
-
-FIELDS = Fields(
-    Field("prompt", lambda name, value: prompts_of(name, value), required=True),
-    *own_fields(),
+of_llama = partial(
+    Fields,
+    *OWN,
     without=("shown_tokens", "logprobs"),
     accepted=LLAMA_ACCEPTED,
     engines=("llama.cpp",),
     strict=(),
 )
+"""Makes the table of an endpoint whose other fields are given."""
+
+FIELDS = of_llama(Field("prompt", prompts_of, required=True))
 """The fields of ``/completion``."""

@@ -12,9 +12,9 @@ from starlette.routing import Route
 from aleator.core.errors import ParameterError
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.dialects.llama import respond
-from aleator.server.dialects.llama_fields import LLAMA_ACCEPTED, own_fields, prompt_of, tokens_of
+from aleator.server.dialects.llama_fields import of_llama, prompt_of, tokens_of
 from aleator.server.errors import not_built
-from aleator.server.fields import Field, Fields, listing, text
+from aleator.server.fields import Field, listing, text
 from aleator.server.service import Service
 from aleator.server.slots import Slots
 from aleator.text.tokenizer import Tokenizer
@@ -57,16 +57,11 @@ def infilling(
     return [*head, before, *prompt, after, *end, middle]
 
 
-FIELDS = Fields(
+FIELDS = of_llama(
     Field("input_prefix", prompt_of, required=True),
     Field("input_suffix", prompt_of, required=True),
     Field("input_extra", lambda name, value: files(name, value), ()),
     Field("prompt", text, ""),
-    *own_fields(),
-    without=("shown_tokens", "logprobs"),
-    accepted=LLAMA_ACCEPTED,
-    engines=("llama.cpp",),
-    strict=(),
 )
 """The fields of ``/infill``: those of ``/completion``, and the texts."""
 

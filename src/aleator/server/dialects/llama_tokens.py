@@ -17,6 +17,7 @@ from aleator.server.dialects.llama_fields import (
     tokens_of,
 )
 from aleator.server.fields import (
+    MOST_COMPLETIONS,
     OPTIONS,
     Body,
     Field,
@@ -64,7 +65,7 @@ APPLY = Fields(
     *TEMPLATE,
     Field("messages", listing, required=True),
     Field("stream", switch),
-    Field("n", whole(1, 128)),
+    Field("n", whole(1, MOST_COMPLETIONS)),
     Field("response_format", mapping),
     options=OPTIONS,
     accepted={n: a for n, a in LLAMA_ACCEPTED.items() if n != "stream_options"},

@@ -10,7 +10,6 @@ from aleator.server.accepted import Accepted
 from aleator.server.caller import own_namespace
 from aleator.server.chatting import ChatRequest
 from aleator.server.dialects.nested import Nested, arguments_of, chat_call, listed
-from aleator.server.dialects.translated import OURS
 from aleator.server.fields import (
     SPELLINGS,
     Body,
@@ -24,7 +23,7 @@ from aleator.server.fields import (
     whole,
     wrong,
 )
-from aleator.server.openai_fields import template_arguments
+from aleator.server.openai_fields import OURS, template_arguments
 
 _LOADED = Accepted("the model is loaded when the server starts, and stays")
 _MACHINE = Accepted("it says how the machine works, and changes no text")
@@ -86,6 +85,7 @@ _SHARED = (
     Field("think", _think),
     Field("logprobs", switch, False),
     Field("top_logprobs", whole(0, 20), 0),
+    Field("chat_template_kwargs", mapping),
     *OURS,
 )
 CHAT = Fields(

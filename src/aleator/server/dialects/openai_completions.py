@@ -19,23 +19,24 @@ from aleator.server.bodies import in_thread
 from aleator.server.caller import own_namespace
 from aleator.server.dialects.legacy_logprobs import LegacyLogprobs, joined
 from aleator.server.dialects.llama_infill import infilling
-from aleator.server.dialects.openai_forms import (
-    MOST_COMPLETIONS,
-    SHARED,
-    Head,
-    failed,
-    texts_of_chunks,
-    usage_of,
-)
+from aleator.server.dialects.openai_forms import SHARED, Head, failed, texts_of_chunks, usage_of
 from aleator.server.errors import spelled_as
-from aleator.server.fields import Body, Field, Fields, is_whole, switch, text, whole, wrong
+from aleator.server.fields import (
+    MOST_COMPLETIONS,
+    MOST_PROMPTS,
+    Body,
+    Field,
+    Fields,
+    is_whole,
+    switch,
+    text,
+    whole,
+    wrong,
+)
 from aleator.server.openai_fields import FORM, force_form
 from aleator.server.service import Service, read_body
 from aleator.server.sse import EventStream, dumps, merged, unless_gone
 from aleator.server.wire import Line
-
-MOST_PROMPTS = 2048
-"""Prompts of one request."""
 
 FIELDS = Fields(
     *SHARED,

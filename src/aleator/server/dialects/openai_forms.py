@@ -17,45 +17,11 @@ from aleator.replay import KEY
 from aleator.server.chatting import Usage
 from aleator.server.dialects.legacy_logprobs import finite
 from aleator.server.errors import ApiError, api_error
-from aleator.server.fields import Field, known_keys, mapping, switch, text, whole, wrong
+from aleator.server.fields import MOST_COMPLETIONS, Field, known_keys, mapping, switch, text, whole
+from aleator.server.openai_fields import OURS, TIMES
 from aleator.server.records import progressed, replay_field, timings
 from aleator.server.service import Service
 from aleator.server.sse import DONE, dumps, event
-
-MOST_COMPLETIONS = 128
-"""Completions of one prompt, as OpenAI allows."""
-
-
-def render_error(error: ApiError) -> dict[str, Any]:
-    """The body of a response that is an error."""
-    return {
-        "error": {
-            "message": error.message,
-            "type": error.kind,
-            "param": error.param,
-            "code": error.code,
-        }
-    }
-
-
-SHARED = (
-    Field("model", text),
-    Field("stream", switch, False),
-    Field("stream_options", lambda name, value: _stream_options(name, value), {}),
-    Field("n", whole(1, MOST_COMPLETIONS), 1),
-    Field("deadline", lambda name, value: _seconds(name, value)),
-    Field("cache_salt", text, ""),
-    Field("aleator_replay", switch, False),
-    Field("timings_per_token", switch, False),
-    Field("return_progress", switch, False),
-)
-"""Fields of completions and chats alike.
-
-Ours are ``deadline``, seconds after which the text ends; ``cache_salt``, whose prompts share what was computed
-with those of the same salt only, as in vLLM; ``aleator_replay``, which asks for the records of the texts.
-Those of llama-server are ``timings_per_token``, which asks for ``timings``, and ``return_progress``, which asks
-a stream for ``prompt_progress``.
-"""
 
 
 def _stream_options(name: str, value: Any) -> dict[str, Any]:
@@ -68,10 +34,27 @@ def _stream_options(name: str, value: Any) -> dict[str, Any]:
     return made
 
 
-def _seconds(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e6:
-        raise wrong(name, value, "give seconds, more than 0")
-    return float(value)
+SHARED = (
+    Field("model", text),
+    Field("stream", switch, False),
+    Field("stream_options", _stream_options, {}),
+    Field("n", whole(1, MOST_COMPLETIONS), 1),
+    *OURS,
+    *TIMES,
+)
+"""Fields of completions and chats alike."""
+
+
+def render_error(error: ApiError) -> dict[str, Any]:
+    """The body of a response that is an error."""
+    return {
+        "error": {
+            "message": error.message,
+            "type": error.kind,
+            "param": error.param,
+            "code": error.code,
+        }
+    }
 
 
 def usage(used: Usage) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from aleator.server.dialects.nested import (
     listed,
     text_part,
 )
-from aleator.server.dialects.translated import OURS
 from aleator.server.fields import (
     SPELLINGS,
     Body,
@@ -30,7 +29,7 @@ from aleator.server.fields import (
     whole,
     wrong,
 )
-from aleator.server.openai_fields import template_arguments
+from aleator.server.openai_fields import OURS, TIMES, template_arguments
 
 LOGPROBS = "message.output_text.logprobs"
 STATELESS = "responses are not stored here: send the earlier items in input"
@@ -109,8 +108,8 @@ FIELDS = Fields(
     Field("top_logprobs", whole(0, 20)),
     Field("metadata", mapping),
     Field("stream", switch, False),
-    Field("timings_per_token", switch, False),
-    Field("return_progress", switch, False),
+    Field("chat_template_kwargs", mapping),
+    *TIMES,
     *OURS,
     without=("logprobs", "echo", "json_schema", "parse_special"),
     accepted=RESPONSES,

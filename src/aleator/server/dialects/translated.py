@@ -12,17 +12,9 @@ from typing import Any
 from aleator.core.errors import ParameterError
 from aleator.replay import KEY
 from aleator.server.chatting import ChatAnswer, ChatRequest
-from aleator.server.fields import Body, Field, mapping, number, switch, text
+from aleator.server.fields import Body
 from aleator.server.records import replay_field
 from aleator.server.service import Service
-
-OURS = (
-    Field("chat_template_kwargs", mapping),
-    Field("deadline", number(1e-6, 1e6)),
-    Field("cache_salt", text, ""),
-    Field(KEY, switch, False),
-)
-"""Fields of OpenAI's chats here that the other dialects take too."""
 
 INVALID = "INVALID_JSON"
 """The one field of a call's input where the model wrote no JSON object; it holds what the model wrote."""
