@@ -17,9 +17,16 @@ from aleator.generate.logprobs import Logprobs
 from aleator.generate.writing import Piece
 from aleator.server.bodies import in_thread
 from aleator.server.caller import own_namespace
-from aleator.server.dialects.legacy_logprobs import LegacyLogprobs, joined
 from aleator.server.dialects.llama_infill import infilling
-from aleator.server.dialects.openai_forms import SHARED, Head, failed, texts_of_chunks, usage_of
+from aleator.server.dialects.openai_forms import (
+    SHARED,
+    Head,
+    LegacyLogprobs,
+    failed,
+    joined,
+    texts_of_chunks,
+    usage_of,
+)
 from aleator.server.errors import spelled_as
 from aleator.server.fields import (
     MOST_COMPLETIONS,
