@@ -290,8 +290,7 @@ def _check_unicode(name: str, value: str) -> None:
         value.encode()
     except UnicodeEncodeError as error:
         raise ParameterError(
-            name,
-            f"{name!a:.80}: {value[error.start]!a} is half of a surrogate pair: leave it out",
+            name, f"{name!a:.80}: {value[error.start]!a} is half of a surrogate pair: leave it out"
         ) from None
 
 

@@ -137,13 +137,7 @@ class Slots:
         finally:
             self._under_way.remove(request)
 
-    def ended(
-        self,
-        number: int,
-        namespace: str,
-        tokens: Sequence[int],
-        n_prompt: int,
-    ) -> None:
+    def ended(self, number: int, namespace: str, tokens: Sequence[int], n_prompt: int) -> None:
         """Note the text of a request that named a slot.
 
         Args:

@@ -199,10 +199,7 @@ async def messages(request: Request) -> Response:
     headers = {"x-aleator-seed": str(answer.seed)}
     if body.own["stream"]:
         return EventStream(
-            _events(service, body, answer, writer, stops),
-            answer.cancel,
-            _failed,
-            headers=headers,
+            _events(service, body, answer, writer, stops), answer.cancel, _failed, headers=headers
         )
     for each in await unless_gone(request, answer.collected(), answer.cancel):
         writer.push(each)

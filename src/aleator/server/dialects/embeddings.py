@@ -164,9 +164,7 @@ def normalized(vectors: npt.NDArray[np.float32], power: int) -> npt.NDArray[np.f
     return made
 
 
-OPENAI_ROUTES = [
-    Route("/v1/embeddings", embeddings, methods=["POST"]),
-]
+OPENAI_ROUTES = [Route("/v1/embeddings", embeddings, methods=["POST"])]
 LLAMA_ROUTES = [
     Route("/embedding", embedding, methods=["POST"]),
     Route("/embeddings", embedding, methods=["POST"]),

@@ -66,10 +66,7 @@ KINDS = {
 
 
 def settings(
-    params: SamplingParams,
-    options: GenerateOptions,
-    tokenizer: Tokenizer,
-    about: Mapping[str, Any],
+    params: SamplingParams, options: GenerateOptions, tokenizer: Tokenizer, about: Mapping[str, Any]
 ) -> dict[str, Any]:
     """``generation_settings``: what was asked for, as it is in effect.
 

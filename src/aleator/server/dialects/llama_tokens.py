@@ -11,11 +11,7 @@ from starlette.routing import Route
 from aleator.chat.messages import checked_messages, checked_tools, chosen_tools
 from aleator.core.errors import ParameterError
 from aleator.server.bodies import in_thread
-from aleator.server.dialects.llama_fields import (
-    LLAMA_ACCEPTED,
-    prompt_of,
-    tokens_of,
-)
+from aleator.server.dialects.llama_fields import LLAMA_ACCEPTED, prompt_of, tokens_of
 from aleator.server.fields import (
     MOST_COMPLETIONS,
     OPTIONS,

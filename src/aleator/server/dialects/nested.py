@@ -10,16 +10,7 @@ from typing import Any
 from aleator.core.errors import ParameterError
 from aleator.core.parameter import nearest
 from aleator.server.accepted import Accepted
-from aleator.server.fields import (
-    Check,
-    mapping,
-    one_of,
-    shown,
-    switch,
-    text,
-    whole,
-    wrong,
-)
+from aleator.server.fields import Check, mapping, one_of, shown, switch, text, whole, wrong
 
 log = logging.getLogger(__name__)
 

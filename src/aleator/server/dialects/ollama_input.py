@@ -89,11 +89,7 @@ _SHARED = (
     *OURS,
 )
 CHAT = Fields(
-    *_SHARED,
-    Field("messages", listing, ()),
-    Field("tools", anything),
-    options={},
-    accepted=REQUEST,
+    *_SHARED, Field("messages", listing, ()), Field("tools", anything), options={}, accepted=REQUEST
 )
 GENERATION = Fields(
     *_SHARED,

@@ -125,11 +125,7 @@ def chat_request(body: Body) -> ChatRequest:
 def _choice(choice: ChatChoice) -> dict[str, Any]:
     """An answer that has ended."""
     message = choice.message
-    made: dict[str, Any] = {
-        "role": "assistant",
-        "content": message.content,
-        "refusal": None,
-    }
+    made: dict[str, Any] = {"role": "assistant", "content": message.content, "refusal": None}
     if message.reasoning_content:
         made["reasoning_content"] = message.reasoning_content
     if message.tool_calls:  # also one that was cut off, as far as it came

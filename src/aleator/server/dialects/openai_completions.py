@@ -239,10 +239,7 @@ def _mean_logprob(choice: Choice) -> float:
 
 def _finish(made: Generation) -> dict[str, Any]:
     """How a completion ended; it must have."""
-    return {
-        "finish_reason": FINISH.get(made.stop_reason, "stop"),
-        "stop_reason": made.stop_string,
-    }
+    return {"finish_reason": FINISH.get(made.stop_reason, "stop"), "stop_reason": made.stop_string}
 
 
 class Telling:
@@ -321,6 +318,4 @@ async def _events(
     yield head.end(usage_of(generations, own["n"]), generations, n)
 
 
-ROUTES = [
-    Route("/v1/completions", completions, methods=["POST"]),
-]
+ROUTES = [Route("/v1/completions", completions, methods=["POST"])]
