@@ -22,6 +22,7 @@ from aleator.samplers.logit_bias import biases_of_ids
 from aleator.samplers.regex import Regex
 from aleator.server.dialects.llama_fields import RANDOM_SEED
 from aleator.server.errors import ApiError
+from aleator.server.grammars import constrained
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
@@ -204,13 +205,10 @@ class PostSampling:
         """
         if not own["post_sampling_probs"] or not own["n_probs"]:
             return None
-        constrained = any(
-            options.get(name) is not None for name in ("grammar", "json_schema", "regex")
-        )
         why = ""
         if options.get("banned_strings"):
             why = "banned_strings takes tokens back, and draws them anew"
-        elif constrained and options.get("numerics") == "llama.cpp":
+        elif constrained(options) and options.get("numerics") == "llama.cpp":
             why = "llama.cpp's numbers draw again where the grammar refuses a token"
         if why:
             raise ParameterError(
