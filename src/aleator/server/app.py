@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -66,7 +67,9 @@ def create_app(
         metrics: What ``/metrics`` shows; None: made here.
     """
     dialects = spoken(service, dialects)
-    speaks = {route.endpoint: dialect for dialect in dialects for route in dialect.ROUTES}
+    speaks: dict[Any, Dialect] = {
+        route.endpoint: dialect for dialect in dialects for route in dialect.ROUTES
+    }
 
     async def failed(request: Request, error: Exception) -> Response:
         """An error as the dialect of the route writes it."""

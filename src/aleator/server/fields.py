@@ -348,8 +348,8 @@ def number(low: float, high: float) -> Check:
     """A number from ``low`` to ``high``."""
 
     def check(name: str, value: Any) -> float:
-        wrong = isinstance(value, bool) or not isinstance(value, int | float)
-        if wrong or math.isnan(value) or not low <= value <= high:
+        known = isinstance(value, int | float) and not isinstance(value, bool)
+        if not known or math.isnan(value) or not low <= value <= high:
             raise wrong(name, value, f"give a number, {low:g} to {high:g}")
         return float(value)
 

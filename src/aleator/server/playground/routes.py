@@ -207,12 +207,10 @@ async def write(request: Request) -> Response:
     """POST /api/playground/texts: write a text or a branch; a stream of lines."""
     playground = of(request)
     body = WRITE.read(await body_of(request))
-    own, options = body.own, body.options
-    given = [own[name] for name in ("prompt", "messages", "parent", "at", "token")]
-    work = partial(playground.writer.begin, *given, options)
-    recording = await playground.service.grammars.in_thread(options, work)
+    work = partial(playground.writer.begin, body.own, body.options)
+    recording = await playground.service.grammars.in_thread(body.options, work)
     return EventStream(
-        playground.writer.lines(recording, own["top"]),
+        playground.writer.lines(recording, body.own["top"]),
         recording.generation.cancel,
         lambda error: line({"event": "error", **render_error(api_error(error))}),
         media_type=NDJSON,
