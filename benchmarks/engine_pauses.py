@@ -99,13 +99,13 @@ def first_token(engine: aleator.Engine, rng: np.random.Generator, length: int) -
 
 def share(model: aleator.LanguageModel, max_pause: float, length: int, writers: int) -> Row:
     """Measure a prompt of a length alone, and beside writers; short ones several times, for the median."""
-    rng, times, watch = np.random.default_rng(length + writers), max(1, 2048 // length), 4.0
+    rng, times, watch = np.random.default_rng(length + writers), max(1, 8192 // length), 2.0
     n_ctx = 2 * length + (writers + 2) * (Writers.TOKENS + 16)
     with aleator.Engine(model, n_seq_max=writers + 2, n_ctx=n_ctx, max_pause=max_pause) as engine:
         first_token(engine, rng, 32)
         alone = [first_token(engine, rng, length) for _ in range(times)]
         with Writers(engine, writers) as seen:
-            time.sleep(watch / 2)  # until all write
+            time.sleep(watch)  # until all write
             usual, found, took = [], [], []
             for _ in range(times):
                 before = time.perf_counter()

@@ -25,6 +25,20 @@ constexpr int64_t columns_together = mixed_rows;
 constexpr int64_t channels_together = 32;
 // From so many columns on a tile is worth sharing out among threads.
 constexpr int64_t columns_to_share = 512;
+namespace {
+struct Cut {
+  int64_t tiles;
+  bool even;  // each thread gets as many of the tiles' heads, or nearly
+};
+}  // namespace
+
+// Tokens of one list as tiles: as few as hold at most `most` each, or some more that come out even.
+static Cut cut(int64_t tokens, int64_t most, int64_t group, int64_t kv_heads, int threads) {
+  const int64_t fewest = (tokens + most - 1) / most;
+  for (int64_t n = fewest; n * many_scores <= tokens * group; n++)
+    if (n * kv_heads % threads == 0 || n * kv_heads >= 4 * threads) return {n, true};
+  return {fewest, false};
+}
 
 bool AttentionStep::sunk(int64_t t) const {
   return seen_.seen_sinks && seen_.seen_sinks[t] > 0 && seen_.seen_first &&
@@ -61,27 +75,28 @@ void AttentionStep::prepare(const Seen& seen, int64_t tokens, const Rotation& ro
         return joined_.back().data();
       };
       const int64_t n = seen.seen_sinks[t] + high - low;
-      add_tile({t, 1, join(cells), join(deltas), n, 0, 0, join(positions), 0});
+      add_tile({t, 1, join(cells), join(deltas), n, 0, 0, join(positions), 0, false});
       t++;
       continue;
     }
     int64_t stop = t + 1;
     while (stop < tokens && seen.seen_list[stop] == list && !sunk(stop)) stop++;
     const bool sharing = threads > 1 && seen.seen_count[t] - first(t) >= columns_to_share;
-    int64_t together = queries_together(seen.seen_count[t]) / group;
+    int64_t together = queries_together(seen.seen_count[stop - 1]) / group;
     if (!sharing) together = std::min(together, even);
-    together = std::max<int64_t>(1, together);
-    const int64_t n_tiles = (stop - t + together - 1) / together;
-    const int64_t end = t + (stop - t + n_tiles - 1) / n_tiles;
-    int64_t low = INT64_MAX, high = 0;
-    for (int64_t i = t; i < end; i++) {
-      if (first(i) >= seen.seen_count[i]) continue;
-      low = std::min(low, first(i)), high = std::max(high, seen.seen_count[i]);
+    const Cut cuts = cut(stop - t, std::max<int64_t>(1, together), group, kv_heads, threads);
+    for (int64_t left = cuts.tiles; left > 0; left--) {
+      const int64_t end = t + (stop - t + left - 1) / left;
+      int64_t low = INT64_MAX, high = 0;
+      for (int64_t i = t; i < end; i++) {
+        if (first(i) >= seen.seen_count[i]) continue;
+        low = std::min(low, first(i)), high = std::max(high, seen.seen_count[i]);
+      }
+      low = std::min(low, high);
+      add_tile({t, end - t, cells + low, deltas ? deltas + low : nullptr, high - low, low, 0,
+                positions ? positions + low : nullptr, 0, cuts.even});
+      t = end;
     }
-    low = std::min(low, high);
-    add_tile({t, end - t, cells + low, deltas ? deltas + low : nullptr, high - low, low, 0,
-              positions ? positions + low : nullptr, 0});
-    t = end;
   }
   share(threads, kv_heads);
   angles_.resize(deltas_.size() * size_t(rotation.pairs) * 2);
@@ -123,7 +138,8 @@ void AttentionStep::share(int threads, int64_t kv_heads) {
   int64_t cost = 0;
   for (const Tile& tile : tiles_) cost += tile.cost();
   for (Tile& tile : tiles_) {
-    if (threads > 1 && tile.n >= columns_to_share && 4 * threads * tile.cost() > kv_heads * cost) {
+    if (threads > 1 && !tile.even && tile.n >= columns_to_share &&
+        4 * threads * tile.cost() > kv_heads * cost) {
       tile.shared = shared_tokens_;
       longest_ = std::max(longest_, tile.n), shared_tokens_ += tile.tokens;
       shared_.push_back(&tile);

@@ -62,6 +62,7 @@ class AttentionStep {
     int64_t part;                   // where its parts begin
     const int32_t* positions;       // [n] of its columns, or none
     int64_t shared;                 // tokens of shared tiles before it, if it is one
+    bool even;                      // it and those like it come out even among threads, by heads
     int64_t cost() const { return tokens * n; }
   };
   struct Scratch {  // one thread's own

@@ -122,24 +122,37 @@ def test_those_who_write_get_as_much_time_as_a_piece_took() -> None:
     pace = Pace(0.25)
     pace.observe(4, 0, 0, 0.01)
     assert not pace.writers_turn()
-    pace.observe(4, 50, 25, 0.15)
-    steps = 0
-    while pace.writers_turn():
-        pace.observe(4, 0, 0, 0.01)
-        steps += 1
-    assert steps == 16  # and one in the step with the piece: 1.2 times 140 ms
-    pace.observe(4, 50, 25, 0.15, prompts=8)  # twice as many wait as write
-    steps = 0
-    while pace.writers_turn():
-        pace.observe(4, 0, 0, 0.01)
-        steps += 1
-    assert 7 <= steps <= 8
+
+    def steps(depth: int, prompts: int = 1) -> int:
+        pace.observe(4, 50, depth, 0.15, prompts=prompts)
+        n = 0
+        while pace.writers_turn():
+            pace.observe(4, 0, 0, 0.01)
+            n += 1
+        return n
+
+    # And one in the step with the piece: 1.15 times 140 ms.
+    assert steps(125) == 16
+    assert steps(125, prompts=8) == 7  # twice as many wait as write
+    assert 23 <= steps(25) <= 24  # the first of a prompt: none come after its last
+
+
+def test_who_has_just_begun_to_write_has_a_turn() -> None:
+    """The prompt of a short request was computed beside a long one's, and nobody wrote yet."""
+    pace = Pace(0.25)
+    pace.observe(4, 0, 0, 0.01)
+    pace.observe(0, 50, 600, 0.1)
+    assert not pace.writers_turn()
+    pace.observe(0, 51, 650, 0.1, begun=1)
+    assert pace.writers_turn()
+    pace.observe(0, 51, 650, 0.1, begun=1, prompts=0)  # the only prompt
+    assert not pace.writers_turn()
 
 
 def test_the_turn_of_those_who_sit_out_a_step_passes_too() -> None:
     pace = Pace(0.25)
     pace.observe(4, 0, 0, 0.01)
-    pace.observe(4, 50, 25, 0.15)
+    pace.observe(4, 50, 125, 0.15)
     for _ in range(40):  # all of them are choosing
         pace.observe(0, 0, 0, 0.005)
     assert not pace.writers_turn()

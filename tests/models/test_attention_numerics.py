@@ -282,14 +282,15 @@ def test_long_caches_shared_out_among_threads_are_the_reference(name: str) -> No
     "name",
     ["F16 keys and values", "five", "four", "rotated", "by channel, odd", "behind", "raw"],
 )
-def test_a_long_piece_among_short_ones_is_shared_out(name: str) -> None:
-    """One sequence's tokens have most of the work, and threads share them; the others go by heads."""
+@pytest.mark.parametrize("tokens", [7, 40])
+def test_a_long_piece_among_short_ones_is_shared_out(name: str, tokens: int) -> None:
+    """One sequence's tokens have most of the work: threads share its cells, or the tokens if there are many."""
     case = replace(CASES[name], cells=613)
     layer = Layer(case)
     lists = [(0, 20), (0, 613), (30, 61)]
-    which = [0, *[1] * 7, 2]
-    count = [20, *(607 + t for t in range(7)), 31]
-    first = [0, 0, 9, 0, 600, 0, 608, 0, 4]
+    which = [0, *[1] * tokens, 2]
+    count = [20, *(614 - tokens + t for t in range(tokens)), 31]
+    first = [0, *([0, 9, 0, 560, 0, 570, 0] * 6)[:tokens], 4]
     q = queries(case, len(which))
     expected = [
         layer.expected(q[t], np.arange(lists[i][0] + first[t], lists[i][0] + count[t]))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from math import sqrt
 
-AIM = 0.8
+AIM = 0.7
 """Of the longest pause, what a step is sized to take: what steps take varies."""
-WRITERS = 1.2
+WRITERS = 1.15
 """Seconds that those who write get for each second that a piece took: somewhat more, as their steps take
-longer just after a piece has emptied the processor's caches, and the last piece has none after it."""
+longer just after a piece has emptied the processor's caches."""
+ADVANCE = 1.5
+"""Times as many after the first piece of a prompt, as none follow its last one."""
 FIRST = 16
 """Tokens of the first piece, while it is not known yet what they cost."""
 GROWTH = 4
@@ -70,7 +72,14 @@ class Pace:
         return self._latest
 
     def observe(
-        self, rows: int, tokens: int, depth: float, seconds: float, *, prompts: int = 1
+        self,
+        rows: int,
+        tokens: int,
+        depth: float,
+        seconds: float,
+        *,
+        begun: int = 0,
+        prompts: int = 1,
     ) -> None:
         """Learn from a step.
 
@@ -79,7 +88,8 @@ class Pace:
             tokens: Tokens of prompts.
             depth: Tokens before each of these, their mean.
             seconds: How long it took.
-            prompts: Those that are being computed; more of them than rows get more than half of the time.
+            begun: Prompts that came to their end, so that one more writes from now on.
+            prompts: Those that are left; more of them than there are who write get more than half of the time.
         """
         plain = self._plain if rows and self._plain is not None else 0.0
         if tokens == 0:
@@ -89,10 +99,22 @@ class Pace:
                 self._plain = plain + (WEIGHT if plain else 1.0) * (held_up - plain)
             return
         added = max(seconds - plain, 0.0)
-        part = WRITERS * min(1.0, rows / prompts)
-        # One step at least, or what these take would not be known any more.
-        self._owed = max(self._owed + part * added - plain, INSTANT) if rows else 0.0
+        self._owed = self._owed_after(added, depth < tokens, rows, begun, prompts)
         self._learn(tokens, depth / DEPTH, added / tokens)
+
+    def _owed_after(
+        self, added: float, is_first: bool, rows: int, begun: int, prompts: int
+    ) -> float:
+        """Seconds that those who write get after a piece that added so many."""
+        writers = rows + min(begun, prompts)
+        if not writers:
+            return 0.0
+        part = WRITERS * min(1.0, writers / max(prompts, 1)) * (ADVANCE if is_first else 1.0)
+        if not rows:  # the piece could be longer than the pause
+            return min(part * added, WRITERS * self._aim)
+        plain = self._plain or 0.0
+        # One step at least, or what these take would not be known any more.
+        return max(self._owed + part * added - plain, INSTANT)
 
     def _learn(self, tokens: int, depth: float, each: float) -> None:
         """Change what tokens are believed to cost, as little as explains a piece (normalised least squares).

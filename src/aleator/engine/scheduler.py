@@ -289,6 +289,9 @@ class Scheduler:
             n = n if n < job.most else job.most
             chunks.append((job, n))
             room -= n
+        if room > 0 and len(chunks) > 1:  # what short prompts left over
+            job, n = chunks[0]
+            chunks[0] = (job, min(n + room, job.left, job.most))
         return StepPlan(writing, chunks)
 
     def observe(self, plan: StepPlan, rows: int, seconds: float) -> None:
@@ -303,7 +306,10 @@ class Scheduler:
             tokens = sum([n for _, n in plan.chunks])
             depths = sum([n * max(job.depth - n / 2, 0) for job, n in plan.chunks])
             depth = depths / max(tokens, 1)
-            self._pace.observe(rows, tokens, depth, seconds, prompts=max(len(self._reading), 1))
+            begun = sum([job.left == 0 for job, _ in plan.chunks])
+            self._pace.observe(
+                rows, tokens, depth, seconds, begun=begun, prompts=len(self._reading) - begun
+            )
         for job, _ in plan.chunks:
             if job.left == 0 and job in self._reading:
                 self._stop_reading(job)
