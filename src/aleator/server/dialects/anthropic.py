@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from aleator.server.chatting import ChatAnswer, ChatChoice, ChatEvent, ChatStop, Usage
 from aleator.server.dialects.anthropic_input import COUNTED, FIELDS, request_of
-from aleator.server.dialects.translated import fitting, in_words, input_of, with_records
+from aleator.server.dialects.nested import fitting, in_words, input_of, with_records
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import Body
 from aleator.server.service import Service, read_body

@@ -18,8 +18,8 @@ from aleator.server.caller import own_namespace
 from aleator.server.chatting import ChatAnswer, ChatChoice, ChatRequest
 from aleator.server.dialects import ollama_input
 from aleator.server.dialects.embeddings import check_dimensions, texts_of
+from aleator.server.dialects.nested import fitting, in_words, with_records
 from aleator.server.dialects.ollama_output import NANO, OllamaWriter, listed, running, shown
-from aleator.server.dialects.translated import fitting, in_words, with_records
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import Body, Field, Fields, text, whole, wrong
 from aleator.server.service import Service

@@ -12,8 +12,8 @@ from aleator.core.errors import AleatorError
 from aleator.generate.completion import Stats
 from aleator.generate.logprobs import Logprobs
 from aleator.server.chatting import ChatEvent, ChatStop, Usage
+from aleator.server.dialects.nested import input_of
 from aleator.server.dialects.openai_forms import chat_logprobs
-from aleator.server.dialects.translated import input_of
 from aleator.server.service import Service
 
 NANO = 1_000_000_000
