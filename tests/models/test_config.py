@@ -13,7 +13,7 @@ from aleator.models.config import ModelConfig, RopeConfig, SSMConfig, WindowConf
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.index import ARCHITECTURES
-from aleator.models.unsupported import NEEDS
+from aleator.models.refused import NEEDS
 from tests.models.builders import model_json, model_metadata, write_gguf
 
 FromGGUF = Callable[..., ModelConfig]

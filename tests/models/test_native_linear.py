@@ -196,7 +196,7 @@ def test_arguments_of_the_wrong_size() -> None:
 @pytest.mark.parametrize("tokens", [1, 33])
 def test_linear_over_a_file(tmp_path: Path, kind: str, tokens: int) -> None:
     torch = pytest.importorskip("torch")
-    from aleator.models.layers.stored_linear import StoredLinear
+    from aleator.models.layers.linear import StoredLinear
 
     spec = replace(SPECS["llama-bias"], type=kind)
     weights = open_weights(write_model(tmp_path / "m.gguf", spec))

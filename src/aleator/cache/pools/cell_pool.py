@@ -17,12 +17,41 @@ from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions, check_options
 from aleator.cache.pools.pool import AnyPool, Pool, Texts
 from aleator.cache.rows import shift
-from aleator.cache.rows.aside import Aside
 from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.rows.defrag import Defragmented, moves_for
 from aleator.cache.rows.rows import LayerShape, RotateKeys, Rows, bytes_for
 from aleator.core.errors import CacheError, CacheFull, ParameterError
 from aleator.core.memory import memory_limit
+
+
+class Aside:
+    """Which cells' rows the innermost frame of a journal has kept aside, so that none is kept twice.
+
+    Args:
+        cells: positions and owners.
+        rows: what the cells store.
+
+    """
+
+    def __init__(self, cells: Cells, rows: Rows) -> None:
+        self._cells, self._rows = cells, rows
+        self._kept, self._frame = np.zeros(0, np.bool_), 0
+
+    def keep(self, journal: Journal, slots: npt.NDArray[np.int64]) -> None:
+        """Keep what cells stored that were used before, as something else is about to be stored there.
+
+        Outside of frames there is nothing to keep it for.
+        """
+        cells = self._cells.used_before(slots)
+        if len(cells) == 0:
+            return
+        if self._frame != journal.frame:
+            self._kept = np.zeros(self._cells.size, np.bool_)
+            self._frame = journal.frame
+        cells = cells[~self._kept[cells]]
+        if len(cells):
+            self._rows.preserve(journal, cells)
+            self._kept[cells] = True
 
 
 class CellPool(Pool[Plan, MicroBatch, Any]):

@@ -6,18 +6,18 @@ from collections.abc import Callable
 
 import torch
 
-from aleator.models.layers.clamped_swiglu import ClampedSwiGLU
+from aleator.models.layers.activations import activation
 from aleator.models.layers.experts import Experts
-from aleator.models.layers.geglu import GeGLU
 from aleator.models.layers.head_parts import FeedForwardAlone
 from aleator.models.layers.layer import LayerWeights, Pass
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import norm
 from aleator.models.layers.parts import FeedForward, Mixture
-from aleator.models.layers.swiglu import SwiGLU
-from aleator.models.layers.ungated import Ungated
 
 Parts = FeedForward[Linear] | Mixture[Linear, torch.Tensor]
+
+CLAMPED_LIMIT = 7.0
+CLAMPED_SLOPE = 1.702
 
 
 def feed_forward(parts: Parts) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -32,6 +32,52 @@ def mixture(parts: Mixture[Linear, torch.Tensor]) -> Experts:
         [single(each) for each in parts.experts],
         single(parts.shared) if parts.shared else None,
     )
+
+
+class Ungated:
+    """``down(f(up(x)))``.
+
+    Attributes:
+        up: to the inner width.
+        down: back to the width.
+        kind: the activation, see :func:`~aleator.models.layers.activations.activation`.
+    """
+
+    __slots__ = ("down", "kind", "up")
+
+    def __init__(self, up: Linear, down: Linear, kind: str) -> None:
+        self.up, self.down, self.kind = up, down, kind
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """[T, n_embd] -> [T, n_embd]."""
+        return self.down(activation(self.kind, self.up(x)))
+
+
+class Gated:
+    """``down(f(gate(x)) * up(x))`` (Shazeer 2020, arXiv:2002.05202).
+
+    Attributes:
+        gate_up: gives gate and up side by side, [T, 2 * n_ff], so that both are one product.
+        down: back to the width.
+        n_ff: width of gate and up.
+        kind: the activation, or "silu_clamped": gpt-oss's, which clamps gate and up, has a steeper gate and
+            adds 1 to up (https://openai.com/index/introducing-gpt-oss).
+    """
+
+    __slots__ = ("down", "gate_up", "kind", "n_ff")
+
+    def __init__(self, gate_up: Linear, down: Linear, n_ff: int, kind: str) -> None:
+        self.gate_up, self.down, self.n_ff, self.kind = gate_up, down, n_ff, kind
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """[T, n_embd] -> [T, n_embd]."""
+        both = self.gate_up(x)
+        gate, up = both[:, : self.n_ff], both[:, self.n_ff :]
+        if self.kind != "silu_clamped":
+            return self.down(activation(self.kind, gate).mul_(up))
+        gate = gate.clamp(max=CLAMPED_LIMIT)
+        up = up.clamp(-CLAMPED_LIMIT, CLAMPED_LIMIT)
+        return self.down(gate * torch.sigmoid(CLAMPED_SLOPE * gate) * (up + 1.0))
 
 
 class Following:
@@ -75,11 +121,7 @@ class FeedForwardLayer:
 
 
 def single(parts: FeedForward[Linear]) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A feed-forward part; GELU is rounded as llama.cpp's where the file is GGUF."""
-    if not parts.gated:
-        return Ungated(parts.gate_up, parts.down, parts.gate)
-    if parts.gate == "silu":
-        return SwiGLU(parts.gate_up, parts.down, parts.n_ff)
-    if parts.gate == "silu_clamped":
-        return ClampedSwiGLU(parts.gate_up, parts.down, parts.n_ff)
-    return GeGLU(parts.gate_up, parts.down, parts.n_ff, parts.gate)
+    """A feed-forward part."""
+    if parts.gated:
+        return Gated(parts.gate_up, parts.down, parts.n_ff, parts.gate)
+    return Ungated(parts.gate_up, parts.down, parts.gate)
