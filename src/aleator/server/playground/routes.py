@@ -1,4 +1,7 @@
-"""The playground's page, and its endpoints under ``/api/playground``; docs/playground.md describes them."""
+"""The playground's page, and its endpoints under ``/api/playground``; docs/playground.md describes them.
+
+Ollama's clients look under ``/api/`` for theirs.
+"""
 
 from __future__ import annotations
 

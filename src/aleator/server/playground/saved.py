@@ -1,4 +1,7 @@
-"""Texts with their steps as one file that needs neither server nor network."""
+"""Texts with their steps as one file that needs neither server nor network.
+
+The file has no logits, which would be many MiB.
+"""
 
 from __future__ import annotations
 
