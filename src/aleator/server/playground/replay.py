@@ -1,8 +1,8 @@
 """Chains over the steps of a text that was written, and texts that branch off one.
 
 Nothing is decoded for a chain: it works on the kept logits.  So watching slows no text down, and any other
-chain can be tried on the same rows.  A branch is a request to the engine, not a sequence of its own: if the prompt
-cache gave up its beginning, it costs its prompt.
+chain can be tried on the same rows.  A branch is a request to the engine, not a sequence of its own: if the
+prompt cache gave up its beginning, it costs its prompt.
 """
 
 from __future__ import annotations
