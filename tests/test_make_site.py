@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
     [
         ("README.md", "[a](docs/chat.md#tools)", "[a](chat.md#tools)"),
         ("README.md", "[docs/chat.md](docs/chat.md#tools)", "[Chat](chat.md#tools)"),
-        ("docs/tour.md", "[chat.md](chat.md)", "[Chat](chat.md)"),
+        ("docs/tutorial.md", "[chat.md](chat.md)", "[Chat](chat.md)"),
         ("README.md", "![a](docs/images/x.png)", "![a](images/x.png)"),
         ("README.md", "[a](docs/README.md)", "[a](all-pages.md)"),
         ("docs/tutorial.md", "[a](README.md)", "[a](all-pages.md)"),

@@ -28,8 +28,6 @@ EXECUTED = (
     "samplers",
     "scores",
     "server",
-    "start",
-    "tour",
     "tutorial",
     "tutorial-cache",
     "tutorial-constrain",

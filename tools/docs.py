@@ -136,22 +136,30 @@ def presets() -> str:
 
 
 def engines() -> str:
-    """A table per engine: their parameters, ours, and what differs."""
+    """Each engine's parameters, with ours and what differs; then those without a counterpart."""
     told = tomllib.loads(ENGINES.read_text())
     lines: list[str] = []
     for engine in told["engine"]:
-        with_flags = any(flag for _, flag, _, _ in engine["rows"])
-        head = ["theirs", *(["their flag"] if with_flags else []), "ours", "differences"]
-        lines += [f"## {engine['name']}", "", engine["what"], ""]
-        lines += ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+        with_ours: dict[str, list[str]] = {}
+        without: dict[str, list[str]] = {}
         for theirs, flag, ours, differences in engine["rows"]:
-            flags = [f"`{flag}`" if flag else ""] if with_flags else []
-            names = ", ".join(f"`{name}`" for name in ours) or "none"
-            lines.append("| " + " | ".join([f"`{theirs}`", *flags, names, differences]) + " |")
-        lines.append("")
-    lines += ["## Ours alone", "", "| parameter | why |", "|---|---|"]
-    lines += [f"| `{name}` | {why} |" for name, why in told["only_ours"].items()]
+            named = "" if ours == [theirs] else ", ".join(f"`{name}`" for name in ours)
+            told_of = (named, differences.removeprefix("no counterpart"))
+            how = "; ".join(part for part in told_of if part)
+            told_as = f"`{theirs}` (`{flag}`)" if flag else f"`{theirs}`"
+            (with_ours if ours else without).setdefault(how, []).append(told_as)
+        lines += [f"## {engine['name']}", "", engine["what"], "", *_reasons(with_ours), ""]
+        lines += ["Without a counterpart:", "", *_reasons(without), ""] if without else []
+    alone: dict[str, list[str]] = {}
+    for name, why in told["only_ours"].items():
+        alone.setdefault(why, []).append(f"`{name}`")
+    lines += ["## Ours alone", "", *_reasons(alone)]
     return "\n".join(lines)
+
+
+def _reasons(names: Mapping[str, Iterable[str]]) -> list[str]:
+    """A list of names, each line with what is said of them, if anything."""
+    return [f"- {', '.join(each)}{what and ': '}{what}" for what, each in names.items()]
 
 
 def options(parameters: Iterable[Option]) -> str:
@@ -164,21 +172,22 @@ def options(parameters: Iterable[Option]) -> str:
 
 
 def accepted(fields: Mapping[str, Accepted] = ACCEPTED) -> str:
-    """One line per field that is accepted and not used."""
-    lines = ["| field | values | why |", "|---|---|---|"]
+    """The fields that are accepted and not used, with their values, by reason."""
+    rows: dict[str, list[str]] = {}
     for name, each in fields.items():
-        values = (
-            "any" if each.values is None else ", ".join(f"`{json.dumps(v)}`" for v in each.values)
+        values = ", ".join(f"`{json.dumps(v)}`" for v in each.values or ()) or "none"
+        rows.setdefault(each.why, []).append(
+            f"`{name}`" if each.values is None else f"`{name}` ({values})"
         )
-        lines.append(f"| `{name}` | {values or 'none'} | {each.why} |")
-    return "\n".join(lines)
+    return "\n".join(_reasons(rows))
 
 
 def spellings() -> str:
-    """One line per spelling of other servers."""
-    lines = ["| spelling | ours |", "|---|---|"]
-    lines += [f"| `{theirs}` | `{ours}` |" for theirs, ours in SPELLINGS.items()]
-    return "\n".join(lines)
+    """Our names, each with those of other servers."""
+    rows: dict[str, list[str]] = {}
+    for theirs, ours in SPELLINGS.items():
+        rows.setdefault(ours, []).append(f"`{theirs}`")
+    return "\n".join(f"- `{ours}`: {', '.join(theirs)}" for ours, theirs in rows.items())
 
 
 PARTS: dict[str, Callable[[], str]] = {
