@@ -1,172 +1,250 @@
 """Batches on the CPU: sample_batch, DeviceChain and the operator against torch's sort and transformers.
 
     python benchmarks/bench_batch.py [--rows 1 8 64] [--vocab 32000 128256] [--threads N] [--out FILE.md]
+    python benchmarks/bench_batch.py --base operator    the operator alone against torch and transformers
 
-All in one process, interleaved, on the same float32 rows; a figure is the least of the repetitions, in
-microseconds for the whole batch, one token per row.  Ours and the operator draw with a seed of each row's;
-DeviceChain on the CPU runs the native kernels, as ``sample_batch`` does.  The operator has no temperature
-and no penalties: it gets the rows as they are, and sits out the last work.  torch and transformers are written
-as in bench_operator.py, with one set of parameters for the batch because that is what they take.  Ratios are
-to ``sample_batch``.
+All in one process, interleaved, on the same float32 rows; a figure is the least of the repetitions, which the
+load of the machine changes least, in microseconds for the whole batch, one token per row; with one thread it
+is the process's time.  Ours and the operator draw with a seed of each row's; DeviceChain on the CPU runs the
+native kernels, as ``sample_batch`` does.  The operator has no temperature and no penalties: it gets the rows as
+they are, and sits out works that have these.  Works with "q" are its race with given noise, which no chain has.
+
+torch is written as serving engines write it: sort descending, mask by the cumulative sum of the softmax,
+scatter back, and multinomial (or division by the noise).  transformers: its warpers, softmax and multinomial.
+Both have one set of parameters for the batch because that is what they take.  Ratios are to ``--base``; works
+that it does not have are left out.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import os
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import transformers
-from bench_operator import Work, measure, model_like, ours, processors, sort_based
-from transformers import RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper
 
 import aleator
+from aleator import ops
 from aleator import samplers as S
-from aleator.core import host
 
 sys.path.append(str(Path(__file__).parent.parent / "tools"))
-from equality import processor
+from run_report import Report, command, machine, parser
 
+Call = Callable[[torch.Tensor], object]
 PROMPT = 64  # tokens that penalties see
-WORKS: dict[str, tuple[int, float, float, float, float]] = {
-    # top-k, top-p, min-p, temperature, repetition penalty
-    "k 50, p .9": (50, 0.9, 0.0, 1.0, 1.0),
-    "k 40, p .95, m .05, T .8": (40, 0.95, 0.05, 0.8, 1.0),
-    "p .95": (0, 0.95, 0.0, 1.0, 1.0),
-    "m .05": (0, 1.0, 0.05, 1.0, 1.0),
-    "draw alone": (0, 1.0, 0.0, 1.0, 1.0),
-    "repetition 1.1, k 50, p .9": (50, 0.9, 0.0, 1.0, 1.1),
+FORMS = ("sample_batch", "DeviceChain", "operator", "torch", "transformers")
+
+
+class Work(NamedTuple):
+    """What is asked of a batch: parameters, and whether the draw is a race with given noise."""
+
+    k: int = 0
+    p: float = 1.0
+    m: float = 0.0
+    heat: float = 1.0
+    repetition: float = 1.0
+    q: bool = False
+
+
+WORKS = {
+    "k 50, p .9": Work(50, 0.9),
+    "k 50, p .9, q": Work(50, 0.9, q=True),
+    "k 50, p .95, m .05": Work(50, 0.95, 0.05),
+    "k 40, p .95, m .05, T .8": Work(40, 0.95, 0.05, 0.8),
+    "p .95": Work(p=0.95),
+    "p .95, q": Work(p=0.95, q=True),
+    "m .05": Work(m=0.05),
+    "draw alone": Work(),
+    "q alone": Work(q=True),
+    "repetition 1.1, k 50, p .9": Work(50, 0.9, repetition=1.1),
 }
-COLUMNS = ("sample_batch", "DeviceChain", "operator", "torch", "transformers")
 
 
-def chain_of(work: tuple[int, float, float, float, float], row: int) -> aleator.SamplerChain:
-    k, p, m, heat, repetition = work
-    chain = aleator.SamplerChain(
-        [
-            S.Penalties(penalty_last_n=-1, repetition_penalty=repetition),
-            S.TopK(top_k=k),
-            S.TopP(top_p=p),
-            S.MinP(min_p=m),
-            S.Temperature(temperature=heat),
-            S.Dist(),
-        ],
-        seed=row,
-    )
-    if repetition != 1:
-        for token in range(PROMPT):
-            chain.accept(token * 7)
+def model_like(rows: int, n: int, seed: int) -> torch.Tensor:
+    """Rows as models give them: a wide bulk and a few hundred tokens that stand out."""
+    rng = np.random.default_rng([rows, n, seed])
+    x = rng.normal(0, 2, (rows, n)).astype(np.float32)
+    for row in x:
+        top = rng.choice(n, 300, replace=False)
+        row[top] += rng.exponential(3, 300).astype(np.float32) + 6
+    return torch.from_numpy(x)
+
+
+def chain_of(work: Work, row: int) -> aleator.SamplerChain:
+    """Ours."""
+    samplers: list[Any] = [
+        S.Penalties(penalty_last_n=-1, repetition_penalty=work.repetition),
+        S.TopK(top_k=work.k),
+        S.TopP(top_p=work.p),
+        S.MinP(min_p=work.m),
+        S.Temperature(temperature=work.heat),
+        S.Dist(),
+    ]
+    chain = aleator.SamplerChain(samplers, seed=row)
+    for token in range(PROMPT if work.repetition != 1 else 0):
+        chain.accept(token * 7)
     return chain
 
 
-def keep_still(sample: Callable[[Any], object], undo: Callable[[], None]) -> Work:
+def keep_still(sample: Callable[[Any], object], undo: Callable[[], None]) -> Call:
     """Take back what was drawn now and then, so that histories do not grow with the repetitions."""
     calls = [0]
 
-    def work(x: torch.Tensor) -> object:
+    def call(x: torch.Tensor) -> object:
         calls[0] += 1
         if calls[0] % 256 == 0:
             undo()
         return sample(x)
 
-    return work
+    return call
 
 
-def forms(
-    work: tuple[int, float, float, float, float], rows: int, n: int, threads: int
-) -> dict[str, Work]:
-    """What is measured, by column."""
-    k, p, m, heat, repetition = work
+def by_chains(work: Work, rows: int, n: int, threads: int) -> dict[str, Call]:
+    """The chains of the host, and of a device."""
     chains = [chain_of(work, row) for row in range(rows)]
     device = aleator.DeviceChain(chain_of(work, 0), rows, n)
-    for row, chain in enumerate(chains):
-        device.set_row(row, chain)
+
+    def set_device() -> None:
+        for row in range(rows):
+            device.set_row(row, chain_of(work, row))
 
     def undo_chains() -> None:
         for chain in chains:
             chain.rollback(chain.position)
 
-    def undo_device() -> None:
-        for row in range(rows):
-            device.set_row(row, chain_of(work, row))
-
-    made: dict[str, Work] = {
+    set_device()
+    return {
         "sample_batch": keep_still(lambda x: S.sample_batch(chains, x, threads), undo_chains),
-        "DeviceChain": keep_still(device.sample, undo_device),
+        "DeviceChain": keep_still(device.sample, set_device),
     }
-    history = torch.arange(PROMPT).mul(7).expand(rows, -1).contiguous()
-    if repetition == 1:
-        made["operator"] = ours(rows, k, p, m, None)
-    penalty = RepetitionPenaltyLogitsProcessor(repetition) if repetition != 1 else None
-    heated = TemperatureLogitsWarper(heat) if heat != 1 else None
-    sort, warpers = sort_based(k, p, m, None), processors(k, p, m)
 
-    def by_torch(x: torch.Tensor) -> object:
-        if repetition != 1:
+
+def by_operator(work: Work, rows: int, q: torch.Tensor | None) -> Call:
+    """The operator with q, or its keyed draw."""
+    top_k, top_p = torch.full((rows,), work.k, dtype=torch.int32), torch.full((rows,), work.p)
+    min_p = torch.full((rows,), work.m) if work.m else None
+    seeds, positions = torch.arange(rows), torch.zeros(rows, dtype=torch.int64)
+    if q is not None:
+        return lambda x: ops.top_k_top_p_sample(x, top_k, top_p, q, min_p)
+    return lambda x: ops.top_k_top_p_draw(x, top_k, top_p, min_p, seeds=seeds, positions=positions)
+
+
+def by_torch(work: Work, history: torch.Tensor, q: torch.Tensor | None) -> Call:
+    """Filters by one sort of the whole row, and a draw."""
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        if work.repetition != 1:
             seen = x.gather(1, history)
-            seen = torch.where(seen < 0, seen * repetition, seen / repetition)
-            x = x.scatter(1, history, seen)
-        return sort(x / heat if heat != 1 else x)
+            scale = work.repetition
+            x = x.scatter(1, history, torch.where(seen < 0, seen * scale, seen / scale))
+        if work.heat != 1:
+            x = x / work.heat
+        if work.m:
+            probs = x.softmax(-1)
+            x = x.masked_fill(probs < work.m * probs.amax(-1, keepdim=True), -torch.inf)
+        if work.k or work.p < 1:
+            values, ids = x.sort(-1, descending=True)
+            if work.k:
+                values[:, work.k :] = -torch.inf
+            if work.p < 1:
+                probs = values.softmax(-1)
+                values[probs.cumsum(-1) - probs >= work.p] = -torch.inf
+            x = torch.empty_like(x).scatter_(-1, ids, values)
+        probs = x.softmax(-1)
+        return probs.multinomial(1) if q is None else probs.div(q).argmax(-1)
 
-    def by_transformers(x: torch.Tensor) -> object:
-        if penalty is not None:
-            x = penalty(history, x)
-        return warpers(x if heated is None else heated(history, x))
-
-    return made | {"torch": by_torch, "transformers": by_transformers}
+    return call
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rows", type=int, nargs="*", default=[1, 8, 64])
-    parser.add_argument("--vocab", type=int, nargs="*", default=[32000, 128256])
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--seconds", type=float, default=3.0, help="per line")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
+def by_transformers(work: Work, history: torch.Tensor) -> Call:
+    """transformers' processors, softmax, multinomial."""
+    t = transformers
+    chain: list[Any] = [
+        *([t.RepetitionPenaltyLogitsProcessor(work.repetition)] if work.repetition != 1 else []),
+        *([t.TemperatureLogitsWarper(work.heat)] if work.heat != 1 else []),
+        *([t.TopKLogitsWarper(work.k)] if work.k else []),
+        *([t.TopPLogitsWarper(work.p)] if work.p < 1 else []),
+        *([t.MinPLogitsWarper(work.m)] if work.m else []),
+    ]
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        for each in chain:
+            x = each(history, x)
+        return x.softmax(-1).multinomial(1)
+
+    return call
+
+
+def forms(work: Work, rows: int, n: int, threads: int, base: str) -> dict[str, Call]:
+    """What is measured, by column."""
+    q = torch.empty(rows, n).exponential_() if work.q else None
+    history = torch.arange(PROMPT).mul(7).expand(rows, -1).contiguous()
+    made = by_chains(work, rows, n, threads) if base != "operator" and q is None else {}
+    if work.repetition == 1 and (base != "operator" or work.heat == 1):
+        made["operator"] = by_operator(work, rows, q)
+    made["torch"] = by_torch(work, history, q)
+    return made | ({} if work.q else {"transformers": by_transformers(work, history)})
+
+
+def measure(
+    calls: dict[str, Call], inputs: list[torch.Tensor], seconds: float, clock: Callable[[], float]
+) -> dict[str, float]:
+    """The least times in microseconds, interleaved."""
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    end, turn = time.perf_counter() + seconds, 0
+    while time.perf_counter() < end or turn < 2:
+        x = inputs[turn % len(inputs)]
+        for name, call in calls.items():
+            for again in range(3):  # the first one finds the other side's data in the caches
+                began = clock()
+                call(x)
+                samples[name].append((clock() - began) * 1e6)
+                if again == 0 and samples[name][-1] > 5e4:
+                    break
+        turn += 1
+    return {name: min(took) for name, took in samples.items()}
+
+
+def main() -> None:
+    asked = parser(__doc__, out="Markdown")
+    asked.add_argument("--rows", type=int, nargs="*", default=[1, 8, 64])
+    asked.add_argument("--vocab", type=int, nargs="*", default=[32000, 128256])
+    asked.add_argument("--base", choices=FORMS[:3:2], default=FORMS[0])
+    asked.add_argument("--threads", type=int, default=os.cpu_count())
+    asked.add_argument("--seconds", type=float, default=3.0, help="per line")
+    options = asked.parse_args()
     torch.set_num_threads(options.threads)
-    head = [f"{name} | ratio" if i else name for i, name in enumerate(COLUMNS)]
-    text = [
-        "# Batches on the CPU against torch and transformers", "",
-        f"{datetime.date.today()}, {processor()}, {os.cpu_count()} processors, kernels {host.isa()}, torch "
-        f"{torch.__version__} with {options.threads} threads, transformers {transformers.__version__}; float32 "
-        "rows, least times in microseconds.", "",
-        f"    python benchmarks/{' '.join([Path(sys.argv[0]).name, *sys.argv[1:]])}", "",
-        f"| work | B | V | {' | '.join(head)} |",
-        "|---|" + "---:|" * (2 + 2 * len(COLUMNS) - 1),
-    ]  # fmt: skip
-    print("\n".join(text), flush=True)
+    # With one thread: processor time, which other programs do not add to.
+    clock = time.process_time if options.threads == 1 else time.perf_counter
+    base, *others = FORMS[FORMS.index(options.base) :]
+    report = Report(
+        "Batches on the CPU against torch and transformers",
+        f"{machine('torch', 'transformers')}; {options.threads} threads, float32 rows, least times in "
+        f"microseconds, by {clock.__name__}.",
+        f"    {command(__file__)}",
+    )
+    pairs = [title for name in others for title in (f"{name}:", "ratio:")]
+    report.table("work", "B:", "V:", f"{base}:", *pairs)
     for n in options.vocab:
         for rows in options.rows:
             inputs = [model_like(rows, n, i) for i in range(3)]
             for name, work in WORKS.items():
-                by = forms(work, rows, n, options.threads)
-                us = dict(
-                    zip(
-                        by,
-                        measure(list(by.values()), inputs, options.seconds, time.perf_counter),
-                        strict=True,
-                    )
-                )
-                first = us[COLUMNS[0]]
-                cells = [f"{first:.0f}"]
-                for column in COLUMNS[1:]:
-                    took = us.get(column)
-                    cells += ["", ""] if took is None else [f"{took:.0f}", f"{took / first:.1f}"]
-                text.append(f"| {name} | {rows} | {n} | {' | '.join(cells)} |")
-                print(text[-1], flush=True)
-    if options.out:
-        options.out.write_text("\n".join(text) + "\n")
-    return 0
+                calls = forms(work, rows, n, options.threads, base)
+                if base not in calls:
+                    continue
+                us = measure(calls, inputs, options.seconds, clock)
+                cells = [f"{us[base]:.0f}"]
+                for form in others:
+                    took = us.get(form)
+                    cells += ["", ""] if took is None else [f"{took:.0f}", f"{took / us[base]:.1f}"]
+                report.row(name, rows, n, *cells)
+    report.write(options.out)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -17,32 +17,24 @@ tokens see, writing and reading of every layer, against `update` of transformers
 
 from __future__ import annotations
 
-import argparse
-import ctypes
-import importlib.metadata
 import json
-import os
-import platform
-import shlex
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
+from aleator.cache import KVCache, LayerShape
 
-from make_models import Spec, write_model  # noqa: E402
-
-from aleator.cache import KVCache, LayerShape  # noqa: E402
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
+from make_models import Spec, write_model
+from run_report import RESULTS, Report, about, command, parser
 
 SIZES = (4096, 16384, 65536, 262144, 1048576)
 CONTENTS = ("whole", "alternating", "random")
@@ -68,48 +60,25 @@ def fill(cache: KVCache, n: int, content: str) -> None:
     cache.key_positions[:n] = positions
 
 
-class LlamaCpp:
+class Peer:
     """llama.cpp's memory, by its C interface."""
 
     def __init__(self, path: Path, size: int) -> None:
         import llama_cpp
+        from llama_peer import Context
 
         self.lib = llama_cpp
-        # Kept: the library calls it for as long as the process lives.
-        self._log = llama_cpp.llama_log_callback(lambda level, text, data: None)
-        llama_cpp.llama_log_set(self._log, ctypes.c_void_p(0))
-        llama_cpp.llama_backend_init()
-        self.model = llama_cpp.llama_model_load_from_file(
-            str(path).encode(), llama_cpp.llama_model_default_params()
-        )
-        params = llama_cpp.llama_context_default_params()
-        params.n_ctx, params.n_batch, params.n_ubatch = size, 8, 8
-        params.n_seq_max, params.kv_unified = 8, True
-        params.type_k = params.type_v = 1
-        params.flash_attn_type = 1
-        params.n_threads = params.n_threads_batch = 1
-        self.context = llama_cpp.llama_init_from_model(self.model, params)
-        if not self.context:
-            raise RuntimeError("llama.cpp cannot make the context")
-        self.memory = llama_cpp.llama_get_memory(self.context)
-        self._batch = llama_cpp.llama_batch_init(1, 0, 1)
+        small: dict[str, Any] = {"n_ubatch": 8, "n_batch": 8, "n_seq_max": 8}
+        self._context = Context(path, size, "f16", "f16", flash=True, swa_full=False, **small)
+        self.memory, self.close = self._context.memory, self._context.close
 
     def load(self, blob: bytes) -> None:
-        data = (ctypes.c_uint8 * len(blob)).from_buffer_copy(blob)
-        if self.lib.llama_state_set_data(self.context, data, len(blob)) != len(blob):
+        if not self._context.restore(blob):
             raise RuntimeError("llama.cpp refused the state")
 
     def decode(self, pos: int, seq: int) -> None:
-        b = self._batch
-        b.n_tokens, b.token[0], b.pos[0], b.n_seq_id[0], b.logits[0] = 1, 1, pos, 1, 0
-        b.seq_id[0][0] = seq
-        if self.lib.llama_decode(self.context, b):
+        if self._context.try_decode([(1, pos, (seq,))], logits=False)[0]:
             raise RuntimeError("llama_decode failed")
-
-    def close(self) -> None:
-        self.lib.llama_batch_free(self._batch)
-        self.lib.llama_free(self.context)
-        self.lib.llama_model_free(self.model)
 
 
 @dataclass
@@ -146,7 +115,7 @@ def operations(size: int, content: str, path: Path, reps: int) -> Iterator[Times
     n = size - 1
     fill(cache, n, content)
     blob = cache.state_write(-1)
-    peer = LlamaCpp(path, size)
+    peer = Peer(path, size)
     lib, memory, cells = peer.lib, peer.memory, cache.cells
     length = n if content == "whole" else cells.seq_pos_max(0) + 1
 
@@ -314,14 +283,9 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
             chosen = [r for r in rows if r["operation"] == name and r["content"] == content]
             for engine, key in (("aleator", "aleator_us"), ("llama.cpp", "llama_us")):
                 axis.plot(
-                    [r["cells"] for r in chosen],
-                    [max(r[key], 0.05) for r in chosen],
-                    style,
-                    marker="o",
-                    markersize=3.5,
-                    color=colours[engine],
-                    label=f"{engine}, {content}",
-                )
+                    [r["cells"] for r in chosen], [max(r[key], 0.05) for r in chosen], style,
+                    marker="o", markersize=3.5, color=colours[engine], label=f"{engine}, {content}",
+                )  # fmt: skip
         axis.set(title=name, xlabel="cells", xscale="log", yscale="log")
         axis.set_xscale("log", base=2)
         axis.grid(alpha=0.25)
@@ -332,76 +296,58 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
     plt.close(figure)
 
 
-def report(about: dict[str, Any], rows: list[dict[str, Any]], tokens: list[dict[str, Any]]) -> str:
+def report(
+    facts: dict[str, Any], rows: list[dict[str, Any]], tokens: list[dict[str, Any]]
+) -> Report:
+    """Both tables."""
+
     def us(value: float) -> str:
         return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
 
-    lines = [
-        "# The cache: what its operations cost",
-        "",
-        *(f"- {k}: {v}" for k, v in about.items()),
-        "",
-    ]
-    lines += ["Microseconds per call, best (median); the ratio is of the best.", ""]
-    lines += ["| cells | content | operation | aleator | llama.cpp | ratio | target |"]
-    lines += ["|---:|---|---|---:|---:|---:|---|"]
+    def both(row: dict[str, Any], who: str) -> str:
+        return f"{us(row[f'{who}_us'])} ({us(row[f'{who}_median_us'])})"
+
+    made = Report(
+        "The cache: what its operations cost",
+        "\n".join(f"- {key}: {value}" for key, value in facts.items()),
+        "Microseconds per call, best (median); the ratio is of the best.",
+    )
+    made.table("cells:", "content", "operation", "aleator:", "llama.cpp:", "ratio:", "target")
     for r in rows:
-        target = TARGETS.get(r["operation"])
-        goal = ""
+        target, goal = TARGETS.get(r["operation"]), ""
         if target is not None and r["cells"] == max(SIZES) and r["content"] != "random":
             met = r["aleator_us"] <= target and r["ratio"] >= 100
             goal = f"{target:,.0f} us and 100x: {'met' if met else 'missed'}"
-        lines.append(
-            f"| {r['cells']:,} | {r['content']} | {r['operation']} "
-            f"| {us(r['aleator_us'])} ({us(r['aleator_median_us'])}) "
-            f"| {us(r['llama_us'])} ({us(r['llama_median_us'])}) | {r['ratio']:,.0f}x | {goal} |"
-        )
+        ours, theirs = both(r, "aleator"), both(r, "llama")
+        what = f"{r['cells']:,}", r["content"], r["operation"]
+        made.row(*what, ours, theirs, f"{r['ratio']:,.0f}x", goal)
     if tokens:
-        lines += ["", "A decode step's cache work, microseconds per token and layer (median):", ""]
-        lines += ["| length | aleator | DynamicCache | StaticCache | bytes per token | formula |"]
-        lines += ["|---:|---:|---:|---:|---:|---:|"]
-        lines += [
-            f"| {t['length']:,} | {us(t['aleator_us'])} | {us(t['DynamicCache_us'])} "
-            f"| {us(t['StaticCache_us'])} | {t['bytes_per_token']:,.0f} | {t['formula']:,.0f} |"
-            for t in tokens
-        ]
-    return "\n".join([*lines, ""])
-
-
-def machine() -> dict[str, Any]:
-    text = Path("/proc/cpuinfo").read_text()
-    return {
-        "cpu": next((x.split(":")[1].strip() for x in text.splitlines() if "model name" in x), "?"),
-        "cores": os.cpu_count(),
-        "system": platform.system() + " " + platform.machine(),
-        "python": platform.python_version(),
-        "load_average": os.getloadavg(),
-        "versions": ", ".join(
-            f"{p} {importlib.metadata.version(p)}"
-            for p in ("torch", "numpy", "llama-cpp-python", "transformers")
-        ),
-    }
+        made.say("", "A decode step's cache work, microseconds per token and layer (median):", "")
+        caches = ("aleator", "DynamicCache", "StaticCache")
+        made.table("length:", *(f"{each}:" for each in caches), "bytes per token:", "formula:")
+        for t in tokens:
+            sizes = f"{t['bytes_per_token']:,.0f}", f"{t['formula']:,.0f}"
+            made.row(f"{t['length']:,}", *(us(t[f"{each}_us"]) for each in caches), *sizes)
+    return made
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
-    parser.add_argument("--contents", default=",".join(CONTENTS))
-    parser.add_argument("--reps", type=int, default=20)
-    parser.add_argument("--no-steps", action="store_true", help="leave the second table out")
-    parser.add_argument("--no-write", action="store_true", help="print only")
-    args = parser.parse_args()
-    about = {
-        "date": date.today().isoformat(),
-        "command": "python benchmarks/bench_cache.py " + shlex.join(sys.argv[1:]),
-        **machine(),
+    asked = parser(__doc__)
+    asked.add_argument("--sizes", default=",".join(map(str, SIZES)))
+    asked.add_argument("--contents", default=",".join(CONTENTS))
+    asked.add_argument("--reps", type=int, default=20)
+    asked.add_argument("--no-steps", action="store_true", help="leave the second table out")
+    asked.add_argument("--no-write", action="store_true", help="print only")
+    args = asked.parse_args()
+    facts = {
+        **about("torch", "numpy", "llama-cpp-python", "transformers"),
+        "command": command(__file__),
         "repetitions": args.reps,
     }
     torch.set_num_threads(1)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.gguf"
-        write_model(path, SPEC)
+        path = write_model(Path(folder) / "model.gguf", SPEC)
         for size in map(int, args.sizes.split(",")):
             for content in args.contents.split(","):
                 for times in operations(size, content, path, args.reps):
@@ -413,16 +359,14 @@ def main() -> None:
                         flush=True,
                     )
     tokens = [] if args.no_steps else steps(12, 8, 64, (256, 1024, 4096), 20)
-    for t in tokens:
-        print(t)
+    made = report(facts, rows, tokens)
     if args.no_write:
         return
-    out = ROOT / "benchmarks" / "results" / f"bench_cache.{about['date']}"
-    out.with_suffix(out.suffix + ".json").write_text(
-        json.dumps({"about": about, "operations": rows, "steps": tokens}, indent=1) + "\n"
-    )
-    out.with_suffix(out.suffix + ".md").write_text(report(about, rows, tokens))
-    plot(rows, out.with_suffix(out.suffix + ".png"))
+    out = RESULTS / f"bench_cache.{facts['date']}"
+    everything = {"about": facts, "operations": rows, "steps": tokens}
+    out.with_name(out.name + ".json").write_text(json.dumps(everything, indent=1) + "\n")
+    made.write(out.with_name(out.name + ".md"))
+    plot(rows, out.with_name(out.name + ".png"))
 
 
 if __name__ == "__main__":

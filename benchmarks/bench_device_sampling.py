@@ -23,9 +23,7 @@ Without a GPU the file says so; ``--device cpu`` tries everything on the CPU (us
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import platform
+import itertools
 import statistics
 import sys
 import time
@@ -39,6 +37,9 @@ from torch import Tensor
 
 import aleator
 from aleator import samplers as S
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
+from run_report import Report, command, machine, parser
 
 PROMPT = 512
 Call = Callable[[], object]
@@ -112,14 +113,14 @@ def make_rows(kind: str, batch: int, n: int, dtype: torch.dtype, device: str) ->
 def samplers(work: Work, row: int, n: int) -> list[Any]:
     """A row's chain."""
     if work.rows == "adversarial":
-        options = [
+        kinds = [
             Work("", p=0.999),
             Work("", k=50),
             Work("", k=n),
             Work("", m=1e-4),
             Work("", k=1024, p=0.999),
         ]
-        work = options[row % len(options)]
+        work = kinds[row % len(kinds)]
     elif work.mixed:
         work = WORKS[f"W{row % 7}"]
     chain: list[Any] = []
@@ -360,74 +361,47 @@ def line(
         few.once(call, False)
         us = few.measure(call, False)[0]
         cells += [f"{us:.1f}", f"{us / times[1]:.1f}"]
-    return [
-        work.name,
-        str(batch),
-        str(n),
-        str(dtype).removeprefix("torch."),
-        *cells,
-        whole,
-        str(wrong),
-    ]
-
-
-def head(device: str, command: str) -> list[str]:
-    """Title, machine and command of the results."""
-    machine = torch.cuda.get_device_name() if device == "cuda" else platform.machine()
-    return [
-        "# Device chains against torch, transformers and FlashInfer", "",
-        f"{datetime.date.today()}, {machine}, torch {torch.__version__}.", "",
-        f"    {command}", "",
-    ]  # fmt: skip
+    kind = str(dtype).removeprefix("torch.")
+    return [work.name, str(batch), str(n), kind, *cells, whole, str(wrong)]
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="*", default=[1, 8, 64, 256])
-    parser.add_argument("--vocab", type=int, nargs="*", default=[32000, 128256, 151936, 262144])
-    parser.add_argument("--dtype", nargs="*", default=["float32", "bfloat16"])
-    parser.add_argument("--works", nargs="*", default=list(WORKS), choices=list(WORKS))
-    parser.add_argument("--replays", type=int, default=1000)
-    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args(argv)
-    given = sys.argv[1:] if argv is None else argv
-    command = " ".join(["python benchmarks/bench_device_sampling.py", *given])
-    if options.device == "cuda" and not torch.cuda.is_available():
-        text = [
-            "# Device chains against torch, transformers and FlashInfer", "",
-            f"{datetime.date.today()}: **not run**, this machine has no CUDA device. To run it on one:", "",
-            f"    {command}", "",
-            "It compares tokens with the host's and prints, for every batch, vocabulary, type and work of",
-            "the grid: times of a captured step with cold and warm L2, the share of the copy bandwidth that",
-            "one read of the logits in that time is, and the times of the other implementations.",
-        ]  # fmt: skip
-    else:
-        clock = Clock(options.device, options.replays)
-        bandwidth = clock.bandwidth()
-        free = ["launched"] if options.device == "cuda" else []
-        names = [
-            "work", "B", "V", "type", "cold", "p99", "share", "warm", "p99", "share", *free, "PyTorch form",
-            "sort", "ratio", "topk", "ratio", "transformers", "ratio", "FlashInfer", "ratio", "whole", "wrong",
-        ]  # fmt: skip
-        text = head(options.device, command)
-        text += [
-            f"Copy: {bandwidth / 1e9:.0f} GB/s read and written. Microseconds for a batch.",
-            "",
-        ]
-        text += [f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
-        print("\n".join(text), flush=True)
-        for name in options.works:
-            for dtype in options.dtype:
-                for n in options.vocab:
-                    for batch in options.rows:
-                        cells = line(WORKS[name], batch, n, getattr(torch, dtype), clock, bandwidth)
-                        text.append(f"| {' | '.join(cells)} |")
-                        print(text[-1], flush=True)
-    if options.out:
-        options.out.write_text("\n".join(text) + "\n")
-    elif options.device == "cuda" and not torch.cuda.is_available():
-        print("\n".join(text))
+    asked = parser(__doc__, out="Markdown")
+    asked.add_argument("--rows", type=int, nargs="*", default=[1, 8, 64, 256])
+    asked.add_argument("--vocab", type=int, nargs="*", default=[32000, 128256, 151936, 262144])
+    asked.add_argument("--dtype", nargs="*", default=["float32", "bfloat16"])
+    asked.add_argument("--works", nargs="*", default=list(WORKS), choices=list(WORKS))
+    asked.add_argument("--replays", type=int, default=1000)
+    asked.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    options = asked.parse_args(argv)
+    gpu, there = options.device == "cuda", torch.cuda.is_available()
+    report = Report(
+        "Device chains against torch, transformers and FlashInfer",
+        f"{torch.cuda.get_device_name() if gpu and there else 'no GPU'}; {machine('torch')}",
+        f"    {command(__file__, argv)}",
+    )
+    if gpu and not there:
+        report.say(
+            "**not run**, this machine has no CUDA device. On one the command above compares tokens with the",
+            "host's and prints, for every batch, vocabulary, type and work of the grid: times of a captured",
+            "step with cold and warm L2, the share of the copy bandwidth that one read of the logits in that",
+            "time is, and the times of the other implementations.",
+        )
+        report.write(options.out)
+        return 0
+    clock = Clock(options.device, options.replays)
+    bandwidth = clock.bandwidth()
+    report.say(f"Copy: {bandwidth / 1e9:.0f} GB/s read and written. Microseconds for a batch.", "")
+    report.table(
+        "work", "B", "V", "type", "cold", "p99", "share", "warm", "p99", "share",
+        *(["launched"] if gpu else []), "PyTorch form", "sort", "ratio", "topk", "ratio", "transformers",
+        "ratio", "FlashInfer", "ratio", "whole", "wrong",
+    )  # fmt: skip
+    for name, kind, n, batch in itertools.product(
+        options.works, options.dtype, options.vocab, options.rows
+    ):
+        report.row(*line(WORKS[name], batch, n, getattr(torch, kind), clock, bandwidth))
+    report.write(options.out)
     return 0
 
 

@@ -1,11 +1,13 @@
-"""Speed, memory, start-up and perplexity of aleator and llama.cpp on the same files, in every type.
+"""Speed, memory, start-up and perplexity of aleator and its peers on the same files, in every type.
 
     python benchmarks/bench_generate.py --prepare             makes the models only (tools/make_models.py)
     python benchmarks/bench_generate.py --quick               about 8 minutes
-    python benchmarks/bench_generate.py [--sizes 134m 1b] [--types Q4_K_M ...] [--threads N]
-        [--llama-python PYTHON] [--llama-bin FOLDER] [--real FILE.gguf --text FILE.txt]
+    python benchmarks/bench_generate.py [--sizes 134m 1b gemma3 mamba moe] [--types Q4_K_M ...] [--threads N]
+        [-m FILE.gguf ...] [--llama-python PYTHON] [--llama-bin FOLDER] [--transformers]
+        [--cache-types f16 q8_0 ...] [--orders "decode 16 2000" ...] [--real FILE.gguf --text FILE.txt]
 
-Llamas with random weights, of 134 M and 0.94 B parameters. Each engine runs in a process of its own, and
+Llamas with random weights, of 134 M and 0.94 B parameters, and on request a Gemma 3 (121 M), a Mamba (114 M), a
+mixture of experts (1 B of 4 B active), and any files. Each engine runs in a process of its own, and
 they take turns: one round of aleator, one of llama.cpp with flash attention, one without, and so on, so that
 a change in the machine's load meets all of them. A ratio is aleator's median speed over that of llama.cpp's
 better variant. The speed at which as many threads read plain memory is measured before each round of decode,
@@ -15,6 +17,10 @@ pages of 2 MiB, which it asks for, are had only by what is read from disk, not b
 written.
 First token and peak memory are those of whole processes. With --real, perplexity of a model with real
 weights in every type, by both engines' own commands on the same text.
+
+With --transformers Llamas are measured there too, in float32, or bfloat16 if the file is. With --cache-types
+decoding is measured after texts of several lengths by type of keys and values. --orders names what is measured:
+"prefill TOKENS", "decode TOKENS BEFORE", "batch TOKENS SEQUENCES"; processes are left out then.
 
 llama.cpp is the package llama-cpp-python of --llama-python; its programs (llama-bench, llama-perplexity,
 llama-quantize) are in --llama-bin. Results are written after each model, and a run that was ended goes on
@@ -33,6 +39,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -41,21 +48,37 @@ from typing import IO, Any, cast
 import generate_report
 import numpy as np
 import numpy.typing as npt
-from bench_peers import PACKAGES, ROOT, machine, version
 from generate_engines import VARIANTS
 
+from aleator.models import open_weights
 from aleator.models.files.mapping import map_file
+from aleator.models.weights import Weights
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
+from run_report import RESULTS, ROOT, about, command, parser
 
 TYPES = (
     "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q4_K_M", "IQ4_NL",
     "IQ4_XS", "F16", "BF16", "F32",
 )  # fmt: skip
-SIZES = ("134m", "1b")
+SIZES = {
+    "134m": "llama-134m", "1b": "llama-1b", "gemma3": "gemma3-121m", "mamba": "mamba-114m",
+    "moe": "qwen3moe-1b-active",
+}  # fmt: skip
+"""Names of make_models.py's models."""
+LARGE = ("1b", "moe")
+"""Of these fewer tokens and rounds are measured."""
 LONG = ("Q4_K_M", "Q8_0", "F16")
 """Types that meet long prompts and long contexts too."""
-QUICK = {"134m": ("Q4_K_M", "Q4_1", "Q8_0", "F16"), "1b": ("Q4_K_M",)}
+QUICK = {"134m": ("Q4_K_M", "Q4_1", "Q8_0", "F16")}
+"""Types that --quick measures of a size; of the others the first alone."""
+CACHE_DEPTHS = (128, 1024, 2000)
+"""Tokens before those that are decoded with other types of keys and values."""
+PACKAGES = ("aleator", "torch", "numpy", "llama-cpp-python", "transformers")
 
 Answer = dict[str, Any]
+Order = tuple[str, list[int], int, int]
+"""Name, its numbers, tokens that it computes, rounds."""
 
 
 class Worker:
@@ -89,6 +112,7 @@ class Worker:
     def close(self) -> None:
         self._orders.close()
         self._process.wait(timeout=60)
+        self._answers.close()
 
 
 def environment(options: argparse.Namespace) -> dict[str, str]:
@@ -125,32 +149,39 @@ def read_anew(path: Path) -> None:
     int(map_file(path)[::4096].max())
 
 
-def weight_bytes(path: Path) -> int:
-    """Bytes of weights that decoding a token reads: all but the table of embeddings."""
-    import gguf
-
-    tensors = gguf.GGUFReader(path).tensors
-    names = {tensor.name for tensor in tensors}
-    tied = "output.weight" not in names
-    return sum(int(t.n_bytes) for t in tensors if tied or t.name != "token_embd.weight")
+def expected(weights: Weights) -> tuple[int, int]:
+    """Bytes of matrices that one token's step reads, and bytes of all of them."""
+    experts = weights.config.experts
+    share = experts.n_used / experts.n_experts if experts else 1.0
+    one = total = 0.0
+    for name in weights.names():
+        size = weights.stored(name).data.size
+        total += size
+        if name != "token_embd.weight" or weights.config.tied:
+            one += size * (share if "_exps" in name else 1.0)
+    return round(one), round(total)
 
 
 def made(folder: Path, size: str, kind: str) -> Path:
     """The file of a random model."""
-    sys.path.insert(0, str(ROOT / "tools"))
     from make_models import SPECS, write_model
 
-    path = folder / f"llama-{size}-{kind}.gguf"
+    path = folder / f"{SIZES[size]}-{kind}.gguf"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".partial")
-        write_model(part, replace(SPECS[f"llama-{size}"], type=kind)).rename(path)
+        write_model(part, replace(SPECS[SIZES[size]], type=kind)).rename(path)
     return path
 
 
-def orders(size: str, kind: str, quick: bool) -> list[tuple[str, list[int], int, int]]:
-    """What is measured of a model: order, its numbers, tokens that it computes, rounds."""
-    small, long = size == "134m", kind in LONG
+def orders(size: str, kind: str, options: argparse.Namespace) -> list[Order]:
+    """What is measured of a model."""
+    small, long, quick = size not in LARGE, kind in LONG, options.quick
+    rounds = 3 if quick else 5
+    if options.orders:
+        return [asked(words, rounds) for words in options.orders]
+    if options.cache_types:
+        return [("decode", [16, depth], 16, rounds) for depth in CACHE_DEPTHS]
     lengths = [128, 512]
     if long or (small and quick):
         lengths.append(2048)
@@ -158,8 +189,7 @@ def orders(size: str, kind: str, quick: bool) -> list[tuple[str, list[int], int,
         lengths.append(8192)
     sizes = (1, 4, 16) if quick else ((1, 2, 4, 8, 16, 32, 64) if small else (1, 4, 16, 64))
     n = 48 if small else 16
-    rounds = 3 if quick else 5
-    todo = [("decode", [n, 0], n, rounds + 2)]
+    todo: list[Order] = [("decode", [n, 0], n, rounds + 2)]
     todo += [("prefill", [length], length, rounds if length < 2048 else 2) for length in lengths]
     todo += [("batch", [8, b], 8 * b, rounds if small else 3) for b in sizes if b > 1]
     if long and small and not quick:
@@ -167,24 +197,40 @@ def orders(size: str, kind: str, quick: bool) -> list[tuple[str, list[int], int,
     return todo
 
 
-def speeds(path: Path, size: str, kind: str, options: argparse.Namespace) -> Answer:
+def asked(words: str, rounds: int) -> Order:
+    """An order of the command line, such as "decode 16 2000"."""
+    name, *numbers = words.split()
+    if name not in ("prefill", "decode", "batch") or len(numbers) != 1 + (name != "prefill"):
+        raise SystemExit(f'no order: {words!r}; such as "prefill 512", "decode 16 0", "batch 8 4"')
+    found = [int(number) for number in numbers]
+    return name, found, found[0] * (found[1] if name == "batch" else 1), rounds
+
+
+def speeds(path: Path, todo: list[Order], options: argparse.Namespace) -> Answer:
     """Tokens per second of everything that is measured of a model, by order, engine and variant.
 
     ``read`` is the median speed of the plain reads before each round of decode, in bytes per second: what
     memory gives changes within minutes where a machine has neighbours.
     """
-    words, reads = np.ones(2**26, np.int64), list[float]()
+    reads = list[float]()
     engines = ["aleator", *(["llama.cpp"] if options.llama_python else [])]
+    engines += ["transformers"] if options.transformers else []
     workers = {engine: Worker(engine, path, options) for engine in engines}
+    words = (
+        np.ones(2**26, np.int64) if any(o[0] == "decode" and o[1][1] == 0 for o in todo) else None
+    )
     found: Answer = {}
-    for order, numbers, n_tokens, rounds in orders(size, kind, options.quick):
+    for order, numbers, n_tokens, rounds in todo:
         name = " ".join(map(str, [order, *numbers]))
         taken: dict[str, list[float]] = {}
         for turn in range(rounds + 1):
-            if order == "decode" and numbers[1] == 0:
+            if words is not None and order == "decode" and numbers[1] == 0:
                 reads.append(read_speed(words, options.threads))
             for engine, worker in workers.items():
-                for variant in VARIANTS[engine]:
+                if engine == "transformers" and order == "batch":
+                    continue
+                cells = options.cache_types if engine != "transformers" else None
+                for variant in cells or VARIANTS[engine]:
                     seconds = worker.order(order, variant, *numbers)
                     if turn:  # the first one warms up
                         of = taken.setdefault(f"{engine} {variant}".strip(), [])
@@ -193,9 +239,18 @@ def speeds(path: Path, size: str, kind: str, options: argparse.Namespace) -> Ans
         print(
             f"  {name}: " + ", ".join(f"{w} {v:,.1f}" for w, v in found[name].items()), flush=True
         )
+    ours = workers["aleator"]
+    facts: Answer = {"speeds": found}
+    if reads:
+        facts["read_bytes_s"] = statistics.median(reads)
+    if sys.platform == "linux":  # apart from the speeds: counting slows a step
+        facts["touched_bytes"] = ours.order("touched", "", 8)
+    if options.cache_types:
+        kinds = options.cache_types
+        facts["cache_bytes"] = {kind: ours.order("cache_bytes", kind, 1024) for kind in kinds}
     for worker in workers.values():
         worker.close()
-    return found | {"read": statistics.median(reads)}
+    return facts
 
 
 FIRST = """
@@ -241,10 +296,14 @@ def processes(path: Path, options: argparse.Namespace) -> Answer:
     if bench.exists():
         common = [str(bench), "-m", str(path), "-t", str(options.threads), "-r", "1", "--no-warmup"]
         commands["llama.cpp"] = lambda p, n: [*common, "-p", str(p), "-n", str(n), "-fa", "1"]
+    if options.transformers:
+        program = str(Path(__file__).with_name("generate_engines.py"))
+        whole = [sys.executable, program, "transformers", str(path), str(options.threads)]
+        commands["transformers"] = lambda p, n: [*whole, json.dumps(["decode", "", n, p])]
     found: Answer = {}
-    for who, command in commands.items():
-        first = [process(command(1, 0), options)[0] for _ in range(3)]
-        found[who] = {"first_s": min(first), "peak_mib": process(command(256, 16), options)[1]}
+    for who, words in commands.items():
+        first = [process(words(1, 0), options)[0] for _ in range(3)]
+        found[who] = {"first_s": min(first), "peak_mib": process(words(256, 16), options)[1]}
     print(f"  processes: {found}", flush=True)
     return found
 
@@ -287,43 +346,60 @@ def perplexities(kind: str, options: argparse.Namespace) -> Answer:
     return found
 
 
-def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--sizes", nargs="*", choices=SIZES, default=list(SIZES),
-        help="none: only the perplexity of --real",
+def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    told = parser(__doc__, out="stem of the results' .json and .md")
+    told.add_argument(
+        "--sizes", nargs="*", choices=list(SIZES), default=None,
+        help="default: 134m and 1b without -m; none: only the perplexity of --real",
     )  # fmt: skip
-    parser.add_argument("--types", nargs="+", choices=TYPES)
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--quick", action="store_true", help="few types, lengths and rounds")
-    parser.add_argument("--prepare", action="store_true", help="only make the models")
-    parser.add_argument("--again", action="store_true", help="do not go on with what is written")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "models")
+    told.add_argument(
+        "-m", "--models", nargs="+", type=Path, default=[], help="GGUF files as they are"
+    )
+    told.add_argument("--types", nargs="+", choices=TYPES)
+    told.add_argument("--cache-types", nargs="+", metavar="TYPE", help="of keys and values")
+    told.add_argument("--orders", nargs="+", metavar="ORDER", help="what is measured")
+    told.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    told.add_argument("--quick", action="store_true", help="few types, lengths and rounds")
+    told.add_argument("--prepare", action="store_true", help="only make the models")
+    told.add_argument("--again", action="store_true", help="do not go on with what is written")
+    told.add_argument("--folder", type=Path, default=ROOT / "build" / "models")
     own = sys.executable if importlib.util.find_spec("llama_cpp") else None
-    parser.add_argument("--llama-python", default=own, help="a Python that has llama-cpp-python")
-    parser.add_argument("--llama-bin", help="the folder with llama.cpp's programs and libraries")
-    parser.add_argument("--real", help="a GGUF file with real weights, for perplexity")
-    parser.add_argument("--text", help="the text for perplexity")
-    parser.add_argument("--chunks", type=int, default=40, help="of 512 tokens, for perplexity")
-    parser.add_argument("--out", type=Path, help="stem of the results' .json and .md")
-    options = parser.parse_args()
+    told.add_argument("--llama-python", default=own, help="a Python that has llama-cpp-python")
+    told.add_argument("--llama-bin", help="the folder with llama.cpp's programs and libraries")
+    told.add_argument("--transformers", action="store_true", help="measure transformers too")
+    told.add_argument("--real", help="a GGUF file with real weights, for perplexity")
+    told.add_argument("--text", help="the text for perplexity")
+    told.add_argument("--chunks", type=int, default=40, help="of 512 tokens, for perplexity")
+    options = told.parse_args(arguments)
+    if options.sizes is None:
+        options.sizes = [] if options.models else ["134m", "1b"]
     if bool(options.real) != bool(options.text) or (options.real and not options.llama_bin):
-        parser.error("--real, --text and --llama-bin go together")
-    if not (options.sizes or options.real):
-        parser.error("--sizes without a size needs --real: there is nothing to measure")
+        told.error("--real, --text and --llama-bin go together")
+    if not (options.sizes or options.models or options.real):
+        told.error("--sizes without a size needs --real: there is nothing to measure")
     return options
 
 
-def main() -> None:
-    options = parsed()
+def measured(path: Path, size: str, kind: str, options: argparse.Namespace) -> Answer:
+    """All that is measured of a model."""
+    read_anew(path)
+    load = os.getloadavg()[0]
+    print(f"{path.name}, load {load:.2f}", flush=True)
+    one, total = expected(open_weights(path))
+    facts: Answer = {"mib": path.stat().st_size / 2**20, "weight_bytes": one, "load": load}
+    facts["all_bytes"] = total
+    facts |= speeds(path, orders(size, kind, options), options)
+    return facts if options.orders else facts | {"processes": processes(path, options)}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parsed(arguments)
     quick = "_quick" if options.quick else ""
-    stem = options.out or ROOT / "benchmarks" / "results" / f"bench_generate{quick}.{date.today()}"
+    stem = options.out or RESULTS / f"bench_generate{quick}.{date.today()}"
     todo = [
         (size, kind)
         for size in options.sizes
-        for kind in options.types or (QUICK[size] if options.quick else TYPES)
+        for kind in options.types or (QUICK.get(size, ("Q4_K_M",)) if options.quick else TYPES)
     ]
     if options.prepare:
         for size, kind in todo:
@@ -333,11 +409,10 @@ def main() -> None:
     everything: Answer = {"about": {}, "models": {}, "perplexity": {}}
     if results.exists() and not options.again:
         everything = json.loads(results.read_text())
+    packages = PACKAGES if options.transformers else PACKAGES[:-1]
     everything["about"] = {
-        "date": date.today().isoformat(),
-        "command": shlex.join(["python", "benchmarks/bench_generate.py", *sys.argv[1:]]),
-        **machine(),
-        "versions": ", ".join(f"{p} {version(p)}" for p in PACKAGES if p != "transformers"),
+        **about(*packages),
+        "command": command(__file__, arguments),
         "threads": options.threads,
     }
 
@@ -347,24 +422,16 @@ def main() -> None:
         results.write_text(json.dumps(everything, indent=1) + "\n")
         stem.with_name(stem.name + ".md").write_text(generate_report.report(everything))
 
+    models = everything["models"]
     try:
         for size, kind in todo:
-            name = f"{size} {kind}"
-            if name in everything["models"]:
-                continue
-            path = made(options.folder, size, kind)
-            read_anew(path)
-            print(f"{name}, load {os.getloadavg()[0]:.2f}", flush=True)
-            facts: Answer = {
-                "mib": path.stat().st_size / 2**20,
-                "weight_bytes": weight_bytes(path),
-                "load": os.getloadavg()[0],
-                "speeds": speeds(path, size, kind, options),
-            }
-            facts["read_bytes_s"] = facts["speeds"].pop("read")
-            facts |= {"processes": processes(path, options)}
-            everything["models"][name] = facts
-            write()
+            if (name := f"{size} {kind}") not in models:
+                models[name] = measured(made(options.folder, size, kind), size, kind, options)
+                write()
+        for path in options.models:
+            if path.stem not in models:
+                models[path.stem] = measured(path, "", "", options)
+                write()
         kinds = ("as it is", *(QUICK["134m"] if options.quick else options.types or TYPES))
         for kind in kinds if options.real else ():
             if kind not in everything["perplexity"]:

@@ -14,11 +14,6 @@ refuses the grammar, or the text, it says so.
 
 from __future__ import annotations
 
-import argparse
-import ctypes
-import datetime
-import importlib.metadata
-import platform
 import statistics
 import sys
 import tempfile
@@ -37,14 +32,13 @@ import torch
 import xgrammar
 from numpy.typing import NDArray
 
-import aleator
 from aleator.grammar import compile_gbnf
 from aleator.grammar.gbnf import token_trie
 from aleator.text import Tokenizer, Vocabulary
 
 sys.path.append(str(Path(__file__).parent.parent / "tools"))
-from golden_gbnf import Model, _quiet
-from golden_llama import CandidateArray, _apply
+from golden_grammar import Model, masked
+from run_report import Report, command, machine, parser
 
 ROOT = Path(__file__).parent.parent
 
@@ -173,11 +167,10 @@ class Engines:
         if not grammar:
             raise Refused("refuses the grammar")
         row = self.model.candidates.copy()
-        array = CandidateArray(row.ctypes.data, self.model.n, -1, False)
 
         def fill() -> None:
             row["logit"] = 0
-            _apply(grammar, ctypes.byref(array))
+            masked(grammar, row)
 
         def words() -> NDArray[np.uint32]:
             return np.packbits(row["logit"] == 0, bitorder="little").view(np.uint32)
@@ -242,16 +235,15 @@ class _Tokens:
         return self._encode(text, add_special=False)
 
 
-def report(engines: Engines, turns: int) -> str:
+def tables(report: Report, engines: Engines, turns: int) -> None:
     kinds = {
         "aleator": engines.aleator, "every state new": engines.no_cache, "llama.cpp": engines.llama_cpp,
         "llguidance": engines.llguidance_, "xgrammar": engines.xgrammar_,
     }  # fmt: skip
-    lines = [
-        "| grammar | tokens | engine | compile ms | mask, median us | worst us | again us | accept us "
-        "| ours takes, masks |",
-        "|---|---:|---|---:|---:|---:|---:|---:|---|",
-    ]
+    report.table(
+        "grammar", "tokens:", "engine", "compile ms:", "mask, median us:", "worst us:", "again us:",
+        "accept us:", "ours takes, masks",
+    )  # fmt: skip
     for name, text in TEXTS.items():
         grammar = (ROOT / f"tests/data/grammars/{name}.gbnf").read_text()
         tokens = engines.tokenizer.encode(text, add_special=False)
@@ -273,7 +265,7 @@ def report(engines: Engines, turns: int) -> str:
         best = {}
         for engine in kinds:
             if engine in refused:
-                lines.append(f"| {name} | {len(tokens)} | {engine} | {refused[engine]} | | | | | |")
+                report.row(name, len(tokens), engine, refused[engine], *[""] * 5)
                 continue
             columns = [
                 [
@@ -291,40 +283,30 @@ def report(engines: Engines, turns: int) -> str:
             same = sum((a == b).all() for a, b in zip(ours, walks[engine][0].words, strict=True))
             if same < len(tokens):
                 ratio += f", {len(tokens) - same} masks differ"
-            lines.append(
-                f"| {name} | {len(tokens)} | {engine} | {compiled:.1f} | {best[engine]:.1f} | "
-                f"{max(masks):.1f} | {statistics.median(again):.1f} | {statistics.median(accepts):.1f} "
-                f"| {ratio} |"
-            )
-    return "\n".join(lines)
+            report.row(
+                name, len(tokens), engine, f"{compiled:.1f}", f"{best[engine]:.1f}", f"{max(masks):.1f}",
+                f"{statistics.median(again):.1f}", f"{statistics.median(accepts):.1f}", ratio,
+            )  # fmt: skip
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    llama_cpp.llama_log_set(_quiet, None)
+    asked = parser(__doc__, out="Markdown")
+    asked.add_argument("--turns", type=int, default=5)
+    options = asked.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         engines = Engines(folder)
-        table = report(engines, options.turns)
-    versions = ", ".join(
-        f"{p} {importlib.metadata.version(p)}"
-        for p in ("llama-cpp-python", "llguidance", "xgrammar")
-    )
-    once = ", ".join(f"{name} {seconds:.2f}" for name, seconds in engines.seconds.items())
-    text = (
-        "# Grammar masks against llama.cpp, llguidance and xgrammar\n\n"
-        f"{datetime.date.today()}, {platform.machine()}, one thread, V = {len(engines.vocabulary):,}, "
-        f"aleator {aleator.__version__}, {versions}, Python {platform.python_version()}\n\n"
-        f"`python benchmarks/bench_grammar.py {' '.join(sys.argv[1:])}`\n\n"
-        f"Once per vocabulary, seconds: {once}.  Of each step the fastest of {options.turns} turns counts; "
-        "what a column means is at the top of the script.\n\n" + table + "\n"
-    )
-    print(text)
-    if options.out:
-        options.out.write_text(text)
+        once = ", ".join(f"{name} {seconds:.2f}" for name, seconds in engines.seconds.items())
+        report = Report(
+            "Grammar masks against llama.cpp, llguidance and xgrammar",
+            f"{machine('aleator', 'llama-cpp-python', 'llguidance', 'xgrammar')}; one thread, "
+            f"V = {len(engines.vocabulary):,}",
+            f"    {command(__file__)}",
+            f"Once per vocabulary, seconds: {once}.  Of each step the fastest of {options.turns} turns "
+            "counts; what a column means is at the top of the script.",
+        )
+        tables(report, engines, options.turns)
+    report.write(options.out)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,7 @@ repetitions, because a second core is seldom free for long.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
-import datetime
-import os
-import platform
 import statistics
 import sys
 import time
@@ -34,12 +30,12 @@ import torch
 import transformers
 from host_cases import Case, cases, model_like
 
-import aleator
 from aleator import samplers as S
-from aleator.core import host
 
 sys.path.append(str(Path(__file__).parent.parent / "tools"))
-from golden_llama import Reference, vocabulary
+from golden_llama import MODEL, Reference
+from llama_peer import vocabulary
+from run_report import Report, command, machine, parser
 
 TURNS = 9  # at least
 Step = Callable[[Any], object]
@@ -76,15 +72,9 @@ class Llama:
         self.accept(self.array.data[self.array.selected].id)
 
 
-@llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
-def quiet(level: int, text: bytes, data: object) -> None:
-    pass
-
-
 @cache
 def llama_vocabulary() -> Any:
-    llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
-    return vocabulary()
+    return vocabulary(MODEL)
 
 
 class Transformers:
@@ -152,8 +142,8 @@ def measure(
     return [figure(taken) for taken in samples]
 
 
-def line(case: Case, n: int, seconds: float) -> str:
-    """A case's line of the table."""
+def line(case: Case, n: int, seconds: float) -> list[str]:
+    """The cells of a case's line of the table."""
     n = case.size(n)
     ours, rows = case.ours(n), case.make_rows(n)
     llama, torch_ = peers(case, n)
@@ -173,7 +163,7 @@ def line(case: Case, n: int, seconds: float) -> str:
         cells += [f"{other:.0f}", f"{other / beside:.0f}"]
     else:
         cells += ["", ""]
-    return f"| {' | '.join(cells)} |"
+    return cells
 
 
 BATCHES, THREADS = (1, 8, 64), (1, 2)
@@ -183,7 +173,7 @@ def one_by_one(chains: list[S.SamplerChain], rows: Any) -> list[int]:
     return [chain.sample(row) for chain, row in zip(chains, rows, strict=True)]
 
 
-def batch_lines(n: int, seconds: float) -> Iterator[str]:
+def batch_lines(n: int, seconds: float) -> Iterator[list[str]]:
     """`sample_batch` of the default chain: microseconds per row."""
     template = next(case for case in cases() if case.stem == "chain").ours(n)
     for size in BATCHES:
@@ -192,56 +182,51 @@ def batch_lines(n: int, seconds: float) -> Iterator[str]:
         steps: list[Step] = [partial(one_by_one, chains)]
         steps += [partial(S.sample_batch, chains, n_threads=t) for t in THREADS]
         times = [t / size for t in measure(steps, [rows], seconds, min)]
-        cells = [str(size), *(f"{t:.1f}" for t in times), f"{times[1] / times[2]:.2f}"]
-        yield f"| {' | '.join(cells)} |"
+        yield [str(size), *(f"{t:.1f}" for t in times), f"{times[1] / times[2]:.2f}"]
 
 
 HEAD = (
-    "| work | aleator us | llama.cpp us | of it, candidates | ratio | target | ratio without | "
-    "transformers us | ratio |",
-    "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
-)
+    "work", "aleator us:", "llama.cpp us:", "of it, candidates:", "ratio:", "target:", "ratio without:",
+    "transformers us:", "ratio:",
+)  # fmt: skip
 BATCH_HEAD = (
-    "| rows | one by one, us per row | sample_batch, 1 thread | 2 threads | speed-up |",
-    "|---:|---:|---:|---:|---:|",
+    "rows:",
+    "one by one, us per row:",
+    "sample_batch, 1 thread:",
+    "2 threads:",
+    "speed-up:",
 )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--vocab", type=int, nargs="+", default=[32000, 128256, 151936, 262144])
-    parser.add_argument("--seconds", type=float, default=1.5, help="per line")
-    parser.add_argument("--quick", action="store_true", help="128,256 only, about a minute")
-    parser.add_argument("--only", default="", help="cases with this in their name or file")
-    parser.add_argument("--out", type=Path, help="also write the tables to this file")
-    args = parser.parse_args()
+    asked = parser(__doc__, out="also write the tables to this file")
+    asked.add_argument("--vocab", type=int, nargs="+", default=[32000, 128256, 151936, 262144])
+    asked.add_argument("--seconds", type=float, default=1.5, help="per line")
+    asked.add_argument("--quick", action="store_true", help="128,256 only, about a minute")
+    asked.add_argument("--only", default="", help="cases with this in their name or file")
+    args = asked.parse_args()
     if args.quick:
         args.vocab, args.seconds = [128256], 0.3
     torch.set_num_threads(1)
-    lines: list[str] = []
-
-    def say(*more: str) -> None:
-        lines.extend(more)
-        print("\n".join(more), flush=True)
-
-    say(
-        "# Host chains against llama.cpp and transformers", "",
-        f"{datetime.date.today()}, {platform.processor() or platform.machine()}, {os.cpu_count()} cores, load "
-        f"{os.getloadavg()[0]:.1f}, instruction set {host.isa()}, aleator {aleator.__version__}, "
-        f"llama-cpp-python {llama_cpp.__version__}, transformers {transformers.__version__}, "
-        f"torch {torch.__version__}, Python {platform.python_version()}", "", f"`python {' '.join(sys.argv)}`",
-    )  # fmt: skip
+    report = Report(
+        "Host chains against llama.cpp and transformers",
+        machine("aleator", "llama-cpp-python", "transformers", "torch"),
+        f"    {command(__file__)}",
+    )
     chosen = [case for case in cases() if args.only in f"{case.stem} {case.name}"]
     for n in args.vocab:
-        say("", f"## V = {n:,}", "", *HEAD)
+        report.say(f"## V = {n:,}", "")
+        report.table(*HEAD)
         for case in chosen:
-            say(line(case, n, args.seconds))
+            report.row(*line(case, n, args.seconds))
+        report.say("")
         if not args.only or args.only in "sample_batch":
-            say("", f"`sample_batch`, default chain, V = {n:,}", "", *BATCH_HEAD)
-            for written in batch_lines(n, args.seconds):
-                say(written)
-    if args.out:
-        args.out.write_text("\n".join(lines) + "\n")
+            report.say(f"`sample_batch`, default chain, V = {n:,}", "")
+            report.table(*BATCH_HEAD)
+            for cells in batch_lines(n, args.seconds):
+                report.row(*cells)
+            report.say("")
+    report.write(args.out)
 
 
 if __name__ == "__main__":

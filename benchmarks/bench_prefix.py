@@ -11,9 +11,7 @@ token, all of it is kept, and the sequence is given up.
 
 from __future__ import annotations
 
-import argparse
 import random
-import shlex
 import sys
 from collections.abc import Iterator
 from datetime import date
@@ -30,6 +28,9 @@ from aleator.cache import (
 )
 from aleator.cache.pools.window import WindowPool, window_capacity
 from aleator.generate import Batch
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
+from run_report import RESULTS, Report, command, parser
 
 N_CTX, N_UBATCH = 8192, 512
 Turn = tuple[list[int], list[int]]  # a prompt, and its answer
@@ -142,39 +143,34 @@ def words(r: random.Random, n: int) -> list[int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--no-write", action="store_true")
-    args = parser.parse_args()
-    lines = [
-        "| texts | model | `bytes`, MiB | prompt tokens | prefilled | reused | held, MiB |",
-        "|---|---|---:|---:|---:|---:|---:|",
-    ]
-    for scene in SCENES:
-        for name, mib in MODELS:
-            r, model, asked, computed = random.Random(1), Model(name, mib), 0, 0
-            for prompt, answer in scene(r):
-                asked += len(prompt)
-                computed += model.answer(prompt, answer)
-            lines.append(
-                f"| {scene.__name__.replace('_', ' ')} | {name} | {mib or '-'} | {asked:,} | {computed:,} "
-                f"| {1 - computed / asked:.0%} | {model.held() / 2**20:.1f} |"
-            )
-            print(lines[-1], flush=True)
+    asked = parser(__doc__)
+    asked.add_argument("--no-write", action="store_true")
+    args = asked.parse_args()
     config = PrefixConfig()
-    head = f"""# Prompts that begin like earlier ones
-
-- date: {date.today()}
-- command: {shlex.join(["python", *sys.argv])}
+    report = Report(
+        "Prompts that begin like earlier ones",
+        f"""- date: {date.today()}
+- command: {command(__file__)}
 - n_ctx {N_CTX:,}, block {config.block}, spacing {config.spacing}, f16 keys and values, float32 states; without
   cached prefixes all prompt tokens are prefilled
 - `bytes` of PrefixConfig, {config.bytes / 2**20:.0f} MiB by default, is for states or more window cells
-- held: at the end, by the texts that are kept, keys and values of layers that see everything included
-
-"""
+- held: at the end, by the texts that are kept, keys and values of layers that see everything included""",
+    )
+    report.table(
+        "texts", "model", "`bytes`, MiB:", "prompt tokens:", "prefilled:", "reused:", "held, MiB:"
+    )
+    for scene in SCENES:
+        for name, mib in MODELS:
+            r, model, asked_for, computed = random.Random(1), Model(name, mib), 0, 0
+            for prompt, answer in scene(r):
+                asked_for += len(prompt)
+                computed += model.answer(prompt, answer)
+            report.row(
+                scene.__name__.replace("_", " "), name, mib or "-", f"{asked_for:,}", f"{computed:,}",
+                f"{1 - computed / asked_for:.0%}", f"{model.held() / 2**20:.1f}",
+            )  # fmt: skip
     if not args.no_write:
-        out = Path(__file__).parent / "results" / f"bench_prefix.{date.today()}.md"
-        out.write_text(head + "\n".join(lines) + "\n")
-        print(out)
+        report.write(RESULTS / f"bench_prefix.{date.today()}.md")
 
 
 if __name__ == "__main__":

@@ -25,13 +25,11 @@ import json
 import os
 import random
 import re
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -39,27 +37,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from event_loop import measure as bare_loop
+from http_overhead import bare_loop
 from http_overhead import measure as measure_overhead
 from http_overhead import report as overhead_report
 
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
+from run_report import RESULTS, parser, table_head, table_row
+from server_process import ServerProcess
+
 HERE = Path(__file__).parent
 WORDS = (
-    "the",
-    "king",
-    "of",
-    "and",
-    "to",
-    "in",
-    "is",
-    "was",
-    "he",
-    "for",
-    "it",
-    "with",
-    "as",
-    "his",
-)
+    "the", "king", "of", "and", "to", "in", "is", "was", "he", "for", "it", "with", "as", "his",
+)  # fmt: skip
 ANSWER = 64
 """Tokens of an answer."""
 SEQUENCE = 1536
@@ -162,65 +151,24 @@ class Rounds:
         return made
 
 
-class Running:
-    """A server in a process of its own.
-
-    Args:
-        name: Which.
-        command: Starts it; "{port}" stands for its port.
-        log: What it writes goes there.
-    """
-
-    def __init__(self, name: str, command: list[str], log: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
-        self.name, self._log = name, log
-        words = [word.replace("{port}", str(self.port)) for word in command]
-        with log.open("wb") as out:
-            self._process = subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT)
-
-    def wait(self, seconds: float = 180) -> None:
-        """Wait until it answers."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if self._process.poll() is not None:
-                break
-            try:
-                with urllib.request.urlopen(self.url("/health"), timeout=5):
-                    return
-            except OSError:
-                time.sleep(0.2)
-        tail = self._log.read_text(errors="replace")[-2000:]
-        raise SystemExit(f"{self.name} does not answer; the end of its log:\n{tail}")
-
-    def url(self, path: str) -> str:
-        """Of a path."""
-        return f"http://127.0.0.1:{self.port}{path}"
+class Running(ServerProcess):
+    """A server whose processor time and memory are read."""
 
     def cpu_seconds(self) -> float:
         """Seconds of processors that it has taken."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def main_seconds(self) -> float:
         """Seconds of a processor that its main thread has taken: in ours, the event loop."""
-        pid = self._process.pid
+        pid = self.process.pid
         return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
     def peak_mib(self) -> float:
         """The most memory that it has had."""
-        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
         found = re.search(r"VmHWM:\s*(\d+)", status)
         return int(found[1]) / 1024 if found else 0.0
-
-    def end(self) -> None:
-        """End it."""
-        self._process.terminate()
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
 
 
 def drive(server: Running, order: Order, round: int) -> dict[str, Any]:
@@ -336,22 +284,23 @@ def report(result: dict[str, Any]) -> str:
         "Medians of rounds in turns; times over all requests. Cores: what server, client and others took of "
         "the machine.",
         "",
-        "| order | server | tok/s | req/s | ratio | first token ms, p50 / p99 | between tokens ms, p50 / p99 "
-        "| cores: server / client / others |",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
-    ]
+        *table_head(
+            "order", "server", "tok/s:", "req/s:", "ratio:", "first token ms, p50 / p99:",
+            "between tokens ms, p50 / p99:", "cores: server / client / others:",
+        ),
+    ]  # fmt: skip
     for name, by_server in result["orders"].items():
         theirs = by_server.get(THEIRS)
         for server, v in by_server.items():
             key = "requests_per_second" if name.startswith("schema") else "tokens_per_second"
             ratio = f"{v[key] / theirs[key]:.2f}" if theirs and server == OURS else ""
-            lines.append(
-                f"| {name} | {server} | {v['tokens_per_second']:,.1f} | {v['requests_per_second']:.2f} "
-                f"| {ratio} "
-                f"| {v['first_p50_ms']:,.0f} / {v['first_p99_ms']:,.0f} "
-                f"| {v['gap_p50_ms']:,.1f} / {v['gap_p99_ms']:,.1f} "
-                f"| {v['server_cores']:.2f} / {v['client_cores']:.2f} / {v['other_cores']:.2f} |"
+            first, gap = (
+                f"{v[f'{each}_p50_ms']:,.{digits}f} / {v[f'{each}_p99_ms']:,.{digits}f}"
+                for each, digits in (("first", 0), ("gap", 1))
             )
+            cores = " / ".join(f"{v[f'{who}_cores']:.2f}" for who in ("server", "client", "other"))
+            speeds = f"{v['tokens_per_second']:,.1f}", f"{v['requests_per_second']:.2f}"
+            lines.append(table_row(name, server, *speeds, ratio, first, gap, cores))
     lines += [
         "",
         "Ratios of schemas are of requests.",
@@ -379,25 +328,26 @@ def _loop(orders: dict[str, Any], bare_us: float) -> list[str]:
     return [
         "",
         "Microseconds of a processor per token, by clients, of our server's event loop and of the client: "
-        f"{'; '.join(told)}. Both delay the decoder, which has a thread for each core. If each token woke an "
-        f"event loop that does nothing but write 300 bytes, that would take {bare_us:.0f} us (event_loop.py).",
+        f"{'; '.join(told)}. Both delay the decoder, which has a thread for each core. If each token woke "
+        f"an event loop that does nothing but write 300 bytes, that would take {bare_us:.0f} us "
+        "(http_overhead.py --loop).",
     ]
 
 
 def main() -> None:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("-m", "--model", required=True)
-    parser.add_argument(
+    asked = parser(__doc__)
+    asked.add_argument("-m", "--model", required=True)
+    asked.add_argument(
         "--llama-server", help="llama.cpp's program; without it only ours is measured"
     )
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--parallel", type=int, default=64)
-    parser.add_argument("--rounds", type=int, help="default: 5, with --quick 2")
-    parser.add_argument("--orders", help="such as 'mixed 1,schema 4'; default: all")
-    parser.add_argument("--quick", action="store_true", help="at most six minutes")
-    parser.add_argument("--out", help="default: benchmarks/results/bench_server[_quick].DATE")
-    args = parser.parse_args()
+    asked.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    asked.add_argument("--parallel", type=int, default=64)
+    asked.add_argument("--rounds", type=int, help="default: 5, with --quick 2")
+    asked.add_argument("--orders", help="such as 'mixed 1,schema 4'; default: all")
+    asked.add_argument("--quick", action="store_true", help="at most six minutes")
+    asked.add_argument("--out", help="default: benchmarks/results/bench_server[_quick].DATE")
+    args = asked.parse_args()
     orders = [o for o in ORDERS if not args.orders or o.name in args.orders.split(",")]
     rounds = args.rounds or (2 if args.quick else 5)
     end = time.monotonic() + (200 if args.quick else 86400)
@@ -422,7 +372,7 @@ def main() -> None:
         "peak_mib": peak,
     }
     name = "bench_server_quick" if args.quick else "bench_server"
-    out = Path(args.out or HERE / "results" / f"{name}.{date}")
+    out = Path(args.out or RESULTS / f"{name}.{date}")
     out.with_name(out.name + ".json").write_text(json.dumps(result, indent=1) + "\n")
     text = report(result)
     out.with_name(out.name + ".md").write_text(text)

@@ -12,11 +12,14 @@ verdict over the medians; the exit status is 1 where one is below the target.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
+from pathlib import Path
 
 import aleator
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
+from run_report import Report, command, machine, parser
 
 TARGET = 0.97
 """Of the speed without guesses that is left at least."""
@@ -39,17 +42,19 @@ def seconds(
 
 def main() -> int:
     """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("-m", "--model")
-    parser.add_argument("--model-draft")
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--pairs", type=int, default=12)
-    parser.add_argument("--tokens", type=int, default=200)
-    args = parser.parse_args()
+    asked = parser(__doc__, out="Markdown")
+    asked.add_argument("-m", "--model")
+    asked.add_argument("--model-draft")
+    asked.add_argument("--threads", type=int)
+    asked.add_argument("--pairs", type=int, default=12)
+    asked.add_argument("--tokens", type=int, default=200)
+    args = asked.parse_args()
     model = aleator.load(args.model, n_threads=args.threads, model_draft=args.model_draft)
     kinds = ["none", "ngram"] + ["draft"] * (args.model_draft is not None)
-    print("| prompt | temperature | guesses | median ratio | least | right, of guessed |")
-    print("|---|---:|---|---:|---:|---:|")
+    report = Report("Guesses", machine("aleator"), f"    {command(__file__)}")
+    report.table(
+        "prompt", "temperature:", "guesses", "median ratio:", "least:", "right, of guessed:"
+    )
     medians: dict[str, float] = {}
     for name, prompt in PROMPTS.items():
         for temperature in (0.0, 0.8):
@@ -69,17 +74,16 @@ def main() -> int:
                     guessed += with_guesses[1].stats.draft_n
                 if kind != "none":
                     medians[f"{kind}, {name}, {temperature}"] = statistics.median(ratios)
-                print(
-                    f"| {name} | {temperature} | {kind} | {statistics.median(ratios):.3f} | "
-                    f"{min(ratios):.3f} | {right} of {guessed} |",
-                    flush=True,
-                )
+                figures = f"{statistics.median(ratios):.3f}", f"{min(ratios):.3f}"
+                report.row(name, temperature, kind, *figures, f"{right} of {guessed}")
     worst = min(medians, key=medians.__getitem__)
     kept = medians[worst] >= TARGET
-    print(
-        f"\nAt least {TARGET} of the speed without guesses: {'yes' if kept else 'NO'}; the least median is "
-        f"{medians[worst]:.3f} ({worst}). The tokens are equal in all pairs."
+    report.say(
+        "",
+        f"At least {TARGET} of the speed without guesses: {'yes' if kept else 'NO'}; the least median is "
+        f"{medians[worst]:.3f} ({worst}). The tokens are equal in all pairs.",
     )
+    report.write(args.out)
     return int(not kept)
 
 

@@ -3,7 +3,7 @@
     python benchmarks/count_instructions.py [--record] [--only TEXT]
 
 A regression shows here without a clock.  The native module is built a second time, with symbols, in
-build/count; then every case of benchmarks/host and operator_cases.py samples a warm-up row and four more at
+build/count; then every case of benchmarks/host and of the operator samples a warm-up row and four more at
 V = 128,256, and what is counted is the chain's own sample(), or the operator's work on a row, without
 Python.  valgrind knows no AVX-512, so the AVX2 level is counted.  Fails if a case takes over 2 % more than
 benchmarks/results/instructions.json has, where the compiler and the level are the same; otherwise the
@@ -21,11 +21,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from host_cases import ROWS, Case, cases
-from operator_cases import CASES, OperatorCase
+from host_cases import OPERATOR_CASES, ROWS, Case, OperatorCase, cases
 
 sys.path.append(str(Path(__file__).parent.parent / "tools"))
 from native_module import ROOT, build, environment
+from run_report import table_head, table_row
 
 BASELINE = ROOT / "benchmarks" / "results" / "instructions.json"
 VOCABULARY = 128_256
@@ -67,7 +67,7 @@ def run_cases(only: str) -> None:
 
 def all_cases() -> tuple[Case | OperatorCase, ...]:
     """Those of the host chains, then the operator's."""
-    return (*cases(), *CASES)
+    return (*cases(), *OPERATOR_CASES)
 
 
 def chosen(only: str) -> list[Case | OperatorCase]:
@@ -143,10 +143,10 @@ def grown(baseline: dict[str, int], measured: dict[str, int]) -> list[str]:
 
 def table(baseline: dict[str, int], measured: dict[str, int]) -> list[str]:
     """A line per case: instructions, per logit, and the change."""
-    lines = ["| case | instructions per call | change |", "|---|---:|---:|"]
+    lines = table_head("case", "instructions per call:", "change:")
     for name, n in measured.items():
         change = f"{n / baseline[name] - 1:+.1%}" if name in baseline else "new"
-        lines.append(f"| {name} | {n:,} | {change} |")
+        lines.append(table_row(name, f"{n:,}", change))
     return lines
 
 

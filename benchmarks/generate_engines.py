@@ -1,23 +1,24 @@
 """Engines for bench_generate.py, each in a process of its own that answers orders with seconds.
 
-    python benchmarks/generate_engines.py KIND MODEL THREADS
+    python benchmarks/generate_engines.py KIND MODEL THREADS [ORDER ...]
 
-Both engines do the same work with the same tokens and read the same logits; nothing is sampled.  llama.cpp has
-two variants, with and without flash attention; everything else is its default, which is its best here.
+An order is a line of JSON, such as ["decode", "flash", 16, 0]; without any they are read from standard input.
+All engines do the same work with the same tokens and read the same logits; nothing is sampled.  llama.cpp has
+two variants, with and without flash attention; everything else is its default, which is its best here.  A
+variant may also be a type of keys and values, such as "q8_0".
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import random
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-VARIANTS = {"aleator": ("",), "llama.cpp": ("flash", "plain")}
+VARIANTS = {"aleator": ("",), "llama.cpp": ("flash", "plain"), "transformers": ("",)}
 """Settings of each engine that are measured; the best one counts."""
 PROMPT = 16
 """Tokens that each sequence of a batch begins with."""
@@ -26,23 +27,11 @@ Step = Sequence[tuple[int, int, int]]
 """Tokens to compute together: token, position, sequence."""
 
 
-class Engine(Protocol):
-    """A model that is loaded."""
-
-    n_vocab: int
-
-    def open(self, n_ctx: int, n_seq: int, variant: str) -> None:
-        """Use an empty context of so many cells and sequences from now on."""
-
-    def clear(self) -> None:
-        """Forget everything."""
-
-    def compute(self, step: Step, n_logits: int) -> None:
-        """Compute tokens and read the logits of the last ones."""
-
-
 class Aleator:
+    """This package.  All engines have a vocabulary of ``n_vocab`` tokens, and three methods."""
+
     def __init__(self, path: Path, threads: int) -> None:
+        self.path = path
         import numpy as np
 
         from aleator.generate import Batch, Context
@@ -54,15 +43,24 @@ class Aleator:
         self._context: Any = None
 
     def open(self, n_ctx: int, n_seq: int, variant: str) -> None:
+        """Use an empty context of so many cells and sequences from now on."""
+        types: dict[str, Any] = {"type_k": variant, "type_v": variant} if variant else {}
         self._context = None
         self._context = self._make(
-            self._decoder, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=self._threads
+            self._decoder, n_ctx=n_ctx, n_seq_max=n_seq, n_threads=self._threads, **types
         )
 
+    def cache_bytes(self) -> int:
+        """Bytes of keys and values."""
+        cache = self._context.cache
+        return int(cache.keys.nbytes + cache.values.nbytes)
+
     def clear(self) -> None:
+        """Forget everything."""
         self._context.cache.clear(data=False)
 
     def compute(self, step: Step, n_logits: int) -> None:
+        """Compute tokens and read the logits of the last ones."""
         if n_logits == 1 and len({seq for _, _, seq in step}) == 1:
             batch = self._batch.one([token for token, _, _ in step], step[0][1], step[0][2])
         else:
@@ -75,18 +73,12 @@ class Aleator:
 
 class LlamaCpp:
     def __init__(self, path: Path, threads: int) -> None:
+        sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
         import llama_cpp
+        from llama_peer import TYPES, load
 
-        self._lib, self._threads = llama_cpp, threads
-        # Kept: the library calls it for as long as the process lives.
-        self._log = llama_cpp.llama_log_callback(lambda level, text, data: None)
-        llama_cpp.llama_log_set(self._log, ctypes.c_void_p(0))
-        llama_cpp.llama_backend_init()
-        self._model = llama_cpp.llama_model_load_from_file(
-            str(path).encode(), llama_cpp.llama_model_default_params()
-        )
-        if not self._model:
-            raise RuntimeError(f"llama.cpp does not load {path}")
+        self._lib, self._types, self._threads = llama_cpp, TYPES, threads
+        self._model = load(path)
         vocab = llama_cpp.llama_model_get_vocab(self._model)
         self.n_vocab: int = llama_cpp.llama_vocab_n_tokens(vocab)
         self._context: Any = None
@@ -100,7 +92,10 @@ class LlamaCpp:
         params = lib.llama_context_default_params()
         params.n_ctx, params.n_seq_max = n_ctx, n_seq
         params.n_threads = params.n_threads_batch = self._threads
-        params.flash_attn_type = int(variant == "flash")
+        if variant in self._types:  # flash attention is its choice then: blocks need it
+            params.type_k = params.type_v = self._types[variant]
+        else:
+            params.flash_attn_type = int(variant == "flash")
         self._context = lib.llama_init_from_model(self._model, params)
         self._batch = lib.llama_batch_init(n_ctx, 0, 1)
 
@@ -122,13 +117,70 @@ class LlamaCpp:
         float(self._lib.llama_get_logits_ith(self._context, -1)[0])
 
 
-KINDS: dict[str, Any] = {"aleator": Aleator, "llama.cpp": LlamaCpp}
+class Transformers:
+    """A Llama with the file's weights, in bfloat16 if they are, otherwise in float32."""
+
+    def __init__(self, path: Path, threads: int) -> None:
+        import torch
+        from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+
+        from aleator.models import open_weights
+        from aleator.models.layers import parameters
+
+        torch.set_num_threads(threads)
+        weights = open_weights(path)
+        c, stored = weights.config, weights.stored("blk.0.attn_q.weight").type
+        dtype = torch.bfloat16 if stored == "BF16" else torch.float32
+        config = LlamaConfig(
+            vocab_size=c.n_vocab, hidden_size=c.n_embd, intermediate_size=c.n_ff[0],
+            num_hidden_layers=c.n_layers, num_attention_heads=c.n_heads[0],
+            num_key_value_heads=c.n_kv_heads[0], head_dim=c.head_dim, rms_norm_eps=c.rms_eps,
+            max_position_embeddings=c.context_length, rope_theta=c.rope.theta,
+            tie_word_embeddings=c.tied,
+        )  # fmt: skip
+        tensors = {}
+        for name in weights.names():
+            tensor = parameters.tensor(weights, name, dtype)
+            layer, part = (
+                name.removesuffix(".weight").split(".")[1:] if "blk" in name else ("", name)
+            )
+            if part in ("attn_q", "attn_k"):  # GGUF interleaves the two halves of a head
+                pairs = tensor.view(-1, c.head_dim // 2, 2, c.n_embd)
+                tensor = pairs.transpose(1, 2).reshape(tensor.shape)
+            at = f"model.layers.{layer}." if layer else ""
+            tensors[f"{at}{THEIR_NAMES[part.removesuffix('.weight')]}.weight"] = tensor
+        self._torch, self._new, self.n_vocab = torch, DynamicCache, c.n_vocab
+        self._model = LlamaForCausalLM(config).to(dtype).eval()
+        self._model.load_state_dict(tensors, strict=not c.tied)
+
+    def open(self, n_ctx: int, n_seq: int, variant: str) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self._cache = self._new()
+
+    def compute(self, step: Step, n_logits: int) -> None:
+        tokens = self._torch.tensor([[token for token, _, _ in step]])
+        with self._torch.inference_mode():
+            made = self._model(tokens, past_key_values=self._cache, logits_to_keep=n_logits)
+        float(made.logits[0, -1, 0])
+
+
+THEIR_NAMES = {
+    "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head",
+    "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj", "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+}  # fmt: skip
+"""Names of GGUF -> those of transformers."""
+KINDS: dict[str, Any] = {"aleator": Aleator, "llama.cpp": LlamaCpp, "transformers": Transformers}
 
 
 class Measured:
     """An engine with its orders: each gives the seconds of what is measured."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Any) -> None:
         self._engine, self._open = engine, (0, 0, "")
         r = random.Random(1)
         self._tokens = [r.randrange(engine.n_vocab) for _ in range(2**14)]
@@ -166,17 +218,44 @@ class Measured:
             self._engine.compute(step, size)
         return time.perf_counter() - start
 
+    def touched(self, variant: str, n: int) -> float:
+        """Bytes of the mapped file's pages that Linux sees a token's step read, on average of ``n``."""
+        self._begin(n + 1, 1, variant)
+        found = []
+        for i in range(n + 1):
+            Path("/proc/self/clear_refs").write_text("1")
+            self._engine.compute([(self._tokens[i], i, 0)], 1)
+            found.append(referenced(self._engine.path))
+        return sum(found[1:]) / n
+
+    def cache_bytes(self, variant: str, n: int) -> float:
+        """Bytes of a cache of ``n`` cells."""
+        self._begin(n, 1, variant)
+        return float(self._engine.cache_bytes())
+
     def _timed(self, step: Step, n_logits: int) -> float:
         start = time.perf_counter()
         self._engine.compute(step, n_logits)
         return time.perf_counter() - start
 
 
+def referenced(path: Path) -> int:
+    """Bytes of the mapped file's pages that were read since Linux was told to count anew."""
+    found, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        head = line.split(maxsplit=5)
+        if "-" in head[0] and not head[0].endswith(":"):
+            inside = len(head) == 6 and head[5] == str(path.resolve())
+        elif inside and line.startswith("Referenced:"):
+            found += int(line.split()[1]) * 1024
+    return found
+
+
 def main() -> None:
-    kind, path, threads = sys.argv[1:]
+    kind, path, threads, *given = sys.argv[1:]
     engine = Measured(KINDS[kind](Path(path), int(threads)))
     print(json.dumps("ready"), flush=True)
-    for line in sys.stdin:
+    for line in given or sys.stdin:
         order, *words = json.loads(line)
         print(json.dumps(getattr(engine, order)(*words)), flush=True)
 

@@ -1,6 +1,6 @@
 """What the benchmarks of host chains measure: benchmarks/host, one file per sampler, and chain.toml.
 
-A case has
+The calls of the operator whose instructions count_instructions.py counts are at the end.  A case has
 
     name         its line in the table
     chain        names and parameters of the samplers, or
@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import aleator
+from aleator import ops
 from aleator import samplers as S
 
 FOLDER = Path(__file__).parent / "host"
@@ -77,7 +78,7 @@ class Case:
 
     def make_rows(self, n: int) -> list[Any]:
         """Rows of n logits in the case's type."""
-        made = [{"model": model_like, "wide": wide}[self.rows](n, i) for i in range(ROWS)]
+        made = [ROWS_OF[self.rows](n, i) for i in range(ROWS)]
         if self.dtype == "bfloat16":
             import torch
 
@@ -110,6 +111,9 @@ def wide(n: int, seed: int) -> Row:
     return np.random.default_rng([n, seed, 1]).normal(0, 2, n).astype(np.float32)
 
 
+ROWS_OF = {"model": model_like, "wide": wide}
+
+
 @cache
 def bundled() -> Any:
     """The bundled model's tokenizer."""
@@ -125,3 +129,74 @@ def _sampler(name: str, values: dict[str, Any], n: int) -> S.Sampler:
     if name == "token_mask":
         return S.TokenMask(np.arange(n) % values["every"] == 0)
     return BY_NAME[name](**values)
+
+
+@dataclass(frozen=True)
+class OperatorCase:
+    """One line of the table.
+
+    Attributes:
+        name: of the line.
+        k, p, m: the parameters; 0, 1 and 0 skip a filter.
+        asks: ``draw`` a keyed token, ``q`` a token by the race, ``list`` ids and probabilities, ``select`` the
+            first token and the logits that were kept.
+        rows: ``model`` or ``wide``, as for host chains.
+        dtype: of the rows.
+        probabilities: the rows hold probabilities.
+
+    """
+
+    name: str
+    k: int = 0
+    p: float = 1.0
+    m: float = 0.0
+    asks: str = "draw"
+    rows: str = "model"
+    dtype: str = "float32"
+    probabilities: bool = False
+
+    def make_rows(self, n: int) -> list[Row]:
+        """Rows of n logits or probabilities, each of shape [1, n]."""
+        made = [ROWS_OF[self.rows](n, i) for i in range(ROWS)]
+        if self.probabilities:
+            powers = [np.exp(row - row.max()) for row in made]
+            made = [power / power.sum() for power in powers]
+        return [row.astype(self.dtype)[None] for row in made]
+
+    def call(self, row: Any) -> None:
+        """Call the operator with one row."""
+        k, p, m = np.array([self.k], np.int32), *np.array([[self.p], [self.m]], np.float32)
+        if self.asks == "draw":
+            keys = {"seeds": np.zeros(1, np.int64), "positions": np.zeros(1, np.int64)}
+            ops.top_k_top_p_draw(row, k, p, m, input_is_logits=not self.probabilities, **keys)
+            return
+        rng = np.random.default_rng(1)
+        q = rng.exponential(size=row.shape).astype(np.float32) if self.asks == "q" else None
+        ops.top_k_top_p_sample(
+            row, k, p, q, m, input_is_logits=not self.probabilities,
+            is_need_sample_result=self.asks == "list", is_need_logits=self.asks == "select",
+        )  # fmt: skip
+
+
+OPERATOR_CASES = (
+    OperatorCase("k 50, p .9, draw", 50, 0.9),
+    OperatorCase("k 50, p .9, draw, float16", 50, 0.9, dtype="float16"),
+    OperatorCase("k 50, p .9, q", 50, 0.9, asks="q"),
+    OperatorCase("k 50, p .95, m .05, draw", 50, 0.95, 0.05),
+    OperatorCase("k 1,000, list", 1000, asks="list"),
+    OperatorCase("p .95, draw", p=0.95),
+    OperatorCase("p .95, draw, wide rows", p=0.95, rows="wide"),
+    OperatorCase("p .95, q", p=0.95, asks="q"),
+    OperatorCase("p .95, list, wide rows", p=0.95, asks="list", rows="wide"),
+    OperatorCase("p .95, select, wide rows", p=0.95, asks="select", rows="wide"),
+    OperatorCase("m .05, draw", m=0.05),
+    OperatorCase("q alone", asks="q"),
+    OperatorCase("draw alone", asks="draw"),
+    OperatorCase("list of all", asks="list"),
+    OperatorCase("first token, select", asks="select"),
+    OperatorCase("probabilities, k 50, p .9, q", 50, 0.9, asks="q", probabilities=True),
+    OperatorCase("probabilities, p .95, draw", p=0.95, probabilities=True),
+    OperatorCase("probabilities, p .95, list, wide rows", p=0.95, asks="list", rows="wide", probabilities=True),
+    OperatorCase("probabilities, m .05, draw", m=0.05, probabilities=True),
+    OperatorCase("probabilities, draw alone", asks="draw", probabilities=True),
+)  # fmt: skip

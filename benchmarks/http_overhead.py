@@ -1,6 +1,7 @@
 """What HTTP costs: the same requests over HTTP and from the same engine without it, in one process, in turns.
 
     python benchmarks/http_overhead.py -m MODEL.gguf [--threads 2] [--rounds 9]
+    python benchmarks/http_overhead.py --loop [--mib 92]    an event loop that does nothing but write
 
 One client at a time asks for streams of 64 tokens at ``/v1/completions``.  In between the engine of the same
 server makes such texts for a thread of the process, which reads them piece by piece.  So both use the same
@@ -17,8 +18,10 @@ While other programs run, the differences are noise.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import random
+import socket
 import statistics
 import subprocess
 import sys
@@ -26,6 +29,8 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import aleator
 from aleator.server.app import create_guarded
@@ -145,6 +150,59 @@ def measure(model: str, threads: int, rounds: int) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in seen.items()}
 
 
+CHUNK = b"x" * 300
+"""As long as a chunk of a stream."""
+
+
+async def bare_loop(mib: float, times: int) -> float:
+    """Seconds of a processor for the least that a server can do with a token.
+
+    A thread reads as much memory as a token's weights take, so that caches are as cold as beside a decoder, and
+    wakes the loop, which writes to a socket: no HTTP, no JSON, no request.
+
+    Args:
+        mib: Memory that is read in between, in MiB.
+        times: How often.
+    """
+    loop = asyncio.get_running_loop()
+    there: asyncio.Future[asyncio.Transport] = loop.create_future()
+    over = asyncio.Event()
+    weights = np.ones(int(mib * 2**20) // 8)
+
+    class Peer(asyncio.Protocol):
+        """The server's end."""
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            if isinstance(transport, asyncio.Transport):
+                there.set_result(transport)
+
+    server = await loop.create_server(Peer, "127.0.0.1", 0)
+    with socket.create_connection(server.sockets[0].getsockname()) as client:
+        transport = await there
+
+        def read() -> None:
+            while client.recv(2**16):
+                pass
+
+        def decode() -> None:
+            for _ in range(times):
+                weights.sum()
+                loop.call_soon_threadsafe(transport.write, CHUNK)
+            loop.call_soon_threadsafe(over.set)
+
+        threads = [threading.Thread(target=each) for each in (read, decode)]
+        began = time.thread_time()
+        for thread in threads:
+            thread.start()
+        await over.wait()
+        took = time.thread_time() - began
+        transport.close()
+        server.close()
+        for thread in threads:
+            await loop.run_in_executor(None, thread.join)
+    return took / times
+
+
 def report(found: dict[str, float]) -> list[str]:
     """What was measured, for people."""
     return [
@@ -160,10 +218,17 @@ def report(found: dict[str, float]) -> list[str]:
 def main() -> None:
     """Measure, and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("-m", "--model", required=True)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("-m", "--model")
+    what.add_argument("--loop", action="store_true", help="an event loop, and no server")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--mib", type=float, default=92, help="memory that a token reads (--loop)")
     args = parser.parse_args()
+    if args.loop:
+        us = 1e6 * asyncio.run(bare_loop(args.mib, 200))
+        print(f"{us:.0f} us of the event loop's thread, {args.mib:g} MiB read in between")
+        return
     print("\n".join(report(measure(args.model, args.threads, args.rounds))))
 
 

@@ -111,7 +111,7 @@ def make_decoder(tmp_path_factory: pytest.TempPathFactory) -> MakeDecoder:
 
 @pytest.fixture(scope="session")
 def golden_logits() -> Any:
-    """Arrays of tests/data/logits, which tools/golden_logits.py made."""
+    """Arrays of tests/data/logits, which tools/golden_models.py made."""
     import numpy as np
 
     found: dict[str, Any] = {}

@@ -99,14 +99,9 @@ def tools() -> Path:
     if not mark.exists() or mark.read_text() != wanted:
         venv.create(folder, with_pip=True, clear=True)
         run(
-            folder / "bin" / "python",
-            "-m",
-            "pip",
-            "install",
-            "-q",
-            "-r",
+            folder / "bin" / "python", "-m", "pip", "install", "-q", "-r",
             ROOT / "requirements" / "wheel.txt",
-        )
+        )  # fmt: skip
         mark.write_text(wanted)
     return folder / "bin"
 
@@ -281,17 +276,9 @@ def written(python: str, wheel: Path) -> str:
     """What the command line writes, with the model from its package."""
     own = FOLDER / "try" / python.strip("/").replace("/", "-") / "bin" / "python"
     run(
-        own,
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--only-binary",
-        ":all:",
-        "--find-links",
-        wheel.parent,
+        own, "-m", "pip", "install", "-q", "--only-binary", ":all:", "--find-links", wheel.parent,
         f"{wheel}[cli]",
-    )
+    )  # fmt: skip
     words = ("generate", "-p", "ROMEO:", "-n", "24", "--seed", "4")
     return run(own.with_name("aleator"), *words, cwd=FOLDER).replace("\n", " ")[-60:]
 

@@ -10,20 +10,16 @@ have the same bits.
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import platform
 from collections import Counter
-from pathlib import Path
 
 import mpmath
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from run_report import Report, command, machine, parser, progress
 
 import aleator
 from aleator import samplers as S
-from aleator.core import host
 from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.numerics import Row
 from aleator.device.candidates import DeviceCandidates
@@ -87,19 +83,36 @@ def by_long_doubles(row: Logits, temperature: float) -> float:
     return float(nats / np.log(np.longdouble(2)))
 
 
-def ours(row: Logits, temperature: float) -> float:
-    """By the native kernels, and where the row is short by the other forms, which must agree."""
+def by_kernels(row: Logits, temperature: float) -> float:
+    """By the native kernels."""
     candidates = aleator.Candidates(row)
     aleator.SamplerChain([S.Temperature(temperature=temperature)]).apply(candidates)
-    found = candidates.entropy
+    found: float = candidates.entropy
+    return found
+
+
+def by_reference(row: Logits, temperature: float) -> float:
+    """By the NumPy reference."""
+    reference = Row.load(row)
+    reference.temperature = temperature
+    return float(reference.entropy().bits)
+
+
+def by_torch(rows: Logits, temperatures: NDArray[np.float64]) -> list[float]:
+    """By the PyTorch form, of each row."""
+    device = DeviceCandidates(torch.from_numpy(rows))
+    device.heat(torch.from_numpy(temperatures))
+    found: list[float] = device.entropy().bits.tolist()
+    return found
+
+
+def ours(row: Logits, temperature: float) -> float:
+    """By the native kernels, and where the row is short by the other forms, which must agree."""
+    found = by_kernels(row, temperature)
     if len(row) <= 20_000:
-        reference = Row.load(row)
-        reference.temperature = temperature
-        device = DeviceCandidates(torch.from_numpy(row).unsqueeze(0))
-        device.heat(torch.tensor([temperature], dtype=torch.float64))
         forms = {
-            "reference": reference.entropy().bits,
-            "torch": float(device.entropy().bits),
+            "reference": by_reference(row, temperature),
+            "torch": by_torch(row[None], np.array([temperature]))[0],
         }
         for form, other in forms.items():
             if other != found:
@@ -116,33 +129,26 @@ def compare_bits(n_rows: int, rng: np.random.Generator) -> None:
         n = int(np.exp(rng.uniform(0, np.log(256))))
         rows = np.stack([row_of(FAMILIES[i % len(FAMILIES)], n, rng) for i in range(batch)])
         temperatures = rng.choice(TEMPERATURES, batch)
-        device = DeviceCandidates(torch.from_numpy(rows))
-        device.heat(torch.from_numpy(temperatures))
-        by_torch = device.entropy().bits.tolist()
-        for row, temperature, other in zip(rows, temperatures.tolist(), by_torch, strict=True):
-            candidates = aleator.Candidates(row)
-            aleator.SamplerChain([S.Temperature(temperature=temperature)]).apply(candidates)
-            reference = Row.load(row)
-            reference.temperature = temperature
+        others = by_torch(rows, temperatures)
+        for row, temperature, other in zip(rows, temperatures.tolist(), others, strict=True):
             found = {
-                "native": candidates.entropy,
-                "reference": reference.entropy().bits,
+                "native": by_kernels(row, temperature),
+                "reference": by_reference(row, temperature),
                 "torch": other,
             }
             if len(set(found.values())) > 1:
                 raise SystemExit(f"{found}: {temperature=}, {row.tolist()}")
-        print(f"\r{begin + batch:,} of {n_rows:,} rows", end="", flush=True)
+        progress(f"{begin + batch:,} of {n_rows:,} rows")
 
 
 def main() -> None:
     """Compare, and print the worst of each family."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--rows", type=int, default=10_000)
-    parser.add_argument("--largest", type=int, default=256_000)
-    parser.add_argument("--bits", type=int, default=0, help="rows whose bits alone are compared")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, help="Markdown with the table, machine and command")
-    arguments = parser.parse_args()
+    asked = parser(__doc__, out="Markdown with the table, machine and command")
+    asked.add_argument("--rows", type=int, default=10_000)
+    asked.add_argument("--largest", type=int, default=256_000)
+    asked.add_argument("--bits", type=int, default=0, help="rows whose bits alone are compared")
+    asked.add_argument("--seed", type=int, default=1)
+    arguments = asked.parse_args()
     rng = np.random.default_rng(arguments.seed)
     compare_bits(arguments.bits, rng)
     worst: dict[str, tuple[float, int, float, float]] = {}
@@ -168,30 +174,25 @@ def main() -> None:
         rows[family] += 1
         worst[family] = max(worst.get(family, (-1.0, 0, 0.0, 0.0)), (error, n, temperature, exact))
         if index % 200 == 199:
-            print(f"\r{index + 1:,} of {arguments.rows:,}", end="", flush=True)
-    lines = [
-        "# Entropy against exact arithmetic",
-        "",
-        f"{datetime.date.today()}, {platform.machine()}, kernels {host.isa()}, numerics {NUMERICS_VERSION}.",
-        "",
-        f"    python tools/check_entropy.py --rows {arguments.rows} --largest {arguments.largest}"
-        f" --bits {arguments.bits} --seed {arguments.seed}",
-        "",
-        f"{with_mpmath:,} rows by mpmath, the others by long doubles. Rows of up to 20,000 logits had the same",
-        "bits in the NumPy reference, the native kernels and the PyTorch form; so had all of "
+            progress(f"{index + 1:,} of {arguments.rows:,}")
+    progress("")
+    report = Report(
+        "Entropy against exact arithmetic",
+        f"{machine()}, numerics {NUMERICS_VERSION}.",
+        f"    {command(__file__)}",
+        f"{with_mpmath:,} rows by mpmath, the others by long doubles. Rows of up to 20,000 logits had the\n"
+        "same bits in the NumPy reference, the native kernels and the PyTorch form; so had all of "
         f"{arguments.bits:,} more rows of up to 256.",
-        "",
-        "| family | rows | largest relative error | at V | at T | entropy there, bits |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
+    )
+    report.table(
+        "family", "rows:", "largest relative error:", "at V:", "at T:", "entropy there, bits:"
+    )
     for family in FAMILIES:
         error, n, temperature, exact = worst[family]
-        lines.append(
-            f"| {family} | {rows[family]:,} | {error:.2g} | {n:,} | {temperature} | {exact:.4g} |"
+        report.row(
+            family, f"{rows[family]:,}", f"{error:.2g}", f"{n:,}", temperature, f"{exact:.4g}"
         )
-    print("\r" + "\n".join(lines))
-    if arguments.out:
-        arguments.out.write_text("\n".join(lines) + "\n")
+    report.write(arguments.out)
     if max(error for error, *_ in worst.values()) > 1e-6:
         raise SystemExit("an entropy is off by more than a millionth")
 

@@ -15,17 +15,17 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import re
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from server_process import PROGRAM, ServerProcess
 
 import aleator
 
@@ -187,41 +187,14 @@ class Passing(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-@contextmanager
-def serving(model: str | None, template: str | None, budget: int, log: Path) -> Iterator[int]:
-    """Run ``aleator serve``; its port."""
-    command = [
-        str(Path(sys.executable).with_name("aleator")),
-        "serve",
-        "--port",
-        "0",
-        "--alias",
-        ALIAS,
-    ]
-    command += ["--parallel", "8", "-t", "1", "-tb", "1"]
+def serving(model: str | None, template: str | None, budget: int, log: Path) -> ServerProcess:
+    """``aleator serve``."""
+    command = [PROGRAM, "serve", "--port", "{port}", "--alias", ALIAS, "--parallel", "8"]
+    command += ["-t", "1", "-tb", "1"]
     command += [] if model is None else ["-m", model]
     command += [] if template is None else ["--chat-template", template]
     command += [] if budget < 0 else ["--reasoning-budget", str(budget)]
-    with log.open("w") as out, subprocess.Popen(command, stderr=out, stdout=out) as process:
-        try:
-            yield port_of(process, log)
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
-def port_of(process: subprocess.Popen[bytes], log: Path) -> int:
-    """Wait for the line that says where the server listens."""
-    for _ in range(1200):
-        found = re.search(r"listening on http://127\.0\.0\.1:(\d+)", log.read_text())
-        if found:
-            return int(found[1])
-        try:
-            process.wait(0.1)
-        except subprocess.TimeoutExpired:
-            continue
-        break
-    raise SystemExit(f"aleator serve did not start:\n{log.read_text()}")
+    return ServerProcess("aleator serve", command, log)
 
 
 def run(
@@ -297,9 +270,9 @@ def main() -> None:
     answers = wanted(model, template, budget)
     with (
         tempfile.TemporaryDirectory() as folder,
-        serving(arguments.model, template, budget, Path(folder) / "log") as port,
+        serving(arguments.model, template, budget, Path(folder) / "log") as server,
     ):
-        made = [run(name, pythons[name], port, answers, arguments.record) for name in names]
+        made = [run(name, pythons[name], server.port, answers, arguments.record) for name in names]
     if arguments.report:
         arguments.report.write_text(report([output for _, output in made], model))
     sys.exit(0 if all(passed for passed, _ in made) else 1)

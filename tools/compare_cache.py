@@ -29,13 +29,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import llama_cpp
 import numpy as np
 import numpy.typing as npt
-from golden_cache import update_twins
-from golden_sections import SPEC as SECTIONS
-from golden_sections import decode_embeddings
-from golden_state import Case, Llama
+from golden_cache import Twins, operation, update_twins
+from golden_state import SECTIONS, Case, decode_embeddings, opened
+from llama_peer import Context as LlamaContext
 from make_models import Spec, write_model
 
 from aleator.cache import KVCache, LayerShape
@@ -83,18 +81,10 @@ def draw_setting(rng: random.Random, seed: int) -> Setting:
     dim = rng.choice([32, 64, 128])
     groups = rng.choice([1, 2])
     spec = Spec(
-        arch=arch,
-        n_layers=rng.choice([1, 2, 3]),
-        n_embd=64,
-        n_kv_heads=rng.choice([1, 2]),
-        head_dim=dim,
-        n_ff=64,
-        bias=arch == "qwen2",
-        tied=rng.random() < 0.3,
-        scaling=rng.choice(["none", "none", "linear", "yarn"]),
-        factor=4.0,
-        seed=1000 + seed,
-    )
+        arch=arch, n_layers=rng.choice([1, 2, 3]), n_embd=64, n_kv_heads=rng.choice([1, 2]),
+        head_dim=dim, n_ff=64, bias=arch == "qwen2", tied=rng.random() < 0.3,
+        scaling=rng.choice(["none", "none", "linear", "yarn"]), factor=4.0, seed=1000 + seed,
+    )  # fmt: skip
     spec.__dict__["n_heads"] = spec.n_kv_heads * groups
     if arch == "qwen2":  # its heads make up the width
         spec.__dict__["n_embd"] = spec.n_heads * dim
@@ -145,7 +135,7 @@ class Comparison:
     def __init__(self, setting: Setting, path: Path, rng: random.Random) -> None:
         self.setting, self.rng = setting, rng
         self.pending = False  # llama.cpp has a shift or a copy to do
-        self.twins: set[frozenset[int]] = set()
+        self.twins: Twins = set()
         self.apart = [(0.0, 0.0)]
         self.counts: dict[str, int] = {}
         self.make(path)
@@ -155,19 +145,13 @@ class Comparison:
         case, n_ctx = setting.case, SHARE * (N_SEQ if setting.streams else 1)
         options: dict[str, Any] = {"n_ctx": n_ctx, "unified": not setting.streams}
         options["n_ubatch"] = setting.n_ubatch
-        self.theirs = Llama(path, case, **options)
-        self.exact = Llama(path, Case(case.arch, case.head_dim, "f32", "f32", False), **options)
+        self.theirs = opened(path, case, **options)
+        self.exact = LlamaContext(path, **options)
         self.ours = Context(
-            build_decoder(open_weights(path)),
-            n_ctx=n_ctx,
-            n_batch=256,
-            n_ubatch=setting.n_ubatch,
-            n_seq_max=N_SEQ,
-            type_k=case.type_k,
-            type_v=case.type_v,
-            flash_attn=case.flash,
+            build_decoder(open_weights(path)), n_ctx=n_ctx, n_batch=256, n_ubatch=setting.n_ubatch,
+            n_seq_max=N_SEQ, type_k=case.type_k, type_v=case.type_v, flash_attn=case.flash,
             policy="streams" if setting.streams else "unified",
-        )
+        )  # fmt: skip
         self.llamas = [self.theirs, self.exact]
         self.cache = self.ours.cache
 
@@ -175,61 +159,17 @@ class Comparison:
         for llama in self.llamas:
             llama.close()
 
-    def tops(self) -> list[int]:
-        return [
-            int(llama_cpp.llama_memory_seq_pos_max(self.theirs.memory, s)) for s in range(N_SEQ)
-        ]
-
     def draw(self) -> list[Any]:
-        rng, top, streams = self.rng, self.tops(), self.setting.streams
+        streams = self.setting.streams
         kinds = {"one": 8, "many": 5, "wrong": 2, "rm": 7, "cp": 4, "clear": 0.2, "whole": 2}
         kinds |= {"sequence": 4} | ({} if streams else {"coupled": 4, "keep": 0.4})
         if self.setting.shifts:
             kinds |= {"add": 4, "div": 1}
-        kind = rng.choices(list(kinds), list(kinds.values()))[0]
-        a, b = rng.sample(range(N_SEQ), 2)
-        if kind == "one":
-            start = top[a] + 1 if top[a] >= 0 else rng.choice([0, 0, 0, 12])
-            return [
-                "decode",
-                [[start + i, [a]] for i in range(rng.choice([1, 1, 2, 5, 30, 70, 100]))],
-            ]
-        if kind == "many":
-            nexts = {s: top[s] + 1 for s in rng.sample(range(N_SEQ), 3)}
-            rows = []
-            for _ in range(rng.choice([3, 9, 40, 80])):
-                s = rng.choice(list(nexts))
-                rows.append([nexts[s], [s]])
-                nexts[s] += 1
-            return ["decode", rows]
-        if kind == "coupled":
-            if self.twins:
-                a, b = sorted(rng.choice(sorted(self.twins, key=sorted)))
-            if top[a] != top[b] or (top[a] >= 0 and not self.twins):
-                return ["rm", a, -1, -1]
-            return ["decode", [[top[a] + 1 + i, [a, b]] for i in range(rng.choice([1, 4, 20]))]]
-        if kind == "wrong":
-            pos = -3 if top[a] < 0 else top[a] + rng.choice([0, 2, -5, 9])
-            return ["decode", [[pos, [a]]]]
-        p0, p1 = rng.randrange(-1, 60), rng.choice([-1, rng.randrange(0, 90)])
-        if kind == "rm":
-            return ["rm", rng.choice([a, a, a, a, -1]), *rng.choice([(p0, p1), (p0, -1), (-1, -1)])]
-        if kind == "cp":
-            ranges = [(-1, -1), (0, -1), (p0, p1)][: 2 if streams else 3]
-            return ["cp", a, b, *rng.choice(ranges)]
-        if kind == "add":
-            return ["add", a, p0, p1, rng.choice([-20, -3, -1, 1, 4, 30])]
-        if kind == "div":
-            return ["div", a, p0, p1, rng.choice([2, 3])]
-        if kind == "sequence":
-            return ["sequence", a, rng.choice([a, b]), rng.random() < 0.5]
-        if kind == "whole":
-            return ["whole", rng.random() < 0.5]
-        return [kind, a] if kind == "keep" else [kind]
+        return operation(self.rng, kinds, self.theirs.tops(), self.twins, parts=not streams)
 
     def apply(self, op: list[Any]) -> str:
         """Carry an operation out in all three; what is wrong, or nothing."""
-        before = self.tops()
+        before = self.theirs.tops()
         name = op[0]
         if name in ("whole", "sequence") and self.pending:
             return ""
@@ -254,21 +194,15 @@ class Comparison:
         if op[0] != "div":
             return [op]
         _, seq, p0, p1, divisor = op
-        top = self.tops()[seq]
+        top = self.theirs.tops()[seq]
         end = top + 1 if p1 < 0 else min(p1, top + 1)
         return [["add", seq, p, p + 1, p // divisor - p] for p in range(max(p0, 0), end) if p]
 
     def verb(self, op: list[Any]) -> None:
         name, arguments = op[0], op[1:]
         for llama in self.llamas:
-            if name == "clear":
-                llama_cpp.llama_memory_clear(llama.memory, True)
-            else:
-                getattr(llama_cpp, f"llama_memory_seq_{name}")(llama.memory, *arguments)
-        if name == "clear":
-            self.cache.clear()
-        else:
-            getattr(self.cache, f"seq_{name}")(*arguments)
+            llama.verb(name, *arguments)
+        getattr(self.cache, "clear" if name == "clear" else f"seq_{name}")(*arguments)
 
     def decode(self, rows: list[Any]) -> str:
         tokens = [self.rng.randrange(64) for _ in rows]
@@ -334,10 +268,8 @@ class Comparison:
         return ""
 
     def compare(self) -> str:
-        low, high = llama_cpp.llama_memory_seq_pos_min, llama_cpp.llama_memory_seq_pos_max
-        memory, cache = self.theirs.memory, self.cache
-        theirs = [(int(low(memory, s)), int(high(memory, s))) for s in range(N_SEQ)]
-        ours = [(cache.seq_pos_min(s), cache.seq_pos_max(s)) for s in range(N_SEQ)]
+        theirs, cache = self.theirs.ranges(), self.cache
+        ours = [[cache.seq_pos_min(s), cache.seq_pos_max(s)] for s in range(N_SEQ)]
         if theirs != ours:
             return f"ranges {theirs} and {ours}"
         cache.check()
@@ -359,24 +291,17 @@ class Pictures(Comparison):
     def make(self, path: Path) -> None:
         case, streams = self.setting.case, self.setting.streams
         n_ctx = SHARE * (N_SEQ if streams else 1)
-        self.theirs = Llama(
-            path, case, n_ctx=n_ctx, unified=not streams, n_ubatch=self.setting.n_ubatch
-        )
+        options: dict[str, Any] = {"n_ctx": n_ctx, "unified": not streams}
+        self.theirs = opened(path, case, n_ubatch=self.setting.n_ubatch, **options)
         self.llamas = [self.theirs]
         self.cache = KVCache(
-            [LayerShape(2, 16, 16)] * self.setting.spec.n_layers,
-            n_ctx,
-            n_seq_max=N_SEQ,
-            type_k=case.type_k,
-            type_v=case.type_v,
-            v_layout="token" if case.flash else "channel",
-            policy="streams" if streams else "unified",
-            architecture="qwen2vl",
-            n_pos_per_embd=4,
-        )
+            [LayerShape(2, 16, 16)] * self.setting.spec.n_layers, n_ctx, n_seq_max=N_SEQ,
+            type_k=case.type_k, type_v=case.type_v, v_layout="token" if case.flash else "channel",
+            policy="streams" if streams else "unified", architecture="qwen2vl", n_pos_per_embd=4,
+        )  # fmt: skip
 
     def draw(self) -> list[Any]:
-        rng, top = self.rng, self.tops()
+        rng, top = self.rng, self.theirs.tops()
         if rng.random() < 0.3:
             seq = rng.randrange(N_SEQ)
             t = max(0, top[seq] + rng.choice([-1, 0, 0, 1, 1, 6]))

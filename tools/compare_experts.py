@@ -14,8 +14,8 @@ Needs llama-cpp-python (the extra ``bench``), and PyTorch: the form in PyTorch s
 
 from __future__ import annotations
 
-import argparse
 import ctypes
+import itertools
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +27,9 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 import torch
-from golden_logits import LlamaCpp, prompt
+from llama_peer import Context as LlamaContext
+from llama_peer import prompt
+from run_report import Report, command, parser
 from wide_models import MODELS, write_wide
 
 from aleator.generate import Batch, Context
@@ -79,7 +81,7 @@ class Run:
         self.chosen.append(taken)
 
 
-class Watched(LlamaCpp):
+class Watched(LlamaContext):
     """llama.cpp, whose tensors of routers are looked at."""
 
     def __init__(self, path: Path) -> None:
@@ -114,7 +116,7 @@ class Watched(LlamaCpp):
 def theirs(path: Path, tokens: Sequence[int], arch: str) -> Run:
     """llama.cpp's."""
     llama = Watched(path)
-    made = Run(llama.decode([(t, i, [0]) for i, t in enumerate(tokens)]))
+    made = Run(llama.prefill(tokens))
     llama.close()
     layers = sorted(int(name.split("-")[1]) for name in llama.found if "topk" in name)
     for layer in layers:
@@ -226,44 +228,35 @@ class Compared:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--models", nargs="+", choices=MIXTURES, default=MIXTURES)
-    parser.add_argument("--types", nargs="+", default=["Q4_K", "Q8_0"])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="Markdown with the table")
-    args = parser.parse_args()
+    asked = parser(__doc__, out="Markdown with the table")
+    asked.add_argument("--models", nargs="+", choices=MIXTURES, default=MIXTURES)
+    asked.add_argument("--types", nargs="+", default=["Q4_K", "Q8_0"])
+    asked.add_argument("--seeds", type=int, default=3)
+    args = asked.parse_args()
     torch.set_num_threads(1)
-    lines = [
-        "| model | type | compared | rows with other experts | logits off, same experts | logits off, others "
-        "| scores off, same experts | scores farthest apart where another was chosen |",
-        "|---|---|---|---:|---:|---:|---:|---:|",
-    ]
-    print("\n".join(lines), flush=True)
-    for name in args.models:
-        for kind in args.types:
-            pairs = {
-                "aleator, llama.cpp": Compared(), "llama.cpp, exact": Compared(), "aleator, exact": Compared()
-            }  # fmt: skip
-            for seed in range(args.seeds):
-                spec = replace(MODELS[name], seed=100 + seed)
-                tokens = prompt(spec.n_vocab, N_TOKENS, seed)
-                with tempfile.TemporaryDirectory() as folder:
-                    path = write_wide(Path(folder) / "m.gguf", spec, kind)
-                    a, b = ours(path, tokens, spec.arch), theirs(path, tokens, spec.arch)
-                    exact = theirs(
-                        dequantised(path, Path(folder) / "exact.gguf"), tokens, spec.arch
-                    )
-                for pair, runs in zip(
-                    pairs.values(), ((a, b), (b, exact), (a, exact)), strict=True
-                ):
-                    pair.add(*runs)
-            made = [
-                f"| {name} | {kind} | {what} | {pair.cells()} |" for what, pair in pairs.items()
-            ]
-            print("\n".join(made), flush=True)
-            lines += made
-    if args.out:
-        args.out.write_text("\n".join(lines) + "\n")
+    report = Report("Other experts", f"    {command(__file__)}")
+    report.table(
+        "model", "type", "compared", "rows with other experts:", "logits off, same experts:",
+        "logits off, others:", "scores off, same experts:",
+        "scores farthest apart where another was chosen:",
+    )  # fmt: skip
+    for name, kind in itertools.product(args.models, args.types):
+        pairs = {
+            "aleator, llama.cpp": Compared(), "llama.cpp, exact": Compared(), "aleator, exact": Compared()
+        }  # fmt: skip
+        for seed in range(args.seeds):
+            spec = replace(MODELS[name], seed=100 + seed)
+            tokens = prompt(spec.n_vocab, N_TOKENS, seed)
+            with tempfile.TemporaryDirectory() as folder:
+                path = write_wide(Path(folder) / "m.gguf", spec, kind)
+                a, b = ours(path, tokens, spec.arch), theirs(path, tokens, spec.arch)
+                whole = dequantised(path, Path(folder) / "exact.gguf")
+                exact = theirs(whole, tokens, spec.arch)
+            for pair, runs in zip(pairs.values(), ((a, b), (b, exact), (a, exact)), strict=True):
+                pair.add(*runs)
+        for what, pair in pairs.items():
+            report.row(name, kind, what, pair.cells())
+    report.write(args.out)
 
 
 if __name__ == "__main__":

@@ -14,13 +14,13 @@ Needs llama-cpp-python (the extra ``bench``) and PyTorch.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from golden_logits import LlamaCpp
+from llama_peer import Context as LlamaContext
+from run_report import Report, parser
 
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
@@ -29,8 +29,7 @@ from aleator.text.vocabulary import Vocabulary
 
 Floats = npt.NDArray[np.float32]
 Engine = Callable[[list[int]], Floats]
-TYPES = {"f32": 0, "f16": 1}
-"""ggml's numbers of cache types."""
+CACHES = ("f32", "f16")
 
 
 def aleator(path: Path, n_ctx: int, form: str, cache: str) -> Engine:
@@ -51,10 +50,9 @@ def llama_cpp(path: Path, n_ctx: int, cache: str, flash: bool) -> Engine:
     """The same of llama.cpp."""
 
     def rows(tokens: list[int]) -> Floats:
-        kind = TYPES[cache]
-        llama = LlamaCpp(path, n_ctx, kind, kind, flash, n_ubatch=n_ctx)
+        llama = LlamaContext(path, n_ctx, cache, cache, flash, n_ubatch=n_ctx)
         try:
-            return llama.decode([(token, i, (0,)) for i, token in enumerate(tokens)])
+            return llama.prefill(tokens)
         finally:
             llama.close()
 
@@ -72,50 +70,41 @@ def distances(exact: Floats, rows: Floats) -> list[float]:
     return [float(off.mean()), float(off.max()), float(divergence.mean()), float(other.mean())]
 
 
-def table(path: Path, text: str, windows: int, n: int) -> list[str]:
-    """Markdown of one model."""
+def table(report: Report, path: Path, text: str, windows: int, n: int) -> None:
+    """Compare with one model."""
     tokens = Tokenizer(Vocabulary.from_gguf(path)).encode(text)
     starts = np.linspace(0, len(tokens) - n, windows).astype(int)
     pieces = [tokens[i : i + n] for i in starts]
     exact = aleator(path, n, "torch", "f32")
     engines: dict[str, Engine] = {}
-    for cache in TYPES:
+    for cache in CACHES:
         engines[f"aleator, {cache} cache"] = aleator(path, n, "native", cache)
         engines[f"llama.cpp, {cache} cache"] = llama_cpp(path, n, cache, False)
     engines["llama.cpp, f16 cache, flash attention"] = llama_cpp(path, n, "f16", True)
     right = [exact(piece) for piece in pieces]
-    lines = [
-        f"## {path.name}", "",
-        "| | mean, of the range | largest | divergence, nats | another token leads |",
-        "|---|---:|---:|---:|---:|",
-    ]  # fmt: skip
+    report.say(f"## {path.name}", "")
+    report.table("", "mean, of the range:", "largest:", "divergence, nats:", "another token leads:")
     for name, engine in engines.items():
         found = [distances(a, engine(piece)) for a, piece in zip(right, pieces, strict=True)]
         mean, _, divergence, other = np.mean(found, axis=0)
         largest = max(each[1] for each in found)
-        lines.append(f"| {name} | {mean:.1e} | {largest:.1e} | {divergence:.1e} | {other:.2%} |")
-        print(lines[-1], flush=True)
-    return lines
+        report.row(name, f"{mean:.1e}", f"{largest:.1e}", f"{divergence:.1e}", f"{other:.2%}")
+    report.say("")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("-m", "--models", type=Path, nargs="+", required=True)
-    parser.add_argument("-f", "--file", type=Path, required=True, help="a text")
-    parser.add_argument("--windows", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=256, help="of each window, 256 at most")
-    parser.add_argument("--out", type=Path, help="Markdown")
-    given = parser.parse_args()
+    asked = parser(__doc__, out="Markdown")
+    asked.add_argument("-m", "--models", type=Path, nargs="+", required=True)
+    asked.add_argument("-f", "--file", type=Path, required=True, help="a text")
+    asked.add_argument("--windows", type=int, default=8)
+    asked.add_argument("--tokens", type=int, default=256, help="of each window, 256 at most")
+    given = asked.parse_args()
     if not 2 <= given.tokens <= 256 or given.windows < 1:
-        parser.error("--tokens must be 2 to 256, and --windows at least 1")
-    text = given.file.read_text()
-    lines = ["# Logits beside those of float32", ""]
+        asked.error("--tokens must be 2 to 256, and --windows at least 1")
+    report = Report("Logits beside those of float32")
     for path in given.models:
-        lines += [*table(path, text, given.windows, given.tokens), ""]
-    if given.out:
-        given.out.write_text("\n".join(lines))
+        table(report, path, given.file.read_text(), given.windows, given.tokens)
+    report.write(given.out)
 
 
 if __name__ == "__main__":

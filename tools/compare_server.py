@@ -15,23 +15,20 @@ templates, streams, errors, and which fields there are.
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
-import os
-import socket
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 import jsonschema
+from run_report import parser, table_head, table_row
+from server_process import PROGRAM, ServerProcess
 
 PROMPTS = (
     "Once upon a time",
@@ -64,14 +61,9 @@ SCHEMAS: tuple[dict[str, Any], ...] = (
     {"enum": ["red", "green"]},
 )
 TEXTS = (
-    "Hello, world!",
-    "  two spaces",
-    "naïve café 媽 🙂",
-    "tab\there\n\nnew",
-    "",
-    "<|im_start|>user",
+    "Hello, world!", "  two spaces", "naïve café 媽 🙂", "tab\there\n\nnew", "", "<|im_start|>user",
     "a" * 50,
-)
+)  # fmt: skip
 
 TALK = [{"role": "user", "content": "a"}]
 REFUSED: tuple[tuple[str, dict[str, Any] | list[Any] | str], ...] = (
@@ -140,39 +132,6 @@ def _json(text: str) -> Any:
         return text
 
 
-@contextmanager
-def running(command: Sequence[str], url: str, log: Path) -> Iterator[Server]:
-    """A server while it runs."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with log.open("w") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment)
-    try:
-        with httpx.Client(timeout=600, trust_env=False) as http:
-            for _ in range(1200):
-                if process.poll() is not None:
-                    raise SystemExit(f"{command[0]} has ended: see {log}")
-                try:
-                    if http.get(f"{url}/v1/models").status_code == 200:
-                        break
-                except httpx.TransportError:
-                    time.sleep(0.1)
-            yield Server(url, http)
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
 @dataclass
 class Outcome:
     """What was found.
@@ -204,14 +163,9 @@ class Outcome:
 
 GREEDY: dict[str, Any] = {"temperature": 0.0, "cache_prompt": False, "return_tokens": True}
 SAME = (
-    "content",
-    "tokens",
-    "stop_type",
-    "stopping_word",
-    "tokens_predicted",
-    "truncated",
+    "content", "tokens", "stop_type", "stopping_word", "tokens_predicted", "truncated",
     "has_new_line",
-)
+)  # fmt: skip
 
 
 class Comparison:
@@ -458,16 +412,12 @@ def _margins(theirs: Any, mine: Any, step: int) -> tuple[float, float]:
 
 def report(results: dict[str, Outcome], version: str) -> str:
     """The findings, as Markdown."""
-    lines = [
-        "# Answers of aleator serve and of llama-server",
-        "",
-        f"{datetime.date.today()}; llama-server {version}.",
-        "",
-    ]
+    lines = ["# Answers of aleator serve and of llama-server", ""]
+    lines += [f"{datetime.date.today()}; llama-server {version}.", ""]
     for name, found in results.items():
-        lines += [f"## {name}", "", "| compared | outcome |", "|---|---|"]
+        lines += [f"## {name}", "", *table_head("compared", "outcome")]
         for kind, counts in found.counts.items():
-            lines.append(f"| {kind} | {', '.join(f'{n} {how}' for how, n in counts.items())} |")
+            lines.append(table_row(kind, ", ".join(f"{n} {how}" for how, n in counts.items())))
         lines += ["", f"Differences that nothing explains: {len(found.wrong)}", ""]
         lines += [f"- {each}" for each in found.wrong]
         if found.notes:
@@ -478,43 +428,35 @@ def report(results: dict[str, Outcome], version: str) -> str:
 
 def main() -> int:
     """Compare with every model; the exit code says whether anything is unexplained."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--llama-server", required=True, metavar="PROGRAM")
-    parser.add_argument("--model", action="append", required=True, metavar="FILE")
-    parser.add_argument("--prompts", type=int, default=len(PROMPTS))
-    parser.add_argument("--n-predict", type=int, default=32)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument(
+    asked = parser(__doc__, out="Markdown")
+    asked.add_argument("--llama-server", required=True, metavar="PROGRAM")
+    asked.add_argument("--model", action="append", required=True, metavar="FILE")
+    asked.add_argument("--prompts", type=int, default=len(PROMPTS))
+    asked.add_argument("--n-predict", type=int, default=32)
+    asked.add_argument("--threads", type=int, default=1)
+    asked.add_argument(
         "--logs", type=Path, default=Path("."), help="directory of the servers' logs"
     )
-    parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
+    arguments = asked.parse_args()
     told = subprocess.run(
         [arguments.llama_server, "--version"], capture_output=True, text=True, check=False
     )
     version = (told.stdout + told.stderr).split("version:")[-1].splitlines()[0].strip()
     results: dict[str, Outcome] = {}
+    logs, one = arguments.logs, {"OMP_NUM_THREADS": "1"}
     for model in arguments.model:
-        ports = free_port(), free_port()
-        shared = ["-c", "1024", "--parallel", "1", "-t", str(arguments.threads)]
-        llama = [arguments.llama_server, "-m", model, "--port", str(ports[0]), *shared]
-        llama += ["--slot-save-path", str(arguments.logs), "--no-webui", "--embedding"]
-        ours = [
-            str(Path(sys.executable).with_name("aleator")),
-            "serve",
-            "-m",
-            model,
-            "--port",
-            str(ports[1]),
-            *shared,
-        ]
-        ours += ["--slot-save-path", str(arguments.logs)]
-        urls = [f"http://127.0.0.1:{port}" for port in ports]
+        words = ["-m", model, "--port", "{port}", "-c", "1024", "--parallel", "1"]
+        words += ["-t", str(arguments.threads), "--slot-save-path", str(logs)]
+        llama = [arguments.llama_server, *words, "--no-webui", "--embedding"]
         with (
-            running(llama, urls[0], arguments.logs / "llama-server.log") as theirs,
-            running(ours, urls[1], arguments.logs / "aleator-serve.log") as mine,
+            ServerProcess("llama-server", llama, logs / "llama-server.log", **one) as theirs,
+            ServerProcess(
+                "aleator serve", [PROGRAM, "serve", *words], logs / "aleator-serve.log", **one
+            ) as mine,
+            httpx.Client(timeout=600, trust_env=False) as http,
         ):
-            comparison = Comparison(theirs, mine, arguments.n_predict)
+            servers = Server(theirs.url(), http), Server(mine.url(), http)
+            comparison = Comparison(*servers, arguments.n_predict)
             results[Path(model).name] = comparison.all(PROMPTS[: arguments.prompts])
         if arguments.out is not None:  # after each model: a run may be broken off
             arguments.out.write_text(report(results, version))

@@ -23,31 +23,24 @@ from pathlib import Path
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden" / "machines" / "models.json"
 TOKENS = 24
-MOST_VOCABULARY = 1000
-"""Models with more tokens are for benchmarks."""
 
 
 def writers() -> dict[str, Callable[[Path], object]]:
     """What writes each model, by the names of the files."""
     from dataclasses import replace
 
-    from delta_models import DELTAS, write_delta
-    from dense_models import DENSE, write_dense
-    from hybrid_models import HYBRID, write_hybrid
-    from make_models import SPECS, write_model
+    from make_models import SPECS
+    from wide_models import SMALL, write_any, write_wide
 
     from aleator.models.files.tensor_types import TENSOR_TYPES
 
-    found = {name: spec for name, spec in SPECS.items() if spec.n_vocab <= MOST_VOCABULARY}
+    made: dict[str, Callable[[Path], object]] = {
+        name: partial(write_any, spec=spec) for name, spec in SMALL.items()
+    }
     for name in ("llama", "mamba"):
         wide = replace(SPECS[name], n_vocab=96, n_embd=256, n_ff=512, head_dim=64)
-        found |= {f"{name}-{kind}": replace(wide, type=kind) for kind in TENSOR_TYPES}
-    made: dict[str, Callable[[Path], object]] = {
-        name: partial(write_model, spec=spec) for name, spec in found.items()
-    }
-    made |= {name: partial(write_dense, spec=spec) for name, spec in DENSE.items()}
-    made |= {name: partial(write_hybrid, spec=spec) for name, spec in HYBRID.items()}
-    return made | {name: partial(write_delta, spec=spec) for name, spec in DELTAS.items()}
+        made |= {f"{name}-{k}": partial(write_wide, spec=wide, kind=k) for k in TENSOR_TYPES}
+    return made
 
 
 def make(folder: Path, anew: bool = False) -> None:
@@ -120,13 +113,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.isa and host.isa() != options.isa:
         print(f"asked for {options.isa}, and the native module runs {host.isa()}")
         return 1
+    golden = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
     if options.record:
-        names = list(writers())
-        made = {name: bits(options.folder / f"{name}.gguf") for name in names}
+        names = writers()
+        ordered = dict.fromkeys([*(name for name in golden if name in names), *names])
+        made = {name: bits(options.folder / f"{name}.gguf") for name in ordered}
         lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(each)}" for name, each in made.items())
         GOLDEN.write_text(f"{{\n{lines}\n}}\n")
         return 0
-    golden = json.loads(GOLDEN.read_text())
     made = {path.stem: bits(path) for path in sorted(options.folder.glob("*.gguf"))}
     wrong = differences(made, golden)
     print("\n".join([*wrong[:20], f"{host.isa()}: {len(made)} models, {len(wrong)} differ"]))

@@ -1,4 +1,4 @@
-"""Small random models with gated delta nets: Qwen3-Next's kind and Qwen3.5's, for golden_delta.py and tests."""
+"""Small random models with gated delta nets, of Qwen3-Next and Qwen3.5, for golden_models.py and tests."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from pathlib import Path
 
 import gguf
 import numpy as np
-import numpy.typing as npt
-from quantise import add_tensors
-
-Array = npt.NDArray[np.float32]
+from model_file import Array, Draws, add_tensors, write_file
 
 
 @dataclass(frozen=True)
@@ -82,14 +79,8 @@ def keeps_state(spec: Delta, layer: int) -> bool:
 
 def each_tensor(spec: Delta) -> Iterator[tuple[str, Array]]:
     """The tensors by their GGUF names, scaled so that nothing explodes."""
-    rng = np.random.default_rng(spec.seed)
-
-    def matrix(*shape: int, gain: float = 1.0) -> Array:
-        return (rng.standard_normal(shape) * gain / math.sqrt(shape[-1])).astype(np.float32)
-
-    def vector(n: int, around: float = 1.0) -> Array:
-        return (around + 0.2 * rng.standard_normal(n)).astype(np.float32)
-
+    draws = Draws(spec)
+    matrix, vector = draws.matrix, draws.vector
     e, dim = spec.n_embd, spec.head_dim
     q, kv = spec.n_heads * dim, spec.n_kv_heads * dim
     keys, values = spec.key_heads * spec.delta_dim, spec.value_heads * spec.delta_dim
@@ -113,8 +104,8 @@ def each_tensor(spec: Delta) -> Iterator[tuple[str, Array]]:
                 yield at + "ssm_beta.weight", matrix(spec.value_heads, e)
                 yield at + "ssm_alpha.weight", matrix(spec.value_heads, e)
             yield at + "ssm_conv1d.weight", matrix(2 * keys + values, spec.d_conv, gain=2.0)
-            yield at + "ssm_dt.bias", vector(spec.value_heads, -1.0)
-            yield at + "ssm_a", -np.exp(vector(spec.value_heads, -1.0))
+            yield at + "ssm_dt.bias", vector(spec.value_heads, around=-1.0)
+            yield at + "ssm_a", -np.exp(vector(spec.value_heads, around=-1.0))
             yield at + "ssm_norm.weight", vector(spec.delta_dim)
             yield at + "ssm_out.weight", matrix(e, values)
         else:
@@ -179,12 +170,10 @@ def write_metadata(w: gguf.GGUFWriter, spec: Delta) -> None:
 
 def write_delta(path: Path, spec: Delta, tensors: dict[str, Array] | None = None) -> Path:
     """Write the model, which has no tokenizer; ``tensors`` replaces its own (to make broken ones)."""
-    w = gguf.GGUFWriter(str(path), spec.arch)
-    write_metadata(w, spec)
-    w.add_tokenizer_model("no_vocab")
-    add_tensors(w, each_tensor(spec) if tensors is None else tensors.items(), spec.type)
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
-    return path
+    made = each_tensor(spec) if tensors is None else tensors.items()
+    return write_file(
+        path,
+        spec.arch,
+        lambda w: write_metadata(w, spec),
+        lambda w: add_tensors(w, made, spec.type),
+    )

@@ -14,11 +14,8 @@ from typing import Any
 import gemma4_models
 import gguf
 import numpy as np
-import numpy.typing as npt
 from gemma4_models import Gemma4Shape
-from quantise import add_tensors
-
-Array = npt.NDArray[np.float32]
+from model_file import Array, Draws, add_fields, add_tensors, write_file
 
 
 @dataclass(frozen=True)
@@ -295,13 +292,8 @@ DENSE: dict[str, Dense] = {
 
 def each_tensor(spec: Dense) -> Iterator[tuple[str, Array]]:
     """The tensors by their GGUF names, scaled so that attention is uneven and nothing explodes."""
-    rng = np.random.default_rng(spec.seed)
-
-    def matrix(n_out: int, n_in: int, gain: float = 1.0) -> Array:
-        return (rng.standard_normal((n_out, n_in)) * gain / math.sqrt(n_in)).astype(np.float32)
-
-    def vector(*shape: int, around: float = 1.0) -> Array:
-        return (around + 0.2 * rng.standard_normal(shape)).astype(np.float32)
+    draws = Draws(spec)
+    matrix, vector = draws.matrix, draws.vector
 
     def norm(name: str, *shape: int) -> Iterator[tuple[str, Array]]:
         yield f"{name}.weight", vector(*shape)
@@ -309,12 +301,12 @@ def each_tensor(spec: Dense) -> Iterator[tuple[str, Array]]:
             yield f"{name}.bias", vector(*shape, around=0.0)
 
     def linear(name: str, n_out: int, n_in: int, gain: float = 1.0) -> Iterator[tuple[str, Array]]:
-        yield f"{name}.weight", matrix(n_out, n_in, gain)
+        yield f"{name}.weight", matrix(n_out, n_in, gain=gain)
         if name.rpartition("_")[2] in spec.bias:
             yield f"{name}.bias", vector(n_out, around=0.0)
 
     def mixture(at: str, shape: MixtureShape) -> Iterator[tuple[str, Array]]:
-        yield at + "ffn_gate_inp.weight", matrix(shape.n, e, 2.0)
+        yield at + "ffn_gate_inp.weight", matrix(shape.n, e, gain=2.0)
         for name, n_out, n_in in (
             ("gate", shape.n_ff, e),
             ("up", shape.n_ff, e),
@@ -330,14 +322,14 @@ def each_tensor(spec: Dense) -> Iterator[tuple[str, Array]]:
 
     e, dim = spec.n_embd, spec.head_dim
     q, kv = spec.n_heads * dim, spec.n_kv_heads * dim
-    yield "token_embd.weight", matrix(spec.n_vocab, e, spec.gain)
+    yield "token_embd.weight", matrix(spec.n_vocab, e, gain=spec.gain)
     if spec.embedding_norm:
         yield from norm("token_embd_norm", e)
     if spec.learned:
-        yield "position_embd.weight", matrix(spec.context, e, 4.0)
+        yield "position_embd.weight", matrix(spec.context, e, gain=4.0)
     yield from norm("output_norm", e)
     if not spec.tied:
-        yield "output.weight", matrix(spec.n_vocab, e, 2.0)
+        yield "output.weight", matrix(spec.n_vocab, e, gain=2.0)
     if spec.factors:
         ramp = np.arange(spec.rope // 2)
         yield "rope_factors_long.weight", (1.0 + ramp).astype(np.float32)
@@ -345,7 +337,7 @@ def each_tensor(spec: Dense) -> Iterator[tuple[str, Array]]:
     if spec.divisors:
         yield "rope_freqs.weight", np.linspace(1.0, 8.0, spec.rope // 2).astype(np.float32)
     if spec.gemma4 is not None:
-        yield from gemma4_models.tensors(spec.gemma4, spec.n_vocab, e, spec.n_heads, matrix, vector)
+        yield from gemma4_models.tensors(spec.gemma4, spec.n_vocab, e, spec.n_heads, draws)
         return
     for layer in range(spec.n_layers):
         at = f"blk.{layer}."
@@ -423,28 +415,12 @@ def write_metadata(w: gguf.GGUFWriter, spec: Dense) -> None:
     w.add_float32(f"{spec.arch}.{spec.epsilon}", 1e-5)
     if spec.rope:
         w.add_rope_dimension_count(spec.rope)
-    for ending, given in spec.meta.items():
-        name = f"{spec.arch}.{ending}"
-        if isinstance(given, bool):
-            w.add_bool(name, given)
-        elif isinstance(given, float):
-            w.add_float32(name, given)
-        elif isinstance(given, str):
-            w.add_string(name, given)
-        elif isinstance(given, list):
-            w.add_array(name, given)
-        else:
-            w.add_uint32(name, given)
+    add_fields(w, spec.arch, spec.meta)
 
 
 def write_dense(path: Path, spec: Dense) -> Path:
     """Write the model, which has no tokenizer."""
-    w = gguf.GGUFWriter(str(path), spec.arch)
-    write_metadata(w, spec)
-    w.add_tokenizer_model("no_vocab")
-    add_tensors(w, each_tensor(spec), spec.type)
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
-    return path
+    return write_file(
+        path, spec.arch, lambda w: write_metadata(w, spec),
+        lambda w: add_tensors(w, each_tensor(spec), spec.type),
+    )  # fmt: skip

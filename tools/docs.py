@@ -44,26 +44,34 @@ FILES = (
     "docs/from-other-engines.md",
 )
 ENGINES = ROOT / "tools" / "from_other_engines.toml"
+BOTH = "llama.cpp and transformers"
 
 
 def architectures() -> str:
-    """One line per architecture of the index."""
-    lines = [
-        "| architecture | Hugging Face's `model_type` | rewind | context shift | cached prefixes | "
-        "checked against |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, architecture in ARCHITECTURES.items():
-        files = architecture.hugging_face
-        types = ", ".join(f"`{kind}`" for kind in files.model_types) if files else "GGUF only"
-        state = architecture.recurrent is not None
-        rewind = "`n_rollback` tokens, and to checkpoints" if state else "any"
-        prefixes = "from every 64th token" if state else "from any token"
-        lines.append(
-            f"| {name} | {types} | {rewind} | {_shift(architecture)} | {prefixes} | "
-            f"{_checked(name, bool(files))} |"
-        )
-    return "\n".join(lines)
+    """Whose answers the tests have, and a line per architecture: those whose layers keep states apart."""
+    checked = {name: _checked(name, each) for name, each in ARCHITECTURES.items()}
+    others = "".join(f", {name} against {each}" for name, each in checked.items() if each != BOTH)
+    parts = [f"The tests compare logits with those of {BOTH}{others}."]
+    for states, what in (
+        (False, "Any rewind; cached prefixes from any token:"),
+        (
+            True,
+            "Rewinds by `n_rollback` tokens and to checkpoints; prefixes from every 64th token:",
+        ),
+    ):
+        rows = [
+            f"| {name} | {_types(each)} | {_shift(each)} |"
+            for name, each in ARCHITECTURES.items()
+            if (each.recurrent is not None) is states
+        ]
+        head = "| architecture | Hugging Face's `model_type` | context shift |\n|---|---|---|"
+        parts += [what, "\n".join([head, *rows])]
+    return "\n\n".join(parts)
+
+
+def _types(architecture: Architecture) -> str:
+    files = architecture.hugging_face
+    return ", ".join(f"`{kind}`" for kind in files.model_types) if files else "GGUF only"
 
 
 def _shift(architecture: Architecture) -> str:
@@ -73,12 +81,13 @@ def _shift(architecture: Architecture) -> str:
     return "positions only" if unrotated else "yes"
 
 
-def _checked(name: str, files: bool) -> str:
+def _checked(name: str, architecture: Architecture) -> str:
     """Whose answers the tests have of an architecture."""
     data = ROOT / "tests" / "data"
     folders = ("logits", "golden_dense", "golden_hybrid")
     golden = [path for folder in folders for path in data.glob(f"{folder}/{name}.npz")]
-    return ", ".join((["llama.cpp"] if golden else []) + (["transformers"] if files else []))
+    files = architecture.hugging_face is not None
+    return " and ".join(["llama.cpp"] * bool(golden) + ["transformers"] * files)
 
 
 def default(p: Parameter) -> str:
@@ -95,11 +104,11 @@ def domain(p: Parameter) -> str:
 
 def samplers() -> str:
     """One line per sampler."""
-    lines = ["| sampler | name in an order | letter | what it does |", "|---|---|---|---|"]
+    lines = ["| sampler | names in an order, letter | what it does |", "|---|---|---|"]
     for cls in S.SAMPLERS:
-        names = ", ".join(f"`{n}`" for n in (cls.name, *cls.aliases))
+        names = ", ".join(f"`{n}`" for n in (cls.name, *cls.aliases, cls.letter) if n)
         summary = (cls.__doc__ or "").strip().splitlines()[0]
-        lines.append(f"| `{cls.__name__}` | {names} | {cls.letter or ''} | {summary} |")
+        lines.append(f"| `{cls.__name__}` | {names} | {summary} |")
     return "\n".join(lines)
 
 
@@ -114,23 +123,30 @@ def parameters() -> str:
 
 
 def off_elsewhere() -> str:
-    """One line per number that other engines take for off."""
-    lines = ["| parameter | value | of | becomes | which |", "|---|---|---|---|---|"]
+    """One line per value that is off here, with the numbers that other engines take for it."""
+    theirs: dict[tuple[str, str], list[str]] = {}
     for p in S.PARAMETERS.values():
         for off in p.off:
             bound = p.low if off.where == "below" else p.high
             value = f"{off.where} {bound:g}" if isinstance(off.where, str) else f"{off.where}"
-            engines = ", ".join(off.engines)
-            lines.append(f"| `{p.name}` | {value} | {engines} | `{off.value!r}` | {off.effect} |")
+            ours = (f"`{p.name}` {off.value!r}", off.effect)
+            theirs.setdefault(ours, []).append(f"{value} ({', '.join(off.engines)})")
+    lines = ["| ours | theirs |", "|---|---|"]
+    lines += [f"| {name} {effect} | {', '.join(of)} |" for (name, effect), of in theirs.items()]
     return "\n".join(lines)
 
 
 def presets() -> str:
-    """One line per preset."""
+    """One line per preset; one with the order of an earlier one says what it adds to its values."""
     lines = ["| preset | order | values |", "|---|---|---|"]
+    earlier: dict[tuple[str, ...], str] = {}
     for name, values in S.PRESETS.items():
-        order = ", ".join(values.get("samplers", ("as `llama.cpp`",)))
-        rest = ", ".join(f"{k} {v}" for k, v in values.items() if k != "samplers")
+        steps = values.get("samplers", ())
+        like = earlier.setdefault(tuple(steps), name) if steps else name
+        known = S.PRESETS[like] if like != name and S.PRESETS[like].keys() <= values.keys() else {}
+        order = f"as `{like}`" if known else ", ".join(steps or ("as `llama.cpp`",))
+        told = [f"{k} {v}" for k, v in values.items() if known.get(k) != v and k != "samplers"]
+        rest = ", ".join([f"those of `{like}`"] * bool(known) + told)
         lines.append(f"| `{name}` | {order} | {rest} |")
     return "\n".join(lines)
 

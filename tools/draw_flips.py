@@ -10,9 +10,7 @@ and by the default chain.  The model has F16 or F32 matrices (without -m: the bu
 
 from __future__ import annotations
 
-import argparse
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +18,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import numpy.typing as npt
+from run_report import Report, command, parser
 
 from aleator import SamplingParams
 from aleator.generate import Batch, Context
@@ -93,20 +92,23 @@ def tokens_drawn(rows: Rows, chain: tuple[str, float], draw: str, seeds: int) ->
     return drawn
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("-m", "--model", type=Path, default=bundled_model())
-    parser.add_argument("-f", "--file", type=Path, default=TEXT)
-    parser.add_argument("--rows", type=int, default=320)
-    parser.add_argument("--seeds", type=int, default=16)
-    options = parser.parse_args()
+def main() -> None:
+    asked = parser(__doc__, out="Markdown with the table and command")
+    asked.add_argument("-m", "--model", type=Path, default=bundled_model())
+    asked.add_argument("-f", "--file", type=Path, default=TEXT)
+    asked.add_argument("--rows", type=int, default=320)
+    asked.add_argument("--seeds", type=int, default=16)
+    options = asked.parse_args()
     tokenizer = Tokenizer(load_vocabulary(open_weights(options.model)))
     tokens = tokenizer.encode(options.file.read_text())[: options.rows]
     right = rows_of(options.model, tokens)
-    print(f"{options.model.name}: {len(right)} rows of {right.shape[1]:,}, {options.seeds} seeds\n")
-    print("| logits | largest difference | chain | inverse | gumbel |\n|---|---:|---|---:|---:|")
+    facts = f"{len(right)} rows of {right.shape[1]:,}, {options.seeds} seeds"
+    report = Report(
+        "Draws that change with the logits",
+        f"{options.model.name}: {facts}",
+        f"    {command(__file__)}",
+    )
+    report.table("logits", "largest difference:", "chain", "inverse:", "gumbel:")
     with tempfile.TemporaryDirectory() as folder:
         for name, change in OTHERS.items():
             other = rows_of(changed(options.model, Path(folder) / "model.gguf", change), tokens)
@@ -119,9 +121,9 @@ def main() -> int:
                         for rows in (right, other)
                     )
                     cells.append(f"{np.mean(mine != theirs):.2%}")
-                print(f"| {name} | {far:.2g} | {title} | {' | '.join(cells)} |", flush=True)
-    return 0
+                report.row(name, f"{far:.2g}", title, *cells)
+    report.write(options.out)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -15,10 +15,8 @@ ends it and prints what was done.
 from __future__ import annotations
 
 import argparse
-import datetime
 import multiprocessing
 import os
-import platform
 import random
 import sys
 import tempfile
@@ -32,8 +30,8 @@ from typing import Any
 import numpy as np
 import torch
 from equality_rows import CHAINS, DTYPES, OPTIONAL, Rows, default, rows_of
+from run_report import Report, command, machine, parser, progress, table_head, table_row
 
-from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.device.chain import DeviceChain
 from aleator.samplers import ReferenceChain, SamplerChain, sample_batch
@@ -316,87 +314,69 @@ def by_shards(ranks: int, seed: int, rows: int) -> tuple[int, int, int]:
 def table(found: Outcome) -> list[str]:
     """Rows and mismatches of each form by vocabulary, and rows by chain."""
     sizes = sorted({n for n, _ in found.rows})
-    forms = list(dict.fromkeys(form for _, form in found.rows))
-    lines = [f"| form | {' | '.join(f'V = {n:,}' for n in sizes)} | rows | mismatches |"]
-    lines.append("|---|" + "---:|" * (len(sizes) + 2))
-    for form in forms:
+    lines = table_head("form", *(f"V = {n:,}:" for n in sizes), "rows:", "mismatches:")
+    for form in dict.fromkeys(form for _, form in found.rows):
         counts = [found.rows[n, form] for n in sizes]
         wrong = sum(found.wrong[n, form] for n in sizes)
         cells = [f"{count:,}" if count else "" for count in counts]
-        lines.append(f"| {form} | {' | '.join(cells)} | {sum(counts):,} | {wrong:,} |")
+        lines.append(table_row(form, *cells, f"{sum(counts):,}", f"{wrong:,}"))
     chains = ", ".join(f"{name} {count:,}" for name, count in found.chains.most_common())
     return [*lines, "", f"Rows by chain: {chains}.", *sorted(found.skipped)]
 
 
-def processor() -> str:
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rows", type=int, default=1_000_000, help="of up to 4,096 tokens")
-    parser.add_argument("--large", type=int, default=1_000, help="rows of 128,256 tokens and more")
-    parser.add_argument("--sharded", type=int, default=8_000, help="rows over 2 and over 4 ranks")
-    parser.add_argument("--triton", type=int, default=300, help="rows under Triton's interpreter")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, help="Markdown with the table, machine and command")
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    options = parser.parse_args(given)
+    asked = parser(__doc__, out="Markdown with the table, machine and command")
+    asked.add_argument("--rows", type=int, default=1_000_000, help="of up to 4,096 tokens")
+    asked.add_argument("--large", type=int, default=1_000, help="rows of 128,256 tokens and more")
+    asked.add_argument("--sharded", type=int, default=8_000, help="rows over 2 and over 4 ranks")
+    asked.add_argument("--triton", type=int, default=300, help="rows under Triton's interpreter")
+    asked.add_argument("--device", default="cpu")
+    asked.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    asked.add_argument("--seed", type=int, default=1)
+    options = asked.parse_args(arguments)
     on_gpu = options.device != "cpu"
     if not on_gpu:
         os.environ["TRITON_INTERPRET"] = "1"  # of the workers, before they import Triton
     started, found, shards, ended = time.perf_counter(), Outcome(), [], ""
     todo = list(works(options))
     goal = sum(work.batch * STEPS for work in todo)
-    done, shown = 0, 0.0
+    done = 0
     workers = 1 if on_gpu else options.workers
     pool = multiprocessing.get_context("spawn").Pool(workers, initializer=_quiet)
     try:
         for outcome in pool.imap_unordered(do, todo, chunksize=4):
             found.add(outcome)
             done += sum(outcome.chains.values())
-            if time.perf_counter() - shown > 2:
-                shown = time.perf_counter()
-                rate = done / (shown - started)
-                _show(
-                    f"{done:,} of {goal:,} rows, {rate:,.0f} a second, {sum(found.wrong.values())} wrong"
-                )
+            rate, bad = done / (time.perf_counter() - started), sum(found.wrong.values())
+            progress(f"{done:,} of {goal:,} rows, {rate:,.0f} a second, {bad} wrong")
         for ranks in SHARD_RANKS if options.sharded else ():
-            _show(f"{ranks} ranks ...")
-            shards.append(
-                (ranks, *by_shards(ranks, options.seed, options.sharded // len(SHARD_RANKS)))
-            )
+            progress(f"{ranks} ranks ...")
+            rows = options.sharded // len(SHARD_RANKS)
+            shards.append((ranks, *by_shards(ranks, options.seed, rows)))
     except KeyboardInterrupt:
         ended = f"Ended by hand: {done:,} of {goal:,} rows."
         pool.terminate()
     pool.close()
     seconds = time.perf_counter() - started
-    _show("")
+    progress("")
     wrong = sum(found.wrong.values()) + sum(each[2] for each in shards)
     gpu = torch.cuda.get_device_name() if on_gpu else "no GPU"
-    text = [
-        "# Rows on which forms of a chain differ", "",
-        f"{datetime.date.today()}, {processor()}, {os.cpu_count()} processors, kernels {host.isa()}, torch "
-        f"{torch.__version__}, {gpu}; {seconds:,.0f} seconds with {workers} workers.", "",
-        f"    python tools/equality.py {' '.join(given)}".rstrip(), "",
+    report = Report(
+        "Rows on which forms of a chain differ",
+        f"{machine('torch')}, {gpu}; {seconds:,.0f} seconds with {workers} workers.",
+        f"    {command(__file__, arguments)}",
         "Every token is compared with that of the NumPy reference; -1, nothing to choose, counts as one. "
-        "On the CPU the Triton form runs under its interpreter.", "",
-        *table(found), "",
-        *(f"Sharded over {ranks} ranks against the host: {rows:,} rows, {bad:,} mismatches, {sent:,} bytes "
-          f"sent per rank and row on average." for ranks, rows, bad, sent in shards),
-        "", f"**{wrong:,} mismatches.**", *([ended] if ended else []),
-        *(f"    {line}" for line in found.examples[:20]),
-    ]  # fmt: skip
-    print("\n".join(text))
-    if options.out:
-        options.out.write_text("\n".join(text) + "\n")
+        "On the CPU the Triton form runs under its interpreter.",
+    )
+    report.say(*table(found), "")
+    for ranks, n, bad, sent in shards:
+        report.say(
+            f"Sharded over {ranks} ranks against the host: {n:,} rows, {bad:,} mismatches, {sent:,} bytes "
+            f"sent per rank and row on average."
+        )
+    report.say("", f"**{wrong:,} mismatches.**", *([ended] if ended else []))
+    report.say(*(f"    {line}" for line in found.examples[:20]))
+    report.write(options.out)
     return 1 if wrong or ended else 0
 
 
@@ -407,10 +387,6 @@ def _quiet() -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.simplefilter("ignore", RuntimeWarning)
-
-
-def _show(line: str) -> None:
-    print(f"\r{line:<100}", end="" if line else "\r", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ its seed; mismatches are printed with what makes it again.  Ctrl-C ends the run 
 from __future__ import annotations
 
 import argparse
-import datetime
 import multiprocessing
 import os
 import random
@@ -31,7 +30,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from equality import processor
+from run_report import Report, command, machine, parser, progress
 from wide_models import MODELS, write_wide
 
 from aleator.cache.prefix import PrefixConfig
@@ -325,15 +324,13 @@ def works(options: argparse.Namespace, isas: Sequence[str]) -> Iterator[Work]:
             yield Work(name, kind, cache, isa, rows, options.seed + number)
 
 
-def table(found: Outcome) -> list[str]:
+def tables(report: Report, found: Outcome) -> None:
     """Rows and mismatches under each heading."""
-    lines = []
     for title in dict.fromkeys(title for title, _ in found.rows):
-        lines += [f"| {title} | rows | mismatches |", "|---|---:|---:|"]
-        of_title = [(key, n) for key, n in found.rows.items() if key[0] == title]
-        lines += [f"| {key[1]} | {n:,} | {found.wrong[key]:,} |" for key, n in of_title]
-        lines.append("")
-    return lines
+        report.table(title, "rows:", "mismatches:")
+        for key in (key for key in found.rows if key[0] == title):
+            report.row(key[1], f"{found.rows[key]:,}", f"{found.wrong[key]:,}")
+        report.say("")
 
 
 def _begin() -> None:
@@ -341,16 +338,6 @@ def _begin() -> None:
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def pools_of(isas: Sequence[str], workers: int) -> dict[str, ProcessPoolExecutor]:
-    """Processes of each instruction set, which is chosen where the native module is loaded."""
-    pools = {}
-    for isa in isas:
-        pools[isa] = ProcessPoolExecutor(
-            workers, multiprocessing.get_context("spawn"), initializer=_begin
-        )
-    return pools
 
 
 def run(options: argparse.Namespace, show: bool) -> tuple[Outcome, str]:
@@ -366,7 +353,9 @@ def run(options: argparse.Namespace, show: bool) -> tuple[Outcome, str]:
             # The best instruction set first: it makes the right rows, for all of them.
             for isa in (best, *(isa for isa in isas if isa != best)):
                 os.environ["ALEATOR_ISA"] = isa
-                with pools_of([isa], options.workers)[isa] as pool:
+                # The native module chooses the instruction set where it is loaded.
+                spawned = multiprocessing.get_context("spawn")
+                with ProcessPoolExecutor(options.workers, spawned, _begin) as pool:
                     if isa == best:
                         stems = {work.stem: work for work in todo}.values()
                         made = [pool.submit(right_rows, Path(folder), work) for work in stems]
@@ -380,7 +369,7 @@ def run(options: argparse.Namespace, show: bool) -> tuple[Outcome, str]:
                             found.add(job.result())
                             if show:
                                 rate = found.n_rows / (time.perf_counter() - started)
-                                _show(
+                                progress(
                                     f"{isa}: {found.n_rows:,} of {options.rows:,} rows, "
                                     f"{rate:,.0f} a second, {found.n_wrong:,} wrong"
                                 )
@@ -395,48 +384,32 @@ def run(options: argparse.Namespace, show: bool) -> tuple[Outcome, str]:
     return found, ended
 
 
-def _show(line: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r{line:<100}", end="", file=sys.stderr, flush=True)
-    else:
-        print(line, file=sys.stderr, flush=True)
-
-
-def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rows", type=int, default=100_000, help="rows of logits to compare")
-    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
-    parser.add_argument("--types", nargs="+", choices=TYPES, default=list(TYPES))
-    parser.add_argument(
-        "--isas", nargs="+", help="instruction sets; without it all of this machine"
-    )
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, help="Markdown with the tables, machine and command")
-    return parser.parse_args(arguments)
+def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    asked = parser(__doc__, out="Markdown with the tables, machine and command")
+    asked.add_argument("--rows", type=int, default=100_000, help="rows of logits to compare")
+    asked.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    asked.add_argument("--types", nargs="+", choices=TYPES, default=list(TYPES))
+    asked.add_argument("--isas", nargs="+", help="instruction sets; without it all of this machine")
+    asked.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    asked.add_argument("--seed", type=int, default=1)
+    return asked.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    options = parsed(given)
-    started = time.perf_counter()
+    options, started = parsed(arguments), time.perf_counter()
     found, ended = run(options, True)
-    text = [
-        "# Rows of logits that depend on more than their tokens", "",
-        f"{datetime.date.today()}, {processor()}, {os.cpu_count()} processors, kernels {host.isa()}; "
-        f"{time.perf_counter() - started:,.0f} seconds with {options.workers} workers.", "",
-        f"    python tools/equality_decoder.py {' '.join(given)}".rstrip(), "",
+    seconds = time.perf_counter() - started
+    report = Report(
+        "Rows of logits that depend on more than their tokens",
+        f"{machine()}; {seconds:,.0f} seconds with {options.workers} workers.",
+        f"    {command(__file__, arguments)}",
         "Each row is compared, bit for bit, with that of its text decoded token by token, alone, on one "
-        "thread, with the best instruction set.", "",
-        *table(found),
-        f"**{found.n_rows:,} rows, {found.n_wrong:,} mismatches.**", *([ended] if ended else []),
-        *(f"    {line}" for line in found.examples[:20]),
-    ]  # fmt: skip
-    print("\n".join(text))
-    if options.out:
-        options.out.write_text("\n".join(text) + "\n")
+        "thread, with the best instruction set.",
+    )
+    tables(report, found)
+    report.say(f"**{found.n_rows:,} rows, {found.n_wrong:,} mismatches.**")
+    report.say(*([ended] if ended else []), *(f"    {line}" for line in found.examples[:20]))
+    report.write(options.out)
     return 1 if found.n_wrong or ended else 0
 
 

@@ -12,21 +12,9 @@ from numpy.typing import NDArray
 from aleator.samplers import index as S
 
 KINDS = (
-    "normal",
-    "flat",
-    "peaked",
-    "masked",
-    "ties",
-    "one",
-    "bfloat16",
-    "wide",
-    "special",
-    "model",
-    "infinite",
-    "overflow",
-    "denormal",
-    "bad",
-)
+    "normal", "flat", "peaked", "masked", "ties", "one", "bfloat16", "wide", "special", "model",
+    "infinite", "overflow", "denormal", "bad",
+)  # fmt: skip
 DTYPES = {"float32": 0.8, "float16": 0.1, "bfloat16": 0.1}
 """Types of the logits, and their share of the blocks."""
 
@@ -272,11 +260,6 @@ CHAINS: dict[str, tuple[Make, float]] = {
 }  # fmt: skip
 """How each makes a chain, and its share of the blocks."""
 OPTIONAL = (
-    "default",
-    "temperature first",
-    "whole row",
-    "written",
-    "greedy",
-    "cut-offs",
-    "sequences",
-)  # rows may lack any sampler
+    "default", "temperature first", "whole row", "written", "greedy", "cut-offs", "sequences",
+)  # fmt: skip
+"""Of these rows may lack any sampler."""

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import gguf
 import numpy as np
-import numpy.typing as npt
+from model_file import Array, Draws
 
-Array = npt.NDArray[np.float32]
-Matrix = Callable[..., Array]
-"""``matrix(n_out, n_in, gain)``: normal numbers that keep a row's size."""
-Vector = Callable[..., Array]
-"""``vector(n, around=1.0)``: numbers near ``around``."""
 NORMS = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
 
 
@@ -51,15 +46,16 @@ class Gemma4Shape:
 
 
 def tensors(
-    shape: Gemma4Shape, n_vocab: int, n_embd: int, n_heads: int, matrix: Matrix, vector: Vector
+    shape: Gemma4Shape, n_vocab: int, n_embd: int, n_heads: int, draws: Draws
 ) -> Iterator[tuple[str, Array]]:
     """The divisors of the rotary frequencies and the layers' tensors by their GGUF names."""
+    matrix, vector = draws.matrix, draws.vector
     ramp = np.arange(shape.dim // 2) < shape.n_rotated
     yield "rope_freqs.weight", np.where(ramp, 1.0, 1e30).astype(np.float32)
     n_layers, width = len(shape.windows), shape.per_layer
     if width:
-        yield "per_layer_token_embd.weight", matrix(n_vocab, n_layers * width, 3.0)
-        yield "per_layer_model_proj.weight", matrix(n_layers * width, n_embd, 4.0)
+        yield "per_layer_token_embd.weight", matrix(n_vocab, n_layers * width, gain=3.0)
+        yield "per_layer_model_proj.weight", matrix(n_layers * width, n_embd, gain=4.0)
         yield "per_layer_proj_norm.weight", vector(width)
     for layer, window in enumerate(shape.windows):
         at, dim = f"blk.{layer}.", shape.window_dim if window else shape.dim
@@ -80,7 +76,7 @@ def tensors(
         yield at + "ffn_gate.weight", matrix(shape.n_ff[layer], n_embd)
         yield at + "ffn_up.weight", matrix(shape.n_ff[layer], n_embd)
         yield at + "ffn_down.weight", matrix(n_embd, shape.n_ff[layer])
-        yield from _experts(at, shape, n_embd, matrix, vector)
+        yield from _experts(at, shape, n_embd, draws)
         if width:
             yield at + "inp_gate.weight", matrix(width, n_embd)
             yield at + "proj.weight", matrix(n_embd, width)
@@ -89,13 +85,12 @@ def tensors(
             yield at + "layer_output_scale.weight", vector(1, around=0.8)
 
 
-def _experts(
-    at: str, shape: Gemma4Shape, n_embd: int, matrix: Matrix, vector: Vector
-) -> Iterator[tuple[str, Array]]:
+def _experts(at: str, shape: Gemma4Shape, n_embd: int, draws: Draws) -> Iterator[tuple[str, Array]]:
+    matrix, vector = draws.matrix, draws.vector
     n, wide = shape.experts
     if n == 0:
         return
-    yield at + "ffn_gate_inp.weight", matrix(n, n_embd, 2.0)
+    yield at + "ffn_gate_inp.weight", matrix(n, n_embd, gain=2.0)
     yield at + "ffn_gate_inp.scale", vector(n_embd, around=8.0)
     for name in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"):
         yield f"{at}{name}.weight", vector(n_embd)

@@ -22,6 +22,7 @@ from typing import Any
 import llama_cpp as llama
 import numpy as np
 from golden_rows import row
+from llama_peer import vocabulary
 from numpy.typing import NDArray
 
 Chain = list[tuple[str, dict[str, Any]]]
@@ -47,14 +48,6 @@ _apply = ctypes.CDLL(
 ).llama_sampler_apply
 _apply.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
 _apply.restype = None
-
-
-def vocabulary() -> Any:
-    """The bundled model's vocabulary, which DRY and infill ask for."""
-    parameters = llama.llama_model_default_params()
-    parameters.vocab_only = True
-    model = llama.llama_model_load_from_file(str(MODEL).encode(), parameters)
-    return llama.llama_model_get_vocab(model)
 
 
 class Reference:
@@ -381,7 +374,7 @@ def families(vocab: Any) -> list[list[int]]:
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    vocab = vocabulary()
+    vocab = vocabulary(MODEL)
     made = {
         "generator": "tools/golden_llama.py",
         "llama_cpp_python": importlib.metadata.version("llama-cpp-python"),

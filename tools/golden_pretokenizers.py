@@ -12,70 +12,83 @@ llama-cpp-python (the extra ``bench``).
 from __future__ import annotations
 
 import argparse
-import ctypes
 import lzma
+import random
+import struct
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import llama_cpp
 import numpy as np
 import numpy.typing as npt
-from pretokenizer_texts import OUT, VOCABULARY, distinct, named, strings
 
+from aleator.text.pretokenizers import PRE_TOKENIZERS
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
+VOCABULARY = Path("tests/data/vocab/gpt-2.gguf.xz")
+OUT = Path("tests/data/pretokenizers.npz")
+PIECES = (
+    "a", "B", "the", "Hello", "HTTPServer", "don't", "I'LL", "we've", "it's", " ", "  ", "\t", "\n", "\r\n",
+    "\n\n", "1", "12", "123", "1234567", "3.14", "x=1", "()", "{}", "//", "...", "!?", "--", "'", '"', "_",
+    "ß", "é", "Ünï", "ΑΒγ", "Привет", "мир", "你好", "世界", "日本語", "カタカナ", "ひらがな",
+    "한국어", "नमस्ते", "ไทย", "العربية",
+    "שלום", "😀", "👍🏽", "e\u0301", "\u00a0", "\u3000", 
+    "½", "²", "٣", "Ⅻ", "€", "™", "·", "。", "，", "|", "`", "$", "~",
+)  # fmt: skip
 
-@llama_cpp.llama_log_callback  # type: ignore[untyped-decorator,unused-ignore]
-def _quiet(level: int, text: bytes, data: ctypes.c_void_p) -> None:
-    pass
+
+def named(data: bytes, name: str) -> bytes:
+    """A GGUF file of a vocabulary with another pre-tokenizer; it must have no tensors."""
+    key = b"tokenizer.ggml.pre" + struct.pack("<I", 8)
+    at = data.index(key) + len(key)
+    (size,) = struct.unpack_from("<Q", data, at)
+    value = struct.pack("<Q", len(name)) + name.encode()
+    return data[:at] + value + data[at + 8 + size :]
 
 
-class LlamaCpp:
-    """A vocabulary of llama.cpp."""
+def strings(n: int, seed: int) -> Iterator[str]:
+    """Texts of words, numbers, marks and spaces of many scripts."""
+    chosen = random.Random(seed)
+    for _ in range(n):
+        yield "".join(chosen.choice(PIECES) for _ in range(chosen.randint(1, 12)))
 
-    def __init__(self, path: Path) -> None:
-        llama_cpp.llama_log_set(_quiet, None)
-        params = llama_cpp.llama_model_default_params()
-        params.vocab_only = True
-        self.model = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
-        if not self.model:
-            raise RuntimeError(f"llama.cpp cannot load {path}")
-        self.vocab = llama_cpp.llama_model_get_vocab(self.model)
 
-    def ids(self, text: str) -> list[int]:
-        data = text.encode()
-        out = (llama_cpp.llama_token * (len(data) + 8))()
-        n = llama_cpp.llama_tokenize(self.vocab, data, len(data), out, len(out), False, False)
-        return list(out[:n])
-
-    def close(self) -> None:
-        llama_cpp.llama_model_free(self.model)
+def distinct() -> list[str]:
+    """One name of every way."""
+    ways: dict[object, str] = {}
+    for name, way in PRE_TOKENIZERS.items():
+        ways.setdefault(way, name)
+    return list(ways.values())
 
 
 def fuzz(path: Path, n: int, seed: int) -> int:
     """How many of ``n`` strings have other ids here."""
-    llama, tokenizer = LlamaCpp(path), Tokenizer(Vocabulary.from_gguf(path))
+    from llama_peer import token_ids, vocabulary
+
+    vocab, tokenizer = vocabulary(path), Tokenizer(Vocabulary.from_gguf(path))
     wrong = 0
     for text in strings(n, seed):
-        expected, got = llama.ids(text), list(tokenizer.encode(text, add_special=False))
+        expected, got = token_ids(vocab, text), list(tokenizer.encode(text, add_special=False))
         if got != expected:
             wrong += 1
             if wrong <= 3:
                 print(f"  {text!r}: {expected} {got}", file=sys.stderr)
-    llama.close()
     return wrong
 
 
 def main() -> int:
+    from llama_peer import save, token_ids, vocabulary
+
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--fuzz", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     data = lzma.decompress(VOCABULARY.read_bytes())
-    arrays: dict[str, npt.NDArray[np.uint16]] = {}
+    arrays: dict[str, npt.NDArray[Any]] = {}
     failed = 0
     for file in args.files:
         wrong = fuzz(file, args.fuzz, args.seed)
@@ -90,13 +103,11 @@ def main() -> int:
                 failed += wrong
                 print(f"{name:32} {args.fuzz} strings, {wrong} differ", flush=True)
                 continue
-            llama = LlamaCpp(path)
-            found = [llama.ids(text) for text in strings(60, 5)]
-            llama.close()
+            vocab = vocabulary(path)
+            found = [token_ids(vocab, text) for text in strings(60, 5)]
         arrays[name] = np.array([i for ids in found for i in [*ids, 65535]], np.uint16)
     if arrays:
-        np.savez_compressed(OUT, allow_pickle=False, **arrays)
-        print(f"{OUT}: {OUT.stat().st_size / 1024:.1f} KiB, {len(arrays)} ways")
+        save(OUT, arrays)
     return int(failed > 0)
 
 

@@ -1,18 +1,22 @@
 """llama.cpp's state blobs, session files and logits, kept so that tests need no llama.cpp.
 
-    python tools/golden_state.py tests/data/golden_state.npz     writes them
-    python tools/golden_state.py --check                         exchanges states with llama.cpp, live
+    python tools/golden_state.py             writes tests/data/golden_state.npz
+    python tools/golden_state.py --sections  writes tests/data/golden_sections.npz: four positions (M-RoPE)
+    python tools/golden_state.py --check     exchanges states with llama.cpp, live
 
 Needs llama-cpp-python (the extra ``bench``).  Per case (a model, types of K and V): the states of a
 script of shared, removed, copied, shifted and divided sequences, and the logits on the way; the
 logits again with a float32 cache, to know what rounding costs.  ``--check`` reads every state of
 llama.cpp with aleator and the other way round, compares bytes, and prints how far the next logits
 are apart.
+
+Of a small qwen2vl, whose tokens have four positions: the states after texts and a picture's embeddings, as
+bytes; which positions of a next batch it accepts; and which cells of its own position an embedding sees, told
+by whether its logits change when the cell is not there.
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import json
 import sys
@@ -25,10 +29,10 @@ from typing import Any
 import llama_cpp
 import numpy as np
 import numpy.typing as npt
-from golden_logits import LlamaCpp, prompt
-from make_models import SPECS, write_model
+from llama_peer import TYPES, VERSION, Context, prompt, save
+from make_models import SPECS, Spec, write_model
+from run_report import parser
 
-GGML = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2}
 N_TEXT = 16
 Floats = npt.NDArray[np.float32]
 
@@ -68,46 +72,22 @@ CASES = [
 ]
 
 
-class Llama(LlamaCpp):
+SECTIONS = Spec(arch="qwen2vl", bias=True, sections=(2, 3, 3, 0), seed=31)
+PICTURES = [
+    Case("qwen2vl", 16, "f32", "f32", False),
+    Case("qwen2vl", 16, "f16", "bf16", True),
+]
+TEXT: list[Any] = [[0, [0, 1]], [1, [0, 1]], [2, [0, 1]], [3, [0]]]
+"""Position and sequences of each token of the first batch; token i is 5 + i."""
+PICTURE = [[4, 4 + y, 4 + x, 0] for y in range(2) for x in range(3)]
+"""Sections of the second batch's embeddings, in sequence 0."""
+AFTER: list[Any] = [[7, [0]], [9, [0]], [3, [1]]]
+"""The third batch; token i is 20 + i."""
+
+
+def opened(path: Path, case: Case, **options: Any) -> Context:
     """llama.cpp with a case's model and cache."""
-
-    def __init__(self, path: Path, case: Case, **options: Any) -> None:
-        k, v = GGML[case.type_k], GGML[case.type_v]
-        super().__init__(path, type_k=k, type_v=v, flash=case.flash, **options)
-
-    def whole(self) -> bytes:
-        """What llama_state_get_data gives."""
-        size = llama_cpp.llama_state_get_size(self.context)
-        out = (ctypes.c_uint8 * size)()
-        return bytes(out[: llama_cpp.llama_state_get_data(self.context, out, size)])
-
-    def sequence(self, seq: int) -> bytes:
-        """What llama_state_seq_get_data gives."""
-        size = llama_cpp.llama_state_seq_get_size(self.context, seq)
-        out = (ctypes.c_uint8 * size)()
-        return bytes(out[: llama_cpp.llama_state_seq_get_data(self.context, out, size, seq)])
-
-    def restore(self, blob: bytes, seq: int = -1) -> bool:
-        """Whether llama.cpp takes the state."""
-        data = (ctypes.c_uint8 * len(blob)).from_buffer_copy(blob)
-        if seq < 0:
-            read = llama_cpp.llama_state_set_data(self.context, data, len(blob))
-        else:
-            read = llama_cpp.llama_state_seq_set_data(self.context, data, len(blob), seq)
-        return int(read) == len(blob)
-
-    def file(self, tokens: Sequence[int], seq: int = -1) -> bytes:
-        """What llama_state_save_file or llama_state_seq_save_file writes."""
-        ids = (llama_cpp.llama_token * len(tokens))(*tokens)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "state"
-            if seq < 0:
-                llama_cpp.llama_state_save_file(self.context, str(path).encode(), ids, len(tokens))
-            else:
-                llama_cpp.llama_state_seq_save_file(
-                    self.context, str(path).encode(), seq, ids, len(tokens)
-                )
-            return path.read_bytes()
+    return Context(path, type_k=case.type_k, type_v=case.type_v, flash=case.flash, **options)
 
 
 def write(folder: Path, case: Case) -> Path:
@@ -115,29 +95,29 @@ def write(folder: Path, case: Case) -> Path:
     return write_model(folder / f"{case.arch}-{case.head_dim}.gguf", spec)
 
 
-def script(llama: LlamaCpp, shifts: bool) -> Iterator[tuple[str, Floats]]:
+def script(llama: Context, shifts: bool) -> Iterator[tuple[str, Floats]]:
     """Logits by name; between two of them the state can be taken.
 
     tests/cache/formats/test_llama.py does the same.
     """
-    m, memory, text = llama_cpp, llama.memory, prompt(llama.n_vocab, N_TEXT)
+    text = prompt(llama.n_vocab, N_TEXT)
     llama.decode([(t, i, [0, 1]) for i, t in enumerate(text[:6])])
     llama.decode([(t, 6 + i, [0]) for i, t in enumerate(text[6:12])])
     yield "shared", llama.decode([(t, 6 + i, [1]) for i, t in enumerate(text[12:15])])
     yield "continued", llama.decode([(7, 12, [0]), (9, 9, [1])])
     if not shifts:
         return
-    m.llama_memory_seq_rm(memory, 1, -1, -1)
-    m.llama_memory_seq_rm(memory, 0, 2, 5)
-    m.llama_memory_seq_add(memory, 0, 5, -1, -3)
+    llama.verb("rm", 1, -1, -1)
+    llama.verb("rm", 0, 2, 5)
+    llama.verb("add", 0, 5, -1, -3)
     yield "shifted", llama.decode([(5, 10, [0])])
-    m.llama_memory_seq_cp(memory, 0, 2, -1, -1)
-    m.llama_memory_seq_rm(memory, 2, 8, -1)
+    llama.verb("cp", 0, 2, -1, -1)
+    llama.verb("rm", 2, 8, -1)
     yield "copied", llama.decode([(6, 11, [0]), (8, 8, [2])])
-    m.llama_memory_seq_rm(memory, 2, -1, -1)
+    llama.verb("rm", 2, -1, -1)
     # llama.cpp's seq_div rotates keys the wrong way; so position by position.
     for p in range(1, 12):
-        m.llama_memory_seq_add(memory, 0, p, p + 1, p // 2 - p)
+        llama.verb("add", 0, p, p + 1, p // 2 - p)
     yield "divided", llama.decode([(4, 6, [0])])
 
 
@@ -148,7 +128,7 @@ def record(case: Case, folder: Path) -> dict[str, npt.NDArray[Any]]:
         arrays[f"{case.name}/{name}"] = np.frombuffer(blob, np.uint8)
 
     path = write(folder, case)
-    llama = Llama(path, case)
+    llama = opened(path, case)
     text = prompt(llama.n_vocab, N_TEXT)
     for name, logits in script(llama, case.shifts):
         arrays[f"{case.name}/logits/{name}"] = logits
@@ -160,7 +140,7 @@ def record(case: Case, folder: Path) -> dict[str, npt.NDArray[Any]]:
         if name == "shifted":
             keep("whole after a shift", llama.whole())
     llama.close()
-    exact = LlamaCpp(path)
+    exact = Context(path)
     for name, logits in script(exact, case.shifts):
         arrays[f"{case.name}/exact/{name}"] = logits
     exact.close()
@@ -169,30 +149,25 @@ def record(case: Case, folder: Path) -> dict[str, npt.NDArray[Any]]:
 
 def check(case: Case, folder: Path) -> bool:
     """Exchange states with llama.cpp in both directions."""
-    from aleator.generate import Batch, Context
+    from aleator.generate import Batch
+    from aleator.generate import Context as Ours
     from aleator.models import build_decoder, open_weights
 
     path = write(folder, case)
     decoder = build_decoder(open_weights(path))
 
-    def context() -> Context:
-        return Context(
-            decoder,
-            n_ctx=256,
-            n_seq_max=4,
-            type_k=case.type_k,
-            type_v=case.type_v,
-            flash_attn=case.flash,
-        )
+    def context() -> Ours:
+        types: dict[str, Any] = {"type_k": case.type_k, "type_v": case.type_v}
+        return Ours(decoder, n_ctx=256, n_seq_max=4, flash_attn=case.flash, **types)
 
-    def ours(ctx: Context, rows: Sequence[tuple[int, int, Sequence[int]]]) -> Floats:
+    def ours(ctx: Ours, rows: Sequence[tuple[int, int, Sequence[int]]]) -> Floats:
         batch = Batch()
         for token, pos, seqs in rows:
             batch.add(token, pos, seqs, logits=True)
         made: npt.NDArray[np.float32] = ctx.decode(batch)
         return made
 
-    theirs, ctx = Llama(path, case), context()
+    theirs, ctx = opened(path, case), context()
     next(script(theirs, case.shifts))
     whole, one = theirs.whole(), theirs.sequence(1)
     ctx.state_read(whole)
@@ -203,7 +178,7 @@ def check(case: Case, folder: Path) -> bool:
     rows = [(7, 12, [0]), (9, 9, [1])]
     a, b = theirs.decode(rows), ours(ctx, rows)
     # What aleator has computed, in llama.cpp.
-    back = Llama(path, case)
+    back = opened(path, case)
     blob, one = ctx.state_write(), ctx.cache.state_write(1)
     good &= back.restore(blob) and back.whole() == blob
     good &= back.restore(one, 3) and back.sequence(3)[16:20] == one[16:20]
@@ -218,32 +193,127 @@ def check(case: Case, folder: Path) -> bool:
     return bool(good) and max(apart) < 0.03
 
 
+def decode_embeddings(
+    llama: Context, places: Sequence[Sequence[int]], seq: int, vectors: npt.NDArray[np.float32]
+) -> tuple[int, npt.NDArray[np.float32]]:
+    """The return code, and the last row's logits."""
+    n = len(places)
+    batch = llama_cpp.llama_batch_init(n, vectors.shape[1], 1)
+    pointer = type(batch.pos)
+    # A pointer object would follow the field.
+    own = ctypes.cast(batch.pos, ctypes.c_void_p).value or 0
+    flat = [p[j] for j in range(4) for p in places]
+    sections = (llama_cpp.llama_pos * len(flat))(*flat)
+    batch.n_tokens = n
+    batch.pos = ctypes.cast(sections, pointer)
+    ctypes.memmove(batch.embd, vectors[:n].tobytes(), vectors[:n].nbytes)
+    for i in range(n):
+        batch.n_seq_id[i], batch.logits[i] = 1, i == n - 1
+        batch.seq_id[i][0] = seq
+    code = int(llama_cpp.llama_decode(llama.context, batch))
+    logits = np.zeros(llama.n_vocab, np.float32)
+    if code == 0:
+        row = llama_cpp.llama_get_logits_ith(llama.context, -1)
+        logits = np.ctypeslib.as_array(row, (llama.n_vocab,)).copy()
+    batch.pos = ctypes.cast(own, pointer)
+    llama_cpp.llama_batch_free(batch)
+    return code, logits
+
+
+def fill(llama: Context, vectors: npt.NDArray[np.float32]) -> None:
+    llama.decode([(5 + i, p, s) for i, (p, s) in enumerate(TEXT)])
+    decode_embeddings(llama, PICTURE, 0, vectors)
+    llama.decode([(20 + i, p, s) for i, (p, s) in enumerate(AFTER)])
+
+
+def accepted(path: Path) -> list[list[Any]]:
+    """Kind, positions of the next batch in sequence 0, which holds 0 to 9, and the code."""
+    vectors = np.ones((2, SECTIONS.n_embd), np.float32)
+    out: list[list[Any]] = []
+    for kind in ("token", "embedding"):
+        for positions in ([8], [9], [10], [15], [10, 10], [10, 13], [12, 11], [9, 9]):
+            llama = opened(path, PICTURES[0])
+            llama.prefill([1] * 10)
+            if kind == "embedding":
+                code, _ = decode_embeddings(llama, [(p, p, p, 0) for p in positions], 0, vectors)
+            else:
+                code, _ = llama.try_decode([(1, p, [0]) for p in positions])
+            out.append([kind, positions, code])
+            llama.close()
+    return out
+
+
+def visible(path: Path) -> list[list[Any]]:
+    """(y, x) of a cell at t = 5, (y, x) of a query there, and whether it sees the cell."""
+    vectors = np.random.default_rng(3).standard_normal((2, SECTIONS.n_embd)).astype(np.float32) * 4
+    out: list[list[Any]] = []
+    for cell in ((1, 2), (2, 0), (0, 3)):
+        for query in ((1, 1), (1, 2), (2, 0), (1, 3), (0, 9)):
+            rows = []
+            for with_cell in (True, False):
+                llama = opened(path, PICTURES[0])
+                llama.decode([(1, 0, [0])])
+                if with_cell:
+                    decode_embeddings(llama, [(5, *cell, 0)], 0, vectors)
+                rows.append(decode_embeddings(llama, [(5, *query, 0)], 0, vectors[1:])[1])
+                llama.close()
+            out.append([list(cell), list(query), bool((rows[0] != rows[1]).any())])
+    return out
+
+
+def sections(folder: Path, out: Path) -> None:
+    """Write what it does with tokens of four positions."""
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    vectors = np.random.default_rng(1).standard_normal((8, SECTIONS.n_embd)).astype(np.float32)
+    path = write_model(folder / "m.gguf", SECTIONS)
+    for case in PICTURES:
+        llama = opened(path, case)
+        fill(llama, vectors)
+        for name, blob in (("whole", llama.whole()), ("sequence", llama.sequence(0))):
+            arrays[f"{case.name}/{name}"] = np.frombuffer(blob, np.uint8)
+        llama.close()
+    about = {
+        "generator": f"tools/golden_state.py, {VERSION}",
+        "cases": [[c.name, c.type_k, c.type_v, c.flash] for c in PICTURES],
+        "text": TEXT, "picture": PICTURE, "after": AFTER,
+        "accepted": accepted(path), "visible": visible(path),
+    }  # fmt: skip
+    save(out, arrays | {"about": np.array(json.dumps(about))})
+    print(about["accepted"], about["visible"], sep="\n")
+
+
+def checked() -> list[Case]:
+    """The cases of ``--check``: those of the file, and more."""
+    more = [
+        Case(arch, dim, kind, kind, flash)
+        for arch in ("llama", "qwen2", "qwen3")
+        for dim in ((32,) if arch == "qwen2" else (32, 64, 128))
+        for kind in TYPES
+        for flash in ((True,) if kind.startswith("q") else (True, False))
+    ]
+    return [*CASES, *more]
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("out", type=Path, nargs="?", default=Path("tests/data/golden_state.npz"))
-    parser.add_argument("--check", action="store_true", help="compare live, write nothing")
-    args = parser.parse_args()
+    asked = parser(__doc__)
+    asked.add_argument("--sections", action="store_true", help="tokens of four positions")
+    asked.add_argument("--check", action="store_true", help="compare live, write nothing")
+    asked.add_argument("--out", type=Path)
+    args = asked.parse_args()
+    subject = "sections" if args.sections else "state"
+    out = args.out or Path(f"tests/data/golden_{subject}.npz")
     with tempfile.TemporaryDirectory() as folder:
         if args.check:
-            kinds = [(t, t) for t in GGML]
-            more = [
-                Case(arch, dim, k, v, flash)
-                for arch in ("llama", "qwen2", "qwen3")
-                for dim in ((32,) if arch == "qwen2" else (32, 64, 128))
-                for k, v in kinds
-                for flash in ((True,) if v.startswith("q") else (True, False))
-            ]
-            results = [check(case, Path(folder)) for case in [*CASES, *more]]
+            results = [check(case, Path(folder)) for case in checked()]  # all of them, in any case
             return int(not all(results))
+        if args.sections:
+            sections(Path(folder), out)
+            return 0
         arrays: dict[str, npt.NDArray[Any]] = {}
         for case in CASES:
             arrays |= record(case, Path(folder))
     arrays["cases"] = np.array(json.dumps([asdict(c) | {"name": c.name} for c in CASES]))
-    arrays["generator"] = np.array(
-        f"tools/golden_state.py, llama-cpp-python {llama_cpp.__version__}"
-    )
-    np.savez_compressed(args.out, allow_pickle=False, **arrays)
-    print(f"{args.out}: {args.out.stat().st_size / 1024:.1f} KiB, {len(CASES)} cases")
+    save(out, arrays | {"generator": np.array(f"tools/golden_state.py, {VERSION}")})
     return 0
 
 

@@ -13,11 +13,7 @@ from typing import Any
 
 import gguf
 import numpy as np
-import numpy.typing as npt
-from make_models import copy_tokenizer
-from quantise import add_tensors
-
-Array = npt.NDArray[np.float32]
+from model_file import Array, Draws, add_fields, add_tensors, write_file
 
 
 @dataclass(frozen=True)
@@ -117,27 +113,22 @@ HYBRID: dict[str, Hybrid] = {
 
 def each_tensor(spec: Hybrid) -> Iterator[tuple[str, Array]]:
     """The tensors one by one, scaled so that attention is uneven and nothing explodes."""
-    rng = np.random.default_rng(spec.seed)
+    draws = Draws(spec)
+    matrix, vector = draws.matrix, draws.vector
     e, inner = spec.n_embd, 2 * spec.n_embd
-
-    def vector(n: int, around: float) -> Array:
-        return (around + 0.2 * rng.standard_normal(n)).astype(np.float32)
-
-    def matrix(*shape: int, gain: float = 1.0) -> Array:
-        return (rng.standard_normal(shape) * gain / math.sqrt(shape[-1])).astype(np.float32)
 
     def linear(name: str, n_out: int, n_in: int, gain: float = 1.0) -> Iterator[tuple[str, Array]]:
         yield f"{name}.weight", matrix(n_out, n_in, gain=gain)
         if name.endswith(spec.bias) if spec.bias else False:
-            yield f"{name}.bias", vector(n_out, 0.0)
+            yield f"{name}.bias", vector(n_out, around=0.0)
 
     yield "token_embd.weight", matrix(spec.n_vocab, e, gain=math.sqrt(e))
-    yield f"{spec.output_norm}.weight", vector(e, 1.0)
+    yield f"{spec.output_norm}.weight", vector(e)
     if not spec.tied:
         yield "output.weight", matrix(spec.n_vocab, e, gain=2.0)
     for layer, kind in enumerate(spec.layers):
         at = f"blk.{layer}."
-        yield at + "attn_norm.weight", vector(e, 1.0)
+        yield at + "attn_norm.weight", vector(e)
         if kind in "sb" and spec.short:
             yield at + "shortconv.in_proj.weight", matrix(3 * e, e, gain=1.5)
             yield at + "shortconv.conv.weight", matrix(e, spec.d_conv, gain=2.0)
@@ -146,14 +137,14 @@ def each_tensor(spec: Hybrid) -> Iterator[tuple[str, Array]]:
             channels = inner + 2 * spec.groups * spec.d_state
             yield at + "ssm_in.weight", matrix(inner + channels + spec.heads, e)
             yield at + "ssm_conv1d.weight", matrix(channels, spec.d_conv, gain=2.0)
-            yield at + "ssm_conv1d.bias", vector(channels, 0.0)
-            yield at + "ssm_dt.bias", vector(spec.heads, -1.0)
-            yield at + "ssm_a", -np.exp(vector(spec.heads, 0.0))[:, None]
-            yield at + "ssm_d", vector(spec.heads, 1.0)[:, None]
+            yield at + "ssm_conv1d.bias", vector(channels, around=0.0)
+            yield at + "ssm_dt.bias", vector(spec.heads, around=-1.0)
+            yield at + "ssm_a", -np.exp(vector(spec.heads, around=0.0))[:, None]
+            yield at + "ssm_d", vector(spec.heads)[:, None]
             if spec.gated_norm:
                 yield (
                     at + "ssm_norm.weight",
-                    vector(inner, 1.0).reshape(spec.groups, inner // spec.groups),
+                    vector(inner).reshape(spec.groups, inner // spec.groups),
                 )
             yield from linear(at + "ssm_out", e, inner)
         if kind in "ab":
@@ -161,15 +152,15 @@ def each_tensor(spec: Hybrid) -> Iterator[tuple[str, Array]]:
             for name, n in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
                 yield from linear(at + name, n, e, 1.5)
             if spec.head_norm:
-                yield at + "attn_q_norm.weight", vector(spec.head_dim, 1.0)
-                yield at + "attn_k_norm.weight", vector(spec.head_dim, 1.0)
+                yield at + "attn_q_norm.weight", vector(spec.head_dim)
+                yield at + "attn_k_norm.weight", vector(spec.head_dim)
             yield from linear(at + "attn_output", e, q)
         if not (kind == "f" if spec.single else spec.arch != "mamba2"):
             continue
         if not spec.single:
             # llama.cpp's falcon-h1 has no ".weight" here.
             suffix = "" if spec.arch == "falcon-h1" else ".weight"
-            yield f"{at}ffn_norm{suffix}", vector(e, 1.0)
+            yield f"{at}ffn_norm{suffix}", vector(e)
         if not spec.n_experts or layer < spec.dense_layers:
             if spec.gated:
                 yield from linear(at + "ffn_gate", spec.n_ff, e)
@@ -182,7 +173,7 @@ def each_tensor(spec: Hybrid) -> Iterator[tuple[str, Array]]:
         yield at + "ffn_up_exps.weight", matrix(n, ff, e)
         yield at + "ffn_down_exps.weight", matrix(n, e, ff)
         if spec.choice_bias:
-            yield at + "exp_probs_b.bias", vector(n, 0.0)
+            yield at + "exp_probs_b.bias", vector(n, around=0.0)
         if shared:
             yield at + "ffn_gate_shexp.weight", matrix(shared, e)
             yield at + "ffn_up_shexp.weight", matrix(shared, e)
@@ -225,14 +216,7 @@ def write_metadata(w: gguf.GGUFWriter, spec: Hybrid) -> None:
             w.add_expert_shared_feed_forward_length(spec.n_ff_shared)
         if spec.dense_layers:
             w.add_leading_dense_block_count(spec.dense_layers)
-    for key, value in spec.meta.items():
-        name = f"{spec.arch}.{key}"
-        if isinstance(value, bool):
-            w.add_bool(name, value)
-        elif isinstance(value, float):
-            w.add_float32(name, value)
-        else:
-            w.add_uint32(name, value)
+    add_fields(w, spec.arch, spec.meta)
 
 
 def write_hybrid(path: Path, spec: Hybrid, tokenizer_from: Path | None = None) -> Path:
@@ -243,15 +227,7 @@ def write_hybrid(path: Path, spec: Hybrid, tokenizer_from: Path | None = None) -
         spec: the model.
         tokenizer_from: a GGUF file whose tokenizer it gets; None: it has none.
     """
-    w = gguf.GGUFWriter(str(path), spec.arch)
-    write_metadata(w, spec)
-    if tokenizer_from is None:
-        w.add_tokenizer_model("no_vocab")
-    else:
-        copy_tokenizer(w, tokenizer_from)
-    add_tensors(w, each_tensor(spec), spec.type)
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
-    return path
+    return write_file(
+        path, spec.arch, lambda w: write_metadata(w, spec),
+        lambda w: add_tensors(w, each_tensor(spec), spec.type), tokenizer_from,
+    )  # fmt: skip

@@ -98,14 +98,9 @@ def wheel() -> Path:
     for old in folder.glob("aleator-*.whl"):
         old.unlink()
     pip(
-        Path(sys.executable),
-        "wheel",
-        "--no-build-isolation",
-        "--no-deps",
-        "-w",
-        str(folder),
+        Path(sys.executable), "wheel", "--no-build-isolation", "--no-deps", "-w", str(folder),
         str(ROOT),
-    )
+    )  # fmt: skip
     return next(folder.glob("aleator-*.whl"))
 
 

@@ -13,7 +13,6 @@ decode, bit for bit.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import sys
 from collections.abc import Callable
@@ -21,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from cache_scenes import MODELS, OPERATIONS, Operation, Scene
-from cache_snapshot import Snapshot, difference
+from cache_scenes import MODELS, OPERATIONS, Operation, Scene, Snapshot, difference
+from run_report import parser, table_head, table_row
 
 import aleator
 from aleator import _native
@@ -206,36 +205,33 @@ def broken(
 
 def table(models: list[str], operations: list[str], kind: Kind, most: int | None) -> int:
     """Examine, and print a table; returns the violations."""
-    print(f"| model | operation | {kind}s | tried | violations |\n|---|---|---:|---:|---:|")
+    print(*table_head("model", "operation", f"{kind}s:", "tried:", "violations:"), sep="\n")
     bad = 0
     for model in models:
         places = tried = wrong = 0
         for name in operations:
             found = examine(model, OPERATIONS[name], kind, most)
             note = f" ({found.refused})" if found.refused else ""
-            print(
-                f"| {model} | {name}{note} | {found.places} | {found.tried} | {len(found.violations)} |",
-                flush=True,
-            )
+            figures = found.places, found.tried, len(found.violations)
+            print(table_row(model, f"{name}{note}", *figures), flush=True)
             for each in found.violations[:8]:
                 print(f"  {each.place} {each.where}: {', '.join(each.what)}", file=sys.stderr)
             places, tried = places + found.places, tried + found.tried
             wrong += len(found.violations)
-        print(f"| **{model}** | **all** | **{places}** | **{tried}** | **{wrong}** |", flush=True)
+        bold = (f"**{each}**" for each in (model, "all", places, tried, wrong))
+        print(table_row(*bold), flush=True)
         bad += wrong
     return bad
 
 
 def main() -> None:
     """Parse the command line; the exit status says whether there were violations."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--model", action="append", choices=list(MODELS))
-    parser.add_argument("--operation", action="append", choices=list(OPERATIONS))
-    parser.add_argument("--kind", default="line", choices=KINDS)
-    parser.add_argument("--most", type=int, help="places tried per operation (default: all)")
-    args = parser.parse_args()
+    asked = parser(__doc__)
+    asked.add_argument("--model", action="append", choices=list(MODELS))
+    asked.add_argument("--operation", action="append", choices=list(OPERATIONS))
+    asked.add_argument("--kind", default="line", choices=KINDS)
+    asked.add_argument("--most", type=int, help="places tried per operation (default: all)")
+    args = asked.parse_args()
     models, operations = args.model or list(MODELS), args.operation or list(OPERATIONS)
     sys.exit(table(models, operations, args.kind, args.most) > 0)
 

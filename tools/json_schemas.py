@@ -92,18 +92,8 @@ def number(rng: random.Random, depth: int) -> Schema:
 def enumeration(rng: random.Random, depth: int) -> Schema:
     """One of several values of any kind."""
     pool = [
-        1,
-        -3.5,
-        True,
-        None,
-        "",
-        "yes",
-        'a "b" \\ c',
-        "né",
-        [1, "x"],
-        {"k": [None]},
-        "two words",
-    ]
+        1, -3.5, True, None, "", "yes", 'a "b" \\ c', "né", [1, "x"], {"k": [None]}, "two words",
+    ]  # fmt: skip
     return {"enum": rng.sample(pool, rng.randint(1, 5))}
 
 

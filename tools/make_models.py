@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import gguf
 import numpy as np
-import numpy.typing as npt
+from model_file import Array, Draws, write_file
 from quantise import quantise
-
-Array = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -82,24 +80,10 @@ SPECS: dict[str, Spec] = {
     "qwen3": Spec(arch="qwen3", head_dim=24, n_heads=6, n_kv_heads=2, seed=11),
     "qwen3-tied-yarn": Spec(arch="qwen3", tied=True, scaling="yarn", factor=4.0, seed=12),
     "gemma3": Spec(
-        arch="gemma3",
-        n_layers=7,
-        tied=True,
-        window=8,
-        rope_theta=1e6,
-        scaling="linear",
-        factor=8.0,
-        seed=13,
+        arch="gemma3", n_layers=7, tied=True, window=8, rope_theta=1e6, scaling="linear", factor=8.0, seed=13,
     ),
     "gemma3-pattern-2": Spec(
-        arch="gemma3",
-        n_layers=3,
-        tied=True,
-        window=5,
-        pattern=2,
-        head_dim=24,
-        n_kv_heads=1,
-        seed=14,
+        arch="gemma3", n_layers=3, tied=True, window=5, pattern=2, head_dim=24, n_kv_heads=1, seed=14,
     ),
     "gemma3-full": Spec(arch="gemma3", tied=True, rope_theta=1e6, n_embd=48, seed=15),
     "gemma3-softcap": Spec(arch="gemma3", tied=True, window=6, pattern=2, softcap=5.0, seed=16),
@@ -111,16 +95,8 @@ SPECS: dict[str, Spec] = {
     "mamba-norms": Spec(arch="mamba", dt_rank=4, dt_b_c_norm=True, seed=19),
     "jamba": Spec(arch="jamba", n_layers=5, pattern=2, dt_rank=4, seed=20),
     "jamba-tied": Spec(
-        arch="jamba",
-        n_layers=3,
-        pattern=3,
-        n_heads=2,
-        n_kv_heads=1,
-        head_dim=32,
-        dt_rank=3,
-        d_state=8,
-        tied=True,
-        seed=21,
+        arch="jamba", n_layers=3, pattern=3, n_heads=2, n_kv_heads=1, head_dim=32, dt_rank=3, d_state=8,
+        tied=True, seed=21,
     ),
     "qwen3moe": Spec(arch="qwen3moe", n_experts=8, head_dim=24, n_heads=6, n_kv_heads=2, seed=22),
     "qwen3moe-all": Spec(
@@ -158,7 +134,14 @@ SPECS: dict[str, Spec] = {
         arch="qwen3moe", n_vocab=32000, n_layers=24, n_embd=2048, n_heads=32, n_kv_heads=4,
         head_dim=64, n_ff=6144, context=16384, n_experts=32, n_used=8, n_ff_expert=768, seed=127,
     ),
-    # For benchmarks: 134 M and 943 M parameters.
+    # For benchmarks too: 121 M, 114 M, 134 M and 943 M parameters.
+    "gemma3-121m": Spec(
+        arch="gemma3", n_vocab=32000, n_layers=18, n_embd=640, n_heads=4, n_kv_heads=1, head_dim=256,
+        n_ff=2048, context=4096, tied=True, window=512, rope_theta=1e6, seed=125,
+    ),
+    "mamba-114m": Spec(
+        arch="mamba", n_vocab=32000, n_layers=24, n_embd=768, context=4096, dt_rank=48, tied=True, seed=125,
+    ),
     "llama-134m": Spec(
         n_vocab=32000, n_layers=12, n_embd=768, n_heads=12, n_kv_heads=12, head_dim=64, n_ff=2048,
         context=16384, seed=125,
@@ -189,64 +172,56 @@ def random_tensors(spec: Spec) -> dict[str, Array]:
 
 def each_tensor(spec: Spec) -> Iterator[tuple[str, Array]]:
     """The tensors one by one, so that those of a large model need not all be in memory."""
-    rng = np.random.default_rng(spec.seed)
-
-    def matrix(n_out: int, n_in: int, gain: float = 1.0) -> Array:
-        return (rng.standard_normal((n_out, n_in)) * gain / math.sqrt(n_in)).astype(np.float32)
-
-    def vector(n: int, around: float) -> Array:
-        return (around + 0.2 * rng.standard_normal(n)).astype(np.float32)
-
+    draws = Draws(spec)
+    rng, matrix, vector = draws.rng, draws.matrix, draws.vector
     q, kv = spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim
     inner, n_dt = 2 * spec.n_embd, spec.dt_rank + 2 * spec.d_state
-    yield (
-        "token_embd.weight",
-        matrix(spec.n_vocab, spec.n_embd, 2.0 if spec.arch == "gemma3" else math.sqrt(spec.n_embd)),
-    )
-    yield "output_norm.weight", vector(spec.n_embd, 1.0)
+    gain = 2.0 if spec.arch == "gemma3" else math.sqrt(spec.n_embd)
+    yield "token_embd.weight", matrix(spec.n_vocab, spec.n_embd, gain=gain)
+    yield "output_norm.weight", vector(spec.n_embd)
     if not spec.tied:
-        yield "output.weight", matrix(spec.n_vocab, spec.n_embd, 2.0)
+        yield "output.weight", matrix(spec.n_vocab, spec.n_embd, gain=2.0)
     if spec.rope_freqs:
         ramp = np.clip(np.arange(spec.head_dim // 2) - 2.0, 0.0, None)
         yield "rope_freqs.weight", (1.0 + ramp).astype(np.float32)
     for layer in range(spec.n_layers):
         at = f"blk.{layer}."
-        yield at + "attn_norm.weight", vector(spec.n_embd, 1.0)
+        yield at + "attn_norm.weight", vector(spec.n_embd)
         if is_recurrent(spec, layer):
             yield at + "ssm_in.weight", matrix(2 * inner, spec.n_embd)
-            yield at + "ssm_conv1d.weight", matrix(inner, spec.d_conv, 2.0)
-            yield at + "ssm_conv1d.bias", vector(inner, 0.0)
-            yield at + "ssm_x.weight", matrix(n_dt, inner, 2.0)
+            yield at + "ssm_conv1d.weight", matrix(inner, spec.d_conv, gain=2.0)
+            yield at + "ssm_conv1d.bias", vector(inner, around=0.0)
+            yield at + "ssm_x.weight", matrix(n_dt, inner, gain=2.0)
             yield at + "ssm_dt.weight", matrix(inner, spec.dt_rank)
-            yield at + "ssm_dt.bias", vector(inner, -2.0)
+            yield at + "ssm_dt.bias", vector(inner, around=-2.0)
             rates = np.arange(1, spec.d_state + 1) * np.exp(0.3 * rng.standard_normal((inner, 1)))
             yield at + "ssm_a", -rates.astype(np.float32)
-            yield at + "ssm_d", vector(inner, 1.0)
+            yield at + "ssm_d", vector(inner)
             yield at + "ssm_out.weight", matrix(spec.n_embd, inner)
             if spec.arch == "mamba":
                 continue
             for name, n in (("dt", spec.dt_rank), ("b", spec.d_state), ("c", spec.d_state)):
-                yield f"{at}ssm_{name}_norm.weight", vector(n, 1.0)
+                yield f"{at}ssm_{name}_norm.weight", vector(n)
         for name, n in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
             if is_recurrent(spec, layer):
                 break
-            yield f"{at}{name}.weight", matrix(n, spec.n_embd, 1.5)
+            yield f"{at}{name}.weight", matrix(n, spec.n_embd, gain=1.5)
             if spec.bias:
-                yield f"{at}{name}.bias", vector(n, 0.0)
+                yield f"{at}{name}.bias", vector(n, around=0.0)
         if spec.arch == "gemma3":
-            yield at + "post_attention_norm.weight", vector(spec.n_embd, 1.0)
-            yield at + "post_ffw_norm.weight", vector(spec.n_embd, 1.0)
+            yield at + "post_attention_norm.weight", vector(spec.n_embd)
+            yield at + "post_ffw_norm.weight", vector(spec.n_embd)
         if spec.arch in ("qwen3", "gemma3", "qwen3moe", "hunyuan-moe"):
-            yield at + "attn_q_norm.weight", vector(spec.head_dim, 1.0)
-            yield at + "attn_k_norm.weight", vector(spec.head_dim, 1.0)
+            yield at + "attn_q_norm.weight", vector(spec.head_dim)
+            yield at + "attn_k_norm.weight", vector(spec.head_dim)
         if not is_recurrent(spec, layer):
             yield at + "attn_output.weight", matrix(spec.n_embd, q)
         if spec.arch == "gpt-oss":
-            yield at + "attn_output.bias", vector(spec.n_embd, 0.0)
-            yield at + "attn_sinks.weight", vector(spec.n_heads, 1.0)
-            yield at + "post_attention_norm.weight", vector(spec.n_embd, 1.0)
+            yield at + "attn_output.bias", vector(spec.n_embd, around=0.0)
+            yield at + "attn_sinks.weight", vector(spec.n_heads)
+            yield at + "post_attention_norm.weight", vector(spec.n_embd)
         else:
-            yield at + "ffn_norm.weight", vector(spec.n_embd, 1.0)
+            yield at + "ffn_norm.weight", vector(spec.n_embd)
         if has_experts(spec, layer):
             yield from _experts(spec, at, rng)
             continue
@@ -322,7 +297,26 @@ def write_model(
     tokenizer_from: Path | None = None,
 ) -> Path:
     """Write the model; ``tensors`` replaces its own (to make broken ones)."""
-    w = gguf.GGUFWriter(str(path), spec.arch)
+    made = each_tensor(spec) if tensors is None else tensors.items()
+    return write_file(
+        path, spec.arch, lambda w: write_metadata(w, spec), lambda w: _add_tensors(w, spec, made),
+        tokenizer_from,
+    )  # fmt: skip
+
+
+def _add_tensors(w: gguf.GGUFWriter, spec: Spec, tensors: Iterable[tuple[str, Array]]) -> None:
+    for name, tensor in tensors:
+        kind = type_of(spec, name, tensor)
+        if kind == "F32":
+            w.add_tensor(name, tensor)
+        else:
+            rows = quantise(kind, tensor.reshape(-1, tensor.shape[-1]))
+            stored = rows.reshape(*tensor.shape[:-1], -1)
+            w.add_tensor(name, stored, raw_dtype=gguf.GGMLQuantizationType[kind])
+
+
+def write_metadata(w: gguf.GGUFWriter, spec: Spec) -> None:
+    """The fields of a model besides its tokenizer."""
     w.add_context_length(spec.context)
     w.add_embedding_length(spec.n_embd)
     w.add_block_count(spec.n_layers)
@@ -347,23 +341,6 @@ def write_model(
             w.add_interleave_moe_layer_step(1)
         if spec.n_ff_shared:
             w.add_expert_shared_feed_forward_length(spec.n_ff_shared)
-    if tokenizer_from is None:
-        w.add_tokenizer_model("no_vocab")
-    else:
-        copy_tokenizer(w, tokenizer_from)
-    for name, tensor in each_tensor(spec) if tensors is None else tensors.items():
-        kind = type_of(spec, name, tensor)
-        if kind == "F32":
-            w.add_tensor(name, tensor)
-        else:
-            rows = quantise(kind, tensor.reshape(-1, tensor.shape[-1]))
-            stored = rows.reshape(*tensor.shape[:-1], -1)
-            w.add_tensor(name, stored, raw_dtype=gguf.GGMLQuantizationType[kind])
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
-    return path
 
 
 def _add_transformer(w: gguf.GGUFWriter, spec: Spec) -> None:
@@ -401,13 +378,6 @@ def _add_mamba(w: gguf.GGUFWriter, spec: Spec) -> None:
     w.add_ssm_inner_size(2 * spec.n_embd)
     w.add_ssm_state_size(spec.d_state)
     w.add_ssm_time_step_rank(spec.dt_rank)
-
-
-def copy_tokenizer(w: gguf.GGUFWriter, source: Path) -> None:
-    for name, f in gguf.GGUFReader(source).fields.items():
-        if name.startswith("tokenizer."):
-            inner = f.types[1] if len(f.types) > 1 else None
-            w.add_key_value(name, f.contents(), f.types[0], inner)
 
 
 def main() -> None:

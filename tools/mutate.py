@@ -110,16 +110,8 @@ def outcome(mutation: Mutation | None) -> str:
         if mutation:
             path.write_text(sound)
     command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "--tb=no",
-        "-p",
-        "no:cacheprovider",
-        TEST,
-    ]
+        sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-p", "no:cacheprovider", TEST,
+    ]  # fmt: skip
     try:
         done = subprocess.run(
             command, cwd=ROOT, env=environment(module), capture_output=True, text=True,

@@ -7,7 +7,7 @@ model that is to be used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import gguf
@@ -48,34 +48,6 @@ def quantise(kind: str, rows: Floats) -> npt.NDArray[np.generic]:
         for i in range(0, len(rows), most)
     ]
     return np.concatenate(parts)
-
-
-def add_tensors(w: gguf.GGUFWriter, tensors: Iterable[tuple[str, Floats]], kind: str) -> None:
-    """Add a model's tensors to a file, its matrices in a storage type.
-
-    Vectors, norms, convolutions, routers and positions' vectors stay float32, and so does a matrix whose rows
-    are no whole blocks.
-
-    Args:
-        w: what writes the file.
-        tensors: names and float32 values.
-        kind: the type's name, such as "Q4_K".
-    """
-    stored_type = gguf.GGMLQuantizationType[kind]
-    block = gguf.GGML_QUANT_SIZES[stored_type][0]
-    for name, tensor in tensors:
-        whole = tensor.ndim > 1 and tensor.shape[-1] % block == 0
-        if kind == "F32" or not whole or name.endswith(_STAY_FLOATS):
-            w.add_tensor(name, tensor)
-            continue
-        rows = quantise(kind, tensor.reshape(-1, tensor.shape[-1]))
-        w.add_tensor(name, rows.reshape(*tensor.shape[:-1], -1), raw_dtype=stored_type)
-
-
-_STAY_FLOATS = (
-    "conv1d.weight", "shortconv.conv.weight", "gate_inp.weight", "position_embd.weight", "norm.weight",
-    "ssm_a", "ssm_d", ".bias",
-)  # fmt: skip
 
 
 def _half(values: Numbers) -> tuple[Floats, Bytes]:

@@ -6,6 +6,7 @@
 - src/aleator/_native.pyi: the native module's.
 - src/aleator/samplers/sampling_params.pyi: ``SamplingParams``, whose fields are made from the declarations.
 - src/aleator/keywords.pyi: the keyword arguments of functions with ``**options``, from their declarations.
+  They are TypedDicts, since a stub beside a module would hide the module from mypy.
 """
 
 from __future__ import annotations

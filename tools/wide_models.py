@@ -1,7 +1,7 @@
-"""A random model of every architecture of the index, wide enough for whole blocks of every storage type.
+"""Random models of every kind: all small ones by name, and wide ones of every architecture of the index.
 
 The small models of make_models.py and its siblings are as narrow as an architecture allows; their matrices
-cannot be stored in blocks of 256.  These can.
+cannot be stored in blocks of 256.  Those of the wide ones can, in every storage type.
 """
 
 from __future__ import annotations
@@ -16,6 +16,13 @@ from hybrid_models import HYBRID, Hybrid, write_hybrid
 from make_models import SPECS, Spec, write_model
 
 AnySpec = Spec | Dense | Hybrid | Delta
+SMALL: dict[str, AnySpec] = {
+    **{name: spec for name, spec in SPECS.items() if spec.n_vocab < 1000},
+    **DENSE,
+    **HYBRID,
+    **DELTAS,
+}
+"""By name, without make_models.py's models for benchmarks, whose vocabularies are larger."""
 
 # The vocabulary is small because every row of logits is compared.
 _SIZES: dict[str, Any] = {"n_vocab": 96, "n_embd": 256, "n_ff": 512}
@@ -109,23 +116,19 @@ MODELS: dict[str, AnySpec] = {
 """By name; every architecture of the index has at least one."""
 
 
-def write_wide(path: Path, spec: AnySpec, kind: str) -> Path:
-    """Write a model with its matrices in a storage type.
-
-    Args:
-        path: of the GGUF file.
-        spec: the model, such as one of :data:`MODELS`.
-        kind: the type's name, such as "Q4_K".
-
-    Returns:
-        The path.
-    """
+def write_any(path: Path, spec: AnySpec) -> Path:
+    """Write a small random model of any kind as GGUF; returns the path."""
     match spec:
         case Spec():
-            return write_model(path, replace(spec, type=kind))
+            return write_model(path, spec)
         case Dense():
-            return write_dense(path, replace(spec, type=kind))
+            return write_dense(path, spec)
         case Hybrid():
-            return write_hybrid(path, replace(spec, type=kind))
+            return write_hybrid(path, spec)
         case Delta():
-            return write_delta(path, replace(spec, type=kind))
+            return write_delta(path, spec)
+
+
+def write_wide(path: Path, spec: AnySpec, kind: str) -> Path:
+    """Write a model with its matrices in a storage type, such as "Q4_K"; returns the path."""
+    return write_any(path, replace(spec, type=kind))

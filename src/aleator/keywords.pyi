@@ -245,18 +245,18 @@ class GenerateKeywords(SamplingKeywords, total=False):
     """End before this text, which is not part of it; several may be given (default: none)."""
 
     logprobs: int | None
-    """Report with each token its natural-log probability and those of so many most probable ones,
-    from the model's logits as they are before sampling (0 or more; default: none)."""
+    """Report each token's natural-log probability and those of so many most probable ones, from the
+    logits before sampling (0 or more; default: none)."""
 
     kept: bool
-    """Report with each token which tokens the samplers had left, and its natural-log probability
-    among them; needs logprobs, and portable numerics (default: off)."""
+    """Report which tokens the samplers had left, and the drawn one's natural-log probability among
+    them; needs logprobs and portable numerics (default: off)."""
 
     echo: bool
     """Begin the text with the prompt (default: off)."""
 
     parse_special: bool
-    """Read the names of control tokens in the prompt as those tokens; do not with text of strangers
+    """Read names of control tokens in the prompt as those tokens; not for text of strangers
     (default: off)."""
 
     shown_tokens: Iterable[int]
@@ -279,7 +279,7 @@ class GenerateKeywords(SamplingKeywords, total=False):
     to 1000000; default: 1.0)."""
 
     negative_prompt: str | Iterable[int] | None
-    """Text or token ids that guidance_scale moves away from; of a chat: what stands for the system
+    """Text or token ids that guidance_scale moves away from; in a chat it replaces the system
     message (default: an empty text)."""
 
     context_shift: bool
@@ -290,29 +290,28 @@ class GenerateKeywords(SamplingKeywords, total=False):
     default: what the tokenizer puts before every text: BOS if any)."""
 
     complete_grammar: bool | None
-    """With a grammar, bring the text to its end before max_tokens or the context cuts it off, with
+    """With a grammar, bring the text to its end before max_tokens or the context cuts it off, by
     tokens that are not drawn (default: on with portable numerics)."""
 
     jump_forward: bool
     """Decode together what a grammar forces: the same text, faster (default: on)."""
 
     sampling_device: str
-    """Host: logits come to the CPU, where the native kernels sample; device: they are sampled where
-    they are (docs/device.md); auto: the latter where the model is not on the CPU and nothing stands
-    against it. The tokens are the same (auto or host or device; default: auto)."""
+    """Where the same tokens are drawn: host: on the CPU; device: where the logits are
+    (docs/device.md); auto: there if the model is not on the CPU and nothing stands against it (auto
+    or host or device; default: auto)."""
 
     multi_step: int
-    """Tokens that the device decodes and draws before the host looks at any, so that text comes in
-    runs; needs sampling_device='device', and a model without windows or states (1 to 4096; default:
-    1)."""
+    """Tokens that the device makes before the host looks at any: text comes in runs; needs
+    sampling_device='device', and a model without windows or states (1 to 4096; default: 1)."""
 
     spec_type: str
-    """Guess what follows and decode it together: the same tokens, faster where guesses are right.
-    ngram: as the text went on before; draft: what a smaller model draws (model_draft) (none or
-    ngram or draft; default: none)."""
+    """Guess what follows and decode it together: the same tokens, faster where guesses are right;
+    ngram: as the text went on before; draft: by a smaller model (model_draft) (none or ngram or
+    draft; default: none)."""
 
     spec_draft_n_max: int
-    """Tokens that are guessed at once at most; fewer are where fewer pay (1 to 64; default: 16)."""
+    """Tokens guessed at once at most; fewer where fewer pay (1 to 64; default: 16)."""
 
     namespace: str
     """Of the prompt cache: prompts share what was computed only within one (default: none)."""
@@ -337,18 +336,18 @@ class BatchKeywords(TypedDict, total=False):
     """End before this text, which is not part of it; several may be given (default: none)."""
 
     logprobs: int | None | Sequence[int | None]
-    """Report with each token its natural-log probability and those of so many most probable ones,
-    from the model's logits as they are before sampling (0 or more; default: none)."""
+    """Report each token's natural-log probability and those of so many most probable ones, from the
+    logits before sampling (0 or more; default: none)."""
 
     kept: bool | Sequence[bool]
-    """Report with each token which tokens the samplers had left, and its natural-log probability
-    among them; needs logprobs, and portable numerics (default: off)."""
+    """Report which tokens the samplers had left, and the drawn one's natural-log probability among
+    them; needs logprobs and portable numerics (default: off)."""
 
     echo: bool | Sequence[bool]
     """Begin the text with the prompt (default: off)."""
 
     parse_special: bool | Sequence[bool]
-    """Read the names of control tokens in the prompt as those tokens; do not with text of strangers
+    """Read names of control tokens in the prompt as those tokens; not for text of strangers
     (default: off)."""
 
     shown_tokens: Iterable[int]
@@ -371,7 +370,7 @@ class BatchKeywords(TypedDict, total=False):
     to 1000000; default: 1.0)."""
 
     negative_prompt: str | Iterable[int] | None
-    """Text or token ids that guidance_scale moves away from; of a chat: what stands for the system
+    """Text or token ids that guidance_scale moves away from; in a chat it replaces the system
     message (default: an empty text)."""
 
     context_shift: bool | Sequence[bool]
@@ -382,29 +381,28 @@ class BatchKeywords(TypedDict, total=False):
     default: what the tokenizer puts before every text: BOS if any)."""
 
     complete_grammar: bool | None | Sequence[bool | None]
-    """With a grammar, bring the text to its end before max_tokens or the context cuts it off, with
+    """With a grammar, bring the text to its end before max_tokens or the context cuts it off, by
     tokens that are not drawn (default: on with portable numerics)."""
 
     jump_forward: bool | Sequence[bool]
     """Decode together what a grammar forces: the same text, faster (default: on)."""
 
     sampling_device: str | Sequence[str]
-    """Host: logits come to the CPU, where the native kernels sample; device: they are sampled where
-    they are (docs/device.md); auto: the latter where the model is not on the CPU and nothing stands
-    against it. The tokens are the same (auto or host or device; default: auto)."""
+    """Where the same tokens are drawn: host: on the CPU; device: where the logits are
+    (docs/device.md); auto: there if the model is not on the CPU and nothing stands against it (auto
+    or host or device; default: auto)."""
 
     multi_step: int | Sequence[int]
-    """Tokens that the device decodes and draws before the host looks at any, so that text comes in
-    runs; needs sampling_device='device', and a model without windows or states (1 to 4096; default:
-    1)."""
+    """Tokens that the device makes before the host looks at any: text comes in runs; needs
+    sampling_device='device', and a model without windows or states (1 to 4096; default: 1)."""
 
     spec_type: str | Sequence[str]
-    """Guess what follows and decode it together: the same tokens, faster where guesses are right.
-    ngram: as the text went on before; draft: what a smaller model draws (model_draft) (none or
-    ngram or draft; default: none)."""
+    """Guess what follows and decode it together: the same tokens, faster where guesses are right;
+    ngram: as the text went on before; draft: by a smaller model (model_draft) (none or ngram or
+    draft; default: none)."""
 
     spec_draft_n_max: int | Sequence[int]
-    """Tokens that are guessed at once at most; fewer are where fewer pay (1 to 64; default: 16)."""
+    """Tokens guessed at once at most; fewer where fewer pay (1 to 64; default: 16)."""
 
     namespace: str | Sequence[str]
     """Of the prompt cache: prompts share what was computed only within one (default: none)."""
@@ -659,8 +657,8 @@ class ContextKeywords(TypedDict, total=False):
     and for types of blocks, else channel)."""
 
     k_storage: str
-    """Raw: keys are rotated when they are read, which makes shifts exact for any type and costs
-    time at every token (rotated or raw; default: rotated)."""
+    """Raw: keys are rotated when they are read: shifts are exact for any type, each token costs
+    more time (rotated or raw; default: rotated)."""
 
     policy: str
     """Unified: all sequences share one pool of cells; streams: each has an equal share (unified or
@@ -671,12 +669,12 @@ class ContextKeywords(TypedDict, total=False):
     (llama-2024; default: none)."""
 
     swa_full: bool
-    """Window layers keep every position, so that any rewind and shift is possible; otherwise they
-    have as many cells as llama.cpp gives them, and use them again as it does (default: off)."""
+    """Window layers keep every position, for any rewind and shift; otherwise they have llama.cpp's
+    number of cells, and use them again as it does (default: off)."""
 
     swa_sinks: int
-    """First positions that window layers keep, and every token sees there too (attention sinks);
-    only for models with windows (0 or more; default: 0)."""
+    """First positions that window layers keep and every token sees (attention sinks); only for
+    models with windows (0 or more; default: 0)."""
 
     n_rollback: int
     """Tokens by which a sequence of a recurrent model can be rewound (others: any number) (0 to
@@ -688,7 +686,7 @@ class ContextKeywords(TypedDict, total=False):
 
     n_threads: int | None
     """Threads for decoding one token; the setting is the process's, and stays (1 or more; default:
-    all cores)."""
+    OMP_NUM_THREADS, else all cores)."""
 
     n_threads_batch: int | None
     """Threads for more than one token (1 or more; default: like n_threads)."""
@@ -729,18 +727,17 @@ class LoadKeywords(TypedDict, total=False):
     (0 or more; default: that, but at most 4096)."""
 
     prompt_cache: bool
-    """Keep what was computed while there is room, so that a text that begins like an earlier one is
-    computed only from where they diverge (default: on)."""
+    """Keep what was computed while there is room: a text is computed only from where it diverges
+    from earlier ones (default: on)."""
 
     n_gpu_layers: int | None
-    """So many of the last layers, with their part of the cache, are on a CUDA device, and the
-    others on the CPU; with 1 or more the output matrix is on the device, with all layers the
-    embedding too (0 or more; default: what device says)."""
+    """Last layers that are on a CUDA device with their part of the cache, the others on the CPU; 1
+    or more: the output matrix too; all: the embedding too (0 or more; default: what device says)."""
 
     device_map: str | Sequence[tuple[str, int, int]] | None
-    """Which layers each device has, with their part of the cache: cpu=0:20,cuda:0=20:32 for layers
-    0 to 19 and 20 to 31; in Python [('cpu', 0, 20), ('cuda:0', 20, 32)] too (default: what device
-    and n_gpu_layers say)."""
+    """Layers of each device, with their part of the cache: cpu=0:20,cuda:0=20:32 for layers 0 to 19
+    and 20 to 31; in Python [('cpu', 0, 20), ('cuda:0', 20, 32)] too (default: what device and
+    n_gpu_layers say)."""
 
     tensor_split: str | None
     """Refused: device_map names layers (default: none)."""
@@ -773,8 +770,8 @@ class LoadKeywords(TypedDict, total=False):
     and for types of blocks, else channel)."""
 
     k_storage: str
-    """Raw: keys are rotated when they are read, which makes shifts exact for any type and costs
-    time at every token (rotated or raw; default: rotated)."""
+    """Raw: keys are rotated when they are read: shifts are exact for any type, each token costs
+    more time (rotated or raw; default: rotated)."""
 
     policy: str
     """Unified: all sequences share one pool of cells; streams: each has an equal share (unified or
@@ -785,12 +782,12 @@ class LoadKeywords(TypedDict, total=False):
     (llama-2024; default: none)."""
 
     swa_full: bool
-    """Window layers keep every position, so that any rewind and shift is possible; otherwise they
-    have as many cells as llama.cpp gives them, and use them again as it does (default: off)."""
+    """Window layers keep every position, for any rewind and shift; otherwise they have llama.cpp's
+    number of cells, and use them again as it does (default: off)."""
 
     swa_sinks: int
-    """First positions that window layers keep, and every token sees there too (attention sinks);
-    only for models with windows (0 or more; default: 0)."""
+    """First positions that window layers keep and every token sees (attention sinks); only for
+    models with windows (0 or more; default: 0)."""
 
     n_rollback: int
     """Tokens by which a sequence of a recurrent model can be rewound (others: any number) (0 to
@@ -802,7 +799,7 @@ class LoadKeywords(TypedDict, total=False):
 
     n_threads: int | None
     """Threads for decoding one token; the setting is the process's, and stays (1 or more; default:
-    all cores)."""
+    OMP_NUM_THREADS, else all cores)."""
 
     n_threads_batch: int | None
     """Threads for more than one token (1 or more; default: like n_threads)."""

@@ -207,7 +207,7 @@ def test_random_caches_against_a_double_loop() -> None:
             own = np.zeros((t, 2), np.uint64)
             own[np.arange(t), seqs // 64] = np.uint64(1) << (seqs % 64).astype(np.uint64)
             batch = step.place(at, seqs, own, causal)
-            tensors = CellTensors(cache.cells, cache.first.rows, batch.slots, batch.seen)
+            tensors = CellTensors(cache.cells, cache.first.rows, batch.cell_ids, batch.seen)
             mask = tensors.mask(0)
             rows = np.asarray(tensors._index)
             words, held = cache.cells.owners, cache.cells.positions

@@ -1,4 +1,4 @@
-"""Batches whose tokens have four positions (M-RoPE), against what llama.cpp did (tools/golden_sections.py)."""
+"""Batches whose tokens have four positions (M-RoPE), against what llama.cpp did (tools/golden_state.py)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def embeddings(places: list[Any], seq: int = 0) -> Batch:
 
 
 def filled(**options: Any) -> KVCache:
-    """As golden_sections.py's fill."""
+    """As fill of golden_state.py."""
     cache = sections(**options)
     add(cache, texts([(5 + i, p, s) for i, (p, s) in enumerate(ABOUT["text"])]))
     add(cache, embeddings(ABOUT["picture"]))
@@ -284,6 +284,6 @@ def test_a_token_attends_as_the_first_of_its_sequences() -> None:  # [L] study T
     cache.seq_rm(0)
     cache.seq_cp(1, 0)
     part = add(cache, texts([(1, 2, [1, 0])]))
-    assert cache.cells.owners_of(int(part.slots[0])) == [0, 1]
+    assert cache.cells.owners_of(int(part.cell_ids[0])) == [0, 1]
     plan = cache.plan(texts([(1, 3, [1, 0])]))
     assert plan.seqs.tolist() == [1]

@@ -6,8 +6,7 @@ Here at a few places of each; ``tools/interrupts.py`` tries all of them, and cou
 from __future__ import annotations
 
 import pytest
-from cache_scenes import MODELS, OPERATIONS, Operation
-from cache_snapshot import difference
+from cache_scenes import MODELS, OPERATIONS, Operation, difference
 from interrupts import Kind, examine
 
 CASES: list[tuple[str, Kind, int, int]] = [

@@ -39,12 +39,12 @@ def test_a_plan_changes_nothing_and_says_where_everything_goes() -> None:
         batch.add(1, seqs=[s], logits=s == 0)
     plan = cache.plan(batch, n_ubatch=2)
     assert snapshot(cache) == before
-    assert [p.slots.tolist() for p in plan.parts] == [[5, 6], [7]]
+    assert [p.cell_ids.tolist() for p in plan.parts] == [[5, 6], [7]]
     assert [p.wanted.tolist() for p in plan.parts] == [[0], [0]]
     assert plan.positions.tolist() == [2, 1, 3]
     assert (len(plan), plan.rows) == (3, None)
     with cache.step(plan) as step:
-        parts = [(p.slots.tolist(), p.positions.tolist()) for p in step]
+        parts = [(p.cell_ids.tolist(), p.positions.tolist()) for p in step]
     assert parts == [([5, 6], [2, 1]), ([7], [3])]
     assert cache.map() == "0.0.1010"
     with pytest.raises(CacheError, match="plan again"), cache.step(plan):

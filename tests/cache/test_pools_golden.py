@@ -1,4 +1,4 @@
-"""Window and recurrent caches against llama.cpp: positions, answers, logits, states (tools/golden_pools.py)."""
+"""Window and recurrent caches against llama.cpp: positions, answers, logits, states (tools/golden_cache.py)."""
 
 from __future__ import annotations
 

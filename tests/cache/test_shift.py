@@ -37,9 +37,9 @@ class Keys:
         self.positions = np.arange(N, dtype=np.int32)
         with self.cache.step() as step:
             owners = np.ones((N, 1), np.uint64)
-            slots = step.place(self.positions, np.zeros(N, np.int32), owners).slots
+            cell_ids = step.place(self.positions, np.zeros(N, np.int32), owners).cell_ids
             for layer in range(LAYERS):
-                self.cache.keys.write(layer, slots, self.rotated_keys(layer))
+                self.cache.keys.write(layer, cell_ids, self.rotated_keys(layer))
 
     def rotate(self, layer: int, keys: Floats, deltas: npt.NDArray[np.int64]) -> Floats:
         self.calls += 1

@@ -72,19 +72,19 @@ def test_ring_by_hand() -> None:
     cells = Cells(8, 2)
     one, two = np.array([[1]], np.uint64), np.array([[2]], np.uint64)
 
-    def put(slots: Any, first: int, owner: Any) -> None:
-        n = len(slots)
-        cells.put(slots, np.arange(first, first + n, dtype=np.int32), np.repeat(owner, n, 0))
+    def put(cell_ids: Any, first: int, owner: Any) -> None:
+        n = len(cell_ids)
+        cells.put(cell_ids, np.arange(first, first + n, dtype=np.int32), np.repeat(owner, n, 0))
 
     put(np.arange(5), 0, one)
     put(np.arange(5, 7), 0, two)
-    slots = cells.take_in_ring(3, 3)  # a token at 5 sees 3 and 4
-    assert (slots.tolist(), cells.used) == ([7, 0, 1], 5)
+    cell_ids = cells.take_in_ring(3, 3)  # a token at 5 sees 3 and 4
+    assert (cell_ids.tolist(), cells.used) == ([7, 0, 1], 5)
     assert cells.seq_pos_min(0) == 2
-    put(slots, 5, one)
+    put(cell_ids, 5, one)
     assert (cells.head, cells.seq_pos_max(0)) == (2, 7)
-    slots = cells.take_in_ring(4, 3)
-    assert (slots.tolist(), cells.used) == ([2, 3, 4, 7], 4)
+    cell_ids = cells.take_in_ring(4, 3)
+    assert (cell_ids.tolist(), cells.used) == ([2, 3, 4, 7], 4)
     assert cells.seq_pos_min(0) == 6
     assert cells.map() == "00...11"
     put(np.array([2, 3, 4, 7]), 8, one)

@@ -461,8 +461,8 @@ def test_a_ring_of_chunks() -> None:
     """llama.cpp's rule: a chunk's cells are free as soon as the next token is of the next one."""
     pool = WindowPool([LayerShape(1, 4, 4)], 6, window=4, chunked=True, ring=True)
     owners = np.ones((1, 1), np.uint64)
-    slots = [int(pool.find(np.array([p], np.int32), owners)[0]) for p in range(10)]
-    assert slots[:6] == [0, 1, 2, 3, 4, 5]
+    cell_ids = [int(pool.find(np.array([p], np.int32), owners)[0]) for p in range(10)]
+    assert cell_ids[:6] == [0, 1, 2, 3, 4, 5]
     assert pool.seq_pos_min(0) == 4
     pool.check()
 

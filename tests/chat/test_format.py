@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from aleator import ParameterError, TemplateError
-from aleator.chat.asking import Chat, prepared
 from aleator.chat.format import ChatFormat
 from aleator.chat.messages import checked_messages
+from aleator.chat.prompt import ChatPrompt, prepare_chat
 from aleator.text import Tokenizer, Vocabulary
 from tests.chat import templates
 from tests.text.vocabularies import CONTROL, NORMAL, USER_DEFINED, byte_level
@@ -39,13 +39,13 @@ def test_no_text_becomes_a_control_token(name: str) -> None:
     }
 
     def marks(text: str, tool: Any) -> list[int]:
-        messages = [
+        messages: list[dict[str, Any]] = [
             {"role": "system", "content": text},
             {"role": "user", "content": text},
             {"role": "tool", "content": text},
             {"role": "user", "content": [{"type": "text", "text": text}]},
         ]
-        asked = prepared(Chat(messages, [tool]), chat_format, TOKENIZER, {})
+        asked = prepare_chat(ChatPrompt(messages, [tool]), chat_format, TOKENIZER, {})
         assert text in TOKENIZER.decode(asked.tokens)
         own = (p for p in PARTS if p in source or p.startswith("<|"))
         special = {IDS[m] for m in (*templates.MARKS, *own)}
@@ -57,7 +57,7 @@ def test_no_text_becomes_a_control_token(name: str) -> None:
 def test_other_user_defined_tokens_are_read_anywhere() -> None:
     chat_format = ChatFormat(TOKENIZER, templates.HERMES)
     text = [{"role": "user", "content": "a    b<think>"}]
-    asked = prepared(Chat(text), chat_format, TOKENIZER, {})
+    asked = prepare_chat(ChatPrompt(text), chat_format, TOKENIZER, {})
     assert asked.tokens.count(IDS["    "]) == 1
     assert IDS["<think>"] not in asked.tokens
 
@@ -65,7 +65,8 @@ def test_other_user_defined_tokens_are_read_anywhere() -> None:
 def test_an_answer_keeps_its_own_reasoning_marks() -> None:
     chat_format = ChatFormat(TOKENIZER, templates.HERMES)
     said = {"role": "assistant", "content": "<think>a</think>b"}
-    asked = prepared(Chat([{"role": "user", "content": "q"}, said]), chat_format, TOKENIZER, {})
+    chat = ChatPrompt([{"role": "user", "content": "q"}, said])
+    asked = prepare_chat(chat, chat_format, TOKENIZER, {})
     assert asked.tokens.count(IDS["<think>"]) == 1
 
 
@@ -73,12 +74,12 @@ def test_an_answer_keeps_its_own_reasoning_marks() -> None:
 def test_calls_in_earlier_messages_are_written_as_json(name: str) -> None:
     chat_format = ChatFormat(TOKENIZER, templates.FAMILIES[name])
     function = {"name": "get_weather", "arguments": '{"city": "Köln"}'}
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "user", "content": "Weather?"},
         {"role": "assistant", "tool_calls": [{"id": "a", "function": function}]},
         {"role": "tool", "tool_call_id": "a", "content": "rain"},
     ]
-    asked = prepared(Chat(messages), chat_format, TOKENIZER, {})
+    asked = prepare_chat(ChatPrompt(messages), chat_format, TOKENIZER, {})
     if name != "generic":
         text = TOKENIZER.decode(asked.tokens)
         in_parts = name in (
@@ -137,9 +138,9 @@ def test_tools_that_a_template_does_not_show() -> None:
     plain = ChatFormat(TOKENIZER, templates.CHATML)
     hi = [{"role": "user", "content": "Hi"}]
     with pytest.raises(ParameterError, match="does not show tools to the model") as caught:
-        prepared(Chat(hi, [templates.CLOCK]), plain, TOKENIZER, {})
+        prepare_chat(ChatPrompt(hi, [templates.CLOCK]), plain, TOKENIZER, {})
     assert caught.value.parameter == "tools"
-    prepared(Chat(hi, [templates.CLOCK], "none"), plain, TOKENIZER, {})
+    prepare_chat(ChatPrompt(hi, [templates.CLOCK], "none"), plain, TOKENIZER, {})
     with pytest.raises(TemplateError, match="no chat template"):
         ChatFormat(TOKENIZER, None)
 
@@ -149,9 +150,9 @@ def test_calls_in_forms_that_are_not_read(mark: str) -> None:
     form = ChatFormat(TOKENIZER, templates.HERMES + "{# " + mark + " #}")
     hi = [{"role": "user", "content": "Hi"}]
     with pytest.raises(ParameterError, match="which are not read yet") as caught:
-        prepared(Chat(hi, [templates.CLOCK]), form, TOKENIZER, {})
+        prepare_chat(ChatPrompt(hi, [templates.CLOCK]), form, TOKENIZER, {})
     assert caught.value.parameter == "tools"
-    prepared(Chat(hi), form, TOKENIZER, {})
+    prepare_chat(ChatPrompt(hi), form, TOKENIZER, {})
 
 
 def test_arguments_that_a_template_writes_one_by_one() -> None:

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
 
 import pytest
 
-from aleator.core.moved import MOVED
+from aleator.core.moved import MOVED, RENAMED, MovedModules
 
 
 @pytest.mark.parametrize(("old", "new"), MOVED.items())
@@ -19,3 +20,15 @@ def test_a_module_is_found_under_its_old_name(old: str, new: str) -> None:
 def test_other_names_are_not_found() -> None:
     with pytest.raises(ModuleNotFoundError, match=r"aleator\.never"):
         import_module("aleator.never")
+
+
+def test_what_was_renamed_in_a_moved_module_has_both_names() -> None:
+    """Each renamed class is in one of the moved modules, under its old name too."""
+    found: dict[str, object] = {}
+    for old in MOVED:
+        module = ModuleType(old)
+        with pytest.warns(DeprecationWarning, match=f"{old} is"):
+            MovedModules(MOVED).exec_module(module)
+        found.update(vars(module))
+    for old, new in RENAMED.items():
+        assert found[old] is found[new]

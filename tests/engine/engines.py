@@ -6,15 +6,15 @@ import time
 from typing import Any
 
 import aleator
-from aleator.engine.owner import Owner
+from aleator.engine.engine_loop import EngineLoop
 
 PROMPTS = ("ROMEO:", "JULIET:\nWhat", "First Citizen:\n" * 8, "KING RICHARD:", "ROMEO:")
 
 
-def owner_of(engine: aleator.Engine) -> Owner:
-    owner = engine._owner
-    assert owner is not None
-    return owner
+def loop_of(engine: aleator.Engine) -> EngineLoop:
+    loop = engine._loop
+    assert loop is not None
+    return loop
 
 
 def wait_until_idle(engine: aleator.Engine) -> None:

@@ -12,7 +12,7 @@ import pytest
 import aleator
 from aleator.core.errors import AleatorError, ContextFull, ParameterError, QueueFull
 from aleator.engine.stats import EndedRequest
-from tests.engine.engines import PROMPTS, owner_of, wait, wait_until_idle
+from tests.engine.engines import PROMPTS, loop_of, wait, wait_until_idle
 
 
 def test_gives_what_generate_gives(model: aleator.LanguageModel, engine: aleator.Engine) -> None:
@@ -168,7 +168,7 @@ def test_a_context_shift_moves_nobody_else(model: aleator.LanguageModel) -> None
         assert shifting[0].stats.context_shifts > 1
         assert still.tokens == shifting[0].tokens[:40]
         wait_until_idle(engine)
-        owner_of(engine)._context.cache.check()
+        loop_of(engine)._context.cache.check()
 
 
 def test_without_max_tokens_a_request_has_its_share_of_the_positions(

@@ -14,7 +14,7 @@ from aleator.generate.batch import Batch
 from aleator.generate.generation import writing_of
 from aleator.generate.options import GenerateOptions
 from aleator.generate.request import Request, remaining
-from aleator.generate.slot import Slot
+from aleator.generate.request_state import RequestState
 from aleator.samplers import SamplingParams
 
 N_VOCAB = 30
@@ -146,7 +146,7 @@ class FakeContext:
         return row
 
 
-def slot(prompt: str = "romeo", completion: int = 0, **options: Any) -> Slot:
+def state(prompt: str = "romeo", completion: int = 0, **options: Any) -> RequestState:
     own = {name: options.pop(name) for name in ("n_keep", "echo") if name in options}
     tokens = tuple(letter - 0x61 for letter in prompt.encode())
     params = SamplingParams(temperature=0.9, seed=5)
@@ -154,26 +154,26 @@ def slot(prompt: str = "romeo", completion: int = 0, **options: Any) -> Slot:
     for token in tokens:
         chain.accept(token)
     asked = Request(tokens, params, GenerateOptions(**options), completion, **own)
-    return Slot(asked, chain, Stream(), Detokenizer())
+    return RequestState(asked, chain, Stream(), Detokenizer())
 
 
-def run(context: FakeContext, *slots: Slot, n_ctx: int = 64, progress: Any = None) -> Run:
+def run(context: FakeContext, *states: RequestState, n_ctx: int = 64, progress: Any = None) -> Run:
     fake: Any = context
-    return Run(fake, slots, Detokenizer(), n_ctx, progress)
+    return Run(fake, states, Detokenizer(), n_ctx, progress)
 
 
 def single(prompt: str = "romeo", completion: int = 0, n_ctx: int = 64, **options: Any) -> Any:
-    return run(FakeContext(), slot(prompt, completion, **options), n_ctx=n_ctx).generations[0]
+    return run(FakeContext(), state(prompt, completion, **options), n_ctx=n_ctx).generations[0]
 
 
 def scripted(script: list[int], n_ctx: int = 64, **options: Any) -> Any:
     context = FakeContext()
     context.script = list(script)
-    return run(context, slot(**options), n_ctx=n_ctx).generations[0]
+    return run(context, state(**options), n_ctx=n_ctx).generations[0]
 
 
 def test_equals_the_plain_loop() -> None:
-    tokens, chain = list(slot().request.tokens), slot().chain
+    tokens, chain = list(state().request.tokens), state().chain
     for _ in range(20):
         tokens.append(chain.sample(FakeContext().logits(tokens).astype(np.float32)))
     assert single(max_tokens=20).tokens == tokens[5:]
@@ -191,14 +191,14 @@ def test_a_larger_limit_begins_with_the_same_text() -> None:
 def test_a_batch_gives_what_each_gives_alone(n_ubatch: int) -> None:
     prompts = [("romeo", 0), ("romeo", 1), ("juliet", 0), ("a", 0), ("romeo", 2)]
     context = FakeContext(n_ubatch)
-    together = run(context, *(slot(p, c, max_tokens=15) for p, c in prompts)).generations
+    together = run(context, *(state(p, c, max_tokens=15) for p, c in prompts)).generations
     assert [g.text for g in together] == [single(p, c, max_tokens=15).text for p, c in prompts]
     assert together[0].text != together[1].text
 
 
 def test_equal_prompts_are_prefilled_once() -> None:
     context = FakeContext()
-    made = run(context, *(slot(completion=c, max_tokens=3) for c in range(4)))
+    made = run(context, *(state(completion=c, max_tokens=3) for c in range(4)))
     assert len(made.generations[0].text) == 3
     assert made.stats.prompt_tokens == 5
     assert context.cache.copies == 3
@@ -208,15 +208,15 @@ def test_equal_prompts_are_prefilled_once() -> None:
 
 @pytest.mark.parametrize("shift", [False, True])
 def test_there_are_enough_cells(shift: bool) -> None:
-    slots = [
-        slot(p, c, max_tokens=n, context_shift=shift)
+    states = [
+        state(p, c, max_tokens=n, context_shift=shift)
         for p, c, n in [("romeo", 0, 9), ("romeo", 1, 30), ("juliet", 0, 2), ("juliet", 1, None)]
     ]
     context = FakeContext()
-    made = run(context, *slots, n_ctx=16)
+    made = run(context, *states, n_ctx=16)
     while not made.done and made.stats.decode_tokens < 200:
         made.step()
-    assert context.most_used <= cells_needed(slots, 16) <= 4 * 16
+    assert context.most_used <= cells_needed(states, 16) <= 4 * 16
 
 
 def test_ends_at_the_length() -> None:
@@ -292,13 +292,13 @@ def test_logprobs_come_with_every_token() -> None:
 
 def test_a_context_shift_keeps_the_beginning_and_the_newer_half() -> None:
     context = FakeContext()
-    made = run(context, slot(max_tokens=40, context_shift=True, n_keep=2), n_ctx=12)
+    made = run(context, state(max_tokens=40, context_shift=True, n_keep=2), n_ctx=12)
     made.step()
     while made.stats.context_shifts == 0:
-        before = list(made.slots[0].tokens)
+        before = list(made.states[0].tokens)
         made.step()
     # 12 positions: 2 are kept, 5 of the other 10 are forgotten, and one token was decoded since.
-    after = made.slots[0].tokens
+    after = made.states[0].tokens
     assert after[:7] == before[:2] + before[7:]
     assert context.cache.tokens[0] == after
     assert len(made.generations[0].tokens) == 40
@@ -308,7 +308,7 @@ def test_a_context_shift_keeps_the_beginning_and_the_newer_half() -> None:
 def test_with_context_shift_completions_share_no_cells() -> None:
     context = FakeContext()
     options: dict[str, Any] = {"max_tokens": 30, "context_shift": True, "n_keep": 1}
-    made = run(context, slot(**options), slot(completion=1, **options), n_ctx=12)
+    made = run(context, state(**options), state(completion=1, **options), n_ctx=12)
     assert context.cache.copies == 0
     texts = [generation.text for generation in made.generations]
     assert texts == [single(completion=c, n_ctx=12, **options).text for c in range(2)]
@@ -327,7 +327,7 @@ def test_a_shift_must_have_something_to_forget(n_keep: int) -> None:
 
 def test_an_error_ends_all_completions() -> None:
     context = FakeContext()
-    made = run(context, slot(max_tokens=30), slot("b", max_tokens=30))
+    made = run(context, state(max_tokens=30), state("b", max_tokens=30))
     context.fail_at = 11
     broken = made.generations[0]
     with pytest.raises(RuntimeError, match="device is gone"):
@@ -340,22 +340,22 @@ def test_an_error_ends_all_completions() -> None:
 
 def test_only_what_is_not_kept_is_prefilled() -> None:
     context = FakeContext()
-    first = run(context, slot("romeo", max_tokens=1))
+    first = run(context, state("romeo", max_tokens=1))
     assert first.generations[0].tokens
-    second = run(context, slot("romeobc", max_tokens=4))
+    second = run(context, state("romeobc", max_tokens=4))
     assert second.generations[0].tokens == single("romeobc", max_tokens=4).tokens
     assert (second.stats.prompt_tokens, second.stats.reused_tokens) == (2, 5)
     drawn = second.generations[0].tokens
-    assert (*slot("romeobc").request.tokens, *drawn[:-1]) in context.cache.kept
+    assert (*state("romeobc").request.tokens, *drawn[:-1]) in context.cache.kept
     assert context.cache.seqs[0] == []
 
 
 def test_what_a_context_shift_left_is_kept_apart() -> None:
     context = FakeContext()
-    made = run(context, slot("romeo", max_tokens=20, context_shift=True, n_keep=2), n_ctx=12)
+    made = run(context, state("romeo", max_tokens=20, context_shift=True, n_keep=2), n_ctx=12)
     assert len(made.generations[0].tokens) == 20
     assert made.stats.context_shifts > 0
-    assert set(context.cache.kept) == {slot("romeo").request.tokens, slot("ro").request.tokens}
+    assert set(context.cache.kept) == {state("romeo").request.tokens, state("ro").request.tokens}
     generation = made.generations[0]
     whole = (*generation.request.tokens, *generation.tokens[:-1])
     assert context.cache.shifted == {
@@ -367,12 +367,12 @@ def test_what_a_context_shift_left_is_kept_apart() -> None:
 def test_progress_of_the_prefill_and_cancelling_it() -> None:
     seen: list[tuple[int, int]] = []
     context = FakeContext(n_ubatch=4)
-    made = run(context, slot("abcdefghij"), progress=lambda *at: seen.append(at))
-    while not made.slots[0].completion.tokens:
+    made = run(context, state("abcdefghij"), progress=lambda *at: seen.append(at))
+    while not made.states[0].completion.tokens:
         made.step()
     assert seen == [(0, 10), (4, 10), (8, 10), (10, 10)]
     context = FakeContext(n_ubatch=4)
-    made = run(context, slot("abcdefghij"), progress=lambda *at: made.generations[0].cancel())
+    made = run(context, state("abcdefghij"), progress=lambda *at: made.generations[0].cancel())
     assert made.generations[0].tokens == []
     assert context.decoded == 0
     assert made.generations[0].stop_reason == "interrupted"
@@ -393,7 +393,7 @@ def test_an_error_of_one_completion_ends_that_one_alone() -> None:
     def fails(chain: Any, logits: Any) -> None:
         raise RuntimeError("not today")
 
-    context, broken, fine = FakeContext(), slot(max_tokens=9), slot("juliet", max_tokens=9)
+    context, broken, fine = FakeContext(), state(max_tokens=9), state("juliet", max_tokens=9)
     broken.on_logits = fails
     made = run(context, broken, fine).generations
     assert made[1].tokens == single("juliet", max_tokens=9).tokens
@@ -405,7 +405,7 @@ def test_an_error_of_one_completion_ends_that_one_alone() -> None:
 
 def test_who_follows_a_prompt_goes_on_with_it_when_it_is_given_up() -> None:
     context = FakeContext(n_ubatch=4)
-    made = run(context, *(slot("abcdefghij", c, max_tokens=5) for c in range(3)))
+    made = run(context, *(state("abcdefghij", c, max_tokens=5) for c in range(3)))
     made.step()
     generations = made.generations
     generations[0].cancel()

@@ -107,8 +107,8 @@ def test_a_failed_request_holds_no_engine(
             with pytest.raises(RuntimeError, match="not today"):
                 generation.wait()
             held.append(generation)
-        assert engine._owner is not None
-        context = weakref.ref(engine._owner._context)
+        assert engine._loop is not None
+        context = weakref.ref(engine._loop._context)
         gc.collect()
         gc.disable()  # its memory is free at once
         request.addfinalizer(gc.enable)

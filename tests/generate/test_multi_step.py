@@ -21,7 +21,7 @@ from aleator.samplers import SamplerChain
 from aleator.samplers import index as S
 from tests.conftest import MakeDecoder
 from tests.device.inside import inside
-from tests.generate.test_drawing import PROMPTS, check_equal
+from tests.generate.test_token_sampler import PROMPTS, check_equal
 
 SAMPLERS: list[Any] = [
     S.Penalties(repetition_penalty=1.3),

@@ -18,7 +18,7 @@ PROMPT = "First Citizen:\nBefore we proceed any further, hear me speak.\n\nAll:\
 def asked(
     engine: aleator.Engine, model: aleator.LanguageModel, prompt: str, top: int, **options: Any
 ) -> Generation:
-    request = model.asking.requests(
+    request = model.request_maker.requests(
         [prompt], [options_of({"preset": None, "params": None, **options})]
     )[0]
     return engine.start(request, SubmitOptions(), prompt_logprobs=top)

@@ -15,7 +15,7 @@ from make_models import SPECS, write_model
 
 import aleator
 from aleator.core.errors import ParameterError
-from aleator.generate import Batch, Context, advance, guesses
+from aleator.generate import Batch, Context, model_runner, proposer
 from aleator.generate.speculation import ngrams, speculation
 from aleator.generate.speculation.draft_model import Draft, DraftContext, DraftModel, draft_together
 from aleator.generate.speculation.ngrams import REMEMBERED, PromptLookup, Texts
@@ -42,7 +42,7 @@ def small(folder: Path, arch: str, seed: int) -> Path:
 @pytest.fixture(autouse=True)
 def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing takes time, so that how much is guessed does not depend on the machine's speed and load."""
-    for module in (advance, guesses, speculation):
+    for module in (model_runner, proposer, speculation):
         monkeypatch.setattr(module, "perf_counter", lambda: 0.0)
 
 
@@ -183,9 +183,9 @@ def test_a_draft_model_guesses_for_several_texts_in_one_batch(
 
 
 def context_of(engine: aleator.Engine) -> Context:
-    owner = engine._owner
-    assert owner is not None
-    return owner._context
+    loop = engine._loop
+    assert loop is not None
+    return loop._context
 
 
 def test_an_ended_request_does_not_keep_the_context_of_its_draft_model(

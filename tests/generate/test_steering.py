@@ -10,7 +10,7 @@ import pytest
 
 from aleator import LanguageModel, ParameterError, load
 from aleator.core.errors import ContextFull
-from aleator.engine.core import cells_held
+from aleator.engine.engine_core import cells_held
 from aleator.generate import Batch
 from aleator.generate.logprobs import log_softmax
 from aleator.generate.steering import ReasoningBudget
@@ -180,13 +180,13 @@ def test_guidance_in_an_engine(model: LanguageModel) -> None:
                 other.logprobs,
                 other.text,
             )
-        owner = engine._owner
-        assert owner is not None
+        loop = engine._loop
+        assert loop is not None
         while engine.stats.running:
             time.sleep(0.002)
-        owner._context.cache.check()
+        loop._context.cache.check()
         assert engine.stats.cells_reserved == 0
-        assert cells_held(owner._context.cache, range(5)) == 0
+        assert cells_held(loop._context.cache, range(5)) == 0
     assert alone[5].stats.draft_n > 0
 
 

@@ -15,7 +15,7 @@ N_PREFILL = 20
 
 
 def tokens_of(decoder: Decoder) -> list[int]:
-    """The prompt of tools/golden_logits.py."""
+    """The prompt of tools/golden_models.py."""
     n = decoder.config.n_vocab
     return [int(t) for t in np.random.default_rng(7).integers(0, n, N_PREFILL)]
 

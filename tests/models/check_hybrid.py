@@ -1,4 +1,4 @@
-"""A model of tools/hybrid_models.py against llama.cpp's answers (tools/golden_hybrid.py)."""
+"""A model of tools/hybrid_models.py against llama.cpp's answers (tools/golden_models.py)."""
 
 from __future__ import annotations
 

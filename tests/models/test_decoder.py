@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from make_models import SPECS, Array, random_tensors, write_model
+from make_models import SPECS, random_tensors, write_model
+from model_file import Array
 
 from aleator.core.errors import FileFormatError
 from aleator.generate import Batch, Context

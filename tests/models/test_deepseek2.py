@@ -1,4 +1,4 @@
-"""deepseek2 against llama.cpp (tools/golden_dense.py) and transformers."""
+"""deepseek2 against llama.cpp (tools/golden_models.py) and transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ernie4_5-moe against llama.cpp's logits (tools/golden_logits.py) and transformers'."""
+"""ernie4_5-moe against llama.cpp's logits (tools/golden_models.py) and transformers'."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from make_models import SPECS, Array, random_tensors, write_model
+from make_models import SPECS, random_tensors, write_model
+from model_file import Array
 
 from aleator import _native
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel

@@ -1,4 +1,4 @@
-"""gpt-oss against llama.cpp's logits (tools/golden_logits.py) and transformers'; sinks beside windows."""
+"""gpt-oss against llama.cpp's logits (tools/golden_models.py) and transformers'; sinks beside windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""granitemoe against llama.cpp's logits (tools/golden_logits.py) and transformers'."""
+"""granitemoe against llama.cpp's logits (tools/golden_models.py) and transformers'."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""hunyuan-moe against llama.cpp's logits (tools/golden_logits.py) and transformers'."""
+"""hunyuan-moe against llama.cpp's logits (tools/golden_models.py) and transformers'."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""jamba against llama.cpp's logits (tools/golden_logits.py), and a real model in a cache of two pools."""
+"""jamba against llama.cpp's logits (tools/golden_models.py), and a real model in a cache of two pools."""
 
 from __future__ import annotations
 

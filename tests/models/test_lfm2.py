@@ -1,4 +1,4 @@
-"""lfm2 against llama.cpp's answers (tools/golden_hybrid.py) and transformers' logits."""
+"""lfm2 against llama.cpp's answers (tools/golden_models.py) and transformers' logits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""lfm2moe against llama.cpp's answers (tools/golden_hybrid.py) and transformers' logits."""
+"""lfm2moe against llama.cpp's answers (tools/golden_models.py) and transformers' logits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""llama against llama.cpp's logits (tools/golden_logits.py)."""
+"""llama against llama.cpp's logits (tools/golden_models.py)."""
 
 from __future__ import annotations
 

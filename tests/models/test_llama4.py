@@ -1,4 +1,4 @@
-"""llama4 against llama.cpp (tools/golden_dense.py) and transformers."""
+"""llama4 against llama.cpp (tools/golden_models.py) and transformers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aleator.models.index import read_json
 from tests.models.check_dense import F32, GOLDEN, check_golden, check_transformers, decoder_of
 from tests.models.check_golden import relative, tokens_of
 
-LATE = 8180  # where golden_dense.py begins a text that crosses the end of a chunk
+LATE = 8180  # where golden_models.py begins a text that crosses the end of a chunk
 SIZES: dict[str, Any] = {
     "vocab_size": 96,
     "hidden_size": 32,

@@ -1,4 +1,4 @@
-"""mamba against llama.cpp's logits (tools/golden_logits.py)."""
+"""mamba against llama.cpp's logits (tools/golden_models.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""minicpm3 against llama.cpp (tools/golden_dense.py) and transformers."""
+"""minicpm3 against llama.cpp (tools/golden_models.py) and transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mixtral: llama with experts, against llama.cpp's logits (tools/golden_logits.py) and transformers'."""
+"""Mixtral: llama with experts, against llama.cpp's logits (tools/golden_models.py) and transformers'."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""nemotron_h against llama.cpp's answers (tools/golden_hybrid.py) and transformers' logits."""
+"""nemotron_h against llama.cpp's answers (tools/golden_models.py) and transformers' logits."""
 
 from __future__ import annotations
 

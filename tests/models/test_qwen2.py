@@ -1,4 +1,4 @@
-"""qwen2 against llama.cpp's logits (tools/golden_logits.py)."""
+"""qwen2 against llama.cpp's logits (tools/golden_models.py)."""
 
 from __future__ import annotations
 

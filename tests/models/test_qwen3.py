@@ -1,4 +1,4 @@
-"""qwen3 against llama.cpp's logits (tools/golden_logits.py)."""
+"""qwen3 against llama.cpp's logits (tools/golden_models.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""qwen35 against llama.cpp's logits and states (tools/golden_delta.py) and transformers'."""
+"""qwen35 against llama.cpp's logits and states (tools/golden_models.py) and transformers'."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""qwen3moe against llama.cpp's logits (tools/golden_logits.py) and transformers'."""
+"""qwen3moe against llama.cpp's logits (tools/golden_models.py) and transformers'."""
 
 from __future__ import annotations
 

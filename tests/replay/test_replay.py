@@ -187,7 +187,7 @@ def test_odd_values_anywhere_are_refused_or_made(model: LanguageModel) -> None:
             altered = json.loads(json.dumps(record))
             functools.reduce(dict.__getitem__, outer, altered)[name] = odd
             try:
-                model.slots.make([Record.from_json(altered).request()])
+                model.request_states.make([Record.from_json(altered).request()])
             except AleatorError:
                 refused += 1
     assert refused > 500

@@ -1,4 +1,4 @@
-"""Grammars with numerics="llama.cpp": the tokens of llama.cpp's common layer (tools/golden_token_first.py)."""
+"""Grammars with numerics="llama.cpp": the tokens of llama.cpp's common layer (tools/golden_grammar.py)."""
 
 from __future__ import annotations
 

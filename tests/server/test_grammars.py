@@ -164,9 +164,9 @@ def test_others_are_served_while_a_grammar_takes_its_time(
     monkeypatch.setattr(Trials, "begin", begin_one_that_hangs)
     with in_thread(model, engine={"n_seq_max": 2}, grammar_timeout=1000.0) as live:
         assert live.grammars is not None
-        turns = live.grammars._turns
+        semaphore = live.grammars._semaphore
         slow = [live.send(request_of({"prompt": "x", "regex": f"x{i}"})) for i in range(6)]
-        until(lambda: sum(map(len, turns._waiting.values())) == 5)
+        until(lambda: sum(map(len, semaphore._waiting.values())) == 5)
         assert live.post("/v1/completions", {"prompt": "x", "max_tokens": 2})[0] == 200
     # The server has ended: who waited was told so, and no task had to be cancelled.
     for each in slow:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from aleator.engine.core import Core
+from aleator.engine.engine_core import EngineCore
 from aleator.generate.writing import Piece, Writing
 from aleator.language_model import LanguageModel
 from aleator.server.wire import WIRE, Line, Wire, wire_of
@@ -54,18 +54,18 @@ def events(live: Live, path: str, body: dict[str, Any]) -> list[Any]:
 def engine_waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Makes the engine wait before each step until this is set: a line waits for pieces."""
     waits = threading.Event()
-    pass_on, step = Writing.pass_on, Core.step
+    pass_on, step = Writing.pass_on, EngineCore.step
 
     async def noted(self: Writing, *args: Any) -> None:
         asyncio.get_running_loop().call_soon(waits.set)
         await pass_on(self, *args)
 
-    def held(self: Core) -> Any:
+    def held(self: EngineCore) -> Any:
         assert waits.wait(PATIENCE)
         return step(self)
 
     monkeypatch.setattr(Writing, "pass_on", noted)
-    monkeypatch.setattr(Core, "step", held)
+    monkeypatch.setattr(EngineCore, "step", held)
     return waits
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from pretokenizer_texts import OUT, VOCABULARY, distinct, named, strings
+from golden_pretokenizers import OUT, VOCABULARY, distinct, named, strings
 
 from aleator.core.errors import UnsupportedModel
 from aleator.text.pretokenizers import ADDS_BOS, PRE_TOKENIZERS, WHOLE_WORDS, expressions

@@ -26,7 +26,7 @@ from weakref import WeakMethod
 
 import aleator
 from aleator.core.errors import AleatorError, CacheFull, EngineClosed, QueueFull
-from aleator.engine.core import cells_held
+from aleator.engine.engine_core import cells_held
 from aleator.generate.batch import Batch
 from aleator.generate.generation import Generation
 from aleator.replay import Made
@@ -160,10 +160,10 @@ class Life:
         """Make an engine, use it, and look at what is left."""
         world, rng = self.world, self.world.rng("life", self.number)
         engine = aleator.Engine(world.model, n_seq_max=N_SEQ_MAX, n_ctx=640, max_queue=6)
-        owner = engine._owner
-        if owner is None:
+        loop = engine._loop
+        if loop is None:
             raise AssertionError("a new engine is closed")
-        context, thread = owner._context, owner._thread
+        context, thread = loop._context, loop._thread
         fail = self._failing(context, rng)
         users = [
             threading.Thread(target=self._use, args=(engine, world.rng(self.number, i)))

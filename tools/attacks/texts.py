@@ -194,16 +194,9 @@ def servers(path: Path, folder: Path) -> Iterator[tuple[Live, Live]]:
     from tests.server.live import Process
 
     words = [
-        "-m",
-        str(path),
-        "--parallel",
-        "8",
-        "-c",
-        "512",
-        "--slot-save-path",
-        str(folder),
+        "-m", str(path), "--parallel", "8", "-c", "512", "--slot-save-path", str(folder),
         "--no-log-requests",
-    ]
+    ]  # fmt: skip
     with Process(*words) as plain, Process(*words, "--spec-type", "ngram") as guessing:
         yield plain.live, guessing.live
 

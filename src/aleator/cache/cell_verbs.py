@@ -147,7 +147,13 @@ class CellVerbs(ABC):
 
     @property
     def head(self) -> int:
-        """Where the next search for free cells starts; may equal ``size``."""
+        """Where the next search for free cells starts; may equal ``size``.
+
+        It is the cell after the last placed one, or the first freed cell if that is lower; after ``seq_add``
+        the first freed cell, or 0.  A search begins at 0 if the head is further ahead than the used cells plus
+        2n.  With ``compat="llama-2024"`` two differences from that struct stay: a failed search leaves the head
+        alone, and :attr:`n` follows the cells at once, not only at a decode.
+        """
         return self.first.cells.head
 
     @property

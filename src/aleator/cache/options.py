@@ -68,8 +68,7 @@ class CacheOptions(Options):
         shown="llama.cpp's choice: token with flash_attn and for types of blocks, else channel",
     )
     k_storage: str = option(
-        "raw: keys are rotated when they are read, which makes shifts exact for any type and costs time at "
-        "every token",
+        "raw: keys are rotated when they are read: shifts are exact for any type, each token costs more time",
         "rotated",
         choices=("rotated", "raw"),
         portable=False,
@@ -87,15 +86,15 @@ class CacheOptions(Options):
         portable=False,
     )
     swa_full: bool = option(
-        "window layers keep every position, so that any rewind and shift is possible; otherwise they have as "
-        "many cells as llama.cpp gives them, and use them again as it does",
+        "window layers keep every position, for any rewind and shift; otherwise they have llama.cpp's number "
+        "of cells, and use them again as it does",
         False,
         flags=("--swa-full",),
         portable=False,
     )
     swa_sinks: int = option(
-        "first positions that window layers keep, and every token sees there too (attention sinks); only for "
-        "models with windows",
+        "first positions that window layers keep and every token sees (attention sinks); only for models "
+        "with windows",
         0,
         low=0,
         high=2**31 - 1,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Generator
 from typing import Literal
 
 from aleator.chat.message import Delta
-from aleator.chat.source import Malformed, Source
+from aleator.chat.text_reader import Malformed, TextReader
 
 Deltas = Generator["Delta | None", None, None]
 """Yields what was read, and None where more is needed."""
@@ -39,24 +39,24 @@ class Calls:
         return Delta("call_end", index=self.n - 1)
 
 
-def read_arguments(source: Source, calls: Calls, name: str) -> Deltas:
+def read_arguments(reader: TextReader, calls: Calls, name: str) -> Deltas:
     """A call whose name was read before; its arguments come as a JSON value.
 
     Raises:
         Malformed: They are none.
     """
     yield calls.begin(name)
-    yield from _value(source, calls)
+    yield from _value(reader, calls)
     yield calls.end()
 
 
 def read_call(
-    source: Source, calls: Calls, names: Collection[str] | None = None, key: str = "name"
+    reader: TextReader, calls: Calls, names: Collection[str] | None = None, key: str = "name"
 ) -> Generator[Delta | None, None, Literal["call", "broken", "text"]]:
     """A call as ``{"name": ..., "arguments": {...}}``, or with "parameters".
 
     Args:
-        source: The text.
+        reader: The text.
         calls: Of the reply.
         names: It must be one of these, with arguments, to be a call; None: every object with a name is one.
         key: The key of the name.
@@ -65,22 +65,22 @@ def read_call(
         "call"; "broken": it had begun when it turned out to be wrong; "text": it is no call, and nothing was
         read.
     """
-    start, name, held, begun, closed = source.at, "", "", False, False
+    start, name, held, begun, closed = reader.at, "", "", False, False
     try:
-        yield from source.expect("{")
+        yield from reader.expect("{")
         first = True
         while True:
-            yield from source.space()
-            if (yield from source.peek()) == "}":
-                source.at += 1
+            yield from reader.skip_space()
+            if (yield from reader.peek()) == "}":
+                reader.at += 1
                 break
             if not first:
-                yield from source.expect(",")
+                yield from reader.expect(",")
             first = False
-            word = yield from source.string()
-            yield from source.expect(":")
+            word = yield from reader.read_string()
+            yield from reader.expect(":")
             if word == key and not name:
-                name = yield from source.string()
+                name = yield from reader.read_string()
                 if names is not None and name not in names:
                     raise Malformed
                 if held:
@@ -91,16 +91,16 @@ def read_call(
                 if name:
                     begun = True
                     yield calls.begin(name)
-                    yield from _value(source, calls)
+                    yield from _value(reader, calls)
                     closed = True
                 else:
-                    for piece in source.value():
+                    for piece in reader.read_value():
                         if piece is None:
                             yield None
                         else:
                             held += piece
             else:
-                for piece in source.value():
+                for piece in reader.read_value():
                     if piece is None:
                         yield None
         if not begun:
@@ -110,26 +110,26 @@ def read_call(
             yield calls.arguments("{}")
         yield calls.end()
     except Malformed:
-        if closed and source.ended:
+        if closed and reader.ended:
             yield calls.end()  # cut off after its arguments
             return "call"
         if begun:
             return "broken"
-        source.at = start
+        reader.at = start
         return "text"
     return "call"
 
 
-def _value(source: Source, calls: Calls) -> Deltas:
+def _value(reader: TextReader, calls: Calls) -> Deltas:
     """The arguments; those that are written as JSON within a JSON string are taken out of it."""
-    yield from source.space()
-    if (yield from source.peek()) == '"':
-        said = yield from source.string()
+    yield from reader.skip_space()
+    if (yield from reader.peek()) == '"':
+        said = yield from reader.read_string()
         try:
             json.loads(said)
         except (ValueError, RecursionError):
             raise Malformed from None
         yield calls.arguments(said)
         return
-    for piece in source.value():
+    for piece in reader.read_value():
         yield None if piece is None else calls.arguments(piece)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from aleator.chat.chatting import Chatting
+from aleator.chat.chat_mixin import ChatMixin
 from aleator.chat.generation import ChatGeneration
 from aleator.chat.message import Message
 from aleator.chat.messages import checked_messages, checked_tools, chosen_tools
@@ -61,7 +61,7 @@ class Conversation:
 
     def __init__(
         self,
-        model: Chatting,
+        model: ChatMixin,
         system: str | None = None,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
@@ -287,7 +287,7 @@ class Conversation:
     @classmethod
     def from_json(
         cls,
-        model: Chatting,
+        model: ChatMixin,
         data: Mapping[str, Any],
         *,
         source: object = "the conversation",
@@ -343,7 +343,7 @@ class Conversation:
             beside.unlink(missing_ok=True)
 
     @classmethod
-    def load(cls, model: Chatting, path: str | os.PathLike[str], **options: Any) -> Conversation:
+    def load(cls, model: ChatMixin, path: str | os.PathLike[str], **options: Any) -> Conversation:
         """Go on with the conversation in a file; arguments and errors are those of :meth:`from_json`."""
         try:
             data = json.loads(Path(path).read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""A reply read as it comes: its reasoning first, then what its family makes of the rest."""
+"""Reads a reply while it is written: its reasoning first, then content and calls as its family writes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from aleator.chat.call_object import Calls, Deltas
 from aleator.chat.families.family import Family, Thinking, read_text
 from aleator.chat.message import Delta, Message, ToolCall
-from aleator.chat.source import Source
+from aleator.chat.text_reader import TextReader
 
 
 class Reply:
@@ -17,10 +17,10 @@ class Reply:
 
     Args:
         family: How calls are written; None: there are no tools, and all is content.
-        thinking: How reasoning is written; None: it is not, or the family reads it.
-        opened: The prompt ends within reasoning already.
-        tools: Schemas of the tools' arguments by the tools' names.
-        key: Makes the ids of calls: equal keys give equal ids.
+        thinking: How the model writes reasoning; None: it does not, or the family reads it.
+        opened: Whether the prompt ends within reasoning.
+        tools: Schemas of the tools' arguments, by the tools' names.
+        key: The ids of calls are made of it: equal keys give equal ids.
     """
 
     def __init__(
@@ -33,31 +33,31 @@ class Reply:
     ) -> None:
         self._family, self._thinking, self._opened = family, thinking, opened
         self._tools, self._key = dict(tools or {}), key
-        self._source = Source()
+        self._reader = TextReader()
         self._deltas = self._read()
         self._texts = {"content": "", "reasoning": ""}
         self._calls: list[ToolCall] = []
 
     @property
     def message(self) -> Message:
-        """What was read so far."""
+        """The message, as far as it was read."""
         return Message(self._texts["content"], self._texts["reasoning"], tuple(self._calls))
 
     def push(self, text: str) -> list[Delta]:
-        """What a piece of the reply adds to the message."""
-        self._source.add(text)
+        """Read a piece of the reply; returns what it adds to the message."""
+        self._reader.add(text)
         return list(self._ready())
 
     def finish(self) -> list[Delta]:
-        """What is left when the reply has ended."""
-        self._source.ended = True
+        """Read the rest after the reply has ended; returns what it adds to the message."""
+        self._reader.ended = True
         return list(self._ready())
 
     def _ready(self) -> Iterator[Delta]:
         for delta in self._deltas:
             if delta is not None:
                 yield self._taken(delta)
-            elif not self._source.ended:
+            elif not self._reader.ended:
                 return
 
     def _taken(self, delta: Delta) -> Delta:
@@ -76,20 +76,20 @@ class Reply:
         return delta
 
     def _read(self) -> Deltas:
-        source, thinking = self._source, self._thinking
+        reader, thinking = self._reader, self._thinking
         if thinking is not None:
-            start, opened = source.at, self._opened
+            start, opened = reader.at, self._opened
             if not opened:
-                yield from source.space()
-                opened = bool((yield from source.begins(thinking.begin)))
+                yield from reader.skip_space()
+                opened = bool((yield from reader.read_any(thinking.begin)))
             if opened:
-                yield from source.space()
-                for delta in read_text(source, thinking.end):
+                yield from reader.skip_space()
+                for delta in read_text(reader, thinking.end):
                     yield None if delta is None else Delta("reasoning", delta.text)
-                yield from source.space()
+                yield from reader.skip_space()
             else:
-                source.at = start
+                reader.at = start
         if self._family is None:
-            yield from read_text(source)
+            yield from read_text(reader)
         else:
-            yield from self._family.read(source, Calls(), self._tools)
+            yield from self._family.read(reader, Calls(), self._tools)

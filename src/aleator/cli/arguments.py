@@ -1,4 +1,7 @@
-"""Options: parsed the way llama.cpp's users expect, with messages that say what to write instead."""
+"""Options: parsed the way llama.cpp's users expect, with messages that say what to write instead.
+
+argparse, because cyclopts cannot spell llama.cpp's ``-ub``.
+"""
 
 from __future__ import annotations
 

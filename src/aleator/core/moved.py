@@ -12,14 +12,50 @@ if TYPE_CHECKING:
 
 MOVED = {
     "aleator.bundled": "aleator.hub.bundled",
+    "aleator.chat.asking": "aleator.chat.prompt",
+    "aleator.chat.chatting": "aleator.chat.chat_mixin",
+    "aleator.chat.source": "aleator.chat.text_reader",
+    "aleator.engine.core": "aleator.engine.engine_core",
+    "aleator.engine.owner": "aleator.engine.engine_loop",
+    "aleator.engine.slots": "aleator.engine.request_states",
+    "aleator.engine.ticket": "aleator.engine.request_handle",
+    "aleator.generate.advance": "aleator.generate.model_runner",
+    "aleator.generate.drawing": "aleator.generate.token_sampler",
+    "aleator.generate.ending": "aleator.generate.complete_grammar",
+    "aleator.generate.slot": "aleator.generate.request_state",
     "aleator.prompts": "aleator.engine.prompts",
     "aleator.saving": "aleator.language_model.saving",
     "aleator.scoring": "aleator.language_model.scoring",
     "aleator.server.guards": "aleator.server.app",
     "aleator.server.structured": "aleator.server.openai_fields",
-    "aleator.slots": "aleator.engine.slots",
+    "aleator.slots": "aleator.engine.request_states",
 }
-"""Old names and new ones; each is kept for one release."""
+"""Old names of modules and new ones; each is kept for one release."""
+
+RENAMED = {
+    "Advance": "ModelRunner",
+    "Asked": "PreparedChat",
+    "Asking": "RequestMaker",
+    "Chat": "ChatPrompt",
+    "Chatting": "ChatMixin",
+    "Core": "EngineCore",
+    "Drawing": "TokenSampler",
+    "Drawn": "SampledToken",
+    "Ending": "GrammarCompleter",
+    "HostDrawing": "HostTokenSampler",
+    "Owner": "EngineLoop",
+    "Saving": "SavingMixin",
+    "Scoring": "ScoringMixin",
+    "Sharing": "SharedDrafts",
+    "Shortest": "EndingSearch",
+    "Slot": "RequestState",
+    "SlotMaker": "RequestStateMaker",
+    "Source": "TextReader",
+    "Ticket": "RequestHandle",
+    "Turn": "SampleTask",
+    "prepared": "prepare_chat",
+}
+"""Old names of what moved modules hold, and new ones."""
 
 
 class MovedModules:
@@ -57,6 +93,7 @@ class MovedModules:
         )
         of_new = vars(import_module(new))
         vars(module).update({k: v for k, v in of_new.items() if not k.startswith("__")})
+        vars(module).update({old: of_new[now] for old, now in RENAMED.items() if now in of_new})
 
 
 def install_moved() -> None:

@@ -1,4 +1,7 @@
-"""What a step has to say besides its tokens: log-probabilities before and after the samplers, what was kept."""
+"""What a step has to say besides its tokens: log-probabilities before and after the samplers, what was kept.
+
+It is made at the end, from the raw row and what is left, so samplers need not know of it.
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Row:
         head: its grammar, which the host follows.
         tail: the samplers that run on the host.
         top_k: candidates that are transferred for the tail at most; 0: all.
-        slots: what it does at which place.
+        samplers: those that run on the device, by their places.
         used: tokens in its history, or more: a row that could not draw has accepted nothing.
 
     """
@@ -34,7 +34,7 @@ class Row:
     head: host.Chain | None = None
     tail: host.Chain | None = None
     top_k: int = 0
-    slots: dict[DeviceSampler, Sampler] = field(default_factory=dict)
+    samplers: dict[DeviceSampler, Sampler] = field(default_factory=dict)
     used: int = 0
 
     @property

@@ -80,14 +80,14 @@ class ShardedBackend(TorchBackend):
         """How many candidates each rank must send so that all rows' top-k are exact; 0: more than allowed."""
         ks = []
         for row in self.rows[:batch]:
-            found = [s.most for s in self.samplers(row.slots) if isinstance(s, TopK)]
+            found = [s.most for s in self.samplers_of(row) if isinstance(s, TopK)]
             ks.append(found[0] if found else self.options.n_vocab)
         return max(ks) if max(ks) <= self.max_top_k else 0
 
     def check_order(self, batch: int) -> None:
         """Refuse a sampler that needs the order of all candidates, without a top-k before it."""
         for number, row in enumerate(self.rows[:batch]):
-            names = [s.name for s in self.samplers(row.slots)]
+            names = [s.name for s in self.samplers_of(row)]
             before = names[: names.index("top_k")] if "top_k" in names else names
             bounded = self.bound_of(batch) > 0
             bad = [n for n in _ORDERED if n in before or (n in names and not bounded)]

@@ -9,7 +9,7 @@ import numpy as np
 from aleator.core.errors import ContextFull
 from aleator.engine.job import Job
 from aleator.generate.request import Request
-from aleator.generate.slot import Slot
+from aleator.generate.request_state import RequestState
 
 MOST_POSITIONS = 2**31 - 1
 """More than any context has."""
@@ -21,15 +21,15 @@ def positions(request: Request, n_ctx: int) -> int:
     return n_ctx if wanted is None else min(n_ctx, len(request.remaining) + max(1, wanted))
 
 
-def most_positions(slot: Slot, n_ctx: int) -> int:
-    """Positions that a slot's sequence can use where each sequence has ``n_ctx``.
+def most_positions(state: RequestState, n_ctx: int) -> int:
+    """How many positions a request's sequence can use if each sequence has ``n_ctx``.
 
     Raises:
         ContextFull: its negative prompt is longer.
     """
-    if slot.guidance is None:
+    if state.guidance is None:
         return n_ctx
-    negative, prompt = len(slot.guidance.prompt), len(slot.request.remaining)
+    negative, prompt = len(state.guidance.prompt), len(state.request.remaining)
     if negative > n_ctx:
         raise ContextFull(
             f"the negative prompt has {negative} tokens and the context {n_ctx} positions: shorten it, or load "
@@ -38,48 +38,48 @@ def most_positions(slot: Slot, n_ctx: int) -> int:
     return n_ctx - max(0, negative - prompt)
 
 
-def job_of(slot: Slot, longest: int, priority: int = 0, most: int = MOST_POSITIONS) -> Job:
+def job_of(state: RequestState, longest: int, priority: int = 0, most: int = MOST_POSITIONS) -> Job:
     """A request as a scheduler sees it.
 
     Args:
-        slot: Has its place, but for the sequences.
+        state: The request, whose sequences are not known yet.
         longest: See :func:`positions`.
         priority: See :class:`aleator.engine.options.SubmitOptions`.
         most: Tokens of its prompts in one step at most.
     """
-    request, guidance = slot.request, slot.guidance
+    request, guidance = state.request, state.guidance
     return Job(
-        np.asarray(request.remaining[: slot.to_prefill], np.int32),
-        longest + _beside(slot, longest),
+        np.asarray(request.remaining[: state.to_prefill], np.int32),
+        longest + _beside(state, longest),
         priority,
         request.where,
-        shares=not (request.options.context_shift or slot.wants_prompt),
+        shares=not (request.options.context_shift or state.wants_prompt),
         beside=0 if guidance is None else len(guidance.prompt),
         most=most,
     )
 
 
-def _beside(slot: Slot, longest: int) -> int:
-    """Positions of the sequence of a second prompt, which the text follows too; 0 without one."""
-    if slot.guidance is None:
+def _beside(state: RequestState, longest: int) -> int:
+    """Positions that the sequence of a second prompt uses, the text included; 0 without one."""
+    if state.guidance is None:
         return 0
-    return len(slot.guidance.prompt) + longest - len(slot.request.remaining)
+    return len(state.guidance.prompt) + longest - len(state.request.remaining)
 
 
-def sequences_needed(slots: Sequence[Slot]) -> int:
+def sequences_needed(states: Sequence[RequestState]) -> int:
     """Sequences with which all completions can begin at once."""
-    return sum(1 if slot.guidance is None else 2 for slot in slots)
+    return sum(1 if state.guidance is None else 2 for state in states)
 
 
-def cells_needed(slots: Sequence[Slot], n_ctx: int) -> int:
+def cells_needed(states: Sequence[RequestState], n_ctx: int) -> int:
     """Cells with which all completions can begin at once, each with up to ``n_ctx`` positions."""
     prompts: set[tuple[tuple[int, ...], str]] = set()
     cells = 0
-    for slot in slots:
-        request = slot.request
-        longest = positions(request, most_positions(slot, n_ctx))
-        cells += longest + _beside(slot, longest)
-        if slot.guidance is None and not request.options.context_shift:
+    for state in states:
+        request = state.request
+        longest = positions(request, most_positions(state, n_ctx))
+        cells += longest + _beside(state, longest)
+        if state.guidance is None and not request.options.context_shift:
             key = request.remaining, request.where
             cells -= len(request.remaining) if key in prompts else 0
             prompts.add(key)

@@ -12,18 +12,18 @@ from aleator.core.errors import ContextFull, EngineClosed, ParameterError
 from aleator.core.options import declarations, takes
 from aleator.engine.admission import MOST_POSITIONS, job_of, most_positions, positions
 from aleator.engine.context_calls import Action, T
+from aleator.engine.engine_loop import EngineLoop
 from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions, SubmitOptions
-from aleator.engine.owner import Owner
-from aleator.engine.prompts import GENERATION, SAMPLING, Asking, checked_prompt, options_of
-from aleator.engine.slots import SlotMaker
+from aleator.engine.prompts import GENERATION, SAMPLING, RequestMaker, checked_prompt, options_of
+from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.stats import EngineStats, OnEnd
 from aleator.generate.context import Context
 from aleator.generate.generation import Generation
 from aleator.generate.options import ModelOptions
 from aleator.generate.request import Request
+from aleator.generate.request_state import OnLogits
 from aleator.generate.session import Session
-from aleator.generate.slot import OnLogits
 from aleator.generate.speculation.drafter import Drafter
 from aleator.generate.text_rows import rows_at_once
 from aleator.samplers import SamplingParams
@@ -40,11 +40,11 @@ class Served(Protocol):
     """What an engine needs of a model; an :class:`aleator.LanguageModel` is one."""
 
     @property
-    def asking(self) -> Asking:
+    def request_maker(self) -> RequestMaker:
         """Makes requests of prompts and options."""
 
     @property
-    def slots(self) -> SlotMaker:
+    def request_states(self) -> RequestStateMaker:
         """Makes the state that requests have while they are made."""
 
     @property
@@ -114,13 +114,13 @@ class Engine:
             # The number in the error is one that nobody gave.
             told = f"{n_seq_max} sequences of n_ctx={model.n_ctx}: {error}, or a smaller n_seq_max"
             raise ParameterError("n_ctx", told) from error
-        sharing = model.slots.sharing(self.n_ctx, n_seq_max)
-        owner = Owner(context, len(model.vocab), chosen, cached, sharing, on_end)
-        self._owner: Owner | None = owner
+        shared = model.request_states.shared_drafts(self.n_ctx, n_seq_max)
+        loop = EngineLoop(context, len(model.vocab), chosen, cached, shared, on_end)
+        self._loop: EngineLoop | None = loop
         self._final = EngineStats()
         self._making = threading.Lock()
         # An engine that is forgotten is closed too.
-        self._close = weakref.finalize(self, owner.shut)
+        self._close = weakref.finalize(self, loop.shut)
         self._close.atexit = False
 
     def __repr__(self) -> str:
@@ -136,23 +136,23 @@ class Engine:
 
     def close(self) -> None:
         """End every request (stop reason "interrupted"), the thread, and the context; may be called again."""
-        owner = self._owner
-        if owner is not None:
-            owner.close()
+        loop = self._loop
+        if loop is not None:
+            loop.close()
             self._close.detach()
-            self._final, self._owner = owner.stats, None
+            self._final, self._loop = loop.stats, None
 
     @property
     def closed(self) -> bool:
         """Whether it takes no more requests."""
-        owner = self._owner
-        return owner is None or owner.closed
+        loop = self._loop
+        return loop is None or loop.closed
 
     @property
     def stats(self) -> EngineStats:
         """Counts so far."""
-        owner = self._owner
-        return self._final if owner is None else owner.stats
+        loop = self._loop
+        return self._final if loop is None else loop.stats
 
     @takes(SUBMIT.values(), GENERATION.values(), SAMPLING.values())
     def submit(
@@ -197,7 +197,9 @@ class Engine:
         own = SubmitOptions.of({name: given.pop(name) for name in SUBMIT if name in given})
         self._open()  # before the lock, which a thread may have held that a fork left behind
         with self._making:
-            request = self._model.asking.requests([checked_prompt(prompt)], [options_of(given)])[0]
+            request = self._model.request_maker.requests(
+                [checked_prompt(prompt)], [options_of(given)]
+            )[0]
             return self.start(request, own, on_logits, drafter)
 
     def start(
@@ -222,24 +224,24 @@ class Engine:
         Raises:
             QueueFull, EngineClosed, ParameterError, ContextFull: as for :meth:`submit`.
         """
-        owner = self._open()
+        loop = self._open()
         _check_possible(request)
         longest = self._longest(request)
-        slot = self._model.slots.make([request], on_logits, drafter, owner.sharing)[0]
-        owner.check(slot)
+        state = self._model.request_states.make([request], on_logits, drafter, loop.shared)[0]
+        loop.check(state)
         most = MOST_POSITIONS
         if prompt_logprobs is not None:
-            slot.completion.want_prompt(prompt_logprobs)
+            state.completion.want_prompt(prompt_logprobs)
             most = rows_at_once(len(self._model.vocab))
-        longest = min(longest, most_positions(slot, min(self._model.n_ctx, self.n_ctx)))
-        slot.take_place(-1, longest, slot.stats)
-        job = job_of(slot, longest, own.priority, most)
+        longest = min(longest, most_positions(state, min(self._model.n_ctx, self.n_ctx)))
+        state.take_place(-1, longest, state.stats)
+        job = job_of(state, longest, own.priority, most)
         self._check_room(job)
-        ticket = owner.ticket(job, slot, own.deadline)
-        generation = Generation(ticket, slot.completion)
-        ticket.watch(generation)
+        handle = loop.make_handle(job, state, own.deadline)
+        generation = Generation(handle, state.completion)
+        handle.watch(generation)
         try:
-            owner.submit(ticket)
+            loop.submit(handle)
             return generation
         except BaseException:  # an interrupt: nobody will read it, and it must not be made
             generation.cancel()
@@ -261,15 +263,15 @@ class Engine:
         Raises:
             EngineClosed: the engine was closed; as the future's exception, if that happens before it is done.
         """
-        owner = self._open()
-        return owner.visit(action)
+        loop = self._open()
+        return loop.visit(action)
 
-    def _open(self) -> Owner:
+    def _open(self) -> EngineLoop:
         """What makes the requests, while it takes any."""
-        owner = self._owner
-        if owner is None or owner.closed:
+        loop = self._loop
+        if loop is None or loop.closed:
             raise EngineClosed("the engine is closed: make another one")
-        return owner
+        return loop
 
     def _longest(self, request: Request) -> int:
         """Positions that a request may come to use; ContextFull if its prompt is longer."""

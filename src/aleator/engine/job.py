@@ -1,4 +1,4 @@
-"""A request as the scheduler sees it: lengths, and a place in the order."""
+"""A request as the scheduler sees it: its lengths, and its place in the order."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ import numpy.typing as npt
 from aleator.core.records import dataclass
 
 PLACES = 64
-"""Earlier requests that one step of priority goes before."""
+"""One step of priority puts a request before this many earlier ones."""
 WORTH_WAITING = 32
-"""Tokens of a prompt that another job is just computing, from which on it is better to wait for them."""
+"""If another job is computing at least this many tokens of the same prompt, it is better to wait for them."""
 
 
 @dataclass(eq=False)
 class Job:
-    """What is known of a request without its text.
+    """The scheduler's view of a request: everything but its text.
 
     Attributes:
-        prompt: int32, the tokens to compute before anything is drawn.
-        longest: Positions that it may come to use, those of the prompt included; of both its sequences.
+        prompt: int32, the tokens to compute before the first token is drawn.
+        longest: Positions that it may use at most, prompt included, in both its sequences together.
         priority: See :class:`aleator.engine.options.SubmitOptions`.
-        namespace: Prompts share what is computed only within one.
-        shares: Whether it may share cells with others; if not, it needs all its positions for itself.
-        beside: Tokens of a second prompt, which has a sequence of its own and is computed first; 0: none.
-        most: Tokens of its prompts in one step at most.
-        number: Requests are numbered as they come.
+        namespace: Only prompts in the same namespace share what is computed.
+        shares: Whether it may share cells with others; if not, it needs a cell for each of its positions.
+        beside: Tokens of a second prompt, which has its own sequence and is computed first; 0: there is none.
+        most: A step computes this many tokens of its prompts at most.
+        number: Requests are numbered in the order in which they come.
         seq: Its sequence; -1 while it waits.
         beside_seq: The sequence of the second prompt; -1 without one.
         done: Positions of ``seq`` that are computed.
         beside_done: Positions of ``beside_seq`` that are computed.
-        passed_over: How many later jobs went first, since they needed less room.
-        partners: Running jobs with the same prompt, whose cells they share; the first one answers for these.
-            It has no other than the job itself, or none, where nobody shares them.
-        follows: Another one is computing the prompt for it.
+        passed_over: How many later jobs went first because they needed less room.
+        partners: Running jobs that share the cells of the same prompt, this job included; the cells are counted
+            for the first of them.  Empty, or only this job: no other job shares them.
+        follows: Whether another job is computing the prompt for it.
     """
 
     prompt: npt.NDArray[np.int32]
@@ -57,28 +57,28 @@ class Job:
 
     @property
     def turn(self) -> tuple[int, int]:
-        """Jobs go in this order."""
+        """Sort key of the order in which jobs begin."""
         return self.number - PLACES * self.priority, self.number
 
     @property
     def left(self) -> int:
-        """Tokens of its prompts that are still to be computed."""
+        """How many tokens of its prompts are still to be computed."""
         left = len(self.prompt) - self.done
         left = left if left > 0 else 0
         return left + self.beside - self.beside_done if self.beside_done < self.beside else left
 
     @property
     def depth(self) -> int:
-        """Tokens that the next one of its prompts looks back at."""
+        """How many tokens the next token of its prompts attends to."""
         return self.done if self.beside_done >= self.beside else self.beside_done
 
     @property
     def width(self) -> int:
-        """Sequences that it takes, and rows of a step in which it writes."""
+        """How many sequences it has, which is how many rows it has in a step in which it writes."""
         return 2 if self.beside else 1
 
     def common(self, other: Job, least: int) -> int:
-        """How many tokens of its prompt, but the last, another begins with too; 0 below ``least``."""
+        """Length of the common prefix with another prompt, without its own last token; 0 below ``least``."""
         n = min(len(self.prompt) - 1, len(other.prompt))
         if n < least or self.prompt[least - 1] != other.prompt[least - 1]:
             return 0
@@ -89,17 +89,17 @@ class Job:
 
     @cached_property
     def beginning(self) -> tuple[str, bytes]:
-        """What it has in common with prompts that it may be worth waiting for."""
+        """Key that is equal for prompts that it may be worth waiting for."""
         return self.namespace, self.prompt[: WORTH_WAITING + 1].tobytes()
 
     @cached_property
     def looks(self) -> tuple[str, int, int]:
-        """What is equal for equal prompts, and seldom for others."""
+        """Key that is equal for equal prompts, and seldom for others."""
         n = len(self.prompt)
         return self.namespace, n, int(self.prompt[-1]) if n else -1
 
     def same_prompt(self, other: Job) -> bool:
-        """Whether another one's prompt can be computed for both."""
+        """Whether one computed prompt can serve both jobs."""
         return (
             len(self.prompt) == len(other.prompt)
             and self.shares
@@ -112,13 +112,13 @@ class Job:
 
     @property
     def reserve(self) -> int:
-        """Positions that are reserved for it: all, less the prompt where a partner answers for that."""
+        """Positions reserved for it: all, without the prompt if that is counted for a partner."""
         borrows = self.partners and self.partners[0] is not self
         return self.longest - len(self.prompt) if borrows else self.longest
 
     @property
     def growth(self) -> int:
-        """Cells that it may still take from the others."""
+        """How many more cells it may take."""
         if not self.shares:
             return self.longest
         done = len(self.prompt) if self.follows else self.done + self.beside_done

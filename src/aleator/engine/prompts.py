@@ -149,7 +149,7 @@ def combined(
     sampling: Mapping[str, Any],
     recommended: Callable[[], Mapping[str, Any]],
 ) -> SamplingParams:
-    """The parameters of a call; :meth:`Asking.sampling_params` says which of them prevail.
+    """The parameters of a call; :meth:`RequestMaker.sampling_params` says which of them prevail.
 
     Raises:
         ParameterError: one out of range, or a preset and parameters at once.
@@ -174,7 +174,7 @@ def check_without_model(given: Mapping[str, Any]) -> None:
     combined(options.get("preset"), options.get("params"), sampling, dict)
 
 
-class Asking:
+class RequestMaker:
     """Makes requests of prompts and options.
 
     Args:

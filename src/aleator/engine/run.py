@@ -1,4 +1,4 @@
-"""Completions that are begun together, and made while somebody reads them."""
+"""Makes completions without a thread: whoever reads them makes the next step."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from aleator.engine.admission import (
     positions,
     sequences_needed,
 )
-from aleator.engine.core import Core
+from aleator.engine.engine_core import EngineCore
 from aleator.engine.job import Job
 from aleator.engine.scheduler import Scheduler
-from aleator.generate.advance import Advance
 from aleator.generate.completion import Detokenizer, Stats
 from aleator.generate.context import Context
-from aleator.generate.drawing import Drawing
-from aleator.generate.drawing_place import make_drawing
 from aleator.generate.generation import Generation
+from aleator.generate.model_runner import ModelRunner
 from aleator.generate.prefixes import Prefixes
+from aleator.generate.request_state import RequestState
 from aleator.generate.rollback_check import check_rollback
-from aleator.generate.slot import Slot
+from aleator.generate.sampling_device import make_token_sampler
+from aleator.generate.token_sampler import TokenSampler
 from aleator.generate.writing import Until
 
 Progress = Callable[[int, int], None]
@@ -33,22 +33,22 @@ Progress = Callable[[int, int], None]
 
 
 class Run:
-    """Makes completions together, with the steps of an engine but no thread: who reads makes the next step.
+    """Makes completions together, with an engine's steps but no thread: whoever reads makes the next step.
 
     Args:
-        context: Has the sequences of all slots, which are empty, and cells as :func:`cells_needed` says.
-        slots: What to make.  The first one's options say where all tokens are drawn (``sampling_device``: see
-            :func:`make_drawing`) and how many before the host hears of them (``multi_step``; what was drawn
-            after a stop string is taken back).
+        context: Has an empty sequence for each request, and as many cells as :func:`cells_needed` says.
+        states: The requests.  The options of the first one hold for all: ``sampling_device`` (see
+            :func:`make_token_sampler`), and ``multi_step``, how many tokens the device samples before the host
+            looks at them; tokens after a stop string are taken back.
         detokenizer: The vocabulary: how many tokens there are, and which of them end a generation.
         n_ctx: Positions that one sequence may use.
-        progress: Told of the prompts.
-        prefixes: Prompts are computed only from where they diverge from one of these, and what was
-            computed is kept among them when its completion ends.  None: those of the context's cache.
+        progress: Called while prompts are computed.
+        prefixes: Cached prompts.  A prompt is computed from where it diverges from all of them; they keep what
+            was computed when its completion ends.  None: those of the context's cache.
 
     Attributes:
-        stats: Of all completions together.
-        slots: What is made.
+        stats: Counts and times of all completions together.
+        states: The requests.
 
     Raises:
         ContextFull: a prompt longer than ``n_ctx``.
@@ -59,58 +59,58 @@ class Run:
     def __init__(
         self,
         context: Context,
-        slots: Sequence[Slot],
+        states: Sequence[RequestState],
         detokenizer: Detokenizer,
         n_ctx: int,
         progress: Progress | None = None,
         *,
         prefixes: Prefixes | None = None,
     ) -> None:
-        self.stats, self.slots = Stats(), list(slots)
+        self.stats, self.states = Stats(), list(states)
         self._lock = threading.RLock()  # several threads may read the generations
-        for slot in slots:
-            check_rollback(slot, context)
-            slot.take_place(-1, most_positions(slot, n_ctx), self.stats)
+        for state in states:
+            check_rollback(state, context)
+            state.take_place(-1, most_positions(state, n_ctx), self.stats)
         self._progress, self._total = progress, -1
-        where, n_tokens = slots[0].request.options.sampling_device, len(detokenizer)
-        self._drawing = make_drawing(slots, where, context.device, n_tokens, n_ctx)
-        n_seqs, n_cells = sequences_needed(slots), cells_needed(slots, n_ctx)
+        where, n_tokens = states[0].request.options.sampling_device, len(detokenizer)
+        self._sampler = make_token_sampler(states, where, context.device, n_tokens, n_ctx)
+        n_seqs, n_cells = sequences_needed(states), cells_needed(states, n_ctx)
         budget = max(context.n_ubatch, n_seqs + 1)
         # Prompts go first: who reads one of these completions waits for all.
         scheduler = Scheduler(n_seqs, n_cells, budget, pace=None, reuses=False)
-        advance = self._advance(context, self._drawing, detokenizer, prefixes or context.cache)
-        self._core = Core(advance, scheduler, reuse=True)
-        self._jobs: dict[Job, Slot] = {}
-        for number, slot in enumerate(slots):
-            if not slot.completion.done:
-                job = job_of(slot, positions(slot.request, slot.n_ctx))
+        runner = self._runner(context, self._sampler, detokenizer, prefixes or context.cache)
+        self._core = EngineCore(runner, scheduler, reuse=True)
+        self._jobs: dict[Job, RequestState] = {}
+        for number, state in enumerate(states):
+            if not state.completion.done:
+                job = job_of(state, positions(state.request, state.n_ctx))
                 job.number = number
-                self._jobs[job] = slot
-                self._core.add(job, slot)
+                self._jobs[job] = state
+                self._core.add(job, state)
 
-    def _advance(
-        self, context: Context, drawing: Drawing, detokenizer: Detokenizer, prefixes: Prefixes
-    ) -> Advance:
-        """What makes the steps: one token of each, or several where the device draws them."""
-        multi_step = self.slots[0].request.options.multi_step
+    def _runner(
+        self, context: Context, sampler: TokenSampler, detokenizer: Detokenizer, prefixes: Prefixes
+    ) -> ModelRunner:
+        """Make what runs the model: for one token of each request, or for several that the device samples."""
+        multi_step = self.states[0].request.options.multi_step
         if multi_step == 1:
-            return Advance(context, drawing, len(detokenizer), prefixes)
-        from aleator.generate.multi_step_advance import MultiStepAdvance  # PyTorch is optional
+            return ModelRunner(context, sampler, len(detokenizer), prefixes)
+        from aleator.generate.multi_step_runner import MultiStepRunner  # PyTorch is optional
 
-        return MultiStepAdvance(context, drawing, detokenizer, prefixes, self.slots)
+        return MultiStepRunner(context, sampler, detokenizer, prefixes, self.states)
 
     @property
     def generations(self) -> list[Generation]:
-        """What is being made, in the order of the slots.
+        """The generations of the requests, in their order.
 
-        They hold the run and the run does not hold them: with the last one it goes, and frees its context.
+        They hold the run and the run does not hold them, so the last one frees the run and its context.
         """
-        return [Generation(self, slot.completion) for slot in self.slots]
+        return [Generation(self, state.completion) for state in self.states]
 
     @property
     def done(self) -> bool:
         """Whether every completion has ended."""
-        return all(slot.completion.done for slot in self.slots)
+        return all(state.completion.done for state in self.states)
 
     def make(self, until: Until, timeout: float | None = None) -> None:
         """See :class:`aleator.generate.writing.Stepper`."""
@@ -126,10 +126,10 @@ class Run:
             await asyncio.to_thread(self._step_unless, until)
 
     def wake(self) -> None:
-        """Nothing: who reads makes the next step, which looks."""
+        """Do nothing: the next step, which a reader makes, notices it."""
 
     def _step_unless(self, until: Until) -> None:
-        """Make a step, unless another thread has just made what is waited for."""
+        """Make a step, unless another thread has just made what the reader waits for."""
         with self._lock:
             if not until():
                 self.step()
@@ -137,9 +137,9 @@ class Run:
     def step(self) -> None:
         """Make one step of all completions under way.
 
-        One thread at a time makes a step.  An error of one completion, such as one of its callback's, ends
-        that one, and is raised where it is read.  Any other has ended all of them when this raises it, with
-        stop reason "interrupted".
+        One thread at a time makes a step.  An error of one completion, such as an error of its callback, ends
+        that completion and is raised to its reader.  Any other error ends all completions with stop reason
+        "interrupted", and is raised here.
         """
         with self._lock:
             try:
@@ -153,7 +153,7 @@ class Run:
 
     def _step(self) -> None:
         started, core = perf_counter(), self._core
-        core.begin()
+        core.admit()
         if self._progress is not None and not self._report(self._progress):
             return
         reading = bool(core.scheduler.reading)
@@ -166,7 +166,7 @@ class Run:
             self.stats.decode_seconds += perf_counter() - started
 
     def _report(self, progress: Progress) -> bool:
-        """Tell how far the prompts are; returns whether a completion is still under way."""
+        """Report how far the prompts are; returns whether a completion is still being made."""
         left = sum(job.left for job in self._core.scheduler.reading)
         self._total = max(self._total, left)
         if left:
@@ -175,20 +175,20 @@ class Run:
         return bool(self._jobs)
 
     def _end_ended(self) -> None:
-        """Give up the sequences of completions that have ended, or were cancelled."""
-        for job, slot in list(self._jobs.items()):
-            if slot.completion.cancelled:
-                slot.completion.interrupt()
-            if slot.completion.done:
+        """Free the sequences of completions that have ended or were cancelled."""
+        for job, state in list(self._jobs.items()):
+            if state.completion.cancelled:
+                state.completion.interrupt()
+            if state.completion.done:
                 del self._jobs[job]
-                self._core.leave(job)
+                self._core.remove(job)
 
     def _break_off(self, error: BaseException) -> None:
-        """End all completions after an error that is nobody's own."""
-        for slot in self.slots:
-            slot.completion.fail(error)
-            slot.completion.told = True  # it is raised to whoever reads now
+        """End all completions after an error that belongs to none of them."""
+        for state in self.states:
+            state.completion.fail(error)
+            state.completion.error_raised = True  # the reader of this step gets it
         self._jobs = {}
-        for slot in self.slots:
-            if slot.seq >= 0 and not slot.released:
-                self._core.advance.release(slot)
+        for state in self.states:
+            if state.seq >= 0 and not state.released:
+                self._core.runner.release(state)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from aleator.core.records import dataclass
 from aleator.generate.batch import Batch
-from aleator.generate.slot import Slot
+from aleator.generate.request_state import RequestState
 
 
 @dataclass(frozen=True)
@@ -14,14 +14,14 @@ class Chunk:
     """A piece of a prompt.
 
     Attributes:
-        slot: Whose prompt.
-        n: Tokens of it to compute; those of its second prompt come first.
-        followers: Slots with the same prompt and empty sequences, which take over its cells at the end.
+        state: The request whose prompt it is.
+        n: How many tokens to compute; those of a second prompt come first.
+        followers: Requests with the same prompt and empty sequences, which share its cells at the end.
     """
 
-    slot: Slot
+    state: RequestState
     n: int
-    followers: Sequence[Slot] = ()
+    followers: Sequence[RequestState] = ()
 
 
 def add_chunks(batch: Batch, chunks: Sequence[Chunk], row: int) -> list[tuple[int, int, range]]:
@@ -33,28 +33,28 @@ def add_chunks(batch: Batch, chunks: Sequence[Chunk], row: int) -> list[tuple[in
         row: The next row of logits.
 
     Returns:
-        For each piece the rows of logits after the last tokens of the slot's second prompt, and of its
-        prompt; -1: those are not among them.  And those after all tokens of its prompt in the piece, where
-        they are wanted.
+        For each piece three things: the row of logits after the last token of the second prompt, and that
+        after the last token of the prompt (-1: the piece does not have that token); and the rows after all
+        its tokens of the prompt, if the request wants them.
     """
     ends = []
     for chunk in chunks:
-        slot, n, guided, own = chunk.slot, chunk.n, -1, -1
-        if slot.guidance is not None:
-            other, at = slot.guidance.prompt, slot.guidance.computed
+        state, n, guided, own = chunk.state, chunk.n, -1, -1
+        if state.guidance is not None:
+            other, at = state.guidance.prompt, state.guidance.computed
             piece = other[at : at + n]
             for pos, token in enumerate(piece, at):
                 last = pos == len(other) - 1
-                batch.add(token, pos, [slot.guidance.seq], logits=last)
+                batch.add(token, pos, [state.guidance.seq], logits=last)
                 if last:
                     guided, row = row, row + 1
             n -= len(piece)
-        prompt, start, first = slot.request.remaining, len(slot.tokens), row
+        prompt, start, first = state.request.remaining, len(state.tokens), row
         for pos in range(start, start + n):
             last = pos == len(prompt) - 1
-            batch.add(prompt[pos], pos, [slot.seq], logits=last or slot.wants_prompt)
+            batch.add(prompt[pos], pos, [state.seq], logits=last or state.wants_prompt)
             if last:
                 own = row
-            row += last or slot.wants_prompt
-        ends.append((guided, own, range(first, row) if slot.wants_prompt else range(0)))
+            row += last or state.wants_prompt
+        ends.append((guided, own, range(first, row) if state.wants_prompt else range(0)))
     return ends

@@ -113,7 +113,7 @@ class Completion:
         prompt_logprobs: what the model thinks of the prompt's tokens so far, of the first one None; None: that
             is not noted.
         error: what ended it, if that was an error.
-        told: whether somebody was told of the error.
+        error_raised: whether the error was raised to a reader, or returned to one.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Completion:
         self.complete: bool | None = None
         self.cancelled = False
         self.error: BaseException | None = None
-        self.told = False
+        self.error_raised = False
         self.forgotten, self.namespace = request.forgotten, request.namespace
         self.n_ctx = 0
         self.prompt_logprobs: list[Logprobs | None] | None = None
@@ -241,9 +241,9 @@ class Completion:
             self._break_off("interrupted")
 
     def check(self) -> None:
-        """Raise the error that ended it, if nobody was told of it yet."""
-        if self.error is not None and not self.told:
-            self.told = True
+        """Raise the error that ended it, unless a reader has it already."""
+        if self.error is not None and not self.error_raised:
+            self.error_raised = True
             raise self.error
 
     def interrupt(self) -> None:

@@ -94,7 +94,7 @@ class Generation(Iterator[str]):
         """
         if not self._writing.wait(checked_timeout(timeout)):
             raise TimeoutError(f"the generation has not ended within timeout={timeout} s")
-        self._completion.told = True
+        self._completion.error_raised = True
         return self._completion.error
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -107,7 +107,7 @@ class Generation(Iterator[str]):
             Whether it has ended.
 
         Raises:
-            Exception: The error that ended it, unless it was told before.
+            Exception: The error that ended it, unless a reader has it already.
         """
         ended = self._writing.wait(checked_timeout(timeout))
         if ended:

@@ -14,7 +14,7 @@ from aleator.generate.context import Context
 from aleator.generate.logprobs import log_softmax
 from aleator.generate.text_rows import Wanted, rows_of
 from aleator.samplers import SamplerChain
-from aleator.samplers.kept import Kept, KeptRow
+from aleator.samplers.kept_tokens import KeptRow, KeptTokens
 
 ADAPTIVE = ("mirostat", "mirostat_v2", "adaptive_p")
 """Samplers whose state depends on what they drew themselves."""
@@ -35,7 +35,7 @@ class ChainScore:
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
-    kept: tuple[Kept, ...]
+    kept: tuple[KeptTokens, ...]
 
     @property
     def logprob(self) -> float:
@@ -109,7 +109,7 @@ def chain_scores_of(
         chains: New ones, which have accepted the prompts; they are used up.
     """
     logprobs: list[list[float]] = [[] for _ in texts]
-    kept: list[list[Kept]] = [[] for _ in texts]
+    kept: list[list[KeptTokens]] = [[] for _ in texts]
     longer = [i for i, (tokens, prompt) in enumerate(texts) if len(tokens) > prompt]
     wanted = [Wanted(texts[i][0][:-1], texts[i][1] - 1) for i in longer]
     for j, at, row in rows_of(context, wanted):

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.core.records import dataclass
-from aleator.samplers.kept import Kept, KeptRow
+from aleator.samplers.kept_tokens import KeptRow, KeptTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Logprobs:
 
     chosen: TokenLogprob
     top: tuple[TokenLogprob, ...]
-    kept: Kept | None = None
+    kept: KeptTokens | None = None
 
     def as_json(self) -> dict[str, Any]:
         """A JSON-ready dictionary: the chosen token's fields plus ``top``."""

@@ -89,11 +89,12 @@ class Drawn:
 class DecodeLoop:
     """Decodes and draws up to ``multi_step`` tokens per sequence before the host sees any.
 
-    The cells of all steps are reserved first.  Tokens, positions, counts, and whether a row has ended, are
-    tensors that every step reads and writes.  A row that has ended repeats its last step, which changes
-    nothing.  Cells that were reserved and not used are given back at the end.  With ``capture`` a step is
-    captured in a CUDA graph once for every padded number of cells, and replayed.  Without it the same
-    operations run one by one.
+    The cells of all steps are reserved first: one by one they would cost a round trip each.  Tokens,
+    positions, counts, and whether a row has ended, are tensors that every step reads and writes.  A row
+    that has ended repeats its last step, which changes nothing and needs neither a spare cell nor a branch,
+    as a graph has one shape.  Cells that were reserved and not used are given back at the end.  With
+    ``capture`` a step is captured in a CUDA graph once for every padded number of cells, and replayed.
+    Without it the same operations run one by one.
 
     For equal logits the tokens are those of single steps.  The logits may differ in their last bits, as between
     any batch shapes.
@@ -141,7 +142,7 @@ class DecodeLoop:
         def integers(*shape: int) -> torch.Tensor:
             return torch.zeros(*shape, dtype=torch.int64, device=device)
 
-        self._slots = integers(batch, multi_step)
+        self._cell_ids = integers(batch, multi_step)
         self._token, self._position, self._offset = (integers(batch) for _ in range(3))
         self._seen, self._left, self._drawn = (integers(batch) for _ in range(3))
         self._stopped, self._failed, self._heeds = (integers(batch).bool() for _ in range(3))
@@ -190,11 +191,11 @@ class DecodeLoop:
         """Decode all steps and draw, then give back the cells that were not used."""
         cache, plan = self.context.cache, self._plan(batch)
         cache.pool.prepare(plan)
-        slots = np.empty(len(batch), np.int64)
+        cell_ids = np.empty(len(batch), np.int64)
         for part in cache.pool.carried_out(plan):
-            slots[part.tokens] = part.slots
-        self.cells.clear(slots)
-        self._load(feeds, steps, np.split(slots, np.cumsum(steps)[:-1]))
+            cell_ids[part.tokens] = part.cell_ids
+        self.cells.clear(cell_ids)
+        self._load(feeds, steps, np.split(cell_ids, np.cumsum(steps)[:-1]))
         counts = [0] * self.chain.max_batch
         for feed, n in zip(feeds, steps, strict=True):
             counts[feed.row] = n
@@ -214,7 +215,7 @@ class DecodeLoop:
         return plan
 
     def _load(
-        self, feeds: Sequence[Feed], steps: Sequence[int], slots: Sequence[npt.NDArray[np.int64]]
+        self, feeds: Sequence[Feed], steps: Sequence[int], cell_ids: Sequence[npt.NDArray[np.int64]]
     ) -> None:
         """Fill the tensors; rows without a feed repeat the first one's."""
         size, lists = self.chain.max_batch, []
@@ -227,9 +228,9 @@ class DecodeLoop:
         self.cells.source.copy_(torch.tensor([rows[i] for i in source]))
         table = np.zeros((size, self.multi_step), np.int64)
         for row, i in enumerate(source):
-            table[row] = slots[i][-1]
-            table[row, : steps[i]] = slots[i]
-        self._slots.copy_(torch.from_numpy(table))
+            table[row] = cell_ids[i][-1]
+            table[row, : steps[i]] = cell_ids[i]
+        self._cell_ids.copy_(torch.from_numpy(table))
         for tensor, values in (
             (self._token, [feed.token for feed in feeds]),
             (self._position, [feed.pos for feed in feeds]),
@@ -282,8 +283,8 @@ class DecodeLoop:
 
     def _step(self) -> None:
         """Decode every row's token, draw the next, and move on: the same operations whatever comes of it."""
-        slot = self._slots.gather(1, self._offset.unsqueeze(1)).squeeze(1)
-        self.cells.begin(slot, self._seen + self._offset)
+        cell_ids = self._cell_ids.gather(1, self._offset.unsqueeze(1)).squeeze(1)
+        self.cells.begin(cell_ids, self._seen + self._offset)
         decoder, context = self.decoder, self.context
         batch = Pass(self._position, self._highest, self.cells, context.flash_attn)
         logits = decoder.compute(self._token, batch)[:, : self.n_vocab]

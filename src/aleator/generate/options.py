@@ -15,7 +15,7 @@ from aleator.core.options import Option, Options, declarations, option, resolved
 from aleator.core.parameter import check_unicode
 from aleator.core.records import dataclass
 from aleator.models.placement import DeviceMap
-from aleator.samplers.spelled import check_ids
+from aleator.samplers.token_arguments import check_ids
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MOST = 2**31 - 1
 
 THREADS_PER_CORE = 16
-"""Threads that may be asked for, for each core of the machine: torch ends in a crash with very many."""
+"""Threads that may be asked for, for each core of the machine: more only wait, and very many crash OpenMP."""
 
 
 def check_threads(name: str, value: int) -> int:
@@ -57,7 +57,7 @@ class ContextOptions(CacheOptions):
         high=MOST,
         flags=("-t", "--threads"),
         checker=partial(check_threads, "n_threads"),
-        shown="all cores",
+        shown="OMP_NUM_THREADS, else all cores",
         portable=False,
     )
     n_threads_batch: int | None = option(
@@ -142,8 +142,8 @@ class ModelOptions(Options):
         portable=False,
     )
     prompt_cache: bool = option(
-        "keep what was computed while there is room, so that a text that begins like an earlier one is "
-        "computed only from where they diverge",
+        "keep what was computed while there is room: a text is computed only from where it diverges from "
+        "earlier ones",
         True,
         former=("keep_texts",),
         off_flags=("--no-prompt-cache",),
@@ -151,8 +151,8 @@ class ModelOptions(Options):
         portable=False,
     )
     n_gpu_layers: int | None = option(
-        "so many of the last layers, with their part of the cache, are on a CUDA device, and the others on the "
-        "CPU; with 1 or more the output matrix is on the device, with all layers the embedding too",
+        "last layers that are on a CUDA device with their part of the cache, the others on the CPU; 1 or more: "
+        "the output matrix too; all: the embedding too",
         None,
         low=0,
         high=MOST,
@@ -161,8 +161,8 @@ class ModelOptions(Options):
         portable=False,
     )
     device_map: str | Sequence[tuple[str, int, int]] | None = option(
-        "which layers each device has, with their part of the cache: cpu=0:20,cuda:0=20:32 for layers 0 to 19 "
-        "and 20 to 31; in Python [('cpu', 0, 20), ('cuda:0', 20, 32)] too",
+        "layers of each device, with their part of the cache: cpu=0:20,cuda:0=20:32 for layers 0 to 19 and 20 "
+        "to 31; in Python [('cpu', 0, 20), ('cuda:0', 20, 32)] too",
         None,
         flags=("--device-map",),
         metavar="NAME=A:B,...",
@@ -290,22 +290,22 @@ class GenerateOptions(Options):
         schema={"type": ["string", "array"], "items": {"type": "string"}},
     )
     logprobs: int | None = option(
-        "report with each token its natural-log probability and those of so many most probable ones, from the "
-        "model's logits as they are before sampling",
+        "report each token's natural-log probability and those of so many most probable ones, from the logits "
+        "before sampling",
         None,
         low=0,
         high=MOST,
         flags=("--logprobs",),
     )
     kept: bool = option(
-        "report with each token which tokens the samplers had left, and its natural-log probability among "
-        "them; needs logprobs, and portable numerics",
+        "report which tokens the samplers had left, and the drawn one's natural-log probability among them; "
+        "needs logprobs and portable numerics",
         False,
         portable=False,
     )
     echo: bool = option("begin the text with the prompt", False, flags=("--echo",))
     parse_special: bool = option(
-        "read the names of control tokens in the prompt as those tokens; do not with text of strangers",
+        "read names of control tokens in the prompt as those tokens; not for text of strangers",
         False,
         flags=("--parse-special",),
     )
@@ -350,7 +350,7 @@ class GenerateOptions(Options):
         flags=("--guidance-scale", "--cfg-scale"),
     )
     negative_prompt: object = option(
-        "text or token ids that guidance_scale moves away from; of a chat: what stands for the system message",
+        "text or token ids that guidance_scale moves away from; in a chat it replaces the system message",
         None,
         type=object,
         optional=True,
@@ -375,7 +375,7 @@ class GenerateOptions(Options):
         shown="what the tokenizer puts before every text: BOS if any",
     )
     complete_grammar: bool | None = option(
-        "with a grammar, bring the text to its end before max_tokens or the context cuts it off, with tokens "
+        "with a grammar, bring the text to its end before max_tokens or the context cuts it off, by tokens "
         "that are not drawn",
         None,
         former=("finish",),
@@ -391,9 +391,8 @@ class GenerateOptions(Options):
         portable=False,
     )
     sampling_device: str = option(
-        "host: logits come to the CPU, where the native kernels sample; device: they are sampled where they "
-        "are (docs/device.md); auto: the latter where the model is not on the CPU and nothing stands against "
-        "it. The tokens are the same",
+        "where the same tokens are drawn: host: on the CPU; device: where the logits are (docs/device.md); "
+        "auto: there if the model is not on the CPU and nothing stands against it",
         "auto",
         choices=("auto", "host", "device"),
         former=("sample_on",),
@@ -401,8 +400,8 @@ class GenerateOptions(Options):
         portable=False,
     )
     multi_step: int = option(
-        "tokens that the device decodes and draws before the host looks at any, so that text comes in runs; "
-        "needs sampling_device='device', and a model without windows or states",
+        "tokens that the device makes before the host looks at any: text comes in runs; needs "
+        "sampling_device='device', and a model without windows or states",
         1,
         low=1,
         high=4096,
@@ -411,15 +410,15 @@ class GenerateOptions(Options):
         portable=False,
     )
     spec_type: str = option(
-        "guess what follows and decode it together: the same tokens, faster where guesses are right. ngram: as "
-        "the text went on before; draft: what a smaller model draws (model_draft)",
+        "guess what follows and decode it together: the same tokens, faster where guesses are right; ngram: as "
+        "the text went on before; draft: by a smaller model (model_draft)",
         "none",
         choices=("none", "ngram", "draft"),
         flags=("--spec-type",),
         portable=False,
     )
     spec_draft_n_max: int = option(
-        "tokens that are guessed at once at most; fewer are where fewer pay",
+        "tokens guessed at once at most; fewer where fewer pay",
         16,
         low=1,
         high=64,

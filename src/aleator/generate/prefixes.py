@@ -28,9 +28,10 @@ class Prefixes(Protocol):
 class LentPrefixes:
     """The prefixes that one context keeps, for a run in another one of the same model.
 
-    Rows are copied bit for bit, both ways.  Where there is no room for them, nothing is found or kept.  What a
-    run computes is kept where at least a quarter of it is new, since a copy shares no cells; and of one run at
-    most as many tokens as the owner has cells, prompts first.
+    One context for all would reserve the most that a batch may ever need.  Rows are copied bit for bit,
+    both ways.  Where there is no room for them, nothing is found or kept.  What a run computes is kept
+    where at least a quarter of it is new, since a copy shares no cells; and of one run at most as many
+    tokens as the owner has cells, prompts first.
 
     Args:
         owner: keeps prefixes; its sequence ``SPARE`` is empty.

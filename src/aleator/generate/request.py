@@ -1,4 +1,4 @@
-"""What is asked of a generation: values, nothing that lives."""
+"""The values of a request."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from aleator.generate.options import GenerateOptions
 from aleator.samplers import SamplingParams
 
 Forgotten = tuple[tuple[int, int], ...]
-"""What context shifts have forgotten of a text: (where, how many tokens) one after the other."""
+"""What context shifts have removed from a text: (index, number of tokens), one after the other."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """One completion to make; the state while it is made is its :class:`aleator.generate.slot.Slot`'s.
+    """One completion to make.
+
+    :class:`~aleator.generate.request_state.RequestState` has the state while it is made.
 
     Attributes:
         tokens: the prompt, at least one token, those in the cache included.
         params: sampling parameters, with a seed.
         options: everything else that was asked for.
         completion: index among the completions of one prompt, which have random streams of their own.
-        drawn: how many of the prompt's last tokens an earlier generation drew, which this one goes on with.
-        chain_state: of the chain that drew them, b"" if it is not known.
-        forgotten: what that one's context shifts have forgotten: the model sees ``remaining`` only.
-        namespace: of the prompt cache, where the rows are that those context shifts left; "" without.
+        drawn: how many of the prompt's last tokens were drawn by an earlier generation, which goes on here.
+        chain_state: state of the chain that drew them; b"" if it is not known.
+        forgotten: what context shifts of the earlier generation removed; the model sees ``remaining`` only.
+        namespace: namespace of the prompt cache that has what those context shifts left; "" without them.
         n_keep: positions at the beginning that a context shift never forgets.
         echo: text to give before the generated text.
     """
@@ -44,17 +46,17 @@ class Request:
 
     @cached_property
     def remaining(self) -> tuple[int, ...]:
-        """The tokens without what is forgotten."""
+        """The tokens that context shifts have left."""
         return remaining(self.tokens, self.forgotten)
 
     @property
     def where(self) -> str:
-        """The namespace of the prompt cache in which the prompt is looked for."""
+        """The namespace of the prompt cache in which to look for the prompt."""
         return self.namespace or self.options.namespace
 
 
 def remaining(tokens: Sequence[int], forgotten: Forgotten) -> tuple[int, ...]:
-    """What context shifts have left of a text."""
+    """The tokens that context shifts have left of a text."""
     left = list(tokens)
     for at, n in forgotten:
         del left[at : at + n]

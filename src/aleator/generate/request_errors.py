@@ -1,45 +1,45 @@
-"""Errors that one completion alone has: they end that one, and the others go on."""
+"""Errors of one request: they end its completion, and the other requests go on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from aleator.generate.choices import Choices
-from aleator.generate.slot import Slot
+from aleator.generate.pending_tokens import PendingTokens
+from aleator.generate.request_state import RequestState
 
-Failed = Callable[[Slot, BaseException], None]
-"""Told of an error that one completion alone has, once it is noted there."""
+Failed = Callable[[RequestState, BaseException], None]
+"""Called with a request and its error, after the error has ended its completion."""
 
 
 class RequestErrors:
     """Ends the completions that fail.
 
-    An object of its own, for all that make steps together: those who hold it do not hold one another, so a
-    context is freed as soon as nobody makes steps over it, without the garbage collector.
+    It is an object of its own, shared by all that make steps together.  They hold it and not one another, so a
+    context is freed without the garbage collector as soon as nobody makes steps over it.
 
     Args:
-        choices: Of tokens; those of a completion that fails are dropped.
-        failed: Told of each error.  It must not hold what makes the steps.
+        pending: Drops the token of a request that fails.
+        failed: Called for each error.  It must not hold what makes the steps.
     """
 
-    def __init__(self, choices: Choices, failed: Failed | None) -> None:
-        self._choices, self._failed = choices, failed
+    def __init__(self, pending: PendingTokens, failed: Failed | None) -> None:
+        self._pending, self._failed = pending, failed
 
-    def alone(self, slot: Slot, action: Callable[..., object], *given: object) -> None:
-        """Do something for one slot; an error is that slot's alone, and ends its completion.
+    def alone(self, state: RequestState, action: Callable[..., object], *given: object) -> None:
+        """Do something for one request; an error ends the completion of this request only.
 
-        So is a SystemExit of its callback; KeyboardInterrupt is nobody's own, and is raised.
+        So does a SystemExit that its callback raises.  KeyboardInterrupt belongs to no request, and is raised.
         """
         try:
             action(*given)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            self.fail(slot, error)
+            self.fail(state, error)
 
-    def fail(self, slot: Slot, error: BaseException) -> None:
-        """An error ends a slot's completion."""
-        self._choices.drop(slot)
-        slot.completion.fail(error)
+    def fail(self, state: RequestState, error: BaseException) -> None:
+        """End a request's completion with an error."""
+        self._pending.drop(state)
+        state.completion.fail(error)
         if self._failed is not None:
-            self._failed(slot, error)
+            self._failed(state, error)

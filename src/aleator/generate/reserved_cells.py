@@ -26,7 +26,7 @@ class ReservedCells:
     to step is in tensors.  Takes the place of :class:`aleator.cache.rows.tensors.CellTensors`.
 
     Attributes:
-        slot: int64 [B], where each row's key and value go in this step.
+        cell_ids: int64 [B], where each row's key and value go in this step.
         count: int64 [B], how many of its sequence's cells each row sees in this step.
         source: int64 [B], each row itself, or the row that it repeats because it has nothing to do.
 
@@ -43,7 +43,7 @@ class ReservedCells:
         self._all_rows = torch.zeros(most, dtype=torch.int64, device=device)
         self._all_ranks = torch.zeros(batch, most, dtype=torch.int64, device=device)
         self._all_distances = torch.zeros(most, dtype=torch.int64, device=device)
-        self.slot = torch.zeros(batch, dtype=torch.int64, device=device)
+        self.cell_ids = torch.zeros(batch, dtype=torch.int64, device=device)
         self.count = torch.zeros(batch, dtype=torch.int64, device=device)
         self.source = torch.zeros(batch, dtype=torch.int64, device=device)
         self.n, self._shifted = 0, False
@@ -62,7 +62,7 @@ class ReservedCells:
             source: row i attends to a beginning of ``lists[source[i]]``.
 
         """
-        device, cache = self.slot.device, self._cache
+        device, cache = self.cell_ids.device, self._cache
         cells = lists[0] if len(lists) == 1 else np.unique(np.concatenate(lists))
         n = len(cells)
         self.n = -(-n // BUCKET) * BUCKET
@@ -82,7 +82,7 @@ class ReservedCells:
     def clear(self, cells: npt.NDArray[np.int64]) -> None:
         """Store zeros, since cells are read with weight 0 before they are written, and 0 * NaN is NaN."""
         for layer, shape in enumerate(self._cache.shapes):
-            at = torch.from_numpy(cells).to(self.slot.device)
+            at = torch.from_numpy(cells).to(self.cell_ids.device)
             for side, dim in (
                 (self._keys, shape.head_dim),
                 (self._values, shape.head_dim_v),
@@ -91,15 +91,15 @@ class ReservedCells:
                     layer, at, torch.zeros(len(cells), shape.kv_heads, dim, device=at.device)
                 )
 
-    def begin(self, slot: torch.Tensor, count: torch.Tensor) -> None:
+    def begin(self, cell_ids: torch.Tensor, count: torch.Tensor) -> None:
         """Go to the next step.
 
         Args:
-            slot: int64 [B], the cell that each row writes.
+            cell_ids: int64 [B], the cell that each row writes.
             count: int64 [B], how many of its sequence's cells each row sees.
 
         """
-        self.slot.copy_(slot)
+        self.cell_ids.copy_(cell_ids)
         self.count.copy_(count)
         hidden = self._all_ranks[:, : self.n] >= self.count.unsqueeze(1)
         self._mask = torch.zeros(hidden.shape, device=hidden.device).masked_fill_(
@@ -120,8 +120,8 @@ class ReservedCells:
 
     def write(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store keys [B, G, D] and values [B, G, Dv]; a row that repeats another stores the same bits."""
-        self._keys.write(layer, self.slot, k.index_select(0, self.source))
-        self._values.write(layer, self.slot, v.index_select(0, self.source))
+        self._keys.write(layer, self.cell_ids, k.index_select(0, self.source))
+        self._values.write(layer, self.cell_ids, v.index_select(0, self.source))
 
     def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys [n, G, D] and values [n, G, Dv]."""

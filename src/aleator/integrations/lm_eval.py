@@ -92,6 +92,7 @@ class AleatorLM(TemplateLM):  # type: ignore[misc]  # the harness has no types h
         super().__init__()
         n_ctx = None if max_length is None else int(max_length) + 1
         device = None if device == "cuda:0" else device
+        # With float16, scores of short choices were further from transformers'.
         load = {"type_k": "f32", "type_v": "f32", **load}
         self.model = aleator.load(pretrained or model, device=device, n_ctx=n_ctx, **load)
         self.batch_size = _batch_size(batch_size, max_batch_size)

@@ -7,10 +7,12 @@
 
     serve.run(application("model.gguf", max_replicas=4), route_prefix="/")
 
-Each replica has the model (weights shared with others on its node, by the memory map of the file), an engine
-and the whole ASGI application with its guards.  Requests of one conversation go to the same replica while it
-has room, so its prompt cache has their beginning; which replica answers changes no text.  A stream that breaks
-with its replica can be gone on with: :class:`aleator.integrations.streams.TextStream`.
+Each replica has the model (weights shared with others on its node, by the memory map of the file), an
+engine and the whole ASGI application with its guards.  Requests of one conversation go to the same replica
+while it has room, so its prompt cache has their beginning; which replica answers changes no text.  Ray's
+proxies choose a replica before they read a request, so a front reads it first; it goes to the first replica
+with room in the conversation's order (rendezvous hashing).  A stream that breaks with its replica can be
+gone on with: :class:`aleator.integrations.streams.TextStream`.
 """
 
 from __future__ import annotations

@@ -35,7 +35,11 @@ from aleator.samplers import SamplingParams as AleatorParams
 log = logging.getLogger(__name__)
 
 ABOVE_ALL = 1e30
-"""The logit that a drawn token gets: the softmax of its row is 1 there and 0 elsewhere, at any temperature."""
+"""The logit that a drawn token gets: the softmax of its row is 1 there and 0 elsewhere, at any temperature.
+
+Masking the others would write B times V numbers.  transformers, SGLang and mlx-lm get the mask, because their
+callers may ask for the scores.
+"""
 RESTING = 64
 """Chains that adapt are remembered for so many requests that have left the batch: they may come back."""
 

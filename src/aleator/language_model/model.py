@@ -9,32 +9,32 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from aleator.cache.prefix import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache
-from aleator.chat.chatting import Chatting
+from aleator.chat.chat_mixin import ChatMixin
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, takes
 from aleator.engine.admission import cells_needed, sequences_needed
 from aleator.engine.options import EngineOptions
 from aleator.engine.prompts import (
-    Asking,
+    RequestMaker,
     checked_prompt,
     checked_prompts,
     options_of,
     options_of_each,
     takes_generation,
 )
+from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.run import Run
-from aleator.engine.slots import SlotMaker
 from aleator.generate.context import Context
 from aleator.generate.generation import Generation
 from aleator.generate.options import LOADED, WHERE, ModelOptions, of_loading
 from aleator.generate.prefixes import SPARE, LentPrefixes
 from aleator.generate.request import Request
+from aleator.generate.request_state import OnLogits
 from aleator.generate.session import Session
-from aleator.generate.slot import OnLogits
 from aleator.generate.speculation.drafter import Drafter
 from aleator.hub.bundled import bundled_model
-from aleator.language_model.saving import Saving
-from aleator.language_model.scoring import Scoring
+from aleator.language_model.saving import SavingMixin
+from aleator.language_model.scoring import ScoringMixin
 from aleator.models.build import build_decoder
 from aleator.models.decoder import Decoder
 from aleator.models.placement import placement
@@ -120,7 +120,7 @@ def load_vocabulary(weights: Weights) -> Vocabulary:
     return Vocabulary.from_directory(weights.path)
 
 
-class LanguageModel(Chatting, Scoring, Saving):
+class LanguageModel(ChatMixin, ScoringMixin, SavingMixin):
     """A loaded model; made by :func:`load`.
 
     It serves one thread at a time.  Several generations may be under way at once.
@@ -133,8 +133,8 @@ class LanguageModel(Chatting, Scoring, Saving):
         n_ctx: positions of one sequence.
         options: what it was loaded with.
         draft: the smaller model that guesses; None: there is none.
-        asking: makes requests of prompts and options.
-        slots: makes the state that requests have while they are made.
+        request_maker: makes requests of prompts and options.
+        request_states: makes the state that requests have while they are made.
     """
 
     def __init__(
@@ -157,8 +157,8 @@ class LanguageModel(Chatting, Scoring, Saving):
         self._context_options = context_options
         self.draft = draft
         drafts = None if draft is None else draft.cells
-        self.asking = Asking(tokenizer, weights)
-        self.slots = SlotMaker(tokenizer, self.asking, drafts)
+        self.request_maker = RequestMaker(tokenizer, weights)
+        self.request_states = RequestStateMaker(tokenizer, self.request_maker, drafts)
         self._context: Context | None = None
         self._user: weakref.ref[Run] | None = None
         self._chat_formats = {}
@@ -217,7 +217,7 @@ class LanguageModel(Chatting, Scoring, Saving):
         if "n" in options:
             raise ParameterError("n", "n: several completions are made by generate_batch(..., n=n)")
         given = options_of({"preset": preset, "params": params, **options})
-        requests = self.asking.requests([checked_prompt(prompt)], [given])
+        requests = self.request_maker.requests([checked_prompt(prompt)], [given])
         return self._start(requests, on_logits, progress, drafter)[0]
 
     @takes_generation
@@ -261,7 +261,7 @@ class LanguageModel(Chatting, Scoring, Saving):
         """
         checked = checked_prompts(prompts, n)
         given = options_of_each({"preset": preset, "params": params, **options}, len(checked))
-        return self._start(self.asking.requests(checked, given, n), on_logits, progress)
+        return self._start(self.request_maker.requests(checked, given, n), on_logits, progress)
 
     @takes(declarations(EngineOptions).values())
     def engine(self, **options: Unpack[EngineKeywords]) -> Engine:
@@ -282,18 +282,18 @@ class LanguageModel(Chatting, Scoring, Saving):
         drafter: Drafter | None = None,
     ) -> list[Generation]:
         """Begin to make requests: in the model's own context if that is free and enough."""
-        slots = self.slots.make(requests, on_logits, drafter)
-        n_seq_max = sequences_needed(slots)
+        states = self.request_states.make(requests, on_logits, drafter)
+        n_seq_max = sequences_needed(states)
         own = n_seq_max == 1 and not self._busy
         prefixes: LentPrefixes | None = None
         if own:
             context = self.own_context()
         else:
-            cells = cells_needed(slots, self.n_ctx)
+            cells = cells_needed(states, self.n_ctx)
             context = self.context(n_ctx=cells, n_seq_max=n_seq_max, device=None)
             if self.options.prompt_cache:
                 prefixes = LentPrefixes(self._cached_context(), context)
-        run = Run(context, slots, self.vocab, self.n_ctx, progress, prefixes=prefixes)
+        run = Run(context, states, self.vocab, self.n_ctx, progress, prefixes=prefixes)
         if own:
             self._user = weakref.ref(run)
         return run.generations
@@ -379,7 +379,7 @@ class LanguageModel(Chatting, Scoring, Saving):
             ParameterError: there are none, or it is no prompt.
             TokenizerError: token ids outside the vocabulary.
         """
-        return self.asking.tokens(checked_prompt(prompt), parse_special)
+        return self.request_maker.tokens(checked_prompt(prompt), parse_special)
 
     def sampling_params(
         self,
@@ -392,4 +392,4 @@ class LanguageModel(Chatting, Scoring, Saving):
         Precedence: ``sampling``, then ``params`` or the named preset, then what the model's files recommend
         on top of the default preset.
         """
-        return self.asking.sampling_params(preset, params, **sampling)
+        return self.request_maker.sampling_params(preset, params, **sampling)

@@ -17,8 +17,8 @@ from aleator.models.fingerprint import ModelIdentity
 from aleator.models.weights import Weights
 
 
-class Saving(Protocol):
-    """The part of a model that writes and reads sessions.
+class SavingMixin(Protocol):
+    """What :class:`~aleator.LanguageModel` inherits to write and read sessions.
 
     Attributes:
         weights: the file that the model came from.

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from aleator.core.errors import ContextFull, ParameterError
 from aleator.core.integers import exact
-from aleator.engine.prompts import Asking, checked_prompt, checked_prompts
+from aleator.engine.prompts import RequestMaker, checked_prompt, checked_prompts
 from aleator.generate.context import Context
 from aleator.generate.importance import Importance, chain_scores_of, check_fixed
 from aleator.generate.logprobs import Logprobs
@@ -29,20 +29,20 @@ TOGETHER = 32
 """Texts that are computed together at most."""
 
 
-class Scoring(Protocol):
-    """The part of a model that scores texts.
+class ScoringMixin(Protocol):
+    """What :class:`~aleator.LanguageModel` inherits to score texts.
 
     Attributes:
         tokenizer: Text to tokens and back.
         vocab: The tokens.
         n_ctx: Positions of one sequence.
-        asking: Makes tokens of prompts.
+        request_maker: Makes tokens of prompts.
     """
 
     tokenizer: Tokenizer
     vocab: Vocabulary
     n_ctx: int
-    asking: Asking
+    request_maker: RequestMaker
 
     @abstractmethod
     def context(
@@ -157,7 +157,7 @@ class Scoring(Protocol):
             return vocab.token_bytes(token) if vocab.has_text else b""
 
         texts = [
-            self.asking.tokens(each)
+            self.request_maker.tokens(each)
             for each in checked_prompts(prompt if _is_list(prompt) else [prompt], 1)
         ]
         made = self._together(
@@ -196,7 +196,8 @@ class Scoring(Protocol):
             raise ParameterError("normalize", f"normalize={normalize!r:.80}: give True or False")
         one = isinstance(texts, str)
         tokens = [
-            self.asking.tokens(each) for each in checked_prompts([texts] if one else texts, 1)
+            self.request_maker.tokens(each)
+            for each in checked_prompts([texts] if one else texts, 1)
         ]
         made = self._together(
             [Wanted(each) for each in tokens],
@@ -232,7 +233,7 @@ class Scoring(Protocol):
             ParameterError: a number out of range, or a text shorter than a chunk.
             TokenizerError: token ids outside the vocabulary.
         """
-        tokens = self.asking.tokens(checked_prompt(text), False)
+        tokens = self.request_maker.tokens(checked_prompt(text), False)
         bos = self.vocab.bos if self.vocab.add_bos else None
         n_chunks = chunks_of(tokens, n_ctx, chunks)
         for found in perplexities(self.context(n_ctx), tokens, n_ctx, n_chunks, bos):
@@ -266,14 +267,14 @@ class Scoring(Protocol):
         """Tokens of a prompt with its continuation, and how many are the prompt's."""
         if isinstance(prompt, str) and isinstance(continuation, str):
             bare = prompt.rstrip()
-            whole = self.asking.tokens(prompt + continuation)
-            n = len(self.asking.tokens(bare))
+            whole = self.request_maker.tokens(prompt + continuation)
+            n = len(self.request_maker.tokens(bare))
             return whole, min(n, len(whole))
-        first = self.asking.tokens(checked_prompt(prompt))
+        first = self.request_maker.tokens(checked_prompt(prompt))
         rest = continuation
         if isinstance(rest, str):
             rest = self.tokenizer.encode(rest, add_special=False)
-        return (*first, *self.asking.tokens(checked_prompt(rest))), len(first)
+        return (*first, *self.request_maker.tokens(checked_prompt(rest))), len(first)
 
 
 def _is_list(value: object) -> bool:

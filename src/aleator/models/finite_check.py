@@ -30,7 +30,9 @@ class FiniteCheck:
     """Looks at matrices of a file once: the first ones at once, the others in a thread of its own.
 
     What the thread finds is raised by the next :meth:`raise_found`.  Rows of logits that are not finite wait
-    for it, so a damaged matrix that shows in them is always reported as such.
+    for it, so a damaged matrix that shows in them is always reported as such.  Damage that no token met is
+    reported some tokens later.  Experts that no token goes through are looked at only when a row is not finite:
+    looking at all would read the whole file.
     """
 
     def __init__(self, weights: Matrices) -> None:

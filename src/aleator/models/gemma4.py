@@ -185,7 +185,11 @@ def _made(
 def _key_layers(
     fields: Fields, key: str, window: WindowConfig | None, n: int, shared: int
 ) -> tuple[int, ...]:
-    """Whose keys layers attend to: the last ``shared`` those of the last layer of their kind before them."""
+    """Whose keys layers attend to: the last ``shared`` those of the last layer of their kind before them.
+
+    As in transformers.  llama.cpp takes the two layers before the first of them; a GGUF file where that differs
+    is refused.
+    """
     if shared == 0:
         return ()
     kinds = window.layers if window is not None else (False,) * n
@@ -197,7 +201,7 @@ def _key_layers(
 
 
 def _per_layer(fields: Fields, n_vocab: int) -> PerLayerConfig | None:
-    """The embeddings of each layer."""
+    """The embeddings of each layer.  Vectors in place of tokens have token 0's, as in llama.cpp."""
     width = fields.integer("hidden_size_per_layer_input", 0, MAX_WIDTH)
     if width == 0:
         return None

@@ -223,11 +223,11 @@ class NativeStep(HostStep):
             None if vectors else inputs.astype(np.int64, copy=False),
             inputs.astype(np.float32, copy=False) if vectors else None,
             positions,
-            base.slots,
+            base.cell_ids,
             *base.seen,
             wanted,
             logits,
-            None if window is None else (window.slots, *window.seen, window.first, window.sunk),
+            None if window is None else (window.cell_ids, *window.seen, window.first, window.sunk),
             None
             if states is None
             else (states.starts, states.sources, states.order, states.stores),

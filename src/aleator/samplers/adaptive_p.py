@@ -1,10 +1,10 @@
 """Adaptive-p: favour tokens whose probability is near a target, so that the average stays there.
 
-Selects    with p the float32 probability (w / Z in float64) and wanted = clamp(2 * target - average, 0, 1),
+Selects    with p the float32 probability (w / Z in float64), wanted = fl32(clamp(2 * target - average, 0, 1)),
            each logit becomes 5 - 10 * d^2 / (1 + d), d = |p - wanted| / 0.3 in float32, each operation rounded;
            then draws, inverse.  A target below 0 draws from the distribution as it is.
-State      sum and weight of past probabilities, older ones counting ``adaptive_decay`` as much per token;
-           accepting the token that was drawn adds its p.  The average starts at the target.
+State      the average is sum / weight, in float64, and starts at the target.  Accepting the token that was
+           drawn makes sum p + adaptive_decay * sum, and weight 1 + adaptive_decay * weight.
 Masked     not candidates.
 Elsewhere  llama.cpp agrees but for float32 softmax, and its clone forgets the generator.
 """

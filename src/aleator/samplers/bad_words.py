@@ -24,7 +24,7 @@ from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
-from aleator.samplers.spelled import Tokenizer, check_sequences, require_tokenizer
+from aleator.samplers.token_arguments import Tokenizer, check_sequences, require_tokenizer
 
 BAD_WORDS = Parameter(
     "bad_words", tuple, (), "text that never occurs, as the tokenizer spells it; may be repeated",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.integers import integer
-from aleator.samplers.spelled import check_ids
+from aleator.samplers.token_arguments import check_ids
 
 NUMERICS = ("portable", "llama.cpp")
 

@@ -5,7 +5,8 @@ Keeps      the tokens with which the generated text so far is still the beginnin
            vocabulary are masked.
 State      a parser, which follows ``accept(token, generated=True)``, ``rollback``, ``reset`` and ``clone``.
            Tokens of the prompt are not part of the constrained text.
-Place      before everything else as ``SamplerChain(..., grammar=...)``; in the list, where it stands.
+Place      before everything else as ``SamplerChain(..., grammar=...)``; in the list, where it stands.  Not in
+           the index of samplers: they take a grammar and a vocabulary, not declared parameters.
 Masked     stay masked.  If nothing allowed is left, the step raises ``LogitsError``.
 Errors     a token that the grammar does not allow is refused by ``accept`` with ``ConstraintError``, and
            nothing has changed.

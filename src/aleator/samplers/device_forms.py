@@ -27,7 +27,10 @@ NAMES = frozenset(
 DRAWS = ("inverse", "gumbel")
 """The draws of ``dist`` that have one."""
 MAX_DRY_WINDOW = 512
-"""The longest window in which DRY seeks repetitions on a device."""
+"""The longest window in which DRY seeks repetitions on a device.
+
+It compares all pairs, which keeps no state to roll back, but is quadratic.
+"""
 MAX_BREAKERS = 64
 """How many sequence breakers of several tokens DRY has on a device."""
 MAX_BREAKER_TOKENS = 24

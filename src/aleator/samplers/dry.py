@@ -29,7 +29,7 @@ from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, check_unicode, declare
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
-from aleator.samplers.spelled import ids_of
+from aleator.samplers.token_arguments import ids_of
 
 DRY_MULTIPLIER = Parameter(
     "dry_multiplier", float, 0.0, "strength of the penalty on repeated sequences; 0 is off",

@@ -19,7 +19,7 @@ from aleator.core.parameter import check_unicode
 from aleator.core.records import dataclass
 from aleator.grammar import compile_gbnf, llguidance
 from aleator.samplers.constrained import ConstraintSampler
-from aleator.samplers.spelled import check_ids
+from aleator.samplers.token_arguments import check_ids
 
 LLGUIDANCE = "%llguidance"
 

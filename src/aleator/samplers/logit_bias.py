@@ -26,7 +26,7 @@ from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
-from aleator.samplers.spelled import Tokenizer, require_tokenizer
+from aleator.samplers.token_arguments import Tokenizer, require_tokenizer
 
 
 def parse_bias(text: str) -> tuple[int | str, float]:

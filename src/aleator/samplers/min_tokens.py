@@ -20,7 +20,7 @@ from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
-from aleator.samplers.spelled import check_ids
+from aleator.samplers.token_arguments import check_ids
 
 MIN_TOKENS = Parameter(
     "min_tokens", int, 0, "let no token end the text before this many were generated; 0 is off",

@@ -25,8 +25,8 @@ from aleator.samplers.mirostat_v2 import MirostatV2
 from aleator.samplers.order import completed, missing, parse_letters, parse_names
 from aleator.samplers.presets import DEFAULT_PRESET, PRESETS
 from aleator.samplers.regex import Regex
-from aleator.samplers.spelled import check_ids
 from aleator.samplers.temperature import Temperature
+from aleator.samplers.token_arguments import check_ids
 from aleator.samplers.token_mask import TokenMask
 
 MIROSTAT = Parameter(

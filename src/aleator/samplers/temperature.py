@@ -3,9 +3,9 @@
 Keeps      everything; at a product of temperatures of 1e-5 or less the argmax alone.
 Effect     multiplies the pending temperature T and touches no logit; T enters where mass is read.  What
            writes or shows logits later first materialises z = fl32(z / fl32(T)).
-Dynamic    with a range above 0: T = low + (high - low) * (H / Hmax)^exponent, low = max(0, T - range) and
-           high = T + range; H is the entropy of the candidates (docs/numerics.md), and Hmax that
-           of as many equally likely ones (kalomaze's dynatemp).
+Dynamic    with a range above 0: T = low + (high - low) * level, low = max(0, T - range) and high = T + range.
+           The level is min(1, H / log2(N)) for N > 1 candidates of entropy H (docs/numerics.md), else 0; to
+           the power of the exponent by exp2(exponent * log2(level)) (kalomaze's dynatemp).
 Ties       at temperature 0 the lowest token id stays.
 Precision  T is float64; a product that is not finite is refused.
 Elsewhere  llama.cpp divides the logits at once; other engines multiply by a rounded 1/T.

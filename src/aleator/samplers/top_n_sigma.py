@@ -1,8 +1,8 @@
 """Top-n-sigma truncation, Tang et al. 2024 (arXiv:2411.07641).
 
-Keeps      logits within n standard deviations of the largest: z - zmax >= -fl32(n * sigma), sigma the
-           population deviation of max(z - zmax, -256) in Q12 over the candidates: integer sums, then one
-           square root and divisions in float64, each correctly rounded.
+Keeps      logits within n standard deviations of the largest: fl32(z - zmax) >= -fl32(n * sigma).  With
+           q = rint(max(z - zmax, -256) * 4096) of the N candidates, sigma is
+           sqrt(N * sum(q^2) - sum(q)^2) / N / 4096: integer sums, then float64, each step correctly rounded.
 Equality   a logit exactly at the bound stays.  0 and -1 turn it off.
 Ties       equal logits stay or go together.
 Masked     not candidates; they do not enter the deviation.

@@ -25,8 +25,8 @@ from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.params import CHAIN_OPTIONS, CONSTRAINTS
 from aleator.server.bodies import in_thread
 from aleator.server.caller import current_caller
+from aleator.server.fair_semaphore import FairSemaphore
 from aleator.server.kept_grammars import KEPT, KeptGrammars
-from aleator.server.turns import Turns
 from aleator.text.tokenizer import Tokenizer
 
 R = TypeVar("R")
@@ -172,7 +172,7 @@ class Grammars:
         self._compiling: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
         self._busy: set[Trials] = set()
         self._freed = threading.Condition()
-        self._turns = Turns(AT_ONCE)
+        self._semaphore = FairSemaphore(AT_ONCE)
         self._preparing: threading.Thread | None = None
 
     def begin(self) -> None:
@@ -190,10 +190,10 @@ class Grammars:
         return len(self._made)
 
     async def in_thread(self, options: Mapping[str, Any], work: Callable[[], R]) -> R:
-        """Do the work for a request in another thread; with a new grammar, when it is its caller's turn.
+        """Do the work for a request in another thread; a new grammar waits for :class:`FairSemaphore`.
 
-        So those that take long do not take all threads, and whoever has another key, or a grammar that is
-        known, does not wait for them.
+        So slow grammars do not take all threads, and requests with another key or a known grammar do not wait
+        for them.
 
         Args:
             options: Of the request.
@@ -201,17 +201,17 @@ class Grammars:
         """
         if not constrained(options) or await in_thread(self._known, options):
             return await in_thread(work)
-        async with self._turns.turn(current_caller().tenant):
+        async with self._semaphore.acquire(current_caller().tenant):
             return await in_thread(work)
 
     async def tried(self, options: Mapping[str, Any]) -> None:
-        """Do what :meth:`try_out` does, in another thread, when it is the caller's turn.
+        """Do what :meth:`try_out` does, in another thread, after waiting for :class:`FairSemaphore`.
 
         Raises:
             GrammarError, ParameterError: As there.
         """
         if self.trials and constrained(options) and not await in_thread(self._all_passed, options):
-            async with self._turns.turn(current_caller().tenant):
+            async with self._semaphore.acquire(current_caller().tenant):
                 await in_thread(self.try_out, options)
 
     def try_out(self, options: Mapping[str, Any]) -> None:
@@ -238,7 +238,7 @@ class Grammars:
 
     def cut(self) -> None:
         """Let nobody wait for a grammar any more: they are told that the server ends; in the event loop."""
-        self._turns.close()
+        self._semaphore.close()
         for each in self.trials:
             each.cut()
 

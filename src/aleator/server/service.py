@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from starlette.requests import Request
 
-from aleator.chat.asking import Asked, Chat, prepared
+from aleator.chat.prompt import ChatPrompt, PreparedChat, prepare_chat
 from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import AleatorError, ParameterError
 from aleator.core.version import __version__
@@ -26,7 +26,7 @@ from aleator.engine.options import SubmitOptions
 from aleator.engine.prompts import GENERATION, checked_prompt, divided, options_of
 from aleator.generate.generation import Generation
 from aleator.generate.options import GenerateOptions
-from aleator.generate.slot import OnLogits
+from aleator.generate.request_state import OnLogits
 from aleator.language_model import LanguageModel
 from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.samplers import SamplingParams
@@ -196,7 +196,7 @@ class Service:
         work = partial(self._embed, name, texts, pooling, normalize)
         return await anyio.to_thread.run_sync(work, limiter=self._scoring)
 
-    def _answer(self, request: ChatRequest, asked: Asked) -> ChatAnswer:
+    def _answer(self, request: ChatRequest, asked: PreparedChat) -> ChatAnswer:
         with readable():
             options = self.grammars.compiled(asked.options)
             with self._making:
@@ -208,10 +208,10 @@ class Service:
             ]
         )
 
-    def _asked(self, request: ChatRequest) -> Asked:
+    def _asked(self, request: ChatRequest) -> PreparedChat:
         """A chat ready to be generated."""
         with self._making, readable():
-            chat = Chat(
+            chat = ChatPrompt(
                 request.messages,
                 request.tools,
                 request.tool_choice,
@@ -220,7 +220,7 @@ class Service:
             )
             options = self._completed(request.options, request.namespace, bool(request.tools))
             chat_format = self.model.chat_format(self.options.chat_template)
-            return prepared(chat, chat_format, self.model.tokenizer, options)
+            return prepare_chat(chat, chat_format, self.model.tokenizer, options)
 
     def _start(
         self,
@@ -232,7 +232,7 @@ class Service:
         prompt_logprobs: int | None = None,
     ) -> list[Generation]:
         given = options_of({"preset": None, "params": None, **options})
-        requests = self.model.asking.requests([checked_prompt(prompt)], [given], n)
+        requests = self.model.request_maker.requests([checked_prompt(prompt)], [given], n)
         most = self.options.request_timeout
         own = SubmitOptions(
             deadline=min((s for s in (deadline, most) if s is not None), default=None)

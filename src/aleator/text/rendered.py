@@ -105,6 +105,8 @@ def longest_first(names: Iterable[str]) -> list[str]:
 class Marks:
     """Private characters that stand for names of tokens in what a template is given.
 
+    Templates trim, change and quote texts, so the names could not be found again afterwards.
+
     Args:
         values: all that it is given; texts at any depth are looked at.
         names: of tokens, the longest first.

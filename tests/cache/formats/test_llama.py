@@ -533,10 +533,10 @@ def test_streams_are_exchanged_with_streams_only() -> None:
     with streams.step() as step:
         for seq, n in ((0, 5), (2, 3)):
             owners = np.full((n, 1), 1 << seq, np.uint64)
-            slots = step.find(np.arange(n, dtype=np.int32), owners)
-            streams.key_positions[slots] = np.arange(n)
+            cell_ids = step.find(np.arange(n, dtype=np.int32), owners)
+            streams.key_positions[cell_ids] = np.arange(n)
             rows = np.random.default_rng(n).standard_normal((n, 1, 64))
-            streams.keys.write(0, slots, rows)
+            streams.keys.write(0, cell_ids, rows)
     whole, one = streams.state_write(), streams.state_write(2)
     assert struct.unpack_from("<5i", one, 8) == (4, 0, 0, 3, 0)
     other = cache("streams")

@@ -124,7 +124,8 @@ def checked_sections(
     """The positions, and int32 [T, 4], of tokens that have four (M-RoPE), by llama.cpp's rules.
 
     A text's token at p lies at (p, p, p, 0) and comes after all that is there; embeddings say (t, y, x, z),
-    and may begin at the last t.  Both may leave gaps.
+    and may begin at the last t.  Both may leave gaps; t never falls within a batch, and is not below 0
+    (llama.cpp takes -1).
 
     Raises:
         InvalidBatch: a rule is broken; names the token.
@@ -167,7 +168,8 @@ def _check_sequences(
     """Ids in range, and sequences that share a token still hold the same text.
 
     A token of several sequences attends as one of them, so the others must see the same cells.
-    (llama.cpp compares only their lowest and highest positions.)
+    (llama.cpp compares only their lowest and highest positions, and computes {0, 1, 2}, {0, 1}, {1, 2}
+    wrongly.)
     """
     if not seqs:
         raise InvalidBatch(i, "the token belongs to no sequence")

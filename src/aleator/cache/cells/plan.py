@@ -21,13 +21,13 @@ class Part:
 
     Attributes:
         tokens: batch indices of its T tokens: a slice, or int64 [T].
-        slots: int64 [T], the cells they will have.
+        cell_ids: int64 [T], the cells they will have.
         wanted: int64, which of its tokens' logits are wanted, counted from its start.
 
     """
 
     tokens: slice | npt.NDArray[np.int64]
-    slots: npt.NDArray[np.int64]
+    cell_ids: npt.NDArray[np.int64]
     wanted: npt.NDArray[np.int64]
 
 
@@ -121,9 +121,9 @@ def make_plan(pool: Planned, batch: Tokens, cuts: Cuts) -> Plan:
     wanted = np.array(batch.wanted(), dtype=np.int64)
     version = cells.version
     if n <= min(cuts.n_ubatch, cuts.n_batch) and cuts.rule != "sequence" and cells.n_streams == 1:
-        slots = cells.find(n, pool.contiguous)
-        if len(slots) == n and cuts.rule == "simple":
-            part = Part(slice(0, n), slots, wanted)
+        cell_ids = cells.find(n, pool.contiguous)
+        if len(cell_ids) == n and cuts.rule == "simple":
+            part = Part(slice(0, n), cell_ids, wanted)
             return Plan(
                 positions, seqs, owners, (part,), version, None, cuts.causal, sections, extras
             )
@@ -146,10 +146,10 @@ def make_plan(pool: Planned, batch: Tokens, cuts: Cuts) -> Plan:
         pool.make_room(n)
         for members in tokens:
             index = np.array(members, np.int64)
-            slots = pool.find(
+            cell_ids = pool.find(
                 positions[index], owners[index], None if extras is None else extras[index]
             )
-            parts.append(Part(_as_slice(index), slots, np.flatnonzero(is_wanted[index])))
+            parts.append(Part(_as_slice(index), cell_ids, np.flatnonzero(is_wanted[index])))
             order.append(index[is_wanted[index]])
         return parts, order
 

@@ -37,12 +37,12 @@ class Aside:
         self._cells, self._rows = cells, rows
         self._kept, self._frame = np.zeros(0, np.bool_), 0
 
-    def keep(self, journal: Journal, slots: npt.NDArray[np.int64]) -> None:
+    def keep(self, journal: Journal, cell_ids: npt.NDArray[np.int64]) -> None:
         """Keep what cells stored that were used before, as something else is about to be stored there.
 
         Outside of frames there is nothing to keep it for.
         """
-        cells = self._cells.used_before(slots)
+        cells = self._cells.used_before(cell_ids)
         if len(cells) == 0:
             return
         if self._frame != journal.frame:
@@ -225,16 +225,18 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         positions, owners, seqs = plan.positions, plan.owners, plan.seqs
         sections, extras = plan.sections, plan.extras
         at = part.tokens
-        if len(part.slots) < len(plan) or not isinstance(at, slice):  # a part, or in another order
+        if len(part.cell_ids) < len(plan) or not isinstance(
+            at, slice
+        ):  # a part, or in another order
             positions, owners, seqs = positions[at], owners[at], seqs[at]
             if sections is not None and extras is not None:
                 sections, extras = sections[at], extras[at]
-        self.cells.put(part.slots, positions, owners, extras)
-        self.keep_rows(part.slots)
+        self.cells.put(part.cell_ids, positions, owners, extras)
+        self.keep_rows(part.cell_ids)
         return MicroBatch(
             self.cells,
             self.rows,
-            part.slots,
+            part.cell_ids,
             positions,
             seqs,
             plan.causal,
@@ -280,13 +282,13 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         causal: bool = True,
     ) -> MicroBatch:
         """Place T tokens without a plan; raises CacheFull."""
-        slots = self.find(positions, owners)
-        self.keep_rows(slots)
-        return MicroBatch(self.cells, self.rows, slots, positions, seqs, causal)
+        cell_ids = self.find(positions, owners)
+        self.keep_rows(cell_ids)
+        return MicroBatch(self.cells, self.rows, cell_ids, positions, seqs, causal)
 
-    def keep_rows(self, slots: npt.NDArray[np.int64]) -> None:
+    def keep_rows(self, cell_ids: npt.NDArray[np.int64]) -> None:
         """Keep aside what cells stored before, as something else is about to be stored there."""
-        self._aside.keep(self.journal, slots)
+        self._aside.keep(self.journal, cell_ids)
 
     def clear(self, data: bool) -> None:
         """Free every cell; with ``data`` zero what free cells store, once the outermost step is over."""

@@ -31,7 +31,8 @@ Cells = npt.NDArray[np.int64]
 def window_capacity(window: int, n_ctx: int, n_seq_max: int, n_ubatch: int, sinks: int = 0) -> int:
     """Cells of a window pool, as many as llama.cpp gives it: a multiple of 256, at most ``n_ctx``.
 
-    A whole micro-batch is stored before it attends, next to every sequence's window.
+    A whole micro-batch is stored before it attends, next to every sequence's window.  More cells would save
+    copies for failed decodes, but whole states would not have llama.cpp's bytes.
     """
     needed = (window + sinks) * n_seq_max + n_ubatch
     return min(n_ctx, -(-needed // _PAD) * _PAD)
@@ -176,12 +177,12 @@ class WindowPool(AttentionPool):
         """Give T tokens cells, of which those that the windows have left are freed for them."""
         if not causal:
             raise ParameterError("causal_attn", "causal_attn=False: windows are of earlier tokens")
-        slots = self.find(positions, owners)
-        self.keep_rows(slots)
+        cell_ids = self.find(positions, owners)
+        self.keep_rows(cell_ids)
         return WindowBatch(
             self.cells,
             self.rows,
-            slots,
+            cell_ids,
             positions,
             seqs,
             self.window,
@@ -201,31 +202,31 @@ class WindowPool(AttentionPool):
         """Give T tokens cells and return them, int64 [T]; what the windows have left makes room."""
         n = len(positions)
         if self.cells.n_streams > 1:
-            slots = self._find_in_shares(positions, owners)
+            cell_ids = self._find_in_shares(positions, owners)
         else:
-            slots = self._take(n, 0)
-            if len(slots) < n:
+            cell_ids = self._take(n, 0)
+            if len(cell_ids) < n:
                 self.make_fit(n, _following(positions, owners))
-        if len(slots) < n:
+        if len(cell_ids) < n:
             return super().find(positions, owners, extras)
-        self.cells.put(slots, positions, owners, extras)
-        return slots
+        self.cells.put(cell_ids, positions, owners, extras)
+        return cell_ids
 
     def _find_in_shares(
         self, positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]
     ) -> Cells:
         """Find cells where every sequence has a share to itself; fewer if some remain to be found."""
-        slots, found = np.empty(len(positions), np.int64), True
+        cell_ids, found = np.empty(len(positions), np.int64), True
         for seq, position in _following(positions, owners).items():
             own = (owners[:, seq // 64] >> np.uint64(seq % 64) & np.uint64(1)) > 0
             n = int(own.sum())
             cells = self._take(n, seq)
             if len(cells) == n:
-                slots[own] = cells
+                cell_ids[own] = cells
             else:
                 self._make_share_fit(seq, n, {seq: position})
                 found = False
-        return slots if found else slots[:0]
+        return cell_ids if found else cell_ids[:0]
 
     def _take(self, n: int, stream: int) -> Cells:
         """The next cells in the ring, if there is one, freed for tokens to come; else none."""
@@ -242,12 +243,12 @@ class WindowPool(AttentionPool):
             return
         owners = np.zeros((n, self.cells.words), np.uint64)
         owners[:, seq // 64] = np.uint64(1 << seq % 64)
-        slots = self.find(mark.positions, owners)
-        self.rows.preserve(self.journal, slots)
-        self.rows.key_positions[slots] = mark.key_positions
+        cell_ids = self.find(mark.positions, owners)
+        self.rows.preserve(self.journal, cell_ids)
+        self.rows.key_positions[cell_ids] = mark.key_positions
         for side, taken in ((self.rows.keys, mark.keys), (self.rows.values, mark.values)):
             for part, theirs in zip(side.parts, taken, strict=True):
-                part.put(slots, theirs)
+                part.put(cell_ids, theirs)
 
     def make_fit(self, needed: int, following: dict[int, int] | None = None) -> None:
         """Free cells that have left every window until ``needed`` are free.

@@ -1,9 +1,11 @@
 """States of recurrent layers at boundaries of a text, from which another text that begins alike can go on.
 
-A state cannot be cut, so a beginning is of use only where a state was kept.  While a text is computed,
-the states at multiples of a spacing are kept beside it; the spacing doubles as the text grows, so that a
-text has at most :data:`MOST` of them, and to them come the ends of texts that were kept (a prompt's, an
-answer's).  They are rows like all others, shared by all sequences and texts that have them.
+A state cannot be cut, so a beginning is of use only where a state was kept.  While a text is computed, the
+states at multiples of a spacing are kept beside it; the spacing doubles as the text grows, so that a text
+has at most :data:`MOST` of them, and to them come the ends of texts that were kept (a prompt's, an
+answer's).  They are rows like all others, shared by all sequences and texts that have them.  Their number
+is fixed, as each costs as much as a sequence; their positions follow from the text's length, not from
+micro-batches.
 
 When their rows run out, the last state of the cached prefix whose end was not used for the longest time goes
 first.

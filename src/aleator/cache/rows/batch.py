@@ -19,7 +19,7 @@ class MicroBatch:
     """The cells of one micro-batch of T tokens, on the host.
 
     Attributes:
-        slots: int64 [T], the cell of each token.
+        cell_ids: int64 [T], the cell of each token.
         positions: int32 [T].
         seen: the cells each token attends to.
         tokens: which tokens of the batch these are.
@@ -28,13 +28,13 @@ class MicroBatch:
 
     """
 
-    __slots__ = ("_cells", "_rows", "positions", "sections", "seen", "slots", "tokens", "wanted")
+    __slots__ = ("_cells", "_rows", "cell_ids", "positions", "sections", "seen", "tokens", "wanted")
 
     def __init__(
         self,
         held: Cells,
         rows: Rows,
-        slots: npt.NDArray[np.int64],
+        cell_ids: npt.NDArray[np.int64],
         positions: npt.NDArray[np.int32],
         seqs: npt.NDArray[np.int32],
         causal: bool = True,
@@ -42,11 +42,11 @@ class MicroBatch:
         wanted: npt.NDArray[np.int64] | None = None,
         sections: npt.NDArray[np.int32] | None = None,
     ) -> None:
-        self._cells, self._rows, self.slots, self.positions = held, rows, slots, positions
+        self._cells, self._rows, self.cell_ids, self.positions = held, rows, cell_ids, positions
         self.tokens, self.sections = tokens, sections
-        self.wanted = np.arange(len(slots)) if wanted is None else wanted
+        self.wanted = np.arange(len(cell_ids)) if wanted is None else wanted
         keys = rows.key_positions
-        keys[slots] = 0 if rows.k_storage == "raw" else positions
+        keys[cell_ids] = 0 if rows.k_storage == "raw" else positions
         yx = None if sections is None else np.ascontiguousarray(sections[:, 1:3])
         self.seen = Seen(*seen_cells(held, positions, seqs, causal, keys, yx))
 
@@ -59,7 +59,7 @@ class MicroBatch:
         """The cells for layers that compute with torch."""
         from aleator.cache.rows.tensors import CellTensors
 
-        return CellTensors(self._cells, self._rows, self.slots, self.seen)
+        return CellTensors(self._cells, self._rows, self.cell_ids, self.seen)
 
 
 class WindowBatch(MicroBatch):
@@ -77,14 +77,14 @@ class WindowBatch(MicroBatch):
         self,
         held: Cells,
         rows: Rows,
-        slots: npt.NDArray[np.int64],
+        cell_ids: npt.NDArray[np.int64],
         positions: npt.NDArray[np.int32],
         seqs: npt.NDArray[np.int32],
         window: int,
         sinks: int,
         chunked: bool,
     ) -> None:
-        super().__init__(held, rows, slots, positions, seqs)
+        super().__init__(held, rows, cell_ids, positions, seqs)
         self._lows = positions // window * window if chunked else positions - window + 1
         self._sinks = sinks
         seen = self.seen
@@ -103,7 +103,7 @@ class WindowBatch(MicroBatch):
         return WindowTensors(
             self._cells,
             self._rows,
-            self.slots,
+            self.cell_ids,
             self.seen,
             self._lows,
             self._sinks,

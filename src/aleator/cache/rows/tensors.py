@@ -18,7 +18,7 @@ class View(NamedTuple):
     """What one device needs to know.
 
     Attributes:
-        slots: where the tokens' keys and values go.
+        cell_ids: where the tokens' keys and values go.
         rows: the cells that are read: those that any token sees, and no others, since a free cell may hold
             anything, even NaN, and 0 * NaN is NaN.
         mask: float32 [T, n], 0 where a token sees a cell, else -inf; None if all see all, or causal.
@@ -26,7 +26,7 @@ class View(NamedTuple):
 
     """
 
-    slots: Index
+    cell_ids: Index
     rows: Index
     mask: torch.Tensor | None
     distances: torch.Tensor | None
@@ -44,12 +44,12 @@ class CellTensors:
     """
 
     __slots__ = (
+        "_cell_ids",
         "_cells",
         "_index",
         "_keys",
         "_rows",
         "_seen",
-        "_slots",
         "_values",
         "_views",
         "blind",
@@ -58,12 +58,14 @@ class CellTensors:
         "raw",
     )
 
-    def __init__(self, cells: Cells, rows: Rows, slots: npt.NDArray[np.int64], seen: Seen) -> None:
-        self._cells, self._rows, self._slots, self._seen = cells, rows, slots, seen
+    def __init__(
+        self, cells: Cells, rows: Rows, cell_ids: npt.NDArray[np.int64], seen: Seen
+    ) -> None:
+        self._cells, self._rows, self._cell_ids, self._seen = cells, rows, cell_ids, seen
         # One sequence is read in the order of its text; several as one set, cells they share once.
         index = seen.cells if len(seen.start) == 2 else np.unique(seen.cells)
         self._index, self.n = index.astype(np.int64), len(index)
-        t, counts = len(slots), seen.counts
+        t, counts = len(cell_ids), seen.counts
         self.blind = not counts.all()
         triangle = len(seen.start) == 2 and t == self.n
         self.causal = triangle and bool((counts == np.arange(1, t + 1)).all())
@@ -85,9 +87,9 @@ class CellTensors:
 
     def write(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store keys [T, G, D] and values [T, G, Dv] of the micro-batch's tokens."""
-        slots = self._view(layer).slots
-        self._keys.write(layer, slots, k)
-        self._values.write(layer, slots, v)
+        cell_ids = self._view(layer).cell_ids
+        self._keys.write(layer, cell_ids, k)
+        self._values.write(layer, cell_ids, v)
 
     def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys [n, G, D] and values [n, G, Dv]; in their stored types, and views, where possible."""
@@ -113,12 +115,12 @@ class CellTensors:
             moved = self._cells.positions[:top][index] - rows.key_positions[:top][index]
             distances = torch.from_numpy(moved.astype(np.int64)).to(device)
         return View(
-            _index(self._slots, device), _index(index, device), self._mask(device), distances
+            _index(self._cell_ids, device), _index(index, device), self._mask(device), distances
         )
 
     def _mask(self, device: torch.device) -> torch.Tensor | None:
         """Made on the device, from a few numbers per token and per cell."""
-        seen, t, n = self._seen, len(self._slots), self.n
+        seen, t, n = self._seen, len(self._cell_ids), self.n
         if self.causal or (len(seen.start) == 2 and bool((seen.counts == n).all())):
             return None
         counts = torch.from_numpy(seen.counts).to(device)
@@ -144,13 +146,13 @@ class WindowTensors(CellTensors):
         self,
         cells: Cells,
         rows: Rows,
-        slots: npt.NDArray[np.int64],
+        cell_ids: npt.NDArray[np.int64],
         seen: Seen,
         lows: npt.NDArray[np.int32],
         sinks: int,
     ) -> None:
         """Use the cells of T tokens, of which each sees positions from its own of ``lows`` on, and sinks."""
-        super().__init__(cells, rows, slots, seen)
+        super().__init__(cells, rows, cell_ids, seen)
         held = torch.from_numpy(cells.positions[self._index])
         far = held[None, :] < torch.from_numpy(lows)[:, None]
         far &= held[None, :] >= sinks

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from aleator.chat.call_object import Calls, Deltas, read_arguments
 from aleator.chat.families.family import Family, Function, Part, Schema, read_text
 from aleator.chat.message import Delta
-from aleator.chat.source import Malformed, Source
+from aleator.chat.text_reader import Malformed, TextReader
 
 BEGIN, END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 CALL, SEPARATOR, CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
@@ -25,44 +25,44 @@ class DeepSeek(Family):
         """Whether the template has their marks."""
         return CALL in template
 
-    def read(self, source: Source, calls: Calls, tools: Collection[str]) -> Deltas:
+    def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         """See :meth:`Family.read`."""
-        while (yield from read_text(source, BEGIN, CALL)):
-            yield from source.space()
-            yield from source.begins(CALL)
+        while (yield from read_text(reader, BEGIN, CALL)):
+            yield from reader.skip_space()
+            yield from reader.read_any(CALL)
             while True:
-                yield from self._call(source, calls)
-                yield from source.space()
-                if not (yield from source.begins(CALL)):
+                yield from self._call(reader, calls)
+                yield from reader.skip_space()
+                if not (yield from reader.read_any(CALL)):
                     break
-            yield from source.begins(END)
-            yield from source.space()
+            yield from reader.read_any(END)
+            yield from reader.skip_space()
 
-    def _call(self, source: Source, calls: Calls) -> Deltas:
-        start, name = source.at, ""
-        while (character := (yield from source.peek())) not in ("", "\n", "{"):
-            if (yield from source.begins(SEPARATOR)):
+    def _call(self, reader: TextReader, calls: Calls) -> Deltas:
+        start, name = reader.at, ""
+        while (character := (yield from reader.peek())) not in ("", "\n", "{"):
+            if (yield from reader.read_any(SEPARATOR)):
                 if name.strip() == "function":
                     name = ""  # R1 and V3 write what kind of tool it is
                 continue
             name += character
-            source.at += 1
-        yield from source.space()
-        fenced = yield from source.begins(f"{FENCE}json", FENCE)
-        yield from source.space()
-        if not name.strip() or (yield from source.peek()) != "{":
-            source.at = start
+            reader.at += 1
+        yield from reader.skip_space()
+        fenced = yield from reader.read_any(f"{FENCE}json", FENCE)
+        yield from reader.skip_space()
+        if not name.strip() or (yield from reader.peek()) != "{":
+            reader.at = start
             yield Delta("content", CALL)
             return
         try:
-            yield from read_arguments(source, calls, name.strip())
+            yield from read_arguments(reader, calls, name.strip())
         except Malformed:
             return  # cut off within its arguments
-        yield from source.space()
+        yield from reader.skip_space()
         if fenced:
-            yield from source.begins(FENCE)
-            yield from source.space()
-        yield from source.begins(CALL_END)
+            yield from reader.read_any(FENCE)
+            yield from reader.skip_space()
+        yield from reader.read_any(CALL_END)
 
     def call(self, function: Function) -> list[Part]:
         """See :meth:`Family.call`."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from aleator.chat.call_object import Calls, Deltas
 from aleator.chat.message import Delta
-from aleator.chat.source import Source
+from aleator.chat.text_reader import TextReader
 from aleator.core.records import dataclass
 
 
@@ -97,11 +97,11 @@ class Family(ABC):
         """Whether a template is of this family."""
 
     @abstractmethod
-    def read(self, source: Source, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
+    def read(self, reader: TextReader, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
         """Read a reply, after its reasoning.
 
         Args:
-            source: The text.
+            reader: The text.
             calls: Of the reply.
             tools: Schemas of the tools' arguments by the tools' names.
         """
@@ -119,9 +119,9 @@ class Family(ABC):
         return [Schema(schema)]
 
 
-def read_text(source: Source, *markers: str) -> Generator[Delta | None, None, str]:
+def read_text(reader: TextReader, *markers: str) -> Generator[Delta | None, None, str]:
     """Content up to a marker, which is read too; returns it, or "" at the end of the text."""
-    pieces = source.until(*markers)
+    pieces = reader.read_until(*markers)
     while True:
         try:
             piece = next(pieces)

@@ -12,7 +12,7 @@ from aleator.chat.call_object import Calls, Deltas
 from aleator.chat.families.family import Family, Function, Part, Words, read_text
 from aleator.chat.families.named_arguments import forced, with_commas
 from aleator.chat.message import Delta
-from aleator.chat.source import Malformed, Source
+from aleator.chat.text_reader import Malformed, TextReader
 
 BEGIN, END, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
 THOUGHT, THOUGHT_END = "<|channel>", "<channel|>"
@@ -34,32 +34,32 @@ class Gemma4(Family):
         """Whether the template has their mark."""
         return f"{BEGIN}call:" in template
 
-    def read(self, source: Source, calls: Calls, tools: Collection[str]) -> Deltas:
+    def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         """See :meth:`Family.read`."""
-        while found := (yield from read_text(source, BEGIN, THOUGHT, THOUGHT_END)):
+        while found := (yield from read_text(reader, BEGIN, THOUGHT, THOUGHT_END)):
             if found == THOUGHT:
-                thought, _ = yield from source.collect(THOUGHT_END)
+                thought, _ = yield from reader.collect_until(THOUGHT_END)
                 yield Delta("reasoning", thought.removeprefix("thought").lstrip("\n"))
             if found != BEGIN:
                 continue
-            start = source.at
+            start = reader.at
             try:
-                said, _ = yield from source.exactly(END)
+                said, _ = yield from reader.read_exactly(END)
             except Malformed:  # the text ended without the mark
-                said = source.since(start)
+                said = reader.text_since(start)
             head = _HEAD.match(said)
             try:
                 arguments = None if head is None else _whole(said, head.end())
             except Malformed:
                 arguments = None
             if head is None or arguments is None:
-                source.at = start
+                reader.at = start
                 yield Delta("content", BEGIN)
                 continue
             yield calls.begin(head[1])
             yield calls.arguments(json.dumps(arguments, ensure_ascii=False))
             yield calls.end()
-            yield from source.space()
+            yield from reader.skip_space()
 
     def call(self, function: Function) -> list[Part]:
         """See :meth:`Family.call`."""

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from aleator.chat.call_object import Calls, Deltas, read_call
 from aleator.chat.families.family import Family, Function, Part, object_with, read_text
-from aleator.chat.source import Source
+from aleator.chat.text_reader import TextReader
 
 
 class Generic(Family):
@@ -19,22 +19,22 @@ class Generic(Family):
         """Whether it is any template."""
         return True
 
-    def read(self, source: Source, calls: Calls, tools: Collection[str]) -> Deltas:
+    def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         """See :meth:`Family.read`."""
-        start = source.at
-        yield from source.space()
-        listed = yield from source.begins("[")
-        while (yield from read_call(source, calls, tools)) == "call":
-            yield from source.space()
-            if not listed or not (yield from source.begins(",")):
+        start = reader.at
+        yield from reader.skip_space()
+        listed = yield from reader.read_any("[")
+        while (yield from read_call(reader, calls, tools)) == "call":
+            yield from reader.skip_space()
+            if not listed or not (yield from reader.read_any(",")):
                 break
         if calls.n and listed:
-            yield from source.begins("]")
+            yield from reader.read_any("]")
         if calls.n:
-            yield from source.space()
+            yield from reader.skip_space()
         else:
-            source.at = start
-        yield from read_text(source)
+            reader.at = start
+        yield from read_text(reader)
 
     def call(self, function: Function) -> list[Part]:
         """See :meth:`Family.call`."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from aleator.chat.call_object import Calls, Deltas, read_arguments
 from aleator.chat.families.family import Family, Function, Part, Schema, Thinking, read_text
 from aleator.chat.message import Delta
-from aleator.chat.source import Malformed, Source
+from aleator.chat.text_reader import Malformed, TextReader
 
 CHANNEL, MESSAGE, START, END = "<|channel|>", "<|message|>", "<|start|>", "<|end|>"
 CALL, RETURN, AGAIN = "<|call|>", "<|return|>", f"{START}assistant"
@@ -29,11 +29,11 @@ class Harmony(Family):
         """Whether the template has their marks."""
         return CHANNEL in template and MESSAGE in template
 
-    def read(self, source: Source, calls: Calls, tools: Collection[str]) -> Deltas:
+    def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         """See :meth:`Family.read`."""
         while True:
-            start = source.at
-            header, marked = yield from source.collect(MESSAGE)
+            start = reader.at
+            header, marked = yield from reader.collect_until(MESSAGE)
             if not marked:
                 if start == 0 and not header.startswith((CHANNEL, START)):
                     yield Delta("content", header)  # no channels at all
@@ -41,11 +41,11 @@ class Harmony(Family):
             recipient = _RECIPIENT.search(header)
             if recipient is not None:
                 with suppress(Malformed):  # cut off within its arguments
-                    yield from read_arguments(source, calls, recipient[1])
-                yield from source.collect(END, CALL, RETURN, AGAIN)
+                    yield from read_arguments(reader, calls, recipient[1])
+                yield from reader.collect_until(END, CALL, RETURN, AGAIN)
                 continue
             reasoning = f"{CHANNEL}analysis" in header
-            for delta in read_text(source, END, CALL, RETURN, AGAIN):
+            for delta in read_text(reader, END, CALL, RETURN, AGAIN):
                 yield Delta("reasoning", delta.text) if delta and reasoning else delta
 
     def call(self, function: Function) -> list[Part]:

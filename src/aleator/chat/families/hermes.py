@@ -7,7 +7,7 @@ from collections.abc import Collection
 from aleator.chat.call_object import Calls, Deltas, read_call
 from aleator.chat.families.family import Family, Function, Part, object_with, read_text
 from aleator.chat.message import Delta
-from aleator.chat.source import Source
+from aleator.chat.text_reader import TextReader
 
 BEGIN, END = "<tool_call>", "</tool_call>"
 
@@ -23,16 +23,16 @@ class Hermes(Family):
         """Whether the template has their marks."""
         return BEGIN in template
 
-    def read(self, source: Source, calls: Calls, tools: Collection[str]) -> Deltas:
+    def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         """See :meth:`Family.read`."""
-        while (yield from read_text(source, BEGIN)):
-            kind = yield from read_call(source, calls)
+        while (yield from read_text(reader, BEGIN)):
+            kind = yield from read_call(reader, calls)
             if kind == "text":
                 yield Delta("content", BEGIN)
                 continue
-            yield from source.space()
-            yield from source.begins(END)
-            yield from source.space()
+            yield from reader.skip_space()
+            yield from reader.read_any(END)
+            yield from reader.skip_space()
 
     def call(self, function: Function) -> list[Part]:
         """See :meth:`Family.call`."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from aleator.chat.call_object import Calls, Deltas, read_arguments
 from aleator.chat.families.family import Family, Function, Part, Schema, read_text
 from aleator.chat.message import Delta
-from aleator.chat.source import Malformed, Source
+from aleator.chat.text_reader import Malformed, TextReader
 
 BEGIN, END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 CALL, ARGUMENTS, CALL_END = (
@@ -31,31 +31,31 @@ class Kimi(Family):
         """Whether the template has their mark."""
         return BEGIN in template
 
-    def read(self, source: Source, calls: Calls, tools: Collection[str]) -> Deltas:
+    def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         """See :meth:`Family.read`."""
-        while mark := (yield from read_text(source, BEGIN, CALL)):
-            start, before = source.at, calls.n
-            yield from source.space()
+        while mark := (yield from read_text(reader, BEGIN, CALL)):
+            start, before = reader.at, calls.n
+            yield from reader.skip_space()
             if mark == BEGIN:
-                yield from source.begins(CALL)
+                yield from reader.read_any(CALL)
             with suppress(Malformed):
                 while True:
-                    said, _ = yield from source.exactly(ARGUMENTS)
+                    said, _ = yield from reader.read_exactly(ARGUMENTS)
                     name = _NAME.fullmatch(said.strip())
                     if name is None:
                         break
-                    yield from read_arguments(source, calls, name[1])
-                    yield from source.space()
-                    yield from source.begins(CALL_END)
-                    yield from source.space()
-                    if not (yield from source.begins(CALL)):
+                    yield from read_arguments(reader, calls, name[1])
+                    yield from reader.skip_space()
+                    yield from reader.read_any(CALL_END)
+                    yield from reader.skip_space()
+                    if not (yield from reader.read_any(CALL)):
                         break
             if calls.n == before:
-                source.at = start
+                reader.at = start
                 yield Delta("content", mark)
                 continue
-            yield from source.begins(END)
-            yield from source.space()
+            yield from reader.read_any(END)
+            yield from reader.skip_space()
 
     def call(self, function: Function) -> list[Part]:
         """See :meth:`Family.call`."""

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from aleator.chat.call_object import Calls, Deltas, read_call
 from aleator.chat.families.family import Family, Function, Part, object_with, read_text
 from aleator.chat.message import Delta
-from aleator.chat.source import Source
+from aleator.chat.text_reader import TextReader
 
 TAG, START, END = "<|python_tag|>", "<|python_start|>", "<|python_end|>"
 
@@ -24,27 +24,27 @@ class Llama3(Family):
         headers = "<|start_header_id|>" in template or "<|header_start|>" in template
         return TAG in template or (headers and "ipython" in template)
 
-    def read(self, source: Source, calls: Calls, tools: Collection[str]) -> Deltas:
+    def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         """See :meth:`Family.read`."""
-        start = source.at
-        yield from source.space()
-        tagged = yield from source.begins(TAG, START)
-        while (yield from read_call(source, calls, tools)) == "call":
-            yield from source.space()
-            if not (yield from source.begins(";")):
+        start = reader.at
+        yield from reader.skip_space()
+        tagged = yield from reader.read_any(TAG, START)
+        while (yield from read_call(reader, calls, tools)) == "call":
+            yield from reader.skip_space()
+            if not (yield from reader.read_any(";")):
                 break
         if calls.n:
-            yield from source.begins(END)
+            yield from reader.read_any(END)
         elif not tagged:
-            source.at = start
-        if mark := (yield from read_text(source, TAG, START)):
-            kind = yield from read_call(source, calls, tools)
+            reader.at = start
+        if mark := (yield from read_text(reader, TAG, START)):
+            kind = yield from read_call(reader, calls, tools)
             if kind == "text":
                 yield Delta("content", mark)
             else:
-                yield from source.space()
-                yield from source.begins(END)
-            yield from read_text(source)
+                yield from reader.skip_space()
+                yield from reader.read_any(END)
+            yield from read_text(reader)
 
     def call(self, function: Function) -> list[Part]:
         """See :meth:`Family.call`."""

@@ -8,7 +8,7 @@ from contextlib import suppress
 from aleator.chat.call_object import Calls, Deltas, read_arguments, read_call
 from aleator.chat.families.family import Family, Function, Part, Schema, object_with, read_text
 from aleator.chat.message import Delta
-from aleator.chat.source import Malformed, Source
+from aleator.chat.text_reader import Malformed, TextReader
 
 BEGIN, ARGUMENTS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 
@@ -24,46 +24,46 @@ class Mistral(Family):
         """Whether the template has their mark."""
         return BEGIN in template
 
-    def read(self, source: Source, calls: Calls, tools: Collection[str]) -> Deltas:
+    def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         """See :meth:`Family.read`."""
-        while (yield from read_text(source, BEGIN)):
-            start = source.at
-            yield from source.space()
-            if (yield from source.begins("[")):
-                found = yield from self._list(source, calls)
-            elif (yield from source.peek()) == "{":
-                found = (yield from read_call(source, calls)) != "text"
+        while (yield from read_text(reader, BEGIN)):
+            start = reader.at
+            yield from reader.skip_space()
+            if (yield from reader.read_any("[")):
+                found = yield from self._list(reader, calls)
+            elif (yield from reader.peek()) == "{":
+                found = (yield from read_call(reader, calls)) != "text"
             else:
-                found = yield from self._named(source, calls)
+                found = yield from self._named(reader, calls)
             if found:
-                yield from source.space()
+                yield from reader.skip_space()
             else:
-                source.at = start
+                reader.at = start
                 yield Delta("content", BEGIN)
 
-    def _list(self, source: Source, calls: Calls) -> Generator[Delta | None, None, bool]:
+    def _list(self, reader: TextReader, calls: Calls) -> Generator[Delta | None, None, bool]:
         found = False
-        while (yield from read_call(source, calls)) == "call":
+        while (yield from read_call(reader, calls)) == "call":
             found = True
-            yield from source.space()
-            if not (yield from source.begins(",")):
+            yield from reader.skip_space()
+            if not (yield from reader.read_any(",")):
                 break
-        yield from source.begins("]")
+        yield from reader.read_any("]")
         return found
 
-    def _named(self, source: Source, calls: Calls) -> Generator[Delta | None, None, bool]:
+    def _named(self, reader: TextReader, calls: Calls) -> Generator[Delta | None, None, bool]:
         name = ""
-        while (yield from source.peek()) not in ("", "[", "{", "\n"):
-            name += yield from source.peek()
-            source.at += 1
-        if (yield from source.begins(CALL_ID)):
-            while (yield from source.peek()) not in ("", "[", "{"):
-                source.at += 1
-        yield from source.begins(ARGUMENTS)
-        if not name.strip() or (yield from source.peek()) != "{":
+        while (yield from reader.peek()) not in ("", "[", "{", "\n"):
+            name += yield from reader.peek()
+            reader.at += 1
+        if (yield from reader.read_any(CALL_ID)):
+            while (yield from reader.peek()) not in ("", "[", "{"):
+                reader.at += 1
+        yield from reader.read_any(ARGUMENTS)
+        if not name.strip() or (yield from reader.peek()) != "{":
             return False
         with suppress(Malformed):  # cut off within its arguments
-            yield from read_arguments(source, calls, name.strip())
+            yield from read_arguments(reader, calls, name.strip())
         return True
 
     def call(self, function: Function) -> list[Part]:

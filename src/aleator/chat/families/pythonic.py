@@ -12,7 +12,7 @@ from aleator.chat.call_object import Calls, Deltas
 from aleator.chat.families.family import Family, Function, Part, read_text
 from aleator.chat.families.named_arguments import forced, with_commas
 from aleator.chat.message import Delta
-from aleator.chat.source import Malformed, Source
+from aleator.chat.text_reader import Malformed, TextReader
 
 _JSON = {"true": True, "false": False, "null": None}
 
@@ -30,24 +30,24 @@ class Pythonic(Family):
         """Whether the template has their marks."""
         return "<|tool_call_start|>" in template or "<|tool_list_start|>" in template
 
-    def read(self, source: Source, calls: Calls, tools: Collection[str]) -> Deltas:
+    def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         """See :meth:`Family.read`."""
-        while (yield from read_text(source, self.begin)):
-            start = source.at
+        while (yield from read_text(reader, self.begin)):
+            start = reader.at
             try:
-                said, _ = yield from source.exactly(self.end)
+                said, _ = yield from reader.read_exactly(self.end)
             except Malformed:  # the text ended without the mark
-                said = source.since(start)
+                said = reader.text_since(start)
             found = parsed(said, tools)
             if found is None:
-                source.at = start
+                reader.at = start
                 yield Delta("content", self.begin)
                 continue
             for name, arguments in found:
                 yield calls.begin(name)
                 yield calls.arguments(json.dumps(arguments, ensure_ascii=False))
                 yield calls.end()
-            yield from source.space()
+            yield from reader.skip_space()
 
     def call(self, function: Function) -> list[Part]:
         """See :meth:`Family.call`."""

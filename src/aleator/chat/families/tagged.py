@@ -12,7 +12,7 @@ from aleator.chat.call_object import Calls, Deltas
 from aleator.chat.families.family import Family, Function, Part, Words, read_text
 from aleator.chat.families.named_arguments import forced, in_turn, json_value, properties
 from aleator.chat.message import Delta
-from aleator.chat.source import Malformed, Source
+from aleator.chat.text_reader import Malformed, TextReader
 from aleator.core.records import dataclass
 
 _NAME = re.compile(r"[\w.:/-]+")
@@ -63,57 +63,57 @@ class Tagged(Family):
         """The tags of this template."""
         return self.tags
 
-    def read(self, source: Source, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
+    def read(self, reader: TextReader, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
         """See :meth:`Family.read`."""
         tags = self.own
-        while (yield from read_text(source, tags.begin)):
-            start, before = source.at, calls.n
+        while (yield from read_text(reader, tags.begin)):
+            start, before = reader.at, calls.n
             try:
-                yield from self._calls(source, calls, tools)
+                yield from self._calls(reader, calls, tools)
             except Malformed:
                 if calls.n == before:
-                    source.at = start
+                    reader.at = start
                     yield Delta("content", tags.begin)
 
-    def _calls(self, source: Source, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
+    def _calls(self, reader: TextReader, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
         tags = self.own
-        yield from source.space()
-        if tags.call and not (yield from source.begins(tags.call)):
+        yield from reader.skip_space()
+        if tags.call and not (yield from reader.read_any(tags.call)):
             raise Malformed
         while True:
-            yield from self._call(source, calls, tools)
-            yield from source.space()
-            if tags.end and (yield from source.begins(tags.end)):
-                yield from source.space()
+            yield from self._call(reader, calls, tools)
+            yield from reader.skip_space()
+            if tags.end and (yield from reader.read_any(tags.end)):
+                yield from reader.skip_space()
                 return
-            if not tags.call or not (yield from source.begins(tags.call)):
+            if not tags.call or not (yield from reader.read_any(tags.call)):
                 return
 
-    def _call(self, source: Source, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
+    def _call(self, reader: TextReader, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
         tags = self.own
-        name, mark = yield from source.exactly(*tags.name_ends)
+        name, mark = yield from reader.read_exactly(*tags.name_ends)
         if mark in (tags.key, tags.call_end):
-            source.at -= len(mark)
+            reader.at -= len(mark)
         name = name.strip()
         if not _NAME.fullmatch(name):
             raise Malformed
         schemas, opened = properties(tools.get(name)), "{"
         yield calls.begin(name)
-        yield from source.space()
-        while (yield from source.begins(tags.key)):
-            key, _ = yield from source.exactly(tags.key_end)
+        yield from reader.skip_space()
+        while (yield from reader.read_any(tags.key)):
+            key, _ = yield from reader.read_exactly(tags.key_end)
             if tags.value:
-                yield from source.space()
-                if not (yield from source.begins(tags.value)):
+                yield from reader.skip_space()
+                if not (yield from reader.read_any(tags.value)):
                     raise Malformed
-            text, _ = yield from source.exactly(tags.value_end)
+            text, _ = yield from reader.read_exactly(tags.value_end)
             text = text.removeprefix("\n").removesuffix("\n")
             key = key.strip()
             said = json_value(text, schemas.get(key))
             yield calls.arguments(f"{opened}{json.dumps(key, ensure_ascii=False)}: {said}")
             opened = ", "
-            yield from source.space()
-        if not (yield from source.begins(tags.call_end)):
+            yield from reader.skip_space()
+        if not (yield from reader.read_any(tags.call_end)):
             raise Malformed
         yield calls.arguments("{}" if opened == "{" else "}")
         yield calls.end()

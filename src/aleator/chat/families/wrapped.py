@@ -8,7 +8,7 @@ from typing import ClassVar
 from aleator.chat.call_object import Calls, Deltas, read_call
 from aleator.chat.families.family import Family, Function, Part, object_with, read_text
 from aleator.chat.message import Delta
-from aleator.chat.source import Source
+from aleator.chat.text_reader import TextReader
 from aleator.core.records import dataclass
 
 
@@ -40,33 +40,33 @@ class Wrapped(Family):
 
     wrapping: ClassVar[Wrapping]
 
-    def read(self, source: Source, calls: Calls, tools: Collection[str]) -> Deltas:
+    def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         """See :meth:`Family.read`."""
         marks = self.wrapping
-        while found := (yield from read_text(source, marks.begin, *marks.answer)):
+        while found := (yield from read_text(reader, marks.begin, *marks.answer)):
             if found in marks.answer:
                 continue
-            start, before = source.at, calls.n
-            yield from source.space()
+            start, before = reader.at, calls.n
+            yield from reader.skip_space()
             if marks.listed:
-                yield from source.begins("[")
-                yield from source.space()
-            while (yield from read_call(source, calls, key=marks.name)) == "call":
-                yield from source.space()
-                if marks.listed and not (yield from source.begins(",")):
+                yield from reader.read_any("[")
+                yield from reader.skip_space()
+            while (yield from read_call(reader, calls, key=marks.name)) == "call":
+                yield from reader.skip_space()
+                if marks.listed and not (yield from reader.read_any(",")):
                     break
-                yield from source.space()
+                yield from reader.skip_space()
             if calls.n == before:
-                source.at = start
+                reader.at = start
                 yield Delta("content", marks.begin)
                 continue
             if marks.listed:
-                yield from source.space()
-                yield from source.begins("]")
-            yield from source.space()
+                yield from reader.skip_space()
+                yield from reader.read_any("]")
+            yield from reader.skip_space()
             if marks.end:
-                yield from source.begins(marks.end)
-            yield from source.space()
+                yield from reader.read_any(marks.end)
+            yield from reader.skip_space()
 
     def call(self, function: Function) -> list[Part]:
         """See :meth:`Family.call`."""

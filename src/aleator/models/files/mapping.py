@@ -92,6 +92,11 @@ def map_file(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
 
 
 def _ask_for_large_pages(mapped: mmap.mmap) -> None:
+    """Linux 6.18 on ext4 then gives large pages to what it reads from disk.
+
+    Bytes just written, as by ``cp``, stay in small pages until they are read anew, unless they were written
+    2 MiB at a time, as our downloads are.
+    """
     if sys.platform == "linux":
         with contextlib.suppress(OSError):  # a kernel without large pages
             mapped.madvise(mmap.MADV_HUGEPAGE)

@@ -1,7 +1,9 @@
 """Reads safetensors files: ``model.safetensors``, or several and their index.
 
-A file is u64 the length of its header, the header, which is a JSON object, and data.  The header has for each
-tensor its type, its shape, and where in the data it begins and ends; "__metadata__" is left out.
+A file is u64 the length of its header, the header, which is a JSON object, and data.  The header has for
+each tensor its type, its shape, and where in the data it begins and ends; "__metadata__" is left out.  The
+format's own package would be a dependency for some JSON and bounds, and hands out copies; what it refuses
+is refused here.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 Frequencies follow ggml's formulas: linear scaling, YaRN (Peng et al. 2023, arXiv:2309.00071), per-pair
 divisors (Llama 3).  Powers and logarithms are taken in decimal arithmetic and rounded once, so that every
-machine gets the same float64 numbers; a C library's may differ from another's.
+machine gets the same float64 numbers; a C library's may differ from another's.  The size of the context chooses
+between two tables, as in llama.cpp, so that a text's keys are all rotated alike.  transformers goes by the
+text's length; a context of at most the original length gives its logits.
 """
 
 from __future__ import annotations

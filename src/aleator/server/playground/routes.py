@@ -167,7 +167,7 @@ class Playground:
         """The sampling parameters of a request; without a seed they get ``seed``."""
         given = self.service.grammars.compiled(options)
         preset = given.pop("preset", None)
-        return self.service.model.asking.sampling_params(preset, None, seed, **given)
+        return self.service.model.request_maker.sampling_params(preset, None, seed, **given)
 
     def chain_at(self, recording: Recording, step: int, options: dict[str, Any]) -> Replay:
         """A chain at a step of a text: the text's own where a request gives no options."""

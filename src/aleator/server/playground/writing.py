@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from aleator.chat.asking import Chat, prepared
+from aleator.chat.prompt import ChatPrompt, prepare_chat
 from aleator.core.errors import ConstraintError, ParameterError
 from aleator.generate.session import Session
 from aleator.server.bodies import in_thread
@@ -91,7 +91,7 @@ class Writer:
         """The prompt of an answer as the model's template writes it, and options with what ends a turn."""
         service = self._service
         chat_format = service.model.chat_format(service.options.chat_template)
-        asked = prepared(Chat(messages), chat_format, self._tokenizer, options)
+        asked = prepare_chat(ChatPrompt(messages), chat_format, self._tokenizer, options)
         return asked.tokens, asked.options
 
     def started(self, recording: Recording) -> dict[str, Any]:

@@ -94,7 +94,7 @@ class TorchBackend:
         for place, placed in fitted.items():
             place.values(*placed)  # raises now, before anything changes
         made = self._made(chain, here, there)
-        made.slots = {place: sampler for place, (sampler, _) in fitted.items()}
+        made.samplers = {place: sampler for place, (sampler, _) in fitted.items()}
         if program is not self.program:
             self.program = program
             self.grown()
@@ -114,7 +114,7 @@ class TorchBackend:
     def _needed(self, row: int) -> list[DeviceSampler]:
         """Places of the template and of all rows but one."""
         others = [r for i, r in enumerate(self.rows) if i != row]
-        used = {place for r in others for place in r.slots}
+        used = {place for r in others for place in r.samplers}
         return [p for p in self.program.places if p in self._template_places or p in used]
 
     def _made(self, chain: SamplerChain, here: Sequence[Placed], there: Sequence[Placed]) -> Row:
@@ -185,7 +185,7 @@ class TorchBackend:
 
     def _rewound(self, row: int) -> None:
         position = int(self.histories.position[row])
-        for place in self.rows[row].slots:
+        for place in self.rows[row].samplers:
             place.rewound(row, position)
 
     def reset(self, row: int) -> None:
@@ -236,13 +236,13 @@ class TorchBackend:
         self.accept(tokens)
         return tokens
 
-    def samplers(self, slots: Mapping[DeviceSampler, Sampler]) -> list[Sampler]:
+    def samplers_of(self, row: Row) -> list[Sampler]:
         """A row's samplers on the device, in order."""
-        return [slots[place] for place in self.program.places if place in slots]
+        return [row.samplers[place] for place in self.program.places if place in row.samplers]
 
     def active(self, batch: int) -> list[DeviceSampler]:
         """Places that any of the first rows uses."""
-        used = {place for row in self.rows[:batch] for place in row.slots}
+        used = {place for row in self.rows[:batch] for place in row.samplers}
         return [place for place in self.program.places if place in used]
 
     def apply(
@@ -309,7 +309,7 @@ class TorchBackend:
 
     def waits(self, row: int) -> bool:
         """Whether one of its places does."""
-        return any(place.waits for place in self.rows[row].slots)
+        return any(place.waits for place in self.rows[row].samplers)
 
     def mark(self) -> Mark:
         """Where the histories are: states are known at every position."""

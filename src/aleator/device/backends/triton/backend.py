@@ -86,8 +86,8 @@ class TritonBackend(TorchBackend):
     def changed(self, row: int) -> None:
         """Find the row's path."""
         state = self.rows[row]
-        slots = [state.slots.get(place) for place in self.program.places]
-        self._fused.set(row, slots, state.tail is not None)
+        samplers = [state.samplers.get(place) for place in self.program.places]
+        self._fused.set(row, samplers, state.tail is not None)
 
     def permute(self, rows: Sequence[int]) -> None:
         """The rows' paths too."""

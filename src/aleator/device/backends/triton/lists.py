@@ -1,6 +1,8 @@
 """A row's first candidates as a list: a block of keys in the order, and a mask of those that are left.
 
 The verbs are those of docs/numerics.md, "Words"; here each of them returns the new mask.
+After its first truncation a row fits in registers, so all samplers of a chain are one kernel, specialised by
+kind.  Rows that need more go to a second kernel ("all at or before one key"), or to PyTorch.
 """
 
 from __future__ import annotations

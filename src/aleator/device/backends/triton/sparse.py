@@ -3,7 +3,8 @@
 Biases, penalties and masks that stand before all else of a chain touch only some tokens.  ``mark`` puts
 these into a hash table per row and takes them out of the row's bits; ``masked_maxima`` reads the logits once
 and sees only tokens whose bit is set; ``settle`` then gives each token of the table its value.  All other
-tokens keep the logit they came with.
+tokens keep the logit they came with.  Flags per tile would need the samplers' arithmetic in that sweep; a copy
+of the row would double the bytes read.
 
 A table has ``H`` slots, a power of two: ``ids`` (-1: empty), ``values`` (canonical logits), and for each
 writer of the chain ``data`` of two int32: a bias's bits, or how often the token occurs and was generated.

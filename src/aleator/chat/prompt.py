@@ -1,0 +1,177 @@
+"""Makes a prompt, a grammar and a reader of the reply from the arguments of ``chat``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from aleator.chat.families.family import Family, Function, Thinking
+from aleator.chat.format import ChatFormat
+from aleator.chat.message import Message
+from aleator.chat.messages import checked_messages, checked_tools, chosen_tools
+from aleator.chat.reply import Reply
+from aleator.chat.reply_grammar import reply_grammar, schema_of
+from aleator.core.errors import ParameterError
+from aleator.core.records import dataclass
+from aleator.generate.options import texts
+from aleator.text.tokenizer import Tokenizer
+
+CONSTRAINTS = ("grammar", "regex", "json_schema")
+
+
+@dataclass(frozen=True)
+class ChatPrompt:
+    """What the prompt of a chat is made of, as it was given; :func:`prepare_chat` checks it.
+
+    Attributes:
+        messages: The conversation.
+        tools: Declarations of tools, as OpenAI writes them; None: there are none.
+        tool_choice: "auto", "none", "required", a tool's name, or OpenAI's mapping with one; None: "auto".
+        enable_thinking: Whether the model reasons first; None: the template decides.
+        template_arguments: Other variables of the template, by name.
+    """
+
+    messages: Sequence[Mapping[str, Any] | Message]
+    tools: Sequence[Mapping[str, Any]] | None = None
+    tool_choice: str | Mapping[str, Any] | None = None
+    enable_thinking: bool | None = None
+    template_arguments: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class PreparedChat:
+    """A chat that is ready to be generated.
+
+    Attributes:
+        tokens: The prompt.
+        options: Keyword arguments of ``generate``.
+        family: How calls are written; None: all is content.
+        thinking: How the model writes reasoning; None: it does not, or the family reads it.
+        opened: Whether the prompt ends within reasoning.
+        tools: The tools that the prompt shows: schemas of their arguments, by name.
+    """
+
+    tokens: list[int]
+    options: dict[str, Any]
+    family: Family | None
+    thinking: Thinking | None
+    opened: bool
+    tools: dict[str, Any]
+
+    @cached_property
+    def reply(self) -> Reply:
+        """Reads the reply."""
+        return self.reply_of(0)
+
+    def reply_of(self, completion: int) -> Reply:
+        """Reads the reply of one of several completions."""
+        key = np.asarray(self.tokens, "<i4").tobytes() + repr(self.options.get("seed")).encode()
+        if completion:
+            key += completion.to_bytes(4, "little")
+        return Reply(self.family, self.thinking, self.opened, self.tools, sha256(key).digest())
+
+
+def prepare_chat(
+    chat: ChatPrompt,
+    chat_format: ChatFormat,
+    tokenizer: Tokenizer,
+    options: Mapping[str, Any],
+    known: Sequence[int] = (),
+) -> PreparedChat:
+    """Check a chat, write its prompt, and make the grammar and the reader of the reply.
+
+    Args:
+        chat: The chat.
+        chat_format: The model's.
+        tokenizer: The model's.
+        options: Keyword arguments of ``generate`` that were given.
+        known: Tokens of the conversation so far; they are kept where they fit the text.
+
+    Raises:
+        ParameterError: Names what is wrong, or what this template does not allow.
+        GrammarError: A schema cannot be enforced.
+        TemplateError: The template refuses the messages.
+    """
+    messages = checked_messages(chat.messages)
+    tools = checked_tools(chat.tools)
+    shown, forced = chosen_tools(chat.tool_choice, tools)
+    if shown and not chat_format.shows_tools:
+        raise ParameterError(
+            "tools",
+            "tools: this chat template does not show tools to the model: give chat_template=, one that reads "
+            "'tools', or describe them in a message",
+        )
+    if shown and chat_format.foreign_mark is not None:
+        raise ParameterError(
+            "tools",
+            f"tools: this model writes calls with {chat_format.foreign_mark!r}, which are not read yet: "
+            "describe the tools in a message, or give chat_template= with calls in another form",
+        )
+    variables = chat_format.arguments(chat.enable_thinking, chat.template_arguments)
+    rendered = chat_format.rendered(messages, [t for t, _ in tools] if shown else (), variables)
+    tokens = chat_format.tokens(rendered, known)
+    thinking, family = chat_format.thinking, chat_format.family
+    opened = thinking is not None and rendered.text.rstrip().endswith(thinking.begin)
+    made = dict(options)
+    vocab = tokenizer.vocab
+    made["stop"] = (*vocab.chat_stop, *texts("stop", made.get("stop", ())))
+    made["shown_tokens"] = chat_format.marks
+    if made.get("reasoning_budget") not in (None, -1):
+        if thinking is None:
+            raise ParameterError(
+                "reasoning_budget",
+                f"reasoning_budget={made['reasoning_budget']}: nothing says how this model writes its "
+                "reasoning: leave it out",
+            )
+        made.setdefault("reasoning_marks", (thinking.begin, thinking.end + thinking.after))
+    if isinstance(made.get("negative_prompt"), str):
+        rest = messages[int(messages[0]["role"] == "system") :]
+        negative = [{"role": "system", "content": made["negative_prompt"]}, *rest]
+        other = chat_format.rendered(negative, [t for t, _ in tools] if shown else (), variables)
+        made["negative_prompt"] = chat_format.tokens(other)
+    schema = made.get("json_schema")
+    if forced or schema is not None:
+        _refuse_two(made, bool(forced), shown)
+        may_think = thinking is not None and (
+            opened or not (chat.enable_thinking is False or thinking.end in rendered.text[-40:])
+        )
+        if may_think or forced or family.thinking is not None:
+            made.pop("json_schema", None)
+            choices = [
+                family.call(
+                    Function(f.name, schema_of(f"tools: parameters of {f.name}", f.parameters))
+                )
+                for f in forced
+            ] or [family.content(schema_of("json_schema", schema))]
+            made["stop"] = made["stop"][len(vocab.chat_stop) :]  # the grammar says where it ends
+            made["grammar"] = reply_grammar(
+                tokenizer, choices, thinking if may_think else None, opened
+            )
+            if may_think:  # no end of reasoning can be searched for
+                made.setdefault("complete_grammar", False)
+    read = {function.name: function.parameters for _, function in tools} if shown else {}
+    reads = family if read or family.thinking is not None else None
+    return PreparedChat(
+        tokens, made, reads, None if family.thinking is not None else thinking, opened, read
+    )
+
+
+def _refuse_two(options: Mapping[str, Any], forced: bool, shown: bool) -> None:
+    """Refuse constraints that cannot be enforced together."""
+    given = [name for name in CONSTRAINTS if options.get(name) is not None]
+    if forced and given:
+        raise ParameterError(
+            given[0], f"{given[0]} and tool_choice both say what the reply must be: give one"
+        )
+    if shown and not forced:
+        raise ParameterError(
+            "json_schema",
+            "json_schema forces the content, and with tools the reply may be a call instead: give "
+            "tool_choice='none', or leave json_schema out",
+        )
+    if len(given) > 1:
+        raise ParameterError(given[0], f"{' and '.join(given)} are both given: choose one")

@@ -1,0 +1,186 @@
+"""The steps of requests over one context: which requests begin, what a step computes, what is freed.
+
+It knows neither threads nor readers.  :class:`aleator.engine.engine_loop.EngineLoop` makes steps in a thread,
+:class:`aleator.engine.run.Run` makes one whenever somebody reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from time import perf_counter
+
+import numpy as np
+
+from aleator.cache.cache import Cache
+from aleator.cache.pools.attention import AttentionPool
+from aleator.engine.job import Job
+from aleator.engine.scheduler import Scheduler
+from aleator.generate.chunks import Chunk
+from aleator.generate.model_runner import ModelRunner
+from aleator.generate.request_state import RequestState
+
+
+class EngineCore:
+    """Makes the steps of requests that come and go.
+
+    Args:
+        runner: Runs the model.
+        scheduler: Decides which requests take part in a step; it has none yet.
+        reuse: Begin prompts with what is cached of them.
+
+    Attributes:
+        runner: Runs the model.
+        scheduler: Decides which requests take part in a step.
+        steps: Steps so far, each a batch that was decoded.
+        mixed_steps: Steps that computed pieces of prompts while other requests were writing.
+        step_seconds: Seconds in steps.
+        longest_step: Seconds of the longest one.
+        scheduling_seconds: Seconds in the scheduler's decisions.
+    """
+
+    def __init__(self, runner: ModelRunner, scheduler: Scheduler, reuse: bool) -> None:
+        self.runner, self.scheduler, self._reuse = runner, scheduler, reuse
+        self._cache = runner.context.cache
+        self._mixes = isinstance(self._cache.pool, AttentionPool)
+        self._states: dict[Job, RequestState] = {}
+        self.steps = self.mixed_steps = 0
+        self.step_seconds = self.longest_step = self.scheduling_seconds = 0.0
+
+    def add(self, job: Job, state: RequestState) -> None:
+        """Let a request wait for its turn.
+
+        Args:
+            job: The request as the scheduler sees it, with a number that no other has.
+            state: The request as the runner sees it.
+        """
+        self._states[job] = state
+        self.scheduler.add(job)
+
+    def remove(self, job: Job) -> None:
+        """Free what a request holds that has ended or is given up."""
+        state = self._states.pop(job, None)
+        if state is not None and job.seq >= 0:
+            heir = self.scheduler.heir(job)
+            if heir is not None:
+                self._cache.seq_cp(job.seq, heir.seq, 0, -1)
+                self._states[heir].tokens = list(state.tokens)
+                heir.done = job.done
+            self.runner.release(state)
+        self.scheduler.remove(job)
+
+    def clear(self, scheduler: Scheduler) -> None:
+        """After an error: forget all requests, and empty all sequences.
+
+        Args:
+            scheduler: Takes the place of the one before, whatever state that is in.
+        """
+        for seq in range(self.runner.context.n_seq_max):
+            self._cache.seq_rm(seq, -1, -1)
+        self.scheduler, self._states = scheduler, {}
+
+    def admit(self) -> list[Job]:
+        """Begin the jobs that can begin; returns them.
+
+        If one could not begin, its completion has ended, and the job must be removed (:meth:`remove`).
+        """
+        started = perf_counter()
+        begun = self.scheduler.admit(self)
+        for job in begun:
+            self._states[job].seq = job.seq
+        self.scheduling_seconds += perf_counter() - started
+        return begun
+
+    def step(self) -> Sequence[Job]:
+        """Make one step if there is something to make.
+
+        Returns:
+            The jobs that took part; those whose completions have ended must be removed (:meth:`remove`).
+        """
+        started = perf_counter()
+        plan = self.scheduler.plan()
+        decided = perf_counter()
+        self.scheduling_seconds += decided - started
+        rows = self._rows(plan.writing)
+        chunks, reading = [], []
+        for job, n in plan.chunks:
+            followers = [each for each in job.partners if each.follows]
+            reading += [job, *followers]
+            chunks.append(Chunk(self._states[job], n, [self._states[each] for each in followers]))
+        if rows or chunks:
+            if self._mixes or not (rows and chunks):
+                self.runner.step(rows, chunks)
+            else:  # windows and states are rewound by what one batch advances
+                self.runner.step(rows)
+                self.runner.step([], chunks)
+        took = perf_counter() - decided
+        if rows or chunks:
+            self.steps += 1
+            self.mixed_steps += bool(rows and chunks)
+            self.step_seconds += took
+            self.longest_step = max(self.longest_step, took)
+        jobs = [*plan.writing, *reading]
+        for job in jobs:
+            state = self._states[job]
+            job.done, job.beside_done = len(state.tokens), state.beside
+        # Also if all that write are still choosing their tokens: their share of the time is used up.
+        self.scheduler.observe(plan, sum(len(tokens) for _, tokens in rows), took)
+        return jobs
+
+    def _rows(self, writing: Sequence[Job]) -> list[tuple[RequestState, list[int]]]:
+        """The tokens that the writing jobs decode next."""
+        going: list[RequestState] = []
+
+        def make_room(state: RequestState) -> None:
+            full = len(state.tokens) == state.n_ctx
+            if full and state.request.options.context_shift:
+                self._cache.unshare(state.seq)  # or others would be moved with it
+            if self.runner.make_room(state):
+                going.append(state)
+
+        for job in writing:
+            state = self._states[job]
+            if (
+                state in self.runner.pending
+            ):  # it takes no part in this step, unless its token is chosen now
+                self.runner.errors.alone(state, self.runner.choose, state)
+            if not state.completion.done and state not in self.runner.pending:
+                self.runner.errors.alone(state, make_room, state)
+        return self.runner.proposer.propose(going)
+
+    # For the scheduler
+
+    def adopt(self, job: Job) -> int:
+        """See :class:`aleator.engine.scheduler.Cells`."""
+        state = self._states[job]
+        state.seq = job.seq
+        if state.guidance is not None:
+            state.guidance.seq = job.beside_seq
+        try:
+            held = self.runner.enter(state, self._reuse)
+        except Exception as error:
+            self.runner.errors.fail(state, error)
+            self.drop(job)
+            return 0
+        job.beside_done = state.beside
+        return held
+
+    def drop(self, job: Job) -> None:
+        """See :class:`aleator.engine.scheduler.Cells`."""
+        state = self._states[job]
+        self.runner.empty(state)
+        state.stats.reused_tokens = 0
+
+    def held(self) -> int | None:
+        """See :class:`aleator.engine.scheduler.Cells`."""
+        running = self.scheduler.running.values()
+        beside = [job.beside_seq for job in running if job.beside]
+        return cells_held(self._cache, [*self.scheduler.running, *beside])
+
+
+def cells_held(cache: Cache, seqs: Iterable[int]) -> int | None:
+    """How many cells some sequences hold, each counted once; None for caches that do not consist of cells."""
+    pool = cache.pool
+    if not isinstance(pool, AttentionPool):
+        return None
+    lists = [pool.cells.seq_cell_list(seq) for seq in seqs]
+    return len(np.unique(np.concatenate(lists))) if lists else 0

@@ -1,0 +1,447 @@
+"""The loop of an engine's thread: it admits requests, makes steps, and ends requests."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections import Counter
+from concurrent.futures import Future
+from heapq import heappop, heappush
+from itertools import count
+from queue import Empty, SimpleQueue
+from time import perf_counter
+from weakref import WeakSet
+
+from aleator.core.errors import EngineClosed, QueueFull
+from aleator.engine.context_calls import Action, ContextCalls, T
+from aleator.engine.engine_core import EngineCore
+from aleator.engine.error_frames import clear_frames
+from aleator.engine.job import Job
+from aleator.engine.options import EngineOptions
+from aleator.engine.pace import Pace
+from aleator.engine.request_handle import RequestHandle
+from aleator.engine.request_states import SharedDrafts
+from aleator.engine.scheduler import Scheduler
+from aleator.engine.stats import EngineStats, OnEnd
+from aleator.engine.waiters import Waiter, wake
+from aleator.generate.completion import Completion
+from aleator.generate.context import Context
+from aleator.generate.model_runner import ModelRunner
+from aleator.generate.pending_tokens import PendingTokens
+from aleator.generate.request_state import RequestState
+from aleator.generate.rollback_check import check_rollback
+from aleator.generate.token_sampler import HostTokenSampler
+
+COUNTED = (
+    "prompt_tokens",
+    "reused_tokens",
+    "decode_tokens",
+    "sampled_tokens",
+    "forced_tokens",
+    "context_shifts",
+    "draft_n",
+    "draft_n_accepted",
+    "drafts",
+    "prompt_seconds",
+    "decode_seconds",
+)
+"""The statistics of requests that the engine adds up."""
+
+CHOOSING_SECONDS = 0.005
+"""Each step spends this long on tokens that take long to choose, such as those before the end of a constrained
+text; the next step goes on with what is not chosen then."""
+
+TRIES = 8
+"""An engine gives up after this many errors in a row that belong to no request and end none."""
+
+PATIENCE = 30.0
+"""When the interpreter ends, it waits this many seconds for a step to end."""
+
+_loops: WeakSet[EngineLoop] = WeakSet()
+"""The loops to close before the interpreter ends."""
+
+
+class EngineLoop:
+    """Runs an engine in a thread of its own, and takes requests from other threads.
+
+    Args:
+        context: The engine's; nothing else uses it.
+        n_tokens: Tokens of the vocabulary.
+        options: The engine's.
+        prompt_cache: Keep what was computed, and reuse it.
+        shared: What the requests share for drafting.
+        on_end: Called with every request that ends.
+
+    Attributes:
+        shared: What the requests share for drafting.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        n_tokens: int,
+        options: EngineOptions,
+        prompt_cache: bool,
+        shared: SharedDrafts,
+        on_end: OnEnd | None = None,
+    ) -> None:
+        self._on_end = on_end
+        self._context, self._options, self._prompt_cache = context, options, prompt_cache
+        self.shared = shared
+        self._pace = Pace(options.max_pause)
+        # Completions that an error has ended.  The error's frames are cleared after the iteration, and the
+        # thread's own frames once the engine is closed.
+        self._failed: WeakSet[Completion] = WeakSet()
+        self._errors: list[BaseException] = []  # of this iteration
+        # `note` must not hold this loop, or both would live on until a garbage collection.
+        failed, errors = self._failed, self._errors
+
+        def note(state: RequestState, error: BaseException) -> None:
+            failed.add(state.completion)
+            errors.append(error)
+
+        runner = ModelRunner(
+            context,
+            HostTokenSampler(context.n_threads),
+            n_tokens,
+            context.cache,
+            note,
+            keep_pieces=True,
+            pending=PendingTokens(CHOOSING_SECONDS),
+        )
+        self._core = EngineCore(runner, self._new_scheduler(), prompt_cache)
+        # All requests that have not ended, by number.  Whoever holds the lock may add one.
+        self._handles: dict[int, RequestHandle] = {}
+        self._known: set[int] = set()  # of these the core knows
+        self._lock = threading.Lock()
+        self._numbers = count()
+        self._mail: SimpleQueue[RequestHandle | None] = SimpleQueue()
+        self._calls = ContextCalls(context)
+        self._deadlines: list[tuple[float, int]] = []
+        self._counts: Counter[str] = Counter()
+        self._ending: RequestHandle | None = None
+        self._failures = 0  # errors since a step was made, or a request ended
+        self._now = 0, 0  # running requests, and the positions reserved for them
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="aleator-engine", daemon=True)
+        self._thread.start()
+        _loops.add(self)
+
+    def _new_scheduler(self) -> Scheduler:
+        options = self._options
+        return Scheduler(
+            options.n_seq_max,
+            self._context.n_ctx,
+            options.token_budget,
+            self._pace,
+            reuses=self._prompt_cache,
+        )
+
+    # For other threads
+
+    def check(self, state: RequestState) -> None:
+        """Raise a ParameterError if this context cannot make the request."""
+        check_rollback(state, self._context)
+
+    def make_handle(self, job: Job, state: RequestState, deadline: float | None) -> RequestHandle:
+        """Make the handle that :meth:`submit` takes.
+
+        Args:
+            job: The request as the scheduler sees it.
+            state: The request as the runner sees it.
+            deadline: Seconds from now after which it ends; None: no limit.
+        """
+        end = None if deadline is None else perf_counter() + deadline
+        handle = RequestHandle(job, state, end, self._mail.put)
+        handle.thread_id = self._thread.ident or 0
+        return handle
+
+    def submit(self, handle: RequestHandle) -> None:
+        """Take a request, and number its job.
+
+        Whatever is raised, even an interrupt: the request goes no further if it is cancelled then.
+
+        Raises:
+            QueueFull: too many wait.
+            EngineClosed: the engine was closed.
+        """
+        most = self._options.max_queue + self._options.n_seq_max
+        with self._lock:
+            if self._closed:
+                raise EngineClosed("the engine is closed: make another one")
+            if len(self._handles) >= most:
+                self._counts["refused"] += 1
+                raise QueueFull(self._options.max_queue)
+            number = handle.job.number = next(self._numbers)
+            self._counts["submitted"] += 1
+            self._handles[number] = handle
+            self._mail.put(handle)
+
+    def visit(self, action: Action[T]) -> Future[T]:
+        """See :meth:`aleator.engine.engine.Engine.visit`."""
+        with self._lock:
+            if self._closed:
+                raise EngineClosed("the engine is closed: make another one")
+            future = self._calls.submit(action)
+            self._mail.put(None)
+        return future
+
+    def close(self, patience: float | None = None) -> None:
+        """End every request, and the thread; may be called again.
+
+        Args:
+            patience: seconds to wait for the thread; None: as long as it takes.
+        """
+        with self._lock:
+            self.shut()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(patience)
+            if self._thread.is_alive():
+                return
+            for failed in self._failed:
+                clear_frames(failed.error)
+
+    def shut(self) -> None:
+        """Have the thread end every request, and itself, without waiting for it.
+
+        For the garbage collector, which calls in any thread, in the middle of anything: nothing is locked here.
+        """
+        self._closed = True
+        self._mail.put(None)
+
+    def after_fork(self) -> None:
+        """Close the loop in a forked child, which does not have the thread.
+
+        The thread may have held any lock.
+        """
+        self._lock = threading.Lock()
+        self._closed = True
+        for handle in list(self._handles.values()):
+            handle.after_fork(
+                EngineClosed(
+                    "the engine's thread is in the process that was forked: make another engine"
+                )
+            )
+        self._handles.clear()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    @property
+    def stats(self) -> EngineStats:
+        """Counts so far, those of running requests included."""
+        with self._lock:
+            counts, under_way = Counter(self._counts), list(self._handles.values())
+        for handle in under_way:
+            counts.update(_counted(handle))
+        running, reserved = self._now
+        return EngineStats(
+            **counts,
+            steps=self._core.steps,
+            mixed_steps=self._core.mixed_steps,
+            step_seconds=self._core.step_seconds,
+            longest_step=self._core.longest_step,
+            scheduling_seconds=self._core.scheduling_seconds,
+            waiting=max(0, len(under_way) - running),  # counted at other moments
+            running=running,
+            cells=self._context.n_ctx,
+            cells_reserved=reserved,
+        )
+
+    # In the thread
+
+    def _run(self) -> None:
+        worked = False
+        while not worked:  # again where an interrupt comes between two iterations
+            try:
+                self._work()
+                worked = True
+            except BaseException as error:
+                self._recover(error)
+        self._now = 0, 0
+        failures = [failed.error for failed in self._failed]
+        del self  # this frame is among the errors' own, and cannot be cleared while it runs
+        for failure in failures:
+            clear_frames(failure)
+
+    def _work(self) -> None:
+        while not self._closed:
+            try:
+                while self._errors:  # of the iteration before; its frames run no more
+                    clear_frames(self._errors.pop())
+                self.iterate(wait=True)
+            except BaseException as error:
+                self._recover(error)
+        self._calls.fail_all(EngineClosed("the engine was closed"))
+        while self._handles:
+            try:
+                for handle in list(self._handles.values()):
+                    self._core.runner.pending.drop(handle.state)
+                    handle.completion.interrupt()
+                    self._end(handle)
+            except BaseException as error:
+                self._recover(error)
+
+    def iterate(self, wait: bool = False) -> None:
+        """Take in what other threads sent, and make one step if a request is running.
+
+        Args:
+            wait: if no request is running, wait until one comes.
+        """
+        core = self._core
+        self._take_in(wait and not (core.scheduler.running or self._calls))
+        self._end_expired()
+        self._calls.run_all(core.scheduler.free)
+        started = perf_counter()
+        begun = core.admit()
+        for job in begun:
+            self._handles[job.number].began = started
+        self._count_running()
+        took_part = core.step()
+        due: list[Waiter] = []
+        try:
+            for job in (*took_part, *begun):
+                handle = self._handles.get(job.number)
+                if handle is None:
+                    continue  # among both, and it has ended
+                handle.count_time()
+                if handle.completion.done:
+                    self._end(handle)
+                else:
+                    handle.notify(due)
+        finally:
+            wake(due)
+        self._count_running()
+        self._failures = 0
+
+    def _count_running(self) -> None:
+        scheduler = self._core.scheduler
+        self._now = len(scheduler.running), scheduler.reserved
+
+    def _take_in(self, wait: bool) -> None:
+        """Take in what other threads have sent."""
+        if wait and not len(self._core.scheduler.waiting):
+            self._look_at(self._mail.get())
+        while True:
+            try:
+                self._look_at(self._mail.get_nowait())
+            except Empty:
+                return
+
+    def _look_at(self, handle: RequestHandle | None) -> None:
+        if handle is None or handle.job.number not in self._handles:
+            return  # to be closed, somebody visits, or it has ended
+        if handle.completion.cancelled:
+            self._core.runner.pending.drop(handle.state)
+            handle.completion.interrupt()
+        if handle.completion.done:  # also one that asks for no tokens
+            self._end(handle)
+        elif handle.job.number not in self._known:
+            self._known.add(handle.job.number)
+            if handle.deadline is not None:
+                heappush(self._deadlines, (handle.deadline, handle.job.number))
+            self._core.add(handle.job, handle.state)
+
+    def _end_expired(self) -> None:
+        while self._deadlines and self._deadlines[0][0] <= perf_counter():
+            handle = self._handles.get(heappop(self._deadlines)[1])
+            if handle is not None:
+                self._core.runner.pending.drop(handle.state)
+                handle.completion.out_of_time()
+                self._end(handle)
+
+    def _end(self, handle: RequestHandle) -> None:
+        """Free what an ended request holds, and wake its readers."""
+        job, completion = handle.job, handle.completion
+        self._ending = handle
+        self._core.remove(job)
+        if job.seq >= 0 and handle.state.request.options.spec_type == "ngram":
+            text = [*handle.state.request.remaining, *completion.tokens]
+            self.shared.texts.add(text, handle.state.request.where)
+        self._known.discard(job.number)
+        how = "finished"
+        if completion.error is not None:
+            how = "failed"
+        elif completion.stop_reason == "deadline":
+            how = "expired"
+        elif completion.stop_reason == "interrupted":
+            how = "cancelled"
+        with self._lock:
+            counted = self._handles.pop(job.number, None) is not None
+            if counted:
+                self._counts[how] += 1
+                self._counts.update(_counted(handle))
+        handle.settle()
+        self._ending, self._failures = None, 0
+        if counted and self._on_end is not None:
+            self._on_end(handle.ended())
+
+    def _recover(self, error: BaseException) -> None:
+        """After an error that belongs to no request: end all running requests, and go on with those that wait.
+
+        If that fails too, :data:`TRIES` times in a row, all requests end with the error and the engine closes.
+        """
+        while True:
+            try:
+                self._failures += 1
+                if self._failures > TRIES:
+                    self._give_up(error)
+                    return
+                # First, and before another request ends: it may be no longer among them.
+                if self._ending is not None and self._ending.job.number not in self._handles:
+                    self._ending.settle()
+                    self._ending = None
+                for handle in list(self._handles.values()):
+                    if handle.job.seq >= 0:
+                        self._core.runner.errors.fail(handle.state, error)
+                self._core.clear(self._new_scheduler())
+                self._deadlines, self._known = [], set()
+                for handle in list(self._handles.values()):
+                    if handle.job.seq >= 0:
+                        handle.job.seq = -1
+                        handle.state.end_speculation()
+                        self._end(handle)
+                    else:
+                        self._look_at(handle)
+                self._now = 0, 0
+                return
+            except BaseException as again:
+                error = again
+
+    def _give_up(self, error: BaseException) -> None:
+        """End all requests with an error, without touching the context, and take no more."""
+        with self._lock:
+            self._closed = True
+        if self._ending is not None:
+            self._ending.settle()
+        for number, handle in list(self._handles.items()):
+            self._core.runner.errors.fail(handle.state, error)
+            handle.state.end_speculation()
+            handle.settle()
+            with self._lock:
+                if self._handles.pop(number, None) is not None:
+                    self._counts["failed"] += 1
+                    self._counts.update(_counted(handle))
+
+
+@atexit.register
+def _close_all() -> None:
+    """Native code must not run while the interpreter shuts down; a caller's function that hangs may."""
+    for loop in list(_loops):
+        loop.close(PATIENCE)
+
+
+def _after_fork() -> None:
+    for loop in list(_loops):
+        loop.after_fork()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _counted(handle: RequestHandle) -> dict[str, float]:
+    return {name: getattr(handle.stats, name) for name in COUNTED}

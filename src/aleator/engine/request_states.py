@@ -1,0 +1,255 @@
+"""Makes the state of a request: its chain, its stream of text, its drafter, and what ends its text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from aleator.core.errors import ParameterError
+from aleator.engine.prompts import RequestMaker, checked_prompt
+from aleator.generate.banned_strings import BannedStrings
+from aleator.generate.complete_grammar import EndingSearch, GrammarCompleter
+from aleator.generate.context import Context
+from aleator.generate.request import Request
+from aleator.generate.request_state import OnLogits, RequestState
+from aleator.generate.session import go_on
+from aleator.generate.speculation.draft_model import DraftContext, DraftModel
+from aleator.generate.speculation.drafter import Drafter
+from aleator.generate.speculation.ngrams import PromptLookup, Texts
+from aleator.generate.speculation.speculation import Speculation
+from aleator.generate.steering import Guidance, ReasoningBudget
+from aleator.grammar.spelling import spelling
+from aleator.samplers import SamplerChain
+from aleator.samplers.logit_bias import biases_of_ids
+from aleator.text.stream import StreamDecoder
+from aleator.text.tokenizer import Tokenizer
+
+MOST_POSITIONS = 2**31 - 1
+"""More than any context has."""
+
+
+def _positions(request: Request) -> int:
+    """How many positions a request may use at most, whatever the model has."""
+    wanted = request.options.max_tokens
+    return MOST_POSITIONS if wanted is None else len(request.remaining) + wanted
+
+
+class SharedDrafts:
+    """What the requests of one context share for speculation.
+
+    Args:
+        drafts: The draft model's context; None: there is no draft model.
+
+    Attributes:
+        drafts: The draft model's context; None: there is no draft model.
+        texts: Earlier texts, from which ``spec_type="ngram"`` guesses.
+    """
+
+    def __init__(self, drafts: DraftContext | None) -> None:
+        self.drafts, self.texts = drafts, Texts()
+
+
+class RequestStateMaker:
+    """Makes the states of requests.
+
+    Args:
+        tokenizer: The model's.
+        request_maker: Makes tokens of negative prompts.
+        draft_context: Makes a context of the draft model from numbers of cells and sequences; None: there is
+            no draft model.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        request_maker: RequestMaker,
+        draft_context: Callable[[int, int], Context] | None = None,
+    ) -> None:
+        self._tokenizer, self._vocab, self._request_maker = (
+            tokenizer,
+            tokenizer.vocab,
+            request_maker,
+        )
+        self._draft_context = draft_context
+
+    def shared_drafts(self, n_cells: int, n_seq_max: int) -> SharedDrafts:
+        """What the requests of a context with so many cells and sequences share."""
+        make = self._draft_context
+        if make is None:
+            return SharedDrafts(None)
+        return SharedDrafts(DraftContext(lambda: make(n_cells, n_seq_max), len(self._vocab)))
+
+    def make(
+        self,
+        requests: Sequence[Request],
+        on_logits: OnLogits | None = None,
+        drafter: Drafter | None = None,
+        shared: SharedDrafts | None = None,
+    ) -> list[RequestState]:
+        """Requests with chains of their own, which have accepted the prompts.
+
+        Args:
+            requests: the requests.
+            on_logits: called before each draw of any of them.
+            drafter: guesses tokens, in place of what the requests' options say.
+            shared: what the requests of the context share; None: make one for these requests.
+
+        Raises:
+            ParameterError: ``spec_type="draft"`` without a draft model.
+        """
+        if shared is None:
+            wanted = [_positions(request) for request in requests]
+            shared = self.shared_drafts(sum(wanted), len(requests))
+        templates: dict[int, SamplerChain] = {}  # what DRY prepares from a vocabulary is shared
+        states = []
+        for request in requests:
+            key = id(request.params)
+            if key not in templates:
+                templates[key] = request.params.chain(self._tokenizer)
+            chain = SamplerChain(
+                templates[key],
+                request.params.numerics,
+                completion=request.completion,
+                grammar=templates[key].grammar,
+            )
+            go_on(chain, request.tokens, request.drawn, request.chain_state)
+            state = self.with_chain(request, chain, on_logits)
+            state.speculation = self._speculation(request, chain, drafter, shared)
+            state.guidance = self._guidance(request)
+            states.append(state)
+        return states
+
+    def with_chain(
+        self, request: Request, chain: SamplerChain, on_logits: OnLogits | None = None
+    ) -> RequestState:
+        """The state of a request whose chain has accepted the prompt."""
+        return RequestState(
+            request,
+            chain,
+            self._stream(request),
+            self._vocab,
+            on_logits=on_logits,
+            spell=self._spell(request, chain),
+            completer=self._completer(request, chain),
+            budget=self._budget(request),
+            banned=self._banned(request),
+        )
+
+    def _budget(self, request: Request) -> ReasoningBudget | None:
+        """What ends the text's reasoning; None if it has no limit."""
+        budget = request.options.reasoning_budget
+        if budget is None:
+            return None
+        self._vocab.require_text("reasoning_budget")
+        if request.options.banned_strings:
+            raise ParameterError(
+                "banned_strings",
+                "banned_strings and reasoning_budget are both given, and what is forced cannot be drawn anew: "
+                "give one",
+            )
+        begin, end = request.options.reasoning_marks
+        tokens = self._tokenizer.encode(end, add_special=False, parse_special=True)
+        text = self._tokenizer.decode(request.remaining)
+        opened = text.rfind(begin) > text.rfind(end)
+        return ReasoningBudget(budget, begin.encode(), end.encode(), tokens, opened)
+
+    def _banned(self, request: Request) -> BannedStrings | None:
+        """Strings that must not occur; None if there are none."""
+        strings, vocab = request.options.banned_strings, self._vocab
+        if not strings:
+            return None
+        vocab.require_text("banned_strings")
+        return BannedStrings(
+            strings, lambda t: b"" if vocab.is_special(t) else vocab.token_bytes(t)
+        )
+
+    def _speculation(
+        self,
+        request: Request,
+        chain: SamplerChain,
+        drafter: Drafter | None,
+        shared: SharedDrafts,
+    ) -> Speculation | None:
+        """What guesses a request's tokens; None if nothing does."""
+        options = request.options
+        if drafter is None and options.spec_type == "none":
+            return None
+        name = "spec_type" if drafter is None else "drafter"
+        if options.multi_step != 1:
+            raise ParameterError(
+                "multi_step",
+                f"multi_step={options.multi_step} with {name}: a guess is looked at in every step; give 1",
+            )
+        guesses: Drafter | DraftModel | None = drafter
+        if guesses is None and options.spec_type == "ngram":
+            guesses = PromptLookup(shared.texts, request.where)
+        elif guesses is None:
+            if shared.drafts is None:
+                raise ParameterError(
+                    "spec_type",
+                    "spec_type='draft' needs a smaller model: load the model with model_draft=PATH (command "
+                    "line: --model-draft)",
+                )
+            guesses = DraftModel(shared.drafts, chain)
+        return Speculation(guesses, options.spec_draft_n_max, len(self._vocab))
+
+    def _guidance(self, request: Request) -> Guidance | None:
+        """What moves a request's logits away from a negative prompt; None if nothing does.
+
+        Raises:
+            ParameterError: a negative prompt without a scale, or guidance with a context shift.
+        """
+        options = request.options
+        if options.guidance_scale == 1.0:
+            if options.negative_prompt is not None:
+                raise ParameterError(
+                    "negative_prompt",
+                    "negative_prompt does nothing without guidance_scale: give it too",
+                )
+            return None
+        if options.context_shift:
+            raise ParameterError(
+                "guidance_scale", "guidance_scale and context_shift do not go together: give one"
+            )
+        negative = "" if options.negative_prompt is None else options.negative_prompt
+        prompt = self._request_maker.tokens(
+            checked_prompt(negative), options.parse_special, of="negative_prompt"
+        )
+        return Guidance(prompt, options.guidance_scale)
+
+    def _stream(self, request: Request) -> StreamDecoder:
+        """Turns tokens into text; it has been given the tokens that an earlier generation drew."""
+        start = len(request.tokens) - request.drawn
+        at_start = all(map(self._vocab.is_special, request.tokens[:start]))
+        stream = self._tokenizer.stream(at_start=at_start, shown=request.options.shown_tokens)
+        for token in request.tokens[start:]:
+            stream.push(token)
+        return stream
+
+    def _spell(self, request: Request, chain: SamplerChain) -> Callable[[bytes], list[int]] | None:
+        """Cuts forced text into tokens; None if the chain forces none."""
+        if chain.grammar is None or not request.options.jump_forward:
+            return None
+        return spelling(self._tokenizer).tokens
+
+    def _completer(self, request: Request, chain: SamplerChain) -> GrammarCompleter | None:
+        """Completes a constrained text before its tokens run out; None if that is not wanted or not possible.
+
+        Raises:
+            ParameterError: ``complete_grammar=True`` with an option that excludes it.
+        """
+        wanted = request.options.complete_grammar
+        steered = request.options.banned_strings or request.options.reasoning_budget is not None
+        if wanted and steered:
+            raise ParameterError(
+                "complete_grammar",
+                "complete_grammar=True does not go together with banned_strings or reasoning_budget, which "
+                "choose tokens themselves: leave it out, or leave them out",
+            )
+        if wanted is None:
+            wanted = chain.numerics == "portable"
+        if not wanted or steered or len(chain.constraints) != 1:
+            return None
+        biases = biases_of_ids(request.params.logit_bias, self._tokenizer)
+        banned = [token for token, bias in biases if bias == -math.inf]
+        return GrammarCompleter(chain, EndingSearch(spelling(self._tokenizer), banned))

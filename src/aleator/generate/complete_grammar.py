@@ -1,0 +1,366 @@
+"""Completes constrained texts before their tokens run out: JSON is closed, not cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator.core import host
+from aleator.grammar.spelling import Spelling
+from aleator.samplers import SamplerChain
+
+if TYPE_CHECKING:
+    import random
+
+GROWTH = 64
+"""A token is taken to lengthen the ending by this many tokens at most, or by the length of the first ending.
+
+So the tokens that are left beyond an ending say for how many tokens no new search is needed."""
+TRIALS = 12000
+"""A search tries this many tokens at most."""
+
+THOROUGH = 25 * TRIALS
+"""The same limit where a shorter search found no ending: deep in a recursion a search needs more."""
+
+BREADTH = 3000
+"""A search for the way out of a string or a number tries this many of them at most."""
+
+ATTEMPTS = 12
+"""An ending is searched for this often at most.  From the fourth search on, choices between at most ``FEW``
+branches are random."""
+FEW = 16
+
+Words = npt.NDArray[np.uint32]
+R = TypeVar("R")
+Work = Generator[None, None, R]
+"""Work done in pieces.  It pauses after each piece, so that other requests go on."""
+
+
+def finish(work: Work[R]) -> R:
+    """Do work to its end.
+
+    Args:
+        work: What to do.
+
+    Returns:
+        Its result.
+    """
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            made: R = end.value
+            return made
+
+
+def _random(seed: int) -> random.Random:
+    from random import Random  # few texts are so hard to end that they need it
+
+    return Random(seed)
+
+
+_DIGITS = (b"1098765432", b"0198765432", b"9876543210")
+"""Orders in which digits are tried: one of them soon meets a lower bound, an upper bound, or a multiple."""
+
+
+class EndingSearch:
+    """Searches for a short ending: few tokens after which a constrained text is complete.
+
+    It does not always find the fewest tokens.  It closes what is open and takes what is required.  Where that
+    leads nowhere, it prefers tokens that change what is allowed next.
+
+    Args:
+        spelling: The bytes of the vocabulary's tokens.
+        banned: Tokens that it must not use.
+    """
+
+    def __init__(self, spelling: Spelling, banned: Iterable[int] = ()) -> None:
+        self._spelling, self._banned = spelling, tuple(banned)
+        self._ready = False
+        self._trials = 0
+        self._met_digit = self._met_branch = False  # whether a digit, or chance, could choose
+
+    def _prepare(self) -> None:
+        if self._ready:
+            return
+        self._ready = True
+        spelling = self._spelling
+        self._usable = np.ones(len(spelling.pieces), np.bool_)
+        self._usable[[*self._banned, *spelling.ends]] = False
+        self._usable[[i for i, piece in enumerate(spelling.pieces) if not piece]] = False
+        self._lengths = np.array([len(piece) for piece in spelling.pieces])
+        single = {
+            piece: i
+            for i, piece in enumerate(spelling.pieces)
+            if len(piece) == 1 and self._usable[i]
+        }
+
+        def tokens(characters: bytes) -> list[int]:
+            return [t for c in characters if (t := single.get(bytes([c]))) is not None]
+
+        self._brackets, self._quotes, self._openers = tokens(b"}]"), tokens(b'"'), tokens(b"[{")
+        self._commas = tokens(b",")
+        self._values, self._letters = tokens(b"ntf"), tokens(b"ax")
+        self._digits = [tokens(order) for order in _DIGITS]
+        self._printable = tokens(bytes([*b"1aAfTzZ", *range(0x20, 0x5C), *range(0x5D, 0x7F)]))
+
+    @property
+    def ends(self) -> list[int]:
+        """End-of-generation tokens."""
+        return self._spelling.ends
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether the last search ran out of trials: with more of them it may find an ending."""
+        return self._trials <= 0
+
+    def search(
+        self, constraint: host.Constraint, limit: int, trials: int = TRIALS
+    ) -> list[int] | None:
+        """Search for at most ``limit`` tokens that complete the text; returns None if none were found."""
+        return finish(self.search_piecewise(constraint, limit, trials))
+
+    def search_piecewise(
+        self, constraint: host.Constraint, limit: int, trials: int = TRIALS
+    ) -> Work[list[int] | None]:
+        """Do what :meth:`search` does, in pieces; one search at a time.
+
+        Args:
+            constraint: The text's constraint.  The search does not change it, and nobody else may meanwhile.
+            limit: The ending has this many tokens at most.
+            trials: The search tries this many tokens at most.
+        """
+        self._prepare()
+        best: list[int] | None = None
+        self._trials, self._met_digit, self._met_branch = trials, False, False
+        for attempt in range(ATTEMPTS):
+            rng = _random(attempt) if attempt >= len(self._digits) else None
+            if attempt and best is None and not (self._met_branch if rng else self._met_digit):
+                continue  # it would go the same way once more
+            digits = self._digits[attempt % len(self._digits)]
+            found = yield from self._descend(constraint.clone(), limit, digits, rng)
+            if found is not None and (best is None or len(found) < len(best)):
+                best, limit = found, len(found) - 1
+            if best is not None and (rng is not None or not set(best) & set(digits)):
+                break  # another order of digits makes no difference
+        return best
+
+    def _descend(
+        self, at: host.Constraint, limit: int, digits: list[int], rng: random.Random | None
+    ) -> Work[list[int] | None]:
+        tokens: list[int] = []
+        lost: set[bytes] = set()  # masks from which no way out was found
+        while not at.complete:
+            forced = self._spelling.tokens(at.jump_forward())
+            taken = self._take(at, forced[: limit - len(tokens) + 1])
+            tokens += taken
+            if not taken:
+                token = yield from self._next(at, at.mask(), lost, digits, rng)
+                if token is None:
+                    return None
+                self._met_digit |= token in digits
+                at.accept(token)
+                tokens.append(token)
+            if len(tokens) > limit or self._trials <= 0:
+                return None
+            yield
+        return tokens
+
+    def _take(self, at: host.Constraint, tokens: list[int]) -> list[int]:
+        taken = []
+        for token in tokens:
+            if not self._usable[token] or not at.allows(token):
+                break
+            at.accept(token)
+            taken.append(token)
+        self._trials -= len(taken)
+        return taken
+
+    def _next(
+        self,
+        at: host.Constraint,
+        words: Words,
+        lost: set[bytes],
+        digits: list[int],
+        rng: random.Random | None,
+    ) -> Work[int | None]:
+        def allowed(tokens: Iterable[int]) -> list[int]:
+            return [t for t in tokens if words[t // 32] >> np.uint32(t % 32) & 1]
+
+        self._trials -= 1
+        brackets, letters = allowed(self._brackets), allowed(self._letters)
+        if brackets and not letters:
+            return brackets[0]
+        if not brackets and not letters and (commas := allowed(self._commas)):
+            return commas[0]  # of an array or object that needs more
+        for token in allowed(self._quotes):
+            if self._opens_way(at, token, {words.tobytes()}):
+                return token
+        numbers, values = allowed(digits), allowed(self._values)
+        if allowed(self._openers) and not letters:  # where a JSON value begins
+            return [*values[:1], *numbers, *values, *allowed(self._openers)][0]
+        branches = allowed(self._printable)
+        if 1 < len(branches) <= FEW:  # such as names of properties
+            self._met_branch = True
+            if rng is not None:
+                return rng.choice(branches)
+        key = words.tobytes()
+        if key not in lost:
+            steps = yield from self._way_out(at)
+            if steps:
+                return steps[0]
+            lost.add(key)
+        if numbers:
+            return numbers[0]
+        octets = words.astype(words.dtype.newbyteorder("<"), copy=False).view(np.uint8)
+        bits = np.unpackbits(octets, bitorder="little")[: len(self._usable)]
+        ids = np.flatnonzero(bits.astype(np.bool_) & self._usable)
+        return int(ids[np.argmax(self._lengths[ids])]) if len(ids) else None
+
+    def _opens_way(self, at: host.Constraint, token: int, seen: set[bytes]) -> bool:
+        """Whether after the token the text is complete, or something else is allowed than what was seen."""
+        self._trials -= 1
+        at.accept(token)
+        new = at.complete or at.mask().tobytes() not in seen
+        at.rollback(1)
+        return new
+
+    def _over(self, words: Words) -> bool:
+        """Whether a string can end, or a number has ended or can."""
+
+        def allowed(tokens: Iterable[int]) -> bool:
+            return any(words[t // 32] >> np.uint32(t % 32) & 1 for t in tokens)
+
+        if allowed(self._letters):
+            return allowed(self._quotes)
+        return allowed((*self._quotes, *self._brackets, *self._commas))
+
+    def _way_out(self, at: host.Constraint) -> Work[list[int]]:
+        """The fewest single bytes that complete the text, or end a string or a number; [] if there are none.
+
+        States that allow the same tokens count as one, so this finds no way through a bare count of bytes.
+        """
+        seen = {at.mask().tobytes()}
+        paths: list[list[int]] = [[]]
+        budget = start = max(0, min(self._trials, BREADTH))
+        for path in paths:
+            for token in path:
+                at.accept(token)
+            words = at.mask()
+            found: list[int] = []
+            for token in self._printable:
+                if not words[token // 32] >> np.uint32(token % 32) & 1:
+                    continue
+                budget -= 1
+                at.accept(token)
+                new = at.mask()
+                key = new.tobytes()
+                if at.complete or self._over(new):
+                    found = [*path, token]
+                elif key not in seen:
+                    seen.add(key)
+                    paths.append([*path, token])
+                at.rollback(1)
+                if found or budget <= 0:
+                    break
+                yield
+            at.rollback(len(path))
+            if found or budget <= 0:
+                self._trials -= start - budget
+                return found
+        self._trials -= start - budget
+        return []
+
+
+class GrammarCompleter:
+    """Samples the tokens of a constrained text, and completes the text before its tokens run out.
+
+    It samples for as long as an ending still fits after the token, and then gives the tokens of that ending.
+
+    Args:
+        chain: Samples the tokens.  It has one constraint and can roll back.
+        search: Finds endings in the chain's vocabulary.
+
+    Attributes:
+        closing: The ending has begun, and nothing is sampled any more.
+    """
+
+    def __init__(self, chain: SamplerChain, search: EndingSearch) -> None:
+        self._chain, self._search = chain, search
+        self._plan: list[int] | None = None  # an ending of the present text, if one is known
+        self.closing = False
+        self._growth = 0
+        self._wait = 0  # tokens for which the last one found fits without looking again
+        self._off = False
+
+    def sample_piecewise(self, row: npt.NDArray[np.float32], left: int) -> Work[int | None]:
+        """Find the next token, in pieces; the chain accepts it.  None: the text is complete and ends here.
+
+        Args:
+            row: Logits [V], read before the first piece is done.
+            left: How many tokens may still come, this one included; 1 or more.
+        """
+        if self.closing:
+            return self.close()
+        return (yield from self.check_piecewise(self._chain.sample(row), left))
+
+    def check(self, token: int, left: int) -> int | None:
+        """Check a token that the chain has just accepted; see :meth:`check_piecewise`."""
+        return finish(self.check_piecewise(token, left))
+
+    def check_piecewise(self, token: int, left: int) -> Work[int | None]:
+        """See, in pieces, whether an ending still fits after a token.
+
+        If this is closed before its end, it takes the token back.
+
+        Args:
+            token: The chain has just accepted it.  Nobody else may change the chain meanwhile.
+            left: How many tokens may still come, this one included.
+
+        Returns:
+            The token, or in its place the first token of the ending, which the chain has accepted then; None:
+            the text is complete without the token.
+        """
+        chain, search = self._chain, self._search
+        self._wait -= 1
+        if self._plan and token == self._plan[0]:
+            del self._plan[0]
+            return token
+        if self._off or self._wait > 0 or token in search.ends:
+            self._plan = None
+            return token
+        try:
+            found = yield from search.search_piecewise(self._constraint, left - 1)
+            if found is None and self._plan is None and search.gave_up:
+                found = yield from search.search_piecewise(self._constraint, left - 1, THOROUGH)
+        except GeneratorExit:
+            chain.rollback(1)
+            raise
+        if found is not None:
+            self._growth = self._growth or max(GROWTH, len(found))
+            self._plan, self._wait = found, (left - len(found)) // self._growth
+            return token
+        chain.rollback(1)
+        if self._plan is None:
+            self._plan = yield from search.search_piecewise(self._constraint, left, THOROUGH)
+        if self._plan is None:  # it never fitted
+            chain.accept(token, generated=True)
+            self._off = True
+            return token
+        self.closing = True
+        return self.close()
+
+    @property
+    def _constraint(self) -> host.Constraint:
+        return self._chain.constraints[0].constraint
+
+    def close(self) -> int | None:
+        """Give the next token of the ending, and have the chain accept it; None: the ending is complete."""
+        if not self._plan:
+            return None
+        token = self._plan.pop(0)
+        self._chain.accept(token, generated=True)
+        return token

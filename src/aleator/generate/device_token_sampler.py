@@ -1,0 +1,149 @@
+"""Samples the tokens of a run with one device chain, by PyTorch's operations or by kernels."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+
+from aleator.cache.devices import Device
+from aleator.cache.storage.tensors import torch_device
+from aleator.core.errors import LogitsError
+from aleator.device.candidates import NOTHING
+from aleator.device.chain import DeviceChain
+from aleator.generate.logprobs import Logprobs, LogprobsOf, reported_logprobs, top_logprobs
+from aleator.generate.request import Request
+from aleator.generate.request_state import RequestState
+from aleator.generate.token_sampler import Logits, SampledToken, SampleTask, host_rows
+
+log = logging.getLogger(__name__)
+
+
+class DeviceTokenSampler:
+    """One device chain with a row for each request.
+
+    Only tokens, masks and log-probabilities are transferred to the host.  The requests' own chains accept the
+    tokens too, so they can be inspected as after sampling on the host.
+
+    Args:
+        states: see :func:`why_not_on_device`; row i samples for the request i.
+        device: where logits come from.
+        n_vocab: tokens of a row of logits.
+        n_ctx: positions of a sequence.
+
+    Raises:
+        ParameterError: chains that do not fit one another.
+
+    """
+
+    together = True
+
+    def __init__(
+        self, states: Sequence[RequestState], device: Device, n_vocab: int, n_ctx: int
+    ) -> None:
+        asked = [n for state in states if (n := state.request.options.logprobs) is not None]
+        template = states[0].chain.clone()
+        template.reset()
+        self.chain = DeviceChain(
+            template,
+            len(states),
+            n_vocab,
+            device=torch_device(device),
+            max_tokens=max(_longest(state.request, n_ctx) for state in states),
+            kernels="torch" if device.type == "cpu" else "auto",
+            logprobs=max(asked) if asked else None,
+        )
+        self._rows = {state: row for row, state in enumerate(states)}
+        for state, row in self._rows.items():
+            self.chain.set_row(row, state.chain)
+        for plan in dict.fromkeys(str(self.chain.plan(state.chain)) for state in states):
+            log.info("samplers: %s", plan.replace("\n", "; "))
+
+    def row_of(self, state: RequestState) -> int:
+        """The row of the chain that samples for a request."""
+        return self._rows[state]
+
+    def rows(self, logits: Logits) -> Logits:
+        """See :class:`~aleator.generate.token_sampler.TokenSampler`."""
+        return logits
+
+    def sample_together(self, tasks: Sequence[SampleTask], logits: Logits) -> Sequence[SampleTask]:
+        """See :class:`~aleator.generate.token_sampler.TokenSampler`: :meth:`sample` does it."""
+        return tasks
+
+    def sample(self, tasks: Sequence[SampleTask], logits: Logits) -> list[SampledToken]:
+        """See :class:`~aleator.generate.token_sampler.TokenSampler`."""
+        closing = {t.state for t in tasks if self._closes(t)}
+        open_tasks = [task for task in tasks if task.state not in closing]
+        tokens = self._sample(open_tasks, logits) if open_tasks else []
+        report = self.chain.report
+        values = [each.tolist() for each in (report.logprobs, report.top_ids, report.top_logprobs)]
+        made: list[SampledToken] = []
+        for task in tasks:
+            state, row = task.state, self._rows[task.state]
+            token: int | None
+            completer = state.completer
+            if completer is not None and state in closing:
+                token = completer.close()
+                if token is not None:
+                    self.chain.accept(row, token, generated=True)
+                made.append(SampledToken(token, partial(_of_row, logits, task.row)))
+                continue
+            drawn = token = tokens[row]
+            if drawn == NOTHING:
+                raise LogitsError(
+                    f"sequence {state.seq}: no token that may be drawn has a finite logit"
+                )
+            state.chain.accept(drawn, generated=True)
+            logprobs: LogprobsOf = partial(_of_row, logits, task.row)
+            if state.request.options.logprobs is not None:
+                logprobs = partial(reported_logprobs, *(each[row] for each in values))
+            if completer is not None and task.left is not None:
+                token = completer.check(drawn, task.left)
+                if token != drawn:
+                    self.chain.rollback(row, 1)
+                    logprobs = partial(_of_row, logits, task.row)
+                    if token is not None:
+                        self.chain.accept(row, token, generated=True)
+            made.append(SampledToken(token, logprobs))
+        return made
+
+    def _closes(self, task: SampleTask) -> bool:
+        completer = task.state.completer
+        return completer is not None and task.left is not None and completer.closing
+
+    def _sample(self, tasks: Sequence[SampleTask], rows: Logits) -> list[int]:
+        """Tokens by row of the chain; -1 in rows without a task."""
+        logits = torch.from_numpy(rows) if isinstance(rows, np.ndarray) else rows
+        batch = self.chain.max_batch
+        order = [0] * batch
+        for task in tasks:
+            order[self._rows[task.state]] = task.row
+        live = None
+        if len(tasks) < batch:
+            has_task = {self._rows[task.state] for task in tasks}
+            live = torch.tensor([row in has_task for row in range(batch)]).to(logits.device)
+        if order != list(range(len(logits))):
+            logits = logits.index_select(0, torch.tensor(order).to(logits.device))
+        tokens: list[int] = self.chain.sample(logits, live=live).tolist()
+        return tokens
+
+
+def _of_row(
+    logits: Logits, row: int, token: int, top: int, token_bytes: Callable[[int], bytes]
+) -> Logprobs:
+    return top_logprobs(host_rows(logits[row]), token, top, token_bytes)
+
+
+def _longest(request: Request, n_ctx: int) -> int:
+    """The most tokens that a request's chain may hold."""
+    prompt = len(request.tokens)
+    whole = max(prompt, n_ctx) + 1
+    options = request.options
+    if options.max_tokens is None:
+        return whole
+    wanted = prompt + max(1, options.max_tokens)
+    return wanted if options.context_shift else min(wanted, whole)

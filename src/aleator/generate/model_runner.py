@@ -1,0 +1,369 @@
+"""Runs the model for one step: decodes tokens of requests, samples the next ones, takes back wrong guesses.
+
+Its caller, :class:`aleator.engine.engine_core.EngineCore`, decides which requests take part in a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+from time import perf_counter
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator.generate.banned_strings import BannedStrings
+from aleator.generate.batch import Batch
+from aleator.generate.chunks import Chunk, add_chunks
+from aleator.generate.context import Context
+from aleator.generate.logprobs import LogprobsOf
+from aleator.generate.pending_tokens import PendingTokens
+from aleator.generate.prefixes import Prefixes
+from aleator.generate.proposer import Proposer
+from aleator.generate.request_errors import Failed, RequestErrors
+from aleator.generate.request_state import RequestState
+from aleator.generate.token_sampler import Logits, SampledToken, SampleTask, TokenSampler, host_rows
+
+MOST_GUESSED = 64
+"""At most this many forced tokens are decoded together."""
+
+_shifts = count(1)
+
+
+class ModelRunner:
+    """Runs the model for requests, each in its own sequence of the context.
+
+    Args:
+        context: Has a sequence for each request, which is empty when the request enters.
+        sampler: Samples the tokens.
+        n_tokens: Tokens of the vocabulary; the output matrix may have more rows.
+        prefixes: Cached prompts.  A prompt is computed from where it diverges from all of them.
+        failed: Called with each error of one request alone: while its token is guessed, sampled or turned into
+            text.  The error has ended its completion then; the others go on.
+        keep_pieces: Keep parts of prompts as cached prefixes, too.
+        pending: Chooses tokens that take long; None: each is chosen at once.
+
+    Attributes:
+        pending: A request in it takes no part in steps; :meth:`choose` goes on with it.
+        context: Computes the logits.
+        sampler: Samples the tokens.
+        errors: Ends requests that fail.
+        proposer: Says which tokens requests decode in a step.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        sampler: TokenSampler,
+        n_tokens: int,
+        prefixes: Prefixes,
+        failed: Failed | None = None,
+        *,
+        keep_pieces: bool = False,
+        pending: PendingTokens | None = None,
+    ) -> None:
+        self.context, self.sampler = context, sampler
+        self.pending = pending or PendingTokens()
+        self._prefixes, self._n_tokens = prefixes, n_tokens
+        self._keep_pieces = keep_pieces
+        self.errors = RequestErrors(self.pending, failed)
+        self.proposer = Proposer(context, self.errors)
+
+    def enter(self, state: RequestState, reuse: bool = True) -> int:
+        """Copy what is cached of a request's prompts into its empty sequences.
+
+        Args:
+            state: The request that begins.
+            reuse: Look for a cached prefix.
+
+        Returns:
+            How many tokens of the prompt are cached and need not be computed.
+        """
+        prompt, where = state.request.remaining, state.request.where
+        reuses = reuse and not state.wants_prompt  # nobody has kept the logits
+        held = self._prefixes.reuse(state.seq, prompt, where) if reuses else 0
+        state.tokens = list(prompt[:held])
+        state.stats.reused_tokens += held
+        guidance = state.guidance
+        if guidance is not None and reuse:
+            guidance.computed = self._prefixes.reuse(guidance.seq, guidance.prompt, where)
+            state.stats.reused_tokens += guidance.computed
+        if state.to_prefill == len(prompt) - 1:  # of a session: a context shift makes room for it
+            state.drawn = prompt[-1]
+        return held
+
+    def empty(self, state: RequestState) -> None:
+        """Empty a request's sequences."""
+        self.context.cache.seq_rm(state.seq, -1, -1)
+        state.tokens = []
+        if state.guidance is not None:
+            self.context.cache.seq_rm(state.guidance.seq, -1, -1)
+            state.guidance.computed = 0
+
+    def logits(self, batch: Batch) -> Logits:
+        """Logits [n, V] of the wanted tokens, without rows of the output matrix that stand for no token."""
+        rows: Logits = self.context.decode(batch)[:, : self._n_tokens]
+        return rows
+
+    def step(
+        self, rows: Sequence[tuple[RequestState, list[int]]], chunks: Sequence[Chunk] = ()
+    ) -> None:
+        """Decode one batch, and sample from its logits.
+
+        Args:
+            rows: Requests with the tokens that each decodes: the one drawn last, and guesses of what follows
+                (:meth:`Proposer.propose`).
+            chunks: Pieces of prompts.  After the last piece of a prompt its first token is sampled.
+        """
+        batch = Batch()
+        width = 0
+        for state, tokens in rows:
+            for pos, token in enumerate(tokens, len(state.tokens)):
+                batch.add(token, pos, [state.seq], logits=True)
+            width += 1
+            if state.guidance is not None:
+                width += 1
+                for pos, token in enumerate(tokens, state.beside):
+                    batch.add(token, pos, [state.guidance.seq], logits=True)
+        n_rows = len(batch)
+        ends = add_chunks(batch, chunks, n_rows)
+        started = perf_counter()
+        logits = self.logits(batch)
+        if not chunks:
+            self.proposer.costs.observe(width, n_rows - width, perf_counter() - started)
+        for chunk, (_, _, of_prompt) in zip(chunks, ends, strict=True):
+            self._computed(chunk)
+            if of_prompt:
+                self.errors.alone(chunk.state, self._feed_prompt, chunk.state, of_prompt, logits)
+        self._sample_after(rows, logits)
+        self._sample_first(chunks, ends, logits)
+
+    def _feed_prompt(self, state: RequestState, of_prompt: range, logits: Logits) -> None:
+        rows = host_rows(logits[of_prompt.start : of_prompt.stop])
+        for row in rows:
+            state.completion.feed_prompt(row)
+
+    def _computed(self, chunk: Chunk) -> None:
+        """Note that a piece of a prompt is in the cache."""
+        state, n = chunk.state, chunk.n
+        where, guidance = state.request.where, state.guidance
+        state.stats.prompt_tokens += n
+        if guidance is not None and guidance.computed < len(guidance.prompt):
+            more = min(n, len(guidance.prompt) - guidance.computed)
+            guidance.computed += more
+            n -= more
+            if guidance.computed == len(guidance.prompt):
+                self._prefixes.keep(guidance.seq, guidance.prompt, where)
+        state.tokens += state.request.remaining[len(state.tokens) : len(state.tokens) + n]
+        whole = len(state.tokens) == state.to_prefill
+        if whole or (self._keep_pieces and not state.request.options.context_shift):
+            self._prefixes.keep(state.seq, state.tokens, where)
+        if not whole:
+            return
+        for follower in chunk.followers:
+            self.context.cache.seq_cp(state.seq, follower.seq, 0, -1)
+            follower.tokens = list(state.tokens)
+            if follower.stats is not state.stats:
+                follower.stats.reused_tokens += len(state.tokens)
+
+    def _sample_first(
+        self, chunks: Sequence[Chunk], ends: Sequence[tuple[int, int, range]], logits: Logits
+    ) -> None:
+        """Sample the first token after each prompt that is complete."""
+        tasks: list[tuple[RequestState, int, int]] = []
+        for chunk, (guided, own, _) in zip(chunks, ends, strict=True):
+            if guided >= 0 and chunk.state.guidance is not None:
+                chunk.state.guidance.first = np.array(logits[guided])
+            if own >= 0:
+                tasks += [(state, own, -1) for state in (chunk.state, *chunk.followers)]
+        self.sample(tasks, logits)
+
+    def _sample_after(
+        self, active: Sequence[tuple[RequestState, list[int]]], logits: Logits
+    ) -> None:
+        """Sample after each decoded token, for as long as the token is the one that was decoded next.
+
+        So the tokens are the same as when they are sampled one by one.
+        """
+        first, depth = 0, 0
+        left = []
+        for state, tokens in active:
+            beside = -1
+            if state.guidance is not None:
+                beside = first + len(tokens)
+            left.append((state, tokens, first, beside))
+            first += len(tokens) if beside < 0 else 2 * len(tokens)
+        while left:
+            for state, tokens, _, _ in left:
+                state.tokens.append(tokens[depth])
+                state.stats.decode_tokens += 1
+            self.sample(
+                [
+                    (state, start + depth, beside if beside < 0 else beside + depth)
+                    for state, _, start, beside in left
+                ],
+                logits,
+            )
+            depth += 1
+            left = [each for each in left if self._goes_on(each[0], each[1], depth)]
+
+    def _goes_on(self, state: RequestState, tokens: list[int], done: int) -> bool:
+        """Whether the token sampled after the first ``done`` decoded tokens is the next decoded one."""
+        is_pending = state in self.pending
+        right = (
+            not (state.completion.done or is_pending)
+            and done < len(tokens)
+            and state.drawn == tokens[done]
+        )
+        if right:
+            if state.drafted:
+                state.stats.draft_n_accepted += 1
+            else:
+                state.stats.forced_tokens += 1
+            return True
+        if is_pending:  # nothing is known of the guesses
+            pass
+        elif state.drafted and state.speculation is not None:
+            state.speculation.learn(len(tokens) - 1, done - 1)
+        elif done == len(tokens) > 1:
+            state.n_ahead = min(MOST_GUESSED, 2 * state.n_ahead)
+        elif done < len(tokens) and not state.completion.done:
+            state.n_ahead = max(1, state.n_ahead // 2)
+        if done < len(tokens):
+            self._cut(state)
+        return False
+
+    def _cut(self, state: RequestState) -> None:
+        """Remove what was decoded after a request's tokens from the cache."""
+        self.context.cache.seq_rm(state.seq, len(state.tokens), -1)
+        if state.guidance is not None:
+            self.context.cache.seq_rm(state.guidance.seq, state.beside, -1)
+
+    def make_room(self, state: RequestState) -> bool:
+        """Make sure that a request has a position left, or end its completion; returns whether it goes on."""
+        if len(state.tokens) < state.n_ctx:
+            return True
+        if not state.request.options.context_shift:
+            self._flush(state)
+            if not state.completion.done:
+                state.completion.out_of_context()
+            return False
+        keep, used = state.request.n_keep, len(state.tokens)
+        forget = (used - keep) // 2
+        # What an interrupt leaves is kept as a cached prefix: nothing may be named there that moves just now.
+        state.exact = keep if state.exact is None else min(keep, state.exact)
+        left, state.tokens = state.tokens[keep + forget :], state.tokens[:keep]
+        self.context.cache.seq_rm(state.seq, keep, keep + forget)
+        self.context.cache.seq_add(state.seq, keep + forget, used, -forget)
+        state.tokens += left
+        # Equal tokens after other shifts have other rows, so each has a namespace to itself.
+        state.completion.forget(keep, forget, f"context shift {next(_shifts)}")
+        state.stats.context_shifts += 1
+        return True
+
+    def sample(self, given: Iterable[tuple[RequestState, int, int]], logits: Logits) -> None:
+        """Sample a token for each of some requests.
+
+        Args:
+            given: Requests, each with the index of its row of logits and of the row of its second prompt; -1:
+                there is none, or it is :attr:`Guidance.first`.
+            logits: Rows [n, V].
+        """
+        tasks = [
+            SampleTask(state, row, state.limits()[0], beside)
+            for state, row, beside in given
+            if not state.completion.done
+        ]
+        if not tasks:
+            return
+        started = perf_counter()
+        if self.sampler.together:
+            for task, drawn in zip(tasks, self.sampler.sample(tasks, logits), strict=True):
+                self.errors.alone(task.state, self._take, task.state, drawn)
+        else:
+            rows = self.sampler.rows(logits)
+            for task in self.sampler.sample_together(tasks, rows):
+                self.errors.alone(task.state, self._sample_one, task, rows)
+        tasks[0].state.stats.sampler_seconds += perf_counter() - started
+
+    def _sample_one(self, task: SampleTask, rows: Logits) -> None:
+        (drawn,) = self.sampler.sample([task], rows)
+        made = self.pending.begin(task.state, drawn)
+        if made is not None:
+            self._take(task.state, made)
+
+    def choose(self, state: RequestState) -> None:
+        """Go on choosing a request's token; see :class:`PendingTokens`."""
+        made = self.pending.go_on(state)
+        if made is not None:
+            self._take(state, made)
+
+    def _take(self, state: RequestState, drawn: SampledToken) -> None:
+        """Take a request's token in."""
+        if drawn.token is None:
+            state.completion.grammar_over(state.limits()[1])
+        elif state.banned is not None and drawn.row is not None:
+            self._hold(state, state.banned, drawn.token, drawn.logprobs, drawn.row)
+        else:
+            self.feed(state, drawn.token, drawn.logprobs)
+
+    def _hold(
+        self,
+        state: RequestState,
+        banned: BannedStrings,
+        token: int,
+        logprobs: LogprobsOf,
+        row: npt.NDArray[np.float32],
+    ) -> None:
+        """Hold a token back while a banned string may begin in it; where one is complete, sample again."""
+        state.stats.sampled_tokens += 1
+        n = banned.take(token, row.copy(), logprobs)
+        while n:
+            gone, left = banned.back(n)
+            state.chain.rollback(n)
+            del state.tokens[len(state.tokens) - (n - 1) :]  # the one drawn last was not decoded
+            self._cut(state)
+            token = state.chain.sample(left)
+            n = banned.take(token, gone.row, gone.logprobs)
+        state.drawn = token
+        over = state.completion.ends_with(token) or state.limits()[0] == 0
+        for held in banned.ready(over):
+            if not state.completion.done:
+                state.completion.feed(held.token, held.logprobs)
+        self._end_grammar(state)
+
+    def feed(self, state: RequestState, token: int, logprobs: LogprobsOf) -> None:
+        """Append a token to a request's text."""
+        state.drawn = token
+        state.stats.sampled_tokens += 1
+        state.completion.feed(token, logprobs)
+        if state.budget is not None:
+            state.budget.take(token, state.completion.bytes_of(token))
+        self._end_grammar(state)
+
+    def _end_grammar(self, state: RequestState) -> None:
+        """End a completion if its constrained text is complete and nothing can follow."""
+        if not state.completion.done and state.constrained and state.chain.finished:
+            self._flush(state)
+            state.completion.grammar_over("grammar")
+
+    @staticmethod
+    def _flush(state: RequestState) -> None:
+        """Release the tokens that are held back of a text that ends."""
+        for held in [] if state.banned is None else state.banned.ready(True):
+            if not state.completion.done:
+                state.completion.feed(held.token, held.logprobs)
+
+    def release(self, state: RequestState) -> None:
+        """Free the sequences of a completion that has ended; the prompt cache keeps what they held."""
+        state.released = True
+        self.pending.drop(state)
+        state.end_speculation()
+        state.chain.free_scratch()  # whoever keeps the text has the chain, and will hardly draw with it
+        if state.completion.namespace:  # for a session; the beginning is of more use
+            self._prefixes.keep(state.seq, state.tokens, state.completion.namespace)
+        exact = state.tokens[: state.exact]
+        self._prefixes.keep(state.seq, exact, state.request.options.namespace)
+        self.context.cache.seq_rm(state.seq, -1, -1)
+        if state.guidance is not None:
+            self.context.cache.seq_rm(state.guidance.seq, -1, -1)

@@ -1,0 +1,168 @@
+"""The state of a request while its completion is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from aleator.core.errors import ContextFull, ParameterError
+from aleator.generate.banned_strings import BannedStrings
+from aleator.generate.complete_grammar import GrammarCompleter
+from aleator.generate.completion import Completion, Detokenizer, Stats, StopReason, TextStream
+from aleator.generate.request import Request
+from aleator.generate.speculation.speculation import Speculation
+from aleator.generate.steering import Guidance, ReasoningBudget
+from aleator.samplers import SamplerChain
+
+OnLogits = Callable[[SamplerChain, Any], None]
+"""Called with the chain and the logits [V] before each token is drawn; it must change neither."""
+
+
+class RequestState:
+    """The state of a request while its completion is made: its chain, its text, and its sequence of the cache.
+
+    Args:
+        request: the request.
+        chain: draws the tokens, and has accepted the prompt; nothing else may use it.
+        stream: turns the tokens into text.
+        detokenizer: knows the bytes of tokens, and which tokens end a generation.
+        on_logits: called before each draw.
+        spell: cuts text that a constraint forces into tokens, to decode them together; None: decode them one
+            by one.
+        completer: samples a constrained text so that it is complete at its end; None: nothing does.
+        budget: ends the text's reasoning.
+        banned: strings that must not occur.
+        speculation: guesses tokens, which are decoded together; None: nothing guesses.
+
+    Attributes:
+        guidance: changes the logits before each draw by those of a second prompt; None: nothing does.
+        completion: what has been made so far.
+        seq: its sequence in the cache.
+        n_ctx: positions that it may use.
+        stats: counts what is done for it; requests may share one.
+        tokens: the tokens that the cache holds in its sequence, at positions 0, 1, ...
+        drawn: the token drawn last, which the next step decodes; -1 before the first.
+        exact: how many of the first tokens were computed from all tokens before them.  After a context shift
+            the others were computed from tokens of which some are forgotten.  None: all tokens.
+        released: whether the sequence was freed.
+        n_ahead: how many forced tokens to decode together.
+        drafted: whether the tokens decoded together in this step are guesses; otherwise they are forced.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        chain: SamplerChain,
+        stream: TextStream,
+        detokenizer: Detokenizer,
+        *,
+        on_logits: OnLogits | None = None,
+        spell: Callable[[bytes], list[int]] | None = None,
+        completer: GrammarCompleter | None = None,
+        speculation: Speculation | None = None,
+        budget: ReasoningBudget | None = None,
+        banned: BannedStrings | None = None,
+    ) -> None:
+        self.request, self.chain = request, chain
+        self.on_logits, self.spell, self.completer = on_logits, spell, completer
+        self.speculation, self.drafted = speculation, False
+        self.budget, self.banned = budget, banned
+        self.guidance: Guidance | None = None
+        self.completion = Completion(request, chain, stream, detokenizer)
+        self.seq = self.n_ctx = 0
+        self.stats = Stats()
+        self.tokens: list[int] = []
+        self.drawn = -1
+        self.exact = min(at for at, _ in request.forgotten) if request.forgotten else None
+        self.released = False
+        self.n_ahead = 16
+        self._native = chain.can_be_batched
+
+    @property
+    def constrained(self) -> bool:
+        """Whether the text must obey a grammar."""
+        return self.chain.grammar is not None
+
+    @property
+    def draws_alone(self) -> bool:
+        """Whether the chain has native samplers only, and nothing else decides on a token."""
+        return self._native and not (
+            self.guidance is not None
+            or self.on_logits is not None
+            or self.budget is not None
+            or self.completer is not None
+            or self.request.options.kept
+        )
+
+    @property
+    def wants_prompt(self) -> bool:
+        """Whether the request wants the logits after each token of its prompt."""
+        return self.completion.prompt_logprobs is not None
+
+    @property
+    def beside(self) -> int:
+        """Positions in the sequence of its second prompt; 0 without one."""
+        if self.guidance is None:
+            return 0
+        return self.guidance.held(len(self.tokens), len(self.request.remaining))
+
+    def end_speculation(self) -> None:
+        """Stop guessing, so that whoever holds the generation does not hold what guesses need."""
+        if self.speculation is not None:
+            self.speculation.end()
+            self.speculation = None
+
+    @property
+    def to_prefill(self) -> int:
+        """How many tokens of the prompt are computed before the first token is drawn."""
+        return min(len(self.request.remaining), self.n_ctx)
+
+    def limits(self) -> tuple[int | None, StopReason]:
+        """How many tokens may still be drawn (None: any number), and the stop reason after them."""
+        options = self.request.options
+        room = None if options.context_shift else self.n_ctx - len(self.tokens) + 1
+        if options.max_tokens is not None:
+            held = 0 if self.banned is None else len(self.banned.held)
+            more = options.max_tokens - len(self.completion.tokens) - held
+            if room is None or more <= room:
+                return more, "length"
+        return room, "context"
+
+    def take_place(self, seq: int, n_ctx: int, stats: Stats) -> None:
+        """Begin the request in a sequence of its own.
+
+        Args:
+            seq: the sequence, which is empty.
+            n_ctx: positions that it may use.
+            stats: counts what is done for it.
+
+        Raises:
+            ContextFull: the prompt is longer.
+            ParameterError: an ``n_keep`` that leaves nothing to forget.
+        """
+        self.check_fits(n_ctx)
+        self.seq, self.n_ctx, self.stats = seq, n_ctx, stats
+        self.completion.n_ctx = n_ctx
+
+    def check_fits(self, n_ctx: int) -> None:
+        """Check that the request fits into ``n_ctx`` positions.
+
+        Raises:
+            ContextFull: the prompt is longer.
+            ParameterError: an ``n_keep`` that leaves nothing to forget.
+        """
+        request = self.request
+        shift = request.options.context_shift
+        # A generation whose context is full shifts before it decodes the token drawn last.  A request that
+        # goes on with it does the same.
+        more = int(shift and request.drawn > 0)
+        if len(request.remaining) > n_ctx + more:
+            raise ContextFull(
+                f"the prompt has {len(request.remaining)} tokens and the context {n_ctx} positions: shorten "
+                "the prompt, or load the model with a larger n_ctx (command line: -c)"
+            )
+        if shift and not 0 <= request.n_keep <= n_ctx - 2:
+            raise ParameterError(
+                "n_keep",
+                f"n_keep={request.n_keep}: a context shift in {n_ctx} positions can keep 0 to {n_ctx - 2}",
+            )

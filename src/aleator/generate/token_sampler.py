@@ -1,0 +1,190 @@
+"""Samples the tokens of a step: each request's own chain on the host, or one device chain for all requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Protocol, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator.core.errors import LogitsError
+from aleator.core.records import dataclass
+from aleator.generate.complete_grammar import Work
+from aleator.generate.logprobs import LogprobsOf, top_logprobs, with_kept
+from aleator.generate.request_state import RequestState
+from aleator.samplers import sample_batch
+from aleator.samplers.kept_tokens import KeptRow
+
+if TYPE_CHECKING:
+    import torch
+
+    from aleator.device.chain import DeviceChain
+
+Logits = Union[npt.NDArray[np.float32], "torch.Tensor"]
+"""Rows of logits [n, V] as a context gives them: NumPy's on the CPU, PyTorch's on a device."""
+
+
+LEAST_TOGETHER = 4
+"""From this many requests on, sampling in several threads saves more time than waking the threads takes."""
+
+
+def host_rows(logits: Logits) -> npt.NDArray[np.float32]:
+    """Rows of logits in the host's memory."""
+    if isinstance(logits, np.ndarray):
+        return logits
+    rows: npt.NDArray[np.float32] = logits.cpu().numpy()
+    return rows
+
+
+@dataclass(frozen=True)
+class SampleTask:
+    """A token to sample.
+
+    Attributes:
+        state: The request whose chain samples.
+        row: Index of its row of logits.
+        left: How many tokens may still come, this one included; None: any number.
+        beside: Row after the request's second prompt; -1: that is :attr:`Guidance.first`, or there is none.
+        sampled: The token, where the request's chain has drawn it already.
+    """
+
+    state: RequestState
+    row: int
+    left: int | None
+    beside: int = -1
+    sampled: int | None = None
+
+
+@dataclass(frozen=True)
+class SampledToken:
+    """The result of a :class:`SampleTask`.
+
+    Attributes:
+        token: The token, which the request's chain has accepted.  None: the text is complete without one, or
+            ``pending`` finds it.
+        logprobs: Gives the model's log-probabilities of tokens.
+        row: The logits [V] that the token was drawn from, where the host has them.
+        pending: Work that gives the token and may take long; None: nothing is left to do.
+        kept: What the chain keeps of the row, if the request asked for it.
+    """
+
+    token: int | None
+    logprobs: LogprobsOf
+    row: npt.NDArray[np.float32] | None = None
+    pending: Work[int | None] | None = None
+    kept: KeptRow | None = None
+
+    def with_own_row(self) -> SampledToken:
+        """Copy the token with its row, since the next batch may overwrite the row."""
+        if self.row is None:
+            return self
+        row = self.row.copy()
+        return replace(self, row=row, logprobs=_told(row, self.kept))
+
+
+def _told(row: npt.NDArray[np.float32], kept: KeptRow | None) -> LogprobsOf:
+    """Gives log-probabilities of tokens by the logits [V], and what the chain kept if that was asked for."""
+    found = partial(top_logprobs, row)
+    return found if kept is None else with_kept(found, kept)
+
+
+class TokenSampler(Protocol):
+    """Draws tokens for requests, from logits [n, V]."""
+
+    @property
+    def together(self) -> bool:
+        """Whether all tasks of a step must be given at once; then an error of one ends all of them."""
+        ...
+
+    def rows(self, logits: Logits) -> Logits:
+        """Logits in the form in which :meth:`sample` may get them several times."""
+        ...
+
+    def sample_together(self, tasks: Sequence[SampleTask], logits: Logits) -> Sequence[SampleTask]:
+        """Sample some of the tokens in one call; returns all tasks, those with their tokens."""
+        ...
+
+    @property
+    def chain(self) -> DeviceChain | None:
+        """The chain on the device; None: each request's own chain samples, on the host."""
+        ...
+
+    def sample(self, tasks: Sequence[SampleTask], logits: Logits) -> list[SampledToken]:
+        """Sample one token for each task; a request has one task at most."""
+        ...
+
+
+class HostTokenSampler:
+    """Every request's own chain, on the CPU.
+
+    Args:
+        n_threads: Sample for several requests at the same time, with so many threads; 0: one after the other.
+    """
+
+    chain, together = None, False
+
+    def __init__(self, n_threads: int | None = 0) -> None:
+        self._n_threads = n_threads
+
+    def sample_together(self, tasks: Sequence[SampleTask], logits: Logits) -> Sequence[SampleTask]:
+        """See :class:`TokenSampler`: one native call samples where nothing but the chain decides.
+
+        If one of these fails, none has sampled.  Each samples by itself then, and the error ends only one.
+        """
+        if self._n_threads == 0 or len(tasks) < LEAST_TOGETHER:
+            return tasks
+        rows, made = host_rows(logits), list(tasks)
+        alike = [i for i, task in enumerate(tasks) if task.state.draws_alone]
+        # Rows that follow one another are given as they are.
+        for _, run in groupby(enumerate(alike), lambda each: tasks[each[1]].row - each[0]):
+            places = [i for _, i in run]
+            if len(places) < LEAST_TOGETHER:
+                continue
+            first = tasks[places[0]].row
+            chains = [tasks[i].state.chain for i in places]
+            try:
+                tokens = sample_batch(chains, rows[first : first + len(places)], self._n_threads)
+            except LogitsError:
+                continue
+            for i, token in zip(places, tokens, strict=True):
+                made[i] = replace(tasks[i], sampled=token)
+        return made
+
+    def rows(self, logits: Logits) -> Logits:
+        """See :class:`TokenSampler`: in the host's memory."""
+        return host_rows(logits)
+
+    def sample(self, tasks: Sequence[SampleTask], logits: Logits) -> list[SampledToken]:
+        """See :class:`TokenSampler`."""
+        rows, drawn = host_rows(logits), []
+        for task in tasks:
+            state, row = task.state, rows[task.row]
+            if state.guidance is not None:
+                first = state.guidance.first
+                row = state.guidance.guided(row, rows[task.beside] if task.beside >= 0 else first)
+            if state.on_logits is not None:
+                state.on_logits(state.chain, row)
+            kept = KeptRow.of(state.chain, row) if state.request.options.kept else None
+            token, pending = task.sampled, None
+            if token is None:
+                token, pending = self._sample(task, row)
+            drawn.append(SampledToken(token, _told(row, kept), row, pending, kept))
+        return drawn
+
+    @staticmethod
+    def _sample(
+        task: SampleTask, row: npt.NDArray[np.float32]
+    ) -> tuple[int | None, Work[int | None] | None]:
+        """The token of a task, or the work that finds it."""
+        state = task.state
+        token = None if state.budget is None else state.budget.next()
+        if token is not None:
+            state.chain.accept(token, generated=True)
+            return token, None
+        if state.completer is None or task.left is None:
+            return state.chain.sample(row), None
+        return None, state.completer.sample_piecewise(row, task.left)

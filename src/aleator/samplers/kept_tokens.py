@@ -1,0 +1,92 @@
+"""The tokens that a chain's filters keep of a row of logits, and the probability of a token among them.
+
+The chain is applied once more, which does not change it.  llama.cpp's numerics draw when applied, and
+are refused.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator.core import host
+from aleator.core.errors import ParameterError
+from aleator.core.records import dataclass
+from aleator.samplers.candidates import Candidates
+from aleator.samplers.chain import SamplerChain
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTokens:
+    """The tokens that were left when a chain drew one: after all filters and temperatures.
+
+    Attributes:
+        logprob: Natural-log probability of the drawn token among them, weight over mass; -inf if it is not one
+            of them.
+        mask: Which tokens they are: bit id % 8 of byte id // 8 is set for each.
+    """
+
+    logprob: float
+    mask: bytes
+
+    @property
+    def ids(self) -> npt.NDArray[np.int32]:
+        """The ids of these tokens, ascending."""
+        bits = np.unpackbits(np.frombuffer(self.mask, np.uint8), bitorder="little")
+        return np.flatnonzero(bits).astype(np.int32)
+
+    def __len__(self) -> int:
+        return int.from_bytes(self.mask, "little").bit_count()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptRow:
+    """The tokens that a chain keeps of one row, with their probabilities.
+
+    Attributes:
+        n_vocab: Length of the row.
+        ids: int32 [n], ascending.
+        logprobs: float64 [n], natural logs of the probabilities of these tokens among themselves.
+    """
+
+    n_vocab: int
+    ids: npt.NDArray[np.int32]
+    logprobs: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, chain: SamplerChain, logits: npt.ArrayLike) -> KeptRow:
+        """Apply a chain to logits [V]; the chain does not change.
+
+        Raises:
+            ParameterError: The chain has llama.cpp's numerics, which draw whenever they are applied.
+            LogitsError: As :meth:`SamplerChain.sample`.
+        """
+        candidates = Candidates(logits)
+        if chain.numerics == "portable":
+            chain.apply(candidates)
+        native = candidates._native
+        if chain.numerics != "portable" or not isinstance(native, host.Candidates):
+            raise ParameterError(
+                "kept",
+                f"kept: numerics={chain.numerics!r} draws whenever it is applied: give 'portable'",
+            )
+        weights = native.weights
+        with np.errstate(divide="ignore"):
+            logprobs = np.log(weights.astype(np.float64)) - np.log(
+                np.float64(weights.sum(dtype=np.uint64))
+            )
+        ids = native.ids.astype(np.int32)
+        order = np.argsort(ids)
+        return cls(candidates.n_vocab, ids[order], logprobs[order])
+
+    def logprob(self, token: int) -> float:
+        """Natural-log probability of a token; -inf if it is not kept."""
+        at = int(np.searchsorted(self.ids, token))
+        there = at < len(self.ids) and self.ids[at] == token
+        return float(self.logprobs[at]) if there else float("-inf")
+
+    def with_token(self, token: int) -> KeptTokens:
+        """What is reported after a token was drawn from the row."""
+        bits = np.zeros(-(-self.n_vocab // 8) * 8, np.uint8)
+        bits[self.ids] = 1
+        return KeptTokens(self.logprob(token), np.packbits(bits, bitorder="little").tobytes())

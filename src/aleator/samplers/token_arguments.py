@@ -1,0 +1,83 @@
+"""Checks arguments that name tokens, by id or by text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from aleator.core.errors import ParameterError
+from aleator.core.integers import MAX_TOKEN, exact
+
+
+class Tokenizer(Protocol):
+    """Cuts texts into tokens."""
+
+    def encode(self, text: str, add_special: bool = ..., parse_special: bool = ...) -> list[int]:
+        """Token ids of a text."""
+        ...
+
+
+def require_tokenizer(parameter: str, tokenizer: Tokenizer | None) -> Tokenizer:
+    """Return the tokenizer, or raise an error that says what to give instead."""
+    if tokenizer is None:
+        raise ParameterError(
+            parameter,
+            f"{parameter} given as text needs a tokenizer: give tokenizer=model.tokenizer, or token ids; "
+            "model.generate knows its own",
+        )
+    return tokenizer
+
+
+def check_ids(parameter: str, value: Any) -> tuple[int, ...]:
+    """Return token ids, each once, ascending.
+
+    Raises:
+        ParameterError: The value is no sequence or set of token ids.
+    """
+    ids = ids_of(value)
+    if ids is None:
+        raise ParameterError(
+            parameter, f"{parameter}={value!r:.80} must be a sequence of token ids, as in [13, 198]"
+        )
+    for token in ids:
+        if not 0 <= token <= MAX_TOKEN:
+            raise ParameterError(
+                parameter, f"{parameter} names token {token}: ids run from 0 to {MAX_TOKEN:,}"
+            )
+    return tuple(sorted(set(ids)))
+
+
+def ids_of(value: Any) -> tuple[int, ...] | None:
+    """Return integers of any kind as ``int``; None if the value holds anything else."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        return None
+    try:
+        ids = [exact(t) for t in value]
+    except TypeError:  # an array without dimensions
+        return None
+    return None if None in ids else tuple(t for t in ids if t is not None)
+
+
+def check_sequences(parameter: str, value: Any) -> tuple[str | tuple[int, ...], ...]:
+    """Return texts and sequences of token ids.
+
+    Raises:
+        ParameterError: The value holds something else, or an empty text or sequence.
+    """
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ParameterError(
+            parameter,
+            f"{parameter}={value!r:.80} must be a sequence of texts or of token sequences",
+        )
+    checked: list[str | tuple[int, ...]] = []
+    for item in value:
+        if isinstance(item, str) and item.strip():
+            checked.append(item)
+            continue
+        tokens = ids_of(item)
+        if not tokens or min(tokens) < 0 or max(tokens) > MAX_TOKEN:
+            empty = tokens == () or item == ""
+            what = "is empty" if empty else "is neither text nor a sequence of token ids"
+            raise ParameterError(parameter, f"{parameter}: {item!r:.80} {what}")
+        checked.append(tokens)
+    return tuple(checked)

@@ -1,0 +1,186 @@
+"""Endings: few tokens that complete a constrained text, and texts that are complete whatever max_tokens is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+from json_schemas import check
+
+import aleator
+from aleator import samplers as S
+from aleator.generate.complete_grammar import TRIALS, EndingSearch, Work
+from aleator.grammar.spelling import spelling
+
+PETS = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": "integer"},
+        "pets": {"type": "array", "items": {"type": "string"}, "minItems": 2},
+    },
+    "required": ["name", "age", "pets"],
+    "additionalProperties": False,
+}
+NODE = {
+    "$ref": "#/$defs/node",
+    "$defs": {
+        "node": {
+            "type": "object",
+            "properties": {
+                "left": {"$ref": "#/$defs/node"},
+                "right": {"$ref": "#/$defs/node"},
+                "value": {"type": "integer", "minimum": 100},
+                "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]},
+            },
+            "required": ["value", "next"],
+            "additionalProperties": False,
+        }
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "before", "longest"),
+    [
+        (PETS, "", 36),
+        (PETS, '{"name": "O }]', 28),
+        (PETS, '{"name": "a", "age": 1', 20),
+        (PETS, '{"name": "a", "age": 1, "pets": ["', 8),
+        ({}, '{"a": [[[{"b": "x', 7),
+        ({}, '{"a": [[[{"b": "x\\', 8),
+        (NODE, '{"left": {"left": {"r', 199),
+        ({"type": "integer", "minimum": 1000, "multipleOf": 10}, "", 5),
+        ({"type": "integer", "multipleOf": 7, "minimum": 1000}, "1", 5),
+        ({"type": "number", "exclusiveMinimum": 0, "maximum": 1}, "0", 4),
+        ({"type": "array", "items": {"type": "integer"}, "minItems": 20}, "[1", 60),
+        ({"type": "string", "minLength": 30}, '"a', 31),
+        ({"type": "string", "pattern": "^(a|b)*cd+$"}, '"a', 4),
+        ({"type": "string", "pattern": "[0-9]{3}"}, '"a', 5),
+        ({"enum": ["one", 'quo"te', {"a": [1, 2]}]}, "", 12),
+        *(
+            ({"type": "string", "format": name}, '"', 40)
+            for name in ("date", "time", "date-time", "uuid", "ipv4", "ipv6", "email", "hostname", "uri")
+        ),
+    ],
+)  # fmt: skip
+def test_short_endings_are_found(
+    schema: Any, before: str, longest: int, model: aleator.LanguageModel
+) -> None:
+    made = spelling(model.tokenizer)
+    constraint = S.JSONSchema(schema, model.tokenizer).constraint.clone()
+    for token in made.tokens(before.encode()):
+        constraint.accept(token)
+    mask = constraint.mask().tobytes()
+    found = EndingSearch(made).search(constraint, 200)
+    assert constraint.mask().tobytes() == mask  # it is left as it was
+    assert found is not None
+    assert len(found) <= longest
+    text = before + b"".join(made.pieces[token] for token in found).decode()
+    jsonschema.Draft202012Validator(schema).validate(json.loads(text))
+    assert (
+        EndingSearch(made).search(constraint, min(3, len(found) - 1) if len(found) < 4 else 1)
+        is None
+    )
+
+
+def test_grammars_and_banned_tokens(model: aleator.LanguageModel) -> None:
+    made = spelling(model.tokenizer)
+    grammar = S.Grammar('root ::= ("a" | "b")* ("stop" | "end!")', vocabulary=model.tokenizer)
+    found = EndingSearch(made).search(grammar.constraint, 50)
+    assert found is not None
+    assert b"".join(made.pieces[token] for token in found) in (b"stop", b"end!")
+    banned = [i for i, piece in enumerate(made.pieces) if b"s" in piece or b"o" in piece]
+    other = EndingSearch(made, banned).search(grammar.constraint, 50)
+    assert other is not None
+    assert b"".join(made.pieces[token] for token in other) == b"end!"
+    endless = S.Grammar('root ::= "a" root', vocabulary=model.tokenizer)
+    assert EndingSearch(made).search(endless.constraint, 300) is None
+
+
+@pytest.mark.parametrize(
+    ("sampler", "most"),
+    [
+        (S.Regex("[a-z]{1000}"), 350),
+        (S.JSONSchema({"type": "string", "minLength": 1000}), 3400),
+        (S.Regex("((a|b)(c|d)){500}"), 12000),  # where chance chooses all attempts are made
+    ],
+)
+def test_what_cannot_fit_is_not_tried_again_and_again(
+    sampler: S.Regex, most: int, model: aleator.LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[int] = []
+    search = EndingSearch.search_piecewise
+
+    def counted(self: EndingSearch, *given: Any) -> Work[list[int] | None]:
+        found = yield from search(self, *given)
+        searched.append((given[2] if len(given) > 2 else TRIALS) - self._trials)
+        return found
+
+    monkeypatch.setattr(EndingSearch, "search_piecewise", counted)
+    assert not model.generate("a", grammar=sampler, max_tokens=60, seed=1).complete
+    assert len(searched) == 2  # after the first token, and in place of it
+    assert all(0 < tried <= most for tried in searched), searched
+
+
+def test_an_ending_takes_no_banned_character(model: aleator.LanguageModel) -> None:
+    grammar = S.Grammar('root ::= "]" | "kq"', vocabulary=model.tokenizer)
+    made = spelling(model.tokenizer)
+    banned = [i for i, piece in enumerate(made.pieces) if piece == b"]"]
+    for tokens, text in (((), b"]"), (banned, b"kq")):
+        found = EndingSearch(made, tokens).search(grammar.constraint, 9)
+        assert found is not None
+        assert b"".join(made.pieces[t] for t in found) == text
+
+
+@pytest.mark.parametrize("max_tokens", [36, 37, 50, 81])
+def test_the_text_is_complete_whatever_max_tokens_is(
+    max_tokens: int, model: aleator.LanguageModel
+) -> None:
+    made = model.generate(
+        "ROMEO:", json_schema=PETS, max_tokens=max_tokens, seed=5, temperature=3.0, logprobs=1
+    )
+    jsonschema.validate(json.loads(made.text), PETS)
+    assert made.complete
+    assert len(made.tokens) <= max_tokens
+    assert made.logprobs is not None
+    assert len(made.logprobs) == len(made.tokens)
+    cut = model.generate("ROMEO:", json_schema=PETS, max_tokens=max_tokens, seed=5, temperature=3.0,
+                         complete_grammar=False)  # fmt: skip
+    assert cut.complete is (cut.stop_reason == "grammar")
+    shared = 0
+    while (
+        shared < min(len(cut.tokens), len(made.tokens))
+        and cut.tokens[shared] == made.tokens[shared]
+    ):
+        shared += 1
+    assert shared >= max_tokens - 36  # up to the ending it is the same text
+
+
+def test_what_cannot_fit_is_reported(model: aleator.LanguageModel) -> None:
+    made = model.generate("ROMEO:", json_schema=PETS, max_tokens=9, seed=5)
+    assert (len(made.tokens), made.stop_reason, made.complete) == (9, "length", False)
+    assert made.as_json()["complete"] is False
+    assert model.generate("ROMEO:", max_tokens=2, seed=5).complete is None
+    llama = model.generate("A", json_schema=PETS, max_tokens=60, seed=5, numerics="llama.cpp")
+    assert llama.complete is False  # llama.cpp's tokens are left alone
+
+
+def test_the_context_ends_a_text_too(model: aleator.LanguageModel) -> None:
+    small = aleator.load(n_ctx=64, n_threads=1)
+    made = small.generate("ROMEO:", json_schema=PETS, seed=1)
+    jsonschema.validate(json.loads(made.text), PETS)
+    assert made.stop_reason in ("context", "grammar")
+
+
+@pytest.mark.parametrize("number", range(24))
+def test_random_schemas(number: int, model: aleator.LanguageModel) -> None:
+    """The first of those that tools/json_schemas.py goes through; at most 160 tokens each."""
+    assert check(model, number, 160) is None
+
+
+def test_deep_recursion_is_closed(model: aleator.LanguageModel) -> None:
+    """Number 585 is a tree whose nodes need strings of 8 characters: dozens of levels to close."""
+    assert check(model, 585) is None

@@ -1,0 +1,125 @@
+"""GGUF files of random models: numbers, fields, tensors.  What make_models.py and its siblings share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+from quantise import quantise
+
+Array = npt.NDArray[np.float32]
+
+
+class Named(Protocol):
+    """What describes a model."""
+
+    @property
+    def arch(self) -> str: ...
+    @property
+    def seed(self) -> int: ...
+
+
+class Draws:
+    """The numbers of a model, which follow from its seed and the order in which they are asked for."""
+
+    def __init__(self, spec: Named) -> None:
+        self.rng = np.random.default_rng(spec.seed)
+
+    def matrix(self, *shape: int, gain: float = 1.0) -> Array:
+        """Normal numbers that keep the size of what they multiply."""
+        made = self.rng.standard_normal(shape) * gain / math.sqrt(shape[-1])
+        return made.astype(np.float32)
+
+    def vector(self, *shape: int, around: float = 1.0) -> Array:
+        """Numbers near one."""
+        return (around + 0.2 * self.rng.standard_normal(shape)).astype(np.float32)
+
+
+def add_fields(w: gguf.GGUFWriter, arch: str, fields: Mapping[str, Any]) -> None:
+    """Add fields by their names without the architecture's prefix; their types say how they are stored."""
+    for ending, value in fields.items():
+        name = f"{arch}.{ending}"
+        if isinstance(value, bool):
+            w.add_bool(name, value)
+        elif isinstance(value, float):
+            w.add_float32(name, value)
+        elif isinstance(value, str):
+            w.add_string(name, value)
+        elif isinstance(value, list):
+            w.add_array(name, value)
+        else:
+            w.add_uint32(name, value)
+
+
+_STAY_FLOATS = (
+    "conv1d.weight", "shortconv.conv.weight", "gate_inp.weight", "position_embd.weight", "norm.weight",
+    "ssm_a", "ssm_d", ".bias",
+)  # fmt: skip
+
+
+def add_tensors(w: gguf.GGUFWriter, tensors: Iterable[tuple[str, Array]], kind: str) -> None:
+    """Add a model's tensors to a file, its matrices in a storage type.
+
+    Vectors, norms, convolutions, routers and positions' vectors stay float32, and so does a matrix whose rows
+    are no whole blocks.
+
+    Args:
+        w: what writes the file.
+        tensors: names and float32 values.
+        kind: the type's name, such as "Q4_K".
+    """
+    stored_type = gguf.GGMLQuantizationType[kind]
+    block = gguf.GGML_QUANT_SIZES[stored_type][0]
+    for name, tensor in tensors:
+        whole = tensor.ndim > 1 and tensor.shape[-1] % block == 0
+        if kind == "F32" or not whole or name.endswith(_STAY_FLOATS):
+            w.add_tensor(name, tensor)
+            continue
+        rows = quantise(kind, tensor.reshape(-1, tensor.shape[-1]))
+        w.add_tensor(name, rows.reshape(*tensor.shape[:-1], -1), raw_dtype=stored_type)
+
+
+def copy_tokenizer(w: gguf.GGUFWriter, source: Path) -> None:
+    """Add the fields of another file's tokenizer."""
+    for name, f in gguf.GGUFReader(source).fields.items():
+        if name.startswith("tokenizer."):
+            inner = f.types[1] if len(f.types) > 1 else None
+            w.add_key_value(name, f.contents(), f.types[0], inner)
+
+
+def write_file(
+    path: Path,
+    arch: str,
+    metadata: Callable[[gguf.GGUFWriter], None],
+    tensors: Callable[[gguf.GGUFWriter], None],
+    tokenizer_from: Path | None = None,
+) -> Path:
+    """Write a file.
+
+    Args:
+        path: of it.
+        arch: the architecture.
+        metadata: adds the fields.
+        tensors: adds the tensors.
+        tokenizer_from: a GGUF file whose tokenizer it gets; None: it has none.
+
+    Returns:
+        The path.
+    """
+    w = gguf.GGUFWriter(str(path), arch)
+    metadata(w)
+    if tokenizer_from is None:
+        w.add_tokenizer_model("no_vocab")
+    else:
+        copy_tokenizer(w, tokenizer_from)
+    tensors(w)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+    return path
