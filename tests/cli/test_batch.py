@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 
 from aleator import FileFormatError, LanguageModel, ParameterError
+from aleator.cli.batch_bodies import chat_arguments
 from aleator.cli.batch_file import ResultFile
 from aleator.cli.batch_work import COMPLETION, Line, Work, failed, read_lines
 from tests.chat import templates
@@ -318,3 +319,11 @@ def test_stopping_writes_no_half_answers(model: LanguageModel, tmp_path: Path) -
 def test_two_files_are_needed(aleator: Command) -> None:
     result = aleator("batch", "a")
     assert (result.code, "give two files" in result.err) == (2, True)
+
+
+def test_a_chat_means_what_it_means_to_the_server() -> None:
+    asked = {"messages": [{"role": "user", "content": "Hi"}]}
+    assert chat_arguments({**asked, "top_logprobs": 0}) == asked
+    more = {"reasoning_effort": "low", "chat_template_kwargs": {"a": 1}, "logprobs": True}
+    made = {"chat_template_kwargs": {"a": 1, "reasoning_effort": "low"}, "logprobs": 0}
+    assert chat_arguments({**asked, **more}) == {**asked, **made}

@@ -14,6 +14,7 @@ from aleator.core.errors import ParameterError
 from aleator.engine.prompts import GENERATION, SAMPLING
 from aleator.server import fields
 from aleator.server.accepted import ACCEPTED
+from aleator.server.bodies import parsed
 from aleator.server.dialects import openai_chat, openai_completions
 from aleator.server.errors import ApiError
 from aleator.server.fields import Field, Fields
@@ -122,7 +123,7 @@ def test_accepted_fields_are_no_options() -> None:
 )
 def test_what_is_no_json(data: bytes, says: str) -> None:
     with pytest.raises(ApiError, match=says) as caught:
-        fields.parsed(data)
+        parsed(data)
     assert caught.value.status == 400
 
 
@@ -246,3 +247,20 @@ def test_accepted_fields_change_nothing(client: Client) -> None:
     values = {n: (each.values or ("any",))[0] for n, each in ACCEPTED.items() if each.values != ()}
     more = client.made(COMPLETIONS, prompt="ROMEO:", max_tokens=5, seed=1, **values)
     assert json.dumps(more["choices"]) == json.dumps(plain["choices"])
+
+
+def test_a_field_may_be_an_option_in_another_notation() -> None:
+    table = Fields(Field("seed", fields.whole(0, 9), option=True))
+    assert table.read({}).options == table.read({"seed": None}).options == {}
+    made = table.read({"seed": 3})
+    assert made.options == {"seed": 3}
+    assert "seed" not in made.own
+    with pytest.raises(ParameterError, match=r"^seed=10: give an integer, 0 to 9$"):
+        table.read({"seed": 10})
+
+
+@pytest.mark.parametrize("value", [True, "1", None, float("nan"), 1.5, -1, [1]])
+def test_numbers(value: Any) -> None:
+    assert fields.number(0, 1)("x", 1) == 1.0
+    with pytest.raises(ParameterError, match=r"^x=.*: give a number, 0 to 1$"):
+        fields.number(0, 1)("x", value)

@@ -11,10 +11,9 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aleator.core.errors import ParameterError
-from aleator.server import key_ring, limits
-from aleator.server.caller import current_caller, namespace_of
+from aleator.server import caller, limits
+from aleator.server.caller import KeyRing, current_caller, namespace_of
 from aleator.server.errors import ApiError
-from aleator.server.key_ring import KeyRing
 from aleator.server.limits import Bodies, Gate, Hosts, Keys, host_name, loopback_names
 
 Headers = Iterable[tuple[str, str]]
@@ -180,7 +179,7 @@ def test_all_keys_are_compared_whichever_is_right(
     class Counting:
         compare_digest = staticmethod(compare)
 
-    monkeypatch.setattr(key_ring, "hmac", Counting)
+    monkeypatch.setattr(caller, "hmac", Counting)
     for key in (b"first-key", b"second", b"wrong", None):
         compared.clear()
         ring.tenant(key)

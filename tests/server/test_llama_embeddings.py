@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import aleator
-from aleator.server.dialects.llama_embeddings import normalized
+from aleator.server.dialects.embeddings import normalized
 from tests.server.conftest import Client, MakeClient
 
 TEXTS = ["ROMEO:\nO, she doth teach", "JULIET:"]

@@ -9,8 +9,14 @@ import pytest
 
 from aleator.core.errors import ParameterError
 from aleator.server.accepted import Accepted
-from aleator.server.dialects.call_input import input_of
-from aleator.server.dialects.nested import Nested, answered, arguments_of, listed, text_part
+from aleator.server.dialects.nested import (
+    Nested,
+    answered,
+    arguments_of,
+    input_of,
+    listed,
+    text_part,
+)
 
 
 def nested(lenient: bool = False, **fields: Any) -> Nested:

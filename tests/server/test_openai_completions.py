@@ -15,7 +15,7 @@ import pytest
 import aleator
 from aleator.generate.logprobs import Logprobs
 from aleator.server.bodies import in_thread
-from aleator.server.infilling import infilling
+from aleator.server.dialects.llama_infill import infilling
 from aleator.text.tokenizer import Tokenizer
 from tests.server.conftest import Client, MakeClient
 from tests.server.live import until

@@ -187,7 +187,7 @@ def test_what_nobody_expected_is_logged_without_its_message(
 
     with Engine(model, n_seq_max=1) as engine:
         service = Service(model, engine)
-        monkeypatch.setattr(service, "_submit", broken)
+        monkeypatch.setattr(service, "_start", broken)
         app = create_app(service)
 
         async def ask() -> httpx.Response:

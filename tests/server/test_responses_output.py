@@ -6,7 +6,7 @@ from typing import Any
 
 from aleator.generate.logprobs import Logprobs, TokenLogprob
 from aleator.server.chatting import ChatEvent, ChatStop, Usage
-from aleator.server.dialects.responses_output import ResponseWriter
+from aleator.server.dialects.openai_responses import ResponseWriter
 from aleator.server.errors import ApiError
 
 USAGE = Usage(prompt=5, completion=4, cached=2, reasoning=1)

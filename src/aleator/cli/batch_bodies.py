@@ -13,18 +13,8 @@ from aleator.core.errors import ParameterError
 from aleator.engine.prompts import GENERATION, SAMPLING
 from aleator.server.accepted import ACCEPTED, Accepted
 from aleator.server.errors import ApiError
-from aleator.server.fields import (
-    MOST_TOP,
-    Body,
-    Field,
-    Fields,
-    anything,
-    mapping,
-    switch,
-    text,
-    whole,
-)
-from aleator.server.structured import force_form
+from aleator.server.fields import Body, Field, Fields, anything
+from aleator.server.openai_fields import CHAT, FORM, NOT_OF_CHATS, force_chat, force_form
 
 ACCEPTED_HERE: Mapping[str, Accepted] = {
     **ACCEPTED,
@@ -45,30 +35,18 @@ OF_CHATS: Mapping[str, Accepted] = dict.fromkeys(
     ("messages", "tools", "tool_choice", "enable_thinking", "chat_template_kwargs"),
     Accepted("it is for chats: give messages, and no prompt", ()),
 )
-_SHARED = (
-    Field("model", anything),
-    Field("response_format", mapping),
-    Field("structured_outputs", mapping),
-    Field("guided_choice", anything),
-)
 _OPTIONS = {**GENERATION, **SAMPLING}
 
 CHATS = Fields(
-    *_SHARED,
-    Field("messages", anything, required=True),
-    Field("tools", anything),
-    Field("tool_choice", anything),
-    Field("enable_thinking", switch),
-    Field("chat_template_kwargs", mapping),
-    Field("reasoning_effort", text),
-    Field("logprobs", switch, False),
-    Field("top_logprobs", whole(0, MOST_TOP)),
+    Field("model", anything),
+    *CHAT,
     options=_OPTIONS,
-    without=("echo", "parse_special", "shown_tokens", "reasoning_marks"),
+    without=NOT_OF_CHATS,
     accepted=ACCEPTED_HERE,
 )
 COMPLETIONS = Fields(
-    *_SHARED,
+    Field("model", anything),
+    *FORM,
     Field("prompt", anything, required=True),
     options=_OPTIONS,
     accepted={**ACCEPTED_HERE, **OF_CHATS},
@@ -82,18 +60,9 @@ def chat_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
         ParameterError: A field that cannot be honoured; names it.
     """
     read = _read(CHATS, body)
-    own, made = read.own, read.options
-    if own["top_logprobs"] is not None and not own["logprobs"]:
-        raise ParameterError("top_logprobs", "top_logprobs needs logprobs=true")
-    if own["logprobs"]:
-        made["logprobs"] = own["top_logprobs"] or 0
-    for name in OF_CHATS:
-        if own[name] is not None:
-            made[name] = own[name]
-    if own["reasoning_effort"] is not None:
-        effort = {"reasoning_effort": own["reasoning_effort"]}
-        made["chat_template_kwargs"] = (own["chat_template_kwargs"] or {}) | effort
-    return made
+    arguments = force_chat(read)
+    given = {name: read.own[name] for name in OF_CHATS} | {"chat_template_kwargs": arguments}
+    return read.options | {name: value for name, value in given.items() if value is not None}
 
 
 def completion_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,13 +72,12 @@ def completion_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
         ParameterError: A field that cannot be honoured; names it.
     """
     read = _read(COMPLETIONS, body)
+    force_form(read)
     return read.options | {"prompt": read.own["prompt"]}
 
 
 def _read(fields: Fields, body: Mapping[str, Any]) -> Body:
     try:
-        made = fields.read(body)
+        return fields.read(body)
     except ApiError as error:
         raise ParameterError("", str(error)) from None
-    force_form(made)
-    return made

@@ -21,9 +21,8 @@ from aleator.cli.sampling import (
 )
 from aleator.cli.terminal import ProgressBar, note, on_interrupt, write
 from aleator.core.errors import ParameterError
-from aleator.server.playground.branching import branch
-from aleator.server.playground.memory import LogitsMemory
-from aleator.server.playground.recording import Recording
+from aleator.server.playground.recording import LogitsMemory, Recording
+from aleator.server.playground.replay import branch
 from aleator.server.playground.saved import Named, Shown, saved_page
 
 if TYPE_CHECKING:

@@ -26,6 +26,8 @@ MOVED = {
     "aleator.prompts": "aleator.engine.prompts",
     "aleator.saving": "aleator.language_model.saving",
     "aleator.scoring": "aleator.language_model.scoring",
+    "aleator.server.guards": "aleator.server.app",
+    "aleator.server.structured": "aleator.server.openai_fields",
     "aleator.slots": "aleator.engine.request_states",
 }
 """Old names of modules and new ones; each is kept for one release."""

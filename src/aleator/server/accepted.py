@@ -22,6 +22,10 @@ class Accepted:
     why: str
     values: tuple[object, ...] | None = None
 
+    def takes(self, value: object) -> bool:
+        """Whether the field may have a value; null is not given."""
+        return value is None or self.values is None or value in self.values
+
 
 LABEL = Accepted("it labels the request, and says nothing of the text")
 

@@ -1,32 +1,59 @@
-"""The application: routes of all dialects, and errors in the form of the dialect that was asked."""
+"""The application: routes of all dialects, errors in the form of the dialect that was asked, and the guards."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
-from starlette.types import Scope
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aleator.core.errors import AleatorError
 from aleator.core.version import __version__
-from aleator.server.dialects import DIALECTS, Dialect, openai_errors
+from aleator.server.caller import KeyRing
+from aleator.server.dialects import DIALECTS, OPENAI, Dialect
 from aleator.server.errors import ApiError, api_error
-from aleator.server.guards import Guarded, guarded
+from aleator.server.limits import Bodies, Gate, Hosts, Keys, loopback_names
+from aleator.server.logs import Requests
 from aleator.server.metrics import Metrics
 from aleator.server.playground import routes as playground
 from aleator.server.records import replay_header
 from aleator.server.service import Service
 from aleator.server.slots import Slots
 
+BODIES_AT_ONCE = 32
+"""Bodies of the largest size that may be arriving at the same time, as far as memory goes."""
+
+EXPOSED = ("x-request-id", "x-aleator-replay", "x-aleator-seed", "retry-after")
+"""Headers that pages of other origins may read, where they may ask at all."""
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """An application and its guards.
+
+    Attributes:
+        app: The outermost.
+        gate: Counts requests, and lets none in once the server drains.
+    """
+
+    app: ASGIApp
+    gate: Gate
+
+
+PLAYGROUND = Dialect(playground.render_error, playground.ROUTES)
+
 
 def spoken(service: Service, dialects: Sequence[Dialect]) -> Sequence[Dialect]:
     """The dialects of a service, and the playground where it has one."""
-    return [*dialects, playground] if service.options.playground else dialects
+    return [*dialects, PLAYGROUND] if service.options.playground else dialects
 
 
 def create_app(
@@ -40,12 +67,13 @@ def create_app(
         metrics: What ``/metrics`` shows; None: made here.
     """
     dialects = spoken(service, dialects)
-    speaks = {route.endpoint: dialect for dialect in dialects for route in dialect.ROUTES}
+    speaks: dict[Any, Dialect] = {
+        route.endpoint: dialect for dialect in dialects for route in dialect.ROUTES
+    }
 
     async def failed(request: Request, error: Exception) -> Response:
         """An error as the dialect of the route writes it."""
-        endpoint = request.scope.get("endpoint")
-        dialect = openai_errors if endpoint is None else speaks.get(endpoint, openai_errors)
+        dialect = speaks.get(request.scope.get("endpoint"), OPENAI)
         told = _of_http(request, error) if isinstance(error, HTTPException) else api_error(error)
         return error_response(told, dialect)
 
@@ -70,7 +98,8 @@ def create_guarded(
         dialects: What is spoken.
 
     Raises:
-        ParameterError, OSError: As for :func:`aleator.server.guards.guarded`.
+        ParameterError: A key that cannot be one, or a file without any.
+        OSError: The file with keys cannot be read.
     """
     shown = metrics or Metrics(__version__, service.fingerprint)
     app = create_app(service, dialects, shown)
@@ -79,19 +108,32 @@ def create_guarded(
 
     def answer(scope: Scope, error: ApiError) -> Response:
         matching = (dialect for route, dialect in routes if route.matches(scope)[0] != Match.NONE)
-        return error_response(error, next(matching, openai_errors))
+        return error_response(error, next(matching, OPENAI))
 
     def route_of(scope: Scope) -> str:
         return paths.get(scope["endpoint"], "other") if "endpoint" in scope else "other"
 
-    return guarded(
+    options = service.options
+    inner: ASGIApp = Bodies(
         app,
-        service.options,
         answer,
-        route_of,
-        record=lambda: replay_header(service),
-        observe=shown.answered,
+        most_bytes=options.max_body_bytes,
+        timeout=options.client_timeout,
+        most_held=BODIES_AT_ONCE * options.max_body_bytes,
     )
+    ring = KeyRing.of(options.api_key, options.api_key_file)
+    inner = Keys(Replays(inner, service), answer, ring)
+    if options.cors_origin:
+        inner = CORSMiddleware(
+            inner,
+            allow_origins=options.cors_origin,
+            allow_methods=("GET", "POST", "DELETE"),
+            allow_headers=("*",),
+            expose_headers=EXPOSED,
+        )
+    names = None if options.uds is not None else loopback_names(options.host, options.allowed_host)
+    gate = Gate(Hosts(inner, answer, names, options.cors_origin), answer)
+    return Guarded(Requests(gate, route_of, shown.answered, options.log_requests), gate)
 
 
 def error_response(error: ApiError, dialect: Dialect) -> Response:
@@ -106,3 +148,28 @@ def _of_http(request: Request, error: HTTPException) -> ApiError:
         405: f"{request.method} is not for {request.url.path!r:.200}",
     }.get(error.status_code, error.detail or HTTPStatus(error.status_code).phrase)
     return ApiError(error.status_code, message, headers=error.headers)
+
+
+class Replays:
+    """Writes into the header ``x-aleator-replay`` what makes the first text of a response again.
+
+    Args:
+        app: What answers.
+        service: Makes the texts.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app, self._service = app, service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+
+        async def recorded(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 200:
+                record = replay_header(self._service)
+                if record is not None:
+                    own = (b"x-aleator-replay", record.encode("ascii"))
+                    message["headers"] = [*message.get("headers", []), own]
+            await send(message)
+
+        await self._app(scope, receive, recorded)

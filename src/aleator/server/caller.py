@@ -1,12 +1,81 @@
-"""Who asks: known to all that is done for a request, without being handed from function to function."""
+"""Who asks: API keys, and what is known to all that is done for a request."""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
+from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from aleator.core.errors import ParameterError
 from aleator.generate.generation import Generation
+
+
+class KeyRing:
+    """API keys, compared without their time telling anything.
+
+    Args:
+        keys: The keys; none: everybody may ask.
+    """
+
+    def __init__(self, keys: Iterable[str] = ()) -> None:
+        self._digests = [_digest(key.encode(), b"aleator key") for key in dict.fromkeys(keys)]
+
+    def __len__(self) -> int:
+        return len(self._digests)
+
+    @classmethod
+    def of(cls, keys: Iterable[str] = (), file: str | None = None) -> KeyRing:
+        """Keys that were given, and those of a file with one a line.
+
+        Lines that are empty, or begin with #, are no keys.
+
+        Raises:
+            ParameterError: a key that no header can hold, or a file without any.  Never has a key in it.
+        """
+        made = list(keys)
+        for number, key in enumerate(made, 1):
+            _check_key("api_key", f"the {number}. key", key)
+        if file is not None:
+            before = len(made)
+            try:
+                lines = Path(file).read_text(encoding="utf-8").splitlines()
+            except UnicodeDecodeError:
+                raise ParameterError("api_key_file", f"{file} is not a text file") from None
+            for number, line in enumerate(lines, 1):
+                word = line.strip()
+                if word and not word.startswith("#"):
+                    _check_key("api_key_file", f"{file}, line {number}", word)
+                    made.append(word)
+            if len(made) == before:
+                raise ParameterError(
+                    "api_key_file", f"{file} has no key: write one on a line of its own"
+                )
+        return cls(made)
+
+    def tenant(self, key: bytes | None) -> str | None:
+        """Who has a key; None: nobody.  Looks at all of them, whichever is right."""
+        if not self._digests:
+            return ""
+        wanted = _digest(key or b"", b"aleator key")
+        found = False
+        for digest in self._digests:
+            found |= hmac.compare_digest(digest, wanted)
+        return _digest(key, b"aleator name").hex()[:32] if found and key else None
+
+
+def _check_key(parameter: str, where: str, key: str) -> None:
+    if not key or not all("!" <= letter <= "~" for letter in key):
+        raise ParameterError(
+            parameter,
+            f"{where}: a key is made of visible ASCII characters without spaces, one at least",
+        )
+
+
+def _digest(data: bytes, purpose: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=32, person=purpose).digest()
 
 
 @dataclass

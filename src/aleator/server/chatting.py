@@ -199,13 +199,13 @@ class ChatChoice:
 
     def _told_with(self, deltas: Sequence[Delta]) -> list[ChatEvent]:
         """Events of deltas; the first has the log-probabilities of all tokens since the event before."""
-        made = [ChatEvent(d.kind, self.index, d.text, d.index, d.id) for d in deltas]
-        if made and self._told < self.completion_tokens:
-            first = deltas[0]
-            made[0] = ChatEvent(
-                first.kind, self.index, first.text, first.index, first.id, self._new_logprobs()
-            )
-        return made
+        if not deltas:
+            return []
+        new = self._new_logprobs() if self._told < self.completion_tokens else ()
+        return [
+            ChatEvent(d.kind, self.index, d.text, d.index, d.id, () if i else new)
+            for i, d in enumerate(deltas)
+        ]
 
     def _new_logprobs(self) -> Sequence[Logprobs]:
         since, self._told = self._told, self.completion_tokens
@@ -251,6 +251,11 @@ class ChatAnswer:
         self.choices = choices
 
     @property
+    def generations(self) -> list[Generation]:
+        """What makes the texts of the answers."""
+        return [choice.generation for choice in self.choices]
+
+    @property
     def seed(self) -> int:
         """The seed in effect, drawn from the system if none was given."""
         return self.choices[0].generation.seed
@@ -263,7 +268,7 @@ class ChatAnswer:
     @property
     def usage(self) -> Usage:
         """Tokens so far as the answers were read."""
-        stats = [choice.generation.stats for choice in self.choices]
+        stats = [each.stats for each in self.generations]
         return Usage(
             prompt=len(self.prompt_tokens),
             completion=sum(choice.completion_tokens for choice in self.choices),
@@ -275,8 +280,8 @@ class ChatAnswer:
 
     def cancel(self) -> None:
         """End all answers before their next token."""
-        for choice in self.choices:
-            choice.generation.cancel()
+        for each in self.generations:
+            each.cancel()
 
     def events(self, line: Line[ChatEvent] | None = None) -> AsyncIterator[list[ChatEvent]]:
         """Events of all answers as they are made; each list is of one answer.

@@ -52,6 +52,16 @@ class ApiError(AleatorError):
         self.kind, self.headers = kind, dict(headers or {})
 
 
+def not_built(what: str, instead: str = "") -> ApiError:
+    """What this server has no endpoint or field for; 501, as llama-server answers.
+
+    Args:
+        what: A sentence without its full stop.
+        instead: What to do.
+    """
+    return ApiError(501, f"{what}{': ' if instead else ''}{instead}", code="not_supported")
+
+
 def api_error(error: BaseException, spelled: Mapping[str, str] | None = None) -> ApiError:
     """What a client is told of an error.
 
@@ -61,25 +71,26 @@ def api_error(error: BaseException, spelled: Mapping[str, str] | None = None) ->
 
     Returns:
         An error whose message says nothing of this machine but what the error itself names; what nobody
-        foresaw is logged, and called an internal error.
+        foresaw is logged, and called an internal error.  Its cause is what was raised.
     """
     if isinstance(error, ApiError):
         return error
+    made = _told(error, spelled or {})
+    made.__cause__ = error
+    return made
+
+
+def _told(error: BaseException, spelled: Mapping[str, str]) -> ApiError:
     message = str(error)
     if isinstance(error, QueueFull):
-        return ApiError(
-            429,
-            message,
-            code="queue_full",
-            kind="rate_limit_error",
-            headers={"retry-after": str(RETRY_AFTER)},
-        )
+        headers = {"retry-after": str(RETRY_AFTER)}
+        return ApiError(429, message, None, "queue_full", "rate_limit_error", headers)
     if isinstance(error, ContextFull):
         return ApiError(400, message, code="context_length_exceeded")
     if isinstance(error, EngineClosed):
         return ApiError(503, "the server is shutting down", code="closed", kind="server_error")
     if isinstance(error, ParameterError):
-        ours, word = error.parameter, (spelled or {}).get(error.parameter, error.parameter)
+        ours, word = error.parameter, spelled.get(error.parameter, error.parameter)
         if word != ours and message.startswith((f"{ours}=", f"{ours} ", f"{ours}:")):
             message = word + message[len(ours) :]
         return ApiError(400, message, word[:LONGEST_PARAM] or None)

@@ -11,7 +11,7 @@ import json
 import logging
 import math
 import re
-from collections import Counter
+import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
 from aleator.core.options import Option
-from aleator.core.parameter import Parameter, spoken
+from aleator.core.parameter import Parameter, nearest, spoken
 from aleator.engine.prompts import GENERATION, SAMPLING
 from aleator.server.accepted import ACCEPTED, Accepted
 from aleator.server.errors import ApiError
@@ -32,9 +32,15 @@ MOST_FIELDS = 512
 """Fields of a body: more than there are."""
 MOST_TOP = 1000
 """Most probable tokens of a chat that may be listed at each place."""
+MOST_PROMPTS = 2048
+"""Prompts or texts of one request, as OpenAI allows."""
+MOST_COMPLETIONS = 128
+"""Completions of one prompt, as OpenAI allows."""
 LONGEST_NAME = 64
 """Letters of a name for which near ones are looked for."""
 _ID = re.compile(r"-?[0-9]{1,40}")
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 
 Check = Callable[[str, Any], Any]
 """``(name, value)`` to the value that is kept; ParameterError for one that is wrong."""
@@ -70,6 +76,7 @@ class Field:
         default: Where it is not given.
         required: Whether it must be given.
         aliases: Other spellings.
+        option: It is an option of a generation, written as ``check`` reads it.
     """
 
     name: str
@@ -77,6 +84,7 @@ class Field:
     default: Any = None
     required: bool = False
     aliases: tuple[str, ...] = ()
+    option: bool = False
 
 
 @dataclass
@@ -84,7 +92,7 @@ class Body:
     """What a body says.
 
     Attributes:
-        own: The endpoint's own fields by name, those that were not given with their defaults.
+        own: The endpoint's own fields by name but for options, those that were not given with their defaults.
         options: Options of the generation by our names, as they were given: what makes the request checks them.
         spelled: How the client spelled what it gave, by our names.
     """
@@ -173,7 +181,7 @@ class Fields:
         if len(body) > MOST_FIELDS:
             raise ApiError(400, f"the body has {len(body)} fields: give at most {MOST_FIELDS}")
         check_depth(body)
-        made = Body({name: each.default for name, each in self.own.items()})
+        made = Body({name: each.default for name, each in self.own.items() if not each.option})
         for word, value in body.items():
             try:
                 self._take(made, word, value)
@@ -198,10 +206,11 @@ class Fields:
                 word, f"{name} is given twice, as {made.spelled[name]} and as {word}"
             )
         made.spelled[name] = word
-        if name in self.own:
-            made.own[name] = self.own[name].check(word, value)
-        else:
+        mine = self.own.get(name)
+        if mine is None:
             made.options[name] = self._as_given(name, word, value)
+        else:
+            (made.options if mine.option else made.own)[name] = mine.check(word, value)
 
     def _as_given(self, name: str, word: str, value: Any) -> Any:
         """A value of an option as Python takes it, where JSON writes it in another way."""
@@ -220,11 +229,11 @@ class Fields:
             close = difflib.get_close_matches(word, known_names, n=3)
             hint = f"did you mean {' or '.join(close)}?" if close else "docs/server.md lists them"
             raise _NotHonoured(f"there is no field {word!r:.80}: {hint}")
-        if value is None or known.values is None or value in known.values:
+        if known.takes(value):
             return
-        allowed = " or ".join(map(json.dumps, known.values))
+        allowed = " or ".join(map(json.dumps, known.values or ()))
         only = f"only {allowed} is supported: " if allowed else "not supported: "
-        raise _NotHonoured(f"{word}={value!r:.80}: {only}{known.why}")
+        raise _NotHonoured(f"{word}={shown(value)}: {only}{known.why}")
 
 
 class _NotHonoured(Exception):
@@ -247,51 +256,6 @@ def known_ids(name: str, ids: Iterable[int], size: int) -> None:
 def token_id(key: str) -> int | str:
     """A token as a name in an object: names are texts, and numbers among them ids."""
     return int(key) if _ID.fullmatch(key) else key
-
-
-def not_taken(what: str) -> ApiError:
-    """The error for a body of another kind than JSON in UTF-8."""
-    return ApiError(
-        415,
-        f"{what} is not taken: send JSON in UTF-8, not compressed, with content-type: application/json",
-        code="unsupported_media_type",
-        headers={"accept": "application/json"},
-    )
-
-
-def parsed(data: bytes) -> Any:
-    """The JSON of a body.
-
-    Raises:
-        ApiError: It is not JSON, or not in UTF-8, has a name twice in one object, or is nested too deeply.
-    """
-    encoding = json.detect_encoding(data)
-    if not encoding.startswith("utf-8"):
-        raise not_taken(f"a body in {encoding.upper()}")
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) < len(pairs):
-            counts = Counter(name for name, _ in pairs)
-            twice = counts.most_common(1)[0][0]
-            raise ApiError(400, f"{twice!r:.80} occurs twice in one object", code="invalid_json")
-        return made
-
-    def constant(word: str) -> float:
-        raise ApiError(400, f"{word} is not JSON", code="invalid_json")
-
-    try:
-        return json.loads(data.decode(encoding), object_pairs_hook=once, parse_constant=constant)
-    except RecursionError:
-        raise ApiError(400, "the body is nested too deeply", code="invalid_json") from None
-    except UnicodeDecodeError as error:
-        raise ApiError(
-            400,
-            f"the body is not UTF-8: byte {data[error.start]:#04x} at {error.start}",
-            code="invalid_json",
-        ) from None
-    except ValueError as error:
-        raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
 
 
 def check_depth(body: Mapping[str, Any]) -> None:
@@ -326,9 +290,29 @@ def _check_unicode(name: str, value: str) -> None:
         value.encode()
     except UnicodeEncodeError as error:
         raise ParameterError(
-            name,
-            f"{name!a:.80}: {value[error.start]!a} is half of a surrogate pair: leave it out",
+            name, f"{name!a:.80}: {value[error.start]!a} is half of a surrogate pair: leave it out"
         ) from None
+
+
+def shown(value: object) -> str:
+    """A value in at most 80 characters, however long or deep it is."""
+    return _SHORT.repr(value)[:80]
+
+
+def wrong(where: str, value: object, remedy: str) -> ParameterError:
+    """The error of a field with a value that cannot be.
+
+    Args:
+        where: The field's path, such as ``input[2].role``.
+        value: What was given.
+        remedy: What to give instead.
+    """
+    return ParameterError(where, f"{where}={shown(value)}: {remedy}")
+
+
+def is_whole(value: object) -> bool:
+    """Whether JSON has a whole number here, such as a token id; true and false are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 # Checks of values.
@@ -337,14 +321,14 @@ def _check_unicode(name: str, value: str) -> None:
 def text(name: str, value: Any) -> str:
     """A text."""
     if not isinstance(value, str):
-        raise ParameterError(name, f"{name}={value!r:.80}: give a text")
+        raise wrong(name, value, "give a text")
     return value
 
 
 def switch(name: str, value: Any) -> bool:
     """True or false."""
     if not isinstance(value, bool):
-        raise ParameterError(name, f"{name}={value!r:.80}: give true or false")
+        raise wrong(name, value, "give true or false")
     return value
 
 
@@ -354,7 +338,7 @@ def whole(low: int, high: int) -> Check:
     def check(name: str, value: Any) -> int:
         number = None if isinstance(value, float) else exact(value)
         if number is None or not low <= number <= high:
-            raise ParameterError(name, f"{name}={value!r:.80}: give an integer, {low} to {high}")
+            raise wrong(name, value, f"give an integer, {low} to {high}")
         return number
 
     return check
@@ -364,9 +348,9 @@ def number(low: float, high: float) -> Check:
     """A number from ``low`` to ``high``."""
 
     def check(name: str, value: Any) -> float:
-        wrong = isinstance(value, bool) or not isinstance(value, int | float)
-        if wrong or math.isnan(value) or not low <= value <= high:
-            raise ParameterError(name, f"{name}={value!r:.80}: give a number, {low:g} to {high:g}")
+        known = isinstance(value, int | float) and not isinstance(value, bool)
+        if not known or math.isnan(value) or not low <= value <= high:
+            raise wrong(name, value, f"give a number, {low:g} to {high:g}")
         return float(value)
 
     return check
@@ -377,8 +361,7 @@ def one_of(*choices: str) -> Check:
 
     def check(name: str, value: Any) -> str:
         if not isinstance(value, str) or value not in choices:
-            allowed = " or ".join(map(repr, choices))
-            raise ParameterError(name, f"{name}={value!r:.80}: give {allowed}")
+            raise wrong(name, value, f"give {' or '.join(map(repr, choices))}")
         return value
 
     return check
@@ -387,14 +370,14 @@ def one_of(*choices: str) -> Check:
 def mapping(name: str, value: Any) -> dict[str, Any]:
     """An object."""
     if not isinstance(value, dict):
-        raise ParameterError(name, f"{name}={value!r:.80}: give an object")
+        raise wrong(name, value, "give an object")
     return value
 
 
 def listing(name: str, value: Any) -> list[Any]:
     """A list."""
     if not isinstance(value, list):
-        raise ParameterError(name, f"{name}={value!r:.80}: give a list")
+        raise wrong(name, value, "give a list")
     return value
 
 
@@ -414,8 +397,5 @@ def known_keys(where: str, value: Mapping[str, Any], keys: Iterable[str]) -> Non
     allowed = list(keys)
     for name in value:
         if name not in allowed:
-            close = difflib.get_close_matches(name, allowed, n=2)
-            hint = (
-                f"did you mean {' or '.join(close)}?" if close else f"it has {', '.join(allowed)}"
-            )
+            hint = nearest(name, allowed)
             raise ParameterError(where, f"{where} has no field {name!r:.80}: {hint}")

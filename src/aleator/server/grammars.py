@@ -221,13 +221,10 @@ class Grammars:
             GrammarError: It is wrong.
             ParameterError: It takes too long.
         """
-        for name in CONSTRAINTS:
-            if options.get(name) is not None and self.trials:
-                told = said(name, options[name])
-                key = digest(told)
-                if not self._passed(key):
-                    with self._alone(key):
-                        self._try(name, told, key)
+        for name, told, key in _grammars_of(options):
+            if self.trials and not self._passed(key):
+                with self._alone(key):
+                    self._try(name, told, key)
 
     def compiled(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Options of a request with its grammar compiled, where it has one.
@@ -236,11 +233,8 @@ class Grammars:
             GrammarError: It is wrong.
             ParameterError: It takes too long.
         """
-        made = dict(options)
-        for name in CONSTRAINTS:
-            if made.get(name) is not None:
-                made[name] = self._sampler(name, made[name])
-        return made
+        given = _grammars_of(options)
+        return {**options, **{name: self._sampler(name, told, key) for name, told, key in given}}
 
     def cut(self) -> None:
         """Let nobody wait for a grammar any more: they are told that the server ends; in the event loop."""
@@ -281,15 +275,13 @@ class Grammars:
 
     def _known(self, options: Mapping[str, Any]) -> bool:
         """Whether the grammars of a request are compiled."""
-        return all(self._made.find(key) is not None for key in _keys(options))
+        return all(self._made.find(key) is not None for _, _, key in _grammars_of(options))
 
     def _all_passed(self, options: Mapping[str, Any]) -> bool:
         """Whether the grammars of a request have been tried."""
-        return all(map(self._passed, _keys(options)))
+        return all(self._passed(key) for _, _, key in _grammars_of(options))
 
-    def _sampler(self, name: str, value: Any) -> ConstraintSampler:
-        told = said(name, value)
-        key = digest(told)
+    def _sampler(self, name: str, told: Mapping[str, Any], key: str) -> ConstraintSampler:
         known = self._made.find(key)
         if known is not None:
             return known
@@ -330,10 +322,10 @@ def constrained(options: Mapping[str, Any]) -> bool:
     return any(options.get(name) is not None for name in CONSTRAINTS)
 
 
-def _keys(options: Mapping[str, Any]) -> list[str]:
-    return [
-        digest(said(name, options[name])) for name in CONSTRAINTS if options.get(name) is not None
-    ]
+def _grammars_of(options: Mapping[str, Any]) -> list[tuple[str, dict[str, Any], str]]:
+    """The grammars of a request: the option, what it says, and what it is remembered by."""
+    given = [(n, said(n, options[n])) for n in CONSTRAINTS if options.get(n) is not None]
+    return [(name, told, digest(told)) for name, told in given]
 
 
 def digest(told: Mapping[str, Any]) -> str:

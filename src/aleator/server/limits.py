@@ -14,9 +14,8 @@ from time import monotonic
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aleator.server.caller import Caller, set_caller
+from aleator.server.caller import Caller, KeyRing, set_caller
 from aleator.server.errors import ApiError
-from aleator.server.key_ring import KeyRing
 
 Answer = Callable[[Scope, ApiError], ASGIApp]
 """Makes the response to a refused request, in the shape of the dialect that its path belongs to."""
@@ -112,11 +111,7 @@ class Hosts:
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        answer: Answer,
-        names: Iterable[str] | None,
-        origins: Iterable[str] = (),
+        self, app: ASGIApp, answer: Answer, names: Iterable[str] | None, origins: Iterable[str] = ()
     ) -> None:
         self._app, self._answer = app, answer
         self._names = None if names is None else frozenset(name.lower() for name in names)
@@ -239,13 +234,7 @@ class Bodies:
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        answer: Answer,
-        *,
-        most_bytes: int,
-        timeout: float,
-        most_held: int,
+        self, app: ASGIApp, answer: Answer, *, most_bytes: int, timeout: float, most_held: int
     ) -> None:
         self._app, self._answer = app, answer
         self._most_bytes, self._timeout = most_bytes, timeout

@@ -147,10 +147,7 @@ class Requests:
             nonlocal status, sent
             if message["type"] == "http.response.start":
                 status = message["status"]
-                own = [
-                    (b"x-request-id", name.encode()),
-                    (b"x-content-type-options", b"nosniff"),
-                ]
+                own = [(b"x-request-id", name.encode()), (b"x-content-type-options", b"nosniff")]
                 message["headers"] = [*message.get("headers", []), *own]
             else:
                 sent += len(message.get("body", b""))

@@ -9,19 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    disable_created_metrics,
-)
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from aleator.engine import EngineStats
 from aleator.engine.stats import EndedRequest
-from aleator.server.llama_metrics import llama_figures
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a line more for each, which nobody reads
 
@@ -38,67 +31,71 @@ class Figure:
     """A figure that is read from the engine's counts.
 
     Attributes:
-        name: after ``aleator_``.
+        name: after ``aleator_`` or ``llamacpp:``.
         help: one sentence.
         counts: it only ever grows.
-        read: takes it out of the counts.
+        read: the count's name, or what makes the figure of several counts.
     """
 
     name: str
     help: str
     counts: bool
-    read: Callable[[EngineStats], float]
+    read: str | Callable[[EngineStats], float]
+
+    def value(self, stats: EngineStats) -> float:
+        """The figure as it is now."""
+        return float(getattr(stats, self.read) if isinstance(self.read, str) else self.read(stats))
 
 
 FIGURES = (
-    Figure("requests", "requests that the engine took", True, lambda s: s.submitted),
-    Figure(
-        "requests_refused", "requests refused since the queue was full", True, lambda s: s.refused
-    ),
-    Figure("requests_cancelled", "requests whose client had gone", True, lambda s: s.cancelled),
-    Figure("requests_expired", "requests whose deadline came", True, lambda s: s.expired),
-    Figure("requests_failed", "requests that an error ended", True, lambda s: s.failed),
-    Figure("requests_running", "requests being made", False, lambda s: s.running),
-    Figure("requests_waiting", "requests in the queue", False, lambda s: s.waiting),
-    Figure(
-        "prompt_tokens", "tokens of prompts that were computed", True, lambda s: s.prompt_tokens
-    ),
-    Figure(
-        "prompt_tokens_cached",
-        "tokens of prompts found in the prompt cache",
-        True,
-        lambda s: s.reused_tokens,
-    ),
-    Figure("generated_tokens", "tokens that were drawn", True, lambda s: s.sampled_tokens),
-    Figure(
-        "forced_tokens", "drawn tokens that a grammar had forced", True, lambda s: s.forced_tokens
-    ),
-    Figure("draft_tokens", "tokens that speculation guessed", True, lambda s: s.draft_n),
-    Figure(
-        "draft_tokens_accepted",
-        "guessed tokens that were drawn",
-        True,
-        lambda s: s.draft_n_accepted,
-    ),
-    Figure(
-        "drafts", "steps of a text in which speculation guessed tokens", True, lambda s: s.drafts
-    ),
-    Figure("steps", "batches that were decoded", True, lambda s: s.steps),
-    Figure(
-        "mixed_steps", "batches with prompts, while others wrote", True, lambda s: s.mixed_steps
-    ),
-    Figure("step_seconds", "seconds in batches", True, lambda s: s.step_seconds),
-    Figure("scheduling_seconds", "seconds in the scheduler", True, lambda s: s.scheduling_seconds),
-    Figure("longest_step_seconds", "seconds of the longest batch", False, lambda s: s.longest_step),
-    Figure("context_shifts", "context shifts", True, lambda s: s.context_shifts),
-    Figure("cells", "cells of the KV cache", False, lambda s: s.cells),
-    Figure(
-        "cells_reserved",
-        "cells that running requests may come to use",
-        False,
-        lambda s: s.cells_reserved,
-    ),
-)
+    Figure("requests", "requests that the engine took", True, "submitted"),
+    Figure("requests_refused", "requests refused since the queue was full", True, "refused"),
+    Figure("requests_cancelled", "requests whose client had gone", True, "cancelled"),
+    Figure("requests_expired", "requests whose deadline came", True, "expired"),
+    Figure("requests_failed", "requests that an error ended", True, "failed"),
+    Figure("requests_running", "requests being made", False, "running"),
+    Figure("requests_waiting", "requests in the queue", False, "waiting"),
+    Figure("prompt_tokens", "tokens of prompts that were computed", True, "prompt_tokens"),
+    Figure("prompt_tokens_cached", "tokens of prompts found in the prompt cache", True, "reused_tokens"),
+    Figure("generated_tokens", "tokens that were drawn", True, "sampled_tokens"),
+    Figure("forced_tokens", "drawn tokens that a grammar had forced", True, "forced_tokens"),
+    Figure("draft_tokens", "tokens that speculation guessed", True, "draft_n"),
+    Figure("draft_tokens_accepted", "guessed tokens that were drawn", True, "draft_n_accepted"),
+    Figure("drafts", "steps of a text in which speculation guessed tokens", True, "drafts"),
+    Figure("steps", "batches that were decoded", True, "steps"),
+    Figure("mixed_steps", "batches with prompts, while others wrote", True, "mixed_steps"),
+    Figure("step_seconds", "seconds in batches", True, "step_seconds"),
+    Figure("scheduling_seconds", "seconds in the scheduler", True, "scheduling_seconds"),
+    Figure("longest_step_seconds", "seconds of the longest batch", False, "longest_step"),
+    Figure("context_shifts", "context shifts", True, "context_shifts"),
+    Figure("cells", "cells of the KV cache", False, "cells"),
+    Figure("cells_reserved", "cells that running requests may come to use", False, "cells_reserved"),
+)  # fmt: skip
+
+LLAMA_FIGURES = (
+    Figure("prompt_tokens_total", "tokens of prompts that were computed", True, "prompt_tokens"),
+    Figure("prompt_tokens_cached_total", "tokens of prompts found in the prompt cache", True, "reused_tokens"),
+    Figure("prompt_seconds_total", "seconds of texts up to their first tokens, the queue left out", True,
+           "prompt_seconds"),
+    Figure("tokens_predicted_total", "tokens that were drawn", True, "sampled_tokens"),
+    Figure("tokens_predicted_seconds_total", "seconds of texts after their first tokens", True,
+           "decode_seconds"),
+    Figure("n_decode_total", "batches that were decoded", True, "steps"),
+    Figure("spec_decode_num_draft_tokens_total", "tokens that speculation guessed", True, "draft_n"),
+    Figure("spec_decode_num_accepted_tokens_total", "guessed tokens that were drawn", True,
+           "draft_n_accepted"),
+    Figure("spec_decode_num_drafts_total", "steps of a text in which speculation guessed", True, "drafts"),
+    Figure("prompt_tokens_seconds",
+           "tokens of prompts per second of texts up to their first tokens, since the beginning", False,
+           lambda s: _rate(s.prompt_tokens, s.prompt_seconds)),
+    Figure("predicted_tokens_seconds", "tokens per second of texts, since the beginning", False,
+           lambda s: _rate(s.decode_tokens, s.decode_seconds)),
+    Figure("requests_processing", "requests being made", False, "running"),
+    Figure("requests_deferred", "requests in the queue", False, "waiting"),
+    Figure("n_busy_slots_per_decode", "requests being made on average, over the time in batches", False,
+           lambda s: _rate(s.prompt_seconds + s.decode_seconds, s.step_seconds)),
+)  # fmt: skip
+"""The figures that llama-server has, under its names, for dashboards that were made for that one."""
 
 
 class EngineFigures:
@@ -116,7 +113,7 @@ class EngineFigures:
         stats = self._stats()
         for figure in FIGURES:
             family = CounterMetricFamily if figure.counts else GaugeMetricFamily
-            yield family(f"aleator_{figure.name}", figure.help, value=figure.read(stats))
+            yield family(f"aleator_{figure.name}", figure.help, value=figure.value(stats))
 
 
 class Metrics:
@@ -192,3 +189,28 @@ class Metrics:
     def page(self) -> bytes:
         """All of it in Prometheus' text form, with llama-server's names at the end."""
         return generate_latest(self.registry) + llama_figures(self._stats(), self._longest)
+
+
+def _rate(of: float, per: float) -> float:
+    return of / per if per else 0.0
+
+
+def llama_figures(stats: EngineStats, longest: int) -> bytes:
+    """Figures under llama-server's names, in Prometheus' text form.
+
+    Args:
+        stats: The engine's counts.
+        longest: Tokens of the longest text so far, its prompt included.
+    """
+    own = Figure(
+        "n_tokens_max",
+        "tokens of the longest text so far, its prompt included",
+        True,
+        lambda _: longest,
+    )
+    return "".join(
+        f"# HELP llamacpp:{each.name} {each.help}\n"
+        f"# TYPE llamacpp:{each.name} {'counter' if each.counts else 'gauge'}\n"
+        f"llamacpp:{each.name} {each.value(stats):.17g}\n"
+        for each in (*LLAMA_FIGURES, own)
+    ).encode()

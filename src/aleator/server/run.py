@@ -19,11 +19,10 @@ from pathlib import Path
 import uvicorn
 
 from aleator.core.errors import ParameterError
-from aleator.server.app import create_guarded
+from aleator.server.app import Guarded, create_guarded
+from aleator.server.caller import KeyRing
 from aleator.server.connections import ConnectionLimits, Connections
 from aleator.server.grammars import AT_ONCE, Trials
-from aleator.server.guards import Guarded
-from aleator.server.key_ring import KeyRing
 from aleator.server.limits import is_loopback
 from aleator.server.logs import configure, event
 from aleator.server.metrics import Metrics

@@ -5,16 +5,17 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakSet
 
 import anyio
 import anyio.to_thread
 import numpy as np
 import numpy.typing as npt
+from starlette.requests import Request
 
 from aleator.chat.prompt import ChatPrompt, PreparedChat, prepare_chat
 from aleator.core.contract import NUMERICS_VERSION
@@ -29,17 +30,14 @@ from aleator.generate.request_state import OnLogits
 from aleator.language_model import LanguageModel
 from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.samplers import SamplingParams
-from aleator.server.bodies import in_thread
+from aleator.samplers.params import CONSTRAINTS
+from aleator.server.bodies import body_of, in_thread
 from aleator.server.caller import current_caller, own_namespace
 from aleator.server.chatting import ChatAnswer, ChatChoice, ChatRequest
 from aleator.server.errors import ApiError
-from aleator.server.fields import known_ids
+from aleator.server.fields import Body, Fields, known_ids
 from aleator.server.grammars import Grammars, constrained
 from aleator.server.options import ServerOptions
-
-R = TypeVar("R")
-
-CONSTRAINTS = ("grammar", "json_schema", "regex")
 
 
 class Service:
@@ -144,9 +142,13 @@ class Service:
             ParameterError, TokenizerError, ContextFull, QueueFull, EngineClosed: As ``Engine.submit``.  Then
                 none has begun.
         """
-        work = partial(
-            self._submit, prompt, given, n, deadline, namespace, on_logits, prompt_logprobs
-        )
+
+        def work() -> list[Generation]:
+            with readable():
+                options = self.grammars.compiled(self._completed(given, namespace))
+                with self._making:
+                    return self._start(prompt, options, n, deadline, on_logits, prompt_logprobs)
+
         return await self.grammars.in_thread(given, work)
 
     async def chat(self, request: ChatRequest) -> ChatAnswer:
@@ -158,7 +160,7 @@ class Service:
         """
         forced = request.tool_choice not in (None, "auto", "none")
         if not forced and not constrained(request.options):
-            return await in_thread(self._chat, request)
+            return await in_thread(lambda: self._answer(request, self._asked(request)))
         # What a schema or a tool asks for becomes a grammar of the whole reply, which may be known.
         with readable():
             await self.grammars.tried(request.options)
@@ -171,7 +173,7 @@ class Service:
         Raises:
             ParameterError, TemplateError: As :meth:`chat`.
         """
-        return await in_thread(self._chat_tokens, request)
+        return (await in_thread(self._asked, request)).tokens
 
     async def embed(
         self, name: str, texts: Sequence[str | Sequence[int]], pooling: str, normalize: bool
@@ -187,34 +189,12 @@ class Service:
         Raises:
             ApiError, ParameterError: Names the text that has an id which is none, no token, or too many.
         """
-        return await self._alone(partial(self._embed, name, texts, pooling, normalize))
-
-    async def _alone(self, work: Callable[[], R]) -> R:
-        """Compute outside of the engine, in another thread; one request at a time.
-
-        The others wait without threads, or those that need one for a moment would wait for all of them.
-        """
         if self._scoring is None:
+            # One request at a time.  The others wait without threads, or those that need one for a moment would
+            # wait for all of them.
             self._scoring = anyio.CapacityLimiter(1)
+        work = partial(self._embed, name, texts, pooling, normalize)
         return await anyio.to_thread.run_sync(work, limiter=self._scoring)
-
-    def _submit(
-        self,
-        prompt: str | Sequence[int],
-        given: Mapping[str, Any],
-        n: int,
-        deadline: float | None,
-        namespace: str,
-        on_logits: OnLogits | None,
-        prompt_logprobs: int | None,
-    ) -> list[Generation]:
-        with readable():
-            options = self.grammars.compiled(self._completed(given, namespace))
-            with self._making:
-                return self._start(prompt, options, n, deadline, on_logits, prompt_logprobs)
-
-    def _chat(self, request: ChatRequest) -> ChatAnswer:
-        return self._answer(request, self._asked(request))
 
     def _answer(self, request: ChatRequest, asked: PreparedChat) -> ChatAnswer:
         with readable():
@@ -227,9 +207,6 @@ class Service:
                 for i, each in enumerate(made)
             ]
         )
-
-    def _chat_tokens(self, request: ChatRequest) -> list[int]:
-        return self._asked(request).tokens
 
     def _asked(self, request: ChatRequest) -> PreparedChat:
         """A chat ready to be generated."""
@@ -316,7 +293,7 @@ class Service:
     ) -> dict[str, Any]:
         """Options of a request with the defaults of the server, and a seed."""
         defaults = dict(self._defaults)
-        if tools or any(given.get(name) is not None for name in CONSTRAINTS):
+        if tools or constrained(given):
             defaults = {k: v for k, v in defaults.items() if k not in CONSTRAINTS}
         if "preset" in given:  # it says what all sampling parameters are
             defaults = {k: v for k, v in defaults.items() if k in GENERATION}
@@ -328,6 +305,19 @@ class Service:
             made["max_tokens"] = self.model.weights.config.context_length
         made["namespace"] = namespace or own_namespace()
         return made
+
+
+async def read_body(request: Request, fields: Fields) -> tuple[Service, Body]:
+    """The service that a request asks, and what its body says.
+
+    Raises:
+        ApiError, ParameterError: As ``body_of`` and ``Fields.read``; there is no such model.
+    """
+    service: Service = request.app.state.service
+    body = fields.read(await body_of(request), service.options.lenient)
+    if "model" in body.own:
+        service.check_model(body.own["model"])
+    return service, body
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from aleator.generate.session_file import SessionFile
 from aleator.generate.session_rows import Rows, rows_of
 from aleator.server.bodies import in_thread
 from aleator.server.errors import ApiError
+from aleator.server.fields import wrong
 from aleator.server.service import Service
 
 LONGEST_NAME = 200
@@ -136,13 +137,7 @@ class Slots:
         finally:
             self._under_way.remove(request)
 
-    def ended(
-        self,
-        number: int,
-        namespace: str,
-        tokens: Sequence[int],
-        n_prompt: int,
-    ) -> None:
+    def ended(self, number: int, namespace: str, tokens: Sequence[int], n_prompt: int) -> None:
         """Note the text of a request that named a slot.
 
         Args:
@@ -286,9 +281,7 @@ class Slots:
             folder /= hashlib.blake2b(namespace.encode(), digest_size=16).hexdigest()
         path = folder / name
         if path.is_symlink():
-            raise ParameterError(
-                "filename", f"filename={name!r:.80}: it is a link: give another one"
-            )
+            raise wrong("filename", name, "it is a link: give another one")
         return path
 
     def _write(self, path: Path, session: Session, rows: Rows) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -15,6 +16,11 @@ from aleator.server.logs import BODY
 from aleator.server.wire import Line, Wire, wire_of
 
 T = TypeVar("T")
+
+dumps: Callable[[Any], str] = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":")
+).encode
+"""Writes JSON on one line."""
 
 KEEP_ALIVE = 15.0
 """Seconds without an event after which a comment says that the connection lives."""

@@ -1,57 +1,73 @@
-"""The dialects: one module for each family of endpoints, with its ``ROUTES`` and the form of its errors."""
+"""The dialects: modules with the ``ROUTES`` of a family of endpoints, and the form of the family's errors."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from starlette.routing import Route
 
 from aleator.server.dialects import (
     anthropic,
+    embeddings,
     llama,
-    llama_embeddings,
     llama_infill,
-    llama_props,
+    llama_results,
     llama_slots,
     llama_tokens,
     not_built,
     ollama,
     openai_chat,
     openai_completions,
-    openai_embeddings,
-    openai_models,
+    openai_forms,
     openai_responses,
     operation,
 )
 from aleator.server.errors import ApiError
 
 
-class Dialect(Protocol):
-    """What a module of this package has."""
+@dataclass(frozen=True)
+class Dialect:
+    """Endpoints whose errors have one form.
 
-    @property
-    def ROUTES(self) -> list[Route]:
-        """Its endpoints; each is an ``async def endpoint(request)``."""
+    Attributes:
+        render_error: Makes the body of a response that is an error.
+        ROUTES: The endpoints; each is an ``async def endpoint(request)``.
+    """
 
-    def render_error(self, error: ApiError) -> dict[str, Any]:
-        """The body of a response that is an error."""
+    render_error: Callable[[ApiError], dict[str, Any]]
+    ROUTES: Sequence[Route]
 
 
+OPENAI = Dialect(
+    openai_forms.render_error,
+    [
+        *operation.ROUTES,
+        *openai_completions.ROUTES,
+        *openai_chat.ROUTES,
+        *openai_responses.ROUTES,
+        *embeddings.OPENAI_ROUTES,
+    ],
+)
+LLAMA_SERVER = Dialect(
+    llama_results.render_error,
+    [
+        *llama.ROUTES,
+        *embeddings.LLAMA_ROUTES,
+        *llama_infill.ROUTES,
+        *llama_slots.ROUTES,
+        *llama_tokens.ROUTES,
+    ],
+)
 DIALECTS: tuple[Dialect, ...] = (
-    operation,
-    openai_models,
-    openai_completions,
-    openai_chat,
-    openai_responses,
-    openai_embeddings,
-    anthropic,
-    ollama,
-    llama,
-    llama_embeddings,
-    llama_infill,
-    llama_props,
-    llama_slots,
-    llama_tokens,
-    *not_built.ALL,
+    OPENAI,
+    Dialect(anthropic.render_error, anthropic.ROUTES),
+    Dialect(ollama.render_error, ollama.ROUTES),
+    LLAMA_SERVER,
+    Dialect(llama_results.render_error, not_built.LLAMA_SERVER),
+    Dialect(anthropic.render_error, not_built.ANTHROPIC),
+    Dialect(ollama.render_error, not_built.OLLAMA),
+    Dialect(openai_forms.render_error, not_built.OPENAI),
 )
 """All that the server speaks, in the order in which routes are looked at."""

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, Container, Iterable
+from collections.abc import AsyncGenerator, Container, Iterable, Mapping
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aleator.server.bodies import body_of
-from aleator.server.chatting import ChatAnswer
+from aleator.server.chatting import ChatAnswer, ChatChoice, ChatEvent, ChatStop, Usage
 from aleator.server.dialects.anthropic_input import COUNTED, FIELDS, request_of
-from aleator.server.dialects.anthropic_output import Event, MessageWriter, stop_of
-from aleator.server.dialects.openai_forms import dumps
-from aleator.server.dialects.translated import fitting, in_words, with_records
+from aleator.server.dialects.nested import fitting, in_words, input_of, with_records
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import Body
-from aleator.server.service import Service
-from aleator.server.sse import EventStream, event, unless_gone
+from aleator.server.service import Service, read_body
+from aleator.server.sse import EventStream, dumps, event, unless_gone
+
+Event = dict[str, Any]
+STOPS: Mapping[ChatStop, str] = {
+    "stop": "end_turn",
+    "tool_calls": "tool_use",
+    "length": "max_tokens",
+    "deadline": "max_tokens",
+    "interrupted": "pause_turn",
+}
+"""Anthropic's ``stop_reason``."""
+
+_BLOCKS = {"content": ("text", "text"), "reasoning": ("thinking", "thinking")}
 
 KINDS = {
     401: "authentication_error",
@@ -31,7 +40,6 @@ KINDS = {
     529: "overloaded_error",
 }
 """Anthropic's kinds of errors; what is left is an "invalid_request_error" below 500, else an "api_error"."""
-
 WORDS = {
     ".function.parameters": ".input_schema",
     ".function.": ".",
@@ -44,6 +52,134 @@ WORDS = {
 """What errors of a chat are called here."""
 
 
+class MessageWriter:
+    """Writes a message as it comes.
+
+    Args:
+        name: Of the request; the message's id is made of it.
+        model: What the request called the model.
+
+    Attributes:
+        content: The blocks so far, also calls that were cut off.
+    """
+
+    def __init__(self, name: str, model: str) -> None:
+        self._name, self._model = name, model
+        self.content: list[dict[str, Any]] = []
+        self._open = False
+        self._arguments = ""
+        self._cut_off: set[int] = set()  # places of calls that did not come to their end
+
+    def begin(self, usage: Usage) -> list[Event]:
+        """The events before anything was made.
+
+        Args:
+            usage: Tokens so far.
+        """
+        nothing = {"stop_reason": None, "stop_sequence": None}
+        return [{"type": "message_start", "message": self.message(nothing, usage)}]
+
+    def push(self, event: ChatEvent) -> list[Event]:
+        """The events of a piece of the answer."""
+        if event.kind == "call":
+            self._arguments = ""
+            block = {"type": "tool_use", "id": event.id, "name": event.text, "input": {}}
+            return [*self._close(), *self._begin(block)]
+        if event.kind == "arguments":
+            self._arguments += event.text
+            return [self._delta(type="input_json_delta", partial_json=event.text)]
+        if event.kind == "call_end":
+            self.content[-1]["input"] = input_of(self._arguments)
+            return self._close(complete=True)
+        if event.kind == "end":
+            return []
+        kind, field = _BLOCKS[event.kind]
+        begun: list[Event] = []
+        if not (self._open and self.content[-1]["type"] == kind):
+            block = {"type": kind, field: ""}
+            if kind == "thinking":
+                block["signature"] = ""
+            begun = [*self._close(), *self._begin(block)]
+        self.content[-1][field] += event.text
+        return [*begun, self._delta(**{"type": f"{kind}_delta", field: event.text})]
+
+    def end(self, stop: Mapping[str, str | None], usage: Usage) -> list[Event]:
+        """The events after everything was made.
+
+        Args:
+            stop: As :func:`stop_of` says it.
+            usage: Tokens.
+        """
+        return [
+            *self._close(),
+            {"type": "message_delta", "delta": dict(stop), "usage": usage_of(usage)},
+            {"type": "message_stop"},
+        ]
+
+    def message(self, stop: Mapping[str, str | None], usage: Usage) -> dict[str, Any]:
+        """The message as far as it was made; a call that was cut off is left out."""
+        return {
+            "id": f"msg_{self._name}",
+            "type": "message",
+            "role": "assistant",
+            "model": self._model,
+            "content": [
+                dict(block) for i, block in enumerate(self.content) if i not in self._cut_off
+            ],
+            **stop,
+            "usage": usage_of(usage),
+        }
+
+    def _begin(self, block: dict[str, Any]) -> list[Event]:
+        self._open = True
+        self.content.append(block)
+        index = len(self.content) - 1
+        return [{"type": "content_block_start", "index": index, "content_block": dict(block)}]
+
+    def _close(self, complete: bool = False) -> list[Event]:
+        """End the block under way.
+
+        Args:
+            complete: It is a call that the model brought to its end.
+        """
+        if not self._open:
+            return []
+        self._open = False
+        index, kind = len(self.content) - 1, self.content[-1]["type"]
+        if kind == "tool_use" and not complete:
+            self._cut_off.add(index)
+        signed = [self._delta(type="signature_delta", signature="")] if kind == "thinking" else []
+        return [*signed, {"type": "content_block_stop", "index": index}]
+
+    def _delta(self, **delta: Any) -> Event:
+        return {"type": "content_block_delta", "index": len(self.content) - 1, "delta": delta}
+
+
+def usage_of(used: Usage) -> dict[str, int]:
+    """Tokens as Anthropic counts them: those of the prompt without the cached ones."""
+    return {
+        "input_tokens": used.prompt - used.cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": used.cached,
+        "output_tokens": used.completion,
+    }
+
+
+def stop_of(choice: ChatChoice, sequences: Container[str]) -> dict[str, str | None]:
+    """Why an answer ended, as Anthropic says it.
+
+    Args:
+        choice: The answer.
+        sequences: The request's; a model has texts of its own that end its turns.
+    """
+    text = choice.stop_string
+    if text is not None and text in sequences:
+        return {"stop_reason": "stop_sequence", "stop_sequence": text}
+    full = choice.stop == "length" and choice.stop_detail == "context"
+    reason = "model_context_window_exceeded" if full else STOPS[choice.stop or "stop"]
+    return {"stop_reason": reason, "stop_sequence": None}
+
+
 def render_error(error: ApiError) -> dict[str, Any]:
     """The body of a response that is an error."""
     kind = KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
@@ -52,9 +188,8 @@ def render_error(error: ApiError) -> dict[str, Any]:
 
 async def messages(request: Request) -> Response:
     """Answer messages, at once or as a stream."""
-    service: Service = request.app.state.service
+    service, body = await read_body(request, FIELDS)
     lenient = service.options.lenient
-    body = FIELDS.read(await body_of(request), lenient)
     model = service.check_model(body.own["model"])
     asked = request_of(body, lenient)
     with in_words(WORDS, body):
@@ -64,10 +199,7 @@ async def messages(request: Request) -> Response:
     headers = {"x-aleator-seed": str(answer.seed)}
     if body.own["stream"]:
         return EventStream(
-            _events(service, body, answer, writer, stops),
-            answer.cancel,
-            _failed,
-            headers=headers,
+            _events(service, body, answer, writer, stops), answer.cancel, _failed, headers=headers
         )
     for each in await unless_gone(request, answer.collected(), answer.cancel):
         writer.push(each)
@@ -79,10 +211,8 @@ async def messages(request: Request) -> Response:
 
 async def count_tokens(request: Request) -> Response:
     """How many tokens the prompt of a request has."""
-    service: Service = request.app.state.service
+    service, body = await read_body(request, COUNTED)
     lenient = service.options.lenient
-    body = COUNTED.read(await body_of(request), lenient)
-    service.check_model(body.own["model"])
     asked = request_of(body, lenient)
     with in_words(WORDS, body):
         tokens = await service.chat_tokens(fitting(asked, service))

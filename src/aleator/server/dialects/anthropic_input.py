@@ -13,12 +13,12 @@ from aleator.server.dialects.nested import (
     Nested,
     answered,
     arguments_of,
+    chat_call,
     listed,
     text_part,
-    wrong,
 )
-from aleator.server.dialects.translated import OURS, template_arguments
-from aleator.server.fields import Body, Field, Fields, anything, switch, text, whole
+from aleator.server.fields import Body, Field, Fields, anything, mapping, switch, text, whole, wrong
+from aleator.server.openai_fields import OURS, template_arguments
 
 _NO_SERVER_TOOLS = "the server has no tools of its own"
 MESSAGES: Mapping[str, Accepted] = {
@@ -68,15 +68,18 @@ _SHARED = (
 )
 FIELDS = Fields(
     *_SHARED,
-    Field("max_tokens", whole(1, 2**31 - 1), required=True),
+    Field("max_tokens", whole(1, 2**31 - 1), required=True, option=True),
     Field("stop_sequences", _texts_of, (), aliases=("stop",)),
     Field("stream", switch, False),
+    Field("chat_template_kwargs", mapping),
     *OURS,
     without=("stop", "logprobs", "echo", "json_schema", "parse_special", "reasoning_budget"),
     accepted=MESSAGES,
     strict=("temperature", "top_p", "top_k"),
 )
-COUNTED = Fields(*_SHARED, Field("max_tokens", whole(1, 2**31 - 1)), options={}, accepted=MESSAGES)
+COUNTED = Fields(
+    *_SHARED, Field("max_tokens", whole(1, 2**31 - 1), option=True), options={}, accepted=MESSAGES
+)
 """Fields of ``/v1/messages/count_tokens``."""
 
 
@@ -91,8 +94,6 @@ def request_of(body: Body, lenient: bool = False) -> ChatRequest:
         ParameterError: A field that is unknown or cannot be honoured.
     """
     own, options = body.own, body.options
-    if own["max_tokens"] is not None:
-        options["max_tokens"] = own["max_tokens"]
     if own.get("stop_sequences"):
         options["stop"] = own["stop_sequences"]
     thinking, budget = _thinking(own["thinking"], lenient)
@@ -239,8 +240,8 @@ def _add_block(block: Nested, role: str, made: list[dict[str, Any]]) -> None:
         made.append({"role": "tool", "tool_call_id": called, "content": texts})
     elif role == "assistant" and kind == "tool_use":
         block.accept("caller", "toolset_name")
-        function = {"name": block.text("name"), "arguments": arguments_of(block, "input")}
-        call = {"id": block.text("id"), "type": "function", "function": function}
+        function, arguments = block.text("name"), arguments_of(block, "input")
+        call = chat_call(block.text("id"), function, arguments)
         _last(made, role).setdefault("tool_calls", []).append(call)
     elif role == "assistant" and kind == "thinking":
         block.accept("signature")

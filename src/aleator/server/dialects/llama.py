@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
@@ -15,33 +14,28 @@ from starlette.routing import Route
 
 from aleator.core.errors import ContextFull, EngineClosed
 from aleator.generate.generation import Generation, writing_of
-from aleator.generate.writing import Piece, PromptProgress
+from aleator.generate.writing import Piece
 from aleator.replay import KEY
-from aleator.server.bodies import body_of, in_thread
+from aleator.server.bodies import in_thread
 from aleator.server.caller import own_namespace
-from aleator.server.dialects.llama_errors import TooLong
-from aleator.server.dialects.llama_errors import render_error as render_error
 from aleator.server.dialects.llama_fields import FIELDS, Prompt, options_of, tokens_of
-from aleator.server.dialects.llama_probs import PostSampling
 from aleator.server.dialects.llama_results import (
     STOP_TYPES,
+    PostSampling,
+    TooLong,
     chosen,
     probabilities,
+    render_error,
     settings,
     without_text,
 )
-from aleator.server.dialects.timings import progressed, timings
 from aleator.server.errors import api_error, spelled_as
 from aleator.server.fields import Body
-from aleator.server.records import replay_field
-from aleator.server.service import Service
+from aleator.server.records import progressed, replay_field, timings
+from aleator.server.service import Service, read_body
 from aleator.server.slots import Slots
-from aleator.server.sse import EventStream, event, merged, unless_gone
+from aleator.server.sse import EventStream, dumps, event, merged, unless_gone
 from aleator.server.wire import Line
-
-dumps: Callable[[Any], str] = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, separators=(",", ":")
-).encode
 
 
 class Reading:
@@ -57,6 +51,7 @@ class Reading:
     Attributes:
         index: In the response.
         generation: Makes the text.
+        id_slot: The slot that the request names, or -1.
         text: What was told of it.
         n_predicted: Tokens that were told.
     """
@@ -70,6 +65,7 @@ class Reading:
         after: PostSampling | None,
     ) -> None:
         self.index, self.generation = index, generation
+        self.id_slot: int = own["id_slot"]
         self._service, self._own, self._after = service, own, after
         self._made = writing_of(generation).completion
         self.text, self.n_predicted, self._cut = "", 0, False
@@ -78,18 +74,6 @@ class Reading:
         # A line that is indented by less than so much ends the text, where its first character stands.
         indent: int = own["n_indent"]
         self._short = re.compile(rf"\n[ \t]{{0,{indent - 1}}}(?=[^ \t])") if indent else None
-
-    @property
-    def id_slot(self) -> int:
-        """The slot that the request names, or -1."""
-        number: int = self._own["id_slot"]
-        return number
-
-    @property
-    def tells_progress(self) -> bool:
-        """Whether a stream begins with the progress of the prompt."""
-        wanted: bool = self._own["return_progress"]
-        return wanted
 
     def described(self) -> dict[str, Any]:
         """What ``/slots`` tells of it."""
@@ -136,6 +120,18 @@ class Reading:
             yield told
         self.n_predicted = len(self._made.tokens)
 
+    async def stream(
+        self, line: Line[dict[str, Any]] | None
+    ) -> AsyncIterator[list[dict[str, Any]]]:
+        """The events of a stream; those that the line sends are not given here."""
+        if self._own["return_progress"]:
+            times = self._own["timings_per_token"]
+            async for progress in writing_of(self.generation).prompt_progress():
+                yield [self._event(Piece("", 0), []) | progressed(progress, times)]
+        async for pieces in self.pieces(line):
+            yield [self.event(piece) for piece in pieces]
+        yield [self.final(stream=True)]
+
     def _read_all(self, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
         return [self.event(self._read(piece)) for piece in pieces]
 
@@ -161,11 +157,6 @@ class Reading:
         if self._own["timings_per_token"]:
             made["timings"] = timings(self.generation.stats, piece.end)
         return made | self._probabilities(told, piece.end)
-
-    def before_text(self, progress: PromptProgress) -> dict[str, Any]:
-        """The event of a stream for a piece of the prompt."""
-        made = self._event(Piece("", 0), [])
-        return made | progressed(progress, self._own["timings_per_token"])
 
     def _event(self, piece: Piece, tokens: Sequence[int]) -> dict[str, Any]:
         return {
@@ -233,8 +224,7 @@ class Reading:
 
 async def completion(request: Request) -> Response:
     """Continue prompts, at once or as a stream."""
-    service: Service = request.app.state.service
-    body = FIELDS.read(await body_of(request), service.options.lenient)
+    _, body = await read_body(request, FIELDS)
     several, prompts = body.own.pop("prompt")
     return await respond(request, body, prompts, several)
 
@@ -252,7 +242,6 @@ async def respond(
     """
     service: Service = request.app.state.service
     slots: Slots = request.app.state.slots
-    service.check_model(body.own["model"])
     namespace = own_namespace(body.own["cache_salt"])
     words = body.names
     with spelled_as({"logprobs": words.get("n_probs", "n_probs"), **words}):
@@ -353,16 +342,10 @@ async def _finished(readings: Sequence[Reading]) -> None:
 async def _events(
     readings: Sequence[Reading], over: Callable[[], None], line: Line[dict[str, Any]]
 ) -> AsyncGenerator[bytes, None]:
-    """The events of a stream; what is there together is sent together.
-
-    Args:
-        readings: Its completions.
-        over: Called at the end.
-        line: Writes the events, and sends those of an only completion itself where it can.
-    """
+    """The events of a stream; what is there together is sent together, or by the line itself."""
     only = line if len(readings) == 1 else None
     try:
-        async for made in merged([_told(each, only) for each in readings]):
+        async for made in merged([each.stream(only) for each in readings]):
             yield line.write(made)
     finally:
         over()
@@ -370,18 +353,6 @@ async def _events(
 
 def _written(events: Sequence[dict[str, Any]]) -> bytes:
     return b"".join([event(dumps(each)) for each in events])
-
-
-async def _told(
-    reading: Reading, line: Line[dict[str, Any]] | None
-) -> AsyncIterator[list[dict[str, Any]]]:
-    """The events of one completion; those that the line sends are not given here."""
-    if reading.tells_progress:
-        async for progress in writing_of(reading.generation).prompt_progress():
-            yield [reading.before_text(progress)]
-    async for pieces in reading.pieces(line):
-        yield [reading.event(piece) for piece in pieces]
-    yield [reading.final(stream=True)]
 
 
 def _failed(error: BaseException) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from aleator.core.errors import ParameterError
@@ -13,23 +14,25 @@ from aleator.samplers.index import BY_NAME
 from aleator.samplers.order import parse_letters, parse_names
 from aleator.server.accepted import ACCEPTED, Accepted
 from aleator.server.fields import (
+    MOST_COMPLETIONS,
+    MOST_PROMPTS,
     Body,
     Field,
     Fields,
+    is_whole,
     known_keys,
     listing,
     number,
+    shown,
     switch,
     text,
     token_id,
     whole,
+    wrong,
 )
+from aleator.server.openai_fields import OURS, TIMES
 from aleator.text.tokenizer import Tokenizer
 
-MOST_PROMPTS = 2048
-"""Prompts of one request."""
-MOST_COMPLETIONS = 128
-"""Completions of one prompt."""
 RANDOM_SEED = 2**32 - 1
 """llama.cpp's way to write -1 in 32 bits; ``/props`` gives it, so clients send it back."""
 
@@ -49,10 +52,6 @@ LLAMA_ACCEPTED: Mapping[str, Accepted] = {
 """Fields of llama-server with which nothing is done, or that only their neutral values can have."""
 
 
-AS_OPTIONS = ("seed", "samplers", "logit_bias", "grammar", "json_schema")
-"""Own fields that are options of a generation once they are read."""
-
-
 def options_of(body: Body, n_bos: int) -> dict[str, Any]:
     """The options of a generation that a body asks for, by our names.
 
@@ -60,9 +59,7 @@ def options_of(body: Body, n_bos: int) -> dict[str, Any]:
         body: What was read.
         n_bos: Tokens before every prompt, which ``n_keep`` does not count.
     """
-    own = body.own
-    made = dict(body.options)
-    made |= {name: own[name] for name in AS_OPTIONS if own[name] is not None}
+    own, made = body.own, dict(body.options)
     if made.get("grammar") == "":
         del made["grammar"]
     if own["n_probs"] and not own["post_sampling_probs"]:
@@ -84,10 +81,7 @@ def seed(name: str, value: Any) -> int:
     """A seed; -1, and llama.cpp's other way to write it, draw one."""
     made = None if isinstance(value, float) else exact(value)
     if made is None or not -1 <= made < 2**64:
-        raise ParameterError(
-            name,
-            f"{name}={value!r:.80}: give an integer, 0 to 18446744073709551615, or -1 for any",
-        )
+        raise wrong(name, value, "give an integer, 0 to 18446744073709551615, or -1 for any")
     return -1 if made == RANDOM_SEED else made
 
 
@@ -100,7 +94,7 @@ def samplers(name: str, value: Any) -> tuple[str, ...]:
         try:
             return parse_letters(value)
         except ParameterError as error:
-            raise ParameterError(name, f"{name}={value!r:.80}: {error}") from None
+            raise wrong(name, value, str(error)) from None
     return parse_names(texts(name, value))
 
 
@@ -116,7 +110,7 @@ def logit_bias(name: str, value: Any) -> list[tuple[int | str, float]]:
     made: list[tuple[int | str, float]] = []
     for i, pair in enumerate(pairs):
         if not isinstance(pair, list) or len(pair) != 2:
-            raise ParameterError(name, f"{name}[{i}]={pair!r:.80}: give [token, bias]")
+            raise ParameterError(name, f"{name}[{i}]={shown(pair)}: give [token, bias]")
         token, bias = pair
         if not isinstance(token, str) and (isinstance(token, bool | float) or exact(token) is None):
             raise ParameterError(
@@ -135,7 +129,7 @@ def logit_bias(name: str, value: Any) -> list[tuple[int | str, float]]:
 def schema(name: str, value: Any) -> Any:
     """A JSON schema; {} asks for an object, as llama-server has it."""
     if not isinstance(value, dict | bool):
-        raise ParameterError(name, f"{name}={value!r:.80}: give a JSON schema")
+        raise wrong(name, value, "give a JSON schema")
     return {"type": "object"} if value == {} else value
 
 
@@ -148,7 +142,7 @@ def prompts_of(name: str, value: Any) -> tuple[bool, list[Prompt]]:
     Raises:
         ParameterError: Anything else; says which item.
     """
-    several = isinstance(value, list) and not any(_is_number(each) for each in value)
+    several = isinstance(value, list) and not any(is_whole(each) for each in value)
     items = value if several else [value]
     if not 1 <= len(items) <= MOST_PROMPTS:
         raise ParameterError(name, f"{name} has {len(items)} items: give 1 to {MOST_PROMPTS}")
@@ -169,17 +163,12 @@ def prompt_of(where: str, value: Any) -> Prompt:
         return value
     if isinstance(value, list) and value:
         for each in value:
-            if not isinstance(each, str) and not _is_number(each):
+            if not isinstance(each, str) and not is_whole(each):
                 raise ParameterError(where, f"{where} has {each!r:.80}: give token ids and texts")
         return list(value)
-    raise ParameterError(
-        where,
-        f'{where}={value!r:.80}: give a text, a list of token ids and texts, or {{"prompt_string": text}}',
+    raise wrong(
+        where, value, 'give a text, a list of token ids and texts, or {"prompt_string": text}'
     )
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def tokens_of(
@@ -212,41 +201,39 @@ def tokens_of(
     return made
 
 
-def own_fields() -> tuple[Field, ...]:
-    """The fields of a completion that are no options of a generation, or are written in another way."""
-    return (
-        Field("model", text),
-        Field("stream", switch, False),
-        Field("parse_special", switch, True),
-        Field("cache_prompt", switch, True),
-        Field("return_tokens", switch, False),
-        Field("timings_per_token", switch, False),
-        Field("return_progress", switch, False),
-        Field("n_probs", whole(0, MOST), 0, aliases=("logprobs",)),
-        Field("post_sampling_probs", switch, False),
-        Field("response_fields", texts, ()),
-        Field("id_slot", whole(-1, MOST), -1),
-        Field("t_max_predict_ms", number(-1, 1e12), 0.0),
-        Field("n_indent", whole(0, MOST), 0),
-        Field("n_keep", whole(-1, MOST)),
-        Field("n_cmpl", whole(1, MOST_COMPLETIONS), 1, aliases=("n",)),
-        Field("deadline", number(1e-3, 1e6)),
-        Field("cache_salt", text, ""),
-        Field("aleator_replay", switch, False),
-        Field("seed", seed),
-        Field("samplers", samplers),
-        Field("logit_bias", logit_bias),
-        Field("grammar", text),
-        Field("json_schema", schema),
-    )
+OWN = (
+    Field("model", text),
+    Field("stream", switch, False),
+    Field("parse_special", switch, True),
+    Field("cache_prompt", switch, True),
+    Field("return_tokens", switch, False),
+    Field("n_probs", whole(0, MOST), 0, aliases=("logprobs",)),
+    Field("post_sampling_probs", switch, False),
+    Field("response_fields", texts, ()),
+    Field("id_slot", whole(-1, MOST), -1),
+    Field("t_max_predict_ms", number(-1, 1e12), 0.0),
+    Field("n_indent", whole(0, MOST), 0),
+    Field("n_keep", whole(-1, MOST)),
+    Field("n_cmpl", whole(1, MOST_COMPLETIONS), 1, aliases=("n",)),
+    *OURS,
+    *TIMES,
+    Field("seed", seed, option=True),
+    Field("samplers", samplers, option=True),
+    Field("logit_bias", logit_bias, option=True),
+    Field("grammar", text, option=True),
+    Field("json_schema", schema, option=True),
+)
+"""Fields of a completion that are no options of a generation, or are written in another way."""
 
-
-FIELDS = Fields(
-    Field("prompt", lambda name, value: prompts_of(name, value), required=True),
-    *own_fields(),
+of_llama = partial(
+    Fields,
+    *OWN,
     without=("shown_tokens", "logprobs"),
     accepted=LLAMA_ACCEPTED,
     engines=("llama.cpp",),
     strict=(),
 )
+"""Makes the table of an endpoint whose other fields are given."""
+
+FIELDS = of_llama(Field("prompt", prompts_of, required=True))
 """The fields of ``/completion``."""

@@ -12,15 +12,9 @@ from starlette.routing import Route
 from aleator.core.errors import ParameterError
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.dialects.llama import respond
-from aleator.server.dialects.llama_errors import not_built
-from aleator.server.dialects.llama_errors import render_error as render_error
-from aleator.server.dialects.llama_fields import (
-    LLAMA_ACCEPTED,
-    own_fields,
-    prompt_of,
-    tokens_of,
-)
-from aleator.server.fields import Field, Fields, listing, text
+from aleator.server.dialects.llama_fields import of_llama, prompt_of, tokens_of
+from aleator.server.errors import not_built
+from aleator.server.fields import Field, listing, text
 from aleator.server.service import Service
 from aleator.server.slots import Slots
 from aleator.text.tokenizer import Tokenizer
@@ -32,16 +26,42 @@ BETWEEN = "\n\n--- snippet ---\n\n"
 PROJECT, UNNAMED, CURRENT = "myproject\n", "tmp", "filename\n"
 """Names that llama-server gives to the project, to a file without one, and to the one that is written."""
 
-FIELDS = Fields(
-    Field("input_prefix", lambda name, value: prompt_of(name, value), required=True),
-    Field("input_suffix", lambda name, value: prompt_of(name, value), required=True),
+
+def infilling(
+    tokenizer: Tokenizer, prompt: str | list[int], suffix: str, parse_special: bool
+) -> list[int]:
+    """The tokens after which a model writes what stands between two texts.
+
+    Args:
+        tokenizer: Of the model.
+        prompt: What stands before: text or token ids.
+        suffix: What stands after.
+        parse_special: Whether names of control tokens in them are these tokens.
+
+    Raises:
+        ParameterError: The vocabulary has no tokens for it.
+    """
+    special = tokenizer.vocab.special
+    before, after, middle = special.fim_pre, special.fim_suf, special.fim_mid
+    if before is None or after is None or middle is None:
+        raise ParameterError(
+            "suffix",
+            "suffix: this model's vocabulary has no tokens for text between two others (fill in the middle): "
+            "leave suffix out",
+        )
+    begin = tokenizer.vocab.bos if tokenizer.vocab.add_bos else None
+    head = [] if begin is None else [begin]
+    if isinstance(prompt, str):
+        prompt = tokenizer.encode(prompt, add_special=False, parse_special=parse_special)
+    end = tokenizer.encode(suffix, add_special=False, parse_special=parse_special)
+    return [*head, before, *prompt, after, *end, middle]
+
+
+FIELDS = of_llama(
+    Field("input_prefix", prompt_of, required=True),
+    Field("input_suffix", prompt_of, required=True),
     Field("input_extra", lambda name, value: files(name, value), ()),
     Field("prompt", text, ""),
-    *own_fields(),
-    without=("shown_tokens", "logprobs"),
-    accepted=LLAMA_ACCEPTED,
-    engines=("llama.cpp",),
-    strict=(),
 )
 """The fields of ``/infill``: those of ``/completion``, and the texts."""
 

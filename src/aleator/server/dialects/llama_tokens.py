@@ -10,14 +10,10 @@ from starlette.routing import Route
 
 from aleator.chat.messages import checked_messages, checked_tools, chosen_tools
 from aleator.core.errors import ParameterError
-from aleator.server.bodies import body_of, in_thread
-from aleator.server.dialects.llama_errors import render_error as render_error
-from aleator.server.dialects.llama_fields import (
-    LLAMA_ACCEPTED,
-    prompt_of,
-    tokens_of,
-)
+from aleator.server.bodies import in_thread
+from aleator.server.dialects.llama_fields import LLAMA_ACCEPTED, prompt_of, tokens_of
 from aleator.server.fields import (
+    MOST_COMPLETIONS,
     OPTIONS,
     Body,
     Field,
@@ -30,7 +26,7 @@ from aleator.server.fields import (
     text,
     whole,
 )
-from aleator.server.service import Service
+from aleator.server.service import Service, read_body
 
 TEMPLATE = (
     Field("model", text),
@@ -44,11 +40,11 @@ TEMPLATE = (
 
 TOKENIZE = Fields(
     *TEMPLATE,
-    Field("content", lambda name, value: prompt_of(name, value)),
+    Field("content", prompt_of),
     Field("add_special", switch, False),
     Field("parse_special", switch, True),
     Field("with_pieces", switch, False),
-    Field("prompt", lambda name, value: prompt_of(name, value)),
+    Field("prompt", prompt_of),
     Field("messages", listing),
     Field("add_special_tokens", switch),
     Field("return_token_strs", switch, False),
@@ -65,7 +61,7 @@ APPLY = Fields(
     *TEMPLATE,
     Field("messages", listing, required=True),
     Field("stream", switch),
-    Field("n", whole(1, 128)),
+    Field("n", whole(1, MOST_COMPLETIONS)),
     Field("response_format", mapping),
     options=OPTIONS,
     accepted={n: a for n, a in LLAMA_ACCEPTED.items() if n != "stream_options"},
@@ -75,10 +71,8 @@ APPLY = Fields(
 
 async def tokenize(request: Request) -> Response:
     """The tokens of ``content`` as llama-server answers, of ``prompt`` or ``messages`` as vLLM does."""
-    service: Service = request.app.state.service
-    body = TOKENIZE.read(await body_of(request), service.options.lenient)
+    service, body = await read_body(request, TOKENIZE)
     own, model = body.own, service.model
-    service.check_model(own["model"])
     given = [name for name in ("content", "prompt", "messages") if own[name] is not None]
     if len(given) != 1:
         raise ParameterError(
@@ -86,7 +80,8 @@ async def tokenize(request: Request) -> Response:
             f"{' and '.join(given) or 'nothing'} given: give one of content, prompt, messages",
         )
     if own["messages"] is not None:
-        ids = await in_thread(_template_tokens, service, body)
+        chat_format, rendered = await in_thread(_rendered, service, body)
+        ids: list[int] = await in_thread(chat_format.tokens, rendered)
     else:
         special = own["add_special_tokens"]
         if special is None:
@@ -128,9 +123,8 @@ def _ids(name: str, value: Any) -> list[int]:
 
 async def detokenize(request: Request) -> Response:
     """The text of tokens, control tokens too; ``content`` is llama-server's field, ``prompt`` vLLM's."""
-    service: Service = request.app.state.service
-    own = DETOKENIZE.read(await body_of(request), service.options.lenient).own
-    service.check_model(own["model"])
+    service, body = await read_body(request, DETOKENIZE)
+    own = body.own
     known_ids("tokens", own["tokens"], len(service.model.vocab))
     made = await in_thread(service.model.tokenizer.decode, own["tokens"], at_start=False)
     return JSONResponse({"content": made, "prompt": made})
@@ -138,10 +132,9 @@ async def detokenize(request: Request) -> Response:
 
 async def apply_template(request: Request) -> Response:
     """The text that a chat's messages become, for ``/completion``; names of control tokens in them are text."""
-    service: Service = request.app.state.service
-    body = APPLY.read(await body_of(request), service.options.lenient)
-    service.check_model(body.own["model"])
-    return JSONResponse({"prompt": await in_thread(_template_text, service, body)})
+    service, body = await read_body(request, APPLY)
+    _, rendered = await in_thread(_rendered, service, body)
+    return JSONResponse({"prompt": rendered.text})
 
 
 def _rendered(service: Service, body: Body) -> tuple[Any, Any]:
@@ -157,17 +150,6 @@ def _rendered(service: Service, body: Body) -> tuple[Any, Any]:
     messages = checked_messages(own["messages"])
     shown = [tool for tool, _ in tools] if shows else ()
     return chat_format, chat_format.rendered(messages, shown, variables)
-
-
-def _template_text(service: Service, body: Body) -> str:
-    text: str = _rendered(service, body)[1].text
-    return text
-
-
-def _template_tokens(service: Service, body: Body) -> list[int]:
-    chat_format, rendered = _rendered(service, body)
-    tokens: list[int] = chat_format.tokens(rendered)
-    return tokens
 
 
 async def tokenizer_info(request: Request) -> Response:

@@ -1,21 +1,28 @@
-"""Objects within a request's body, read field by field; a field that nobody reads is refused."""
+"""What the converters to chats share: objects within a body, calls, errors in the client's words.
+
+An object within a body is read field by field; a field that nobody reads is refused.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
-import reprlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.core.parameter import nearest
+from aleator.replay import KEY
 from aleator.server.accepted import Accepted
+from aleator.server.chatting import ChatAnswer, ChatRequest
+from aleator.server.fields import Body, Check, mapping, one_of, shown, switch, text, whole, wrong
+from aleator.server.records import replay_field
+from aleator.server.service import Service
 
 log = logging.getLogger(__name__)
-
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 
 MEDIA = {
     "image": "pictures",
@@ -31,22 +38,8 @@ MEDIA = {
     "video_url": "videos",
 }
 """Types of content parts that no model here can read, in all dialects."""
-
-
-def shown(value: object) -> str:
-    """A value in at most 80 characters, however long or deep it is."""
-    return _SHORT.repr(value)[:80]
-
-
-def wrong(where: str, value: object, remedy: str) -> ParameterError:
-    """The error of a field with a value that cannot be.
-
-    Args:
-        where: The field's path, such as ``input[2].role``.
-        value: What was given.
-        remedy: What to give instead.
-    """
-    return ParameterError(where, f"{where}={shown(value)}: {remedy}")
+INVALID = "INVALID_JSON"
+"""The one field of a call's input where the model wrote no JSON object; it holds what the model wrote."""
 
 
 class Nested:
@@ -92,94 +85,52 @@ class Nested:
         """Fields whose value says nothing about the text."""
         self._read.update(names)
 
-    def text(self, name: str) -> str:
-        """A text that must be given.
+    def optional(self, name: str, check: Check) -> Any:
+        """A field as a check of fields.py keeps it; None where it was not given.
 
         Raises:
-            ParameterError: It is missing, or another type.
+            ParameterError: The check refuses it.
         """
         value = self.value(name)
-        if not isinstance(value, str):
-            raise wrong(self.path(name), value, "give a text")
-        return value
+        return None if value is None else check(self.path(name), value)
+
+    def text(self, name: str) -> str:
+        """A text that must be given; ParameterError where it is missing, or another type."""
+        return text(self.path(name), self.value(name))
 
     def text_or_none(self, name: str) -> str | None:
-        """A text that may be left out.
-
-        Raises:
-            ParameterError: It has another type.
-        """
-        return self.text(name) if self.value(name) is not None else None
+        """A text that may be left out."""
+        made: str | None = self.optional(name, text)
+        return made
 
     def choice(self, name: str, *allowed: str) -> str:
-        """One of some words; the first one where the field was not given.
-
-        Raises:
-            ParameterError: It is none of them.
-        """
-        value = self.value(name)
-        if value is None:
-            return allowed[0]
-        if value not in allowed:
-            raise wrong(self.path(name), value, f"give {' or '.join(map(repr, allowed))}")
-        return str(value)
+        """One of some words; the first one where the field was not given."""
+        return self.optional(name, one_of(*allowed)) or allowed[0]
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """A switch.
-
-        Raises:
-            ParameterError: It is neither true nor false.
-        """
-        value = self.value(name)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise wrong(self.path(name), value, "give true or false")
-        return value
+        """A switch."""
+        made: bool | None = self.optional(name, switch)
+        return default if made is None else made
 
     def count(self, name: str, low: int = 0, high: int = 2**31 - 1) -> int | None:
-        """A whole number in a range; None where it was not given.
-
-        Raises:
-            ParameterError: It is no whole number, or out of range.
-        """
-        value = self.value(name)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise wrong(self.path(name), value, f"give a whole number from {low} to {high}")
-        return value
+        """A whole number in a range; None where it was not given."""
+        made: int | None = self.optional(name, whole(low, high))
+        return made
 
     def schema(self, name: str) -> dict[str, Any] | None:
-        """An object as it is, such as a JSON schema; None where it was not given.
-
-        Raises:
-            ParameterError: It is something else.
-        """
-        value = self.value(name)
-        if value is None:
-            return None
-        if not isinstance(value, Mapping):
-            raise wrong(self.path(name), value, "give an object")
-        return dict(value)
+        """An object as it is, such as a JSON schema; None where it was not given."""
+        made: dict[str, Any] | None = self.optional(name, mapping)
+        return made
 
     def nested(self, name: str, shape: str = "an object") -> Nested | None:
-        """An object whose fields are read too; None where it was not given.
-
-        Raises:
-            ParameterError: It is something else.
-        """
+        """An object whose fields are read too; None where it was not given."""
         value = self.value(name)
         if value is None:
             return None
         return Nested(self.path(name), value, shape, self.lenient)
 
     def objects(self, name: str, shape: str = "a list of objects") -> list[Nested]:
-        """A list of objects; [] where it was not given.
-
-        Raises:
-            ParameterError: It is something else.
-        """
+        """A list of objects; [] where it was not given."""
         return listed(self.path(name), self.value(name), shape, self.lenient)
 
     def take(self, accepted: Mapping[str, Accepted]) -> None:
@@ -190,9 +141,8 @@ class Nested:
         """
         for name, each in accepted.items():
             value = self.value(name)
-            if value is None or each.values is None or value in each.values:
-                continue
-            self._ignore(name, f"{self.path(name)}={shown(value)} is not supported: {each.why}")
+            if not each.takes(value):
+                self._ignore(name, f"{self.path(name)}={shown(value)} is not supported: {each.why}")
 
     def done(self) -> None:
         """See that every field was read.
@@ -270,6 +220,12 @@ def arguments_of(call: Nested, name: str) -> dict[str, Any]:
     return dict(value)
 
 
+def chat_call(name: str, function: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """A call as chat completions write it, by its id, its function and the arguments."""
+    called = {"name": function, "arguments": arguments}
+    return {"id": name, "type": "function", "function": called}
+
+
 def answered(result: Nested, name: str, messages: Sequence[Mapping[str, Any]]) -> str:
     """The id of the call that a result answers.
 
@@ -287,3 +243,65 @@ def answered(result: Nested, name: str, messages: Sequence[Mapping[str, Any]]) -
     ):
         raise wrong(result.path(name), wanted, "no call before it has this id")
     return wanted
+
+
+def with_records(
+    service: Service, body: Body, answer: ChatAnswer, made: dict[str, Any]
+) -> dict[str, Any]:
+    """A response with the record of its text, if the request wants it.
+
+    Args:
+        service: Made it.
+        body: The request.
+        answer: Has ended.
+        made: The response; the record is put into it.
+    """
+    if body.own.get(KEY):
+        made[KEY] = replay_field(service, (choice.generation for choice in answer.choices))
+    return made
+
+
+@contextmanager
+def in_words(words: Mapping[str, str], body: Body) -> Iterator[None]:
+    """Let errors name fields as the client does.
+
+    Args:
+        words: The dialect's, by those of a chat, such as ``.function.strict`` and ``.strict``.
+        body: The request.
+    """
+    try:
+        yield
+    except ParameterError as error:
+        message = str(error)
+        for own, theirs in {**body.spelled, **words}.items():
+            if own == theirs:
+                continue
+            begin = r"(?<![\w.])" if own[0].isalpha() else ""
+            end = r"(?!\w)" if own[-1].isalpha() else ""
+            message = re.sub(f"{begin}{re.escape(own)}{end}", theirs, message)
+        name = {**body.names, **words}.get(error.parameter, error.parameter)
+        raise ParameterError(name, message) from error
+
+
+def fitting(asked: ChatRequest, service: Service) -> ChatRequest:
+    """A request without a switch that has nothing to switch off.
+
+    Clients turn reasoning off for every model; that is what a model does that knows none.
+    """
+    if asked.enable_thinking is not False:
+        return asked
+    chat_format = service.model.chat_format(service.options.chat_template)
+    return replace(asked, enable_thinking=None) if chat_format.thinking is None else asked
+
+
+def input_of(arguments: str) -> dict[str, Any]:
+    """The arguments of a call as an object.
+
+    Args:
+        arguments: JSON text as the model wrote it, which may be wrong where no call was forced.
+    """
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {INVALID: arguments}

@@ -6,110 +6,71 @@ One rule for all: they answer 501 and say why, in the form of their dialect.  An
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from aleator.server.dialects import anthropic, llama_errors, ollama, openai_errors
-from aleator.server.errors import ApiError
+from aleator.server.errors import not_built
 
-Render = Callable[[ApiError], dict[str, Any]]
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-RERANK, LORA = "documents are not reranked", "LoRA adapters are not supported"
-AUDIO, ROUTER = "audio is not supported", "one server serves one model"
-PICTURES, STORED = (
-    "no pictures or videos are made",
-    "nothing is stored: send all that a request needs",
+
+
+def _routes(paths: Mapping[str, Sequence[str]]) -> list[Route]:
+    """A route for each path, and one for what lies below it; the paths are given by why they are not there."""
+
+    def refusing(why: str) -> Callable[[Request], Awaitable[Response]]:
+        async def refused(request: Request) -> Response:
+            raise not_built(f"{request.url.path!r:.200}: {why}")
+
+        return refused
+
+    return [
+        Route(each, refusing(why), methods=METHODS)
+        for why, those in paths.items()
+        for path in those
+        for each in (path, f"{path}/{{below:path}}")
+    ]
+
+
+LLAMA_SERVER = _routes(
+    {
+        "documents are not reranked": ("/rerank", "/reranking", "/v1/rerank", "/v1/reranking"),
+        "LoRA adapters are not supported": ("/lora-adapters",),
+        "audio is not supported": ("/audio/transcriptions", "/v1/audio/transcriptions"),
+        # GET /models is another endpoint's.
+        "one server serves one model": ("/models", "/models/load", "/models/unload", "/models/sse"),
+        "the server runs no tools, and speaks no MCP": ("/tools", "/mcp"),
+        "the server fetches nothing from other servers": ("/cors-proxy",),
+        "streams cannot be resumed": ("/v1/stream", "/v1/streams/lookup"),
+        "a chat under way cannot be steered": ("/v1/chat/completions/control",),
+    }
 )
-MCP = "the server runs no tools, and speaks no MCP"
-STREAMS = "streams cannot be resumed"
-PULLED = "models are chosen when the server is started: aleator serve -m"
-
-LLAMA_SERVER = {
-    "/rerank": RERANK,
-    "/reranking": RERANK,
-    "/v1/rerank": RERANK,
-    "/v1/reranking": RERANK,
-    "/lora-adapters": LORA,
-    "/audio/transcriptions": AUDIO,
-    "/v1/audio/transcriptions": AUDIO,
-    "/models": ROUTER,  # GET is another endpoint's
-    "/models/load": ROUTER,
-    "/models/unload": ROUTER,
-    "/models/sse": ROUTER,
-    "/tools": MCP,
-    "/mcp": MCP,
-    "/cors-proxy": "the server fetches nothing from other servers",
-    "/v1/stream": STREAMS,
-    "/v1/streams/lookup": STREAMS,
-    "/v1/chat/completions/control": "a chat under way cannot be steered",
-}
-OPENAI = {
-    "/v1/audio": AUDIO,
-    "/v1/images": PICTURES,
-    "/v1/videos": PICTURES,
-    "/v1/moderations": "texts are not judged",
-    "/v1/realtime": "there are no sessions: send requests, with stream for pieces",
-    "/v1/files": STORED,
-    "/v1/uploads": STORED,
-    "/v1/batches": "nothing is stored: send the requests, or run aleator batch",
-    "/v1/conversations": STORED,
-    "/v1/vector_stores": STORED,
-    "/v1/containers": STORED,
-    "/v1/assistants": STORED,
-    "/v1/threads": STORED,
-    "/v1/evals": "texts are not judged",
-    "/v1/fine_tuning": "models are not trained",
-}
-ANTHROPIC = {
-    "/v1/messages/batches": "nothing is stored: send the requests",
-    "/v1/complete": "give /v1/messages the messages",
-}
-OLLAMA = {
-    "/api/embeddings": "give /api/embed the text as input",
-    "/api/pull": PULLED,
-    "/api/push": PULLED,
-    "/api/create": PULLED,
-    "/api/copy": PULLED,
-    "/api/delete": PULLED,
-    "/api/blobs": PULLED,
-}
-
-
-class NotBuilt:
-    """Endpoints of a dialect that there are not.
-
-    Args:
-        paths: Why, by path; what lies below a path is meant too.
-        render_error: Writes errors as the dialect has them.
-
-    Attributes:
-        ROUTES: One for each path, and one for what lies below it.
-        render_error: As given.
-    """
-
-    def __init__(self, paths: Mapping[str, str], render_error: Render) -> None:
-        self.ROUTES = [
-            Route(each, refused, methods=METHODS)
-            for path, why in paths.items()
-            for refused in [_refused(why)]
-            for each in (path, f"{path}/{{below:path}}")
-        ]
-        self.render_error = render_error
-
-
-def _refused(why: str) -> Callable[[Request], Awaitable[Response]]:
-    async def refused(request: Request) -> Response:
-        raise llama_errors.not_built(f"{request.url.path!r:.200}: {why}")
-
-    return refused
-
-
-ALL: Sequence[NotBuilt] = (
-    NotBuilt(LLAMA_SERVER, llama_errors.render_error),
-    NotBuilt(ANTHROPIC, anthropic.render_error),
-    NotBuilt(OLLAMA, ollama.render_error),
-    NotBuilt(OPENAI, openai_errors.render_error),
+OPENAI = _routes(
+    {
+        "audio is not supported": ("/v1/audio",),
+        "no pictures or videos are made": ("/v1/images", "/v1/videos"),
+        "texts are not judged": ("/v1/moderations", "/v1/evals"),
+        "there are no sessions: send requests, with stream for pieces": ("/v1/realtime",),
+        "nothing is stored: send all that a request needs": (
+            "/v1/files", "/v1/uploads", "/v1/conversations", "/v1/vector_stores", "/v1/containers",
+            "/v1/assistants", "/v1/threads",
+        ),
+        "nothing is stored: send the requests, or run aleator batch": ("/v1/batches",),
+        "models are not trained": ("/v1/fine_tuning",),
+    }
+)  # fmt: skip
+ANTHROPIC = _routes(
+    {
+        "nothing is stored: send the requests": ("/v1/messages/batches",),
+        "give /v1/messages the messages": ("/v1/complete",),
+    }
 )
+OLLAMA = _routes(
+    {
+        "give /api/embed the text as input": ("/api/embeddings",),
+        "models are chosen when the server is started: aleator serve -m": (
+            "/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs",
+        ),
+    }
+)  # fmt: skip

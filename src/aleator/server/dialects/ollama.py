@@ -17,16 +17,13 @@ from aleator.server.bodies import body_of, in_thread
 from aleator.server.caller import own_namespace
 from aleator.server.chatting import ChatAnswer, ChatChoice, ChatRequest
 from aleator.server.dialects import ollama_input
-from aleator.server.dialects.nested import wrong
-from aleator.server.dialects.ollama_models import listed, running, shown
-from aleator.server.dialects.ollama_output import NANO, OllamaWriter
-from aleator.server.dialects.openai_embeddings import check_dimensions, texts_of
-from aleator.server.dialects.openai_forms import dumps
-from aleator.server.dialects.translated import fitting, in_words, with_records
+from aleator.server.dialects.embeddings import check_dimensions, texts_of
+from aleator.server.dialects.nested import fitting, in_words, with_records
+from aleator.server.dialects.ollama_output import NANO, OllamaWriter, listed, running, shown
 from aleator.server.errors import ApiError, api_error
-from aleator.server.fields import Body, Field, Fields, text, whole
+from aleator.server.fields import Body, Field, Fields, text, whole, wrong
 from aleator.server.service import Service
-from aleator.server.sse import EventStream, unless_gone
+from aleator.server.sse import EventStream, dumps, unless_gone
 
 LATEST = ":latest"
 LINES = "application/x-ndjson"
@@ -51,7 +48,7 @@ EMBED = Fields(
     },
 )
 SHOW = Fields(
-    Field("model", text, aliases=("name",)),
+    Field("model", text, required=True, aliases=("name",)),
     options={},
     accepted={
         "verbose": Accepted("everything is shown"),
@@ -71,26 +68,22 @@ def render_error(error: ApiError) -> dict[str, Any]:
 
 async def chat(request: Request) -> Response:
     """Answer messages; a stream unless the request says otherwise."""
-    service: Service = request.app.state.service
-    body = await _read(request, ollama_input.CHAT)
-    model = _model(service, body)
+    service, body, writer = await _read(request, ollama_input.CHAT, chat=True)
     if not body.own["messages"]:
-        return JSONResponse(OllamaWriter(model, chat=True).nothing("load"))
+        return JSONResponse(writer.nothing("load"))
     asked = ollama_input.chat_of(body, service.model.n_ctx, service.options.lenient)
-    return await _answered(request, body, model, asked)
+    return await _answered(request, body, writer, asked)
 
 
 async def generate(request: Request) -> Response:
     """Go on from a prompt: from a chat with this one message, or from the text as it is."""
-    service: Service = request.app.state.service
+    service, body, writer = await _read(request, ollama_input.GENERATION)
     lenient = service.options.lenient
-    body = await _read(request, ollama_input.GENERATION)
-    model = _model(service, body)
     if not body.own["prompt"] and not body.own["raw"]:
-        return JSONResponse(OllamaWriter(model, chat=False).nothing("load"))
+        return JSONResponse(writer.nothing("load"))
     if not body.own["raw"]:
         asked = ollama_input.generation_of(body, service.model.n_ctx, lenient)
-        return await _answered(request, body, model, asked, chat=False)
+        return await _answered(request, body, writer, asked)
     for name in ("system", "think"):
         if body.own[name]:
             raise wrong(name, body.own[name], "with raw=true the prompt is all that is read")
@@ -102,36 +95,33 @@ async def generate(request: Request) -> Response:
             deadline=body.own["deadline"],
             namespace=own_namespace(body.own["cache_salt"]),
         )
-    answer = ChatAnswer([ChatChoice(0, made[0], Reply(None))])
-    return await _written(request, body, model, answer, chat=False)
+    return await _written(request, body, writer, ChatAnswer([ChatChoice(0, made[0], Reply(None))]))
 
 
-async def _read(request: Request, fields: Fields) -> Body:
+async def _read(
+    request: Request, fields: Fields, chat: bool = False
+) -> tuple[Service, Body, OllamaWriter]:
+    """The service, what a body says, and what writes the answer; the model's tag may be left out."""
     service: Service = request.app.state.service
-    return fields.read(await body_of(request), service.options.lenient)
-
-
-def _model(service: Service, body: Body) -> str:
-    """What the request calls the model, whose tag may be left out."""
+    body = fields.read(await body_of(request), service.options.lenient)
     name: str = body.own["model"]
     service.check_model(name.removesuffix(LATEST))
-    return name
+    return service, body, OllamaWriter(name, chat)
 
 
 async def _answered(
-    request: Request, body: Body, model: str, asked: ChatRequest, chat: bool = True
+    request: Request, body: Body, writer: OllamaWriter, asked: ChatRequest
 ) -> Response:
     service: Service = request.app.state.service
     with in_words(WORDS, body):
         answer = await service.chat(fitting(asked, service))
-    return await _written(request, body, model, answer, chat)
+    return await _written(request, body, writer, answer)
 
 
 async def _written(
-    request: Request, body: Body, model: str, answer: ChatAnswer, chat: bool
+    request: Request, body: Body, writer: OllamaWriter, answer: ChatAnswer
 ) -> Response:
     service: Service = request.app.state.service
-    writer = OllamaWriter(model, chat)
     headers = {"x-aleator-seed": str(answer.seed)}
     if body.own["stream"]:
         return EventStream(
@@ -142,9 +132,9 @@ async def _written(
             media_type=LINES,
             comment=b"",
         )
-    events = await unless_gone(request, answer.collected(), answer.cancel)
-    lines = [line for event in events for line in writer.push(event)]
-    made = with_records(service, body, answer, writer.whole(lines, _last(answer, writer)))
+    for event in await unless_gone(request, answer.collected(), answer.cancel):
+        writer.push(event)
+    made = with_records(service, body, answer, _last(answer, writer, whole=True))
     return JSONResponse(made, headers=headers)
 
 
@@ -158,9 +148,9 @@ async def _lines(
     yield _line(with_records(service, body, answer, _last(answer, writer)))
 
 
-def _last(answer: ChatAnswer, writer: OllamaWriter) -> dict[str, Any]:
+def _last(answer: ChatAnswer, writer: OllamaWriter, whole: bool = False) -> dict[str, Any]:
     choice = answer.choices[0]
-    return writer.end(choice.stop or "stop", answer.usage, choice.generation.stats)
+    return writer.end(choice.stop or "stop", answer.usage, choice.generation.stats, whole)
 
 
 def _line(made: Mapping[str, Any]) -> bytes:
@@ -173,14 +163,12 @@ def _failed(error: BaseException) -> bytes:
 
 async def embed(request: Request) -> Response:
     """Vectors of texts."""
-    service: Service = request.app.state.service
     began = time.perf_counter()
-    body = await _read(request, EMBED)
-    model = _model(service, body)
+    service, body, _ = await _read(request, EMBED)
     check_dimensions(service, body.own["dimensions"])
     vectors, n_tokens = await service.embed("input", body.own["input"], "mean", True)
     made = {
-        "model": model,
+        "model": body.own["model"],
         "embeddings": await in_thread(vectors.tolist),
         "total_duration": int((time.perf_counter() - began) * NANO),
         "load_duration": 0,
@@ -201,11 +189,7 @@ async def running_models(request: Request) -> Response:
 
 async def show(request: Request) -> Response:
     """What is known of a model."""
-    service: Service = request.app.state.service
-    body = await _read(request, SHOW)
-    if body.own["model"] is None:
-        raise ApiError(400, "model is missing", "model")
-    _model(service, body)
+    service, _, _ = await _read(request, SHOW)
     return JSONResponse(await in_thread(shown, service))
 
 

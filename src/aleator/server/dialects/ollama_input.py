@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.server.accepted import Accepted
 from aleator.server.caller import own_namespace
 from aleator.server.chatting import ChatRequest
-from aleator.server.dialects.nested import Nested, arguments_of, listed, wrong
-from aleator.server.dialects.translated import OURS, template_arguments
+from aleator.server.dialects.nested import Nested, arguments_of, chat_call, listed
 from aleator.server.fields import (
     SPELLINGS,
     Body,
@@ -23,7 +21,9 @@ from aleator.server.fields import (
     switch,
     text,
     whole,
+    wrong,
 )
+from aleator.server.openai_fields import OURS, template_arguments
 
 _LOADED = Accepted("the model is loaded when the server starts, and stays")
 _MACHINE = Accepted("it says how the machine works, and changes no text")
@@ -85,14 +85,11 @@ _SHARED = (
     Field("think", _think),
     Field("logprobs", switch, False),
     Field("top_logprobs", whole(0, 20), 0),
+    Field("chat_template_kwargs", mapping),
     *OURS,
 )
 CHAT = Fields(
-    *_SHARED,
-    Field("messages", listing, ()),
-    Field("tools", anything),
-    options={},
-    accepted=REQUEST,
+    *_SHARED, Field("messages", listing, ()), Field("tools", anything), options={}, accepted=REQUEST
 )
 GENERATION = Fields(
     *_SHARED,
@@ -197,7 +194,8 @@ def messages_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
         ParameterError: A message with a field that is unknown or cannot be honoured.
     """
     made: list[dict[str, Any]] = []
-    calls: list[_Call] = []
+    calls: list[dict[str, Any]] = []
+    open_calls: list[dict[str, Any]] = []  # without a result
     for message in listed("messages", given, "a list of messages", lenient):
         message.take({"images": _PICTURES})
         if message.value("role") is None:
@@ -208,42 +206,22 @@ def messages_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
             thought = message.text_or_none("thinking")
             if thought:
                 entry["reasoning_content"] = thought
-            made_here = [
+            here = [
                 _call(each, len(calls) + i) for i, each in enumerate(message.objects("tool_calls"))
             ]
-            if made_here:
-                entry["tool_calls"] = [call.as_chat() for call in made_here]
-            calls += made_here
+            if here:
+                entry["tool_calls"] = here
+            calls += here
+            open_calls += here
         elif role == "tool":
-            entry |= _answer(message, calls)
+            entry |= _answer(message, calls, open_calls)
         message.done()
         made.append(entry)
     return made
 
 
-@dataclass
-class _Call:
-    """A call among the messages.
-
-    Attributes:
-        id: The one given, or one made of its place.
-        name: Of the tool.
-        arguments: Of the call.
-        answered: Whether its result was given.
-    """
-
-    id: str
-    name: str
-    arguments: dict[str, Any]
-    answered: bool = False
-
-    def as_chat(self) -> dict[str, Any]:
-        """The call as chat completions write it."""
-        function = {"name": self.name, "arguments": self.arguments}
-        return {"id": self.id, "type": "function", "function": function}
-
-
-def _call(call: Nested, place: int) -> _Call:
+def _call(call: Nested, place: int) -> dict[str, Any]:
+    """A call as chat completions write it; its id is the one given, or made of its place."""
     call.accept("type")
     given = call.text_or_none("id")
     function = call.nested("function", "an object with a name and arguments")
@@ -251,24 +229,25 @@ def _call(call: Nested, place: int) -> _Call:
     if function is None:
         raise wrong(call.path("function"), None, "give an object with a name and arguments")
     function.accept("index")
-    made = _Call(
-        given or f"call{place:05d}", function.text("name"), arguments_of(function, "arguments")
-    )
+    name, arguments = function.text("name"), arguments_of(function, "arguments")
     function.done()
-    return made
+    return chat_call(given or f"call{place:05d}", name, arguments)
 
 
-def _answer(message: Nested, calls: Sequence[_Call]) -> dict[str, str]:
+def _answer(
+    message: Nested, calls: Sequence[dict[str, Any]], open_calls: list[dict[str, Any]]
+) -> dict[str, str]:
     """Which call the result of a tool answers."""
     given, name = message.text_or_none("tool_call_id"), message.text_or_none("tool_name")
     if given is not None:
-        found = [call for call in calls if call.id == given]
+        found = [call for call in calls if call["id"] == given]
         if not found:
             raise wrong(message.path("tool_call_id"), given, "no call before it has this id")
     else:
-        found = [c for c in calls if not c.answered and name in (None, c.name)]
+        found = [call for call in open_calls if name in (None, call["function"]["name"])]
     made = {"name": name} if name is not None else {}
     if found:
-        found[0].answered = True
-        made["tool_call_id"] = found[0].id
+        if found[0] in open_calls:
+            open_calls.remove(found[0])
+        made["tool_call_id"] = found[0]["id"]
     return made

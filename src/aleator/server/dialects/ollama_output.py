@@ -1,17 +1,20 @@
-"""What a chat answers as Ollama writes it: one object, or a line of JSON for each piece."""
+"""What Ollama says: of a chat one object or a line of JSON for each piece, and of the model that is served."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from aleator.core.errors import AleatorError
 from aleator.generate.completion import Stats
 from aleator.generate.logprobs import Logprobs
 from aleator.server.chatting import ChatEvent, ChatStop, Usage
-from aleator.server.dialects.call_input import input_of
+from aleator.server.dialects.nested import input_of
 from aleator.server.dialects.openai_forms import chat_logprobs
+from aleator.server.service import Service
 
 NANO = 1_000_000_000
 
@@ -39,65 +42,46 @@ class OllamaWriter:
     def __init__(self, model: str, chat: bool) -> None:
         self._model, self._chat = model, chat
         self.began = time.perf_counter()
-        self._calls: list[dict[str, Any]] = []
-        self._arguments = ""
+        self._call, self._arguments = ("", ""), ""
+        self._said: dict[str, Any] = {}  # all pieces together
+        self._logprobs: list[Logprobs] = []
 
     def push(self, event: ChatEvent) -> list[dict[str, Any]]:
         """The lines of a piece of the answer; a call is one line, once it is complete."""
+        said: dict[str, Any] = {"content": event.text}
         if event.kind == "call":
-            self._calls.append({"id": event.id, "name": event.text})
-            self._arguments = ""
+            self._call, self._arguments = (event.id, event.text), ""
             return []
         if event.kind == "arguments":
             self._arguments += event.text
             return []
-        if event.kind == "call_end":
-            call = self._calls[-1]
-            function = {
-                "index": event.index,
-                "name": call["name"],
-                "arguments": input_of(self._arguments),
-            }
-            said = {"tool_calls": [{"id": call["id"], "function": function}]}
-            return [self._line(said, event.logprobs)]
         if event.kind == "end" and not event.logprobs:
             return []
-        if event.kind == "reasoning":
-            return [self._line({"thinking": event.text}, event.logprobs)]
-        return [self._line({"content": event.text}, event.logprobs)]
+        if event.kind == "call_end":
+            name, tool = self._call
+            arguments = input_of(self._arguments)
+            function = {"index": event.index, "name": tool, "arguments": arguments}
+            said = {"tool_calls": [{"id": name, "function": function}]}
+        elif event.kind == "reasoning":
+            said = {"thinking": event.text}
+        for name, value in said.items():
+            self._said[name] = self._said.get(name, type(value)()) + value
+        self._logprobs += event.logprobs
+        return [self._line(said, event.logprobs)]
 
-    def end(self, stop: ChatStop, usage: Usage, stats: Stats) -> dict[str, Any]:
+    def end(
+        self, stop: ChatStop, usage: Usage, stats: Stats, whole: bool = False
+    ) -> dict[str, Any]:
         """The last line.
 
         Args:
             stop: Why the answer ended.
             usage: Tokens.
             stats: Times of the generation.
+            whole: It is the only one, and has all that was said.
         """
-        return {**self._line({}), "done": True, **self._counts(stop, usage, stats)}
-
-    def whole(self, lines: Sequence[Mapping[str, Any]], last: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer as one object.
-
-        Args:
-            lines: All lines but the last.
-            last: The last one.
-        """
-        made = dict(last)
-        logprobs = [each for line in lines for each in line.get("logprobs", ())]
-        holders = [line["message"] if self._chat else line for line in lines]
-        names = {"content": "content" if self._chat else "response", "thinking": "thinking"}
-        texts = {n: "".join(h.get(key, "") for h in holders) for n, key in names.items()}
-        said: dict[str, Any] = {"content": texts["content"]}
-        if texts["thinking"]:
-            said["thinking"] = texts["thinking"]
-        calls = [call for h in holders for call in h.get("tool_calls", ())]
-        if calls:
-            said["tool_calls"] = calls
-        made |= {
-            k: v for k, v in self._line(said).items() if k in ("message", "response", "thinking")
-        }
-        return made | ({"logprobs": logprobs} if logprobs else {})
+        line = self._line(self._said, self._logprobs) if whole else self._line({})
+        return {**line, "done": True, **self._counts(stop, usage, stats)}
 
     def nothing(self, reason: str) -> dict[str, Any]:
         """The answer to a request without messages: the model is loaded, and stays."""
@@ -130,3 +114,95 @@ def moment(seconds: float | None = None) -> str:
     """A time as Ollama writes it: now, or so many seconds after 1970."""
     when = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
     return when.isoformat().replace("+00:00", "Z")
+
+
+def details(service: Service) -> dict[str, Any]:
+    """Family, size and type of the weights."""
+    weights = service.model.weights
+    family = weights.config.architecture
+    types: Counter[str] = Counter()
+    for name in weights.names():
+        stored = weights.stored(name)
+        types[stored.type] += stored.n_elements
+    return {
+        "parent_model": "",
+        "format": weights.kind,
+        "family": family,
+        "families": [family],
+        "parameter_size": _size(weights.n_parameters),
+        "quantization_level": types.most_common(1)[0][0].upper(),
+    }
+
+
+def listed(service: Service) -> dict[str, Any]:
+    """An entry of the list of models."""
+    weights = service.model.weights
+    return {
+        "name": service.name,
+        "model": service.name,
+        "modified_at": moment(weights.path.stat().st_mtime),
+        "size": weights.size_bytes,
+        "digest": service.model.fingerprint,
+        "details": details(service),
+    }
+
+
+def running(service: Service) -> dict[str, Any]:
+    """An entry of the list of models in memory; it stays there."""
+    entry = listed(service)
+    del entry["modified_at"]
+    forever = datetime.max.replace(microsecond=0, tzinfo=UTC)
+    return {
+        **entry,
+        "expires_at": forever.isoformat().replace("+00:00", "Z"),
+        "size_vram": 0,
+        "context_length": service.model.n_ctx,
+    }
+
+
+def shown(service: Service) -> dict[str, Any]:
+    """A model with its template, dimensions and what it can do."""
+    model = service.model
+    config, weights = model.weights.config, model.weights
+    template = service.options.chat_template or model.vocab.chat_template or ""
+    family = config.architecture
+    return {
+        "modelfile": f"FROM {weights.path.name}\n",
+        "parameters": "\n".join(
+            f"{name} {value}" for name, value in weights.recommended_sampling().items()
+        ),
+        "template": template,
+        "details": details(service),
+        "model_info": {
+            "general.architecture": family,
+            "general.name": config.name or weights.path.stem,
+            "general.parameter_count": weights.n_parameters,
+            f"{family}.block_count": config.n_layers,
+            f"{family}.context_length": config.context_length,
+            f"{family}.embedding_length": config.n_embd,
+            f"{family}.vocab_size": config.n_vocab,
+        },
+        "capabilities": capabilities(service),
+        "modified_at": moment(weights.path.stat().st_mtime),
+    }
+
+
+def capabilities(service: Service) -> list[str]:
+    """What the model can do, in Ollama's words."""
+    made = ["completion"]
+    try:
+        chat_format = service.model.chat_format(service.options.chat_template)
+    except AleatorError:  # without a template it completes texts
+        return made
+    if chat_format.shows_tools and chat_format.foreign_mark is None:
+        made.append("tools")
+    if chat_format.thinking is not None:
+        made.append("thinking")
+    return made
+
+
+def _size(n_parameters: int) -> str:
+    for unit, word in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
+        if n_parameters >= unit:
+            return f"{n_parameters / unit:.1f}{word}"
+    return str(n_parameters)

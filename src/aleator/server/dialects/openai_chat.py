@@ -4,50 +4,28 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aleator.core.errors import ParameterError
 from aleator.generate.generation import writing_of
-from aleator.replay import KEY
-from aleator.server.bodies import body_of
 from aleator.server.caller import own_namespace
 from aleator.server.chatting import ChatAnswer, ChatChoice, ChatEvent, ChatRequest, ChatStop
-from aleator.server.dialects.openai_errors import render_error as render_error
 from aleator.server.dialects.openai_forms import (
     SHARED,
     Head,
     chat_logprobs,
-    check_stream_options,
-    dumps,
     failed,
     texts_of_chunks,
-    timed,
-    usage,
-    with_progress,
 )
-from aleator.server.dialects.timings import timings
 from aleator.server.errors import spelled_as
-from aleator.server.fields import (
-    MOST_TOP,
-    Body,
-    Field,
-    Fields,
-    anything,
-    mapping,
-    switch,
-    text,
-    whole,
-)
-from aleator.server.records import replay_field
-from aleator.server.service import Service
+from aleator.server.fields import Body, Field, Fields, switch, whole
+from aleator.server.openai_fields import CHAT, NOT_OF_CHATS, force_chat
+from aleator.server.service import read_body
 from aleator.server.slots import Slots
-from aleator.server.sse import DONE, EventStream, unless_gone
-from aleator.server.structured import force_form
+from aleator.server.sse import EventStream, dumps, unless_gone
 from aleator.server.wire import Line
 
 MOST_SLOT = 2**31 - 1
@@ -55,17 +33,10 @@ MOST_SLOT = 2**31 - 1
 
 FIELDS = Fields(
     *SHARED,
-    Field("messages", anything, required=True),
-    Field("tools", anything),
-    Field("tool_choice", anything),
+    *CHAT,
     Field("parallel_tool_calls", switch, True),
-    Field("logprobs", switch, False),
-    Field("top_logprobs", whole(0, MOST_TOP)),
-    Field("reasoning_effort", text),
-    Field("enable_thinking", switch),
-    Field("chat_template_kwargs", mapping),
     Field("id_slot", whole(-1, MOST_SLOT), -1),
-    without=("echo", "parse_special", "shown_tokens", "reasoning_marks"),
+    without=NOT_OF_CHATS,
 )
 
 FINISH: Mapping[ChatStop, str] = {
@@ -80,11 +51,9 @@ FINISH: Mapping[ChatStop, str] = {
 
 async def chat_completions(request: Request) -> Response:
     """Answer messages, at once or as a stream."""
-    service: Service = request.app.state.service
-    body = FIELDS.read(await body_of(request), service.options.lenient)
+    service, body = await read_body(request, FIELDS)
     own = body.own
-    head = Head(service, "chat.completion", "chatcmpl", service.check_model(own["model"]))
-    include_usage = check_stream_options(own)
+    head = Head(service, "chat.completion", "chatcmpl", own)
     slots: Slots = request.app.state.slots
     caller = own_namespace(own["cache_salt"])
     asked = replace(chat_request(body), namespace=slots.namespace(own["id_slot"], caller))
@@ -99,50 +68,33 @@ async def chat_completions(request: Request) -> Response:
                 own["id_slot"], caller, [*tokens, *writing_of(made).completion.tokens], len(tokens)
             )
 
+    def gone() -> None:
+        answer.cancel()
+        over()
+
     headers = {"x-aleator-seed": str(answer.seed)}
     if own["stream"]:
-        head = head.of("chat.completion.chunk")
-        replays = service if own["aleator_replay"] else None
-
-        def gone() -> None:
-            answer.cancel()
-            over()
-
-        nothing = "null" if include_usage else ""
-        times: bool = own["timings_per_token"]
-        around = {} if times else _around(answer, head, nothing)
-        line = Line[ChatEvent](partial(_chunks, answer, head, nothing, times, around))
-        return EventStream(
-            _events(
-                answer, head, include_usage, replays, over, line, times, own["return_progress"]
-            ),
-            gone,
-            failed,
-            headers=headers,
-            line=line,
-        )
+        writer = ChunkWriter(answer, head.of("chat.completion.chunk"))
+        line = Line[ChatEvent](writer.chunks)
+        events = writer.stream(line, over, own["return_progress"])
+        return EventStream(events, gone, failed, headers=headers, line=line)
     try:
         choices = await unless_gone(request, answer.finished(), answer.cancel)
     finally:
         over()
-    made = {
-        **head.fields,
-        "choices": [_choice(choice) for choice in choices],
-        "usage": usage(answer.usage),
-        "seed": answer.seed,
-    }
-    if own["timings_per_token"]:
-        made["timings"] = timings(answer.choices[0].generation.stats, choices[0].completion_tokens)
-    if own["aleator_replay"]:
-        made[KEY] = replay_field(service, (choice.generation for choice in answer.choices))
+    made = head.whole(
+        [_choice(choice) for choice in choices],
+        answer.usage,
+        answer.generations,
+        answer.generations[0],
+        choices[0].completion_tokens,
+    )
     return JSONResponse(made, headers=headers)
 
 
 async def input_tokens(request: Request) -> Response:
     """How many tokens the prompt of a chat has; llama-server's."""
-    service: Service = request.app.state.service
-    body = FIELDS.read(await body_of(request), service.options.lenient)
-    service.check_model(body.own["model"])
+    service, body = await read_body(request, FIELDS)
     asked = chat_request(body)
     with spelled_as(body.names):
         tokens = await service.chat_tokens(asked)
@@ -155,16 +107,7 @@ def chat_request(body: Body) -> ChatRequest:
     Raises:
         ParameterError: A field that cannot be honoured; names it.
     """
-    own = body.own
-    force_form(body)
-    top = own["top_logprobs"]
-    if top and not own["logprobs"]:
-        raise ParameterError("top_logprobs", "top_logprobs needs logprobs=true")
-    if own["logprobs"]:
-        body.options["logprobs"] = top or 0
-    arguments = own["chat_template_kwargs"]
-    if own["reasoning_effort"] is not None:
-        arguments = {**(arguments or {}), "reasoning_effort": own["reasoning_effort"]}
+    own, arguments = body.own, force_chat(body)
     return ChatRequest(
         messages=own["messages"],
         tools=own["tools"],
@@ -182,11 +125,7 @@ def chat_request(body: Body) -> ChatRequest:
 def _choice(choice: ChatChoice) -> dict[str, Any]:
     """An answer that has ended."""
     message = choice.message
-    made: dict[str, Any] = {
-        "role": "assistant",
-        "content": message.content,
-        "refusal": None,
-    }
+    made: dict[str, Any] = {"role": "assistant", "content": message.content, "refusal": None}
     if message.reasoning_content:
         made["reasoning_content"] = message.reasoning_content
     if message.tool_calls:  # also one that was cut off, as far as it came
@@ -201,100 +140,63 @@ def _choice(choice: ChatChoice) -> dict[str, Any]:
     }
 
 
-async def _events(
-    answer: ChatAnswer,
-    head: Head,
-    include_usage: bool,
-    replays: Service | None,
-    over: Callable[[], None],
-    line: Line[ChatEvent],
-    times: bool,
-    progress: bool,
-) -> AsyncGenerator[bytes, None]:
-    """The chunks of a stream; what is there together is sent together.
+class ChunkWriter:
+    """Writes an answer as the chunks of a stream.
 
     Args:
         answer: Of the model.
         head: Of the chunks.
-        include_usage: Whether it ends with its usage.
-        replays: Makes the records that it ends with; None: it does not.
-        over: Called when the answers have ended.
-        line: Writes the chunks of events, and sends them itself where it can.
-        times: Whether the usage has timings with it.
-        progress: Whether the progress of the prompt is told before the answers.
     """
-    nothing = "null" if include_usage else ""
-    role = {"role": "assistant", "content": ""}
-    yield b"".join(
-        head.chunk(dumps([_delta(choice.index, role)]), nothing) for choice in answer.choices
-    )
-    if progress:
-        begun = dumps([_delta(0, {})])
-        async for each in writing_of(answer.choices[0].generation).prompt_progress():
-            yield head.chunk(begun + with_progress(each, times), nothing)
-    async for events in answer.events(line):
-        data = line.write(events)
-        if data:
-            yield data
-    over()
-    end = b""
-    if include_usage:
-        more = _timings(answer.choices[0]) if times else ""
-        end = head.chunk("[]" + more, dumps(usage(answer.usage)))
-    if replays is not None:
-        made = (choice.generation for choice in answer.choices)
-        end += head.chunk("[]", replay=replay_field(replays, made))
-    yield end + DONE
+
+    def __init__(self, answer: ChatAnswer, head: Head) -> None:
+        self._answer, self._head = answer, head
+        end = '},"logprobs":null,"finish_reason":null}]'
+        # What stands around a text, by the kind of its event and its choice, where it is all that is told.
+        self._around = {
+            (kind, i): head.around(f'[{{"index":{i},"delta":{{"{name}":', end)
+            for kind, name in (("content", "content"), ("reasoning", "reasoning_content"))
+            for i in range(len(answer.choices))
+        }
+
+    async def stream(
+        self, line: Line[ChatEvent], over: Callable[[], None], progress: bool
+    ) -> AsyncGenerator[bytes, None]:
+        """All chunks; what is there together is sent together.
+
+        Args:
+            line: Writes the chunks of events, and sends them itself where it can.
+            over: Called when the answers have ended.
+            progress: Whether the progress of the prompt is told before the answers.
+        """
+        answer, head = self._answer, self._head
+        role = {"role": "assistant", "content": ""}
+        yield b"".join(head.chunk(dumps([_delta(each.index, role)])) for each in answer.choices)
+        if progress:
+            async for told in writing_of(answer.generations[0]).prompt_progress():
+                yield head.progress(_delta(0, {}), told)
+        async for events in answer.events(line):
+            data = line.write(events)
+            if data:
+                yield data
+        over()
+        yield head.end(answer.usage, answer.generations, answer.choices[0].completion_tokens)
+
+    def chunks(self, events: Sequence[ChatEvent]) -> bytes:
+        """The chunks of events; b"" where they have none."""
+        made = []
+        for event in events:
+            around = None if event.logprobs else self._around.get((event.kind, event.choice))
+            if around is not None:
+                made.append(texts_of_chunks([event.text], around))
+            elif event.kind != "call_end" or event.logprobs:
+                choice = self._answer.choices[event.choice]
+                more = self._head.timed(choice.generation, choice.completion_tokens)
+                made.append(self._head.chunk(dumps([_told(event, choice)]) + more))
+        return b"".join(made)
 
 
-Around = Mapping[tuple[str, int], tuple[bytes, bytes]]
-"""By the kind of an event and its choice, what stands around its text where the text is all that is told."""
-
-
-def _around(answer: ChatAnswer, head: Head, nothing: str) -> Around:
-    end = '},"logprobs":null,"finish_reason":null}]'
-    return {
-        (kind, i): head.around(f'[{{"index":{i},"delta":{{"{name}":', end, nothing)
-        for kind, name in (("content", "content"), ("reasoning", "reasoning_content"))
-        for i in range(len(answer.choices))
-    }
-
-
-def _chunks(
-    answer: ChatAnswer,
-    head: Head,
-    nothing: str,
-    times: bool,
-    around: Around,
-    events: Sequence[ChatEvent],
-) -> bytes:
-    """The chunks of events; b"" where they have none.
-
-    Args:
-        answer: Of the model.
-        head: Of the chunks.
-        nothing: JSON of their usage.
-        times: Whether they tell how long the answer took so far.
-        around: See :data:`Around`.
-        events: Of one answer.
-    """
-    made = []
-    for event in events:
-        plain = None if event.logprobs else around.get((event.kind, event.choice))
-        if plain is not None:
-            made.append(texts_of_chunks([event.text], plain))
-        elif event.kind != "call_end" or event.logprobs:
-            more = _timings(answer.choices[event.choice]) if times else ""
-            made.append(head.chunk(_written(event, answer) + more, nothing))
-    return b"".join(made)
-
-
-def _timings(choice: ChatChoice) -> str:
-    return timed(choice.generation, choice.completion_tokens)
-
-
-def _written(event: ChatEvent, answer: ChatAnswer) -> str:
-    """The choices of a chunk, as JSON."""
+def _told(event: ChatEvent, choice: ChatChoice) -> dict[str, Any]:
+    """What a chunk tells of an answer."""
     delta: dict[str, Any] = {}
     if event.kind == "content":
         delta = {"content": event.text}
@@ -302,11 +204,8 @@ def _written(event: ChatEvent, answer: ChatAnswer) -> str:
         delta = {"reasoning_content": event.text}
     elif event.kind == "call":
         function = {"name": event.text, "arguments": ""}
-        delta = {
-            "tool_calls": [
-                {"index": event.index, "id": event.id, "type": "function", "function": function}
-            ]
-        }
+        call = {"index": event.index, "id": event.id, "type": "function", "function": function}
+        delta = {"tool_calls": [call]}
     elif event.kind == "arguments":
         delta = {"tool_calls": [{"index": event.index, "function": {"arguments": event.text}}]}
     made = _delta(event.choice, delta)
@@ -314,8 +213,8 @@ def _written(event: ChatEvent, answer: ChatAnswer) -> str:
         made["logprobs"] = chat_logprobs(event.logprobs)
     if event.stop is not None:
         made["finish_reason"] = FINISH[event.stop]
-        made["stop_reason"] = answer.choices[event.choice].stop_string
-    return dumps([made])
+        made["stop_reason"] = choice.stop_string
+    return made
 
 
 def _delta(index: int, delta: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,10 @@
-"""Forms that OpenAI's completions and chats share: usage, log-probabilities, chunks of a stream."""
+"""Forms that OpenAI's completions and chats share: errors, usage, log-probabilities, chunks of a stream."""
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from json.encoder import encode_basestring
 from typing import Any
@@ -13,45 +12,130 @@ from typing import Any
 from aleator.core.errors import ParameterError
 from aleator.generate.generation import Generation, writing_of
 from aleator.generate.logprobs import Logprobs, TokenLogprob
+from aleator.generate.request import Request
 from aleator.generate.writing import PromptProgress
+from aleator.language_model import LanguageModel
 from aleator.replay import KEY
 from aleator.server.chatting import Usage
-from aleator.server.dialects.legacy_logprobs import finite
-from aleator.server.dialects.openai_errors import render_error
-from aleator.server.dialects.timings import progressed, timings
-from aleator.server.errors import api_error
-from aleator.server.fields import Field, anything, known_keys, mapping, switch, text, whole
+from aleator.server.errors import ApiError, api_error
+from aleator.server.fields import MOST_COMPLETIONS, Field, known_keys, mapping, switch, text, whole
+from aleator.server.openai_fields import OURS, TIMES
+from aleator.server.records import progressed, replay_field, timings
 from aleator.server.service import Service
-from aleator.server.sse import event
+from aleator.server.sse import DONE, dumps, event
 
-MOST_COMPLETIONS = 128
-"""Completions of one prompt, as OpenAI allows."""
+LEAST_LOGPROB = -9999.0
+"""JSON has no infinity; OpenAI writes this for what cannot be."""
 
-SHARED = (
-    Field("model", text),
-    Field("stream", switch, False),
-    Field("stream_options", lambda name, value: _stream_options(name, value), {}),
-    Field("n", whole(1, MOST_COMPLETIONS), 1),
-    Field("response_format", mapping),
-    Field("structured_outputs", mapping),
-    Field("guided_choice", anything),
-    Field("deadline", lambda name, value: _seconds(name, value)),
-    Field("cache_salt", text, ""),
-    Field("aleator_replay", switch, False),
-    Field("timings_per_token", switch, False),
-    Field("return_progress", switch, False),
-)
-"""Fields of completions and chats alike.
+Lists = dict[str, list[Any]]
+"""``tokens``, ``token_logprobs``, ``top_logprobs`` and ``text_offset``."""
 
-Ours are ``deadline``, seconds after which the text ends; ``cache_salt``, whose prompts share what was computed
-with those of the same salt only, as in vLLM; ``aleator_replay``, which asks for the records of the texts.
-Those of llama-server are ``timings_per_token``, which asks for ``timings``, and ``return_progress``, which asks
-a stream for ``prompt_progress``; those of vLLM are ``structured_outputs`` and ``guided_choice``.
-"""
 
-dumps: Callable[[Any], str] = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, separators=(",", ":")
-).encode
+class LegacyLogprobs:
+    """Writes the log-probabilities of one completion, from its beginning on.
+
+    ``text_offset`` counts the characters of the choice's text before a token, those of an echoed prompt
+    included.  A token that has no text there, such as BOS, takes up none.
+
+    Args:
+        model: Whose tokens they are.
+        request: The completion's.
+        prompt: As the client gave it.
+        echo: Whether the text begins with the prompt.
+    """
+
+    def __init__(
+        self, model: LanguageModel, request: Request, prompt: str | Sequence[int], echo: bool
+    ) -> None:
+        self._model, self._request = model, request
+        self._typed = prompt if isinstance(prompt, str) else None
+        self._stream = model.tokenizer.stream(True, True, request.options.shown_tokens)
+        self._offset = 0
+        if not echo:  # the text goes on from the prompt
+            self._stream = model.tokenizer.stream(True, False, request.options.shown_tokens)
+
+    def of_prompt(self, entries: Sequence[Logprobs | None]) -> Lists:
+        """The tokens of the prompt; of the first one nothing is known but its name.
+
+        Args:
+            entries: For each token of the prompt; empty where it is not echoed with them.
+        """
+        made = _lists()
+        if not entries:
+            return made
+        tokens = self._request.tokens
+        offsets = self._offsets(tokens)
+        for token, entry, offset in zip(tokens, entries, offsets, strict=True):
+            if entry is None:
+                _add(made, self._name(token), None, None, offset)
+            else:
+                _add_entry(made, entry, offset)
+        return made
+
+    def of(self, entries: Sequence[Logprobs]) -> Lists:
+        """The next tokens that were drawn."""
+        made = _lists()
+        for entry in entries:
+            _add_entry(made, entry, self._offset)
+            self._offset += len(self._stream.push(entry.chosen.token))
+        return made
+
+    def _offsets(self, tokens: Sequence[int]) -> list[int]:
+        """Where each token of the prompt begins in its text."""
+        tokenizer, vocab = self._model.tokenizer, self._model.vocab
+        typed = self._typed
+        # Names of control tokens are part of a text that has them, but BOS may have been put before it.
+        stream = tokenizer.stream(typed is None, True, ())
+        made: list[int] = []
+        for i, token in enumerate(tokens):
+            made.append(self._offset)
+            added = i == 0 and token == vocab.bos and typed is not None
+            if added and not (typed or "").startswith(self._name(token)):
+                continue
+            self._offset += len(stream.push(token))
+        self._offset = len(self._request.echo) if self._request.echo else self._offset
+        return made
+
+    def _name(self, token: int) -> str:
+        return self._model.vocab.token_bytes(token).decode("utf-8", "replace")
+
+
+def _lists() -> Lists:
+    return {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+
+
+def _add_entry(made: Lists, entry: Logprobs, offset: int) -> None:
+    top: dict[str, float] = {}
+    for each in entry.top:
+        top.setdefault(name_of(each), finite(each.logprob))
+    _add(made, name_of(entry.chosen), finite(entry.chosen.logprob), top, offset)
+
+
+def _add(
+    made: Lists, name: str, logprob: float | None, top: dict[str, float] | None, offset: int
+) -> None:
+    made["tokens"].append(name)
+    made["token_logprobs"].append(logprob)
+    made["top_logprobs"].append(top)
+    made["text_offset"].append(offset)
+
+
+def name_of(entry: TokenLogprob) -> str:
+    r"""A token's text; one that is not UTF-8 by itself is ``bytes:\xe2\x80``, as OpenAI writes it."""
+    try:
+        return entry.bytes.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in entry.bytes)
+
+
+def finite(logprob: float) -> float:
+    """A log-probability that JSON can say."""
+    return max(logprob, LEAST_LOGPROB)
+
+
+def joined(first: Lists, second: Lists) -> Lists:
+    """Two lists of tokens, one after the other."""
+    return {name: first[name] + second[name] for name in first}
 
 
 def _stream_options(name: str, value: Any) -> dict[str, Any]:
@@ -64,21 +148,27 @@ def _stream_options(name: str, value: Any) -> dict[str, Any]:
     return made
 
 
-def _seconds(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e6:
-        raise ParameterError(name, f"{name}={value!r:.80}: give seconds, more than 0")
-    return float(value)
+SHARED = (
+    Field("model", text),
+    Field("stream", switch, False),
+    Field("stream_options", _stream_options, {}),
+    Field("n", whole(1, MOST_COMPLETIONS), 1),
+    *OURS,
+    *TIMES,
+)
+"""Fields of completions and chats alike."""
 
 
-def check_stream_options(own: Mapping[str, Any]) -> bool:
-    """Whether a stream ends with its usage.
-
-    Raises:
-        ParameterError: Something is asked of a stream, and there is none.
-    """
-    if own["stream_options"] and not own["stream"]:
-        raise ParameterError("stream_options", "stream_options is for streams: give stream=true")
-    return bool(own["stream_options"].get("include_usage"))
+def render_error(error: ApiError) -> dict[str, Any]:
+    """The body of a response that is an error."""
+    return {
+        "error": {
+            "message": error.message,
+            "type": error.kind,
+            "param": error.param,
+            "code": error.code,
+        }
+    }
 
 
 def usage(used: Usage) -> dict[str, Any]:
@@ -96,12 +186,13 @@ def usage(used: Usage) -> dict[str, Any]:
     }
 
 
-def usage_of(made: Sequence[Generation], prompts: Sequence[Generation]) -> Usage:
-    """Tokens of completions that have ended; ``prompts`` are those whose prompts count."""
+def usage_of(made: Sequence[Generation], n: int) -> Usage:
+    """Tokens of completions that have ended, ``n`` of each prompt."""
+    firsts = made[::n]
     return Usage(
-        prompt=sum(len(each.request.tokens) for each in prompts),
+        prompt=sum(len(each.request.tokens) for each in firsts),
         completion=sum(len(writing_of(each).completion.tokens) for each in made),
-        cached=sum(each.stats.reused_tokens for each in prompts),
+        cached=sum(each.stats.reused_tokens for each in firsts),
         draft_n=sum(each.stats.draft_n for each in made),
         draft_n_accepted=sum(each.stats.draft_n_accepted for each in made),
     )
@@ -123,63 +214,128 @@ def _token(each: TokenLogprob) -> dict[str, Any]:
 
 
 class Head:
-    """What all chunks of one response begin with.
+    """What all chunks of one response begin with, and what they have in common.
 
     Args:
         service: Serves it.
         kind: OpenAI's ``object``.
         prefix: Of the response's id.
-        model: What the response calls the model.
+        own: The request's fields, those of :data:`SHARED` among them.
 
     Attributes:
-        fields: The same fields as a dictionary, for responses that are no streams.
+        nothing: JSON of the usage of a chunk that has none; "": chunks have no such field.
+
+    Raises:
+        ApiError, ParameterError: There is no such model; or something is asked of a stream, and there is none.
     """
 
-    def __init__(self, service: Service, kind: str, prefix: str, model: str) -> None:
-        self.fields: dict[str, Any]
+    def __init__(self, service: Service, kind: str, prefix: str, own: Mapping[str, Any]) -> None:
+        self._service = service
+        self._times, self._replay = own["timings_per_token"], own["aleator_replay"]
         self._set(
             {
                 "id": f"{prefix}-{secrets.token_hex(12)}",
                 "object": kind,
                 "created": int(time.time()),
-                "model": model,
+                "model": service.check_model(own["model"]),
                 "system_fingerprint": service.fingerprint,
             }
         )
+        if own["stream_options"] and not own["stream"]:
+            raise ParameterError(
+                "stream_options", "stream_options is for streams: give stream=true"
+            )
+        self.nothing = "null" if own["stream_options"].get("include_usage") else ""
 
     def of(self, kind: str) -> Head:
         """The head of the same response under another ``object``."""
         made = copy(self)
-        made._set({**self.fields, "object": kind})
+        made._set({**self._fields, "object": kind})
         return made
 
     def _set(self, fields: dict[str, Any]) -> None:
-        self.fields = fields
+        self._fields = fields
         self._begin = f'data: {dumps(fields)[:-1]},"choices":'.encode()
 
-    def chunk(self, choices: str, usage: str = "", replay: Sequence[Any] | None = None) -> bytes:
+    def whole(
+        self,
+        choices: Sequence[Mapping[str, Any]],
+        used: Usage,
+        told: Iterable[Generation],
+        first: Generation,
+        n: int,
+    ) -> dict[str, Any]:
+        """A response that is no stream.
+
+        Args:
+            choices: What it tells.
+            used: Tokens.
+            told: What made the choices.
+            first: The first completion, which timings are of.
+            n: Its tokens.
+        """
+        made = {**self._fields, "choices": choices, "usage": usage(used), "seed": first.seed}
+        if self._times:
+            made["timings"] = timings(first.stats, n)
+        if self._replay:
+            made[KEY] = replay_field(self._service, told)
+        return made
+
+    def chunk(self, choices: str, usage: str | None = None, more: str = "") -> bytes:
         """An event of a stream.
 
         Args:
-            choices: JSON of the choices' list, with :func:`timed` behind it where that is asked for.
-            usage: JSON of the usage; "": there is no such field.
-            replay: Records of the texts; None: there is no such field.
+            choices: JSON of the choices' list, with :meth:`timed` behind it.
+            usage: JSON of the usage; "": there is no such field; None: that of a chunk without.
+            more: JSON of further fields.
         """
-        more = f',"usage":{usage}' if usage else ""
-        if replay is not None:
-            more += f',"{KEY}":{dumps(replay)}'
-        return b"".join((self._begin, choices.encode(), more.encode(), b"}\n\n"))
+        usage = self.nothing if usage is None else usage
+        told = f',"usage":{usage}' if usage else ""
+        return b"".join((self._begin, choices.encode(), told.encode(), more.encode(), b"}\n\n"))
 
-    def around(self, before: str, after: str, usage: str) -> tuple[bytes, bytes]:
+    def around(self, before: str, after: str) -> tuple[bytes, bytes] | None:
         """What stands before and after a text in its chunk, for chunks that differ in their text alone.
 
         Args:
             before: JSON of the choices up to the text.
             after: And from its end on.
-            usage: As for :meth:`chunk`.
+
+        Returns:
+            None where chunks differ in their timings, too.
         """
-        first, last = self.chunk(f"{before}\0{after}", usage).split(b"\0")
+        if self._times:
+            return None
+        first, last = self.chunk(f"{before}\0{after}").split(b"\0")
         return first, last
+
+    def timed(self, made: Generation, n: int) -> str:
+        """``timings`` so far, as JSON that follows another field; "" where nobody asks for them.
+
+        Args:
+            made: A completion.
+            n: Its tokens so far.
+        """
+        return f',"timings":{dumps(timings(made.stats, n))}' if self._times else ""
+
+    def progress(self, choice: Mapping[str, Any], progress: PromptProgress) -> bytes:
+        """A chunk before the text, which says how far the prompt is."""
+        return self.chunk(f"{dumps([choice])},{dumps(progressed(progress, self._times))[1:-1]}")
+
+    def end(self, used: Usage, told: Sequence[Generation], n: int) -> bytes:
+        """The end of a stream: usage and records, where they are asked for.
+
+        Args:
+            used: Tokens.
+            told: What made the choices.
+            n: Tokens of the first one.
+        """
+        made = b""
+        if self.nothing:
+            made = self.chunk("[]" + self.timed(told[0], n), dumps(usage(used)))
+        if self._replay:
+            records = dumps(replay_field(self._service, told))
+            made += self.chunk("[]", "", f',"{KEY}":{records}')
+        return made + DONE
 
 
 def texts_of_chunks(texts: Sequence[str], around: tuple[bytes, bytes]) -> bytes:
@@ -191,26 +347,6 @@ def texts_of_chunks(texts: Sequence[str], around: tuple[bytes, bytes]) -> bytes:
     """
     before, after = around
     return b"".join([b"%b%b%b" % (before, encode_basestring(x).encode(), after) for x in texts])
-
-
-def timed(made: Generation, n: int) -> str:
-    """``timings`` so far, as JSON that follows another field.
-
-    Args:
-        made: A completion.
-        n: Its tokens so far.
-    """
-    return f',"timings":{dumps(timings(made.stats, n))}'
-
-
-def with_progress(progress: PromptProgress, times: bool) -> str:
-    """``prompt_progress`` as JSON that follows another field.
-
-    Args:
-        progress: Of the prompt.
-        times: Whether timings are told.
-    """
-    return "," + dumps(progressed(progress, times))[1:-1]
 
 
 def failed(error: BaseException) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -15,18 +15,26 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.generate.generation import writing_of
-from aleator.server.bodies import body_of
-from aleator.server.chatting import ChatAnswer
-from aleator.server.dialects.openai_errors import render_error as render_error
-from aleator.server.dialects.openai_forms import dumps
+from aleator.server.chatting import ChatAnswer, ChatEvent, ChatStop, Usage
+from aleator.server.dialects.nested import in_words, with_records
+from aleator.server.dialects.openai_forms import chat_logprobs
 from aleator.server.dialects.responses_input import FIELDS, STATELESS, repeated, request_of
-from aleator.server.dialects.responses_output import Event, ResponseWriter
-from aleator.server.dialects.timings import progressed, timings
-from aleator.server.dialects.translated import in_words, with_records
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import Body
-from aleator.server.service import Service
-from aleator.server.sse import EventStream, event, unless_gone
+from aleator.server.records import progressed, timings
+from aleator.server.service import Service, read_body
+from aleator.server.sse import EventStream, dumps, event, unless_gone
+
+Event = dict[str, Any]
+
+INCOMPLETE: Mapping[ChatStop, str | None] = {
+    "stop": None,
+    "tool_calls": None,
+    "length": "max_output_tokens",
+    "deadline": "deadline",
+    "interrupted": "interrupted",
+}
+"""Why a response is not complete, by why the answer ended; None: it is complete."""
 
 WORDS = {
     ".function.": ".",
@@ -38,11 +46,207 @@ WORDS = {
 """What errors of a chat are called here."""
 
 
+class ResponseWriter:
+    """Writes a response as it comes.
+
+    Args:
+        name: Of the request; ids of the response and its items are made of it.
+        created: Seconds since 1970.
+        fixed: Fields of the response that are known from the beginning.
+
+    Attributes:
+        output: The items so far.
+    """
+
+    def __init__(self, name: str, created: int, fixed: Mapping[str, Any]) -> None:
+        self._name, self._created, self._fixed = name, created, fixed
+        self.output: list[dict[str, Any]] = []
+        self._number = 0
+        self._open = False
+
+    def begin(self) -> list[Event]:
+        """The events before anything was made."""
+        response = self.response("in_progress", None)
+        return [
+            self._event("response.created", response=response),
+            self._event("response.in_progress", response=response),
+        ]
+
+    def progress(self, about: Mapping[str, Any]) -> list[Event]:
+        """The event of a piece of the prompt, in llama-server's manner.
+
+        Args:
+            about: What it tells.
+        """
+        said = {"id": f"resp_{self._name}", "object": "response", "status": "in_progress"}
+        return [self._event("response.in_progress", response=said, **about)]
+
+    def push(self, event: ChatEvent) -> list[Event]:
+        """The events of a piece of the answer."""
+        if event.kind == "call":
+            return [*self._close(), *self._begin_call(event)]
+        if event.kind == "arguments":
+            self.output[-1]["arguments"] += event.text
+            return [self._of_item("response.function_call_arguments.delta", delta=event.text)]
+        if event.kind == "call_end":
+            return self._close()
+        if event.kind == "reasoning":
+            begun = self._begin("reasoning")
+            self._part["text"] += event.text
+            return [*begun, self._of_part("response.reasoning_text.delta", delta=event.text)]
+        if event.kind == "end":  # what is left are tokens without text
+            return []
+        begun = self._begin("message")
+        logprobs = (chat_logprobs(event.logprobs) or {}).get("content", [])
+        self._part["text"] += event.text
+        self._part["logprobs"] += logprobs
+        said = {"delta": event.text, "logprobs": logprobs}
+        return [*begun, self._of_part("response.output_text.delta", **said)]
+
+    def end(self, stop: ChatStop, usage: Usage) -> list[Event]:
+        """The events after everything was made; the last one holds the whole response.
+
+        Args:
+            stop: Why the answer ended.
+            usage: Tokens.
+        """
+        incomplete = INCOMPLETE[stop]
+        status = "completed" if incomplete is None else "incomplete"
+        empty = [] if self.output else self._begin("message")
+        closed = [*empty, *self._close(status)]
+        response = self.response(status, usage_of(usage), incomplete)
+        response["completed_at"] = int(time.time())
+        return [*closed, self._event(f"response.{status}", response=response)]
+
+    def fail(self, error: ApiError) -> list[Event]:
+        """The events of an error after the response has begun."""
+        response = self.response("failed", None)
+        response["error"] = {"code": error.code or "server_error", "message": error.message}
+        return [self._event("response.failed", response=response)]
+
+    def response(
+        self, status: str, usage: Mapping[str, Any] | None, incomplete: str | None = None
+    ) -> dict[str, Any]:
+        """The response as far as it was made."""
+        return {
+            "id": f"resp_{self._name}",
+            "object": "response",
+            "created_at": self._created,
+            "status": status,
+            "background": False,
+            "error": None,
+            "completed_at": None,
+            "incomplete_details": None if incomplete is None else {"reason": incomplete},
+            **self._fixed,
+            "output": [dict(item) for item in self.output],
+            "previous_response_id": None,
+            "max_tool_calls": None,
+            "prompt_cache_key": None,
+            "safety_identifier": None,
+            "service_tier": "default",
+            "store": False,
+            "truncation": "disabled",
+            "usage": usage,
+        }
+
+    @property
+    def _part(self) -> dict[str, Any]:
+        part: dict[str, Any] = self.output[-1]["content"][-1]
+        return part
+
+    def _begin(self, kind: str) -> list[Event]:
+        """Begin a message or reasoning, unless one is under way."""
+        if self._open and self.output[-1]["type"] == kind:
+            return []
+        closed = self._close()
+        number = len(self.output)
+        if kind == "message":
+            item: dict[str, Any] = {
+                "id": f"msg_{self._name}_{number}",
+                "type": kind,
+                "status": "in_progress",
+            }
+            item |= {"role": "assistant", "content": []}
+            part: dict[str, Any] = {
+                "type": "output_text",
+                "text": "",
+                "annotations": [],
+                "logprobs": [],
+            }
+        else:
+            item = {"id": f"rs_{self._name}_{number}", "type": kind, "status": "in_progress"}
+            item |= {"summary": [], "content": [], "encrypted_content": None}
+            part = {"type": "reasoning_text", "text": ""}
+        self._open = True
+        self.output.append(item)
+        added = self._event("response.output_item.added", output_index=number, item=dict(item))
+        item["content"] = [part]
+        return [*closed, added, self._of_part("response.content_part.added", part=dict(part))]
+
+    def _begin_call(self, event: ChatEvent) -> list[Event]:
+        number = len(self.output)
+        item = {
+            "id": f"fc_{self._name}_{number}",
+            "type": "function_call",
+            "status": "in_progress",
+            "call_id": event.id,
+            "name": event.text,
+            "arguments": "",
+        }
+        self._open = True
+        self.output.append(item)
+        return [self._event("response.output_item.added", output_index=number, item=dict(item))]
+
+    def _close(self, status: str = "completed") -> list[Event]:
+        """End the item under way."""
+        if not self._open:
+            return []
+        self._open = False
+        item = self.output[-1]
+        item["status"] = status
+        made = []
+        if item["type"] == "function_call":
+            name = "response.function_call_arguments.done"
+            made.append(self._of_item(name, name=item["name"], arguments=item["arguments"]))
+        else:
+            part = self._part
+            if item["type"] == "message":
+                said = {"text": part["text"], "logprobs": part["logprobs"]}
+                made.append(self._of_part("response.output_text.done", **said))
+            else:
+                made.append(self._of_part("response.reasoning_text.done", text=part["text"]))
+            made.append(self._of_part("response.content_part.done", part=dict(part)))
+        number = len(self.output) - 1
+        made.append(self._event("response.output_item.done", output_index=number, item=dict(item)))
+        return made
+
+    def _of_part(self, kind: str, **fields: Any) -> Event:
+        return self._of_item(kind, content_index=0, **fields)
+
+    def _of_item(self, kind: str, **fields: Any) -> Event:
+        item = self.output[-1]
+        return self._event(kind, item_id=item["id"], output_index=len(self.output) - 1, **fields)
+
+    def _event(self, kind: str, **fields: Any) -> Event:
+        self._number += 1
+        return {"type": kind, "sequence_number": self._number - 1, **fields}
+
+
+def usage_of(used: Usage) -> dict[str, Any]:
+    """Tokens as Responses count them."""
+    return {
+        "input_tokens": used.prompt,
+        "input_tokens_details": {"cached_tokens": used.cached, "cache_write_tokens": 0},
+        "output_tokens": used.completion,
+        "output_tokens_details": {"reasoning_tokens": used.reasoning},
+        "total_tokens": used.total,
+    }
+
+
 async def responses(request: Request) -> Response:
     """Answer items, at once or as a stream."""
-    service: Service = request.app.state.service
+    service, body = await read_body(request, FIELDS)
     lenient = service.options.lenient
-    body = FIELDS.read(await body_of(request), lenient)
     model = service.check_model(body.own["model"])
     asked = request_of(body, lenient)
     with in_words(WORDS, body):
@@ -67,10 +271,8 @@ async def responses(request: Request) -> Response:
 
 async def input_tokens(request: Request) -> Response:
     """How many tokens the prompt of a response has; makes nothing."""
-    service: Service = request.app.state.service
+    service, body = await read_body(request, FIELDS)
     lenient = service.options.lenient
-    body = FIELDS.read(await body_of(request), lenient)
-    service.check_model(body.own["model"])
     asked = request_of(body, lenient)
     with in_words(WORDS, body):
         tokens = await service.chat_tokens(asked)

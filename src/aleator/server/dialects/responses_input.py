@@ -13,11 +13,10 @@ from aleator.server.dialects.nested import (
     Nested,
     answered,
     arguments_of,
+    chat_call,
     listed,
     text_part,
-    wrong,
 )
-from aleator.server.dialects.translated import OURS, template_arguments
 from aleator.server.fields import (
     SPELLINGS,
     Body,
@@ -28,7 +27,9 @@ from aleator.server.fields import (
     switch,
     text,
     whole,
+    wrong,
 )
+from aleator.server.openai_fields import OURS, TIMES, template_arguments
 
 LOGPROBS = "message.output_text.logprobs"
 STATELESS = "responses are not stored here: send the earlier items in input"
@@ -107,8 +108,8 @@ FIELDS = Fields(
     Field("top_logprobs", whole(0, 20)),
     Field("metadata", mapping),
     Field("stream", switch, False),
-    Field("timings_per_token", switch, False),
-    Field("return_progress", switch, False),
+    Field("chat_template_kwargs", mapping),
+    *TIMES,
     *OURS,
     without=("logprobs", "echo", "json_schema", "parse_special"),
     accepted=RESPONSES,
@@ -331,8 +332,8 @@ def _part(part: Nested, kind: str) -> str:
 
 
 def _call(item: Nested, made: list[dict[str, Any]]) -> None:
-    function = {"name": item.text("name"), "arguments": arguments_of(item, "arguments")}
-    call = {"id": item.text("call_id"), "type": "function", "function": function}
+    function, arguments = item.text("name"), arguments_of(item, "arguments")
+    call = chat_call(item.text("call_id"), function, arguments)
     _assistant(made).setdefault("tool_calls", []).append(call)
 
 

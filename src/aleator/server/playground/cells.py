@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from time import perf_counter
 from typing import Any
@@ -21,6 +21,7 @@ SEQUENCES = 8
 MOST_OPERATIONS = 200
 MOST_TOKENS = 500
 PROMPT = "ROMEO:\nWhat light"
+NO_CELLS: dict[str, Any] = {"owner": [], "owners": [], "positions": [], "shifts": []}
 
 
 def frames(model: LanguageModel, script: Sequence[Any]) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def frames(model: LanguageModel, script: Sequence[Any]) -> dict[str, Any]:
         made.append(
             {
                 "operation": " ".join(words),
-                **_held(context.cache),
+                **_held(context.cache, _frame, NO_CELLS),
                 "computed": running.computed - before,
                 "milliseconds": 1000 * seconds,
             }
@@ -79,12 +80,19 @@ def engine_cells(cache: Cache) -> dict[str, Any]:
         What :func:`runs` gives of the cells that know every position, all empty where there are none;
         ``window``: the same of layers with a window; ``states``: of recurrent layers.
     """
+    return _held(cache, runs, {"size": 0, "runs": []})
+
+
+def _held(
+    cache: Cache, read: Callable[[Frame], dict[str, Any]], none: dict[str, Any]
+) -> dict[str, Any]:
+    """The cells of a cache, those of its window layers, and the states of its recurrent ones."""
     try:
-        told = runs(cache.frame())
+        told = read(cache.frame())
     except NoCells:
-        told = {"size": 0, "runs": [], "sequences": [], "summary": "no cells"}
+        told = {**none, "sequences": [], "summary": "no cells"}
     window = cache.window
-    told["window"] = window and {**runs(take_frame(window.cells)), "seen": window.window}
+    told["window"] = window and {**read(take_frame(window.cells)), "seen": window.window}
     told["states"] = _states(cache)
     return told
 
@@ -110,19 +118,6 @@ def _sequences(frame: Frame) -> list[dict[str, int]]:
         {"seq": s.seq, "cells": s.cells, "low": s.low, "high": s.high, "runs": s.runs}
         for s in frame.spans
     ]
-
-
-def _held(cache: Cache) -> dict[str, Any]:
-    """Each cell of a small cache, the cells of its window layers, and the states of its recurrent ones."""
-    try:
-        told = _frame(cache.frame())
-    except NoCells:
-        told = {"owner": [], "owners": [], "positions": [], "shifts": []}
-        told |= {"sequences": [], "summary": "no cells"}
-    window = cache.window
-    told["window"] = window and {**_frame(take_frame(window.cells)), "seen": window.window}
-    told["states"] = _states(cache)
-    return told
 
 
 def _frame(frame: Frame) -> dict[str, Any]:

@@ -1,14 +1,16 @@
-"""Samplers, parameters and presets as JSON, from their declarations."""
+"""Samplers, parameters and presets as JSON, from their declarations; and how people write a chain."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import json
+import shlex
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aleator.core.options import Option, described, in_words
 from aleator.core.parameter import Parameter
-from aleator.engine.prompts import GENERATION
+from aleator.engine.prompts import GENERATION, SAMPLING
 from aleator.samplers import DEFAULT_PRESET, PRESETS, SAMPLERS, Sampler, SamplingParams
 from aleator.samplers.index import FIRST, ORDERED
 from aleator.samplers.params import ALL
@@ -110,3 +112,64 @@ def _parameter(p: Parameter) -> dict[str, Any]:
         step = 1.0 if p.type is int else 0.01 if high - low >= 0.5 else 0.001
         told["slider"] = {"low": low, "high": high, "step": step}
     return told
+
+
+def spellings(sampling: Mapping[str, Any]) -> dict[str, str]:
+    """How to write sampling parameters.
+
+    Args:
+        sampling: ``preset`` and parameters by their names, checked, ready for JSON.
+
+    Returns:
+        ``cli``: the flags of ``aleator generate``; ``json``: the fields of a request; ``python``: an
+        expression.
+    """
+    words: list[str] = []
+    for name, value in sampling.items():
+        words += ["--preset", str(value)] if name == "preset" else _flags(SAMPLING[name], value)
+    arguments = [f"{name}={value!r}" for name, value in sampling.items() if name != "preset"]
+    made = "aleator.SamplingParams"
+    if "preset" in sampling:
+        made, arguments = f"{made}.preset", [repr(sampling["preset"]), *arguments]
+    return {
+        "cli": " ".join(["aleator generate", *map(_quoted, words)]),
+        "json": json.dumps(sampling, ensure_ascii=False, indent=1),
+        "python": f"{made}({', '.join(arguments)})",
+    }
+
+
+def _quoted(word: str) -> str:
+    return (
+        word if word.startswith("-") and word[1:].replace(".", "").isdigit() else shlex.quote(word)
+    )
+
+
+def _flags(declared: Parameter, value: Any) -> list[str]:
+    """The words of one parameter; none where the command line has no flag or nothing is to be said."""
+    if value is None:
+        return []
+    flags = {"grammar": "--grammar", "json_schema": "--json-schema", "regex": "--regex"}
+    flag = flags.get(declared.name) or (declared.flags[-1] if declared.flags else "")
+    if not flag:
+        return []
+    if isinstance(value, bool):
+        return [flag] if value else []
+    if declared.name == "samplers":
+        return [flag, value if isinstance(value, str) else ";".join(value)]
+    if declared.name == "logit_bias":
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return [word for token, bias in pairs for word in (flag, _bias(token, bias))]
+    if declared.type is tuple:
+        return [word for each in _each(value) for word in (flag, str(each))]
+    if isinstance(value, Mapping):
+        return [flag, json.dumps(value)]
+    return [flag, str(value)]
+
+
+def _each(value: Any) -> Iterable[Any]:
+    return [value] if isinstance(value, str) else value
+
+
+def _bias(token: Any, bias: float) -> str:
+    shown = token if isinstance(token, int) or str(token).isdigit() else json.dumps(token)
+    return f"{shown}{bias:+g}"

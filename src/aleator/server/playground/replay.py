@@ -1,6 +1,8 @@
-"""Chains over the steps of a text that was written: what they make of the kept logits.  Nothing is decoded.
+"""Chains over the steps of a text that was written, and texts that branch off one.
 
-So watching slows no text down, and any other chain can be tried on the same rows.
+Nothing is decoded for a chain: it works on the kept logits.  So watching slows no text down, and any other
+chain can be tried on the same rows.  A branch is a request to the engine, not a sequence of its own: if the
+prompt cache gave up its beginning, it costs its prompt.
 """
 
 from __future__ import annotations
@@ -8,11 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from aleator.core.errors import ConstraintError
-from aleator.generate.session import go_on
+from aleator.core.errors import ConstraintError, ParameterError
+from aleator.generate.session import Session, go_on
 from aleator.samplers import Candidates, SamplerChain, SamplingParams
 from aleator.samplers.explain import Explanation
-from aleator.server.playground.recording import Recording
+from aleator.server.playground.recording import MOST_BRANCHES, LogitsMemory, Recording
 from aleator.text.tokenizer import Tokenizer
 
 
@@ -144,3 +146,54 @@ def draws(chain: SamplerChain, logits: object, n: int) -> Counter[int]:
         if candidates.selected is not None:
             counts[candidates.selected] += 1
     return counts
+
+
+def branch(
+    parent: Recording, at: int | None, pick: int | None, tokenizer: Tokenizer, memory: LogitsMemory
+) -> tuple[Recording, Session]:
+    """Begin a branch; nothing is written yet.
+
+    Args:
+        parent: The text that it branches off.
+        at: How many of the parent's drawn tokens it shares; None: all.
+        pick: The token that follows these; None: the chain draws it.
+        tokenizer: Of the model.
+        memory: Keeps the branch's logits.
+
+    Returns:
+        The branch, and what is to be continued for it.
+
+    Raises:
+        ParameterError: A place at which the text cannot branch, or a token that there is not.
+        ConstraintError: The chain's grammar does not allow the token.
+    """
+    if parent.depth >= MOST_BRANCHES:
+        raise ParameterError(
+            "parent",
+            f"parent={parent.id!r} comes from {parent.depth} texts that branch off one another: begin a "
+            "new one with its tokens as prompt",
+        )
+    drawn = parent.drawn
+    at = len(drawn) if at is None else at
+    most = len(drawn) if pick is None else len(drawn) - 1
+    if not 0 <= at <= most:
+        raise ParameterError(
+            "at",
+            f"at={at} is out of range: the text has drawn {len(drawn)} tokens, give 0 to {most}",
+        )
+    if pick is not None and not 0 <= pick < len(tokenizer.vocab):
+        raise ParameterError("token", f"token={pick} is not in the vocabulary")
+    inherited = (*drawn[:at], *(() if pick is None else (pick,)))
+    prompt = parent.prompt
+    replay = None
+    if parent.request.params.chain(tokenizer).adapts and at < len(drawn):
+        replay = chain_at(parent, tokenizer, at, None)
+        if pick is not None:
+            replay.chain.accept(pick, generated=True)
+    session = Session(
+        tokens=(*prompt, *inherited),
+        n_prompt=len(prompt),
+        seed=parent.request.params.values()["seed"],
+        chain=b"" if replay is None else replay.chain.state_write(),
+    )
+    return Recording(memory, parent, at, inherited), session

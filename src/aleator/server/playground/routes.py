@@ -1,4 +1,4 @@
-"""The playground's endpoints under ``/api/playground``; docs/playground.md describes them.
+"""The playground's page, and its endpoints under ``/api/playground``; docs/playground.md describes them.
 
 Ollama's clients look under ``/api/`` for theirs.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +15,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aleator.core.errors import AleatorError, CacheError, GrammarError, ParameterError
+from aleator.core.errors import CacheError, GrammarError, ParameterError
 from aleator.engine.prompts import SAMPLING
 from aleator.hub.bundled import bundled_model
 from aleator.samplers import SamplingParams
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.errors import ApiError, api_error
-from aleator.server.fields import OPTIONS, Check, Field, Fields, listing, text, whole
+from aleator.server.fields import OPTIONS, Body, Check, Field, Fields, listing, text, whole, wrong
 from aleator.server.playground.cells import engine_cells, frames
-from aleator.server.playground.declared import everything
-from aleator.server.playground.pages import HEADERS
-from aleator.server.playground.pages import ROUTES as PAGES
+from aleator.server.playground.declared import everything, spellings
 from aleator.server.playground.recording import Recording, Recordings
-from aleator.server.playground.replay import chain_at, draws, resample
-from aleator.server.playground.saved import Named, Shown, saved_page
-from aleator.server.playground.spelled import spellings
+from aleator.server.playground.replay import Replay, chain_at, resample
+from aleator.server.playground.saved import PAGE, Named, Shown, drawn_often, saved_page
 from aleator.server.playground.writing import Writer, line
 from aleator.server.service import Service, readable
 from aleator.server.sse import EventStream
@@ -43,8 +40,54 @@ PATIENCE = 5.0
 """Seconds that a look at the engine's cells waits for a free sequence."""
 NDJSON = "application/x-ndjson"
 
+TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "mjs": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+POLICY = "; ".join(
+    [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    ]
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
 
+
+Handler = Callable[[Request], Awaitable[Response]]
 ATTACHED = {**HEADERS, "content-disposition": 'attachment; filename="aleator-text.html"'}
+
+
+def read(path: str) -> bytes | None:
+    """A file of the page; None if there is none of that name."""
+    place = PAGE
+    for part in path.split("/"):
+        if not part or part.startswith("."):
+            return None
+        place = place / part
+    return place.read_bytes() if place.is_file() else None
+
+
+async def page(request: Request) -> Response:
+    """GET / and /playground/{path}."""
+    path = request.path_params.get("path", "index.html")
+    found, ending = read(path), path.rpartition(".")[2]
+    if found is None or ending not in TYPES:
+        return Response("there is no such file", 404, HEADERS, "text/plain; charset=utf-8")
+    return Response(found, 200, HEADERS, TYPES[ending])
 
 
 def prompt(name: str, value: Any) -> str | list[int]:
@@ -53,7 +96,7 @@ def prompt(name: str, value: Any) -> str | list[int]:
         return value
     if isinstance(value, list):
         return listing(name, value)
-    raise ParameterError(name, f"{name}={value!r:.80}: give a text or a list of token ids")
+    raise wrong(name, value, "give a text or a list of token ids")
 
 
 def named(needed: set[str], more: set[str], most: int) -> Check:
@@ -88,9 +131,7 @@ WRITE = Fields(
     accepted={},
 )
 EXPLAIN = CHAIN(STEP, Field("top", whole(0, MOST_TOP), 30))
-RESAMPLE = CHAIN()
 DRAW = CHAIN(STEP, Field("n", whole(1, MOST_DRAWS), 1000))
-CHECK = CHAIN()
 SAVE = Fields(
     Field("texts", named({"id"}, {"name"}, MOST_SAVED), required=True),
     Field("current", text),
@@ -119,6 +160,7 @@ class Playground:
         self.service = service
         self.recordings = Recordings(limit)
         self.writer = Writer(service, self.recordings)
+        self.telling = self.writer.telling
 
     @readable()
     def params(self, options: dict[str, Any], seed: int | None = None) -> SamplingParams:
@@ -127,10 +169,11 @@ class Playground:
         preset = given.pop("preset", None)
         return self.service.model.request_maker.sampling_params(preset, None, seed, **given)
 
-    def params_for(self, recording: Recording, options: dict[str, Any]) -> SamplingParams | None:
-        """Those of a request about a text; None where it gives none, so that the text's own hold."""
+    def chain_at(self, recording: Recording, step: int, options: dict[str, Any]) -> Replay:
+        """A chain at a step of a text: the text's own where a request gives no options."""
         own = recording.request.params.values()["seed"]
-        return self.params(options, own) if options else None
+        params = self.params(options, own) if options else None
+        return chain_at(recording, self.service.model.tokenizer, step, params)
 
 
 def bundled(path: Path) -> bool:
@@ -167,21 +210,12 @@ async def write(request: Request) -> Response:
     """POST /api/playground/texts: write a text or a branch; a stream of lines."""
     playground = of(request)
     body = WRITE.read(await body_of(request))
-    own, options = body.own, body.options
-    work = partial(
-        playground.writer.begin,
-        own["prompt"],
-        own["messages"],
-        own["parent"],
-        own["at"],
-        own["token"],
-        options,
-    )
-    recording = await playground.service.grammars.in_thread(options, work)
+    work = partial(playground.writer.begin, body.own, body.options)
+    recording = await playground.service.grammars.in_thread(body.options, work)
     return EventStream(
-        playground.writer.lines(recording, own["top"]),
+        playground.writer.lines(recording, body.own["top"]),
         recording.generation.cancel,
-        lambda error: line({"event": "error", **told_error(error)}),
+        lambda error: line({"event": "error", **render_error(api_error(error))}),
         media_type=NDJSON,
         comment=b"",
     )
@@ -195,59 +229,47 @@ async def forget(request: Request) -> Response:
     return Response(status_code=204)
 
 
-async def explain(request: Request) -> Response:
+def explained(playground: Playground, recording: Recording, body: Body) -> dict[str, Any]:
     """POST /api/playground/texts/{id}/step: everything about a step, with the text's chain or another."""
-    playground = of(request)
-    body = EXPLAIN.read(await body_of(request))
-    recording = playground.recordings[request.path_params["id"]]
-
-    def work() -> dict[str, Any]:
-        step, params = body.own["step"], playground.params_for(recording, body.options)
-        replay = chain_at(recording, playground.service.model.tokenizer, step, params)
-        found = replay.chain.explain(recording.logits(step), top=body.own["top"])
-        return playground.writer.telling.full_step(recording, step, found)
-
-    return JSONResponse(await playground.service.grammars.in_thread(body.options, work))
+    step = body.own["step"]
+    replay = playground.chain_at(recording, step, body.options)
+    found = replay.chain.explain(recording.logits(step), top=body.own["top"])
+    return playground.telling.full_step(recording, step, found)
 
 
-async def again(request: Request) -> Response:
+def resampled(playground: Playground, recording: Recording, body: Body) -> dict[str, Any]:
     """POST /api/playground/texts/{id}/resample: what another chain would have drawn at every step."""
-    playground = of(request)
-    body = RESAMPLE.read(await body_of(request))
-    recording = playground.recordings[request.path_params["id"]]
-
-    def work() -> dict[str, Any]:
-        seed = recording.request.params.values()["seed"]
-        found = resample(
-            recording, playground.service.model.tokenizer, playground.params(body.options, seed)
-        )
-        return playground.writer.telling.resampled(found)
-
-    return JSONResponse(await playground.service.grammars.in_thread(body.options, work))
+    params = playground.params(body.options, recording.request.params.values()["seed"])
+    found = resample(recording, playground.service.model.tokenizer, params)
+    return playground.telling.resampled(found)
 
 
-async def histogram(request: Request) -> Response:
+def histogram(playground: Playground, recording: Recording, body: Body) -> dict[str, Any]:
     """POST /api/playground/texts/{id}/draws: many draws at one step, beside the exact probabilities."""
-    playground = of(request)
-    body = DRAW.read(await body_of(request))
-    recording = playground.recordings[request.path_params["id"]]
+    step, n = body.own["step"], body.own["n"]
+    replay = playground.chain_at(recording, step, body.options)
+    return drawn_often(replay, recording.logits(step), playground.telling, n)
 
-    def work() -> dict[str, Any]:
-        step, params = body.own["step"], playground.params_for(recording, body.options)
-        replay = chain_at(recording, playground.service.model.tokenizer, step, params)
-        logits = recording.logits(step)
-        found = replay.chain.explain(logits, top=100)
-        counts = draws(replay.chain, logits, body.own["n"])
-        return playground.writer.telling.draws(found, counts, body.own["n"])
 
-    return JSONResponse(await playground.service.grammars.in_thread(body.options, work))
+def of_text(
+    fields: Fields, work: Callable[[Playground, Recording, Body], dict[str, Any]]
+) -> Handler:
+    """The handler of a question about a text, which another thread answers."""
+
+    async def answer(request: Request) -> Response:
+        playground = of(request)
+        body = fields.read(await body_of(request))
+        recording = playground.recordings[request.path_params["id"]]
+        asked = partial(work, playground, recording, body)
+        return JSONResponse(await playground.service.grammars.in_thread(body.options, asked))
+
+    return answer
 
 
 async def check(request: Request) -> Response:
     """POST /api/playground/chain: look whether a chain can be, and how it is written elsewhere."""
     playground = of(request)
-    body = CHECK.read(await body_of(request))
-    options = body.options
+    options = CHAIN().read(await body_of(request)).options
 
     def work() -> dict[str, Any]:
         params = playground.params(options)
@@ -261,16 +283,15 @@ async def check(request: Request) -> Response:
             **spellings(options),
         }
 
-    return JSONResponse(await playground.service.grammars.in_thread(body.options, work))
+    return JSONResponse(await playground.service.grammars.in_thread(options, work))
 
 
 async def save(request: Request) -> Response:
     """GET /api/playground/texts/{id}/page: the text with its steps as one file, without a server."""
     playground = of(request)
     recording = playground.recordings[request.path_params["id"]]
-    model = playground.service.model
-    name = playground.service.name
-    page = await in_thread(saved_page, [Named(recording)], model.tokenizer, name)
+    service = playground.service
+    page = await in_thread(saved_page, [Named(recording)], service.model.tokenizer, service.name)
     return Response(page, 200, ATTACHED, "text/html; charset=utf-8")
 
 
@@ -334,7 +355,7 @@ async def tokens(request: Request) -> Response:
     playground = of(request)
     body = TOKENS.read(await body_of(request))
     ids = await in_thread(playground.service.model.prompt_tokens, body.own["text"])
-    return JSONResponse({"tokens": playground.writer.telling.tokens(ids)})
+    return JSONResponse({"tokens": playground.telling.tokens(ids)})
 
 
 def of(request: Request) -> Playground:
@@ -347,51 +368,29 @@ def of(request: Request) -> Playground:
     return made
 
 
-def told_error(error: BaseException) -> dict[str, Any]:
-    """An error in the playground's form; one in a grammar names its place."""
-    told = api_error(error)
-    made: dict[str, Any] = {"message": told.message, "param": told.param, "code": told.code}
-    if isinstance(error, GrammarError):
-        made |= {"line": error.line, "column": error.column}
-    return {"error": made}
-
-
 def render_error(error: ApiError) -> dict[str, Any]:
-    """The body of a response that is an error which no endpoint foresaw."""
-    return told_error(error)
-
-
-Handler = Callable[[Request], Awaitable[Response]]
-
-
-def guarded(handler: Handler) -> Handler:
-    """A handler whose errors are told in the playground's form."""
-
-    @wraps(handler)
-    async def answer(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except AleatorError as error:
-            told = api_error(error)
-            return JSONResponse(told_error(error), told.status, headers=told.headers)
-
-    return answer
+    """The body of a response that is an error; one in a grammar names its place."""
+    made: dict[str, Any] = {"message": error.message, "param": error.param, "code": error.code}
+    if isinstance(error.__cause__, GrammarError):
+        made |= {"line": error.__cause__.line, "column": error.__cause__.column}
+    return {"error": made}
 
 
 def route(path: str, handler: Handler, method: str) -> Route:
     """A route under :data:`ROOT`."""
-    return Route(f"{ROOT}{path}", guarded(handler), methods=[method])
+    return Route(f"{ROOT}{path}", handler, methods=[method])
 
 
 ROOT = "/api/playground"
 ROUTES = [
-    *PAGES,
+    Route("/", page, methods=["GET"]),
+    Route("/playground/{path:path}", page, methods=["GET"]),
     route("", declarations, "GET"),
     route("/texts", write, "POST"),
     route("/texts/{id}", forget, "DELETE"),
-    route("/texts/{id}/step", explain, "POST"),
-    route("/texts/{id}/resample", again, "POST"),
-    route("/texts/{id}/draws", histogram, "POST"),
+    route("/texts/{id}/step", of_text(EXPLAIN, explained), "POST"),
+    route("/texts/{id}/resample", of_text(CHAIN(), resampled), "POST"),
+    route("/texts/{id}/draws", of_text(DRAW, histogram), "POST"),
     route("/chain", check, "POST"),
     route("/texts/{id}/page", save, "GET"),
     route("/page", save_all, "POST"),

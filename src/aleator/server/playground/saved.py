@@ -14,10 +14,9 @@ from importlib.resources import files
 from typing import Any
 
 from aleator.samplers.explain import Explanation
-from aleator.server.playground.memory import Forgotten
-from aleator.server.playground.recording import Recording
+from aleator.server.playground.declared import spellings
+from aleator.server.playground.recording import Forgotten, Recording
 from aleator.server.playground.replay import Replay, chain_at, draws
-from aleator.server.playground.spelled import spellings
 from aleator.server.playground.told import Telling
 from aleator.text.tokenizer import Tokenizer
 
@@ -138,7 +137,9 @@ def told(texts: Sequence[Named], tokenizer: Tokenizer, model: str, shown: Shown)
         },
         "draws": [
             {"text": index[recording], "step": step}
-            | drawn_often(recording, step, tokenizer, telling)
+            | drawn_often(
+                chain_at(recording, tokenizer, step, None), recording.logits(step), telling
+            )
             for recording, step in shown.draws
         ],
         "cells": list(shown.cells),
@@ -154,14 +155,10 @@ def rounded(value: Any) -> Any:
     return [rounded(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def drawn_often(
-    recording: Recording, step: int, tokenizer: Tokenizer, telling: Telling
-) -> dict[str, Any]:
-    """Many draws of a text's own chain at a step, beside the exact probabilities."""
-    replay = chain_at(recording, tokenizer, step, None)
-    logits = recording.logits(step)
+def drawn_often(replay: Replay, logits: Any, telling: Telling, n: int = DRAWS) -> dict[str, Any]:
+    """Many draws of a chain at the step where it stands, beside the exact probabilities."""
     found = replay.chain.explain(logits, top=100)
-    return telling.draws(found, draws(replay.chain, logits, DRAWS), DRAWS)
+    return telling.draws(found, draws(replay.chain, logits, n), n)
 
 
 def _with_ancestors(texts: Sequence[Named]) -> dict[Recording, str]:

@@ -11,10 +11,8 @@ from aleator.core.errors import ConstraintError, ParameterError
 from aleator.generate.session import Session
 from aleator.server.bodies import in_thread
 from aleator.server.caller import own_namespace
-from aleator.server.playground.branching import branch
-from aleator.server.playground.memory import Forgotten
-from aleator.server.playground.recording import Recording, Recordings
-from aleator.server.playground.replay import Replay
+from aleator.server.playground.recording import Forgotten, Recording, Recordings
+from aleator.server.playground.replay import Replay, branch
 from aleator.server.playground.told import Telling
 from aleator.server.service import Service, readable
 from aleator.text.tokenizer import Tokenizer
@@ -42,30 +40,20 @@ class Writer:
         self.telling = Telling(service.model.vocab)
 
     @readable()
-    def begin(
-        self,
-        prompt: str | list[int] | None,
-        messages: list[Any] | None,
-        parent: str | None,
-        at: int | None,
-        pick: int | None,
-        options: Mapping[str, Any],
-    ) -> Recording:
+    def begin(self, own: Mapping[str, Any], options: Mapping[str, Any]) -> Recording:
         """Begin a text.
 
         Args:
-            prompt: of a new one.
-            messages: of a new one that is an answer, in place of a prompt.
-            parent: the text that it branches off.
-            at: how many of that text's drawn tokens it shares; None: all.
-            pick: the token that follows these; None: the chain draws it.
+            own: ``prompt`` of a new one; ``messages`` of a new one that is an answer; or ``parent``, the text
+                that it branches off, with ``at``: how many of that text's drawn tokens it shares, None: all;
+                and ``token``: the one that follows these, None: the chain draws it.
             options: of the generation, and sampling parameters, by name.
 
         Raises:
             ParameterError: an option, or a place at which the text cannot branch.
             NoSuchText: the parent is not kept.
         """
-        begins = {"prompt": prompt, "messages": messages, "parent": parent}
+        begins = {name: own[name] for name in ("prompt", "messages", "parent")}
         several = [name for name, value in begins.items() if value is not None]
         if len(several) != 1:
             raise ParameterError(
@@ -74,15 +62,16 @@ class Writer:
             )
         given: str | list[int] | Session
         service, asked = self._service, options
-        if messages is not None:
+        if own["messages"] is not None:
             service.grammars.try_out(options)
-            given, options = self._chat(messages, options)
+            given, options = self._chat(own["messages"], options)
             recording = Recording(self._recordings.memory)
-        elif prompt is not None:
-            given, recording = prompt, Recording(self._recordings.memory)
+        elif own["prompt"] is not None:
+            given, recording = own["prompt"], Recording(self._recordings.memory)
         else:
+            parent = self._recordings[own["parent"]]
             recording, given = branch(
-                self._recordings[str(parent)], at, pick, self._tokenizer, self._recordings.memory
+                parent, own["at"], own["token"], self._tokenizer, self._recordings.memory
             )
         options = service.grammars.compiled(options) | {"namespace": own_namespace()}
         if service.options.request_timeout is not None:

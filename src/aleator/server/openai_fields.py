@@ -1,4 +1,7 @@
-"""What OpenAI's and vLLM's fields ask of a text's form: JSON, a schema, an expression, one of some texts."""
+"""Fields of OpenAI's bodies, as the server and ``aleator batch`` read them: chats, and the form of a text.
+
+The form is asked for in OpenAI's and in vLLM's fields: JSON, a schema, an expression, one of some texts.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,56 @@ from collections.abc import Mapping
 from typing import Any
 
 from aleator.core.errors import ParameterError
-from aleator.server.fields import Body, known_keys, switch
+from aleator.replay import KEY
+from aleator.server.fields import (
+    MOST_TOP,
+    Body,
+    Field,
+    anything,
+    known_keys,
+    mapping,
+    switch,
+    text,
+    whole,
+    wrong,
+)
+
+
+def seconds(name: str, value: Any) -> float:
+    """A time, up to 1,000,000 s."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e6:
+        raise wrong(name, value, "give seconds, more than 0")
+    return float(value)
+
+
+OURS = (Field("deadline", seconds), Field("cache_salt", text, ""), Field(KEY, switch, False))
+"""Fields of this server, in every dialect.
+
+``deadline``: seconds after which the text ends; ``cache_salt``: prompts share what was computed with those of
+the same salt only, as in vLLM; ``aleator_replay`` asks for the records of the texts.
+"""
+TIMES = (Field("timings_per_token", switch, False), Field("return_progress", switch, False))
+"""Fields of llama-server: the first asks for ``timings``, the second asks a stream for ``prompt_progress``."""
+FORM = (
+    Field("response_format", mapping),
+    Field("structured_outputs", mapping),
+    Field("guided_choice", anything),
+)
+"""What the text must be; :func:`force_form` makes options of it."""
+CHAT = (
+    *FORM,
+    Field("messages", anything, required=True),
+    Field("tools", anything),
+    Field("tool_choice", anything),
+    Field("logprobs", switch, False),
+    Field("top_logprobs", whole(0, MOST_TOP)),
+    Field("reasoning_effort", text),
+    Field("enable_thinking", switch),
+    Field("chat_template_kwargs", mapping),
+)
+"""Fields of a chat."""
+NOT_OF_CHATS = ("echo", "parse_special", "shown_tokens", "reasoning_marks")
+"""Options of a generation that a chat does not take."""
 
 STRUCTURED = {"json": "json_schema", "regex": "regex", "grammar": "grammar"}
 """Keys of ``structured_outputs`` that are options of ours."""
@@ -17,11 +69,40 @@ MOST_CHOICES = 1024
 _MEANS = re.compile(r"[\\.+*?()|\[\]{}^$]")
 
 
+def force_chat(body: Body) -> dict[str, Any] | None:
+    """Add the options that fields of a chat ask for; returns what the template is given.
+
+    Args:
+        body: With the fields :data:`CHAT`.
+
+    Raises:
+        ParameterError: As :func:`force_form`; log-probabilities of likely tokens alone.
+    """
+    own = body.own
+    force_form(body)
+    if own["top_logprobs"] and not own["logprobs"]:
+        raise ParameterError("top_logprobs", "top_logprobs needs logprobs=true")
+    if own["logprobs"]:
+        body.options["logprobs"] = own["top_logprobs"] or 0
+    return template_arguments(own, own["reasoning_effort"])
+
+
+def template_arguments(own: Mapping[str, Any], effort: str | None) -> dict[str, Any] | None:
+    """What the template is given.
+
+    Args:
+        own: An endpoint's fields, ``chat_template_kwargs`` among them where it has that.
+        effort: How much the model reasons; None: not given.
+    """
+    made = dict(own.get("chat_template_kwargs") or {})
+    return made | ({} if effort is None else {"reasoning_effort": effort}) or None
+
+
 def force_form(body: Body) -> None:
     """Add the options that the fields of a text's form ask for.
 
     Args:
-        body: With the fields ``response_format``, ``structured_outputs`` and ``guided_choice``.
+        body: With the fields :data:`FORM`.
 
     Raises:
         ParameterError: Another form, a field of one that is not known, or two forms.
@@ -84,5 +165,5 @@ def _one_of(name: str, texts: Any) -> dict[str, Any]:
     """The option that lets a text be one of some."""
     known = isinstance(texts, list) and all(isinstance(each, str) and each for each in texts)
     if not known or not 1 <= len(texts) <= MOST_CHOICES:
-        raise ParameterError(name, f"{name}={texts!r:.80}: give 1 to {MOST_CHOICES} texts")
+        raise wrong(name, texts, f"give 1 to {MOST_CHOICES} texts")
     return {"regex": "|".join(_MEANS.sub(r"\\\g<0>", each) for each in texts)}

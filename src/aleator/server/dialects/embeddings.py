@@ -1,4 +1,4 @@
-"""``/v1/embeddings``: vectors of texts."""
+"""Vectors of texts: ``/v1/embeddings`` as OpenAI has them, ``/embedding`` as llama-server does."""
 
 from __future__ import annotations
 
@@ -13,16 +13,34 @@ from starlette.routing import Route
 
 from aleator.core.errors import ParameterError
 from aleator.server.accepted import LABEL, Accepted
-from aleator.server.bodies import body_of, in_thread
-from aleator.server.dialects.nested import wrong
-from aleator.server.dialects.openai_errors import render_error as render_error
-from aleator.server.fields import Field, Fields, one_of, switch, text, whole
-from aleator.server.service import Service
-
-MOST = 2048
-"""Texts of one request, as OpenAI allows."""
+from aleator.server.bodies import in_thread
+from aleator.server.dialects.llama_fields import prompts_of, tokens_of
+from aleator.server.fields import (
+    MOST_PROMPTS,
+    Field,
+    Fields,
+    is_whole,
+    one_of,
+    switch,
+    text,
+    whole,
+    wrong,
+)
+from aleator.server.service import Service, read_body
 
 Texts = list[str | list[int]]
+
+MOST_POWER = 1024
+"""Of ``embd_normalize``."""
+LLAMA_FIELDS = Fields(
+    Field("model", text),
+    Field("content", prompts_of),
+    Field("input", prompts_of),
+    Field("pooling", one_of("mean", "last"), "mean"),
+    Field("embd_normalize", whole(-1, MOST_POWER), 2),
+    options={},
+    accepted={},
+)
 
 
 def texts_of(name: str, value: Any) -> Texts:
@@ -31,10 +49,10 @@ def texts_of(name: str, value: Any) -> Texts:
     Raises:
         ParameterError: Anything else, or one that is empty: it has no vector.
     """
-    ids = isinstance(value, list) and bool(value) and all(map(_is_id, value))
+    ids = isinstance(value, list) and bool(value) and all(map(is_whole, value))
     items = value if isinstance(value, list) and not ids else [value]
-    if not 1 <= len(items) <= MOST:
-        raise ParameterError(name, f"{name} has {len(items)} texts: give 1 to {MOST}")
+    if not 1 <= len(items) <= MOST_PROMPTS:
+        raise ParameterError(name, f"{name} has {len(items)} texts: give 1 to {MOST_PROMPTS}")
     several = items is value
     return [_one(f"{name}[{i}]" if several else name, each) for i, each in enumerate(items)]
 
@@ -44,13 +62,9 @@ def _one(where: str, value: Any) -> str | list[int]:
         raise ParameterError(where, f"{where} is an empty text, which has no vector: leave it out")
     if isinstance(value, str):
         return value
-    if isinstance(value, list) and value and all(map(_is_id, value)):
+    if isinstance(value, list) and value and all(map(is_whole, value)):
         return value
     raise wrong(where, value, "give a text, a list of token ids, or a list of either")
-
-
-def _is_id(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 FIELDS = Fields(
@@ -71,8 +85,7 @@ FIELDS = Fields(
 
 async def embeddings(request: Request) -> Response:
     """Vectors of the texts of a request, in their order."""
-    service: Service = request.app.state.service
-    body = FIELDS.read(await body_of(request), service.options.lenient)
+    service, body = await read_body(request, FIELDS)
     own = body.own
     name = service.check_model(own["model"])
     check_dimensions(service, own["dimensions"])
@@ -113,6 +126,46 @@ def _packed(row: npt.NDArray[np.float32]) -> str:
     return base64.b64encode(row.astype("<f4").tobytes()).decode()
 
 
-ROUTES = [
-    Route("/v1/embeddings", embeddings, methods=["POST"]),
+async def embedding(request: Request) -> Response:
+    """The vector of each text: its hidden states after the last norm, pooled."""
+    service, body = await read_body(request, LLAMA_FIELDS)
+    own = body.own
+    given = [name for name in ("content", "input") if own[name] is not None]
+    if len(given) != 1:
+        raise ParameterError("content", "give one of content and input")
+    _, prompts = own[given[0]]
+    texts = [await in_thread(tokens_of, service.model.tokenizer, each, True) for each in prompts]
+    vectors, _ = await service.embed(given[0], texts, own["pooling"], False)
+    made: list[dict[str, Any]] = [
+        {"index": i, "embedding": [row.tolist()]}
+        for i, row in enumerate(normalized(vectors, own["embd_normalize"]))
+    ]
+    return JSONResponse(made)
+
+
+def normalized(vectors: npt.NDArray[np.float32], power: int) -> npt.NDArray[np.float32]:
+    """Vectors [n, width] with a norm of 1.
+
+    Args:
+        vectors: Float32.
+        power: Of the norm; -1: they stay as they are; 0: the largest becomes 32760, as llama.cpp has it.
+    """
+    if power == -1:
+        return vectors
+    size = np.abs(vectors.astype(np.float64))
+    largest = size.max(1, keepdims=True)
+    largest[largest == 0] = 1  # what is nothing stays nothing
+    if power == 0:
+        norm = largest / 32760
+    else:  # of numbers up to 1, so that no power is too large
+        norm = largest * ((size / largest) ** power).sum(1, keepdims=True) ** (1 / power)
+        norm[norm == 0] = 1
+    made: npt.NDArray[np.float32] = (vectors / norm).astype(np.float32)
+    return made
+
+
+OPENAI_ROUTES = [Route("/v1/embeddings", embeddings, methods=["POST"])]
+LLAMA_ROUTES = [
+    Route("/embedding", embedding, methods=["POST"]),
+    Route("/embeddings", embedding, methods=["POST"]),
 ]
