@@ -27,7 +27,7 @@ THEIRS = {
     "docs/syntax.md": "llguidance's",
 }
 """Paths that are not of this repository, and whose they are."""
-TO_BE_WRITTEN = re.compile(r"top_share|helium")
+TO_BE_WRITTEN = re.compile(r"top_share|helium|count_tokens")
 """Files that readers of docs/adding-a-sampler.md and docs/adding-an-architecture.md write."""
 
 _FENCE = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
