@@ -27,6 +27,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 ELSEWHERE = {
     "adding-a-sampler": "tests/samplers/test_adding.py follows its steps in a copy of the package",
     "adding-an-architecture": "tests/models/test_adding.py follows its steps in a copy of the package",
+    "adding-an-endpoint": "tests/server/test_adding.py follows its steps in a copy of the package",
     "integrations": "needs the packages of others; tests/integrations has its examples where they are",
     "tutorial-ray": "tests/integrations/test_page.py runs it where Ray is",
     "tutorial-transformers": "tests/integrations/test_page.py runs it where transformers is",

@@ -51,7 +51,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / file, root / file)
     page = (ROOT / "docs/adding-an-endpoint.md").read_text()
-    module, line = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    module, line = re.findall(r"```(?:python|text)\n(.*?)```", page, flags=re.DOTALL)
     (root / "src/aleator/server/dialects/count_tokens.py").write_text(module)
     index = root / "src/aleator/server/dialects/__init__.py"
     names, routes = "    anthropic,\n    embeddings,\n", "        *operation.ROUTES,\n"
