@@ -6,10 +6,13 @@ from math import sqrt
 
 AIM = 0.7
 """Of the longest pause, what a step is sized to take: what steps take varies."""
-WRITERS = 1.15
+WRITERS = 1.14
 """Seconds that those who write get for each second that a piece took: somewhat more, as their steps take
 longer just after a piece has emptied the processor's caches."""
-ADVANCE = 1.5
+ENDS = 0.15
+"""What one who writes alone gets on top of that; each of n gets an n-th part of it.  A stream that ends loses
+what it was owed, and of few streams that is much."""
+ADVANCE = 1.75
 """Times as many after the first piece of a prompt, as none follow its last one."""
 FIRST = 16
 """Tokens of the first piece, while it is not known yet what they cost."""
@@ -17,7 +20,7 @@ GROWTH = 4
 """Times as many tokens as the piece before, at most."""
 LEAST = 4
 """Tokens of a piece at least: fewer take hardly less time."""
-DEPTH = 512
+DEPTH = 2048
 """Tokens before a piece after which, it is believed at first, a token costs twice as much."""
 DOWN = 0.5
 """Of what a piece took less than expected, how much is believed at once; of what it took more, all."""
@@ -109,7 +112,9 @@ class Pace:
         writers = rows + min(begun, prompts)
         if not writers:
             return 0.0
-        part = WRITERS * min(1.0, writers / max(prompts, 1)) * (ADVANCE if is_first else 1.0)
+        part = (WRITERS + ENDS / writers) * min(1.0, writers / max(prompts, 1))
+        if is_first:
+            part *= ADVANCE
         if not rows:  # the piece could be longer than the pause
             return min(part * added, WRITERS * self._aim)
         plain = self._plain or 0.0
