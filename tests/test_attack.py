@@ -21,7 +21,7 @@ from attacks.engines import Memory, grown
 from attacks.world import World, changed, unlike
 
 import aleator
-from aleator.replay import Made
+from aleator.engine.replay import Made
 
 TOOL = Path(attack.__file__)
 HERE = ("mixes", "caches", "files", "records", "namespaces", "fields")
@@ -85,7 +85,7 @@ def test_a_damaged_file_that_is_taken_is_noticed(
 def test_records_that_are_believed_are_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aleator.replay.differences", lambda then, now: [])
+    monkeypatch.setattr("aleator.engine.replay.differences", lambda then, now: [])
     assert trials("records", tmp_path).wrong[0].startswith("records that are untrue: ")
 
 

@@ -16,7 +16,7 @@ from native_module import ROOT
 from release import bill_of, unready
 from sbom import sbom
 
-from aleator.hub import bundled
+from aleator.models.hub import bundled
 
 ABOUT = "aleator-1.0.dist-info"
 

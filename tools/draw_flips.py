@@ -22,9 +22,9 @@ from run_report import Report, command, parser
 
 from aleator import SamplingParams
 from aleator.generate import Batch, Context
-from aleator.hub.bundled import bundled_model
 from aleator.language_model import load_vocabulary
 from aleator.models import build_decoder, open_weights
+from aleator.models.hub.bundled import bundled_model
 from aleator.text.tokenizer import Tokenizer
 
 Rows = npt.NDArray[np.float32]

@@ -18,9 +18,9 @@ from aleator.cache.prefix.states import ENDS, MOST, SPARE, KeptStates
 from aleator.cache.recurrent import RecurrentCache, RecurrentShape
 from aleator.core.errors import CacheError
 from aleator.generate import Batch, Context
-from aleator.hub.bundled import bundled_model
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
+from aleator.models.hub.bundled import bundled_model
 
 TEXT = [int(t) for t in np.random.default_rng(6).integers(0, 64, 300)]
 SMALL = PrefixConfig(block=4, texts=4, spacing=8)

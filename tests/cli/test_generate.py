@@ -13,7 +13,7 @@ from make_models import SPECS, write_model
 from aleator import LanguageModel
 from aleator.cli.declared import unescape
 from aleator.generate.session_file import SessionFile
-from aleator.hub.bundled import bundled_model
+from aleator.models.hub.bundled import bundled_model
 from aleator.samplers import PARAMETERS, PRESETS, SamplingParams
 from aleator.samplers.candidates import NUMERICS
 from tests.cli.conftest import Command

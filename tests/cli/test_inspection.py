@@ -12,7 +12,7 @@ from make_models import SPECS, write_model
 
 from aleator import LanguageModel
 from aleator.core.token_text import readable
-from aleator.hub.bundled import bundled_model
+from aleator.models.hub.bundled import bundled_model
 from tests.cli.conftest import Command
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import aleator
 from aleator import _native
-from aleator.hub.bundled import bundled_model
+from aleator.models.hub.bundled import bundled_model
 from tests.copies import python
 
 ROOT = Path(__file__).parents[2]

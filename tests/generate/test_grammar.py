@@ -13,7 +13,7 @@ from make_models import SPECS, write_model
 import aleator
 from aleator import samplers as S
 from aleator.generate import Batch, Context
-from aleator.hub.bundled import bundled_model
+from aleator.models.hub.bundled import bundled_model
 
 PERSON: dict[str, Any] = {
     "type": "object",

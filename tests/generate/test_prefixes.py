@@ -10,7 +10,7 @@ import pytest
 from make_models import SPECS, write_model
 
 import aleator
-from aleator.hub.bundled import bundled_model
+from aleator.models.hub.bundled import bundled_model
 
 GREEDY: dict[str, Any] = {"max_tokens": 12, "temperature": 0.0, "ignore_eos": True}
 

@@ -24,8 +24,8 @@ from aleator.cache.prefix import PrefixConfig
 from aleator.generate.context import Context
 from aleator.generate.generation import writing_of
 from aleator.generate.session import load_session
-from aleator.hub.bundled import bundled_model
 from aleator.models import open_weights, weights
+from aleator.models.hub.bundled import bundled_model
 
 OPTIONS: dict[str, Any] = {"temperature": 0.9, "repetition_penalty": 1.2, "ignore_eos": True}
 

@@ -20,7 +20,7 @@ from aleator.generate.speculation import ngrams, speculation
 from aleator.generate.speculation.draft_model import Draft, DraftContext, DraftModel, draft_together
 from aleator.generate.speculation.ngrams import REMEMBERED, PromptLookup, Texts
 from aleator.generate.speculation.speculation import LONGEST_RETRY, RETRY, Costs, Speculation
-from aleator.hub.bundled import bundled_model
+from aleator.models.hub.bundled import bundled_model
 
 REPEATING = "ROMEO:\nO, she doth teach the torches. O, she doth teach the torches. O, she doth"
 OPTIONS: tuple[dict[str, Any], ...] = (

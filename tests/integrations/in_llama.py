@@ -13,7 +13,6 @@ from llama_cpp import Llama, LogitsProcessorList
 from llama_cpp._internals import LlamaSampler
 
 from aleator import ParameterError, SamplerChain, SamplingParams
-from aleator.hub.bundled import bundled_model
 from aleator.integrations.llama import (
     AleatorLogitsProcessor,
     AleatorSampler,
@@ -21,6 +20,7 @@ from aleator.integrations.llama import (
     to_llama,
 )
 from aleator.integrations.settings import sampling_params
+from aleator.models.hub.bundled import bundled_model
 
 GIVEN = {
     "preset": "llama.cpp",

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import aleator
-from aleator.hub.bundled import bundled_model
+from aleator.models.hub.bundled import bundled_model
 
 SCHEMA = {
     "type": "object",

@@ -24,8 +24,8 @@ from lm_eval.api.registry import get_model
 from lm_eval.tasks import TaskManager
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from aleator.hub.bundled import bundled_model
 from aleator.integrations.lm_eval import AleatorLM
+from aleator.models.hub.bundled import bundled_model
 
 FOLDER = Path(os.environ["HF_HOME"])
 NEAR = 1e-3

@@ -15,7 +15,7 @@ import pytest
 from aleator import LanguageModel, ParameterError
 from aleator.generate.batch import Batch
 from aleator.generate.context import Context
-from aleator.hub.bundled import bundled_model
+from aleator.models.hub.bundled import bundled_model
 from tests.integrations.stand_ins import LLAMA, LlamaState, adapter, install
 
 GIVEN = {"preset": "llama.cpp", "repetition_penalty": 1.3, "temperature": 1.2, "seed": 4}

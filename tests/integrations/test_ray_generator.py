@@ -11,8 +11,8 @@ import pytest
 
 import aleator
 from aleator.core.errors import ParameterError
+from aleator.engine.replay import Record, make_again
 from aleator.integrations.ray_generator import MADE, Generator, WorkerMemory, seed_of
-from aleator.replay import Record, make_again
 
 ROWS: list[dict[str, Any]] = [
     {"id": "a", "prompt": "ROMEO:"},

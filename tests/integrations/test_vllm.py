@@ -232,7 +232,7 @@ def test_what_is_refused_before_a_request_is_accepted(vllm: Any) -> None:
 def test_the_tokenizer_is_named_by_the_environment(
     vllm: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from aleator.hub.bundled import bundled_model
+    from aleator.models.hub.bundled import bundled_model
 
     monkeypatch.setenv("ALEATOR_VLLM_TOKENIZER", str(bundled_model()))
     vllm.tokenizer.cache_clear()

@@ -18,8 +18,8 @@ from make_models import SPECS, write_model
 import aleator
 from aleator import Conversation
 from aleator.generate import Batch
-from aleator.hub.bundled import bundled_model
 from aleator.language_model import LanguageModel, load
+from aleator.models.hub.bundled import bundled_model
 
 OPTIONS: dict[str, Any] = {"max_tokens": 20, "temperature": 0.8, "seed": 1}
 

@@ -14,9 +14,9 @@ from aleator import load
 from aleator.cache.prefix import PrefixConfig
 from aleator.core.errors import CannotRewind
 from aleator.generate import Batch, Context
-from aleator.hub.bundled import bundled_model
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
+from aleator.models.hub.bundled import bundled_model
 from tests.models.check_golden import (
     check_hybrid_script,
     check_recurrent_script,

@@ -23,9 +23,9 @@ import aleator
 from aleator.cache.devices import Device
 from aleator.core.errors import Aborted, ParameterError
 from aleator.generate import Batch, Context
-from aleator.hub.bundled import bundled_model
 from aleator.language_model import LanguageModel
 from aleator.models import build_decoder, open_weights
+from aleator.models.hub.bundled import bundled_model
 from aleator.models.native_decoder import NativeDecoder
 from aleator.models.placement import Place
 from aleator.models.torch_decoder import TorchDecoder

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from aleator.core import host
-from aleator.hub.bundled import bundled_model
 from aleator.models.fingerprint import BLOCK, MOST_REMEMBERED, fingerprint, remembered
+from aleator.models.hub.bundled import bundled_model
 from aleator.models.weights import open_weights
 
 

@@ -13,8 +13,8 @@ from make_models import SPECS, random_tensors, write_model
 from aleator import load
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.generate import Batch, Context
-from aleator.hub.bundled import bundled_model
 from aleator.models import build_decoder, open_weights
+from aleator.models.hub.bundled import bundled_model
 from tests.models.check_golden import check_prefill_and_greedy, check_script, relative, tokens_of
 from tests.models.check_transformers import check, write
 

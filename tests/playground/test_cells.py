@@ -10,7 +10,7 @@ from make_models import SPECS, write_model
 
 import aleator
 from aleator.generate.cache_script import EXAMPLE
-from aleator.hub.bundled import bundled_model
+from aleator.models.hub.bundled import bundled_model
 from aleator.server.playground.cells import engine_cells, frames
 from tests.playground.conftest import Client
 

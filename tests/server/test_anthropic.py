@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aleator.replay import KEY
+from aleator.engine.replay import KEY
 from tests.server.conftest import Client, MakeClient
 from tests.server.speaking import TEMPLATE, WEATHER, events_of
 

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from aleator import Engine, LanguageModel, __version__
 from aleator.core.errors import ParameterError
-from aleator.replay import Record, differences, make_again
+from aleator.engine.replay import Record, differences, make_again
 from aleator.server.app import create_app, create_guarded
 from aleator.server.logs import LOGGER, Lines, described, event, failure
 from aleator.server.metrics import Metrics

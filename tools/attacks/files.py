@@ -13,7 +13,7 @@ from pathlib import Path
 
 import aleator
 from aleator.core.errors import AleatorError, FileFormatError, Incompatible
-from aleator.replay import Made
+from aleator.engine.replay import Made
 from attacks.world import PROMPTS, World, changed
 
 N_TOKENS = 12

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import aleator
 from aleator.core.errors import AleatorError, EngineClosed
+from aleator.engine.replay import Made
 from aleator.generate.generation import Generation
-from aleator.replay import Made
 from attacks.world import PATIENCE, PROMPTS, World
 
 N_TOKENS = 40

@@ -11,7 +11,7 @@ from typing import Any
 from interrupts import Raiser
 
 import aleator
-from aleator.replay import Made
+from aleator.engine.replay import Made
 from attacks.world import PROMPTS, World, settled
 
 OPTIONS: tuple[dict[str, Any], ...] = (

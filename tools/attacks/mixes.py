@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import aleator
+from aleator.engine.replay import Made, Record, make_again
 from aleator.generate.generation import Generation
 from aleator.generate.session import Session
-from aleator.replay import Made, Record, make_again
 from attacks.world import World
 
 RANDOM = ("llama:Q8_0", "qwen2:Q4_0")

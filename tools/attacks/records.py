@@ -19,7 +19,7 @@ from typing import Any
 
 from aleator import cli
 from aleator.core.errors import AleatorError
-from aleator.replay import Record
+from aleator.engine.replay import Record
 from attacks.fields import ODD
 from attacks.world import PROMPTS, World
 

@@ -3,7 +3,7 @@
 A text is made offline, alone. Then it is asked for from ``aleator serve``: with nothing cached; once more; from
 the prompt cache; as the first of several (n > 1); beside clients that stream other texts, and beside some that
 begin texts and go away; in a slot that was saved, erased and restored; by a server that guesses; and by
-``aleator.replay`` from the record of the response. All are compared to the bit.
+``aleator.engine.replay`` from the record of the response. All are compared to the bit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aleator
-from aleator.replay import Made, Record, make_again
+from aleator.engine.replay import Made, Record, make_again
 from attacks.world import PATIENCE, PROMPTS, World
 
 if TYPE_CHECKING:

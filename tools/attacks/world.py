@@ -17,9 +17,9 @@ from typing import Any
 from make_models import SPECS, write_model
 
 import aleator
+from aleator.engine.replay import Made
 from aleator.generate.generation import Generation
-from aleator.hub.bundled import bundled_model
-from aleator.replay import Made
+from aleator.models.hub.bundled import bundled_model
 
 PATIENCE = 180.0
 """Seconds to wait for what should come at once: a busy machine is no fault."""

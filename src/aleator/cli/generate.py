@@ -185,9 +185,9 @@ def stream(generations: Sequence[Generation]) -> None:
 
 
 def write_records(path: str, model: LanguageModel, generations: Sequence[Generation]) -> None:
-    """Write the records of all completions, a line each; see :mod:`aleator.replay`."""
+    """Write the records of all completions, a line each; see :mod:`aleator.engine.replay`."""
     from aleator.core.version import __version__
-    from aleator.replay import Record
+    from aleator.engine.replay import Record
 
     records = [Record.of(each, model, __version__).as_json() for each in generations]
     lines = [json.dumps(record, allow_nan=False) + "\n" for record in records]

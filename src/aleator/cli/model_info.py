@@ -62,8 +62,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write what is in the file; returns the exit code."""
-    from aleator.hub.bundled import bundled_model
     from aleator.language_model import load_vocabulary
+    from aleator.models.hub.bundled import bundled_model
     from aleator.models.weights import open_weights
 
     if arguments.path is not None and arguments.model is not None:

@@ -8,9 +8,9 @@ import json
 from aleator.cli.arguments import Parser
 from aleator.cli.terminal import note, write
 from aleator.core.errors import ParameterError
-from aleator.hub.local import LocalModel, cached, installed, remove
-from aleator.hub.located import located
-from aleator.hub.names import HubName
+from aleator.models.hub.local import LocalModel, cached, installed, remove
+from aleator.models.hub.located import located
+from aleator.models.hub.names import HubName
 
 EXAMPLES = """\
 Lists the bundled model, those of installed packages llm-NAME, and those that were
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def here() -> list[LocalModel]:
     """The models on this machine that have a name."""
-    from aleator.hub.bundled import bundled_model
+    from aleator.models.hub.bundled import bundled_model
 
     found = list(installed())
     try:

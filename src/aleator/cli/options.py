@@ -15,8 +15,8 @@ from aleator.cli.terminal import ProgressBar, note
 from aleator.core.errors import ParameterError
 from aleator.core.options import Option, declarations
 from aleator.generate.options import LOADED, GenerateOptions, ModelOptions
-from aleator.hub.located import located
-from aleator.hub.names import HUB
+from aleator.models.hub.located import located
+from aleator.models.hub.names import HUB
 
 if TYPE_CHECKING:
     from aleator.generate.session import Session

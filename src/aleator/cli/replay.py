@@ -19,8 +19,8 @@ from aleator.generate.options import LOADED, WHERE
 from aleator.models.decoder import ARITHMETIC_VERSION
 
 if TYPE_CHECKING:
+    from aleator.engine.replay import Record
     from aleator.language_model import LanguageModel
-    from aleator.replay import Record
 
 EXAMPLES = """\
 FILE is what 'aleator generate --replay FILE' wrote, a response of 'aleator serve'
@@ -62,7 +62,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the texts again; returns the exit code."""
-    from aleator.replay import Record
+    from aleator.engine.replay import Record
 
     if arguments.file is None:
         raise ParameterError("file", "name the file with the records (see aleator replay --help)")
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def same(record: Record, model: LanguageModel, prompt: tuple[int, ...] | None, where: str) -> bool:
     """Make one text again, and print how it compares."""
-    from aleator.replay import differences, hash_of_text, make_again
+    from aleator.engine.replay import differences, hash_of_text, make_again
 
     now = make_again(record, model, prompt)
     if record.made is None:
@@ -110,7 +110,7 @@ def read_records(path: str) -> list[object]:
     Raises:
         FileFormatError: There are none.
     """
-    from aleator.replay import KEY
+    from aleator.engine.replay import KEY
 
     text = decode(sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes(), path)
 
@@ -174,7 +174,7 @@ def check_model(record: Record, model: LanguageModel, any_model: bool) -> None:
 
 def read_prompt(path: str, model: LanguageModel, record: Record) -> tuple[int, ...]:
     """The tokens of a prompt in a file: text, or a JSON list of ids."""
-    from aleator.replay import hash_of_tokens
+    from aleator.engine.replay import hash_of_tokens
 
     text = decode(Path(path).read_bytes(), path)
     try:

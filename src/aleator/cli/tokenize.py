@@ -39,8 +39,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the tokens; returns the exit code."""
-    from aleator.hub.bundled import bundled_model
     from aleator.language_model import load_vocabulary
+    from aleator.models.hub.bundled import bundled_model
     from aleator.models.weights import open_weights
     from aleator.text.tokenizer import Tokenizer
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 MOVED = {
-    "aleator.bundled": "aleator.hub.bundled",
+    "aleator.bundled": "aleator.models.hub.bundled",
     "aleator.chat.asking": "aleator.chat.prompt",
     "aleator.chat.chatting": "aleator.chat.chat_mixin",
     "aleator.chat.source": "aleator.chat.text_reader",
@@ -23,7 +23,18 @@ MOVED = {
     "aleator.generate.drawing": "aleator.generate.token_sampler",
     "aleator.generate.ending": "aleator.generate.complete_grammar",
     "aleator.generate.slot": "aleator.generate.request_state",
+    "aleator.hub": "aleator.models.hub",
+    "aleator.hub.bundled": "aleator.models.hub.bundled",
+    "aleator.hub.choice": "aleator.models.hub.choice",
+    "aleator.hub.fetching": "aleator.models.hub.fetching",
+    "aleator.hub.installed": "aleator.models.hub.installed",
+    "aleator.hub.local": "aleator.models.hub.local",
+    "aleator.hub.located": "aleator.models.hub.located",
+    "aleator.hub.names": "aleator.models.hub.names",
     "aleator.prompts": "aleator.engine.prompts",
+    "aleator.replay": "aleator.engine.replay",
+    "aleator.replay.again": "aleator.engine.replay.again",
+    "aleator.replay.record": "aleator.engine.replay.record",
     "aleator.saving": "aleator.language_model.saving",
     "aleator.scoring": "aleator.language_model.scoring",
     "aleator.server.guards": "aleator.server.app",
@@ -74,7 +85,9 @@ class MovedModules:
             return None
         from importlib.util import spec_from_loader  # most programs need none of this
 
-        return spec_from_loader(name, self)  # type: ignore[arg-type]  # it is no subclass of Loader
+        is_package = any(each.startswith(f"{name}.") for each in self._moved)
+        # The loader is no subclass of Loader.
+        return spec_from_loader(name, self, is_package=is_package)  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         """None: an ordinary module."""

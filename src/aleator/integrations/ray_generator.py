@@ -19,9 +19,9 @@ import numpy as np
 import aleator
 from aleator.core.errors import AleatorError, ParameterError
 from aleator.engine.prompts import GENERATION, SAMPLING, check_without_model
+from aleator.engine.replay import Record
 from aleator.generate.generation import Generation, writing_of
 from aleator.integrations.ray_options import check_engine, check_load
-from aleator.replay import Record
 
 if TYPE_CHECKING:
     import pyarrow

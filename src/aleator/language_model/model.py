@@ -32,11 +32,11 @@ from aleator.generate.request import Request
 from aleator.generate.request_state import OnLogits
 from aleator.generate.session import Session
 from aleator.generate.speculation.drafter import Drafter
-from aleator.hub.bundled import bundled_model
 from aleator.language_model.saving import SavingMixin
 from aleator.language_model.scoring import ScoringMixin
 from aleator.models.build import build_decoder
 from aleator.models.decoder import Decoder
+from aleator.models.hub.bundled import bundled_model
 from aleator.models.placement import placement
 from aleator.models.weights import Weights, open_weights
 from aleator.samplers import SamplingParams

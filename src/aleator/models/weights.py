@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
-from aleator.hub.located import located
 from aleator.models import sampling
 from aleator.models.architecture import Architecture
 from aleator.models.config import ModelConfig
@@ -25,6 +24,7 @@ from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.fingerprint import ModelIdentity, fingerprint, remembered
 from aleator.models.finite_check import FiniteCheck
 from aleator.models.fused import separated
+from aleator.models.hub.located import located
 from aleator.models.index import read_gguf
 from aleator.models.index import read_json as read_config
 
@@ -196,7 +196,7 @@ def open_weights(path: str | os.PathLike[str]) -> Weights:
 
     Args:
         path: the file (of a split model the first), the directory, or a name that
-            :func:`~aleator.hub.located.located` finds.
+            :func:`~aleator.models.hub.located.located` finds.
 
     Raises:
         ModelNotFound: nothing is there.

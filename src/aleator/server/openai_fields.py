@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aleator.core.errors import ParameterError
-from aleator.replay import KEY
+from aleator.engine.replay import KEY
 from aleator.server.fields import (
     MOST_TOP,
     Body,

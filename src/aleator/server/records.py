@@ -10,10 +10,10 @@ from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.core.version import __version__
+from aleator.engine.replay import Record
 from aleator.generate.completion import Stats
 from aleator.generate.generation import Generation
 from aleator.generate.writing import PromptProgress
-from aleator.replay import Record
 from aleator.server.caller import current_caller
 from aleator.server.service import Service
 

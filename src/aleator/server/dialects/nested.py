@@ -15,7 +15,7 @@ from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.core.parameter import nearest
-from aleator.replay import KEY
+from aleator.engine.replay import KEY
 from aleator.server.accepted import Accepted
 from aleator.server.chatting import ChatAnswer, ChatRequest
 from aleator.server.fields import Body, Check, mapping, one_of, shown, switch, text, whole, wrong

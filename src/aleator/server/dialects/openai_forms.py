@@ -10,12 +10,12 @@ from json.encoder import encode_basestring
 from typing import Any
 
 from aleator.core.errors import ParameterError
+from aleator.engine.replay import KEY
 from aleator.generate.generation import Generation, writing_of
 from aleator.generate.logprobs import Logprobs, TokenLogprob
 from aleator.generate.request import Request
 from aleator.generate.writing import PromptProgress
 from aleator.language_model import LanguageModel
-from aleator.replay import KEY
 from aleator.server.chatting import Usage
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import MOST_COMPLETIONS, Field, known_keys, mapping, switch, text, whole

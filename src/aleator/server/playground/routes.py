@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from aleator.core.errors import CacheError, GrammarError, ParameterError
 from aleator.engine.prompts import SAMPLING
-from aleator.hub.bundled import bundled_model
+from aleator.models.hub.bundled import bundled_model
 from aleator.samplers import SamplingParams
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.errors import ApiError, api_error

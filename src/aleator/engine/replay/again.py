@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from aleator.core.errors import ParameterError
 from aleator.engine.engine import Engine, Served
 from aleator.engine.options import SubmitOptions
+from aleator.engine.replay.record import CUT_OFF, Made, Record
 from aleator.generate.generation import writing_of
-from aleator.replay.record import CUT_OFF, Made, Record
 
 
 def make_again(record: Record, model: Served, prompt: Sequence[int] | None = None) -> Made:

@@ -11,7 +11,7 @@ import pytest
 import aleator
 from aleator.cli import main
 from aleator.core.errors import FileFormatError, ModelNotFound
-from aleator.hub.located import located
+from aleator.models.hub.located import located
 from tests.models.builders import write_gguf
 
 

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from aleator.hub.names import HUB, HubName
+from aleator.models.hub.names import HUB, HubName
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -32,12 +32,14 @@ def located(
         FileFormatError: a package holds several models, or a download is damaged.
     """
     if str(model).startswith(HUB):
-        from aleator.hub.fetching import fetched
+        from aleator.models.hub.fetching import fetched
 
         return fetched(HubName.read(str(model)), token=token, offline=offline)
     path = Path(model)
     if isinstance(model, str) and _PLAIN.fullmatch(model) and not path.exists():
-        from aleator.hub.installed import packaged  # and with it the reader of packages' metadata
+        from aleator.models.hub.installed import (
+            packaged,
+        )  # and with it the reader of packages' metadata
 
         return packaged(model) or path
     return path

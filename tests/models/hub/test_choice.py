@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from aleator.core.errors import HubError, ParameterError
-from aleator.hub.choice import GGUFName, gguf_files, safetensors_files
-from aleator.hub.fetching import chosen
-from aleator.hub.names import HubName
+from aleator.models.hub.choice import GGUFName, gguf_files, safetensors_files
+from aleator.models.hub.fetching import chosen
+from aleator.models.hub.names import HubName
 
 FILES = [
     "README.md",

@@ -17,12 +17,12 @@ from huggingface_hub import constants
 import aleator
 from aleator.cli import main
 from aleator.core.errors import FileFormatError, HubError, ParameterError
-from aleator.hub.bundled import bundled_model
-from aleator.hub.fetching import PIECE, append
-from aleator.hub.located import located
-from aleator.hub.names import HubName
-from tests.hub.server import COMMIT, Hub, serving
+from aleator.models.hub.bundled import bundled_model
+from aleator.models.hub.fetching import PIECE, append
+from aleator.models.hub.located import located
+from aleator.models.hub.names import HubName
 from tests.models.builders import write_gguf
+from tests.models.hub.server import COMMIT, Hub, serving
 
 REPO = "org/tiny-GGUF"
 
@@ -288,7 +288,7 @@ def test_a_machine_without_models(
     def missing() -> Path:
         raise ImportError("not in this wheel")
 
-    monkeypatch.setattr("aleator.hub.bundled.bundled_model", missing)
+    monkeypatch.setattr("aleator.models.hub.bundled.bundled_model", missing)
     monkeypatch.setattr("aleator.cli.models.installed", lambda: [])
     assert main(["models"]) == 0
     assert capsys.readouterr() == ("", "not in this wheel\n")

@@ -11,14 +11,14 @@ from attacks.fields import ODD
 
 from aleator import Engine, LanguageModel, SamplingParams
 from aleator.core.errors import AleatorError, FileFormatError, ParameterError
-from aleator.generate.generation import Generation, writing_of
-from aleator.replay import (
+from aleator.engine.replay import (
     Made,
     Record,
     differences,
     hash_of_tokens,
     make_again,
 )
+from aleator.generate.generation import Generation, writing_of
 from aleator.samplers import Grammar
 from aleator.samplers.as_json import params_as_json, params_from_json
 

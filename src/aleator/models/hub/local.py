@@ -11,7 +11,7 @@ from typing import Any
 
 from aleator.core.errors import HubError
 from aleator.core.records import dataclass
-from aleator.hub.choice import (
+from aleator.models.hub.choice import (
     GGUFName,
     gguf_files,
     is_model,
@@ -19,9 +19,9 @@ from aleator.hub.choice import (
     parts_of,
     safetensors_files,
 )
-from aleator.hub.fetching import repository_folder, required_hub
-from aleator.hub.installed import PACKAGE, models_of
-from aleator.hub.names import HUB, HubName
+from aleator.models.hub.fetching import repository_folder, required_hub
+from aleator.models.hub.installed import PACKAGE, models_of
+from aleator.models.hub.names import HUB, HubName
 
 
 @dataclass(frozen=True)

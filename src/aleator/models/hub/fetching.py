@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from aleator.core.errors import FileFormatError, HubError, ParameterError
-from aleator.hub.choice import (
+from aleator.models.hub.choice import (
     gguf_files,
     is_inside,
     missing_parts,
@@ -28,7 +28,7 @@ from aleator.hub.choice import (
     safetensors_files,
     types_of,
 )
-from aleator.hub.names import HubName
+from aleator.models.hub.names import HubName
 
 log = logging.getLogger(__name__)
 
@@ -254,7 +254,7 @@ def _complete_blob(hub: ModuleType, name: HubName, file: str, token: str | None)
                 unit="B",
                 unit_scale=True,
                 disable=None,  # on a terminal only
-                name="aleator.hub.fetching",
+                name="aleator.models.hub.fetching",
             ) as bar,
         ):
             while out.tell() < about.size:
