@@ -147,10 +147,10 @@ def test_its_device_form_gives_the_tokens_of_the_host(copied: Path) -> None:
         ("samplers/device_forms.py", '"top_n_sigma", ', f'"{STEM}", '),
         (
             "device/backends/torch/forms.py",
-            "from aleator.device.backends.torch.typical_p",
+            "from aleator.device.backends.torch.user",
             imported,
         ),
-        ("device/backends/torch/forms.py", '    "typical_p": DeviceTypicalP,\n', entry),
+        ("device/backends/torch/forms.py", '    "typical_p": truncation.DeviceTypicalP,\n', entry),
         ("device/cases.py", '    "top_p": [', chain),
     ):
         text = (package / name).read_text()

@@ -16,10 +16,7 @@ class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     What an operation takes within itself (sorting, prefix sums) is its own and does not count, nor does what an
     allocator rounds up.
 
-    Attributes:
-        now: bytes there are.
-        most: the most there were at once.
-
+    ``now`` is how many bytes there are, ``most`` the most there were at once.
     """
 
     def __init__(self) -> None:
@@ -31,12 +28,9 @@ class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         """Run it, and count what is new."""
-        given = {_storage(t)._cdata for t in tree_leaves((args, kwargs)) if _is_tensor(t)}
+        given = {storage._cdata for storage in _storages((args, kwargs))}
         out = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(out):
-            if not _is_tensor(tensor):
-                continue
-            storage = _storage(tensor)
+        for storage in _storages(out):
             key, size = storage._cdata, storage.nbytes()
             if key not in given and key not in self._known:
                 self._known.add(key)
@@ -50,9 +44,5 @@ class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.now -= size
 
 
-def _is_tensor(x: Any) -> bool:
-    return isinstance(x, torch.Tensor)
-
-
-def _storage(x: torch.Tensor) -> torch.UntypedStorage:
-    return x.untyped_storage()
+def _storages(tree: Any) -> list[torch.UntypedStorage]:
+    return [x.untyped_storage() for x in tree_leaves(tree) if isinstance(x, torch.Tensor)]

@@ -30,7 +30,7 @@ class Field(NamedTuple):
     Attributes:
         dtype: its type.
         neutral: the value in rows that do not have the sampler.
-        shape: of one row.
+        shape: of one row; :data:`BITS`: a bit for each token of the vocabulary, 32 in each element.
 
     """
 
@@ -38,6 +38,8 @@ class Field(NamedTuple):
     neutral: float
     shape: tuple[int, ...] = ()
 
+
+BITS = (-1,)
 
 Fields = dict[str, Field]
 """The tensors of a device sampler, by name."""
@@ -48,19 +50,11 @@ RANDOM: Fields = {"seed": Field(torch.int64, 0), "stream": Field(torch.int64, 0)
 
 @dataclass(frozen=True)
 class PlaceSizes:
-    """How large the tensors of a place are, and where.
-
-    Attributes:
-        max_batch: rows.
-        n_vocab: tokens of the vocabulary.
-        max_tokens: tokens that a row's history holds.
-        device: where the tensors are.
-
-    """
+    """How large the tensors of a place are, and where."""
 
     max_batch: int
     n_vocab: int
-    max_tokens: int
+    max_tokens: int  # that a row's history holds
     device: torch.device
 
 
@@ -82,6 +76,8 @@ class DeviceSampler:
         rows: the tensors by name; of a state ``name`` there is ``next_name`` too.
         waits: whether the PyTorch form asks the device how many operations it has to make, for any row so far:
             then a step waits, and cannot be captured.
+        launch: numbers that fix which operations :meth:`apply` makes: the most that any row has needed so far.
+            Graphs hold as long as they are the same.
 
     """
 
@@ -94,27 +90,29 @@ class DeviceSampler:
         self.rows: dict[str, Tensor] = {}
         self.waits = False
         self._neutral: dict[str, float] = {}
-        self._add("active", torch.bool, False, ())
-        self._declared, self._states = self.declared(sampler)
-        for name, field in self._declared.items():
-            self._add(name, field.dtype, field.neutral, self.shape(name))
+        self.launch = self.needs(sampler)
+        self._add("active", Field(torch.bool, False))
+        fields, self._states = self.declared(sampler)
+        for name, field in fields.items():
+            self._add(name, field)
         for name, field in self._states.items():
-            self._add(name, field.dtype, field.neutral, (sizes.max_tokens + 1, *field.shape))
-            self._add(f"next_{name}", field.dtype, field.neutral, field.shape)
+            self._add(name, field._replace(shape=(sizes.max_tokens + 1, *field.shape)))
+            self._add(f"next_{name}", field)
 
     def declared(self, sampler: Sampler) -> tuple[Fields, Fields]:
         """Parameters and states of a place that this sampler takes."""
         return self.fields, self.state
 
-    def _add(self, name: str, dtype: torch.dtype, neutral: float, shape: tuple[int, ...]) -> None:
-        self._neutral[name] = neutral
-        self.rows[name] = torch.full(
-            (self.max_batch, *shape), neutral, dtype=dtype, device=self.device
-        )
+    def needs(self, sampler: Sampler) -> tuple[int, ...]:
+        """Numbers that fix which operations a row with this sampler needs."""
+        return ()
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a row of the parameter ``name``."""
-        return self._declared[name].shape
+    def _add(self, name: str, field: Field) -> None:
+        self._neutral[name] = field.neutral
+        shape = (-(-self.n_vocab // 32),) if field.shape == BITS else field.shape
+        self.rows[name] = torch.full(
+            (self.max_batch, *shape), field.neutral, dtype=field.dtype, device=self.device
+        )
 
     def get(self, name: str, step: DeviceStep) -> Tensor:
         """The rows in use of a tensor, [B, ...]."""
@@ -134,11 +132,6 @@ class DeviceSampler:
         return sum(tensor.nbytes for tensor in self.rows.values())
 
     @property
-    def launch(self) -> tuple[int, ...]:
-        """Numbers that fix which operations :meth:`apply` makes; graphs hold as long as they are the same."""
-        return ()
-
-    @property
     def stateful(self) -> bool:
         """Whether it remembers anything."""
         return bool(self._states)
@@ -146,6 +139,7 @@ class DeviceSampler:
     def set(self, row: int, sampler: Sampler, place: Place) -> None:
         """Give a row the parameters of a sampler, which stands at ``place`` in its chain."""
         self._write(row, {"active": True, **self.values(sampler, place)})
+        self.launch = tuple(map(max, self.launch, self.needs(sampler)))
 
     def resume(self, row: int, course: Mapping[str, NDArray[np.float64]]) -> None:
         """Let a row's states be what they were on the host after each number of generated tokens."""
@@ -159,7 +153,7 @@ class DeviceSampler:
             ParameterError: parameters with which the sampler cannot run here.
 
         """
-        raise NotImplementedError
+        return {}
 
     def rewound(self, row: int, position: int, *, begins: bool = False) -> None:
         """Take note that a row is now at an earlier position, or (``begins``) that its text began there."""

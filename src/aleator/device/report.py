@@ -110,14 +110,7 @@ class Report:
             self.kept[:batch] = pack(data.alive)
 
     def after_list(self, keys: Tensor, weights: Tensor, tokens: Tensor) -> None:
-        """Note what tokens were drawn from, given as lists.
-
-        Args:
-            keys: int64 [B, N], the least integer where there is no candidate.
-            weights: int64 [B, N].
-            tokens: int64 [B].
-
-        """
+        """Note what tokens int64 [B] were drawn from: keys [B, N], SIGN where there is none, and weights."""
         batch, n = keys.shape
         ids, there = MASK32 - (keys & MASK32), keys > SIGN
         if self._asked:

@@ -18,24 +18,15 @@ from aleator.samplers.chain import SamplerChain
 
 @dataclass
 class Row:
-    """What the host knows of a row without asking the device.
+    """What the host knows of a row without asking the device."""
 
-    Attributes:
-        chain: the row's chain as it was set.
-        head: its grammar, which the host follows.
-        tail: the samplers that run on the host.
-        top_k: candidates that are transferred for the tail at most; 0: all.
-        samplers: those that run on the device, by their places.
-        used: tokens in its history, or more: a row that could not draw has accepted nothing.
-
-    """
-
-    chain: SamplerChain
-    head: host.Chain | None = None
-    tail: host.Chain | None = None
-    top_k: int = 0
+    chain: SamplerChain  # the row's chain as it was set
+    head: host.Chain | None = None  # its grammar, which the host follows
+    tail: host.Chain | None = None  # the samplers that run on the host
+    top_k: int = 0  # candidates that are transferred for the tail at most; 0: all
+    # those that run on the device, by their places
     samplers: dict[DeviceSampler, Sampler] = field(default_factory=dict)
-    used: int = 0
+    used: int = 0  # tokens in its history, or more: a row that could not draw has accepted nothing
 
     @property
     def on_host(self) -> list[host.Chain]:

@@ -35,20 +35,12 @@ RESULTS = "ALEATOR_GPU_RESULTS"
 
 @dataclass(frozen=True)
 class Machine:
-    """What results count for.
+    """What results count for."""
 
-    Attributes:
-        gpu: the name of the CUDA device.
-        torch: version.
-        triton: version; "": it is not installed.
-        aleator: version.
-
-    """
-
-    gpu: str
-    torch: str
-    triton: str
-    aleator: str
+    gpu: str  # the name of the CUDA device
+    torch: str  # version
+    triton: str  # version; "": it is not installed
+    aleator: str  # version
 
 
 def this_machine(device: torch.device) -> Machine:

@@ -16,14 +16,7 @@ from aleator.device.report import Report
 
 
 def mask_of(heads: Mapping[int, host.Chain], allowed: Tensor | None, like: Tensor) -> Tensor:
-    """What grammars allow next, and what was allowed before, int32 [B, words].
-
-    Args:
-        heads: rows' grammars.
-        allowed: int32 [B, words]; None: everything.
-        like: the logits [B, V].
-
-    """
+    """What rows' grammars allow next of ``allowed`` (None: of everything), int32 [B, words]."""
     batch, n_vocab = like.shape
     words = np.full((batch, -(-n_vocab // 32)), -1, np.int32)
     for row, head in heads.items():
@@ -46,15 +39,9 @@ def finish(
     tokens: Tensor,
     report: Report,
 ) -> None:
-    """Let the host's samplers choose from what is left of some rows.
+    """Let the host's samplers choose from what is left of some rows, and write tokens int64 [B].
 
-    Args:
-        data: the rows' candidates.
-        tails: of some rows, the samplers, and how many candidates these rows have at most.
-        n_vocab: tokens of the vocabulary.
-        tokens: int64 [B], to be written.
-        report: to be filled.
-
+    ``tails``: of these rows, the samplers, and how many candidates they have at most.
     """
     rows = list(tails)
     if not rows:

@@ -18,7 +18,7 @@ Launches = Hashable
 class Backend(Protocol):
     """Rows of a device chain, and steps of them.  Arguments have been checked but for what is said.
 
-    Methods that raise change nothing.
+    Methods that raise change nothing.  Bodies are for rows on the host, which are never replayed.
     """
 
     @property
@@ -89,7 +89,7 @@ class Backend(Protocol):
 
     def launches(self, batch: int) -> Launches:
         """Which operations a step of so many rows makes now."""
-        ...
+        return None
 
     def check_replay(self, batch: int, captured: Launches) -> None:
         """Refuse the replay of a captured step that would leave out what rows need by now.
@@ -102,7 +102,6 @@ class Backend(Protocol):
             ParameterError: other operations are needed.
 
         """
-        ...
 
     def require_room(self, counts: Sequence[int], live: Tensor | None = None) -> None:
         """See to it that row i can accept ``counts[i]`` tokens more; rows that are not live need none.
@@ -111,12 +110,10 @@ class Backend(Protocol):
             ParameterError: a row has no room.
 
         """
-        ...
 
     def count(self, counts: Sequence[int]) -> None:
         """Take note that row i has accepted at most ``counts[i]`` tokens in a replay."""
-        ...
 
     def paths(self, reset: bool) -> dict[str, int]:
         """How many rows took which path through the kernels; empty where there are no paths."""
-        ...
+        return {}

@@ -10,8 +10,8 @@ from torch import Tensor
 from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.device.arguments import ChainOptions
-from aleator.device.backends.backend import Launches
-from aleator.device.backends.torch.logit_bias import check_tokens
+from aleator.device.backends.backend import Backend
+from aleator.device.backends.torch.logits import check_tokens
 from aleator.device.candidates import NOTHING
 from aleator.device.report import Report
 from aleator.device.rows import Mark
@@ -23,8 +23,8 @@ from aleator.samplers.logit_bias import LogitBias
 from aleator.samplers.plan import Plan
 
 
-class HostBackend:
-    """See :class:`aleator.device.backends.backend.Backend`."""
+class HostBackend(Backend):
+    """All rows by the native kernels."""
 
     nbytes = 0
 
@@ -108,23 +108,6 @@ class HostBackend:
     def back(self, mark: Mark) -> None:
         """Refused, as :meth:`mark`."""
         self.mark()
-
-    def launches(self, batch: int) -> Launches:
-        """Nothing is launched."""
-        return None
-
-    def check_replay(self, batch: int, captured: Launches) -> None:
-        """There is nothing to replay; rows on the host are refused before."""
-
-    def require_room(self, counts: Sequence[int], live: Tensor | None = None) -> None:
-        """There is room."""
-
-    def count(self, counts: Sequence[int]) -> None:
-        """Chains count themselves."""
-
-    def paths(self, reset: bool) -> dict[str, int]:
-        """There are none."""
-        return {}
 
 
 def _drawn(chains: Sequence[SamplerChain], rows: Tensor) -> list[int]:

@@ -1,4 +1,4 @@
-"""Device chains by PyTorch operations, on any device: one file per sampler, over static shapes [B, V]."""
+"""Device chains by PyTorch operations, on any device, over static shapes [B, V]."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from torch import Tensor
 
 from aleator.core import host
 from aleator.core.errors import ConstraintError, ParameterError
-from aleator.core.records import dataclass
 from aleator.device.arguments import ChainOptions
-from aleator.device.backends.backend import Launches
+from aleator.device.backends.backend import Backend, Launches
 from aleator.device.backends.torch.program import Placed, Program, split
 from aleator.device.candidates import NOTHING, DeviceCandidates
 from aleator.device.peak import PeakBytes
@@ -28,15 +27,8 @@ from aleator.samplers.plan import Plan, bound
 from aleator.samplers.user import UserSampler
 
 
-@dataclass(frozen=True)
-class TorchLaunches:
-    """What a step makes: the places in use, and the numbers that fix their operations."""
-
-    places: tuple[tuple[int, tuple[int, ...]], ...]
-
-
-class TorchBackend:
-    """See :class:`aleator.device.backends.backend.Backend`.
+class TorchBackend(Backend):
+    """All rows by PyTorch; other backends on a device are made from it.
 
     Args:
         options: of the chain.
@@ -225,15 +217,16 @@ class TorchBackend:
         return tokens
 
     def _step(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
-        self._launched[len(logits)] = self.launches(len(logits))
-        data = self.apply(logits, allowed, self.active(len(logits)))
+        batch = len(logits)
+        self._launched[batch], places = self.launches(batch), self.active(batch)
+        data = self.apply(logits, allowed, places)
         tokens = data.selected
         if live is not None:
             tokens = torch.where(live, tokens, NOTHING)
         self.report.after(data, tokens)
         self.finish(data, live, tokens)
         self.report.before(logits, tokens)
-        self.accept(tokens)
+        self._accept(tokens, places)
         return tokens
 
     def samplers_of(self, row: Row) -> list[Sampler]:
@@ -274,33 +267,25 @@ class TorchBackend:
             tails = {row: tail for row, tail in tails.items() if living[row]}
         finish(data, tails, self.options.n_vocab, tokens, self.report)
 
-    def accept(self, tokens: Tensor) -> None:
+    def _accept(self, tokens: Tensor, places: Sequence[DeviceSampler]) -> None:
         """Append what rows drew."""
         drawn = tokens >= 0
         self.histories.accept(tokens, drawn)
         step = self.histories.step(len(tokens))
-        for place in self.active(len(tokens)):
+        for place in places:
             place.accepted(drawn, step)
 
     def workspace(self, dtype: torch.dtype) -> int:
         """Bytes that the tensors of a step of all rows and places take at most, besides those that stay."""
         with PeakBytes() as peak:
-            logits = torch.empty(
-                self.options.max_batch,
-                self.options.n_vocab,
-                dtype=dtype,
-                device=self.options.device,
-            )
+            shape = self.options.max_batch, self.options.n_vocab
+            logits = torch.empty(shape, dtype=dtype, device=self.options.device)
             given = peak.now
             data = self.apply(logits, None, self.program.places)
             tokens = data.selected
             self.report.after(data, tokens)
             self.report.before(logits, tokens)
-            drawn = tokens >= 0
-            self.histories.accept(tokens, drawn)
-            step = self.histories.step(len(tokens))
-            for place in self.program.places:
-                place.accepted(drawn, step)
+            self._accept(tokens, self.program.places)
         return int(peak.most - given)
 
     def runs_on_host(self, row: int) -> bool:
@@ -322,7 +307,7 @@ class TorchBackend:
     def launches(self, batch: int) -> Launches:
         """Places, and what fixes their operations."""
         used = {id(place): i for i, place in enumerate(self.program.places)}
-        return TorchLaunches(tuple((used[id(p)], p.launch) for p in self.active(batch)))
+        return tuple((used[id(p)], p.launch) for p in self.active(batch))
 
     def check_replay(self, batch: int, captured: Launches) -> None:
         """Compare."""
@@ -352,10 +337,6 @@ class TorchBackend:
         """What the host knows of the lengths."""
         for row, n in enumerate(counts):
             self.rows[row].used += n
-
-    def paths(self, reset: bool) -> dict[str, int]:
-        """There are none."""
-        return {}
 
 
 def _remembered(

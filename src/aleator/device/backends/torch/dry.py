@@ -9,15 +9,7 @@ import torch
 from torch import Tensor
 
 from aleator.device.candidates import DeviceCandidates
-from aleator.device.places import (
-    DeviceSampler,
-    DeviceStep,
-    Field,
-    Fields,
-    PlaceSizes,
-    Values,
-    expect,
-)
+from aleator.device.places import BITS, DeviceSampler, DeviceStep, Field, Fields, Values, expect
 from aleator.device.token_bits import bits_of_tokens, unpack
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.device_forms import (
@@ -39,38 +31,19 @@ class DeviceDRY(DeviceSampler):
         "window": Field(torch.int64, 0),
         "allowed": Field(torch.int64, 2**31 - 1),
         "penalties": Field(torch.float32, 0.0, (MAX_DRY_WINDOW,)),  # by the length of a repetition
-        "single": Field(torch.int32, 0),  # bits of the tokens that are breakers by themselves
+        "single": Field(torch.int32, 0, BITS),  # the tokens that are breakers by themselves
         "breakers": Field(torch.int32, -1, (MAX_BREAKERS, MAX_BREAKER_TOKENS)),
         "lengths": Field(torch.int64, 0, (MAX_BREAKERS,)),  # of breakers; 0: there is none
     }
 
-    def __init__(self, sampler: Sampler, sizes: PlaceSizes) -> None:
-        super().__init__(sampler, sizes)
-        self._width, self._breakers, self._length = self._needs(expect(DRY, sampler))
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """One bit per token."""
-        return (-(-self.n_vocab // 32),) if name == "single" else super().shape(name)
-
-    def _needs(self, own: DRY) -> tuple[int, int, int]:
+    def needs(self, sampler: Sampler) -> tuple[int, ...]:
         """Columns of the window, and breakers of several tokens: their number and longest."""
+        own = expect(DRY, sampler)
         long = long_breakers(own)
         window = min(own.dry_penalty_last_n, self.sizes.max_tokens)
         width = 1 << (min(max(window, 16), MAX_DRY_WINDOW) - 1).bit_length()
         longest = max(map(len, long), default=0)
         return width, min(len(long), MAX_BREAKERS), min(longest, MAX_BREAKER_TOKENS)
-
-    @property
-    def launch(self) -> tuple[int, ...]:
-        """The most that any row has needed so far."""
-        return self._width, self._breakers, self._length
-
-    def set(self, row: int, sampler: Sampler, place: Place) -> None:
-        """Give a row its parameters."""
-        super().set(row, sampler, place)
-        width, breakers, length = self._needs(expect(DRY, sampler))
-        self._width, self._breakers = max(self._width, width), max(self._breakers, breakers)
-        self._length = max(self._length, length)
 
     def values(self, sampler: Sampler, place: Place) -> Values:
         """The window, the penalty of each length, and the breakers."""
@@ -115,7 +88,7 @@ class DeviceDRY(DeviceSampler):
     def _recent(self, step: DeviceStep) -> tuple[Tensor, Tensor]:
         """int64 [B, width], the window's tokens, the newest first, -1 after its end; and int64 [B, 1]."""
         count = self.get("window", step).minimum(step.length).unsqueeze(1)
-        column = torch.arange(self._width, device=self.device)
+        column = torch.arange(self.launch[0], device=self.device)
         at = step.length.unsqueeze(1) - 1 - column
         tokens = step.history.gather(1, at.clamp(0, step.history.shape[1] - 1)).to(torch.int64)
         return torch.where(column < count, tokens, -1), count
@@ -125,11 +98,11 @@ class DeviceDRY(DeviceSampler):
         width = recent.shape[1]
         column = torch.arange(width, device=self.device)
         tail = torch.where(single, 0, -1)  # tokens of the breaker after its first; -1: none here
-        for i in range(self._breakers):
+        for i in range(self.launch[1]):
             tokens = self.get("breakers", step)[:, i]
             length = self.get("lengths", step)[:, i : i + 1]
             hit = (recent == tokens[:, :1]) & (length > 0) & (column >= length - 1)
-            for j in range(1, self._length):
+            for j in range(1, self.launch[2]):
                 follows = recent.roll(j, 1) == tokens[:, j : j + 1]
                 hit = hit & (follows | (j >= length))
             tail = torch.where(hit, tail.maximum(length - 1), tail)

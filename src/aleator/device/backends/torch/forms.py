@@ -2,30 +2,9 @@
 
 from __future__ import annotations
 
-from aleator.device.backends.torch.adaptive_p import DeviceAdaptiveP
-from aleator.device.backends.torch.bad_words import DeviceBadWords
-from aleator.device.backends.torch.dist import DeviceDist, DeviceGumbel
+from aleator.device.backends.torch import bans, draws, logits, mirostat, truncation
 from aleator.device.backends.torch.dry import DeviceDRY
-from aleator.device.backends.torch.epsilon_cutoff import DeviceEpsilonCutoff
-from aleator.device.backends.torch.eta_cutoff import DeviceEtaCutoff
-from aleator.device.backends.torch.greedy import DeviceGreedy
-from aleator.device.backends.torch.logit_bias import DeviceLogitBias
-from aleator.device.backends.torch.min_p import DeviceMinP
-from aleator.device.backends.torch.min_tokens import DeviceMinTokens
-from aleator.device.backends.torch.mirostat import DeviceMirostat
-from aleator.device.backends.torch.mirostat_v2 import DeviceMirostatV2
-from aleator.device.backends.torch.no_repeat_ngram import DeviceNoRepeatNgram
-from aleator.device.backends.torch.penalties import DevicePenalties
-from aleator.device.backends.torch.smoothing import DeviceSmoothing
-from aleator.device.backends.torch.softmax import DeviceSoftmax
-from aleator.device.backends.torch.temperature import DeviceTemperature
-from aleator.device.backends.torch.token_mask import DeviceTokenMask
-from aleator.device.backends.torch.top_k import DeviceTopK
-from aleator.device.backends.torch.top_n_sigma import DeviceTopNSigma
-from aleator.device.backends.torch.top_p import DeviceTopP
-from aleator.device.backends.torch.typical_p import DeviceTypicalP
 from aleator.device.backends.torch.user import DeviceUser
-from aleator.device.backends.torch.xtc import DeviceXTC
 from aleator.device.places import DeviceSampler
 from aleator.samplers.base import Sampler
 from aleator.samplers.device_forms import has_device_form
@@ -33,32 +12,32 @@ from aleator.samplers.dist import Dist
 from aleator.samplers.user import UserSampler
 
 FORMS: dict[str, type[DeviceSampler]] = {
-    "adaptive_p": DeviceAdaptiveP,
-    "bad_words": DeviceBadWords,
+    "adaptive_p": draws.DeviceAdaptiveP,
+    "bad_words": bans.DeviceBadWords,
     "dry": DeviceDRY,
-    "epsilon_cutoff": DeviceEpsilonCutoff,
-    "eta_cutoff": DeviceEtaCutoff,
-    "greedy": DeviceGreedy,
-    "logit_bias": DeviceLogitBias,
-    "min_p": DeviceMinP,
-    "min_tokens": DeviceMinTokens,
-    "mirostat": DeviceMirostat,
-    "mirostat_v2": DeviceMirostatV2,
-    "no_repeat_ngram": DeviceNoRepeatNgram,
-    "penalties": DevicePenalties,
-    "smoothing": DeviceSmoothing,
-    "softmax": DeviceSoftmax,
-    "temperature": DeviceTemperature,
-    "token_mask": DeviceTokenMask,
-    "top_k": DeviceTopK,
-    "top_n_sigma": DeviceTopNSigma,
-    "top_p": DeviceTopP,
-    "typical_p": DeviceTypicalP,
-    "xtc": DeviceXTC,
+    "epsilon_cutoff": truncation.DeviceEpsilonCutoff,
+    "eta_cutoff": truncation.DeviceEtaCutoff,
+    "greedy": draws.DeviceGreedy,
+    "logit_bias": logits.DeviceLogitBias,
+    "min_p": truncation.DeviceMinP,
+    "min_tokens": bans.DeviceMinTokens,
+    "mirostat": mirostat.DeviceMirostat,
+    "mirostat_v2": mirostat.DeviceMirostatV2,
+    "no_repeat_ngram": bans.DeviceNoRepeatNgram,
+    "penalties": logits.DevicePenalties,
+    "smoothing": logits.DeviceSmoothing,
+    "softmax": logits.DeviceSoftmax,
+    "temperature": logits.DeviceTemperature,
+    "token_mask": bans.DeviceTokenMask,
+    "top_k": truncation.DeviceTopK,
+    "top_n_sigma": truncation.DeviceTopNSigma,
+    "top_p": truncation.DeviceTopP,
+    "typical_p": truncation.DeviceTypicalP,
+    "xtc": truncation.DeviceXTC,
 }
 """By the name of the sampler."""
 
-DRAWS: dict[str, type[DeviceSampler]] = {"inverse": DeviceDist, "gumbel": DeviceGumbel}
+DRAWS: dict[str, type[DeviceSampler]] = {"inverse": draws.DeviceDist, "gumbel": draws.DeviceGumbel}
 """Of ``dist``, by its ``draw``."""
 
 

@@ -1,4 +1,4 @@
-"""Mirostat 1 on the device; the contract is in aleator.samplers.mirostat and mirostat_state."""
+"""Both versions of mirostat on the device; the contracts are in aleator.samplers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,78 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from aleator.core.contract import LOG2_E
+from aleator.core.contract import LOG2_E, MU_LIMIT, WEIGHT_BITS
 from aleator.core.numerics import log2_double as log2_of_number
-from aleator.device.backends.torch.mirostat_state import DeviceMirostatSampler
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.fixed import double_of, exp2_double, log2_double, log2_q32
-from aleator.device.places import DeviceStep, Field, Fields, PlaceSizes, Values, expect
+from aleator.device.places import (
+    RANDOM,
+    DeviceSampler,
+    DeviceStep,
+    Field,
+    Fields,
+    Values,
+    expect,
+    key,
+    uniform,
+)
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.mirostat import Mirostat
+from aleator.samplers.mirostat_state import MirostatSampler
+
+
+class DeviceMirostatSampler(DeviceSampler):
+    """Draws, and moves mu by the surprise of what was drawn."""
+
+    fields: ClassVar[Fields] = {
+        **RANDOM,
+        "tau": Field(torch.float64, 0.0),
+        "eta": Field(torch.float64, 0.0),
+    }
+    state: ClassVar[Fields] = {"mu": Field(torch.float64, 0.0)}
+
+    def values(self, sampler: Sampler, place: Place) -> Values:
+        """Mu begins at twice tau."""
+        own = expect(MirostatSampler, sampler)
+        return {
+            **key(own.seed_in(place), own.purpose, place),
+            "tau": own.mirostat_tau,
+            "eta": own.mirostat_eta,
+            "mu": 2 * own.mirostat_tau,
+        }
+
+    def draw(self, data: DeviceCandidates, mu: Tensor, step: DeviceStep) -> None:
+        """Draw from what is left."""
+        data.draw(uniform(self, step), self.get("active", step))
+        at_selected = data.ids == data.selected.unsqueeze(1)
+        chosen = data.total(torch.where(at_selected, data.weights, 0))
+        bits = log2_q32(data.mass.clamp(min=1)) - log2_q32(chosen.clamp(min=1))
+        surprise = bits.to(torch.float64) / 2.0**32
+        moved = mu - self.get("eta", step) * (surprise - self.get("tau", step))
+        self.propose("mu", moved, step)
+
+
+class DeviceMirostatV2(DeviceMirostatSampler):
+    """Removes tokens with more than mu bits of surprise, and draws."""
+
+    def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
+        """Truncate and draw."""
+        mu = self.get_state("mu", step)
+        q = (mu.clamp(-MU_LIMIT, MU_LIMIT) * 2.0**32).floor().to(torch.int64)
+        level = log2_q32(data.mass.clamp(min=1)) - q
+        data.keep_run(_least(level), self.get("active", step) & (level > 0))
+        self.draw(data, mu, step)
+
+
+def _least(level: Tensor) -> Tensor:
+    """The least weight, int64 [B], whose log2 in Q32 reaches ``level``; beyond 2^40 there is none."""
+    low, high = torch.ones_like(level), torch.full_like(level, (1 << WEIGHT_BITS) + 1)
+    for _ in range(WEIGHT_BITS + 1):
+        middle = low + high >> 1
+        reached = log2_q32(middle) >= level
+        high = torch.where(reached, middle, high)
+        low = torch.where(reached, low, middle + 1).minimum(high)
+    return high
 
 
 class DeviceMirostat(DeviceMirostatSampler):
@@ -22,19 +86,9 @@ class DeviceMirostat(DeviceMirostatSampler):
 
     fields: ClassVar[Fields] = {**DeviceMirostatSampler.fields, "m": Field(torch.int64, 0)}
 
-    def __init__(self, sampler: Sampler, sizes: PlaceSizes) -> None:
-        super().__init__(sampler, sizes)
-        self._most = min(expect(Mirostat, sampler).mirostat_m, sizes.n_vocab)
-
-    @property
-    def launch(self) -> tuple[int, ...]:
-        """The largest m of all rows so far."""
-        return (self._most,)
-
-    def set(self, row: int, sampler: Sampler, place: Place) -> None:
-        """Give a row its parameters."""
-        super().set(row, sampler, place)
-        self._most = max(self._most, min(expect(Mirostat, sampler).mirostat_m, self.n_vocab))
+    def needs(self, sampler: Sampler) -> tuple[int, ...]:
+        """On how many tokens the shape is estimated."""
+        return (min(expect(Mirostat, sampler).mirostat_m, self.n_vocab),)
 
     def values(self, sampler: Sampler, place: Place) -> Values:
         """The parameters of both versions, and how many tokens the shape is estimated on."""
@@ -66,7 +120,7 @@ class DeviceMirostat(DeviceMirostatSampler):
         """float64 [B], the s of the paper: a quotient of two exact sums; inf where there is nothing to sum."""
         # Not data.ranked: among the first there may be tokens that were masked since the order was made.
         keys = data.keys()
-        columns = keys.topk(min(self._most, keys.shape[1]), 1).indices
+        columns = keys.topk(min(self.launch[0], keys.shape[1]), 1).indices
         w = data.weights.gather(1, columns)
         i = torch.arange(w.shape[1] - 1, device=self.device)
         logs = log2_q32(w.clamp(min=1))

@@ -20,16 +20,10 @@ Placed = tuple[Sampler, Place]
 
 @dataclass(frozen=True)
 class Kind:
-    """What samplers must have in common to take one place.
+    """What samplers must have in common to take one place."""
 
-    Attributes:
-        form: their device form.
-        user: of a user's sampler, see ``place_of``; None: it is not one.
-
-    """
-
-    form: type[DeviceSampler]
-    user: object = None
+    form: type[DeviceSampler]  # their device form
+    user: object = None  # of a user's sampler, see ``place_of``; None: it is not one
 
 
 def kind_of(sampler: Sampler) -> Kind | None:

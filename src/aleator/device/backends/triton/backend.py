@@ -23,18 +23,11 @@ from aleator.samplers.plan import Plan as ChainPlan
 
 @dataclass(frozen=True)
 class TritonLaunches:
-    """What a step makes: kernels, and what PyTorch does where it is needed.
+    """What a step makes: kernels, and what PyTorch does where it is needed."""
 
-    Attributes:
-        plan: which kernels.
-        torch: what the PyTorch form launches; None: it is not needed.
-        places: how many the program has.
-
-    """
-
-    plan: Plan
-    torch: Launches
-    places: int
+    plan: Plan  # which kernels
+    torch: Launches  # what the PyTorch form launches; None: it is not needed
+    places: int  # how many the program has
 
 
 class TritonBackend(TorchBackend):

@@ -16,9 +16,8 @@ from torch import Tensor
 
 from aleator.core.contract import LOG2_E
 from aleator.core.errors import ParameterError
-from aleator.device.backends.torch.logit_bias import MAX_BIASES, DeviceLogitBias
-from aleator.device.backends.torch.mirostat_v2 import DeviceMirostatV2
-from aleator.device.backends.torch.penalties import DevicePenalties
+from aleator.device.backends.torch.logits import MAX_BIASES, DeviceLogitBias, DevicePenalties
+from aleator.device.backends.torch.mirostat import DeviceMirostatV2
 from aleator.device.backends.triton import places as triton_places
 from aleator.device.backends.triton import report as triton_report
 from aleator.device.backends.triton import rows as triton_rows

@@ -16,16 +16,10 @@ from torch import Tensor
 
 
 class Logits(NamedTuple):
-    """The rows that tokens are drawn from.
+    """The rows that tokens are drawn from."""
 
-    Attributes:
-        data: [B, V], columns side by side.
-        stride: elements from row to row.
-
-    """
-
-    data: Tensor
-    stride: int
+    data: Tensor  # [B, V], columns side by side
+    stride: int  # elements from row to row
 
 
 class Sizes(NamedTuple):
@@ -48,57 +42,32 @@ class Widths(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What each row's chain asks for, written when the chain is set.
+    """What each row's chain asks for, written when the chain is set."""
 
-    Attributes:
-        start: int32 [B], the first place that works on the list.
-        size: int32 [B], candidates of the list.
-        path: int32 [B], an index of ``rows.PATHS``.
-        scale: float32 [B], log2(e) over the temperature at which the row's mass is needed; 0: it is not.
-
-    """
-
-    start: Tensor
-    size: Tensor
-    path: Tensor
+    start: Tensor  # int32 [B], the first place that works on the list
+    size: Tensor  # int32 [B], candidates of the list
+    path: Tensor  # int32 [B], an index of ``rows.PATHS``
+    # float32 [B], log2(e) over the temperature at which the row's mass is needed; 0: it is not
     scale: Tensor
 
 
 class Work(NamedTuple):
-    """What the kernels leave for each other.
+    """What the kernels leave for each other."""
 
-    Attributes:
-        maxima: float32 [B, tiles], delegates.
-        tiles: int32 [B, tiles], numbers of the tiles that are looked at.
-        masses: int64 [B, groups], mass of each group of tiles.
-        buffers: int64 [B, CAPACITY], keys of candidates before they are a list.
-        firsts: int64 [B], the key of the first candidate.
-        tops: float32 [B], the largest logit.
-        flags: int32 [B], see ``sparse``.
-        words: int32 [B, words], bits of the tokens outside the table that may be chosen.
-        table_ids: int32 [B, slots], tokens of the table, see ``sparse``.
-        table_logits: float32 [B, slots], their logits.
-        table_data: int32 [writers, B, slots, 2], what each writer of the chain does to them.
-        sums: float64 [B, groups], sums of exponentials for log-probabilities.
-        listed: int64 [B, 2, columns], keys and weights of what is left of a row.
-        paths: int64, how many rows took which of ``rows.PATHS``.
-
-    """
-
-    maxima: Tensor
-    tiles: Tensor
-    masses: Tensor
-    buffers: Tensor
-    firsts: Tensor
-    tops: Tensor
-    flags: Tensor
-    words: Tensor
-    table_ids: Tensor
-    table_logits: Tensor
-    table_data: Tensor
-    sums: Tensor
-    listed: Tensor
-    paths: Tensor
+    maxima: Tensor  # float32 [B, tiles], delegates
+    tiles: Tensor  # int32 [B, tiles], numbers of the tiles that are looked at
+    masses: Tensor  # int64 [B, groups], mass of each group of tiles
+    buffers: Tensor  # int64 [B, CAPACITY], keys of candidates before they are a list
+    firsts: Tensor  # int64 [B], the key of the first candidate
+    tops: Tensor  # float32 [B], the largest logit
+    flags: Tensor  # int32 [B], see ``sparse``
+    words: Tensor  # int32 [B, words], bits of the tokens outside the table that may be chosen
+    table_ids: Tensor  # int32 [B, slots], tokens of the table, see ``sparse``
+    table_logits: Tensor  # float32 [B, slots], their logits
+    table_data: Tensor  # int32 [writers, B, slots, 2], what each writer of the chain does to them
+    sums: Tensor  # float64 [B, groups], sums of exponentials for log-probabilities
+    listed: Tensor  # int64 [B, 2, columns], keys and weights of what is left of a row
+    paths: Tensor  # int64, how many rows took which of ``rows.PATHS``
 
 
 class History(NamedTuple):
@@ -111,108 +80,58 @@ class History(NamedTuple):
 
 
 class Source(NamedTuple):
-    """One row, in a kernel: pointers to the beginnings of what belongs to it, and what is known of it.
+    """One row, in a kernel: pointers to the beginnings of what belongs to it, and what is known of it."""
 
-    Attributes:
-        logits: [V], or probabilities.
-        words: bits of the tokens outside the table that may be chosen.
-        tiles: numbers of the tiles that are looked at, ascending.
-        table_ids: tokens of the table.
-        table_logits: their logits.
-        n_vocab: tokens; 0 if none outside the table is a candidate.
-        top: the largest value in canonical form.
-        infinite: whether there is a +inf.
-
-    """
-
-    logits: Tensor
-    words: Tensor
-    tiles: Tensor
-    table_ids: Tensor
-    table_logits: Tensor
-    n_vocab: int
-    top: float
-    infinite: bool
+    logits: Tensor  # [V], or probabilities
+    words: Tensor  # bits of the tokens outside the table that may be chosen
+    tiles: Tensor  # numbers of the tiles that are looked at, ascending
+    table_ids: Tensor  # tokens of the table
+    table_logits: Tensor  # their logits
+    n_vocab: int  # tokens; 0 if none outside the table is a candidate
+    top: float  # the largest value in canonical form
+    infinite: bool  # whether there is a +inf
 
 
 class Filters(NamedTuple):
-    """What the operator is asked for.
+    """What the operator is asked for."""
 
-    Attributes:
-        top_k: int32 [B].
-        top_p: [B].
-        min_p: [B].
-        limit: the largest k that acts.
-        guess: tiles in which a nucleus is looked for first, if more than ``FIRST_WINDOW``.
-
-    """
-
-    top_k: Tensor
-    top_p: Tensor
-    min_p: Tensor
-    limit: int
-    guess: int
+    top_k: Tensor  # int32 [B]
+    top_p: Tensor  # [B]
+    min_p: Tensor  # [B]
+    limit: int  # the largest k that acts
+    guess: int  # tiles in which a nucleus is looked for first, if more than ``FIRST_WINDOW``
 
 
 class Noise(NamedTuple):
-    """What the operator draws by.
+    """What the operator draws by."""
 
-    Attributes:
-        q: float32 [B, V], of the race.
-        stride: elements from row to row.
-        eps: added to each.
-        seeds: int64 [B].
-        positions: int64 [B].
-
-    """
-
-    q: Tensor
-    stride: int
-    eps: float
-    seeds: Tensor
-    positions: Tensor
+    q: Tensor  # float32 [B, V], of the race
+    stride: int  # elements from row to row
+    eps: float  # added to each
+    seeds: Tensor  # int64 [B]
+    positions: Tensor  # int64 [B]
 
 
 class Scratch(NamedTuple):
-    """What the operator's kernels leave for each other.
+    """What the operator's kernels leave for each other."""
 
-    Attributes:
-        maxima: float32 [B, tiles], delegates.
-        masses: int64 [B, groups], mass of each group of tiles; 0 where it is not needed.
-        tiles: int32 [B, tiles], numbers of the tiles that are looked at.
-        buffers: int64 [B, LARGE], keys of the first values.
-        long: int64 [B, 2, V], keys of lists that are too long for that.
-        last: int64 [B], the last key of what is kept.
-        tops: float32 [B], the largest value; +inf if it is one.
-        races: int64 [B], the best of rows that nothing filters.
-        paths: int64, how many rows took which of ``top_k_top_p_sample.PATHS``.
-
-    """
-
-    maxima: Tensor
-    masses: Tensor
-    tiles: Tensor
-    buffers: Tensor
-    long: Tensor
-    last: Tensor
-    tops: Tensor
-    races: Tensor
-    paths: Tensor
+    maxima: Tensor  # float32 [B, tiles], delegates
+    masses: Tensor  # int64 [B, groups], mass of each group of tiles; 0 where it is not needed
+    tiles: Tensor  # int32 [B, tiles], numbers of the tiles that are looked at
+    buffers: Tensor  # int64 [B, LARGE], keys of the first values
+    long: Tensor  # int64 [B, 2, V], keys of lists that are too long for that
+    last: Tensor  # int64 [B], the last key of what is kept
+    tops: Tensor  # float32 [B], the largest value; +inf if it is one
+    races: Tensor  # int64 [B], the best of rows that nothing filters
+    paths: Tensor  # int64, how many rows took which of ``top_k_top_p_sample.PATHS``
 
 
 class Listed(NamedTuple):
-    """What the operator gives back.
+    """What the operator gives back."""
 
-    Attributes:
-        tokens: int64 [B].
-        ids: int64 [B, V], the list.
-        probs: float32 [B, V], its probabilities.
-
-    """
-
-    tokens: Tensor
-    ids: Tensor
-    probs: Tensor
+    tokens: Tensor  # int64 [B]
+    ids: Tensor  # int64 [B, V], the list
+    probs: Tensor  # float32 [B, V], its probabilities
 
 
 @cache

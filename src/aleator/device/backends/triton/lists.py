@@ -147,7 +147,7 @@ def draw(keys, w, u):
 
 @triton.jit
 def race(keys, w, seed, position, stream):
-    """The token with the smallest E / w, the lowest of equals (aleator.device.backends.torch.dist)."""
+    """The token with the smallest E / w, the lowest of equals (aleator.device.backends.torch.draws)."""
     ids = key_id(keys)
     u = philox_uniform(ids, seed, position, stream)
     remainder = (tl.full([], 64, tl.int64) << 32) - log2_q32(tl.where(u == 0, 1, u).to(tl.uint64))

@@ -7,21 +7,17 @@ from dataclasses import field
 
 from aleator.core.contract import COLDEST
 from aleator.core.records import dataclass
-from aleator.device.backends.torch.dist import DeviceDist, DeviceGumbel
-from aleator.device.backends.torch.greedy import DeviceGreedy
-from aleator.device.backends.torch.logit_bias import DeviceLogitBias
-from aleator.device.backends.torch.min_p import DeviceMinP
-from aleator.device.backends.torch.mirostat_v2 import DeviceMirostatV2
-from aleator.device.backends.torch.penalties import DevicePenalties
-from aleator.device.backends.torch.softmax import DeviceSoftmax
-from aleator.device.backends.torch.temperature import DeviceTemperature
-from aleator.device.backends.torch.token_mask import DeviceTokenMask
-from aleator.device.backends.torch.top_k import DeviceTopK
-from aleator.device.backends.torch.top_n_sigma import DeviceTopNSigma
-from aleator.device.backends.torch.top_p import DeviceTopP
-from aleator.device.backends.torch.typical_p import DeviceTypicalP
+from aleator.device.backends.torch import truncation as keep
+from aleator.device.backends.torch.bans import DeviceTokenMask
+from aleator.device.backends.torch.draws import DeviceDist, DeviceGreedy, DeviceGumbel
+from aleator.device.backends.torch.logits import (
+    DeviceLogitBias,
+    DevicePenalties,
+    DeviceSoftmax,
+    DeviceTemperature,
+)
+from aleator.device.backends.torch.mirostat import DeviceMirostatV2
 from aleator.device.backends.torch.user import DeviceUser
-from aleator.device.backends.torch.xtc import DeviceXTC
 from aleator.device.backends.triton import places as triton_places
 from aleator.device.backends.triton import rows as triton_rows
 from aleator.device.backends.triton import sparse as triton_sparse
@@ -41,9 +37,9 @@ KINDS = {
     DeviceGreedy: triton_places.GREEDY, DeviceDist: triton_places.DIST,
     DeviceGumbel: triton_places.GUMBEL, DeviceMirostatV2: triton_places.MIROSTAT_V2,
     DeviceTemperature: triton_places.TEMPERATURE, DeviceSoftmax: triton_places.SOFTMAX,
-    DeviceTopK: triton_places.TOP_K, DeviceTopP: triton_places.TOP_P,
-    DeviceMinP: triton_places.MIN_P, DeviceTypicalP: triton_places.TYPICAL_P,
-    DeviceTopNSigma: triton_places.TOP_N_SIGMA, DeviceXTC: triton_places.XTC,
+    keep.DeviceTopK: triton_places.TOP_K, keep.DeviceTopP: triton_places.TOP_P,
+    keep.DeviceMinP: triton_places.MIN_P, keep.DeviceTypicalP: triton_places.TYPICAL_P,
+    keep.DeviceTopNSigma: triton_places.TOP_N_SIGMA, keep.DeviceXTC: triton_places.XTC,
     DeviceLogitBias: triton_places.LOGIT_BIAS, DevicePenalties: triton_places.PENALTIES,
     DeviceTokenMask: triton_places.TOKEN_MASK, DeviceUser: triton_places.SKIPPED,
 }  # fmt: skip
@@ -53,59 +49,39 @@ WRITERS = {
 }  # fmt: skip
 # What `whole` can do: these keep a beginning of the order, or draw by inverse mass.
 _IN_ORDER = (
-    DeviceGreedy, DeviceDist, DeviceTemperature, DeviceSoftmax, DeviceTopK, DeviceTopP, DeviceMinP
+    DeviceGreedy, DeviceDist, DeviceTemperature, DeviceSoftmax, keep.DeviceTopK, keep.DeviceTopP,
+    keep.DeviceMinP,
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Path:
-    """What a row's chain asks of the kernels.
+    """What a row's chain asks of the kernels."""
 
-    Attributes:
-        want: an index of ``triton_rows.PATHS``.
-        start: the first place that works on the list; biases, penalties and masks before it are applied to
-            the logits.
-        size: candidates of its list.
-        temperature: at which it needs the mass of the whole row; 0: it does not.
-        written: tokens whose logits its chain may change, at most.
-        sparse: whether it changes any before the list is made.
-        late: places of biases, penalties and masks that work on the list.
-        why: why the row is PyTorch's; "" where it is not.
-
-    """
-
-    want: int
+    want: int  # an index of ``triton_rows.PATHS``
+    # the first place that works on the list; biases, penalties and masks before it are applied to
+    # the logits
     start: int = 0
-    size: int = 1
-    temperature: float = 0.0
-    written: int = 0
-    sparse: bool = False
+    size: int = 1  # candidates of its list
+    temperature: float = 0.0  # at which it needs the mass of the whole row; 0: it does not
+    written: int = 0  # tokens whose logits its chain may change, at most
+    sparse: bool = False  # whether it changes any before the list is made
+    # places of biases, penalties and masks that work on the list
     late: frozenset[int] = frozenset()
-    why: str = field(default="", compare=False)
+    why: str = field(default="", compare=False)  # why the row is PyTorch's; "" where it is not
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is launched for a batch: sizes, and which of the kernels.
+    """What is launched for a batch: sizes, and which of the kernels."""
 
-    Attributes:
-        size: columns of a list.
-        table: slots of a row's table of written logits; 0: no row writes logits.
-        whole: some row may need all of its candidates.
-        masses: some row needs its whole mass.
-        torch: some row is PyTorch's.
-        allowed: there are masks from the host.
-        late: places of writers that work on the list.
-
-    """
-
-    size: int
-    table: int
-    whole: bool
-    masses: bool
-    torch: bool
-    allowed: bool
-    late: frozenset[int]
+    size: int  # columns of a list
+    table: int  # slots of a row's table of written logits; 0: no row writes logits
+    whole: bool  # some row may need all of its candidates
+    masses: bool  # some row needs its whole mass
+    torch: bool  # some row is PyTorch's
+    allowed: bool  # there are masks from the host
+    late: frozenset[int]  # places of writers that work on the list
 
 
 def path_of(
@@ -155,12 +131,12 @@ def path_of(
         elif isinstance(sampler, TopK) and sampler.most <= LONGEST:
             found = Path(triton_rows.AT_LIST.value, i, sampler.most)
         elif kind in _IN_ORDER and kind is not DeviceTemperature:
-            if kind in (DeviceSoftmax, DeviceTopP, DeviceDist):
+            if kind in (DeviceSoftmax, keep.DeviceTopP, DeviceDist):
                 if needs not in (0.0, heat):
                     return by_torch("the mass of the whole row is needed at two temperatures")
                 needs = heat
             if kind is not DeviceSoftmax:
-                size = WINDOW if kind in (DeviceTopP, DeviceMinP) else 1
+                size = WINDOW if kind in (keep.DeviceTopP, keep.DeviceMinP) else 1
                 found = Path(triton_rows.AT_WINDOW.value, i, size)
         else:
             return by_torch(_needs_a_list(sampler))
