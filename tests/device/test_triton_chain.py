@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from aleator.core.errors import ParameterError
+from aleator.device.arguments import ChainOptions
 from aleator.device.chain import DeviceChain
 from aleator.samplers import index as S
 from tests.device.compiled import compiled, spills
@@ -177,7 +178,8 @@ def type_of(given: Any) -> Any:
 def types_of(template: list[Any], dtype: str) -> dict[str, Any]:
     """The types of the groups as a device chain would pass them."""
     known = places(template or [S.Greedy()])
-    chain = triton_chain.TritonChain(known, 2, 1280, torch.device("meta"), 4096, report=True)
+    options = ChainOptions(2, 1280, torch.device("meta"), 4096, "triton", None, kept=False)
+    chain = triton_chain.TritonChain(known, options, report=True)
     types = {
         "wanted": chain._wanted, "work": chain._work, "sizes": chain._sizes,
         "history": triton_layout.History(*(torch.empty(2, dtype=d, device="meta") for d in HISTORY)),

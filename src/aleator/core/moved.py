@@ -15,6 +15,7 @@ MOVED = {
     "aleator.chat.asking": "aleator.chat.prompt",
     "aleator.chat.chatting": "aleator.chat.chat_mixin",
     "aleator.chat.source": "aleator.chat.text_reader",
+    "aleator.device.sharded_candidates": "aleator.device.sharding",
     "aleator.engine.core": "aleator.engine.engine_core",
     "aleator.engine.owner": "aleator.engine.engine_loop",
     "aleator.engine.slots": "aleator.engine.request_states",
@@ -42,6 +43,16 @@ MOVED = {
     "aleator.slots": "aleator.engine.request_states",
 }
 """Old names of modules and new ones; each is kept for one release."""
+
+_FORMS = "aleator.device.backends.torch."
+for _now, _before in (
+    ("bans", "bad_words min_tokens no_repeat_ngram token_mask"),
+    ("draws", "adaptive_p dist greedy"),
+    ("logits", "logit_bias penalties smoothing softmax temperature"),
+    ("mirostat", "mirostat_state mirostat_v2"),
+    ("truncation", "epsilon_cutoff eta_cutoff min_p top_k top_n_sigma top_p typical_p xtc"),
+):
+    MOVED |= {_FORMS + name: _FORMS + _now for name in _before.split()}
 
 RENAMED = {
     "Advance": "ModelRunner",

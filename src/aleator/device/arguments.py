@@ -111,8 +111,8 @@ def portable(chain: SamplerChain) -> SamplerChain:
 
 def check_logits(
     options: ChainOptions, logits: Tensor, allowed: Tensor | None, live: Tensor | None
-) -> int:
-    """Refuse what :meth:`aleator.DeviceChain.sample` cannot take; the number of rows."""
+) -> None:
+    """Refuse what :meth:`aleator.DeviceChain.sample` cannot take, but for the number of columns."""
     if not isinstance(logits, Tensor) or logits.dtype not in FLOATS or logits.dim() != 2:
         raise LogitsError(
             f"logits ({described(logits)}) must be [B, V] of float32, float16 or bfloat16"
@@ -135,15 +135,6 @@ def check_logits(
             )
         if not same_device(given.device, options.device):
             raise LogitsError(f"{name} are on {given.device}, the chain on {options.device}")
-    return batch
-
-
-def check_width(logits: Tensor, n_vocab: int) -> None:
-    """Refuse rows of another vocabulary."""
-    if logits.shape[1] != n_vocab:
-        raise LogitsError(
-            f"logits are of {logits.shape[1]} tokens: this chain takes rows of {n_vocab}"
-        )
 
 
 def described(given: object) -> str:

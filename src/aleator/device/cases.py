@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from aleator.core.errors import LogitsError
+from aleator.device.backends.host import or_nothing
 from aleator.samplers import index as S
 from aleator.samplers.base import Sampler
 from aleator.samplers.chain import SamplerChain
@@ -62,14 +62,10 @@ SAMPLERS: dict[str, list[Sampler]] = {
     "temperature": [S.Temperature(temperature=0.7), S.Dist()],
     "cold": [S.Temperature(temperature=1e-3), S.Temperature(temperature=1e-3), S.Dist()],
     "hot": [S.Temperature(temperature=50.0), S.Temperature(temperature=3.0), S.Dist()],
-    "dynamic": [
-        S.Temperature(temperature=1.0, dynatemp_range=0.8, dynatemp_exponent=1.3),
-        S.Dist(),
-    ],
-    "dynamic_0": [
-        S.Temperature(temperature=1.0, dynatemp_range=0.8, dynatemp_exponent=0.0),
-        S.Dist(),
-    ],
+    "dynamic": [S.Temperature(temperature=1.0, dynatemp_range=0.8, dynatemp_exponent=1.3),
+                S.Dist()],
+    "dynamic_0": [S.Temperature(temperature=1.0, dynatemp_range=0.8, dynatemp_exponent=0.0),
+                  S.Dist()],
     "top_k": [S.TopK(top_k=5), S.Dist()],
     "top_p": [S.TopP(top_p=0.9), S.Dist()],
     "top_p_0": [S.TopP(top_p=0.0, min_keep=3), S.Dist()],
@@ -81,17 +77,10 @@ SAMPLERS: dict[str, list[Sampler]] = {
     "top_n_sigma": [S.TopNSigma(top_n_sigma=1.0), S.Dist()],
     "xtc": [S.XTC(xtc_probability=0.7, xtc_threshold=0.05), S.Dist()],
     "xtc_always": [S.XTC(xtc_probability=1.0, xtc_threshold=0.0, min_keep=2), S.Dist()],
-    "penalties": [
-        S.Penalties(
-            penalty_last_n=4, repetition_penalty=1.3, frequency_penalty=0.2, presence_penalty=0.1
-        ),
-        S.Dist(),
-    ],
-    "penalties_hot": [
-        S.Temperature(temperature=0.6),
-        S.Penalties(penalty_last_n=-1, repetition_penalty=0.8, penalty_scope="generated"),
-        S.Dist(),
-    ],
+    "penalties": [S.Penalties(penalty_last_n=4, repetition_penalty=1.3, frequency_penalty=0.2,
+                              presence_penalty=0.1), S.Dist()],
+    "penalties_hot": [S.Temperature(temperature=0.6), S.Penalties(penalty_last_n=-1,
+                      repetition_penalty=0.8, penalty_scope="generated"), S.Dist()],
     "logit_bias": [S.LogitBias(logit_bias={0: 2.0, 3: float("-inf"), 5: -1.5}), S.Dist()],
     "token_mask": [S.TokenMask(allowed=[0, 1, 2, 5, 7, 20]), S.Dist()],
     "mirostat_v2": [S.MirostatV2(mirostat_tau=3.0, mirostat_eta=0.2)],
@@ -100,71 +89,35 @@ SAMPLERS: dict[str, list[Sampler]] = {
     "adaptive_p_off": [S.TopK(top_k=9), S.AdaptiveP(adaptive_decay=0.5)],
     "mirostat": [S.Mirostat(mirostat_tau=3.0, mirostat_eta=0.3)],
     "mirostat_m": [S.Temperature(temperature=0.4), S.Mirostat(mirostat_tau=6.0, mirostat_m=7)],
-    "dry": [
-        S.DRY(dry_multiplier=0.8, dry_allowed_length=1, dry_sequence_breakers=()),
-        S.Dist(),
-    ],
-    "dry_0": [
-        S.Temperature(temperature=0.8),
-        S.DRY(
-            dry_multiplier=0.3,
-            dry_base=1.2,
-            dry_allowed_length=0,
-            dry_penalty_last_n=9,
-            dry_sequence_breakers=(),
-        ),
-        S.Dist(),
-    ],
-    "dry_breakers": [
-        S.DRY(
-            dry_multiplier=2.0,
-            dry_allowed_length=1,
-            dry_penalty_last_n=40,
-            dry_sequence_breakers=((4,), (3, 5), (999,), (1, 2, 1)),
-        ),
-        S.TopK(top_k=8),
-        S.Dist(),
-    ],
-    "penalties_occurrence": [
-        S.Penalties(penalty_last_n=9, repetition_penalty=1.2, repetition_per="occurrence"),
-        S.Dist(),
-    ],
+    "dry": [S.DRY(dry_multiplier=0.8, dry_allowed_length=1, dry_sequence_breakers=()), S.Dist()],
+    "dry_0": [S.Temperature(temperature=0.8), S.DRY(dry_multiplier=0.3, dry_base=1.2, dry_allowed_length=0,
+              dry_penalty_last_n=9, dry_sequence_breakers=()), S.Dist()],
+    "dry_breakers": [S.DRY(dry_multiplier=2.0, dry_allowed_length=1, dry_penalty_last_n=40,
+                           dry_sequence_breakers=((4,), (3, 5), (999,), (1, 2, 1))),
+                     S.TopK(top_k=8), S.Dist()],
+    "penalties_occurrence": [S.Penalties(penalty_last_n=9, repetition_penalty=1.2,
+                                         repetition_per="occurrence"), S.Dist()],
     "penalties_each": [EACH, S.Dist()],
     "akunu": AKUNU,
     "smoothing": [S.Temperature(temperature=0.8), S.Smoothing(smoothing_factor=0.3), S.Dist()],
     "smoothing_curve": [S.Smoothing(smoothing_factor=1.5, smoothing_curve=4.0), S.Dist()],
     "epsilon_cutoff": [S.EpsilonCutoff(epsilon_cutoff=0.01), S.Dist()],
-    "epsilon_cutoff_keep": [
-        S.TopK(top_k=30),
-        S.EpsilonCutoff(epsilon_cutoff=0.9, min_keep=4),
-        S.Dist(),
-    ],
+    "epsilon_cutoff_keep": [S.TopK(top_k=30), S.EpsilonCutoff(epsilon_cutoff=0.9, min_keep=4),
+                            S.Dist()],
     "eta_cutoff": [S.EtaCutoff(eta_cutoff=0.02), S.Dist()],
-    "eta_cutoff_keep": [
-        S.Temperature(temperature=1.7),
-        S.EtaCutoff(eta_cutoff=1.0, min_keep=3),
-        S.Dist(),
-    ],
+    "eta_cutoff_keep": [S.Temperature(temperature=1.7), S.EtaCutoff(eta_cutoff=1.0, min_keep=3),
+                        S.Dist()],
     "min_tokens": [S.MinTokens(min_tokens=3, end_tokens=(0, 2, 5, 7, 999)), S.Greedy()],
-    "bad_words": [
-        S.BadWords(bad_words=((4,), (3, 5), (3, 5, 3, 0), (0, 1), (5, 3, 1))),
-        S.TopK(top_k=4),
-        S.Dist(),
-    ],
+    "bad_words": [S.BadWords(bad_words=((4,), (3, 5), (3, 5, 3, 0), (0, 1), (5, 3, 1))),
+                  S.TopK(top_k=4), S.Dist()],
     "no_repeat_ngram": [S.NoRepeatNgram(no_repeat_ngram_size=2), S.TopK(top_k=3), S.Dist()],
     "no_repeat_ngram_1": [S.NoRepeatNgram(no_repeat_ngram_size=1), S.TopK(top_k=6), S.Dist()],
-    "default": [
-        S.Penalties(penalty_last_n=64, repetition_penalty=1.1),
-        S.TopNSigma(top_n_sigma=2.0),
-        S.TopK(top_k=12),
-        S.TypicalP(typical_p=0.95),
-        S.TopP(top_p=0.95),
-        S.MinP(min_p=0.05),
-        S.XTC(xtc_probability=0.5, xtc_threshold=0.1),
-        S.Temperature(temperature=0.8),
-        S.Dist(),
-    ],
-}
+    "default": [S.Penalties(penalty_last_n=64, repetition_penalty=1.1),
+                S.TopNSigma(top_n_sigma=2.0), S.TopK(top_k=12), S.TypicalP(typical_p=0.95),
+                S.TopP(top_p=0.95), S.MinP(min_p=0.05),
+                S.XTC(xtc_probability=0.5, xtc_threshold=0.1), S.Temperature(temperature=0.8),
+                S.Dist()],
+}  # fmt: skip
 
 K = S.TopK(top_k=40)
 DRAW = S.Dist()
@@ -213,10 +166,4 @@ CHAINS: dict[str, list[Sampler]] = {
 
 def expected(chains: Sequence[SamplerChain], z: NDArray[np.float32]) -> list[int]:
     """What the rows' chains draw and accept on the host; -1 where there is nothing."""
-    tokens: list[int] = []
-    for chain, row in zip(chains, z, strict=True):
-        try:
-            tokens.append(chain.sample(row))
-        except LogitsError:
-            tokens.append(-1)
-    return tokens
+    return [or_nothing(chain, row) for chain, row in zip(chains, z, strict=True)]

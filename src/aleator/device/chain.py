@@ -9,13 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aleator.core.errors import ParameterError
+from aleator.core.errors import LogitsError, ParameterError
 from aleator.device.arguments import (
     FLOATS,
     ChainOptions,
     chain_of,
     check_logits,
-    check_width,
     device_of,
     portable,
     present,
@@ -282,7 +281,10 @@ class DeviceChain:
         return self._backend.sample(logits.detach(), allowed, live)
 
     def _check_width(self, logits: Tensor) -> None:
-        check_width(logits, self.n_vocab)
+        if logits.shape[1] != self.n_vocab:
+            raise LogitsError(
+                f"logits are of {logits.shape[1]} tokens: this chain takes rows of {self.n_vocab}"
+            )
 
     def runs_on_host(self, row: int) -> bool:
         """Whether a row needs the host at every step: its grammar, samplers that run there, or to wait."""

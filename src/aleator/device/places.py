@@ -12,7 +12,7 @@ from torch import Tensor
 
 from aleator.core.contract import Purpose
 from aleator.core.philox import stream
-from aleator.core.records import dataclass
+from aleator.device.arguments import ChainOptions
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.fixed import philox
 from aleator.device.step import DeviceStep as DeviceStep
@@ -30,7 +30,7 @@ class Field(NamedTuple):
     Attributes:
         dtype: its type.
         neutral: the value in rows that do not have the sampler.
-        shape: of one row; :data:`BITS`: a bit for each token of the vocabulary, 32 in each element.
+        shape: of one row, or :data:`BITS`.
 
     """
 
@@ -40,22 +40,13 @@ class Field(NamedTuple):
 
 
 BITS = (-1,)
+"""The shape of a bit for each token of the vocabulary, 32 in each element."""
 
 Fields = dict[str, Field]
 """The tensors of a device sampler, by name."""
 
 RANDOM: Fields = {"seed": Field(torch.int64, 0), "stream": Field(torch.int64, 0)}
 """The constant part of a row's random numbers: see :func:`key`."""
-
-
-@dataclass(frozen=True)
-class PlaceSizes:
-    """How large the tensors of a place are, and where."""
-
-    max_batch: int
-    n_vocab: int
-    max_tokens: int  # that a row's history holds
-    device: torch.device
 
 
 class DeviceSampler:
@@ -70,7 +61,7 @@ class DeviceSampler:
 
     Args:
         sampler: the first sampler that takes the place.
-        sizes: of its tensors.
+        options: of the chain.
 
     Attributes:
         rows: the tensors by name; of a state ``name`` there is ``next_name`` too.
@@ -84,9 +75,9 @@ class DeviceSampler:
     fields: ClassVar[Fields] = {}
     state: ClassVar[Fields] = {}
 
-    def __init__(self, sampler: Sampler, sizes: PlaceSizes) -> None:
-        self.sizes = sizes
-        self.max_batch, self.n_vocab, self.device = sizes.max_batch, sizes.n_vocab, sizes.device
+    def __init__(self, sampler: Sampler, options: ChainOptions) -> None:
+        self.max_batch, self.max_tokens = options.max_batch, options.max_tokens
+        self.n_vocab, self.device = options.n_vocab, options.device
         self.rows: dict[str, Tensor] = {}
         self.waits = False
         self._neutral: dict[str, float] = {}
@@ -96,7 +87,7 @@ class DeviceSampler:
         for name, field in fields.items():
             self._add(name, field)
         for name, field in self._states.items():
-            self._add(name, field._replace(shape=(sizes.max_tokens + 1, *field.shape)))
+            self._add(name, field._replace(shape=(self.max_tokens + 1, *field.shape)))
             self._add(f"next_{name}", field)
 
     def declared(self, sampler: Sampler) -> tuple[Fields, Fields]:

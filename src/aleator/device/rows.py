@@ -24,7 +24,7 @@ class Row:
     head: host.Chain | None = None  # its grammar, which the host follows
     tail: host.Chain | None = None  # the samplers that run on the host
     top_k: int = 0  # candidates that are transferred for the tail at most; 0: all
-    # those that run on the device, by their places
+    # Those that run on the device, by their places
     samplers: dict[DeviceSampler, Sampler] = field(default_factory=dict)
     used: int = 0  # tokens in its history, or more: a row that could not draw has accepted nothing
 
@@ -42,15 +42,7 @@ class Mark(NamedTuple):
 
 
 class Histories:
-    """The tokens of all rows, on the device.
-
-    Attributes:
-        tokens: int32 [B, max_tokens].
-        generated: bool [B, max_tokens], which of them were generated.
-        length: int64 [B], how many there are.
-        position: int64 [B], how many were generated since the reset.
-
-    """
+    """The tokens of all rows, on the device: tensors of ``max_batch`` rows, as in DeviceStep."""
 
     def __init__(self, max_batch: int, max_tokens: int, device: torch.device) -> None:
         self.max_tokens = max_tokens
@@ -66,13 +58,8 @@ class Histories:
 
     def step(self, batch: int) -> DeviceStep:
         """The first rows, as samplers see them."""
-        return DeviceStep(
-            batch,
-            self.position[:batch],
-            self.tokens[:batch],
-            self.generated[:batch],
-            self.length[:batch],
-        )
+        position, length = self.position[:batch], self.length[:batch]
+        return DeviceStep(batch, position, self.tokens[:batch], self.generated[:batch], length)
 
     def extend(self, row: int, start: int, tokens: Sequence[int], generated: bool) -> None:
         """Append tokens to a row that holds ``start``."""

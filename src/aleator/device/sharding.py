@@ -178,10 +178,10 @@ class ShardedBackend(TorchBackend):
 
     def check_order(self, batch: int) -> None:
         """Refuse a sampler that needs the order of all candidates, without a top-k before it."""
+        bounded = self.bound_of(batch) > 0
         for number, row in enumerate(self.rows[:batch]):
             names = [s.name for s in self.samplers_of(row)]
             before = names[: names.index("top_k")] if "top_k" in names else names
-            bounded = self.bound_of(batch) > 0
             bad = [n for n in _ORDERED if n in before or (n in names and not bounded)]
             if bad:
                 raise ParameterError(

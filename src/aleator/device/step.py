@@ -13,13 +13,22 @@ from aleator.device.fixed import philox
 
 @dataclass
 class DeviceStep:
-    """What samplers see besides the candidates."""
+    """What samplers see besides the candidates.
 
-    batch: int  # how many of the rows are in use, B
-    position: Tensor  # int64 [B], tokens generated and accepted since the reset
-    history: Tensor  # int32 [B, L], the accepted tokens
-    generated: Tensor  # bool [B, L], which of them were generated
-    length: Tensor  # int64 [B], how many there are
+    Attributes:
+        batch: how many of the rows are in use, B.
+        position: int64 [B], tokens generated and accepted since the reset.
+        history: int32 [B, L], the accepted tokens.
+        generated: bool [B, L], which of them were generated.
+        length: int64 [B], how many there are.
+
+    """
+
+    batch: int
+    position: Tensor
+    history: Tensor
+    generated: Tensor
+    length: Tensor
 
 
 @dataclass(eq=False)

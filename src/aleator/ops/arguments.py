@@ -81,11 +81,8 @@ def check_array(name: str, array: Any, like: Any, dtypes: tuple[str, ...]) -> No
     """Refuse what is no array of the kind and device of logits, or of another dtype."""
     wanted = " or ".join(dtypes)
     if type(like).__module__ == "numpy" and type(array).__module__ != "numpy":
-        raise refuse(
-            name,
-            f"is a {type(array).__name__}",
-            f"give a NumPy array of {wanted}, as logits is one",
-        )
+        given = f"is a {type(array).__name__}"
+        raise refuse(name, given, f"give a NumPy array of {wanted}, as logits is one")
     if not hasattr(array, "dtype") or not hasattr(array, "shape"):
         raise refuse(name, f"is a {type(array).__name__}", f"give a tensor of {wanted}")
     if dtype_name(array) not in dtypes:
@@ -102,20 +99,13 @@ def check_rows(name: str, array: Any, logits: Any, dtypes: tuple[str, ...]) -> N
     if len(shape) not in (1, 2) or (len(shape) == 2 and shape[1] != 1):
         raise refuse(name, f"has shape {shape}", f"give one value per row, [{rows}] or [{rows}, 1]")
     if not same(shape[0], rows):
-        raise refuse(
-            name, f"has {shape[0]} rows and logits have {rows}", f"give [{rows}] or [{rows}, 1]"
-        )
+        given = f"has {shape[0]} rows and logits have {rows}"
+        raise refuse(name, given, f"give [{rows}] or [{rows}, 1]")
 
 
 def same(a: Any, b: Any) -> bool:
     """Equality of sizes; true if one of them is symbolic, as while torch exports a model."""
     return not (isinstance(a, int) and isinstance(b, int)) or a == b
-
-
-def check_flag(name: str, value: Any) -> None:
-    """Refuse anything but a bool."""
-    if not isinstance(value, bool):
-        raise refuse(name, f"is {value!r}", "give True or False")
 
 
 def check_int(name: str, value: Any) -> None:
@@ -150,7 +140,8 @@ def check_options(eps: Any, top_k_guess: Any, **flags: Any) -> None:
         raise refuse("eps", f"is {eps}", "give a number from 0 to 3e38, such as 1e-8")
     check_int("top_k_guess", top_k_guess)
     for name, value in flags.items():
-        check_flag(name, value)
+        if not isinstance(value, bool):
+            raise refuse(name, f"is {value!r}", "give True or False")
 
 
 def check_tensors(call: Call) -> None:
@@ -158,10 +149,8 @@ def check_tensors(call: Call) -> None:
     logits, q = call.logits, call.q
     if not hasattr(logits, "dtype") or not hasattr(logits, "shape"):
         raise refuse("logits", f"is a {type(logits).__name__}", "give a NumPy array or a tensor")
-    if dtype_name(logits) not in FLOATS:
-        raise refuse(
-            "logits", f"has dtype {dtype_name(logits)}", f"convert it to {' or '.join(FLOATS)}"
-        )
+    if (dtype := dtype_name(logits)) not in FLOATS:
+        raise refuse("logits", f"has dtype {dtype}", f"convert it to {' or '.join(FLOATS)}")
     shape = tuple(logits.shape)
     if len(shape) != 2:
         raise refuse("logits", f"has shape {shape}", "give [batch, vocabulary]")
@@ -170,11 +159,8 @@ def check_tensors(call: Call) -> None:
         raise refuse("logits", f"has shape {shape}", "give at least one row and one token")
     if isinstance(n_vocab, int) and n_vocab > call.max_vocab:
         wider = ": use top_k_top_p_sample_wide" if call.max_vocab == MAX_VOCAB else ""
-        raise refuse(
-            "logits",
-            f"has {n_vocab} tokens a row",
-            f"at most {call.max_vocab} are supported{wider}",
-        )
+        allowed = f"at most {call.max_vocab} are supported{wider}"
+        raise refuse("logits", f"has {n_vocab} tokens a row", allowed)
     check_rows("top_k", call.top_k, logits, ("int32",))
     check_rows("top_p", call.top_p, logits, FLOATS)
     if call.min_p is not None:

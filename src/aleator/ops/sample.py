@@ -165,8 +165,6 @@ def _sample(call: Call) -> Sampled:
 def _rows(array: Any) -> Any:
     """The array with contiguous rows and native byte order; copied only if it has others."""
     whole = array.strides[1] == array.itemsize and array.strides[0] % array.itemsize == 0
-    return (
-        array
-        if whole and array.dtype.isnative
-        else np.ascontiguousarray(array, array.dtype.newbyteorder("="))
-    )
+    if whole and array.dtype.isnative:
+        return array
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("="))

@@ -105,8 +105,7 @@ def sample(call: Call) -> Sampled:
     for name in ("top_k", "top_p", "q", "min_p", "seeds", "positions"):
         given = getattr(call, name)
         if not isinstance(given, Tensor) and (given is not None or name in ("top_k", "top_p")):
-            raise arguments.refuse(
-                name, f"is a {type(given).__name__}", "give a tensor, as logits is one"
-            )
+            kind = f"is a {type(given).__name__}"
+            raise arguments.refuse(name, kind, "give a tensor, as logits is one")
     outputs = zip(top_k_top_p_sample(*call), call.outputs(), strict=True)
     return Sampled(*(None if shape is None else output for output, (shape, _) in outputs))

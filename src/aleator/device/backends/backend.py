@@ -33,29 +33,19 @@ class Backend(Protocol):
     def set_row(self, row: int, chain: SamplerChain) -> None:
         """Give a row a chain, which stays as it is, and the tokens that it has accepted.
 
-        Raises:
-            ParameterError: a sampler cannot run here with its parameters, or there is no room.
-
+        ParameterError: a sampler cannot run here with its parameters, or there is no room.
         """
         ...
 
     def extend(self, row: int, tokens: Sequence[int], generated: bool) -> None:
         """Append tokens to a row.
 
-        Raises:
-            ParameterError: there is no room.
-            ConstraintError: the row's grammar does not allow a token.
-
+        ParameterError: there is no room.  ConstraintError: the row's grammar does not allow a token.
         """
         ...
 
     def rollback(self, row: int, n: int) -> None:
-        """Take back a row's last ``n`` tokens.
-
-        Raises:
-            ParameterError: there are not so many, or a sampler cannot.
-
-        """
+        """Take back a row's last ``n`` tokens; ParameterError: there are not so many, or a sampler cannot."""
         ...
 
     def reset(self, row: int) -> None:
@@ -69,9 +59,7 @@ class Backend(Protocol):
     def sample(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
         """Choose and accept a token for each of the first rows, int64 [B], -1 where there is none.
 
-        Raises:
-            ParameterError: a row has no room.
-
+        ParameterError: a row has no room.
         """
         ...
 
@@ -92,27 +80,19 @@ class Backend(Protocol):
         return None
 
     def check_replay(self, batch: int, captured: Launches) -> None:
-        """Refuse the replay of a captured step that would leave out what rows need by now.
+        """Refuse the replay of a captured step of so many rows, if they need other operations by now.
 
-        Args:
-            batch: rows.
-            captured: what :meth:`launches` said then; None: what the last step of so many rows made.
-
-        Raises:
-            ParameterError: other operations are needed.
-
+        ``captured``: what :meth:`launches` said then; None: what the last step of so many rows made.
         """
+        return
 
     def require_room(self, counts: Sequence[int], live: Tensor | None = None) -> None:
-        """See to it that row i can accept ``counts[i]`` tokens more; rows that are not live need none.
-
-        Raises:
-            ParameterError: a row has no room.
-
-        """
+        """Refuse if row i cannot accept ``counts[i]`` tokens more; rows that are not live need no room."""
+        return
 
     def count(self, counts: Sequence[int]) -> None:
         """Take note that row i has accepted at most ``counts[i]`` tokens in a replay."""
+        return
 
     def paths(self, reset: bool) -> dict[str, int]:
         """How many rows took which path through the kernels; empty where there are no paths."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.device.arguments import ChainOptions
 from aleator.device.backends.backend import Backend
@@ -15,9 +15,9 @@ from aleator.device.backends.torch.logits import check_tokens
 from aleator.device.candidates import NOTHING
 from aleator.device.report import Report
 from aleator.device.rows import Mark
+from aleator.device.tails import applied
 from aleator.device.token_bits import allow
 from aleator.samplers.batch import sample_batch
-from aleator.samplers.candidates import Candidates
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.logit_bias import LogitBias
 from aleator.samplers.plan import Plan
@@ -69,11 +69,9 @@ class HostBackend(Backend):
     def sample(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
         """Several rows at once."""
         batch = len(logits)
-        z = (
-            logits
-            if allowed is None
-            else allow(logits, allowed, torch.arange(self._options.n_vocab))
-        )
+        z = logits
+        if allowed is not None:
+            z = allow(logits, allowed, torch.arange(self._options.n_vocab))
         if z.stride(1) != 1:
             z = z.contiguous()
         if live is None and not self._report.wanted:
@@ -90,7 +88,7 @@ class HostBackend(Backend):
     def _told(self, row: int, z: Tensor, live: bool) -> int:
         """A row's token; its candidates go into the report."""
         chain = self._chains[row]
-        left = _applied(chain, z) if live else None
+        left = applied(chain.kernels, z.float().numpy()) if live else None
         token = NOTHING if left is None or left.selected is None else left.selected
         if token != NOTHING:
             chain.accept(token, generated=True)
@@ -115,22 +113,12 @@ def _drawn(chains: Sequence[SamplerChain], rows: Tensor) -> list[int]:
     try:
         return sample_batch(chains, rows)
     except LogitsError:  # nothing has changed: the other rows draw
-        return [_or_nothing(chain, row) for chain, row in zip(chains, rows, strict=True)]
+        return [or_nothing(chain, row) for chain, row in zip(chains, rows, strict=True)]
 
 
-def _or_nothing(chain: SamplerChain, row: Tensor) -> int:
+def or_nothing(chain: SamplerChain, row: Any) -> int:
+    """A row's token, accepted; -1 where there is no candidate."""
     try:
         return chain.sample(row)
     except LogitsError:
         return NOTHING
-
-
-def _applied(chain: SamplerChain, z: Tensor) -> host.Candidates | None:
-    """What a chain leaves of a row; None: nothing."""
-    try:
-        candidates = Candidates(z)
-        chain.apply(candidates)
-    except LogitsError:
-        return None
-    native = candidates._native
-    return native if isinstance(native, host.Candidates) else None

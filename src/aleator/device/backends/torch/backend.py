@@ -16,7 +16,7 @@ from aleator.device.backends.backend import Backend, Launches
 from aleator.device.backends.torch.program import Placed, Program, split
 from aleator.device.candidates import NOTHING, DeviceCandidates
 from aleator.device.peak import PeakBytes
-from aleator.device.places import DeviceSampler, PlaceSizes
+from aleator.device.places import DeviceSampler
 from aleator.device.report import Report
 from aleator.device.rows import Histories, Mark, Row
 from aleator.device.tails import finish, mask_of
@@ -30,12 +30,7 @@ from aleator.samplers.user import UserSampler
 class TorchBackend(Backend):
     """All rows by PyTorch; other backends on a device are made from it.
 
-    Args:
-        options: of the chain.
-        template: whose samplers have their places from the start.
-        chains: others of which that is true.
-        report: to be filled by every step.
-
+    Samplers of ``template`` and ``chains`` have their places from the start; every step fills ``report``.
     """
 
     def __init__(
@@ -47,8 +42,7 @@ class TorchBackend(Backend):
     ) -> None:
         self.options, self.report = options, report
         self.histories = Histories(options.max_batch, options.max_tokens, options.device)
-        sizes = PlaceSizes(options.max_batch, options.n_vocab, options.max_tokens, options.device)
-        self.program = Program(sizes)
+        self.program = Program(options)
         for chain in (template, *chains):
             self.program, _ = self.program.fit(split(chain)[0], self.program.places)
         self._template_places = list(self.program.places)
@@ -204,9 +198,7 @@ class TorchBackend(Backend):
         """Grammars' masks first, then the device, then samplers on the host."""
         batch = len(logits)
         self.require_room([1] * batch, live)
-        heads = {
-            i: head for i, row in enumerate(self.rows[:batch]) if (head := row.head) is not None
-        }
+        heads = {i: row.head for i, row in enumerate(self.rows[:batch]) if row.head is not None}
         masked = mask_of(heads, allowed, logits) if heads else allowed
         tokens = self._step(logits, masked, live)
         if heads:
@@ -242,16 +234,12 @@ class TorchBackend(Backend):
         self, logits: Tensor, allowed: Tensor | None, places: Sequence[DeviceSampler]
     ) -> DeviceCandidates:
         """What runs on the device: static shapes, no synchronisation."""
-        data = self.candidates(logits, allowed)
+        ids = torch.arange(self.options.n_vocab, device=logits.device)
+        data = DeviceCandidates(allow(logits, allowed, ids))
         step = self.histories.step(len(logits))
         for place in places:
             place.apply(data, step)
         return data
-
-    def candidates(self, logits: Tensor, allowed: Tensor | None) -> DeviceCandidates:
-        """All tokens that may be chosen."""
-        ids = torch.arange(self.options.n_vocab, device=logits.device)
-        return DeviceCandidates(allow(logits, allowed, ids))
 
     def finish(self, data: DeviceCandidates, live: Tensor | None, tokens: Tensor) -> None:
         """Let the host's samplers choose in rows that have some."""
@@ -306,8 +294,8 @@ class TorchBackend(Backend):
 
     def launches(self, batch: int) -> Launches:
         """Places, and what fixes their operations."""
-        used = {id(place): i for i, place in enumerate(self.program.places)}
-        return tuple((used[id(p)], p.launch) for p in self.active(batch))
+        used = set(self.active(batch))
+        return tuple((i, p.launch) for i, p in enumerate(self.program.places) if p in used)
 
     def check_replay(self, batch: int, captured: Launches) -> None:
         """Compare."""
@@ -342,12 +330,7 @@ class TorchBackend(Backend):
 def _remembered(
     chain: SamplerChain, here: Sequence[Placed]
 ) -> dict[tuple[str, int], dict[str, NDArray[np.float64]]]:
-    """What adaptive samplers on the device take over, by name and ordinal.
-
-    Raises:
-        ParameterError: one of them cannot.
-
-    """
+    """What adaptive samplers on the device take over, by name and ordinal; refused where one cannot."""
     found = {}
     for index, (sampler, place) in enumerate(here):
         if chain.position and sampler.adapts and not sampler.neutral:

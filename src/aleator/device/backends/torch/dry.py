@@ -40,7 +40,7 @@ class DeviceDRY(DeviceSampler):
         """Columns of the window, and breakers of several tokens: their number and longest."""
         own = expect(DRY, sampler)
         long = long_breakers(own)
-        window = min(own.dry_penalty_last_n, self.sizes.max_tokens)
+        window = min(own.dry_penalty_last_n, self.max_tokens)
         width = 1 << (min(max(window, 16), MAX_DRY_WINDOW) - 1).bit_length()
         longest = max(map(len, long), default=0)
         return width, min(len(long), MAX_BREAKERS), min(longest, MAX_BREAKER_TOKENS)
@@ -48,7 +48,7 @@ class DeviceDRY(DeviceSampler):
     def values(self, sampler: Sampler, place: Place) -> Values:
         """The window, the penalty of each length, and the breakers."""
         own = expect(DRY, sampler)
-        window = min(own.dry_penalty_last_n, self.sizes.max_tokens)
+        window = min(own.dry_penalty_last_n, self.max_tokens)
         penalties = np.zeros(MAX_DRY_WINDOW, np.float32)
         for length in range(own.dry_allowed_length, window):
             penalties[length] = own.penalty(length)

@@ -39,12 +39,13 @@ class DeviceMirostatSampler(DeviceSampler):
 
     def values(self, sampler: Sampler, place: Place) -> Values:
         """Mu begins at twice tau."""
-        own = expect(MirostatSampler, sampler)
+        if not isinstance(sampler, MirostatSampler):
+            raise TypeError(f"a place for mirostat was given {type(sampler).__name__}")
         return {
-            **key(own.seed_in(place), own.purpose, place),
-            "tau": own.mirostat_tau,
-            "eta": own.mirostat_eta,
-            "mu": 2 * own.mirostat_tau,
+            **key(sampler.seed_in(place), sampler.purpose, place),
+            "tau": sampler.mirostat_tau,
+            "eta": sampler.mirostat_eta,
+            "mu": 2 * sampler.mirostat_tau,
         }
 
     def draw(self, data: DeviceCandidates, mu: Tensor, step: DeviceStep) -> None:

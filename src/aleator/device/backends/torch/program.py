@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from aleator.core.records import dataclass
+from aleator.device.arguments import ChainOptions
 from aleator.device.backends.torch.forms import device_form
 from aleator.device.backends.torch.user import place_of
-from aleator.device.places import DeviceSampler, PlaceSizes
+from aleator.device.places import DeviceSampler
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.plan import make_plan
@@ -51,19 +52,12 @@ class Program:
 
     A row fits if its samplers find their kinds in this order.  If it does not, places are added where they
     are needed: for other rows they are neutral.
-
-    Args:
-        sizes: of the tensors of each place.
-
-    Attributes:
-        places: in the order in which they are applied.
-
     """
 
-    def __init__(self, sizes: PlaceSizes) -> None:
-        self._sizes = sizes
+    def __init__(self, options: ChainOptions) -> None:
+        self._options = options
         self._kinds: list[Kind] = []
-        self.places: list[DeviceSampler] = []
+        self.places: list[DeviceSampler] = []  # in the order in which they are applied
 
     @property
     def nbytes(self) -> int:
@@ -75,10 +69,7 @@ class Program:
     ) -> tuple[Program, dict[DeviceSampler, Placed]]:
         """Find a program with places for a row, and the samplers by their places; changes nothing.
 
-        Args:
-            samplers: that run on the device, in order.
-            kept: places that must stay.  If places are added, those that nobody needs go.
-
+        ``kept``: places that must stay.  If places are added, those that nobody needs go.
         """
         kinds: list[Kind] = []
         wanted: list[Placed] = []
@@ -90,7 +81,7 @@ class Program:
         found = _positions(self._kinds, kinds)
         if found is not None:
             return self, {self.places[i]: each for i, each in zip(found, wanted, strict=True)}
-        made = Program(self._sizes)
+        made = Program(self._options)
         old = [i for i, place in enumerate(self.places) if place in kept]
         fitted: dict[DeviceSampler, Placed] = {}
         for here, there in merged([self._kinds[i] for i in old], kinds):
@@ -98,7 +89,7 @@ class Program:
                 at, kind = self.places[old[here]], self._kinds[old[here]]
             else:
                 kind = kinds[there]
-                at = kind.form(wanted[there][0], self._sizes)
+                at = kind.form(wanted[there][0], self._options)
             made._kinds.append(kind)
             made.places.append(at)
             if there >= 0:

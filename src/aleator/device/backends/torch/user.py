@@ -18,13 +18,13 @@ from typing import Protocol, runtime_checkable
 
 from aleator.core.contract import Purpose
 from aleator.core.errors import ParameterError
+from aleator.device.arguments import ChainOptions
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.places import (
     RANDOM,
     DeviceSampler,
     Field,
     Fields,
-    PlaceSizes,
     Values,
     expect,
     key,
@@ -54,7 +54,7 @@ class OnDevice(Protocol):
 class DeviceUser(DeviceSampler):
     """Calls ``apply_device`` once for all rows; rows without the sampler stay as they are."""
 
-    def __init__(self, sampler: Sampler, sizes: PlaceSizes) -> None:
+    def __init__(self, sampler: Sampler, options: ChainOptions) -> None:
         user = expect(UserSampler, sampler).user
         if not isinstance(user, OnDevice):
             raise ParameterError(
@@ -63,8 +63,8 @@ class DeviceUser(DeviceSampler):
             )
         self.user: OnDevice = user
         self.own_fields, self.own_state = declared_by(user)
-        super().__init__(sampler, sizes)
-        self._bytes = int(user.device_bytes(sizes.max_batch, sizes.n_vocab))
+        super().__init__(sampler, options)
+        self._bytes = int(user.device_bytes(self.max_batch, self.n_vocab))
 
     def declared(self, sampler: Sampler) -> tuple[Fields, Fields]:
         """The user's, and the key of the random numbers."""
@@ -80,10 +80,8 @@ class DeviceUser(DeviceSampler):
         user = expect(UserSampler, sampler).user
         make = getattr(user, "device_values", None)
         given = make() if callable(make) else {}
-        if not isinstance(given, Mapping) or not given.keys() <= {
-            *self.own_fields,
-            *self.own_state,
-        }:
+        names = {*self.own_fields, *self.own_state}
+        if not isinstance(given, Mapping) or not given.keys() <= names:
             raise ParameterError(
                 "samplers",
                 f"{sampler.name}: device_values() must be a mapping with names of device_fields and "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import torch
@@ -31,7 +32,7 @@ class TritonLaunches:
 
 
 class TritonBackend(TorchBackend):
-    """See :class:`aleator.device.backends.backend.Backend`."""
+    """Rows by Triton's kernels where they can run them."""
 
     def __init__(
         self,
@@ -44,11 +45,7 @@ class TritonBackend(TorchBackend):
         self._fused = self._made_fused()
 
     def _made_fused(self) -> TritonChain:
-        options = self.options
-        return TritonChain(
-            self.program.places, options.max_batch, options.n_vocab, options.device,
-            options.max_tokens, self.report.wanted,
-        )  # fmt: skip
+        return TritonChain(self.program.places, self.options, self.report.wanted)
 
     @property
     def nbytes(self) -> int:
@@ -59,14 +56,8 @@ class TritonBackend(TorchBackend):
         """Which samplers run where, and whether the kernels run the chain, or PyTorch, and why."""
         found = super().plan(chain)
         here = [s for s, _ in split(chain)[0] if not s.neutral]
-        forms = [(kind.form, s) for s in here if (kind := kind_of(s)) is not None]
-        path = path_of(
-            [form for form, _ in forms],
-            [sampler for _, sampler in forms],
-            self.options.max_tokens,
-            bool(found.host),
-            self.report.wanted,
-        )
+        kinds = [kind.form for s in here if (kind := kind_of(s)) is not None]
+        path = path_of(kinds, here, self.options.max_tokens, bool(found.host), self.report.wanted)
         how = f"PyTorch operations, because {path.why}" if path.why else "Triton"
         return replace(found, kernels=how)
 
@@ -86,6 +77,12 @@ class TritonBackend(TorchBackend):
         """The rows' paths too."""
         super().permute(rows)
         self._fused.permute(rows, torch.tensor(list(rows), device=self.options.device))
+
+    def sample(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
+        """On the chain's device, since Triton launches on the current one."""
+        device = self.options.device
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            return super().sample(logits, allowed, live)
 
     def _step(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
         batch, fused = len(logits), self._fused

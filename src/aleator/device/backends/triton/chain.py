@@ -8,7 +8,6 @@ launched; that is a :class:`Plan`, and a graph stays valid as long as its plan d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import triton
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from aleator.core.contract import LOG2_E
 from aleator.core.errors import ParameterError
+from aleator.device.arguments import ChainOptions
 from aleator.device.backends.torch.logits import MAX_BIASES, DeviceLogitBias, DevicePenalties
 from aleator.device.backends.torch.mirostat import DeviceMirostatV2
 from aleator.device.backends.triton import places as triton_places
@@ -34,7 +34,7 @@ from aleator.device.backends.triton.path import (
     plan_of,
     slots,
 )
-from aleator.device.backends.triton.tiles import tile_maxima
+from aleator.device.backends.triton.tiles import block_of, tile_maxima
 from aleator.device.places import DeviceSampler, DeviceStep
 from aleator.device.report import Report
 from aleator.samplers.base import Sampler
@@ -48,7 +48,8 @@ MAX_REGISTERS = 128  # of `choose` and `whole`; ptxas, left alone, takes fewer a
 class TritonChain:
     """The kernels of a device chain and what they need besides its places; see :class:`DeviceChain`.
 
-    ``report``: :attr:`listed` is filled by every step.
+    Triton launches on the current device, which is the caller's to choose.  ``report``: :attr:`listed` is
+    filled by every step.
 
     Raises:
         ParameterError: there is no CUDA device and Triton's interpreter is not on.
@@ -56,16 +57,10 @@ class TritonChain:
     """
 
     def __init__(
-        self,
-        places: Sequence[DeviceSampler],
-        max_batch: int,
-        n_vocab: int,
-        device: torch.device,
-        max_tokens: int,
-        report: bool = False,
+        self, places: Sequence[DeviceSampler], options: ChainOptions, report: bool
     ) -> None:
-        self.max_batch, self.n_vocab, self.max_tokens = max_batch, n_vocab, max_tokens
-        self.device, self._report = device, report
+        max_batch, n_vocab, device = options.max_batch, options.n_vocab, options.device
+        self.max_tokens, self.device, self._report = options.max_tokens, device, report
         if device.type == "cpu" and not triton.knobs.runtime.interpret:
             raise ParameterError(
                 "kernels",
@@ -80,12 +75,12 @@ class TritonChain:
         self._n_writers = max(writers, default=-1) + 1
         self._sizes = Sizes(
             n_vocab, triton.cdiv(n_vocab, 128), triton.cdiv(n_vocab, 32), triton.cdiv(n_vocab, 1024),
-            max_batch, max_tokens,
+            max_batch, options.max_tokens,
         )  # fmt: skip
         table = 16
         if writers:
             biases = sum(self._kinds[i] is DeviceLogitBias for i in writers) * MAX_BIASES
-            tokens = max_tokens if DevicePenalties in self._kinds else 0
+            tokens = options.max_tokens if DevicePenalties in self._kinds else 0
             table = slots(biases + tokens)
 
         def tensor(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
@@ -152,21 +147,11 @@ class TritonChain:
         self, plan: Plan, logits: Tensor, allowed: Tensor | None, step: DeviceStep
     ) -> Tensor:
         """A token for each row, -1 where there is none or the row is PyTorch's; accepts nothing."""
-        with self._current():
-            return self._sample(plan, logits, allowed, step)
-
-    def _current(self) -> AbstractContextManager[object]:
-        """Triton launches on the current device."""
-        return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
-
-    def _sample(
-        self, plan: Plan, logits: Tensor, allowed: Tensor | None, step: DeviceStep
-    ) -> Tensor:
         batch, options = step.batch, {"enable_fp_fusion": False}
         tokens = torch.empty(batch, dtype=torch.int64, device=self.device)
         wanted, work, sizes = self._wanted, self._work, self._sizes
         rows, history = _rows_of(logits), _history_of(step)
-        block_t, block_g = _block(sizes.n_tiles), _block(sizes.n_groups)
+        block_t, block_g = block_of(sizes.n_tiles), block_of(sizes.n_groups)
         kinds = tuple(
             triton_places.SKIPPED.value
             if kind in WRITERS and i not in plan.late
@@ -233,33 +218,25 @@ class TritonChain:
         options = {"enable_fp_fusion": False, "num_warps": 4}
         rows, work, sizes = _rows_of(logits), self._work, self._sizes
         slices = (batch, triton.cdiv(sizes.n_tiles, 8))
-        block_t = _block(sizes.n_tiles)
-        with self._current():
-            if plan.table:  # the delegates are of other logits
-                tile_maxima[slices](
-                    *rows,
-                    work.maxima,
-                    sizes.n_vocab,
-                    sizes.n_tiles,
-                    LOGITS=True,
-                    TILES=8,
-                    **options,
-                )
-            triton_report.exp_sums[slices](rows, work, sizes, BLOCK_T=block_t, TILES=8, **options)
-            triton_report.describe[(batch,)](
-                rows, work, tokens, report.logprobs, report.top_ids, report.top_logprobs, sizes, n,
-                TOP=n > 0, SIZE=list_size(n), CAP=CAPACITY, BLOCK_T=block_t,
-                BLOCK_G=_block(sizes.n_groups), enable_fp_fusion=False, num_warps=8,
-                maxnreg=MAX_REGISTERS,
-            )  # fmt: skip
+        block_t = block_of(sizes.n_tiles)
+        if plan.table:  # the delegates are of other logits
+            tile_maxima[slices](
+                *rows, work.maxima, sizes.n_vocab, sizes.n_tiles, LOGITS=True, TILES=8, **options
+            )
+        triton_report.exp_sums[slices](rows, work, sizes, BLOCK_T=block_t, TILES=8, **options)
+        triton_report.describe[(batch,)](
+            rows, work, tokens, report.logprobs, report.top_ids, report.top_logprobs, sizes, n,
+            TOP=n > 0, SIZE=list_size(n), CAP=CAPACITY, BLOCK_T=block_t,
+            BLOCK_G=block_of(sizes.n_groups), enable_fp_fusion=False, num_warps=8,
+            maxnreg=MAX_REGISTERS,
+        )  # fmt: skip
 
     def accept(self, tokens: Tensor, step: DeviceStep) -> None:
         """Append each row's token to its history, unless it is -1."""
         kinds = tuple(KINDS.get(kind, triton_places.SKIPPED).value for kind in self._kinds)
-        with self._current():
-            triton_rows.accept[(step.batch,)](
-                tokens, _history_of(step), self._places, self._sizes, KINDS=kinds, num_warps=1,
-            )  # fmt: skip
+        triton_rows.accept[(step.batch,)](
+            tokens, _history_of(step), self._places, self._sizes, KINDS=kinds, num_warps=1,
+        )  # fmt: skip
         for place in self._by_torch:
             place.accepted(tokens >= 0, step)
 
@@ -272,8 +249,3 @@ def _rows_of(logits: Tensor) -> Logits:
 
 def _history_of(step: DeviceStep) -> History:
     return History(step.position, step.history, step.generated, step.length)
-
-
-def _block(n: int) -> int:
-    """Elements of a block that holds n."""
-    return max(16, int(triton.next_power_of_2(n)))

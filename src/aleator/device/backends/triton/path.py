@@ -7,20 +7,9 @@ from dataclasses import field
 
 from aleator.core.contract import COLDEST
 from aleator.core.records import dataclass
-from aleator.device.backends.torch import truncation as keep
-from aleator.device.backends.torch.bans import DeviceTokenMask
-from aleator.device.backends.torch.draws import DeviceDist, DeviceGreedy, DeviceGumbel
-from aleator.device.backends.torch.logits import (
-    DeviceLogitBias,
-    DevicePenalties,
-    DeviceSoftmax,
-    DeviceTemperature,
-)
-from aleator.device.backends.torch.mirostat import DeviceMirostatV2
+from aleator.device.backends.torch import bans, draws, logits, mirostat, truncation
 from aleator.device.backends.torch.user import DeviceUser
-from aleator.device.backends.triton import places as triton_places
-from aleator.device.backends.triton import rows as triton_rows
-from aleator.device.backends.triton import sparse as triton_sparse
+from aleator.device.backends.triton import places, rows, sparse
 from aleator.device.places import DeviceSampler
 from aleator.samplers.base import Sampler
 from aleator.samplers.logit_bias import LogitBias
@@ -34,23 +23,32 @@ WINDOW = 256
 """Candidates in which the end of a top-p or min-p without a top-k is looked for first."""
 
 KINDS = {
-    DeviceGreedy: triton_places.GREEDY, DeviceDist: triton_places.DIST,
-    DeviceGumbel: triton_places.GUMBEL, DeviceMirostatV2: triton_places.MIROSTAT_V2,
-    DeviceTemperature: triton_places.TEMPERATURE, DeviceSoftmax: triton_places.SOFTMAX,
-    keep.DeviceTopK: triton_places.TOP_K, keep.DeviceTopP: triton_places.TOP_P,
-    keep.DeviceMinP: triton_places.MIN_P, keep.DeviceTypicalP: triton_places.TYPICAL_P,
-    keep.DeviceTopNSigma: triton_places.TOP_N_SIGMA, keep.DeviceXTC: triton_places.XTC,
-    DeviceLogitBias: triton_places.LOGIT_BIAS, DevicePenalties: triton_places.PENALTIES,
-    DeviceTokenMask: triton_places.TOKEN_MASK, DeviceUser: triton_places.SKIPPED,
-}  # fmt: skip
+    draws.DeviceGreedy: places.GREEDY,
+    draws.DeviceDist: places.DIST,
+    draws.DeviceGumbel: places.GUMBEL,
+    mirostat.DeviceMirostatV2: places.MIROSTAT_V2,
+    logits.DeviceTemperature: places.TEMPERATURE,
+    logits.DeviceSoftmax: places.SOFTMAX,
+    truncation.DeviceTopK: places.TOP_K,
+    truncation.DeviceTopP: places.TOP_P,
+    truncation.DeviceMinP: places.MIN_P,
+    truncation.DeviceTypicalP: places.TYPICAL_P,
+    truncation.DeviceTopNSigma: places.TOP_N_SIGMA,
+    truncation.DeviceXTC: places.XTC,
+    logits.DeviceLogitBias: places.LOGIT_BIAS,
+    logits.DevicePenalties: places.PENALTIES,
+    bans.DeviceTokenMask: places.TOKEN_MASK,
+    DeviceUser: places.SKIPPED,
+}
 WRITERS = {
-    DeviceLogitBias: triton_sparse.BIAS, DevicePenalties: triton_sparse.PENALTIES,
-    DeviceTokenMask: triton_sparse.MASK,
-}  # fmt: skip
+    logits.DeviceLogitBias: sparse.BIAS,
+    logits.DevicePenalties: sparse.PENALTIES,
+    bans.DeviceTokenMask: sparse.MASK,
+}
 # What `whole` can do: these keep a beginning of the order, or draw by inverse mass.
 _IN_ORDER = (
-    DeviceGreedy, DeviceDist, DeviceTemperature, DeviceSoftmax, keep.DeviceTopK, keep.DeviceTopP,
-    keep.DeviceMinP,
+    draws.DeviceGreedy, draws.DeviceDist, logits.DeviceTemperature, logits.DeviceSoftmax,
+    truncation.DeviceTopK, truncation.DeviceTopP, truncation.DeviceMinP,
 )  # fmt: skip
 
 
@@ -58,15 +56,14 @@ _IN_ORDER = (
 class Path:
     """What a row's chain asks of the kernels."""
 
-    want: int  # an index of ``triton_rows.PATHS``
-    # the first place that works on the list; biases, penalties and masks before it are applied to
-    # the logits
+    want: int  # an index of ``rows.PATHS``
+    # The first place that works on the list; biases, penalties and masks before it change the logits.
     start: int = 0
     size: int = 1  # candidates of its list
     temperature: float = 0.0  # at which it needs the mass of the whole row; 0: it does not
     written: int = 0  # tokens whose logits its chain may change, at most
     sparse: bool = False  # whether it changes any before the list is made
-    # places of biases, penalties and masks that work on the list
+    # Places of biases, penalties and masks that work on the list
     late: frozenset[int] = frozenset()
     why: str = field(default="", compare=False)  # why the row is PyTorch's; "" where it is not
 
@@ -99,7 +96,7 @@ def path_of(
         return by_torch("samplers on the host follow")
     if not any(s is not None and s.selects for s in samplers):
         return by_torch("none of the samplers chooses a token")
-    heat, needs, written, sparse = 1.0, 0.0, 0, False
+    heat, needs, written, writes = 1.0, 0.0, 0, False
     found: Path | None = None
     late = set()
     for i, (kind, sampler) in enumerate(zip(kinds, samplers, strict=True)):
@@ -109,14 +106,14 @@ def path_of(
             return by_torch(f"{sampler.name} has no Triton kernel")
         if found is not None:
             dynamic = isinstance(sampler, Temperature) and sampler.dynatemp_range > 0
-            if found.want != triton_rows.AT_LIST.value and (kind not in _IN_ORDER or dynamic):
+            if found.want != rows.AT_LIST.value and (kind not in _IN_ORDER or dynamic):
                 return by_torch(_needs_a_list(sampler))
             if kind in WRITERS:
                 late.add(i)
         elif kind in WRITERS:
             if heat != 1:  # every logit would have to be divided
                 return by_torch(f"{sampler.name} comes after a temperature")
-            sparse = True
+            writes = True
             if isinstance(sampler, LogitBias):
                 written += len(sampler.logit_bias)
             elif isinstance(sampler, Penalties):
@@ -125,31 +122,31 @@ def path_of(
         elif isinstance(sampler, Temperature) and sampler.dynatemp_range <= 0:
             heat *= sampler.temperature
             if heat <= COLDEST:
-                found = Path(triton_rows.AT_LIST.value, i, 1)
-        elif kind is DeviceGreedy:
-            found = Path(triton_rows.AT_LIST.value, i, 1)
+                found = Path(rows.AT_LIST.value, i, 1)
+        elif kind is draws.DeviceGreedy:
+            found = Path(rows.AT_LIST.value, i, 1)
         elif isinstance(sampler, TopK) and sampler.most <= LONGEST:
-            found = Path(triton_rows.AT_LIST.value, i, sampler.most)
-        elif kind in _IN_ORDER and kind is not DeviceTemperature:
-            if kind in (DeviceSoftmax, keep.DeviceTopP, DeviceDist):
+            found = Path(rows.AT_LIST.value, i, sampler.most)
+        elif kind in _IN_ORDER and kind is not logits.DeviceTemperature:
+            if kind in (logits.DeviceSoftmax, truncation.DeviceTopP, draws.DeviceDist):
                 if needs not in (0.0, heat):
                     return by_torch("the mass of the whole row is needed at two temperatures")
                 needs = heat
-            if kind is not DeviceSoftmax:
-                size = WINDOW if kind in (keep.DeviceTopP, keep.DeviceMinP) else 1
-                found = Path(triton_rows.AT_WINDOW.value, i, size)
+            if kind is not logits.DeviceSoftmax:
+                size = WINDOW if kind in (truncation.DeviceTopP, truncation.DeviceMinP) else 1
+                found = Path(rows.AT_WINDOW.value, i, size)
         else:
             return by_torch(_needs_a_list(sampler))
     if found is None:
         return by_torch("none of the samplers chooses a token")
-    if report and (found.want == triton_rows.AT_WINDOW.value or kinds[found.start] is DeviceGreedy):
+    if report and (found.want == rows.AT_WINDOW.value or kinds[found.start] is draws.DeviceGreedy):
         return by_torch(f"a report needs all candidates, so a top_k of at most {LONGEST}")
-    return Path(found.want, found.start, found.size, needs, written, sparse, frozenset(late))
+    return Path(found.want, found.start, found.size, needs, written, writes, frozenset(late))
 
 
 def by_torch(why: str) -> Path:
     """The path of a row that the kernels cannot run."""
-    return Path(triton_rows.AT_TORCH.value, why=why)
+    return Path(rows.AT_TORCH.value, why=why)
 
 
 def _needs_a_list(sampler: Sampler) -> str:
@@ -158,13 +155,13 @@ def _needs_a_list(sampler: Sampler) -> str:
 
 def plan_of(paths: Sequence[Path], allowed: bool) -> Plan:
     """What rows with these paths need."""
-    sparse = allowed or any(path.sparse for path in paths)
+    writes = allowed or any(path.sparse for path in paths)
     return Plan(
         list_size(max(path.size for path in paths)),
-        slots(max(path.written for path in paths)) if sparse else 0,
-        any(path.want == triton_rows.AT_WINDOW.value for path in paths),
+        slots(max(path.written for path in paths)) if writes else 0,
+        any(path.want == rows.AT_WINDOW.value for path in paths),
         any(path.temperature for path in paths),
-        any(path.want == triton_rows.AT_TORCH.value for path in paths),
+        any(path.want == rows.AT_TORCH.value for path in paths),
         allowed,
         frozenset[int]().union(*(path.late for path in paths)),
     )

@@ -16,6 +16,11 @@ STEP = tl.constexpr(8)  # tiles that a program looks at together
 WIDTH = tl.constexpr(1024)  # STEP * TILE
 
 
+def block_of(n: int) -> int:
+    """Elements of a block that holds n."""
+    return max(16, int(triton.next_power_of_2(n)))
+
+
 @triton.jit
 def tile_maxima(
     logits, stride, maxima, n_vocab, n_tiles, LOGITS: tl.constexpr, TILES: tl.constexpr

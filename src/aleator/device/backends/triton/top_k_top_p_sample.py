@@ -12,7 +12,7 @@ from torch import Tensor
 from aleator.device.backends.triton import top_k_top_p_kernels as kernels
 from aleator.device.backends.triton.candidates import PADDED, PROBABILITIES
 from aleator.device.backends.triton.layout import Filters, Listed, Logits, Noise, Scratch, Widths
-from aleator.device.backends.triton.tiles import STEP, TILE, WIDTH, tile_maxima
+from aleator.device.backends.triton.tiles import STEP, TILE, WIDTH, block_of, tile_maxima
 from aleator.device.backends.triton.top_k_top_p_list import DRAW, LIST, NONE, RACE
 
 SMALL, LARGE = 256, 2048  # lists up to here are sorted in registers
@@ -82,23 +82,15 @@ def run(call: Any, outputs: Iterable[Tensor | None]) -> None:
     )  # fmt: skip
     noise = work.maxima if q is None else q
     logits = Logits(x, x.stride(0))
-    given = Noise(
-        noise,
-        noise.stride(0),
-        call.eps,
-        per_row(seeds, work.last),
-        per_row(call.positions, work.last),
-    )
+    keys = per_row(seeds, work.last), per_row(call.positions, work.last)
+    given = Noise(noise, noise.stride(0), call.eps, *keys)
     out = Listed(
         torch.empty(rows, dtype=torch.int64, device=device) if indices is None else indices,
         work.buffers if listed is None else listed,
         work.maxima if probs is None else probs,
     )
     sizes = Widths(n_vocab, n_tiles, n_groups)
-    blocks = {
-        "BLOCK_T": max(16, triton.next_power_of_2(n_tiles)),
-        "BLOCK_G": max(16, triton.next_power_of_2(n_groups)),
-    }
+    blocks = {"BLOCK_T": block_of(n_tiles), "BLOCK_G": block_of(n_groups)}
     options = {"num_warps": 4, "enable_fp_fusion": False}
     has_min_p = call.min_p is not None
     # Programs of the sweeps take 64 tiles, and few rows are cut finer, so that every processor has work.
