@@ -232,13 +232,14 @@ def _roots_of_two() -> list[int]:
     return roots[1:]
 
 
-_ROOTS = _roots_of_two()
+ROOTS_OF_TWO = tuple(_roots_of_two())
+"""2^(1 / 2^i) in Q62, rounded down, from i = 1."""
 
 
 def exp2_q62(fraction: int) -> int:
     """2^(fraction / 2^32) in Q62 for a fraction in [0, 2^32)."""
     m = 1 << 62
-    for i, root in enumerate(_ROOTS):
+    for i, root in enumerate(ROOTS_OF_TWO):
         if fraction >> (31 - i) & 1:
             m = m * root >> 62
     return m

@@ -18,6 +18,7 @@ from aleator.core.contract import (
     PHILOX_MULTIPLIERS,
     PHILOX_ROUNDS,
 )
+from aleator.core.numerics import ROOTS_OF_TWO
 
 MASK32 = 0xFFFFFFFF
 SIGN = -(2**63)
@@ -63,17 +64,6 @@ def log2_q32(x: Tensor) -> Tensor:
         fraction = fraction << 1 | two
         m = torch.where(two == 1, square, square << 1)
     return (n << 32) + fraction
-
-
-def _roots_of_two() -> list[int]:
-    roots = [1 << 63]
-    for _ in range(32):
-        roots.append(math.isqrt(roots[-1] << 62))
-    return roots[1:]
-
-
-ROOTS_OF_TWO = tuple(_roots_of_two())
-"""2^(1 / 2^i) in Q62, rounded down, from i = 1."""
 
 
 def exp2_q62(fraction: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from aleator.core import contract
-from aleator.device.fixed import ROOTS_OF_TWO
+from aleator.core.numerics import ROOTS_OF_TWO
 
 NOTHING = tl.constexpr(-(2**63))  # before every key
 BEYOND = tl.constexpr(2**63 - 1)  # after every key
