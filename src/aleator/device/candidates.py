@@ -293,13 +293,9 @@ class DeviceCandidates:
         self.keep_ranked(run | ~rows.unsqueeze(1))
 
     def keep_near(self, threshold: Tensor, least: Tensor, rows: Tensor) -> None:
-        """Keep what lies within float32 ``threshold`` of the largest, and ``least`` tokens, in some rows.
+        """Keep what lies within float32 ``threshold`` [B] of the largest logit, in some rows, bool [B].
 
-        Args:
-            threshold: float32 [B], of logit minus the largest.
-            least: int64 [B]; if fewer are near, the first so many of the order.
-            rows: bool [B].
-
+        If fewer than ``least``, int64 [B], are near, the first so many of the order stay.
         """
         kept = self.alive & (self._z - self.top >= threshold.unsqueeze(1))
         few = self.total(kept.to(torch.int64)) < least
@@ -308,14 +304,10 @@ class DeviceCandidates:
         self.keep_mass(torch.zeros_like(least), least)
 
     def keep_probable(self, bound: Tensor, min_keep: Tensor, rows: Tensor) -> None:
-        """Keep the run of weights that reach int64 ``bound`` [B], in some rows.
+        """Keep the run of weights that reach int64 ``bound`` [B], in some rows, bool [B].
 
-        Args:
-            bound: int64 [B].
-            min_keep: int64 [B].  Where the run is shorter, or empty, the first so many of the order stay, at
-                least one, with all that tie with the last of them.
-            rows: bool [B].
-
+        Where the run is shorter than int64 ``min_keep`` [B], or empty, the first so many of the order stay, at
+        least one, with all that tie with the last of them.
         """
         run, rank = self.run(bound), self.rank()
         least = min_keep.clamp(min=1).minimum(self.size)

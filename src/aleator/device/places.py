@@ -140,9 +140,7 @@ class DeviceSampler:
     def values(self, sampler: Sampler, place: Place) -> Values:
         """A row's parameters, and the states that it begins with; changes nothing.
 
-        Raises:
-            ParameterError: parameters with which the sampler cannot run here.
-
+        Parameters with which the sampler cannot run here are refused (ParameterError).
         """
         return {}
 

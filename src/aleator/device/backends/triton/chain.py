@@ -48,12 +48,8 @@ MAX_REGISTERS = 128  # of `choose` and `whole`; ptxas, left alone, takes fewer a
 class TritonChain:
     """The kernels of a device chain and what they need besides its places; see :class:`DeviceChain`.
 
-    Triton launches on the current device, which is the caller's to choose.  ``report``: :attr:`listed` is
-    filled by every step.
-
-    Raises:
-        ParameterError: there is no CUDA device and Triton's interpreter is not on.
-
+    Triton launches on the current device, which is the caller's to choose.  ``report``: every step fills
+    what :meth:`listed` gives.  Refused on a CPU if Triton's interpreter is not on.
     """
 
     def __init__(
