@@ -12,7 +12,7 @@ def bundled_model() -> Path:
     Raises:
         ImportError: The package aleator-shakespeare is not installed; says how to.
     """
-    path = Path(__file__).parent.parent / "data" / "shakespeare.gguf"
+    path = Path(__file__).parents[2] / "data" / "shakespeare.gguf"
     if path.exists():
         return path
     package = find_spec("aleator_shakespeare")
