@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aleator.core.errors import ParameterError
-from aleator.server.chatting import ChatRequest
+from aleator.server.chat import ChatRequest
 from aleator.server.dialects.anthropic_input import COUNTED, FIELDS, messages_of, request_of
 
 HI = [{"role": "user", "content": "Hi"}]

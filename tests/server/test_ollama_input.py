@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aleator.core.errors import ParameterError
-from aleator.server.chatting import ChatRequest
+from aleator.server.chat import ChatRequest
 from aleator.server.dialects.ollama_input import (
     CHAT,
     GENERATION,

@@ -15,16 +15,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aleator.core.errors import AleatorError
+from aleator.core.errors import AleatorError, ParameterError
 from aleator.core.version import __version__
-from aleator.server.caller import KeyRing
+from aleator.engine.replay import Record
+from aleator.server.auth import KeyRing, current_caller
 from aleator.server.dialects import DIALECTS, OPENAI, Dialect
 from aleator.server.errors import ApiError, api_error
 from aleator.server.limits import Bodies, Gate, Hosts, Keys, loopback_names
 from aleator.server.logs import Requests
 from aleator.server.metrics import Metrics
 from aleator.server.playground import routes as playground
-from aleator.server.records import replay_header
 from aleator.server.service import Service
 from aleator.server.slots import Slots
 
@@ -148,6 +148,21 @@ def _of_http(request: Request, error: HTTPException) -> ApiError:
         405: f"{request.method} is not for {request.url.path!r:.200}",
     }.get(error.status_code, error.detail or HTTPStatus(error.status_code).phrase)
     return ApiError(error.status_code, message, headers=error.headers)
+
+
+def replay_header(service: Service) -> str | None:
+    """The header ``x-aleator-replay`` of a response: for its first text; the others have other ``completion``.
+
+    Returns:
+        One line of ASCII; None where there is no text, or none that can be made again.
+    """
+    begun = current_caller().begun
+    if not begun:
+        return None
+    try:
+        return Record.of(begun[0], service.model, __version__).header()
+    except ParameterError:
+        return None
 
 
 class Replays:

@@ -17,7 +17,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from aleator.server.wire import WIRE, Wire
+from aleator.server.streaming import WIRE, Wire
 
 try:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol

@@ -14,7 +14,7 @@ from time import monotonic
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aleator.server.caller import Caller, KeyRing, set_caller
+from aleator.server.auth import Caller, KeyRing, set_caller
 from aleator.server.errors import ApiError
 
 Answer = Callable[[Scope, ApiError], ASGIApp]
@@ -179,7 +179,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Keys:
-    """Lets in who has a key, and notes who it is (:mod:`aleator.server.caller`).
+    """Lets in who has a key, and notes who it is (:mod:`aleator.server.auth`).
 
     Args:
         app: What it guards.

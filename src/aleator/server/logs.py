@@ -21,12 +21,10 @@ from typing import TextIO
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aleator.core.errors import ParameterError
-from aleator.server.wire import wire_of
+from aleator.server.streaming import BODY, wire_of
 
 LOGGER = "aleator.server"
 FORMATS = ("text", "json")
-BODY = "aleator.body"
-"""Where a scope has what sends the pieces of a response: past all that only looks at its beginning."""
 METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
 
 log = logging.getLogger(LOGGER)

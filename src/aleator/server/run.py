@@ -20,9 +20,10 @@ import uvicorn
 
 from aleator.core.errors import ParameterError
 from aleator.server.app import Guarded, create_guarded
-from aleator.server.caller import KeyRing
+from aleator.server.auth import KeyRing
 from aleator.server.connections import ConnectionLimits, Connections
-from aleator.server.grammars import AT_ONCE, Trials
+from aleator.server.grammar_limits import Trials
+from aleator.server.grammars import AT_ONCE
 from aleator.server.limits import is_loopback
 from aleator.server.logs import configure, event
 from aleator.server.metrics import Metrics

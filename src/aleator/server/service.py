@@ -31,9 +31,9 @@ from aleator.language_model import LanguageModel
 from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.samplers import SamplingParams
 from aleator.samplers.params import CONSTRAINTS
+from aleator.server.auth import current_caller, own_namespace
 from aleator.server.bodies import body_of, in_thread
-from aleator.server.caller import current_caller, own_namespace
-from aleator.server.chatting import ChatAnswer, ChatChoice, ChatRequest
+from aleator.server.chat import ChatAnswer, ChatChoice, ChatRequest
 from aleator.server.errors import ApiError
 from aleator.server.fields import Body, Fields, known_ids
 from aleator.server.grammars import Grammars, constrained

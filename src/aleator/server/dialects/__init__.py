@@ -16,7 +16,6 @@ from aleator.server.dialects import (
     llama_results,
     llama_slots,
     llama_tokens,
-    not_built,
     ollama,
     openai_chat,
     openai_completions,
@@ -65,9 +64,9 @@ DIALECTS: tuple[Dialect, ...] = (
     Dialect(anthropic.render_error, anthropic.ROUTES),
     Dialect(ollama.render_error, ollama.ROUTES),
     LLAMA_SERVER,
-    Dialect(llama_results.render_error, not_built.LLAMA_SERVER),
-    Dialect(anthropic.render_error, not_built.ANTHROPIC),
-    Dialect(ollama.render_error, not_built.OLLAMA),
-    Dialect(openai_forms.render_error, not_built.OPENAI),
+    Dialect(llama_results.render_error, operation.NO_LLAMA_SERVER),
+    Dialect(anthropic.render_error, operation.NO_ANTHROPIC),
+    Dialect(ollama.render_error, operation.NO_OLLAMA),
+    Dialect(openai_forms.render_error, operation.NO_OPENAI),
 )
 """All that the server speaks, in the order in which routes are looked at."""

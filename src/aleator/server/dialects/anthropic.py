@@ -10,13 +10,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aleator.server.chatting import ChatAnswer, ChatChoice, ChatEvent, ChatStop, Usage
+from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatStop, Usage
 from aleator.server.dialects.anthropic_input import COUNTED, FIELDS, request_of
 from aleator.server.dialects.nested import fitting, in_words, input_of, with_records
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import Body
 from aleator.server.service import Service, read_body
-from aleator.server.sse import EventStream, dumps, event, unless_gone
+from aleator.server.streaming import EventStream, dumps, event, unless_gone
 
 Event = dict[str, Any]
 STOPS: Mapping[ChatStop, str] = {

@@ -7,8 +7,8 @@ from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.server.accepted import LABEL, Accepted
-from aleator.server.caller import own_namespace
-from aleator.server.chatting import ChatRequest
+from aleator.server.auth import own_namespace
+from aleator.server.chat import ChatRequest
 from aleator.server.dialects.nested import (
     Nested,
     answered,

@@ -16,8 +16,8 @@ from aleator.core.errors import ContextFull, EngineClosed
 from aleator.engine.replay import KEY
 from aleator.generate.generation import Generation, writing_of
 from aleator.generate.writing import Piece
+from aleator.server.auth import own_namespace
 from aleator.server.bodies import in_thread
-from aleator.server.caller import own_namespace
 from aleator.server.dialects.llama_fields import FIELDS, Prompt, options_of, tokens_of
 from aleator.server.dialects.llama_results import (
     STOP_TYPES,
@@ -29,13 +29,12 @@ from aleator.server.dialects.llama_results import (
     settings,
     without_text,
 )
+from aleator.server.dialects.openai_forms import progressed, replay_field, timings
 from aleator.server.errors import api_error, spelled_as
 from aleator.server.fields import Body
-from aleator.server.records import progressed, replay_field, timings
 from aleator.server.service import Service, read_body
 from aleator.server.slots import Slots
-from aleator.server.sse import EventStream, dumps, event, merged, unless_gone
-from aleator.server.wire import Line
+from aleator.server.streaming import EventStream, Line, dumps, event, merged, unless_gone
 
 
 class Reading:

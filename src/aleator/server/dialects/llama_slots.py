@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from aleator.server.auth import own_namespace
 from aleator.server.bodies import body_of
-from aleator.server.caller import own_namespace
 from aleator.server.dialects.llama_results import settings, without_text
 from aleator.server.errors import ApiError, not_built
 from aleator.server.fields import Field, Fields, text, wrong

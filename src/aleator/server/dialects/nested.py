@@ -17,9 +17,9 @@ from aleator.core.errors import ParameterError
 from aleator.core.parameter import nearest
 from aleator.engine.replay import KEY
 from aleator.server.accepted import Accepted
-from aleator.server.chatting import ChatAnswer, ChatRequest
+from aleator.server.chat import ChatAnswer, ChatRequest
+from aleator.server.dialects.openai_forms import replay_field
 from aleator.server.fields import Body, Check, mapping, one_of, shown, switch, text, whole, wrong
-from aleator.server.records import replay_field
 from aleator.server.service import Service
 
 log = logging.getLogger(__name__)

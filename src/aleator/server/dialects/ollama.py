@@ -13,9 +13,9 @@ from starlette.routing import Route
 from aleator.chat.reply import Reply
 from aleator.core.version import __version__
 from aleator.server.accepted import Accepted
+from aleator.server.auth import own_namespace
 from aleator.server.bodies import body_of, in_thread
-from aleator.server.caller import own_namespace
-from aleator.server.chatting import ChatAnswer, ChatChoice, ChatRequest
+from aleator.server.chat import ChatAnswer, ChatChoice, ChatRequest
 from aleator.server.dialects import ollama_input
 from aleator.server.dialects.embeddings import check_dimensions, texts_of
 from aleator.server.dialects.nested import fitting, in_words, with_records
@@ -23,7 +23,7 @@ from aleator.server.dialects.ollama_output import NANO, OllamaWriter, listed, ru
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import Body, Field, Fields, text, whole, wrong
 from aleator.server.service import Service
-from aleator.server.sse import EventStream, dumps, unless_gone
+from aleator.server.streaming import EventStream, dumps, unless_gone
 
 LATEST = ":latest"
 LINES = "application/x-ndjson"

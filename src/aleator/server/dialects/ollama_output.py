@@ -11,7 +11,7 @@ from typing import Any
 from aleator.core.errors import AleatorError
 from aleator.generate.completion import Stats
 from aleator.generate.logprobs import Logprobs
-from aleator.server.chatting import ChatEvent, ChatStop, Usage
+from aleator.server.chat import ChatEvent, ChatStop, Usage
 from aleator.server.dialects.nested import input_of
 from aleator.server.dialects.openai_forms import chat_logprobs
 from aleator.server.service import Service

@@ -11,8 +11,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.generate.generation import writing_of
-from aleator.server.caller import own_namespace
-from aleator.server.chatting import ChatAnswer, ChatChoice, ChatEvent, ChatRequest, ChatStop
+from aleator.server.auth import own_namespace
+from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatRequest, ChatStop
 from aleator.server.dialects.openai_forms import (
     SHARED,
     Head,
@@ -25,8 +25,7 @@ from aleator.server.fields import Body, Field, Fields, switch, whole
 from aleator.server.openai_fields import CHAT, NOT_OF_CHATS, force_chat
 from aleator.server.service import read_body
 from aleator.server.slots import Slots
-from aleator.server.sse import EventStream, dumps, unless_gone
-from aleator.server.wire import Line
+from aleator.server.streaming import EventStream, Line, dumps, unless_gone
 
 MOST_SLOT = 2**31 - 1
 """``id_slot`` is looked at once it is known how many there are."""

@@ -15,8 +15,8 @@ from aleator.core.errors import ParameterError
 from aleator.generate.generation import Generation, writing_of
 from aleator.generate.logprobs import Logprobs
 from aleator.generate.writing import Piece
+from aleator.server.auth import own_namespace
 from aleator.server.bodies import in_thread
-from aleator.server.caller import own_namespace
 from aleator.server.dialects.llama_infill import infilling
 from aleator.server.dialects.openai_forms import (
     SHARED,
@@ -42,8 +42,7 @@ from aleator.server.fields import (
 )
 from aleator.server.openai_fields import FORM, force_form
 from aleator.server.service import Service, read_body
-from aleator.server.sse import EventStream, dumps, merged, unless_gone
-from aleator.server.wire import Line
+from aleator.server.streaming import EventStream, Line, dumps, merged, unless_gone
 
 FIELDS = Fields(
     *SHARED,

@@ -15,15 +15,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.generate.generation import writing_of
-from aleator.server.chatting import ChatAnswer, ChatEvent, ChatStop, Usage
+from aleator.server.chat import ChatAnswer, ChatEvent, ChatStop, Usage
 from aleator.server.dialects.nested import in_words, with_records
-from aleator.server.dialects.openai_forms import chat_logprobs
+from aleator.server.dialects.openai_forms import chat_logprobs, progressed, timings
 from aleator.server.dialects.responses_input import FIELDS, STATELESS, repeated, request_of
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import Body
-from aleator.server.records import progressed, timings
 from aleator.server.service import Service, read_body
-from aleator.server.sse import EventStream, dumps, event, unless_gone
+from aleator.server.streaming import EventStream, dumps, event, unless_gone
 
 Event = dict[str, Any]
 

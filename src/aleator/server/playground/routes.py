@@ -29,7 +29,7 @@ from aleator.server.playground.replay import Replay, chain_at, resample
 from aleator.server.playground.saved import PAGE, Named, Shown, drawn_often, saved_page
 from aleator.server.playground.writing import Writer, line
 from aleator.server.service import Service, readable
-from aleator.server.sse import EventStream
+from aleator.server.streaming import EventStream
 
 MOST_TOP = 1000
 MOST_DRAWS = 10_000
@@ -160,7 +160,7 @@ class Playground:
         self.service = service
         self.recordings = Recordings(limit)
         self.writer = Writer(service, self.recordings)
-        self.telling = self.writer.telling
+        self.formatter = self.writer.formatter
 
     @readable()
     def params(self, options: dict[str, Any], seed: int | None = None) -> SamplingParams:
@@ -234,21 +234,21 @@ def explained(playground: Playground, recording: Recording, body: Body) -> dict[
     step = body.own["step"]
     replay = playground.chain_at(recording, step, body.options)
     found = replay.chain.explain(recording.logits(step), top=body.own["top"])
-    return playground.telling.full_step(recording, step, found)
+    return playground.formatter.full_step(recording, step, found)
 
 
 def resampled(playground: Playground, recording: Recording, body: Body) -> dict[str, Any]:
     """POST /api/playground/texts/{id}/resample: what another chain would have drawn at every step."""
     params = playground.params(body.options, recording.request.params.values()["seed"])
     found = resample(recording, playground.service.model.tokenizer, params)
-    return playground.telling.resampled(found)
+    return playground.formatter.resampled(found)
 
 
 def histogram(playground: Playground, recording: Recording, body: Body) -> dict[str, Any]:
     """POST /api/playground/texts/{id}/draws: many draws at one step, beside the exact probabilities."""
     step, n = body.own["step"], body.own["n"]
     replay = playground.chain_at(recording, step, body.options)
-    return drawn_often(replay, recording.logits(step), playground.telling, n)
+    return drawn_often(replay, recording.logits(step), playground.formatter, n)
 
 
 def of_text(
@@ -355,7 +355,7 @@ async def tokens(request: Request) -> Response:
     playground = of(request)
     body = TOKENS.read(await body_of(request))
     ids = await in_thread(playground.service.model.prompt_tokens, body.own["text"])
-    return JSONResponse({"tokens": playground.telling.tokens(ids)})
+    return JSONResponse({"tokens": playground.formatter.tokens(ids)})
 
 
 def of(request: Request) -> Playground:

@@ -9,11 +9,11 @@ from typing import Any
 from aleator.chat.prompt import ChatPrompt, prepare_chat
 from aleator.core.errors import ConstraintError, ParameterError
 from aleator.generate.session import Session
+from aleator.server.auth import own_namespace
 from aleator.server.bodies import in_thread
-from aleator.server.caller import own_namespace
 from aleator.server.playground.recording import Forgotten, Recording, Recordings
 from aleator.server.playground.replay import Replay, branch
-from aleator.server.playground.told import Telling
+from aleator.server.playground.step_json import StepFormatter
 from aleator.server.service import Service, readable
 from aleator.text.tokenizer import Tokenizer
 
@@ -37,7 +37,7 @@ class Writer:
     def __init__(self, service: Service, recordings: Recordings) -> None:
         self._service, self._recordings = service, recordings
         self._tokenizer: Tokenizer = service.model.tokenizer
-        self.telling = Telling(service.model.vocab)
+        self.formatter = StepFormatter(service.model.vocab)
 
     @readable()
     def begin(self, own: Mapping[str, Any], options: Mapping[str, Any]) -> Recording:
@@ -102,7 +102,7 @@ class Writer:
             "id": recording.id,
             "parent": None if recording.parent is None else recording.parent.id,
             "at": recording.at,
-            "prompt": self.telling.tokens(recording.prompt),
+            "prompt": self.formatter.tokens(recording.prompt),
             "inherited": len(recording.inherited),
             "seed": generation.seed,
             "chain": generation.chain.describe(),
@@ -156,8 +156,8 @@ class Writer:
             try:
                 found = replay.explain(step, max(top, 1))
             except Forgotten:  # the text is written faster than it is told
-                of_step = self.telling.forgotten(recording, step)
+                of_step = self.formatter.forgotten(recording, step)
             else:
-                of_step = self.telling.step(recording, step, found, top)
+                of_step = self.formatter.step(recording, step, found, top)
             told.append(line({"event": "step", **of_step}))
         return told

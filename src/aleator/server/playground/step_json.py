@@ -16,7 +16,7 @@ MOST_TEXT = 2000
 """Characters of a token that are sent; the bundled page shows fewer."""
 
 
-class Telling:
+class StepFormatter:
     """Tokens and steps of one vocabulary as JSON.
 
     Args:

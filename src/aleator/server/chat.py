@@ -16,8 +16,7 @@ from aleator.generate.completion import StopReason
 from aleator.generate.generation import Generation, writing_of
 from aleator.generate.logprobs import Logprobs
 from aleator.generate.writing import Piece
-from aleator.server.sse import merged
-from aleator.server.wire import Line
+from aleator.server.streaming import Line, merged
 
 ChatStop = Literal["stop", "tool_calls", "length", "deadline", "interrupted"]
 """Why an answer ended.
