@@ -90,17 +90,7 @@ def create_app(
 def create_guarded(
     service: Service, metrics: Metrics | None = None, dialects: Sequence[Dialect] = DIALECTS
 ) -> Guarded:
-    """The application with everything that a request from a network must pass.
-
-    Args:
-        service: Makes the texts.
-        metrics: As for :func:`create_app`.
-        dialects: What is spoken.
-
-    Raises:
-        ParameterError: A key that cannot be one, or a file without any.
-        OSError: The file with keys cannot be read.
-    """
+    """The application with everything that a request from a network must pass."""
     shown = metrics or Metrics(__version__, service.fingerprint)
     app = create_app(service, dialects, shown)
     routes = [(route, each) for each in spoken(service, dialects) for route in each.ROUTES]
@@ -151,11 +141,7 @@ def _of_http(request: Request, error: HTTPException) -> ApiError:
 
 
 def replay_header(service: Service) -> str | None:
-    """The header ``x-aleator-replay`` of a response: for its first text; the others have other ``completion``.
-
-    Returns:
-        One line of ASCII; None where there is no text, or none that can be made again.
-    """
+    """The header ``x-aleator-replay``, of the first text: the others have other ``completion``."""
     begun = current_caller().begun
     if not begun:
         return None
@@ -166,12 +152,7 @@ def replay_header(service: Service) -> str | None:
 
 
 class Replays:
-    """Writes into the header ``x-aleator-replay`` what makes the first text of a response again.
-
-    Args:
-        app: What answers.
-        service: Makes the texts.
-    """
+    """Writes into the header ``x-aleator-replay`` what makes the first text of a response again."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service = app, service

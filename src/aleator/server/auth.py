@@ -14,11 +14,7 @@ from aleator.generate.generation import Generation
 
 
 class KeyRing:
-    """API keys, compared without their time telling anything.
-
-    Args:
-        keys: The keys; none: everybody may ask.
-    """
+    """API keys, compared without their time telling anything."""
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
         self._digests = [_digest(key.encode(), b"aleator key") for key in dict.fromkeys(keys)]

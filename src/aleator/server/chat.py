@@ -110,12 +110,6 @@ class ChatEvent:
 class ChatChoice:
     """One answer of a chat.
 
-    Args:
-        index: Which of the answers.
-        generation: Makes its text.
-        reply: Reads it.
-        one_call: End it with its first call.
-
     Attributes:
         completion_tokens: Tokens drawn, so far as they were read.
         reasoning_tokens: Those of them that are reasoning.
@@ -160,9 +154,6 @@ class ChatChoice:
 
         Args:
             line: Sends events itself where it can; those are not given here.
-
-        Raises:
-            Exception: What ended the generation, if that was an error.
         """
         while self.stop is None:
             if line is not None and not self._one_call:
@@ -237,14 +228,7 @@ class ChatChoice:
 
 
 class ChatAnswer:
-    """The answers to a chat, under way.
-
-    Args:
-        choices: The answers.
-
-    Attributes:
-        choices: The answers.
-    """
+    """The answers to a chat, under way."""
 
     def __init__(self, choices: Sequence[ChatChoice]) -> None:
         self.choices = choices
@@ -299,11 +283,7 @@ class ChatAnswer:
         return self.choices
 
     async def collected(self) -> list[ChatEvent]:
-        """Wait for the end of all answers; all their events, those of the first answer first.
-
-        Raises:
-            Exception: What ended a generation, if that was an error.
-        """
+        """Wait for the end of all answers; all their events, those of the first answer first."""
         made: list[ChatEvent] = []
         for choice in self.choices:
             if not choice._one_call:

@@ -53,15 +53,7 @@ class ConnectionLimits:
 
 
 class Connections:
-    """The connections of one server.
-
-    Args:
-        limits: What they may do.
-        clock: Seconds.
-
-    Attributes:
-        live: Those that are there.
-    """
+    """The connections of one server."""
 
     def __init__(self, limits: ConnectionLimits, clock: Callable[[], float] = monotonic) -> None:
         self.limits, self.clock = limits, clock
@@ -98,13 +90,7 @@ class Connections:
 
 
 class Guarded(asyncio.Protocol):
-    """One connection: a protocol of uvicorn's, and a watch on it.
-
-    Args:
-        connections: Where it belongs.
-        inner: Reads and writes HTTP.
-        wire: Lets other threads write chunks of responses.
-    """
+    """One connection: a protocol of uvicorn's, and a watch on it."""
 
     def __init__(
         self, connections: Connections, inner: H11Protocol | HttpToolsProtocol, wire: Wire

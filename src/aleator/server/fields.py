@@ -102,15 +102,7 @@ class Body:
     spelled: dict[str, str] = field(default_factory=dict)
 
     def force(self, name: str, made: Mapping[str, Any]) -> None:
-        """Add options that a field of the endpoint's own asks for.
-
-        Args:
-            name: The field.
-            made: Options.
-
-        Raises:
-            ParameterError: One of them is given too.
-        """
+        """Add options that a field of the endpoint's own asks for."""
         for each in made:
             if each in self.options:
                 raise ParameterError(
@@ -241,11 +233,7 @@ class _NotHonoured(Exception):
 
 
 def known_ids(name: str, ids: Iterable[int], size: int) -> None:
-    """See that token ids are those of a vocabulary.
-
-    Raises:
-        ParameterError: One is not; names the field and the id.
-    """
+    """See that token ids are those of a vocabulary."""
     stranger = next((each for each in ids if not 0 <= each < size), None)
     if stranger is not None:
         raise ParameterError(
@@ -259,11 +247,7 @@ def token_id(key: str) -> int | str:
 
 
 def check_depth(body: Mapping[str, Any]) -> None:
-    """See that fields are not nested too deeply to be read, and that texts have a form in UTF-8.
-
-    Raises:
-        ParameterError: Names the field.
-    """
+    """See that fields are not nested too deeply to be read, and that texts have a form in UTF-8."""
     for name, value in body.items():
         level = [value, name]
         for _ in range(DEEPEST):
@@ -300,13 +284,7 @@ def shown(value: object) -> str:
 
 
 def wrong(where: str, value: object, remedy: str) -> ParameterError:
-    """The error of a field with a value that cannot be.
-
-    Args:
-        where: The field's path, such as ``input[2].role``.
-        value: What was given.
-        remedy: What to give instead.
-    """
+    """The error of a field, by its path such as ``input[2].role``, with what to give instead."""
     return ParameterError(where, f"{where}={shown(value)}: {remedy}")
 
 
@@ -387,13 +365,7 @@ def anything(name: str, value: Any) -> Any:
 
 
 def known_keys(where: str, value: Mapping[str, Any], keys: Iterable[str]) -> None:
-    """Refuse an unknown name in an object within a body.
-
-    Args:
-        where: Which object, such as "stream_options".
-        value: The object.
-        keys: Names that it may have.
-    """
+    """Refuse an unknown name in an object within a body."""
     allowed = list(keys)
     for name in value:
         if name not in allowed:

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from select import select
 
@@ -37,12 +38,7 @@ RETURNED_BYTES = 2**24
 
 
 class Trials:
-    """A process that compiles grammars, to see whether it can be done in time.
-
-    Args:
-        model: Path of the model whose vocabulary it reads.
-        seconds: That a grammar has.
-    """
+    """A process that compiles grammars, to see whether it can be done in time."""
 
     def __init__(self, model: str, seconds: float) -> None:
         self._model, self.seconds = model, seconds
@@ -60,17 +56,7 @@ class Trials:
             )
 
     def run(self, name: str, value: Mapping[str, object]) -> int:
-        """Compile a grammar; returns how many bytes of memory it took.
-
-        Args:
-            name: Of the field that it came in.
-            value: The grammar, as :func:`said` writes it.
-
-        Raises:
-            GrammarError: It is wrong, or asks for too much.
-            ParameterError: It takes longer than it may.
-            EngineClosed: :meth:`cut` was called.
-        """
+        """Compile a grammar; returns how many bytes of memory it took."""
         process = self._started()
         try:
             answer = self._ask(process, json.dumps(value).encode() + b"\n", self.seconds)
@@ -109,7 +95,8 @@ class Trials:
             process.wait()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
-                    pipe.close()
+                    with suppress(BrokenPipeError):  # of a question that it did not read
+                        pipe.close()
 
     def _ended(self, name: str, message: str) -> AleatorError:
         """End a process that did not answer; returns why it did not."""
@@ -154,9 +141,6 @@ class KeptGrammars:
     45 MiB, and have 130 after 512 digits).  It does not tell how much.  So the bound is on what the whole
     process allocates beyond what it had when no grammar was kept; what others allocate meanwhile counts until
     all have been dropped once.
-
-    Args:
-        allocated: Tells the bytes that the process has allocated.
     """
 
     def __init__(self, allocated: Callable[[], int] | None = None) -> None:

@@ -32,9 +32,6 @@ class FairSemaphore:
 
     The caller that has waited longest since it last held the semaphore is next, however many requests of the
     same caller wait.
-
-    Args:
-        most: How many may hold it at the same time.
     """
 
     def __init__(self, most: int) -> None:
@@ -46,14 +43,7 @@ class FairSemaphore:
 
     @asynccontextmanager
     async def acquire(self, who: str) -> AsyncIterator[None]:
-        """Wait for the semaphore, and hold it within the block.
-
-        Args:
-            who: The caller.
-
-        Raises:
-            EngineClosed: :meth:`close` was called before.
-        """
+        """Wait for the semaphore, and hold it within the block."""
         if self._closed:
             raise _closed()
         mine = asyncio.get_running_loop().create_future()
@@ -108,9 +98,6 @@ def _closed() -> EngineClosed:
 class Grammars:
     """The grammars of a server's requests, compiled for its vocabulary.
 
-    Args:
-        tokenizer: Of the model.
-
     Attributes:
         trials: Try those that are new, one each at a time; none: they are compiled as they come.
     """
@@ -147,10 +134,6 @@ class Grammars:
 
         So slow grammars do not take all threads, and requests with another key or a known grammar do not wait
         for them.
-
-        Args:
-            options: Of the request.
-            work: What to do.
         """
         if not constrained(options) or await in_thread(self._known, options):
             return await in_thread(work)
@@ -158,34 +141,20 @@ class Grammars:
             return await in_thread(work)
 
     async def tried(self, options: Mapping[str, Any]) -> None:
-        """Do what :meth:`try_out` does, in another thread, after waiting for :class:`FairSemaphore`.
-
-        Raises:
-            GrammarError, ParameterError: As there.
-        """
+        """Do what :meth:`try_out` does, in another thread, after waiting for :class:`FairSemaphore`."""
         if self.trials and constrained(options) and not await in_thread(self._all_passed, options):
             async with self._semaphore.acquire(current_caller().tenant):
                 await in_thread(self.try_out, options)
 
     def try_out(self, options: Mapping[str, Any]) -> None:
-        """See whether the grammar of a request can be compiled in time.
-
-        Raises:
-            GrammarError: It is wrong.
-            ParameterError: It takes too long.
-        """
+        """See whether the grammar of a request can be compiled in time."""
         for name, told, key in _grammars_of(options):
             if self.trials and not self._passed(key):
                 with self._alone(key):
                     self._try(name, told, key)
 
     def compiled(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Options of a request with its grammar compiled, where it has one.
-
-        Raises:
-            GrammarError: It is wrong.
-            ParameterError: It takes too long.
-        """
+        """Options of a request with its grammar compiled, where it has one."""
         given = _grammars_of(options)
         return {**options, **{name: self._sampler(name, told, key) for name, told, key in given}}
 
@@ -294,11 +263,7 @@ def said(name: str, value: Any) -> dict[str, Any]:
 
 
 def sampler_of(told: Mapping[str, Any]) -> ConstraintSampler:
-    """What :func:`said` was made from, without a vocabulary.
-
-    Raises:
-        GrammarError: It is wrong.
-    """
+    """What :func:`said` was made from, without a vocabulary."""
     if "option" not in told:
         return constraint_from_json(told)
     made = CHAIN_OPTIONS[told["option"]].check(told["value"])

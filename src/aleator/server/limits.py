@@ -39,16 +39,7 @@ def header(scope: Scope, name: bytes) -> bytes | None:
 
 
 class Gate:
-    """Counts requests under way, and lets no more in once the server drains.
-
-    Args:
-        app: What it guards.
-        answer: Makes responses to refused requests.
-
-    Attributes:
-        draining: New requests are refused.
-        running: Requests under way.
-    """
+    """Counts requests under way, and lets no more in once the server drains."""
 
     def __init__(self, app: ASGIApp, answer: Answer) -> None:
         self._app, self._answer = app, answer
@@ -81,14 +72,7 @@ class Gate:
                 self._idle.set()
 
     async def idle(self, timeout: float) -> bool:
-        """Wait until no request is under way.
-
-        Args:
-            timeout: seconds after which to give up.
-
-        Returns:
-            Whether none is.
-        """
+        """Wait until no request is under way; returns whether none is, after at most ``timeout`` seconds."""
         try:
             async with asyncio.timeout(timeout):
                 await self._idle.wait()
@@ -179,13 +163,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Keys:
-    """Lets in who has a key, and notes who it is (:mod:`aleator.server.auth`).
-
-    Args:
-        app: What it guards.
-        answer: Makes responses to refused requests.
-        ring: The keys.
-    """
+    """Lets in who has a key, and notes who it is (:mod:`aleator.server.auth`)."""
 
     def __init__(self, app: ASGIApp, answer: Answer, ring: KeyRing) -> None:
         self._app, self._answer, self._ring = app, answer, ring

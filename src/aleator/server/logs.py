@@ -38,11 +38,7 @@ Observe = Callable[[str, str, int, float], None]
 
 
 class Lines(logging.Formatter):
-    """Log records as lines: ``text`` for people, ``json`` for programs.
-
-    Args:
-        form: one of :data:`FORMATS`.
-    """
+    """Log records as lines: ``text`` for people, ``json`` for programs."""
 
     def __init__(self, form: str) -> None:
         super().__init__()
@@ -83,13 +79,7 @@ def described(error: BaseException) -> dict[str, Field]:
 
 
 def configure(form: str = "text", level: int = logging.INFO, stream: TextIO | None = None) -> None:
-    """Let the server's log, and uvicorn's, go to a stream, in lines of :class:`Lines`.
-
-    Args:
-        form: one of :data:`FORMATS`.
-        level: of what is written.
-        stream: where to; None: standard error.
-    """
+    """Let the server's log, and uvicorn's, go to a stream, or to standard error, in lines of :class:`Lines`."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(Lines(form))
     for name, least in ((LOGGER, level), ("uvicorn.error", max(level, logging.WARNING))):

@@ -168,11 +168,7 @@ class Service:
         return await self.grammars.in_thread(asked.options, partial(self._answer, request, asked))
 
     async def chat_tokens(self, request: ChatRequest) -> list[int]:
-        """The prompt that messages become; makes nothing.
-
-        Raises:
-            ParameterError, TemplateError: As :meth:`chat`.
-        """
+        """The prompt that messages become; makes nothing."""
         return (await in_thread(self._asked, request)).tokens
 
     async def embed(

@@ -46,12 +46,7 @@ class UnderWay(Protocol):
 
 @dataclass
 class Slot:
-    """What is known of a slot of one namespace.
-
-    Attributes:
-        tokens: Its text.
-        n_prompt: How many of them were not drawn.
-    """
+    """What is known of a slot of one namespace."""
 
     tokens: tuple[int, ...] = ()
     n_prompt: int = 0
@@ -59,13 +54,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Moved:
-    """What was saved or restored.
-
-    Attributes:
-        tokens: Tokens with their keys and values.
-        bytes: Of the file.
-        seconds: How long it took.
-    """
+    """What was saved or restored."""
 
     tokens: int
     bytes: int
@@ -73,14 +62,7 @@ class Moved:
 
 
 class Slots:
-    """The slots of a server.
-
-    Args:
-        service: Makes the texts.
-
-    Raises:
-        ParameterError: ``slot_save_path`` is no directory.
-    """
+    """The slots of a server."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -106,15 +88,7 @@ class Slots:
         return min(self._service.model.n_ctx, engine.n_ctx // engine.options.n_seq_max)
 
     def namespace(self, number: int, namespace: str) -> str:
-        """Where the prompt cache has the texts of a slot.
-
-        Args:
-            number: The slot; -1: none, its requests share with all others without one.
-            namespace: Of whoever asks.
-
-        Raises:
-            ParameterError: There is no such slot.
-        """
+        """Where the prompt cache has the texts of a slot; -1: those of all requests without a slot."""
         if number == -1:
             return namespace
         self.check("id_slot", number)
@@ -138,14 +112,7 @@ class Slots:
             self._under_way.remove(request)
 
     def ended(self, number: int, namespace: str, tokens: Sequence[int], n_prompt: int) -> None:
-        """Note the text of a request that named a slot.
-
-        Args:
-            number: The slot; -1: it named none.
-            namespace: Of whoever asked.
-            tokens: Its text, the prompt first.
-            n_prompt: How many of them are the prompt.
-        """
+        """Note the text of a request that named a slot (-1: none), the prompt first."""
         if number >= 0:
             self._slots[namespace, number] = Slot(tuple(tokens), n_prompt)
 
@@ -190,10 +157,6 @@ class Slots:
         """Write a slot's text to a file, with its keys and values as far as they are cached.
 
         A file of this name is replaced once the new one is complete.
-
-        Raises:
-            ApiError: There is nothing to save, or the file is in use.
-            ParameterError: No such slot, or a name that may not be.
         """
         started, path = perf_counter(), self._path(number, namespace, name)
         slot = self._slots.get((namespace, number), Slot())
@@ -211,12 +174,7 @@ class Slots:
         return Moved(rows.held, size, perf_counter() - started)
 
     async def restore(self, number: int, namespace: str, name: str) -> Moved:
-        """Make a file's text that of a slot; requests go on from there as if it had just been computed.
-
-        Raises:
-            ApiError: There is no such file, or it does not fit this model.
-            ParameterError: No such slot, or a name that may not be.
-        """
+        """Make a file's text that of a slot; requests go on from there as if it had just been computed."""
         started, path = perf_counter(), self._path(number, namespace, name)
         model = self._service.model
         try:
@@ -247,11 +205,7 @@ class Slots:
         return Moved(restored.restored, size, perf_counter() - started)
 
     async def erase(self, number: int, namespace: str) -> int:
-        """Forget a slot's text; returns how many of its tokens were cached.
-
-        Raises:
-            ParameterError: No such slot.
-        """
+        """Forget a slot's text; returns how many of its tokens were cached."""
         self.check("id_slot", number)
         where = self.namespace(number, namespace)
         slot = self._slots.pop((namespace, number), Slot())
@@ -300,12 +254,7 @@ class Slots:
 
 
 def check_name(name: str) -> None:
-    """See that a file's name is one, and reaches no other directory.
-
-    Raises:
-        ParameterError: It has parts of a path, begins with a dot, or has characters that some systems read in
-            another way.
-    """
+    """See that a file's name is one, and reaches no other directory."""
     strange = _NAME.fullmatch(name) is None or ".." in name or name != name.strip(" ")
     if strange or name.startswith(".") or name.endswith(".") or len(name.encode()) > LONGEST_NAME:
         raise ParameterError(

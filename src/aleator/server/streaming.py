@@ -44,11 +44,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 class Wire:
-    """Writes to a connection from any thread.
-
-    Attributes:
-        sent: Bytes of bodies that went this way.
-    """
+    """Writes to a connection from any thread."""
 
     def __init__(self) -> None:
         self.sent = 0
@@ -84,11 +80,7 @@ class Wire:
             return False
 
     def send(self, body: bytes) -> None:
-        """Send a chunk of a response; what the socket does not take now, the loop writes.
-
-        Args:
-            body: At least one byte, of a response whose head was sent and that comes in chunks.
-        """
+        """Send a chunk, which is not empty; the loop writes what the socket does not take now."""
         data = b"%x\r\n%b\r\n" % (len(body), body)
         with self._lock:
             if self._file < 0 or self._loop is None:  # the client is gone, and the loop knows
@@ -127,9 +119,6 @@ class Line(Generic[T]):
     Args:
         write: Makes a chunk of what was read of the text.  It is called in the loop's thread or the engine's,
             never in both at once; b"" is not sent.
-
-    Attributes:
-        write: Makes a chunk.
     """
 
     def __init__(self, write: Callable[[Sequence[T]], bytes]) -> None:
@@ -146,9 +135,6 @@ class Line(Generic[T]):
         Args:
             writing: The text.
             read: What pieces add to what is sent; called as ``write`` is.
-
-        Raises:
-            Exception: What ``read`` or ``write`` raised.
         """
         wire = self._wire
         if wire is None:
@@ -167,12 +153,7 @@ class Line(Generic[T]):
 
 
 def event(data: str, name: str = "") -> bytes:
-    """One event.
-
-    Args:
-        data: JSON on one line.
-        name: Of the event; "": none is written.
-    """
+    """One event."""
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {data}\n\n".encode()
 
@@ -279,13 +260,7 @@ async def disconnected(receive: Receive) -> None:
 
 
 async def unless_gone(request: Request, work: Awaitable[T], gone: Callable[[], object]) -> T:
-    """Wait for work, and end it where the client goes away before.
-
-    Args:
-        request: Its body must have been read.
-        work: What is waited for.
-        gone: Called when the client is gone: lets ``work`` come to its end soon.
-    """
+    """Wait for work, and end it where the client goes away before."""
     working = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(disconnected(request.receive))
     watching.add_done_callback(lambda task: None if task.cancelled() else gone())

@@ -55,10 +55,6 @@ WORDS = {
 class MessageWriter:
     """Writes a message as it comes.
 
-    Args:
-        name: Of the request; the message's id is made of it.
-        model: What the request called the model.
-
     Attributes:
         content: The blocks so far, also calls that were cut off.
     """
@@ -71,11 +67,7 @@ class MessageWriter:
         self._cut_off: set[int] = set()  # places of calls that did not come to their end
 
     def begin(self, usage: Usage) -> list[Event]:
-        """The events before anything was made.
-
-        Args:
-            usage: Tokens so far.
-        """
+        """The events before anything was made."""
         nothing = {"stop_reason": None, "stop_sequence": None}
         return [{"type": "message_start", "message": self.message(nothing, usage)}]
 
@@ -104,12 +96,7 @@ class MessageWriter:
         return [*begun, self._delta(**{"type": f"{kind}_delta", field: event.text})]
 
     def end(self, stop: Mapping[str, str | None], usage: Usage) -> list[Event]:
-        """The events after everything was made.
-
-        Args:
-            stop: As :func:`stop_of` says it.
-            usage: Tokens.
-        """
+        """The events after everything was made."""
         return [
             *self._close(),
             {"type": "message_delta", "delta": dict(stop), "usage": usage_of(usage)},
@@ -137,11 +124,7 @@ class MessageWriter:
         return [{"type": "content_block_start", "index": index, "content_block": dict(block)}]
 
     def _close(self, complete: bool = False) -> list[Event]:
-        """End the block under way.
-
-        Args:
-            complete: It is a call that the model brought to its end.
-        """
+        """End the block under way; ``complete``: it is a call that the model brought to its end."""
         if not self._open:
             return []
         self._open = False
@@ -166,12 +149,7 @@ def usage_of(used: Usage) -> dict[str, int]:
 
 
 def stop_of(choice: ChatChoice, sequences: Container[str]) -> dict[str, str | None]:
-    """Why an answer ended, as Anthropic says it.
-
-    Args:
-        choice: The answer.
-        sequences: The request's; a model has texts of its own that end its turns.
-    """
+    """Why an answer ended; ``sequences`` are the request's: a model has texts of its own that end its turns."""
     text = choice.stop_string
     if text is not None and text in sequences:
         return {"stop_reason": "stop_sequence", "stop_sequence": text}

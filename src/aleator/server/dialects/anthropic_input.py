@@ -84,15 +84,7 @@ COUNTED = Fields(
 
 
 def request_of(body: Body, lenient: bool = False) -> ChatRequest:
-    """What a request asks of a chat.
-
-    Args:
-        body: As :data:`FIELDS` read it.
-        lenient: Log fields of objects within it that are unknown, instead of refusing them.
-
-    Raises:
-        ParameterError: A field that is unknown or cannot be honoured.
-    """
+    """What a request asks of a chat."""
     own, options = body.own, body.options
     if own.get("stop_sequences"):
         options["stop"] = own["stop_sequences"]

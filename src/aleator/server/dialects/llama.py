@@ -40,13 +40,6 @@ from aleator.server.streaming import EventStream, Line, dumps, event, merged, un
 class Reading:
     """One completion as its response tells it.
 
-    Args:
-        service: Makes it.
-        index: In the response.
-        generation: Makes the text.
-        own: The request's own fields.
-        after: Probabilities after sampling; None: those before are told, if any.
-
     Attributes:
         index: In the response.
         generation: Makes the text.
@@ -94,11 +87,7 @@ class Reading:
         }
 
     async def pieces(self, line: Line[dict[str, Any]] | None = None) -> AsyncIterator[list[Piece]]:
-        """The pieces, up to where it ends; those together that are there together.
-
-        Args:
-            line: Sends the events of pieces itself where it can; those are not given here.
-        """
+        """The pieces up to where it ends, those together that are there together; ``line`` sends some itself."""
         if self._own["n_predict"] == 0:  # the prompt was computed, and that is all that is wanted
             await self.generation
             return
@@ -231,14 +220,7 @@ async def completion(request: Request) -> Response:
 async def respond(
     request: Request, body: Body, prompts: Sequence[Prompt], several: bool = False
 ) -> Response:
-    """Continue prompts as a body asks.
-
-    Args:
-        request: Whose body was read.
-        body: What it says, but for the prompts.
-        prompts: What is continued.
-        several: They came in a list, so the response is one too.
-    """
+    """Continue prompts as a body asks; ``several``: they came in a list, so the response is one too."""
     service: Service = request.app.state.service
     slots: Slots = request.app.state.slots
     namespace = own_namespace(body.own["cache_salt"])
@@ -283,8 +265,7 @@ async def _begin(
 ) -> tuple[list[Reading], str | None]:
     """Begin all completions of all prompts; where one cannot be, none is.
 
-    Returns:
-        The completions, and the namespace of the prompt cache that is to be forgotten afterwards, if any is.
+    Returns, too, the namespace of the prompt cache that is to be forgotten afterwards, if any is.
     """
     own, model = body.own, service.model
     options = options_of(body, int(model.vocab.add_bos))

@@ -30,17 +30,7 @@ PROJECT, UNNAMED, CURRENT = "myproject\n", "tmp", "filename\n"
 def infilling(
     tokenizer: Tokenizer, prompt: str | list[int], suffix: str, parse_special: bool
 ) -> list[int]:
-    """The tokens after which a model writes what stands between two texts.
-
-    Args:
-        tokenizer: Of the model.
-        prompt: What stands before: text or token ids.
-        suffix: What stands after.
-        parse_special: Whether names of control tokens in them are these tokens.
-
-    Raises:
-        ParameterError: The vocabulary has no tokens for it.
-    """
+    """The tokens after which a model writes what stands between two texts."""
     special = tokenizer.vocab.special
     before, after, middle = special.fim_pre, special.fim_suf, special.fim_mid
     if before is None or after is None or middle is None:

@@ -110,16 +110,7 @@ OPTIONS = Fields(
 
 
 def options_of(body: Body, n_ctx: int, lenient: bool) -> dict[str, Any]:
-    """Options of a generation, under our names; how the client spelled them is noted in the body.
-
-    Args:
-        body: The request.
-        n_ctx: Positions that a text can have here.
-        lenient: Log what cannot be honoured, and go on without it.
-
-    Raises:
-        ParameterError: One that is unknown or cannot be honoured.
-    """
+    """Options of a generation, under our names; how the client spelled them is noted in the body."""
     try:
         given = OPTIONS.read(body.own["options"] or {}, lenient)
     except ParameterError as error:
@@ -146,22 +137,13 @@ def options_of(body: Body, n_ctx: int, lenient: bool) -> dict[str, Any]:
 
 
 def chat_of(body: Body, n_ctx: int, lenient: bool = False) -> ChatRequest:
-    """What a request of ``/api/chat`` asks of a chat.
-
-    Args:
-        body: As :data:`CHAT` read it.
-        n_ctx: Positions that a text can have here.
-        lenient: Log what is unknown or cannot be honoured, and go on without it.
-
-    Raises:
-        ParameterError: A field that is unknown or cannot be honoured.
-    """
+    """What a request of ``/api/chat`` asks of a chat."""
     tools = body.own["tools"]
     return _asked(body, messages_of(body.own["messages"], lenient), tools, n_ctx, lenient)
 
 
 def generation_of(body: Body, n_ctx: int, lenient: bool = False) -> ChatRequest:
-    """What a request of ``/api/generate`` asks of a chat; arguments are those of :func:`chat_of`."""
+    """What a request of ``/api/generate`` asks of a chat."""
     messages = [
         {"role": role, "content": body.own[name]}
         for role, name in (("system", "system"), ("user", "prompt"))
@@ -189,9 +171,6 @@ def messages_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
 
     Ollama's calls need no ids, so those without one get one; a result without one answers the first call of its
     tool that is not answered yet.
-
-    Raises:
-        ParameterError: A message with a field that is unknown or cannot be honoured.
     """
     made: list[dict[str, Any]] = []
     calls: list[dict[str, Any]] = []

@@ -31,10 +31,6 @@ DONE_REASONS: Mapping[ChatStop, str] = {
 class OllamaWriter:
     """Writes an answer as it comes.
 
-    Args:
-        model: What the request called the model.
-        chat: It is the answer of ``/api/chat``, not of ``/api/generate``.
-
     Attributes:
         began: Moment of ``perf_counter`` at which the request came.
     """
@@ -72,14 +68,7 @@ class OllamaWriter:
     def end(
         self, stop: ChatStop, usage: Usage, stats: Stats, whole: bool = False
     ) -> dict[str, Any]:
-        """The last line.
-
-        Args:
-            stop: Why the answer ended.
-            usage: Tokens.
-            stats: Times of the generation.
-            whole: It is the only one, and has all that was said.
-        """
+        """The last line; ``whole``: it is the only one, and has all that was said."""
         line = self._line(self._said, self._logprobs) if whole else self._line({})
         return {**line, "done": True, **self._counts(stop, usage, stats)}
 

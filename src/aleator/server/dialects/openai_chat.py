@@ -101,11 +101,7 @@ async def input_tokens(request: Request) -> Response:
 
 
 def chat_request(body: Body) -> ChatRequest:
-    """What a body asks for, as all dialects ask it.
-
-    Raises:
-        ParameterError: A field that cannot be honoured; names it.
-    """
+    """What a body asks for, as all dialects ask it."""
     own, arguments = body.own, force_chat(body)
     return ChatRequest(
         messages=own["messages"],
@@ -140,12 +136,7 @@ def _choice(choice: ChatChoice) -> dict[str, Any]:
 
 
 class ChunkWriter:
-    """Writes an answer as the chunks of a stream.
-
-    Args:
-        answer: Of the model.
-        head: Of the chunks.
-    """
+    """Writes an answer as the chunks of a stream."""
 
     def __init__(self, answer: ChatAnswer, head: Head) -> None:
         self._answer, self._head = answer, head

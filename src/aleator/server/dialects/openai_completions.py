@@ -133,11 +133,7 @@ async def completions(request: Request) -> Response:
 
 
 def prompts_of(name: str, value: Any) -> list[str] | list[list[int]]:
-    """The prompts of a request: a text, token ids, or a list of either.
-
-    Raises:
-        ParameterError: Anything else; says which item.
-    """
+    """The prompts of a request: a text, token ids, or a list of either."""
     items = value if isinstance(value, list) else [value]
     if items is value and value and all(type(each) is int for each in value):
         items = [value]
@@ -242,12 +238,7 @@ def _finish(made: Generation) -> dict[str, Any]:
 
 
 class Telling:
-    """Writes the chunks of one completion.
-
-    Args:
-        choice: The completion.
-        head: Of the chunks.
-    """
+    """Writes the chunks of one completion."""
 
     def __init__(self, choice: Choice, head: Head) -> None:
         self.choice, self._head = choice, head
@@ -259,12 +250,7 @@ class Telling:
         self._prompt: Sequence[Logprobs | None] = ()  # what was not given of the prompt
 
     async def stream(self, line: Line[Piece] | None, progress: bool) -> AsyncIterator[bytes]:
-        """The chunks, those together that are there together.
-
-        Args:
-            line: Sends chunks itself where it can; those are not given here.
-            progress: Whether the progress of the prompt is told first.
-        """
+        """The chunks, those together that are there together; not those that ``line`` sends itself."""
         writing = writing_of(self.choice.generation)
         if progress:
             none = {"text": "", "logprobs": None, "finish_reason": None}

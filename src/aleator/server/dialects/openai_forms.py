@@ -37,12 +37,6 @@ class LegacyLogprobs:
 
     ``text_offset`` counts the characters of the choice's text before a token, those of an echoed prompt
     included.  A token that has no text there, such as BOS, takes up none.
-
-    Args:
-        model: Whose tokens they are.
-        request: The completion's.
-        prompt: As the client gave it.
-        echo: Whether the text begins with the prompt.
     """
 
     def __init__(
@@ -56,11 +50,7 @@ class LegacyLogprobs:
             self._stream = model.tokenizer.stream(True, False, request.options.shown_tokens)
 
     def of_prompt(self, entries: Sequence[Logprobs | None]) -> Lists:
-        """The tokens of the prompt; of the first one nothing is known but its name.
-
-        Args:
-            entries: For each token of the prompt; empty where it is not echoed with them.
-        """
+        """The tokens of a prompt, if it is echoed with them; of the first one nothing is known but its name."""
         made = _lists()
         if not entries:
             return made
@@ -184,12 +174,7 @@ def timings(stats: Stats, n_predicted: int) -> dict[str, Any]:
 
 
 def progressed(progress: PromptProgress, times: bool) -> dict[str, Any]:
-    """``prompt_progress``, with ``timings`` where they are asked for: fields of an event before the text.
-
-    Args:
-        progress: Of the prompt.
-        times: Whether timings are told.
-    """
+    """``prompt_progress``, with ``timings`` where they are asked for: fields of an event before the text."""
     cached, computed, seconds = progress.cached, progress.computed, progress.seconds
     made: dict[str, Any] = {}
     if times:
@@ -209,11 +194,7 @@ def _ratio(a: float, b: float) -> float:
 
 
 def replay_field(service: Service, made: Iterable[Generation]) -> list[dict[str, Any]]:
-    """The field ``aleator_replay`` of a response: the records of its texts, in their order.
-
-    Raises:
-        ParameterError: One cannot be made again; says why.
-    """
+    """The field ``aleator_replay`` of a response: the records of its texts, in their order."""
     return [Record.of(each, service.model, __version__).as_json() for each in made]
 
 
@@ -274,12 +255,6 @@ def _token(each: TokenLogprob) -> dict[str, Any]:
 class Head:
     """What all chunks of one response begin with, and what they have in common.
 
-    Args:
-        service: Serves it.
-        kind: OpenAI's ``object``.
-        prefix: Of the response's id.
-        own: The request's fields, those of :data:`SHARED` among them.
-
     Attributes:
         nothing: JSON of the usage of a chunk that has none; "": chunks have no such field.
 
@@ -323,15 +298,7 @@ class Head:
         first: Generation,
         n: int,
     ) -> dict[str, Any]:
-        """A response that is no stream.
-
-        Args:
-            choices: What it tells.
-            used: Tokens.
-            told: What made the choices.
-            first: The first completion, which timings are of.
-            n: Its tokens.
-        """
+        """A response that is no stream; timings are those of the first completion, which has ``n`` tokens."""
         made = {**self._fields, "choices": choices, "usage": usage(used), "seed": first.seed}
         if self._times:
             made["timings"] = timings(first.stats, n)
@@ -352,27 +319,14 @@ class Head:
         return b"".join((self._begin, choices.encode(), told.encode(), more.encode(), b"}\n\n"))
 
     def around(self, before: str, after: str) -> tuple[bytes, bytes] | None:
-        """What stands before and after a text in its chunk, for chunks that differ in their text alone.
-
-        Args:
-            before: JSON of the choices up to the text.
-            after: And from its end on.
-
-        Returns:
-            None where chunks differ in their timings, too.
-        """
+        """What stands around a text in its chunk; None where chunks differ in their timings, too."""
         if self._times:
             return None
         first, last = self.chunk(f"{before}\0{after}").split(b"\0")
         return first, last
 
     def timed(self, made: Generation, n: int) -> str:
-        """``timings`` so far, as JSON that follows another field; "" where nobody asks for them.
-
-        Args:
-            made: A completion.
-            n: Its tokens so far.
-        """
+        """``timings`` so far, as JSON that follows another field; "" where nobody asks for them."""
         return f',"timings":{dumps(timings(made.stats, n))}' if self._times else ""
 
     def progress(self, choice: Mapping[str, Any], progress: PromptProgress) -> bytes:
@@ -380,13 +334,7 @@ class Head:
         return self.chunk(f"{dumps([choice])},{dumps(progressed(progress, self._times))[1:-1]}")
 
     def end(self, used: Usage, told: Sequence[Generation], n: int) -> bytes:
-        """The end of a stream: usage and records, where they are asked for.
-
-        Args:
-            used: Tokens.
-            told: What made the choices.
-            n: Tokens of the first one.
-        """
+        """The end of a stream: usage and records, where they are asked for."""
         made = b""
         if self.nothing:
             made = self.chunk("[]" + self.timed(told[0], n), dumps(usage(used)))
@@ -397,12 +345,7 @@ class Head:
 
 
 def texts_of_chunks(texts: Sequence[str], around: tuple[bytes, bytes]) -> bytes:
-    """The chunks of texts, one for each.
-
-    Args:
-        texts: What is new.
-        around: As :meth:`Head.around` makes it.
-    """
+    """The chunks of texts, one for each."""
     before, after = around
     return b"".join([b"%b%b%b" % (before, encode_basestring(x).encode(), after) for x in texts])
 

@@ -48,11 +48,6 @@ WORDS = {
 class ResponseWriter:
     """Writes a response as it comes.
 
-    Args:
-        name: Of the request; ids of the response and its items are made of it.
-        created: Seconds since 1970.
-        fixed: Fields of the response that are known from the beginning.
-
     Attributes:
         output: The items so far.
     """
@@ -72,11 +67,7 @@ class ResponseWriter:
         ]
 
     def progress(self, about: Mapping[str, Any]) -> list[Event]:
-        """The event of a piece of the prompt, in llama-server's manner.
-
-        Args:
-            about: What it tells.
-        """
+        """The event of a piece of the prompt, in llama-server's manner."""
         said = {"id": f"resp_{self._name}", "object": "response", "status": "in_progress"}
         return [self._event("response.in_progress", response=said, **about)]
 
@@ -103,12 +94,7 @@ class ResponseWriter:
         return [*begun, self._of_part("response.output_text.delta", **said)]
 
     def end(self, stop: ChatStop, usage: Usage) -> list[Event]:
-        """The events after everything was made; the last one holds the whole response.
-
-        Args:
-            stop: Why the answer ended.
-            usage: Tokens.
-        """
+        """The events after everything was made; the last one holds the whole response."""
         incomplete = INCOMPLETE[stop]
         status = "completed" if incomplete is None else "incomplete"
         empty = [] if self.output else self._begin("message")

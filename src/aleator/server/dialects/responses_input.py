@@ -118,15 +118,7 @@ FIELDS = Fields(
 
 
 def request_of(body: Body, lenient: bool = False) -> ChatRequest:
-    """What a request asks of a chat.
-
-    Args:
-        body: As :data:`FIELDS` read it.
-        lenient: Log fields of objects within it that are unknown, instead of refusing them.
-
-    Raises:
-        ParameterError: A field that is unknown or cannot be honoured.
-    """
+    """What a request asks of a chat."""
     own, options = body.own, body.options
     wanted, effort = _format(own["text"], lenient), _effort(own["reasoning"], lenient)
     if wanted["type"] != "text":
@@ -148,7 +140,7 @@ def request_of(body: Body, lenient: bool = False) -> ChatRequest:
 
 
 def repeated(body: Body, lenient: bool = False) -> dict[str, Any]:
-    """Fields of a request that its response repeats; arguments are those of :func:`request_of`."""
+    """Fields of a request that its response repeats."""
     own = body.own
     return {
         "instructions": own["instructions"],
@@ -199,11 +191,7 @@ def _effort(given: object, lenient: bool) -> str | None:
 
 
 def tools_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
-    """Tools, as the response repeats them.
-
-    Raises:
-        ParameterError: One that is no function, or has a field that is unknown.
-    """
+    """Tools, as the response repeats them."""
     made = []
     for tool in listed("tools", given, "a list of tools", lenient):
         kind = tool.value("type")
@@ -246,14 +234,6 @@ def messages_of(
     """Input items as messages of a chat.
 
     What the assistant said in a row becomes one message: its reasoning, its text, its calls.
-
-    Args:
-        given: The request's ``input``.
-        instructions: Come first, as a system message.
-        lenient: Log fields that are unknown, instead of refusing them.
-
-    Raises:
-        ParameterError: An item of another type, or with a field that is unknown.
     """
     made: list[dict[str, Any]] = []
     if instructions is not None:

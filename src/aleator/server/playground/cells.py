@@ -25,18 +25,7 @@ NO_CELLS: dict[str, Any] = {"owner": [], "owners": [], "positions": [], "shifts"
 
 
 def frames(model: LanguageModel, script: Sequence[Any]) -> dict[str, Any]:
-    """Run a script.
-
-    Args:
-        model: Whose cache it is.
-        script: Operations, each a text.
-
-    Returns:
-        ``frames``: what the cells hold after each, and what it cost; ``error``: why the script ends early.
-
-    Raises:
-        ParameterError: Something that is not an operation, or too much of it.
-    """
+    """Run a script: what the cells hold after each operation, and what it cost; an error ends it early."""
     if not all(isinstance(each, str) and each.split() for each in script):
         raise ParameterError("script", "script: give a list of operations, such as 'decode 0 20'")
     if len(script) > MOST_OPERATIONS:

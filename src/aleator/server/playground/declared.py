@@ -115,15 +115,7 @@ def _parameter(p: Parameter) -> dict[str, Any]:
 
 
 def spellings(sampling: Mapping[str, Any]) -> dict[str, str]:
-    """How to write sampling parameters.
-
-    Args:
-        sampling: ``preset`` and parameters by their names, checked, ready for JSON.
-
-    Returns:
-        ``cli``: the flags of ``aleator generate``; ``json``: the fields of a request; ``python``: an
-        expression.
-    """
+    """How the command line, JSON and Python write sampling parameters that were checked."""
     words: list[str] = []
     for name, value in sampling.items():
         words += ["--preset", str(value)] if name == "preset" else _flags(SAMPLING[name], value)

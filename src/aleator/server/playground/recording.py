@@ -51,11 +51,7 @@ class Row:
 
 
 class LogitsMemory:
-    """Keeps rows of logits, and forgets the oldest where they would take more than a bound.
-
-    Args:
-        limit: bytes, 0 or more.
-    """
+    """Keeps rows of logits, and forgets the oldest where they would take more than a bound."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -64,11 +60,7 @@ class LogitsMemory:
         self._lock = threading.Lock()
 
     def keep(self, logits: Any) -> Row:
-        """Copy a row.
-
-        Args:
-            logits: float32 [V].
-        """
+        """Copy a row."""
         kept = np.array(logits, np.float32)
         row = Row(kept)
         with self._lock:
@@ -153,12 +145,7 @@ class Recording:
         self.rows.append(self._memory.keep(logits))
 
     def begin(self, generation: Generation, asked: Mapping[str, Any]) -> None:
-        """Take in what writes the text.
-
-        Args:
-            generation: Writes it.
-            asked: The options of the request, sampling parameters among them.
-        """
+        """Take in what writes the text."""
         self._generation = generation
         self.sampling = {
             name: value for name, value in asked.items() if name == "preset" or name in SAMPLING
@@ -191,15 +178,7 @@ class Recording:
         return [*self.inherited, *writing_of(self.generation).completion.tokens]
 
     def logits(self, step: int) -> Any:
-        """The logits [V] of a step.
-
-        Args:
-            step: 0 for the first token after the prompt.
-
-        Raises:
-            ParameterError: there is no such step.
-            Forgotten: they are not kept any more.
-        """
+        """The logits [V] of a step; 0 is the first token after the prompt."""
         if not 0 <= step < len(self.rows):
             raise ParameterError(
                 "step", f"step={step} is out of range: the text has steps 0 to {len(self.rows) - 1}"
@@ -216,11 +195,7 @@ class Recording:
 
 
 class Recordings:
-    """The texts that are kept.
-
-    Args:
-        limit: bytes of all their logits together.
-    """
+    """The texts that are kept."""
 
     def __init__(self, limit: int) -> None:
         self.memory = LogitsMemory(limit)

@@ -23,11 +23,6 @@ class Replay:
 
     With the text's own parameters it is where the chain that wrote it was, also where draws move it
     (mirostat) or generators count them (llama.cpp's numerics).
-
-    Args:
-        recording: the text.
-        tokenizer: of the model.
-        params: of the chain; None: the text's own.
     """
 
     def __init__(
@@ -43,12 +38,7 @@ class Replay:
             self.chain.accept_many(recording.prompt)
 
     def draw(self, step: int) -> int:
-        """The token that the chain draws at the step where it stands; accepts the one that was written.
-
-        Raises:
-            Forgotten: the logits of this step are not kept.
-            ConstraintError: the chain's grammar does not allow the token that was written.
-        """
+        """The token that the chain draws at the step where it stands; accepts the one that was written."""
         written = self._recording.drawn[step]
         token = self.chain.sample(self._recording.logits(step))
         if token != written:
@@ -57,13 +47,7 @@ class Replay:
         return token
 
     def go_to(self, step: int) -> None:
-        """Accept the tokens up to a step, which must not lie behind.
-
-        Raises:
-            ParameterError: there is no such step.
-            Forgotten: logits of a step before it are not kept, and the chain needs them.
-            ConstraintError: the chain's grammar does not allow a token that was written.
-        """
+        """Accept the tokens up to a step, which must not lie behind."""
         self._recording.logits(step)  # says whether there is such a step
         at = self.chain.position
         if self._draws:
@@ -129,13 +113,7 @@ def resample(recording: Recording, tokenizer: Tokenizer, params: SamplingParams)
 
 
 def draws(chain: SamplerChain, logits: object, n: int) -> Counter[int]:
-    """Draw ``n`` times at one step, at the positions 0 to n - 1 of the chain's random stream.
-
-    Args:
-        chain: at the step; a copy of it draws.
-        logits: of the step, float32 [V].
-        n: how often.
-    """
+    """Draw at one step with a copy of a chain, at the positions 0 to n - 1 of its random stream."""
     copy = chain.clone()
     counts: Counter[int] = Counter()
     for position in range(n):
@@ -159,13 +137,6 @@ def branch(
         pick: The token that follows these; None: the chain draws it.
         tokenizer: Of the model.
         memory: Keeps the branch's logits.
-
-    Returns:
-        The branch, and what is to be continued for it.
-
-    Raises:
-        ParameterError: A place at which the text cannot branch, or a token that there is not.
-        ConstraintError: The chain's grammar does not allow the token.
     """
     if parent.depth >= MOST_BRANCHES:
         raise ParameterError(

@@ -38,12 +38,7 @@ DRAWS = 1000
 
 @dataclass(frozen=True)
 class Named:
-    """A text, and what its reader calls it.
-
-    Attributes:
-        recording: The text.
-        name: "" for the name that the page gives.
-    """
+    """A text, and what its reader calls it."""
 
     recording: Recording
     name: str = ""
@@ -75,17 +70,7 @@ class Shown:
 def saved_page(
     texts: Sequence[Named], tokenizer: Tokenizer, model: str, shown: Shown | None = None
 ) -> str:
-    """The HTML of texts that were written, and of those that they branch off.
-
-    Args:
-        texts: At least one.
-        tokenizer: Of the model.
-        model: Its name.
-        shown: What the file shows first.
-
-    Raises:
-        Forgotten: The logits of no step are kept.
-    """
+    """The HTML of texts that were written, and of those that they branch off."""
     held = rounded(told(texts, tokenizer, model, shown or Shown()))
     record = json.dumps(held, ensure_ascii=False, separators=(",", ":"))
     modules = {f"page/{name}": _url(text) for name, text in _modules(FIRST).items()}

@@ -17,11 +17,7 @@ MOST_TEXT = 2000
 
 
 class StepFormatter:
-    """Tokens and steps of one vocabulary as JSON.
-
-    Args:
-        vocab: the model's.
-    """
+    """Tokens and steps of one vocabulary as JSON."""
 
     def __init__(self, vocab: Vocabulary) -> None:
         self._vocab = vocab
@@ -54,14 +50,7 @@ class StepFormatter:
         return [self.token(token) for token in tokens]
 
     def step(self, recording: Recording, step: int, found: Explanation, top: int) -> dict[str, Any]:
-        """A step in short, as the stream has it.
-
-        Args:
-            recording: the text.
-            step: which one.
-            found: what the chain did.
-            top: most likely tokens to name.
-        """
+        """A step in short, as the stream has it."""
         told = self._written(recording, step, found)
         told["entropy"], told["entropy_after"] = found.before.entropy, found.after.entropy
         told["left"] = found.after.candidates
@@ -118,13 +107,7 @@ class StepFormatter:
         }
 
     def draws(self, found: Explanation, counts: Mapping[int, int], n: int) -> dict[str, Any]:
-        """Counts of draws beside the exact probabilities.
-
-        Args:
-            found: What the chain does at the step; its traces have the probabilities.
-            counts: How often each token was drawn.
-            n: All draws.
-        """
+        """Counts of draws beside the exact probabilities."""
         exact = {trace.token.id: trace.after for trace in found.traces}
         order = sorted(
             {*counts, *(token for token, p in exact.items() if p > 0)},

@@ -27,12 +27,7 @@ def line(told: Mapping[str, Any]) -> bytes:
 
 
 class Writer:
-    """Begins texts and branches, and tells their steps.
-
-    Args:
-        service: of the server.
-        recordings: where texts are kept.
-    """
+    """Begins texts and branches, and tells their steps."""
 
     def __init__(self, service: Service, recordings: Recordings) -> None:
         self._service, self._recordings = service, recordings
@@ -48,10 +43,6 @@ class Writer:
                 that it branches off, with ``at``: how many of that text's drawn tokens it shares, None: all;
                 and ``token``: the one that follows these, None: the chain draws it.
             options: of the generation, and sampling parameters, by name.
-
-        Raises:
-            ParameterError: an option, or a place at which the text cannot branch.
-            NoSuchText: the parent is not kept.
         """
         begins = {name: own[name] for name in ("prompt", "messages", "parent")}
         several = [name for name, value in begins.items() if value is not None]
@@ -125,12 +116,7 @@ class Writer:
         }
 
     async def lines(self, recording: Recording, top: int) -> AsyncGenerator[bytes, None]:
-        """A text as it is written: its start, a line per step, and its end.
-
-        Args:
-            recording: the text.
-            top: most likely tokens that are named for each step.
-        """
+        """A text as it is written: its start, a line per step, and its end."""
         yield line(self.started(recording))
         generation = recording.generation
         replay = await in_thread(Replay, recording, self._tokenizer)
