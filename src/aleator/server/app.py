@@ -37,12 +37,7 @@ EXPOSED = ("x-request-id", "x-aleator-replay", "x-aleator-seed", "retry-after")
 
 @dataclass(frozen=True)
 class Guarded:
-    """An application and its guards.
-
-    Attributes:
-        app: The outermost.
-        gate: Counts requests, and lets none in once the server drains.
-    """
+    """The outermost application, and the gate, which lets no request in once the server drains."""
 
     app: ASGIApp
     gate: Gate

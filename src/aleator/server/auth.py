@@ -111,10 +111,6 @@ def namespace_of(tenant: str, salt: str = "") -> str:
     Prompts share what was computed only within one namespace.  So nobody can find out, by the time that a
     prompt takes, what somebody with another key or another salt has asked.
 
-    Args:
-        tenant: A digest of the API key; "" without keys.
-        salt: Field ``cache_salt`` of the request.
-
     Returns:
         A name that no other tenant and salt have, whatever the salt is; "" without either.
     """

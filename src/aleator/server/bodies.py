@@ -28,9 +28,6 @@ def check_content_type(headers: Headers) -> None:
 
     A browser sends texts and forms for any page without asking the server first, and with the header Origin: so
     a body that is said to be a form, or nothing, is taken for JSON only where there is no such header.
-
-    Raises:
-        ApiError: 415.
     """
     said = headers.get("content-type", "")
     kind, *parameters = (part.strip().lower() for part in said.split(";"))

@@ -60,10 +60,6 @@ def not_built(what: str, instead: str = "") -> ApiError:
 def api_error(error: BaseException, spelled: Mapping[str, str] | None = None) -> ApiError:
     """What a client is told of an error.
 
-    Args:
-        error: What was raised.
-        spelled: The client's spelling of fields, by our names.
-
     Returns:
         An error whose message says nothing of this machine but what the error itself names; what nobody
         foresaw is logged, and called an internal error.  Its cause is what was raised.

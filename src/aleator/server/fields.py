@@ -14,7 +14,7 @@ import re
 import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
@@ -25,6 +25,7 @@ from aleator.server.accepted import ACCEPTED, Accepted
 from aleator.server.errors import ApiError
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 DEEPEST = 128
 """Levels that a body may be nested."""
@@ -296,18 +297,19 @@ def is_whole(value: object) -> bool:
 # Checks of values.
 
 
-def text(name: str, value: Any) -> str:
-    """A text."""
-    if not isinstance(value, str):
-        raise wrong(name, value, "give a text")
-    return value
+def _of_type(kind: type[T], remedy: str) -> Callable[[str, Any], T]:
+    def check(name: str, value: Any) -> T:
+        if not isinstance(value, kind):
+            raise wrong(name, value, remedy)
+        return value
+
+    return check
 
 
-def switch(name: str, value: Any) -> bool:
-    """True or false."""
-    if not isinstance(value, bool):
-        raise wrong(name, value, "give true or false")
-    return value
+text = _of_type(str, "give a text")
+switch = _of_type(bool, "give true or false")
+mapping: Callable[[str, Any], dict[str, Any]] = _of_type(dict, "give an object")
+listing: Callable[[str, Any], list[Any]] = _of_type(list, "give a list")
 
 
 def whole(low: int, high: int) -> Check:
@@ -343,20 +345,6 @@ def one_of(*choices: str) -> Check:
         return value
 
     return check
-
-
-def mapping(name: str, value: Any) -> dict[str, Any]:
-    """An object."""
-    if not isinstance(value, dict):
-        raise wrong(name, value, "give an object")
-    return value
-
-
-def listing(name: str, value: Any) -> list[Any]:
-    """A list."""
-    if not isinstance(value, list):
-        raise wrong(name, value, "give a list")
-    return value
 
 
 def anything(name: str, value: Any) -> Any:

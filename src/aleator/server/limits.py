@@ -86,12 +86,6 @@ class Hosts:
 
     A page can have its own name point to 127.0.0.1 (DNS rebinding): then the header Host has that name.  It can
     also send simple requests to any address without asking first: then the header Origin has the page's.
-
-    Args:
-        app: What it guards.
-        answer: Makes responses to refused requests.
-        names: Values of Host, without port, that are allowed; None: any.
-        origins: Origins of pages that may ask, "*" for any; a page of this server itself always may.
     """
 
     def __init__(
@@ -201,15 +195,7 @@ def given_key(scope: Scope) -> bytes | None:
 
 
 class Bodies:
-    """Reads a request's body whole before anything else happens, within limits of size and time.
-
-    Args:
-        app: What it guards.
-        answer: Makes responses to refused requests.
-        most_bytes: Of one body.
-        timeout: Seconds that a body may take to arrive.
-        most_held: Bytes of all bodies that are arriving, together.
-    """
+    """Reads a request's body whole before anything else happens, within limits of size and time."""
 
     def __init__(
         self, app: ASGIApp, answer: Answer, *, most_bytes: int, timeout: float, most_held: int

@@ -104,12 +104,6 @@ class Requests:
 
     The id is the client's header ``x-request-id`` if it is a plain word, and in the response's header of that
     name.  Paths are written as their routes, without queries, since they may hold anything.
-
-    Args:
-        app: what answers.
-        route: the route of a scope that has been answered, such as ``/slots/{id}``; "other" for none.
-        observe: told of each; None: nobody is.
-        log_all: log those that went well, too.
     """
 
     def __init__(

@@ -50,9 +50,6 @@ class Service:
         defaults: Options of requests that do not give them, by our names.
 
     Attributes:
-        model: Answers.
-        engine: Makes the texts.
-        options: Of the server.
         name: What responses call the model: the first alias, or the name of its file.
         names: What requests may call it.
         started: When it was made, in seconds since 1970.
@@ -88,14 +85,7 @@ class Service:
         self.grammars = Grammars(model.tokenizer)
 
     def check_model(self, name: str | None) -> str:
-        """What a response calls the model.
-
-        Args:
-            name: The request's ``model``; None: none was given.
-
-        Raises:
-            ApiError: 404, there is no such model here.
-        """
+        """What a response calls the model."""
         if name is None or name in self.names or self.options.any_model:
             return name or self.name
         raise ApiError(
@@ -175,12 +165,6 @@ class Service:
         self, name: str, texts: Sequence[str | Sequence[int]], pooling: str, normalize: bool
     ) -> tuple[npt.NDArray[np.float32], int]:
         """Vectors of texts, and how many tokens these have together.
-
-        Args:
-            name: Of the field that they came in.
-            texts: Texts or lists of token ids.
-            pooling: As for ``LanguageModel.embed``.
-            normalize: As there.
 
         Raises:
             ApiError, ParameterError: Names the text that has an id which is none, no token, or too many.

@@ -14,7 +14,15 @@ import asyncio
 import json
 import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
@@ -130,12 +138,7 @@ class Line(Generic[T]):
         self._wire = wire
 
     async def follow(self, writing: Writing, read: Callable[[list[Piece]], Sequence[T]]) -> None:
-        """Let pieces of a text be sent as they are made; returns when the loop has to go on.
-
-        Args:
-            writing: The text.
-            read: What pieces add to what is sent; called as ``write`` is.
-        """
+        """Let pieces of a text be sent as they are made; returns when the loop has to go on."""
         wire = self._wire
         if wire is None:
             return
@@ -156,6 +159,11 @@ def event(data: str, name: str = "") -> bytes:
     """One event."""
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {data}\n\n".encode()
+
+
+def typed_events(events: Iterable[Mapping[str, Any]]) -> bytes:
+    """Events that are named by their type."""
+    return b"".join(event(dumps(each), each["type"]) for each in events)
 
 
 class EventStream(Response):

@@ -28,12 +28,7 @@ from aleator.server.errors import ApiError
 
 @dataclass(frozen=True)
 class Dialect:
-    """Endpoints whose errors have one form.
-
-    Attributes:
-        render_error: Makes the body of a response that is an error.
-        ROUTES: The endpoints; each is an ``async def endpoint(request)``.
-    """
+    """Endpoints, each an ``async def endpoint(request)``, and what makes the bodies of their errors."""
 
     render_error: Callable[[ApiError], dict[str, Any]]
     ROUTES: Sequence[Route]

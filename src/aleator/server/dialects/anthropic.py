@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, Container, Iterable, Mapping
+from collections.abc import AsyncGenerator, Container, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -16,7 +16,7 @@ from aleator.server.dialects.nested import fitting, in_words, input_of, with_rec
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import Body
 from aleator.server.service import Service, read_body
-from aleator.server.streaming import EventStream, dumps, event, unless_gone
+from aleator.server.streaming import EventStream, dumps, event, typed_events, unless_gone
 
 Event = dict[str, Any]
 STOPS: Mapping[ChatStop, str] = {
@@ -153,7 +153,7 @@ def stop_of(choice: ChatChoice, sequences: Container[str]) -> dict[str, str | No
     text = choice.stop_string
     if text is not None and text in sequences:
         return {"stop_reason": "stop_sequence", "stop_sequence": text}
-    full = choice.stop == "length" and choice.stop_detail == "context"
+    full = choice.stop == "length" and choice.generation.stop_reason == "context"
     reason = "model_context_window_exceeded" if full else STOPS[choice.stop or "stop"]
     return {"stop_reason": reason, "stop_sequence": None}
 
@@ -204,14 +204,10 @@ async def _events(
     async for events in answer.events():
         made = [] if begun else writer.begin(answer.usage)  # the prompt is read: its usage is known
         begun = True
-        yield _written([*made, *(each for event in events for each in writer.push(event))])
+        yield typed_events([*made, *(each for event in events for each in writer.push(event))])
     end = writer.end(stop_of(answer.choices[0], stops), answer.usage)
     with_records(service, body, answer, end[-1])
-    yield _written(end)
-
-
-def _written(events: Iterable[Event]) -> bytes:
-    return b"".join(event(dumps(each), each["type"]) for each in events)
+    yield typed_events(end)
 
 
 def _failed(error: BaseException) -> bytes:

@@ -136,11 +136,9 @@ async def embedding(request: Request) -> Response:
 
 
 def normalized(vectors: npt.NDArray[np.float32], power: int) -> npt.NDArray[np.float32]:
-    """Vectors [n, width] with a norm of 1.
+    """Vectors [n, width], float32, with a norm of 1.
 
-    Args:
-        vectors: Float32.
-        power: Of the norm; -1: they stay as they are; 0: the largest becomes 32760, as llama.cpp has it.
+    Power -1 leaves them as they are; 0 makes the largest number 32760, as llama.cpp has it.
     """
     if power == -1:
         return vectors

@@ -38,15 +38,7 @@ from aleator.server.streaming import EventStream, Line, dumps, event, merged, un
 
 
 class Reading:
-    """One completion as its response tells it.
-
-    Attributes:
-        index: In the response.
-        generation: Makes the text.
-        id_slot: The slot that the request names, or -1.
-        text: What was told of it.
-        n_predicted: Tokens that were told.
-    """
+    """One completion as its response tells it."""
 
     def __init__(
         self,
@@ -87,7 +79,7 @@ class Reading:
         }
 
     async def pieces(self, line: Line[dict[str, Any]] | None = None) -> AsyncIterator[list[Piece]]:
-        """The pieces up to where it ends, those together that are there together; ``line`` sends some itself."""
+        """The pieces up to where it ends, those together that are there together; ``line`` sends some."""
         if self._own["n_predict"] == 0:  # the prompt was computed, and that is all that is wanted
             await self.generation
             return

@@ -111,16 +111,7 @@ def infill_tokens(
     others: Sequence[tuple[str, str]],
     room: int,
 ) -> list[int]:
-    """The tokens that ask for the text between two others.
-
-    Args:
-        tokenizer: Of the model; its vocabulary has the three tokens.
-        before: What stands before; its end is kept.
-        after: What stands after; its beginning is kept.
-        middle: How the text between begins.
-        others: Names and texts of other files; the last are kept.
-        room: Tokens of these at most.
-    """
+    """The tokens that ask for the text between the end of ``before`` and the beginning of ``after``."""
     special, vocab = tokenizer.vocab.special, tokenizer.vocab
     pre, suf, mid = special.fim_pre, special.fim_suf, special.fim_mid
     if pre is None or suf is None or mid is None:

@@ -69,14 +69,7 @@ KINDS = {
 def settings(
     params: SamplingParams, options: GenerateOptions, tokenizer: Tokenizer, about: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """``generation_settings``: what was asked for, as it is in effect.
-
-    Args:
-        params: Of the request.
-        options: Of the request.
-        tokenizer: Knows the tokens of texts, and those that end one, which ``ignore_eos`` masks.
-        about: The request's own fields: ``stream``, ``n_probs`` and the like.
-    """
+    """``generation_settings``: what was asked for, as it is in effect."""
     values = params.values()
     made = {name: values[name] for name in (*_SHARED, *_OURS)}
     made |= {name: values[ours] for name, ours in _NAMES.items()}

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from aleator.core.errors import ParameterError
 from aleator.core.parameter import nearest
@@ -19,10 +19,11 @@ from aleator.engine.replay import KEY
 from aleator.server.accepted import Accepted
 from aleator.server.chat import ChatAnswer, ChatRequest
 from aleator.server.dialects.openai_forms import replay_field
-from aleator.server.fields import Body, Check, mapping, one_of, shown, switch, text, whole, wrong
+from aleator.server.fields import Body, one_of, shown, switch, text, wrong
 from aleator.server.service import Service
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 MEDIA = {
     "image": "pictures",
@@ -53,12 +54,6 @@ class Nested:
         value: What was given.
         shape: What to give, for the error message.
         lenient: Log fields that are unknown, or ask for something that is not done, instead of refusing them.
-
-    Attributes:
-        where: Its path.
-
-    Raises:
-        ParameterError: It is not an object.
     """
 
     def __init__(self, where: str, value: object, shape: str, lenient: bool = False) -> None:
@@ -85,7 +80,7 @@ class Nested:
         """Fields whose value says nothing about the text."""
         self._read.update(names)
 
-    def optional(self, name: str, check: Check) -> Any:
+    def optional(self, name: str, check: Callable[[str, Any], T]) -> T | None:
         """A field as a check of fields.py keeps it; None where it was not given."""
         value = self.value(name)
         return None if value is None else check(self.path(name), value)
@@ -94,29 +89,13 @@ class Nested:
         """A text that must be given; ParameterError where it is missing, or another type."""
         return text(self.path(name), self.value(name))
 
-    def text_or_none(self, name: str) -> str | None:
-        """A text that may be left out."""
-        made: str | None = self.optional(name, text)
-        return made
-
     def choice(self, name: str, *allowed: str) -> str:
         """One of some words; the first one where the field was not given."""
         return self.optional(name, one_of(*allowed)) or allowed[0]
 
-    def flag(self, name: str, default: bool = False) -> bool:
-        """A switch."""
-        made: bool | None = self.optional(name, switch)
-        return default if made is None else made
-
-    def count(self, name: str, low: int = 0, high: int = 2**31 - 1) -> int | None:
-        """A whole number in a range; None where it was not given."""
-        made: int | None = self.optional(name, whole(low, high))
-        return made
-
-    def schema(self, name: str) -> dict[str, Any] | None:
-        """An object as it is, such as a JSON schema; None where it was not given."""
-        made: dict[str, Any] | None = self.optional(name, mapping)
-        return made
+    def flag(self, name: str) -> bool:
+        """A switch; false where it was not given."""
+        return self.optional(name, switch) or False
 
     def nested(self, name: str, shape: str = "an object") -> Nested | None:
         """An object whose fields are read too; None where it was not given."""
@@ -171,6 +150,13 @@ def text_part(part: Nested, *types: str) -> str:
         known = " or ".join(map(repr, dict.fromkeys(types)))
         raise wrong(part.path("type"), kind, f"give {known}")
     return part.text("text")
+
+
+def content_of(texts: Sequence[str]) -> str | list[dict[str, str]]:
+    """Texts as the content of a message: one as it is, else a part for each."""
+    if len(texts) == 1:
+        return texts[0]
+    return [{"type": "text", "text": text} for text in texts]
 
 
 def arguments_of(call: Nested, name: str) -> dict[str, Any]:

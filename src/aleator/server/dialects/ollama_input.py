@@ -180,9 +180,9 @@ def messages_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
         if message.value("role") is None:
             raise ParameterError("messages", f"{message.path('role')} is missing: give 'user'")
         role = message.choice("role", "user", "assistant", "system", "tool")
-        entry: dict[str, Any] = {"role": role, "content": message.text_or_none("content") or ""}
+        entry: dict[str, Any] = {"role": role, "content": message.optional("content", text) or ""}
         if role == "assistant":
-            thought = message.text_or_none("thinking")
+            thought = message.optional("thinking", text)
             if thought:
                 entry["reasoning_content"] = thought
             here = [
@@ -202,7 +202,7 @@ def messages_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
 def _call(call: Nested, place: int) -> dict[str, Any]:
     """A call as chat completions write it; its id is the one given, or made of its place."""
     call.accept("type")
-    given = call.text_or_none("id")
+    given = call.optional("id", text)
     function = call.nested("function", "an object with a name and arguments")
     call.done()
     if function is None:
@@ -217,7 +217,7 @@ def _answer(
     message: Nested, calls: Sequence[dict[str, Any]], open_calls: list[dict[str, Any]]
 ) -> dict[str, str]:
     """Which call the result of a tool answers."""
-    given, name = message.text_or_none("tool_call_id"), message.text_or_none("tool_name")
+    given, name = message.optional("tool_call_id", text), message.optional("tool_name", text)
     if given is not None:
         found = [call for call in calls if call["id"] == given]
         if not found:

@@ -18,14 +18,8 @@ from aleator.server.service import Service
 
 NANO = 1_000_000_000
 
-DONE_REASONS: Mapping[ChatStop, str] = {
-    "stop": "stop",
-    "tool_calls": "stop",
-    "length": "length",
-    "deadline": "length",
-    "interrupted": "interrupted",
-}
-"""Ollama's ``done_reason``."""
+DONE_REASONS = {"length": "length", "deadline": "length", "interrupted": "interrupted"}
+"""Ollama's ``done_reason`` where it is not "stop"."""
 
 
 class OllamaWriter:
@@ -89,7 +83,7 @@ class OllamaWriter:
 
     def _counts(self, stop: ChatStop, usage: Usage, stats: Stats) -> dict[str, Any]:
         return {
-            "done_reason": DONE_REASONS[stop],
+            "done_reason": DONE_REASONS.get(stop, "stop"),
             "total_duration": int((time.perf_counter() - self.began) * NANO),
             "load_duration": 0,
             "prompt_eval_count": usage.prompt,

@@ -19,11 +19,12 @@ from aleator.server.auth import own_namespace
 from aleator.server.bodies import in_thread
 from aleator.server.dialects.llama_infill import infilling
 from aleator.server.dialects.openai_forms import (
+    FINISH,
     SHARED,
     Head,
     LegacyLogprobs,
     failed,
-    joined,
+    lists_of,
     texts_of_chunks,
     usage_of,
 )
@@ -54,14 +55,6 @@ FIELDS = Fields(
     Field("parse_special", switch, True),
     without=("shown_tokens", "reasoning_marks"),
 )
-
-FINISH = {
-    "length": "length",
-    "context": "length",
-    "deadline": "length",
-    "interrupted": "interrupted",
-}
-"""OpenAI's ``finish_reason`` where it is not "stop"."""
 
 
 @dataclass
@@ -219,7 +212,7 @@ def _chosen(best: Sequence[Choice]) -> list[dict[str, Any]]:
         logprobs = None
         if choice.legacy is not None:
             told = choice.generation.logprobs or []
-            logprobs = joined(choice.legacy.of_prompt(choice.prompt), choice.legacy.of(told))
+            logprobs = lists_of([*choice.legacy.of_prompt(choice.prompt), *choice.legacy.of(told)])
         made.append(
             {"index": len(made), "text": choice.generation.text, "logprobs": logprobs}
             | _finish(choice.generation)
@@ -286,10 +279,8 @@ class Telling:
         if legacy is None:
             return None
         since, self._told, self._prompt = self._told, end, ()
-        return joined(
-            legacy.of_prompt(prompt),
-            legacy.of(writing_of(self.choice.generation).completion.logprobs[since:end]),
-        )
+        told = writing_of(self.choice.generation).completion.logprobs[since:end]
+        return lists_of([*legacy.of_prompt(prompt), *legacy.of(told)])
 
 
 async def _events(

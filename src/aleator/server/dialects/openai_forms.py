@@ -25,11 +25,20 @@ from aleator.server.openai_fields import OURS, TIMES
 from aleator.server.service import Service
 from aleator.server.streaming import DONE, dumps, event
 
+FINISH = {
+    "tool_calls": "tool_calls",
+    "length": "length",
+    "context": "length",
+    "deadline": "length",
+    "interrupted": "interrupted",
+}
+"""OpenAI's ``finish_reason`` where it is not "stop"."""
+
 LEAST_LOGPROB = -9999.0
 """JSON has no infinity; OpenAI writes this for what cannot be."""
 
-Lists = dict[str, list[Any]]
-"""``tokens``, ``token_logprobs``, ``top_logprobs`` and ``text_offset``."""
+Row = tuple[str, float | None, dict[str, float] | None, int]
+"""A token's name, its log-probability, those of likely tokens, and its place in the text."""
 
 
 class LegacyLogprobs:
@@ -44,30 +53,24 @@ class LegacyLogprobs:
     ) -> None:
         self._model, self._request = model, request
         self._typed = prompt if isinstance(prompt, str) else None
-        self._stream = model.tokenizer.stream(True, True, request.options.shown_tokens)
+        self._stream = model.tokenizer.stream(True, echo, request.options.shown_tokens)
         self._offset = 0
-        if not echo:  # the text goes on from the prompt
-            self._stream = model.tokenizer.stream(True, False, request.options.shown_tokens)
 
-    def of_prompt(self, entries: Sequence[Logprobs | None]) -> Lists:
+    def of_prompt(self, entries: Sequence[Logprobs | None]) -> list[Row]:
         """The tokens of a prompt, if it is echoed with them; of the first one nothing is known but its name."""
-        made = _lists()
         if not entries:
-            return made
+            return []
         tokens = self._request.tokens
-        offsets = self._offsets(tokens)
-        for token, entry, offset in zip(tokens, entries, offsets, strict=True):
-            if entry is None:
-                _add(made, self._name(token), None, None, offset)
-            else:
-                _add_entry(made, entry, offset)
-        return made
+        return [
+            (self._name(token), None, None, offset) if entry is None else _row(entry, offset)
+            for token, entry, offset in zip(tokens, entries, self._offsets(tokens), strict=True)
+        ]
 
-    def of(self, entries: Sequence[Logprobs]) -> Lists:
+    def of(self, entries: Sequence[Logprobs]) -> list[Row]:
         """The next tokens that were drawn."""
-        made = _lists()
+        made: list[Row] = []
         for entry in entries:
-            _add_entry(made, entry, self._offset)
+            made.append(_row(entry, self._offset))
             self._offset += len(self._stream.push(entry.chosen.token))
         return made
 
@@ -91,24 +94,11 @@ class LegacyLogprobs:
         return self._model.vocab.token_bytes(token).decode("utf-8", "replace")
 
 
-def _lists() -> Lists:
-    return {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
-
-
-def _add_entry(made: Lists, entry: Logprobs, offset: int) -> None:
+def _row(entry: Logprobs, offset: int) -> Row:
     top: dict[str, float] = {}
     for each in entry.top:
         top.setdefault(name_of(each), finite(each.logprob))
-    _add(made, name_of(entry.chosen), finite(entry.chosen.logprob), top, offset)
-
-
-def _add(
-    made: Lists, name: str, logprob: float | None, top: dict[str, float] | None, offset: int
-) -> None:
-    made["tokens"].append(name)
-    made["token_logprobs"].append(logprob)
-    made["top_logprobs"].append(top)
-    made["text_offset"].append(offset)
+    return name_of(entry.chosen), finite(entry.chosen.logprob), top, offset
 
 
 def name_of(entry: TokenLogprob) -> str:
@@ -124,9 +114,10 @@ def finite(logprob: float) -> float:
     return max(logprob, LEAST_LOGPROB)
 
 
-def joined(first: Lists, second: Lists) -> Lists:
-    """Two lists of tokens, one after the other."""
-    return {name: first[name] + second[name] for name in first}
+def lists_of(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """Tokens as completions write them."""
+    names = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
 
 def _stream_options(name: str, value: Any) -> dict[str, Any]:
@@ -257,9 +248,6 @@ class Head:
 
     Attributes:
         nothing: JSON of the usage of a chunk that has none; "": chunks have no such field.
-
-    Raises:
-        ApiError, ParameterError: There is no such model; or something is asked of a stream, and there is none.
     """
 
     def __init__(self, service: Service, kind: str, prefix: str, own: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -22,7 +22,7 @@ from aleator.server.dialects.responses_input import FIELDS, STATELESS, repeated,
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import Body
 from aleator.server.service import Service, read_body
-from aleator.server.streaming import EventStream, dumps, event, unless_gone
+from aleator.server.streaming import EventStream, typed_events, unless_gone
 
 Event = dict[str, Any]
 
@@ -244,7 +244,7 @@ async def responses(request: Request) -> Response:
         return EventStream(
             _events(service, body, answer, writer),
             answer.cancel,
-            lambda error: _written(writer.fail(api_error(error))),
+            lambda error: typed_events(writer.fail(api_error(error))),
             headers=headers,
         )
     for each in await unless_gone(request, answer.collected(), answer.cancel):
@@ -289,21 +289,21 @@ def _fixed(
 async def _events(
     service: Service, body: Body, answer: ChatAnswer, writer: ResponseWriter
 ) -> AsyncGenerator[bytes, None]:
-    yield _written(writer.begin())
+    yield typed_events(writer.begin())
     if body.own["return_progress"]:
         async for progress in writing_of(answer.choices[0].generation).prompt_progress():
             about = progressed(progress, body.own["timings_per_token"])
-            yield _written(writer.progress(about))
+            yield typed_events(writer.progress(about))
     async for events in answer.events():
         made = [each for event in events for each in writer.push(event)]
         for each in made:
             if each["type"].endswith(".delta"):
                 each |= _times(body, answer)
-        yield _written(made)
+        yield typed_events(made)
     end = writer.end(answer.choices[0].stop or "stop", answer.usage)
     with_records(service, body, answer, end[-1]["response"])
     end[-1] |= _times(body, answer)
-    yield _written(end)
+    yield typed_events(end)
 
 
 def _times(body: Body, answer: ChatAnswer) -> dict[str, Any]:
@@ -312,10 +312,6 @@ def _times(body: Body, answer: ChatAnswer) -> dict[str, Any]:
         return {}
     choice = answer.choices[0]
     return {"timings": timings(choice.generation.stats, choice.completion_tokens)}
-
-
-def _written(events: Iterable[Event]) -> bytes:
-    return b"".join(event(dumps(each), each["type"]) for each in events)
 
 
 ROUTES = [

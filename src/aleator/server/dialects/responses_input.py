@@ -14,6 +14,7 @@ from aleator.server.dialects.nested import (
     answered,
     arguments_of,
     chat_call,
+    content_of,
     listed,
     text_part,
 )
@@ -169,8 +170,8 @@ def _format(given: object, lenient: bool) -> dict[str, Any]:
     if made["type"] == "json_schema":
         made |= {
             "name": wanted.text("name"),
-            "description": wanted.text_or_none("description"),
-            "schema": wanted.schema("schema"),
+            "description": wanted.optional("description", text),
+            "schema": wanted.optional("schema", mapping),
             "strict": wanted.flag("strict"),
         }
         if made["schema"] is None:
@@ -185,7 +186,7 @@ def _effort(given: object, lenient: bool) -> str | None:
         return None
     reasoning = Nested("reasoning", given, "an object", lenient)
     reasoning.take(_REASONING)
-    effort = reasoning.text_or_none("effort")
+    effort = reasoning.optional("effort", text)
     reasoning.done()
     return effort
 
@@ -202,8 +203,8 @@ def tools_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
             {
                 "type": "function",
                 "name": tool.text("name"),
-                "description": tool.text_or_none("description"),
-                "parameters": tool.schema("parameters"),
+                "description": tool.optional("description", text),
+                "parameters": tool.optional("parameters", mapping),
                 "strict": tool.flag("strict"),
             }
         )
@@ -267,10 +268,10 @@ def _message(item: Nested, made: list[dict[str, Any]]) -> None:
     else:
         texts = list(_texts(item.objects("content", "a text, or a list of parts"), role))
     if role != "assistant":
-        made.append({"role": role, "content": _joined(texts)})
+        made.append({"role": role, "content": content_of(texts)})
         return
     last = _assistant(made, "content", "tool_calls")
-    last["content"] = _joined(texts)
+    last["content"] = content_of(texts)
 
 
 def _texts(parts: Iterable[Nested], role: str) -> Iterable[str]:
@@ -282,12 +283,6 @@ def _texts(parts: Iterable[Nested], role: str) -> Iterable[str]:
             yield text_part(part, "output_text" if role == "assistant" else "input_text", "text",
                             "input_text")  # fmt: skip
         part.done()
-
-
-def _joined(texts: list[str]) -> str | list[dict[str, str]]:
-    if len(texts) == 1:
-        return texts[0]
-    return [{"type": "text", "text": text} for text in texts]
 
 
 def _reasoning(item: Nested, made: list[dict[str, Any]]) -> None:
@@ -322,7 +317,7 @@ def _output(item: Nested, made: list[dict[str, Any]]) -> None:
     if isinstance(item.value("output"), str):
         content = item.text("output")
     else:
-        content = _joined(
+        content = content_of(
             list(_texts(item.objects("output", "a text, or a list of parts"), "tool"))
         )
     made.append(

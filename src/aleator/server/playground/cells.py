@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from itertools import pairwise
 from time import perf_counter
 from typing import Any
@@ -103,10 +104,7 @@ def runs(frame: Frame) -> dict[str, Any]:
 
 
 def _sequences(frame: Frame) -> list[dict[str, int]]:
-    return [
-        {"seq": s.seq, "cells": s.cells, "low": s.low, "high": s.high, "runs": s.runs}
-        for s in frame.spans
-    ]
+    return [asdict(span) for span in frame.spans]
 
 
 def _frame(frame: Frame) -> dict[str, Any]:

@@ -38,11 +38,7 @@ class Forgotten(ApiError):
 
 
 class Row:
-    """The logits of one step; texts that begin alike share it.
-
-    Attributes:
-        logits: float32 [V]; None once they were forgotten.
-    """
+    """The logits of one step, float32 [V] (None once they are forgotten); texts that begin alike share it."""
 
     __slots__ = ("logits",)
 
@@ -51,11 +47,11 @@ class Row:
 
 
 class LogitsMemory:
-    """Keeps rows of logits, and forgets the oldest where they would take more than a bound."""
+    """Keeps rows of logits, and forgets the oldest where they would take more bytes than a bound."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._used = 0
+        self.used = 0
         self._rows: deque[Row] = deque()
         self._lock = threading.Lock()
 
@@ -65,11 +61,11 @@ class LogitsMemory:
         row = Row(kept)
         with self._lock:
             self._rows.append(row)
-            self._used += kept.nbytes
-            while self._used > self.limit:
+            self.used += kept.nbytes
+            while self.used > self.limit:
                 oldest = self._rows.popleft()
                 if oldest.logits is not None:
-                    self._used -= oldest.logits.nbytes
+                    self.used -= oldest.logits.nbytes
                     oldest.logits = None
         return row
 
@@ -79,14 +75,9 @@ class LogitsMemory:
         with self._lock:
             for row in rows:
                 if row.logits is not None:
-                    self._used -= row.logits.nbytes
+                    self.used -= row.logits.nbytes
                     row.logits = None
             self._rows = deque(row for row in self._rows if id(row) not in gone)
-
-    @property
-    def used(self) -> int:
-        """Bytes that are held now."""
-        return self._used
 
     @property
     def rows(self) -> int:
@@ -109,12 +100,6 @@ class NoSuchText(ApiError):
 
 class Recording:
     """One text: a prompt, what an earlier text contributed, and what was drawn after that.
-
-    Args:
-        memory: keeps the logits.
-        parent: the text that it branches off; None: it begins with a prompt.
-        at: how many of the parent's drawn tokens it shares.
-        inherited: its first drawn tokens: those, and the token that was picked, if one was.
 
     Attributes:
         id: its name.
@@ -152,11 +137,6 @@ class Recording:
         }
 
     @property
-    def memory(self) -> LogitsMemory:
-        """What keeps its logits."""
-        return self._memory
-
-    @property
     def generation(self) -> Generation:
         """What writes the text."""
         assert self._generation is not None  # noqa: S101
@@ -188,11 +168,6 @@ class Recording:
             raise Forgotten(step)
         return logits
 
-    @property
-    def own_rows(self) -> list[Row]:
-        """The rows that no earlier text has."""
-        return self.rows[len(self.inherited) :]
-
 
 class Recordings:
     """The texts that are kept."""
@@ -223,7 +198,8 @@ class Recordings:
             del self._texts[name]
             others = list(self._texts.values())
         shared = {id(row) for each in others for row in each.rows}
-        self.memory.release([row for row in recording.own_rows if id(row) not in shared])
+        own = recording.rows[len(recording.inherited) :]
+        self.memory.release([row for row in own if id(row) not in shared])
 
     def __len__(self) -> int:
         return len(self._texts)

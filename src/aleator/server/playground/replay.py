@@ -129,15 +129,7 @@ def draws(chain: SamplerChain, logits: object, n: int) -> Counter[int]:
 def branch(
     parent: Recording, at: int | None, pick: int | None, tokenizer: Tokenizer, memory: LogitsMemory
 ) -> tuple[Recording, Session]:
-    """Begin a branch; nothing is written yet.
-
-    Args:
-        parent: The text that it branches off.
-        at: How many of the parent's drawn tokens it shares; None: all.
-        pick: The token that follows these; None: the chain draws it.
-        tokenizer: Of the model.
-        memory: Keeps the branch's logits.
-    """
+    """Begin a branch; nothing is written yet.  Returns it, and what is to be continued for it."""
     if parent.depth >= MOST_BRANCHES:
         raise ParameterError(
             "parent",

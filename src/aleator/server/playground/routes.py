@@ -47,17 +47,9 @@ TYPES = {
     "mjs": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-POLICY = "; ".join(
-    [
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' data:",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    ]
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "content-security-policy": POLICY,
@@ -149,12 +141,7 @@ TOKENS = Fields(Field("text", text, required=True), options={}, accepted={})
 
 
 class Playground:
-    """What the endpoints share.
-
-    Args:
-        service: of the server.
-        limit: bytes of logits that are kept.
-    """
+    """What the endpoints share."""
 
     def __init__(self, service: Service, limit: int) -> None:
         self.service = service
@@ -376,25 +363,20 @@ def render_error(error: ApiError) -> dict[str, Any]:
     return {"error": made}
 
 
-def route(path: str, handler: Handler, method: str) -> Route:
-    """A route under :data:`ROOT`."""
-    return Route(f"{ROOT}{path}", handler, methods=[method])
-
-
 ROOT = "/api/playground"
 ROUTES = [
     Route("/", page, methods=["GET"]),
     Route("/playground/{path:path}", page, methods=["GET"]),
-    route("", declarations, "GET"),
-    route("/texts", write, "POST"),
-    route("/texts/{id}", forget, "DELETE"),
-    route("/texts/{id}/step", of_text(EXPLAIN, explained), "POST"),
-    route("/texts/{id}/resample", of_text(CHAIN(), resampled), "POST"),
-    route("/texts/{id}/draws", of_text(DRAW, histogram), "POST"),
-    route("/chain", check, "POST"),
-    route("/texts/{id}/page", save, "GET"),
-    route("/page", save_all, "POST"),
-    route("/cache", cache, "POST"),
-    route("/cells", cells, "GET"),
-    route("/tokens", tokens, "POST"),
+    Route(ROOT, declarations, methods=["GET"]),
+    Route(ROOT + "/texts", write, methods=["POST"]),
+    Route(ROOT + "/texts/{id}", forget, methods=["DELETE"]),
+    Route(ROOT + "/texts/{id}/step", of_text(EXPLAIN, explained), methods=["POST"]),
+    Route(ROOT + "/texts/{id}/resample", of_text(CHAIN(), resampled), methods=["POST"]),
+    Route(ROOT + "/texts/{id}/draws", of_text(DRAW, histogram), methods=["POST"]),
+    Route(ROOT + "/chain", check, methods=["POST"]),
+    Route(ROOT + "/texts/{id}/page", save, methods=["GET"]),
+    Route(ROOT + "/page", save_all, methods=["POST"]),
+    Route(ROOT + "/cache", cache, methods=["POST"]),
+    Route(ROOT + "/cells", cells, methods=["GET"]),
+    Route(ROOT + "/tokens", tokens, methods=["POST"]),
 ]

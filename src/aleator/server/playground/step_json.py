@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -168,9 +169,4 @@ class StepFormatter:
 
 
 def _shape(shape: Shape) -> dict[str, float]:
-    return {
-        "candidates": shape.candidates,
-        "entropy": shape.entropy,
-        "top": shape.top,
-        "choices": shape.choices,
-    }
+    return {**asdict(shape), "choices": shape.choices}

@@ -36,14 +36,7 @@ class Writer:
 
     @readable()
     def begin(self, own: Mapping[str, Any], options: Mapping[str, Any]) -> Recording:
-        """Begin a text.
-
-        Args:
-            own: ``prompt`` of a new one; ``messages`` of a new one that is an answer; or ``parent``, the text
-                that it branches off, with ``at``: how many of that text's drawn tokens it shares, None: all;
-                and ``token``: the one that follows these, None: the chain draws it.
-            options: of the generation, and sampling parameters, by name.
-        """
+        """Begin a text from a prompt or messages, or a branch of the text ``parent``."""
         begins = {name: own[name] for name in ("prompt", "messages", "parent")}
         several = [name for name, value in begins.items() if value is not None]
         if len(several) != 1:
@@ -121,17 +114,14 @@ class Writer:
         generation = recording.generation
         replay = await in_thread(Replay, recording, self._tokenizer)
         step = len(recording.inherited)
-        async for _ in generation:
+        ended = False
+        while not ended:
+            ended = await anext(generation, None) is None
             while step < len(recording.drawn):
                 made = await in_thread(self._steps, recording, replay, step, top)
                 step += len(made)
                 for told in made:
                     yield told
-        while step < len(recording.drawn):
-            made = await in_thread(self._steps, recording, replay, step, top)
-            step += len(made)
-            for told in made:
-                yield told
         yield line(self.ended(recording))
 
     def _steps(self, recording: Recording, replay: Replay, begin: int, top: int) -> list[bytes]:
