@@ -52,7 +52,7 @@ def test_tokens_of_a_hostile_model_are_text(
 ) -> None:
     _, app = server
     hostile = StepFormatter(hostile_vocabulary(2048))
-    monkeypatch.setattr(app.state.playground.writer, "formatter", hostile)
+    monkeypatch.setattr(app.state.playground, "formatter", hostile)
     write(page, 60)
     shown = tokens(page)
     assert {"<img src=x onerror=alert(1)>", "⟨f0 9f⟩", "␀␛[2J", "⟨U+202E⟩abc", "</span>"} <= set(

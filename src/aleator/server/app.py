@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -135,19 +136,11 @@ def _of_http(request: Request, error: HTTPException) -> ApiError:
     return ApiError(error.status_code, message, headers=error.headers)
 
 
-def replay_header(service: Service) -> str | None:
-    """The header ``x-aleator-replay``, of the first text: the others have other ``completion``."""
-    begun = current_caller().begun
-    if not begun:
-        return None
-    try:
-        return Record.of(begun[0], service.model, __version__).header()
-    except ParameterError:
-        return None
-
-
 class Replays:
-    """Writes into the header ``x-aleator-replay`` what makes the first text of a response again."""
+    """Writes into the header ``x-aleator-replay`` what makes the first text of a response again.
+
+    The other texts of the response have other ``completion``.
+    """
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service = app, service
@@ -156,9 +149,10 @@ class Replays:
         """Answer a request."""
 
         async def recorded(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] == 200:
-                record = replay_header(self._service)
-                if record is not None:
+            begun = current_caller().begun
+            if message["type"] == "http.response.start" and message["status"] == 200 and begun:
+                with suppress(ParameterError):  # it cannot be made again
+                    record = Record.of(begun[0], self._service.model, __version__).header()
                     own = (b"x-aleator-replay", record.encode("ascii"))
                     message["headers"] = [*message.get("headers", []), own]
             await send(message)

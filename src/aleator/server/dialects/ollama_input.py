@@ -34,9 +34,7 @@ REQUEST: Mapping[str, Accepted] = {
     "images": _PICTURES,
     "truncate": Accepted("a prompt is not cut: shorten it", (False,)),
     "shift": Accepted("give context_shift among the options", (False,)),
-    "width": Accepted("pictures are not made", (0,)),
-    "height": Accepted("pictures are not made", (0,)),
-    "steps": Accepted("pictures are not made", (0,)),
+    **dict.fromkeys(("width", "height", "steps"), Accepted("pictures are not made", (0,))),
 }
 """Fields of requests that are accepted, or refused but for some values."""
 

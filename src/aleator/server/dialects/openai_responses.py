@@ -145,23 +145,16 @@ class ResponseWriter:
             return []
         closed = self._close()
         number = len(self.output)
+        more: dict[str, Any]
+        part: dict[str, Any]
         if kind == "message":
-            item: dict[str, Any] = {
-                "id": f"msg_{self._name}_{number}",
-                "type": kind,
-                "status": "in_progress",
-            }
-            item |= {"role": "assistant", "content": []}
-            part: dict[str, Any] = {
-                "type": "output_text",
-                "text": "",
-                "annotations": [],
-                "logprobs": [],
-            }
+            word, more = "msg", {"role": "assistant", "content": []}
+            part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
         else:
-            item = {"id": f"rs_{self._name}_{number}", "type": kind, "status": "in_progress"}
-            item |= {"summary": [], "content": [], "encrypted_content": None}
+            word, more = "rs", {"summary": [], "content": [], "encrypted_content": None}
             part = {"type": "reasoning_text", "text": ""}
+        name = f"{word}_{self._name}_{number}"
+        item = {"id": name, "type": kind, "status": "in_progress", **more}
         self._open = True
         self.output.append(item)
         added = self._event("response.output_item.added", output_index=number, item=dict(item))

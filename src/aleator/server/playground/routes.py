@@ -18,17 +18,14 @@ from starlette.routing import Route
 from aleator.core.errors import CacheError, GrammarError, ParameterError
 from aleator.engine.prompts import SAMPLING
 from aleator.models.hub.bundled import bundled_model
-from aleator.samplers import SamplingParams
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import OPTIONS, Body, Check, Field, Fields, listing, text, whole, wrong
 from aleator.server.playground.cells import engine_cells, frames
 from aleator.server.playground.declared import everything, spellings
-from aleator.server.playground.recording import Recording, Recordings
-from aleator.server.playground.replay import Replay, chain_at, resample
+from aleator.server.playground.recording import Recording, resample
 from aleator.server.playground.saved import PAGE, Named, Shown, drawn_often, saved_page
-from aleator.server.playground.writing import Writer, line
-from aleator.server.service import Service, readable
+from aleator.server.playground.writing import Playground, line
 from aleator.server.streaming import EventStream
 
 MOST_TOP = 1000
@@ -84,10 +81,8 @@ async def page(request: Request) -> Response:
 
 def prompt(name: str, value: Any) -> str | list[int]:
     """A text, or token ids."""
-    if isinstance(value, str):
+    if isinstance(value, str | list):
         return value
-    if isinstance(value, list):
-        return listing(name, value)
     raise wrong(name, value, "give a text or a list of token ids")
 
 
@@ -140,29 +135,6 @@ CACHE = Fields(Field("script", listing, required=True), options={}, accepted={})
 TOKENS = Fields(Field("text", text, required=True), options={}, accepted={})
 
 
-class Playground:
-    """What the endpoints share."""
-
-    def __init__(self, service: Service, limit: int) -> None:
-        self.service = service
-        self.recordings = Recordings(limit)
-        self.writer = Writer(service, self.recordings)
-        self.formatter = self.writer.formatter
-
-    @readable()
-    def params(self, options: dict[str, Any], seed: int | None = None) -> SamplingParams:
-        """The sampling parameters of a request; without a seed they get ``seed``."""
-        given = self.service.grammars.compiled(options)
-        preset = given.pop("preset", None)
-        return self.service.model.request_maker.sampling_params(preset, None, seed, **given)
-
-    def chain_at(self, recording: Recording, step: int, options: dict[str, Any]) -> Replay:
-        """A chain at a step of a text: the text's own where a request gives no options."""
-        own = recording.request.params.values()["seed"]
-        params = self.params(options, own) if options else None
-        return chain_at(recording, self.service.model.tokenizer, step, params)
-
-
 def bundled(path: Path) -> bool:
     """Whether a model is the one that comes with the package, which continues plays."""
     try:
@@ -197,10 +169,10 @@ async def write(request: Request) -> Response:
     """POST /api/playground/texts: write a text or a branch; a stream of lines."""
     playground = of(request)
     body = WRITE.read(await body_of(request))
-    work = partial(playground.writer.begin, body.own, body.options)
+    work = partial(playground.begin, body.own, body.options)
     recording = await playground.service.grammars.in_thread(body.options, work)
     return EventStream(
-        playground.writer.lines(recording, body.own["top"]),
+        playground.lines(recording, body.own["top"]),
         recording.generation.cancel,
         lambda error: line({"event": "error", **render_error(api_error(error))}),
         media_type=NDJSON,
@@ -227,7 +199,7 @@ def explained(playground: Playground, recording: Recording, body: Body) -> dict[
 def resampled(playground: Playground, recording: Recording, body: Body) -> dict[str, Any]:
     """POST /api/playground/texts/{id}/resample: what another chain would have drawn at every step."""
     params = playground.params(body.options, recording.request.params.values()["seed"])
-    found = resample(recording, playground.service.model.tokenizer, params)
+    found = resample(recording, playground.tokenizer, params)
     return playground.formatter.resampled(found)
 
 
@@ -260,7 +232,7 @@ async def check(request: Request) -> Response:
 
     def work() -> dict[str, Any]:
         params = playground.params(options)
-        chain = params.chain(playground.service.model.tokenizer)
+        chain = params.chain(playground.tokenizer)
         return {
             "chain": chain.describe(),
             "samplers": [
@@ -349,8 +321,7 @@ def of(request: Request) -> Playground:
     """What the endpoints share, made when the first of them is used."""
     state = request.app.state
     if not hasattr(state, "playground"):
-        service: Service = state.service
-        state.playground = Playground(service, service.options.playground_memory << 20)
+        state.playground = Playground(state.service)
     made: Playground = state.playground
     return made
 

@@ -15,8 +15,7 @@ from typing import Any
 
 from aleator.samplers.explain import Explanation
 from aleator.server.playground.declared import spellings
-from aleator.server.playground.recording import Forgotten, Recording
-from aleator.server.playground.replay import Replay, chain_at, draws
+from aleator.server.playground.recording import Forgotten, Recording, Replay, chain_at, draws
 from aleator.server.playground.step_json import StepFormatter
 from aleator.text.tokenizer import Tokenizer
 

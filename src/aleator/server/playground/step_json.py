@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from aleator.samplers.explain import Explanation, Shape, Stage
-from aleator.server.playground.recording import Recording
-from aleator.server.playground.replay import Resampled
+from aleator.server.playground.recording import Recording, Resampled
 from aleator.text.vocabulary import Vocabulary
 
 MOST_TEXT = 2000
@@ -122,12 +121,8 @@ class StepFormatter:
 
     def resampled(self, found: Resampled) -> dict[str, Any]:
         """What another chain would have drawn."""
-        return {
-            "steps": found.steps,
-            "changed": {str(step): self.token(token) for step, token in found.changed.items()},
-            "forgotten": found.forgotten,
-            "refused": found.refused,
-        }
+        changed = {str(step): self.token(token) for step, token in found.changed.items()}
+        return {**asdict(found), "changed": changed}
 
     def _written(self, recording: Recording, step: int, found: Explanation) -> dict[str, Any]:
         drawn = recording.drawn

@@ -9,10 +9,17 @@ from typing import Any
 from aleator.chat.prompt import ChatPrompt, prepare_chat
 from aleator.core.errors import ConstraintError, ParameterError
 from aleator.generate.session import Session
+from aleator.samplers import SamplingParams
 from aleator.server.auth import own_namespace
 from aleator.server.bodies import in_thread
-from aleator.server.playground.recording import Forgotten, Recording, Recordings
-from aleator.server.playground.replay import Replay, branch
+from aleator.server.playground.recording import (
+    Forgotten,
+    Recording,
+    Recordings,
+    Replay,
+    branch,
+    chain_at,
+)
 from aleator.server.playground.step_json import StepFormatter
 from aleator.server.service import Service, readable
 from aleator.text.tokenizer import Tokenizer
@@ -26,13 +33,27 @@ def line(told: Mapping[str, Any]) -> bytes:
     return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-class Writer:
-    """Begins texts and branches, and tells their steps."""
+class Playground:
+    """What the endpoints share: the texts that are kept, how they begin and branch, and how steps are told."""
 
-    def __init__(self, service: Service, recordings: Recordings) -> None:
-        self._service, self._recordings = service, recordings
-        self._tokenizer: Tokenizer = service.model.tokenizer
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.recordings = Recordings(service.options.playground_memory << 20)
+        self.tokenizer: Tokenizer = service.model.tokenizer
         self.formatter = StepFormatter(service.model.vocab)
+
+    @readable()
+    def params(self, options: dict[str, Any], seed: int | None = None) -> SamplingParams:
+        """The sampling parameters of a request; without a seed they get ``seed``."""
+        given = self.service.grammars.compiled(options)
+        preset = given.pop("preset", None)
+        return self.service.model.request_maker.sampling_params(preset, None, seed, **given)
+
+    def chain_at(self, recording: Recording, step: int, options: dict[str, Any]) -> Replay:
+        """A chain at a step of a text: the text's own where a request gives no options."""
+        own = recording.request.params.values()["seed"]
+        params = self.params(options, own) if options else None
+        return chain_at(recording, self.tokenizer, step, params)
 
     @readable()
     def begin(self, own: Mapping[str, Any], options: Mapping[str, Any]) -> Recording:
@@ -45,17 +66,17 @@ class Writer:
                 f"{' and '.join(several) or 'nothing'} given: give one of prompt, messages and parent",
             )
         given: str | list[int] | Session
-        service, asked = self._service, options
+        service, asked = self.service, options
         if own["messages"] is not None:
             service.grammars.try_out(options)
             given, options = self._chat(own["messages"], options)
-            recording = Recording(self._recordings.memory)
+            recording = Recording(self.recordings.memory)
         elif own["prompt"] is not None:
-            given, recording = own["prompt"], Recording(self._recordings.memory)
+            given, recording = own["prompt"], Recording(self.recordings.memory)
         else:
-            parent = self._recordings[own["parent"]]
+            parent = self.recordings[own["parent"]]
             recording, given = branch(
-                parent, own["at"], own["token"], self._tokenizer, self._recordings.memory
+                parent, own["at"], own["token"], self.tokenizer, self.recordings.memory
             )
         options = service.grammars.compiled(options) | {"namespace": own_namespace()}
         if service.options.request_timeout is not None:
@@ -66,16 +87,16 @@ class Writer:
             raise ParameterError("token", str(error)) from None
         service.watch([generation])
         recording.begin(generation, asked)
-        self._recordings.add(recording)
+        self.recordings.add(recording)
         return recording
 
     def _chat(
         self, messages: list[Any], options: Mapping[str, Any]
     ) -> tuple[list[int], Mapping[str, Any]]:
         """The prompt of an answer as the model's template writes it, and options with what ends a turn."""
-        service = self._service
+        service = self.service
         chat_format = service.model.chat_format(service.options.chat_template)
-        asked = prepare_chat(ChatPrompt(messages), chat_format, self._tokenizer, options)
+        asked = prepare_chat(ChatPrompt(messages), chat_format, self.tokenizer, options)
         return asked.tokens, asked.options
 
     def started(self, recording: Recording) -> dict[str, Any]:
@@ -94,7 +115,7 @@ class Writer:
 
     def ended(self, recording: Recording) -> dict[str, Any]:
         """The last line of a text."""
-        generation, memory = recording.generation, self._recordings.memory
+        generation, memory = recording.generation, self.recordings.memory
         stats = generation.stats
         return {
             "event": "end",
@@ -112,7 +133,7 @@ class Writer:
         """A text as it is written: its start, a line per step, and its end."""
         yield line(self.started(recording))
         generation = recording.generation
-        replay = await in_thread(Replay, recording, self._tokenizer)
+        replay = await in_thread(Replay, recording, self.tokenizer)
         step = len(recording.inherited)
         ended = False
         while not ended:
