@@ -35,20 +35,18 @@ class KeyRing:
         for number, key in enumerate(made, 1):
             _check_key("api_key", f"the {number}. key", key)
         if file is not None:
-            before = len(made)
             try:
-                lines = Path(file).read_text(encoding="utf-8").splitlines()
+                lines = map(str.strip, Path(file).read_text(encoding="utf-8").splitlines())
             except UnicodeDecodeError:
                 raise ParameterError("api_key_file", f"{file} is not a text file") from None
-            for number, line in enumerate(lines, 1):
-                word = line.strip()
-                if word and not word.startswith("#"):
-                    _check_key("api_key_file", f"{file}, line {number}", word)
-                    made.append(word)
-            if len(made) == before:
+            found = {n: key for n, key in enumerate(lines, 1) if key and not key.startswith("#")}
+            if not found:
                 raise ParameterError(
                     "api_key_file", f"{file} has no key: write one on a line of its own"
                 )
+            for number, key in found.items():
+                _check_key("api_key_file", f"{file}, line {number}", key)
+            made += found.values()
         return cls(made)
 
     def tenant(self, key: bytes | None) -> str | None:

@@ -164,17 +164,14 @@ class Guarded(asyncio.Protocol):
             return False
         if transport.is_closing() and self._closing_since is None:
             self._closing_since = now  # what is still in its buffer may stay unread, too
-        return (
-            _longer(self._head_since, limits.head_seconds, now)
-            or _longer(self._stalled_since, limits.stall_seconds, now)
-            or _longer(self._closing_since, limits.stall_seconds, now)
+        waits = (
+            (self._head_since, limits.head_seconds),
+            (self._stalled_since, limits.stall_seconds),
+            (self._closing_since, limits.stall_seconds),
         )
+        return any(since is not None and now - since > longest for since, longest in waits)
 
     def abort(self) -> None:
         """End it at once; whoever answers it is told that the client has gone."""
         if self._transport is not None:
             self._transport.abort()
-
-
-def _longer(since: float | None, seconds: float, now: float) -> bool:
-    return since is not None and now - since > seconds

@@ -37,9 +37,8 @@ class FairSemaphore:
     def __init__(self, most: int) -> None:
         self._left, self._closed = most, False
         self._holding: set[str] = set()
-        self._waiting: dict[
-            str, deque[asyncio.Future[None]]
-        ] = {}  # in the order in which they are let in
+        # In the order in which they are let in.
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     @asynccontextmanager
     async def acquire(self, who: str) -> AsyncIterator[None]:

@@ -33,6 +33,10 @@ LONGEST_NAME = 200
 _NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u2215\u2216\uff0e\ufeff\ufffd]+")
 
 
+NOTHING = Session((), 0)
+"""The text of a slot that none has."""
+
+
 class UnderWay(Protocol):
     """A request as ``/slots`` shows it."""
 
@@ -42,14 +46,6 @@ class UnderWay(Protocol):
 
     def described(self) -> Mapping[str, Any]:
         """What is told of it: no text."""
-
-
-@dataclass
-class Slot:
-    """What is known of a slot of one namespace."""
-
-    tokens: tuple[int, ...] = ()
-    n_prompt: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,7 +69,7 @@ class Slots:
                 "slot_save_path",
                 f"slot_save_path={path}: there is no such directory: make it first",
             )
-        self._slots: dict[tuple[str, int], Slot] = {}
+        self._slots: dict[tuple[str, int], Session] = {}  # the text of each
         self._under_way: list[UnderWay] = []
 
     @property
@@ -91,16 +87,14 @@ class Slots:
         """Where the prompt cache has the texts of a slot; -1: those of all requests without a slot."""
         if number == -1:
             return namespace
-        self.check("id_slot", number)
+        self.check(number)
         return f"{namespace}/slot {number}"
 
-    def check(self, name: str, number: int) -> None:
-        """See that there is a slot; ParameterError names the field."""
+    def check(self, number: int) -> None:
+        """See that there is a slot."""
         if not 0 <= number < self.n:
-            raise ParameterError(
-                name,
-                f"{name}={number}: give 0 to {self.n - 1}; there are as many slots as --parallel says",
-            )
+            remedy = f"give 0 to {self.n - 1}; there are as many slots as --parallel says"
+            raise wrong("id_slot", number, remedy)
 
     @contextmanager
     def shown(self, request: UnderWay) -> Iterator[None]:
@@ -114,7 +108,7 @@ class Slots:
     def ended(self, number: int, namespace: str, tokens: Sequence[int], n_prompt: int) -> None:
         """Note the text of a request that named a slot (-1: none), the prompt first."""
         if number >= 0:
-            self._slots[namespace, number] = Slot(tuple(tokens), n_prompt)
+            self._slots[namespace, number] = Session(tuple(tokens), n_prompt)
 
     def described(self) -> list[dict[str, Any]]:
         """The slots as ``/slots`` shows them: those with a request under way are as many as the engine makes.
@@ -159,7 +153,7 @@ class Slots:
         A file of this name is replaced once the new one is complete.
         """
         started, path = perf_counter(), self._path(number, namespace, name)
-        slot = self._slots.get((namespace, number), Slot())
+        slot = self._slots.get((namespace, number), NOTHING)
         if not slot.tokens:
             raise ApiError(
                 400, f"slot {number} has no text: no request with id_slot={number} has ended"
@@ -170,7 +164,7 @@ class Slots:
             return rows_of(context, slot.tokens, where, seq)
 
         rows = await asyncio.wrap_future(self._service.engine.visit(copy))
-        size = await in_thread(self._write, path, Session(slot.tokens, slot.n_prompt), rows)
+        size = await in_thread(self._write, path, slot, rows)
         return Moved(rows.held, size, perf_counter() - started)
 
     async def restore(self, number: int, namespace: str, name: str) -> Moved:
@@ -201,14 +195,14 @@ class Slots:
         restored = await asyncio.wrap_future(self._service.engine.visit(put))
         if restored.restored < before:
             raise ApiError(400, f"the slot cannot be restored: {restored.why_not}", "filename")
-        self._slots[namespace, number] = Slot(session.tokens, session.n_prompt)
+        self._slots[namespace, number] = Session(session.tokens, session.n_prompt)
         return Moved(restored.restored, size, perf_counter() - started)
 
     async def erase(self, number: int, namespace: str) -> int:
         """Forget a slot's text; returns how many of its tokens were cached."""
-        self.check("id_slot", number)
+        self.check(number)
         where = self.namespace(number, namespace)
-        slot = self._slots.pop((namespace, number), Slot())
+        slot = self._slots.pop((namespace, number), NOTHING)
 
         def forget(context: Context, seq: int) -> int:
             held = context.cache.match([*slot.tokens, 0], where).length
@@ -224,7 +218,7 @@ class Slots:
 
     def _path(self, number: int, namespace: str, name: str) -> Path:
         """The file of a name, in a folder of its own for each key and salt; errors are those of save."""
-        self.check("id_slot", number)
+        self.check(number)
         if self._folder is None:
             raise ApiError(
                 501, "slots are not saved: start the server with --slot-save-path DIRECTORY"

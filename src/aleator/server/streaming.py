@@ -173,8 +173,6 @@ class EventStream(Response):
         chunks: What to send, each at once.  An error of it is sent by ``failed``, and ends the stream.
         gone: Called when the client is gone before the end: frees what makes the chunks.
         failed: Writes an error in the middle of a stream.
-        headers: Of the response.
-        media_type: Of the response.
         comment: Sent while nothing else is; b"": nothing, where the form has no comments.
         line: Lets the engine's thread send chunks itself, where the connection can; None: the loop sends all.
     """
@@ -250,9 +248,7 @@ class EventStream(Response):
                     wire.flush()
                 await _body(send, self._comment)
             elif wire.sent == before:
-                wire.send(
-                    self._comment
-                )  # it must not come into the middle of another thread's chunk
+                wire.send(self._comment)  # not into the middle of another thread's chunk
 
 
 async def _body(send: Send, data: bytes, more: bool = True) -> None:
