@@ -74,12 +74,7 @@ def _digest(data: bytes, purpose: bytes) -> bytes:
 
 @dataclass
 class Caller:
-    """A request over the network, as far as it is not in its body.
-
-    Attributes:
-        tenant: A digest of the API key; "" where the server has no keys.
-        begun: The texts that were begun for it.
-    """
+    """Who asks, as a digest of the API key ("" without keys), and the texts that were begun for the request."""
 
     tenant: str = ""
     begun: list[Generation] = field(default_factory=list)

@@ -122,12 +122,7 @@ def wire_of(scope: Scope) -> Wire | None:
 
 
 class Line(Generic[T]):
-    """What a stream sends while its one text is made.
-
-    Args:
-        write: Makes a chunk of what was read of the text.  It is called in the loop's thread or the engine's,
-            never in both at once; b"" is not sent.
-    """
+    """What a stream sends while its one text is made; the loop or the engine calls ``write``, never both."""
 
     def __init__(self, write: Callable[[Sequence[T]], bytes]) -> None:
         self.write = write

@@ -53,11 +53,7 @@ WORDS = {
 
 
 class MessageWriter:
-    """Writes a message as it comes.
-
-    Attributes:
-        content: The blocks so far, also calls that were cut off.
-    """
+    """Writes a message as it comes; ``content`` has the blocks so far, also calls that were cut off."""
 
     def __init__(self, name: str, model: str) -> None:
         self._name, self._model = name, model

@@ -171,15 +171,7 @@ def tokens_of(
     add_special: bool = True,
     to_continue: bool = True,
 ) -> list[int]:
-    """The tokens of a prompt as llama-server makes them.
-
-    Args:
-        tokenizer: Of the model.
-        prompt: What to write in tokens.
-        parse_special: Read names of control tokens as these tokens.
-        add_special: Where it begins with a text, put BOS and EOS where the vocabulary wants them.
-        to_continue: It has no end: leave EOS out.
-    """
+    """The tokens of a prompt as llama-server makes them, without EOS where it is to be continued."""
     parts: Sequence[int | str] = [prompt] if isinstance(prompt, str) else prompt
     made: list[int] = []
     for i, part in enumerate(parts):

@@ -37,11 +37,7 @@ DONE_REASONS = {"length": "length", "deadline": "length", "interrupted": "interr
 
 
 class OllamaWriter:
-    """Writes an answer as it comes.
-
-    Attributes:
-        began: Moment of ``perf_counter`` at which the request came.
-    """
+    """Writes an answer as it comes."""
 
     def __init__(self, model: str, chat: bool) -> None:
         self._model, self._chat = model, chat
@@ -233,9 +229,7 @@ SHOW = Fields(
     accepted={
         "verbose": Accepted("everything is shown"),
         "system": Accepted("give a system message with each request", ("",)),
-        "template": Accepted(
-            "templates are chosen at the start: aleator serve --chat-template", ("",)
-        ),
+        "template": ollama_input.GENERATE["template"],
         "options": Accepted("give options with each request", ({},)),
     },
 )

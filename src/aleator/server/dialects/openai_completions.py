@@ -57,12 +57,7 @@ FIELDS = Fields(
 
 
 class Choice:
-    """One completion of one prompt.
-
-    Attributes:
-        legacy: Writes its log-probabilities; None where none were asked for.
-        reads: Notes what the model thinks of the prompt's tokens as it computes them; None: nobody does.
-    """
+    """One completion of one prompt; ``reads`` notes what the model thinks of the tokens of the prompt."""
 
     def __init__(
         self,

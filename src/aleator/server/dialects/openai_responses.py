@@ -46,11 +46,7 @@ WORDS = {
 
 
 class ResponseWriter:
-    """Writes a response as it comes.
-
-    Attributes:
-        output: The items so far.
-    """
+    """Writes a response as it comes; ``output`` has the items so far."""
 
     def __init__(self, name: str, created: int, fixed: Mapping[str, Any]) -> None:
         self._name, self._created, self._fixed = name, created, fixed

@@ -259,19 +259,23 @@ def messages_of(
 
 def _message(item: Nested, made: list[dict[str, Any]]) -> None:
     role = item.choice("role", "user", "assistant", "system", "developer")
-    if isinstance(item.value("content"), str):
-        texts = [item.text("content")]
-    elif item.value("content") is None:
+    if item.value("content") is None:
         raise ParameterError(
             item.path("content"), f"{item.path('content')} is missing: give a text"
         )
+    content = _content(item, "content", role)
+    if role == "assistant":
+        _assistant(made, "content", "tool_calls")["content"] = content
     else:
-        texts = list(_texts(item.objects("content", "a text, or a list of parts"), role))
-    if role != "assistant":
-        made.append({"role": role, "content": content_of(texts)})
-        return
-    last = _assistant(made, "content", "tool_calls")
-    last["content"] = content_of(texts)
+        made.append({"role": role, "content": content})
+
+
+def _content(item: Nested, name: str, role: str) -> str | list[dict[str, str]]:
+    """A text, or a list of parts with texts, as chat completions write it."""
+    if isinstance(item.value(name), str):
+        return item.text(name)
+    parts = item.objects(name, "a text, or a list of parts")
+    return content_of(list(_texts(parts, role)))
 
 
 def _texts(parts: Iterable[Nested], role: str) -> Iterable[str]:
@@ -313,13 +317,7 @@ def _call(item: Nested, made: list[dict[str, Any]]) -> None:
 
 
 def _output(item: Nested, made: list[dict[str, Any]]) -> None:
-    content: str | list[dict[str, str]]
-    if isinstance(item.value("output"), str):
-        content = item.text("output")
-    else:
-        content = content_of(
-            list(_texts(item.objects("output", "a text, or a list of parts"), "tool"))
-        )
+    content = _content(item, "output", "tool")
     made.append(
         {"role": "tool", "tool_call_id": answered(item, "call_id", made), "content": content}
     )

@@ -129,14 +129,14 @@ class Recording:
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.rows: list[Row] = [] if parent is None else parent.rows[: len(inherited)]
         self.sampling: Mapping[str, Any] = {}
-        self._memory = memory
+        self.memory = memory
         self._generation: Generation | None = None
 
     def look(self, chain: SamplerChain, logits: Any) -> None:
         """Keep the logits [V] from which the next token is drawn; called before each draw."""
         step = chain.position
         del self.rows[step:]
-        self.rows.append(self._memory.keep(logits))
+        self.rows.append(self.memory.keep(logits))
 
     def begin(self, generation: Generation, asked: Mapping[str, Any]) -> None:
         """Take in what writes the text."""
@@ -272,14 +272,7 @@ def chain_at(
 
 @dataclass(frozen=True)
 class Resampled:
-    """What a chain would have drawn at every step of a text.
-
-    Attributes:
-        steps: how many the text has.
-        changed: the token by step, where it is another one than was written.
-        forgotten: steps whose logits are not kept.
-        refused: the first step whose token the chain's grammar does not allow; None: there is none.
-    """
+    """What a chain would have drawn at every step of a text, up to the first that its grammar refuses."""
 
     steps: int
     changed: dict[int, int]
