@@ -231,4 +231,4 @@ def test_what_cannot_be_honoured_is_refused_by_name(
 
 def test_lenient() -> None:
     given = {"model": "m", "messages": [{**HI[0], "typo": 1}], "max_tokens": 3, "typo": 1}
-    assert request_of(FIELDS.read(given, True), lenient=True).messages == HI
+    assert request_of(FIELDS.read(given, True)).messages == HI

@@ -228,7 +228,7 @@ def test_lenient() -> None:
         {"input": "x", "truncation": "auto", "typo": 1, "text": {"verbosity": "low", "typo": 1}},
         True,
     )
-    assert request_of(body, lenient=True).messages == [{"role": "user", "content": "x"}]
+    assert request_of(body).messages == [{"role": "user", "content": "x"}]
 
 
 def test_the_response_repeats_the_request() -> None:

@@ -96,11 +96,13 @@ class Body:
         own: The endpoint's own fields by name but for options, those that were not given with their defaults.
         options: Options of the generation by our names, as they were given: what makes the request checks them.
         spelled: How the client spelled what it gave, by our names.
+        lenient: What is not known within its objects is logged, too, and not refused.
     """
 
     own: dict[str, Any]
     options: dict[str, Any] = field(default_factory=dict)
     spelled: dict[str, str] = field(default_factory=dict)
+    lenient: bool = False
 
     def force(self, name: str, made: Mapping[str, Any]) -> None:
         """Add options that a field of the endpoint's own asks for."""
@@ -174,7 +176,8 @@ class Fields:
         if len(body) > MOST_FIELDS:
             raise ApiError(400, f"the body has {len(body)} fields: give at most {MOST_FIELDS}")
         check_depth(body)
-        made = Body({name: each.default for name, each in self.own.items() if not each.option})
+        defaults = {name: each.default for name, each in self.own.items() if not each.option}
+        made = Body(defaults, lenient=lenient)
         for word, value in body.items():
             try:
                 self._take(made, word, value)

@@ -163,9 +163,8 @@ def render_error(error: ApiError) -> dict[str, Any]:
 async def messages(request: Request) -> Response:
     """Answer messages, at once or as a stream."""
     service, body = await read_body(request, FIELDS)
-    lenient = service.options.lenient
     model = service.check_model(body.own["model"])
-    asked = request_of(body, lenient)
+    asked = request_of(body)
     with in_words(WORDS, body):
         answer = await service.chat(fitting(asked, service))
     writer = MessageWriter(secrets.token_hex(12), model)
@@ -186,8 +185,7 @@ async def messages(request: Request) -> Response:
 async def count_tokens(request: Request) -> Response:
     """How many tokens the prompt of a request has."""
     service, body = await read_body(request, COUNTED)
-    lenient = service.options.lenient
-    asked = request_of(body, lenient)
+    asked = request_of(body)
     with in_words(WORDS, body):
         tokens = await service.chat_tokens(fitting(asked, service))
     return JSONResponse({"input_tokens": len(tokens)})

@@ -84,9 +84,9 @@ COUNTED = Fields(
 """Fields of ``/v1/messages/count_tokens``."""
 
 
-def request_of(body: Body, lenient: bool = False) -> ChatRequest:
+def request_of(body: Body) -> ChatRequest:
     """What a request asks of a chat."""
-    own, options = body.own, body.options
+    own, options, lenient = body.own, body.options, body.lenient
     if own.get("stop_sequences"):
         options["stop"] = own["stop_sequences"]
     thinking, budget = _thinking(own["thinking"], lenient)

@@ -245,23 +245,22 @@ async def chat(request: Request) -> Response:
     service, body, writer = await _read(request, ollama_input.CHAT, chat=True)
     if not body.own["messages"]:
         return JSONResponse(writer.nothing("load"))
-    asked = ollama_input.chat_of(body, service.model.n_ctx, service.options.lenient)
+    asked = ollama_input.chat_of(body, service.model.n_ctx)
     return await _answered(request, body, writer, asked)
 
 
 async def generate(request: Request) -> Response:
     """Go on from a prompt: from a chat with this one message, or from the text as it is."""
     service, body, writer = await _read(request, ollama_input.GENERATION)
-    lenient = service.options.lenient
     if not body.own["prompt"] and not body.own["raw"]:
         return JSONResponse(writer.nothing("load"))
     if not body.own["raw"]:
-        asked = ollama_input.generation_of(body, service.model.n_ctx, lenient)
+        asked = ollama_input.generation_of(body, service.model.n_ctx)
         return await _answered(request, body, writer, asked)
     for name in ("system", "think"):
         if body.own[name]:
             raise wrong(name, body.own[name], "with raw=true the prompt is all that is read")
-    options = ollama_input.options_of(body, service.model.n_ctx, lenient)
+    options = ollama_input.options_of(body, service.model.n_ctx)
     with in_words(WORDS, body):
         made = await service.submit(
             body.own["prompt"],

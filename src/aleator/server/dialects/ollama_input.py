@@ -107,10 +107,10 @@ OPTIONS = Fields(
 )
 
 
-def options_of(body: Body, n_ctx: int, lenient: bool) -> dict[str, Any]:
+def options_of(body: Body, n_ctx: int) -> dict[str, Any]:
     """Options of a generation, under our names; how the client spelled them is noted in the body."""
     try:
-        given = OPTIONS.read(body.own["options"] or {}, lenient)
+        given = OPTIONS.read(body.own["options"] or {}, body.lenient)
     except ParameterError as error:
         raise ParameterError(f"options.{error.parameter}", f"options: {error}") from None
     body.spelled |= {name: f"options.{word}" for name, word in given.spelled.items()}
@@ -134,23 +134,23 @@ def options_of(body: Body, n_ctx: int, lenient: bool) -> dict[str, Any]:
     return made | body.options
 
 
-def chat_of(body: Body, n_ctx: int, lenient: bool = False) -> ChatRequest:
+def chat_of(body: Body, n_ctx: int) -> ChatRequest:
     """What a request of ``/api/chat`` asks of a chat."""
-    tools = body.own["tools"]
-    return _asked(body, messages_of(body.own["messages"], lenient), tools, n_ctx, lenient)
+    messages = messages_of(body.own["messages"], body.lenient)
+    return _asked(body, messages, body.own["tools"], n_ctx)
 
 
-def generation_of(body: Body, n_ctx: int, lenient: bool = False) -> ChatRequest:
+def generation_of(body: Body, n_ctx: int) -> ChatRequest:
     """What a request of ``/api/generate`` asks of a chat."""
     messages = [
         {"role": role, "content": body.own[name]}
         for role, name in (("system", "system"), ("user", "prompt"))
         if body.own[name]
     ]
-    return _asked(body, messages, None, n_ctx, lenient)
+    return _asked(body, messages, None, n_ctx)
 
 
-def _asked(body: Body, messages: object, tools: object, n_ctx: int, lenient: bool) -> ChatRequest:
+def _asked(body: Body, messages: object, tools: object, n_ctx: int) -> ChatRequest:
     think = body.own["think"]
     level = think if isinstance(think, str) else None
     return ChatRequest(
@@ -158,7 +158,7 @@ def _asked(body: Body, messages: object, tools: object, n_ctx: int, lenient: boo
         tools=tools,
         enable_thinking=None if level else think,
         template_arguments=template_arguments(body.own, level),
-        options=options_of(body, n_ctx, lenient),
+        options=options_of(body, n_ctx),
         deadline=body.own["deadline"],
         namespace=own_namespace(body.own["cache_salt"]),
     )

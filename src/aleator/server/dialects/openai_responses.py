@@ -220,13 +220,12 @@ def usage_of(used: Usage) -> dict[str, Any]:
 async def responses(request: Request) -> Response:
     """Answer items, at once or as a stream."""
     service, body = await read_body(request, FIELDS)
-    lenient = service.options.lenient
     model = service.check_model(body.own["model"])
-    asked = request_of(body, lenient)
+    asked = request_of(body)
     with in_words(WORDS, body):
         answer = await service.chat(asked)
     writer = ResponseWriter(
-        secrets.token_hex(12), int(time.time()), _fixed(service, body, answer, model, lenient)
+        secrets.token_hex(12), int(time.time()), _fixed(service, body, answer, model)
     )
     headers = {"x-aleator-seed": str(answer.seed)}
     if body.own["stream"]:
@@ -246,8 +245,7 @@ async def responses(request: Request) -> Response:
 async def input_tokens(request: Request) -> Response:
     """How many tokens the prompt of a response has; makes nothing."""
     service, body = await read_body(request, FIELDS)
-    lenient = service.options.lenient
-    asked = request_of(body, lenient)
+    asked = request_of(body)
     with in_words(WORDS, body):
         tokens = await service.chat_tokens(asked)
     return JSONResponse({"object": "response.input_tokens", "input_tokens": len(tokens)})
@@ -258,13 +256,11 @@ async def stored(request: Request) -> Response:
     raise ApiError(404, STATELESS, "response_id", "not_found")
 
 
-def _fixed(
-    service: Service, body: Body, answer: ChatAnswer, model: str, lenient: bool
-) -> dict[str, Any]:
+def _fixed(service: Service, body: Body, answer: ChatAnswer, model: str) -> dict[str, Any]:
     """What a response says from its beginning."""
     params = answer.choices[0].generation.request.params
     return {
-        **repeated(body, lenient),
+        **repeated(body),
         "model": model,
         "seed": answer.seed,
         "system_fingerprint": service.fingerprint,

@@ -118,9 +118,9 @@ FIELDS = Fields(
 )
 
 
-def request_of(body: Body, lenient: bool = False) -> ChatRequest:
+def request_of(body: Body) -> ChatRequest:
     """What a request asks of a chat."""
-    own, options = body.own, body.options
+    own, options, lenient = body.own, body.options, body.lenient
     wanted, effort = _format(own["text"], lenient), _effort(own["reasoning"], lenient)
     if wanted["type"] != "text":
         body.force("text.format", {"json_schema": wanted.get("schema", {"type": "object"})})
@@ -140,9 +140,9 @@ def request_of(body: Body, lenient: bool = False) -> ChatRequest:
     )
 
 
-def repeated(body: Body, lenient: bool = False) -> dict[str, Any]:
+def repeated(body: Body) -> dict[str, Any]:
     """Fields of a request that its response repeats."""
-    own = body.own
+    own, lenient = body.own, body.lenient
     return {
         "instructions": own["instructions"],
         "max_output_tokens": body.options.get("max_tokens"),
