@@ -15,11 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from aleator._native import fail_allocation
 from aleator.cache.hybrid import HybridCache
 from aleator.cache.kv_cache import LayerShape
+from aleator.cache.pools.kept_states import kept_rows
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.pools.window import WindowPool
 from aleator.cache.prefix import PrefixConfig
-from aleator.cache.prefix.states import kept_rows
 from aleator.core.errors import CacheFull, CannotRewind, ParameterError
 from aleator.generate import Batch
 

@@ -10,11 +10,11 @@ from aleator.cache.devices import CPU, Device
 from aleator.cache.hybrid import HybridCache
 from aleator.cache.kv_cache import KVCache
 from aleator.cache.options import CacheOptions
+from aleator.cache.pools.kept_states import kept_rows
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.pools.window import WindowPool, window_capacity
 from aleator.cache.prefix import PrefixConfig, require_config
-from aleator.cache.prefix.states import kept_rows
 from aleator.cache.recurrent import RecurrentCache
 from aleator.cache.rows.rows import LayerShape, RotateKeys, bytes_for
 from aleator.cache.storage import storage_type

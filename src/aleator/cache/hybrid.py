@@ -10,10 +10,10 @@ from aleator.cache.kv_cache import KVCache, log_size
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.pools.hybrid_batch import HybridBatch, HybridCheckpoint
+from aleator.cache.pools.kept_states import KeptStates
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.window import WindowPool
 from aleator.cache.prefix import PrefixConfig, require_config
-from aleator.cache.prefix.states import KeptStates
 from aleator.cache.rows.rows import LayerShape
 
 __all__ = ["HybridBatch", "HybridCache", "HybridCheckpoint"]

@@ -11,6 +11,7 @@ from aleator.cache.devices import described
 from aleator.cache.handle.recurrent import RecurrentSequence
 from aleator.cache.options import CacheOptions, checked
 from aleator.cache.pools.history import History
+from aleator.cache.pools.kept_states import KeptStates, kept_rows
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import (
     RecurrentCheckpoint,
@@ -19,7 +20,6 @@ from aleator.cache.pools.recurrent_rows import (
     row_bytes,
 )
 from aleator.cache.prefix import PrefixConfig, require_config
-from aleator.cache.prefix.states import KeptStates, kept_rows
 
 __all__ = ["RecurrentCache", "RecurrentCheckpoint", "RecurrentShape"]
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 MOVED = {
     "aleator.bundled": "aleator.models.hub.bundled",
+    "aleator.cache.prefix.states": "aleator.cache.pools.kept_states",
     "aleator.chat.asking": "aleator.chat.prompt",
     "aleator.chat.chatting": "aleator.chat.chat_mixin",
     "aleator.chat.source": "aleator.chat.text_reader",

@@ -8,11 +8,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from aleator.cache.arguments import END
 from aleator.core.errors import InvalidBatch
 from aleator.core.integers import exact, first_inexact
 from aleator.core.records import dataclass
-
-_END = 2**31 - 1  # above every position
 
 Position = int | tuple[int, ...] | None
 
@@ -113,7 +112,7 @@ def _position(
             f"position {pos} lies behind sequence {s}, whose last position is {before}: pass at least "
             f"{before + least_step}, or remove positions with seq_rm first",
         )
-    if not 0 <= pos < _END:
+    if not 0 <= pos < END:
         raise InvalidBatch(i, f"position {pos} must lie in [0, 2^31 - 1)")
     return pos
 
@@ -138,7 +137,7 @@ def checked_sections(
                 raise InvalidBatch(
                     i, f"position {pos} of a token: only embeddings have four, pass one"
                 )
-            if len(pos) != 4 or not all(0 <= p < _END for p in pos):
+            if len(pos) != 4 or not all(0 <= p < END for p in pos):
                 raise InvalidBatch(i, f"position {pos} must be (t, y, x, z), each in [0, 2^31 - 1)")
         firsts.append(pos[0] if isinstance(pos, tuple) else pos)
     places = _Placed(batch.tokens, firsts, batch.sequences, batch.wanted)

@@ -15,7 +15,8 @@ from aleator.cache.cells.split import Cuts
 from aleator.cache.devices import Device, checked_devices
 from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions, check_options
-from aleator.cache.pools.pool import AnyPool, Pool, Texts
+from aleator.cache.pools.pool import AnyPool, Pool
+from aleator.cache.prefix import PrefixIndex
 from aleator.cache.rows import shift
 from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.rows.defrag import Defragmented, moves_for
@@ -139,19 +140,17 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         self.contiguous = compat is not None
         self.pad = pad or (32 if compat else 256)
         self.do_defrag = False
-        self.texts: Texts | None = None
+        self.texts: PrefixIndex | None = None
         self.journal = Journal()
         self.journal.enlist(self.cells)
         self._aside = Aside(self.cells, self.rows)
 
     def join(self, journal: Journal) -> None:
-        """Record changes in the journal of the whole that this becomes a part of."""
         journal.enlist(self.cells)
         self.journal = journal
 
     @property
     def leaves(self) -> list[AnyPool]:
-        """The pool itself alone."""
         return [self]
 
     @property
@@ -174,49 +173,40 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
 
     @property
     def version(self) -> int:
-        """Changes with every change."""
         return self.cells.version
 
     @property
     def layer_bytes(self) -> list[tuple[Device, int]]:
-        """Each layer's device, and the bytes allocated for its keys and values there."""
         rows = self.rows
         sides = zip(rows.devices, rows.keys.parts, rows.values.parts, strict=True)
         return [(device, k.nbytes + v.nbytes) for device, k, v in sides]
 
     @property
     def bytes_k(self) -> int:
-        """Bytes allocated for keys."""
         return self.rows.keys.nbytes
 
     @property
     def bytes_v(self) -> int:
-        """Bytes allocated for values."""
         return self.rows.values.nbytes
 
     def addresses(self) -> list[int]:
-        """Where each layer's keys and then values begin in memory; never changes."""
         return self.rows.keys.addresses() + self.rows.values.addresses()
 
     def check(self) -> None:
-        """Raise RuntimeError if the indexes of the cells and the cells disagree; O(size)."""
         self.cells.check()
 
     # Plan and step
 
     def plan(self, batch: Tokens, cuts: Cuts) -> Plan:
-        """Check a batch, cut it and choose cells, without changing anything."""
         return make_plan(self, batch, cuts)
 
     def prepare(self, plan: Plan) -> None:
-        """Make room for a plan and settle shifts; CacheError if it is void."""
         if plan.version != self.cells.version:
             raise CacheError("the cache has changed since the plan was made: plan again")
         self.make_room(len(plan))
         self.apply_shifts()
 
     def carried_out(self, plan: Plan) -> Iterator[MicroBatch]:
-        """The micro-batches of a plan that was prepared, each placed when it is asked for."""
         for part in plan.parts:
             yield self.apply(plan, part)
 
@@ -256,7 +246,6 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         raise CacheFull(needed, free, self.free - free)
 
     def apply_shifts(self) -> None:
-        """Settle pending shifts: see :mod:`aleator.cache.rows.shift`."""
         shift.settle(self.journal, self.cells, self.rows)
 
     def find(
@@ -281,7 +270,6 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         owners: npt.NDArray[np.uint64],
         causal: bool = True,
     ) -> MicroBatch:
-        """Place T tokens without a plan; raises CacheFull."""
         cell_ids = self.find(positions, owners)
         self.keep_rows(cell_ids)
         return MicroBatch(self.cells, self.rows, cell_ids, positions, seqs, causal)
@@ -291,7 +279,6 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         self._aside.keep(self.journal, cell_ids)
 
     def clear(self, data: bool) -> None:
-        """Free every cell; with ``data`` zero what free cells store, once the outermost step is over."""
         self.cells.clear()
         self.journal.set(self, "do_defrag", False)
         if data:
@@ -311,7 +298,6 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         return done
 
     def defrag_if_asked(self) -> None:
-        """Fill the holes if ``do_defrag`` says so."""
         if self.do_defrag:
             self.journal.set(self, "do_defrag", False)
             self.defrag(None, None)

@@ -18,32 +18,7 @@ from aleator.cache.cells.batch_rules import Tokens
 from aleator.cache.cells.split import Cuts
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal
-
-END = 2**31 - 1
-"""Above every position."""
-
-
-class Texts(Protocol):
-    """What pools ask of the cached prefixes, which sequences beyond the numbered ones hold."""
-
-    def evict_block(self) -> bool:
-        """Give up the last block of the prefix that was not used for longest; False if there is none."""
-
-    def shorten(self, seq: int, length: int) -> None:
-        """Forget all but the first ``length`` tokens of the prefix that sequence ``seq`` holds."""
-
-    def numbers(self) -> list[int]:
-        """The sequences that hold prefixes."""
-
-    def used_at(self, seq: int, position: int) -> int:
-        """When the block of a prefix with this position was used last."""
-
-    def pinned(self, seq: int) -> int:
-        """How many leading tokens of a prefix must stay."""
-
-    @property
-    def block(self) -> int:
-        """Tokens of a block."""
+from aleator.cache.prefix import PrefixIndex
 
 
 class Plan(Protocol):
@@ -98,7 +73,7 @@ class Pool(Uncopyable, ABC, Generic[PlanT, BatchT, MarkT]):
     journal: Journal
     n_seq_max: int
     architecture: str
-    texts: Texts | None
+    texts: PrefixIndex | None
 
     # Verbs
 

@@ -22,8 +22,8 @@ from aleator.cache.devices import Device, checked_devices
 from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions, checked
 from aleator.cache.pools.history import History, relabelled, rewound
-from aleator.cache.pools.keeper import Keeper
-from aleator.cache.pools.pool import AnyPool, Pool, Texts
+from aleator.cache.pools.kept_states import KeptStates
+from aleator.cache.pools.pool import AnyPool, Pool
 from aleator.cache.pools.recurrent_batch import Placement, RecurrentBatch, RecurrentPlan
 from aleator.cache.pools.recurrent_rows import (
     RecurrentCheckpoint,
@@ -32,6 +32,7 @@ from aleator.cache.pools.recurrent_rows import (
     own_rows,
     row_bytes,
 )
+from aleator.cache.prefix import PrefixIndex
 from aleator.core.errors import CacheError, CannotShift, InvalidBatch, ParameterError
 from aleator.core.integers import integer_in
 
@@ -90,27 +91,23 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
             ) from error
         self.journal, self.states = Journal(), States(n_rows)
         self.journal.enlist(self.states)
-        self.keeper: Keeper | None = None
-        self.texts: Texts | None = None
+        self.keeper: KeptStates | None = None
+        self.texts: PrefixIndex | None = None
 
     def join(self, journal: Journal) -> None:
-        """Record changes in the journal of the whole that this becomes a part of."""
         journal.enlist(self.states)
         self.journal = journal
 
     @property
     def leaves(self) -> list[AnyPool]:
-        """The pool itself alone."""
         return [self]
 
     @property
     def version(self) -> int:
-        """Changes with every change."""
         return self.states.version
 
     @property
     def layer_bytes(self) -> list[tuple[Device, int]]:
-        """Each layer's device, and the bytes allocated for its states there."""
         rows = self.rows
         sides = zip(rows.devices, rows.conv, rows.ssm, strict=True)
         return [(device, conv.nbytes + ssm.nbytes) for device, conv, ssm in sides]
@@ -127,12 +124,10 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
 
     @property
     def bytes_k(self) -> int:
-        """Bytes allocated for the convolutions' values, which take the place of keys."""
         return sum(t.nbytes for t in self.conv)
 
     @property
     def bytes_v(self) -> int:
-        """Bytes allocated for the states, which take the place of values."""
         return sum(t.nbytes for t in self.ssm)
 
     def addresses(self) -> list[int]:
@@ -146,7 +141,6 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         """Nothing: a state is all that the next token sees."""
 
     def check(self) -> None:
-        """Raise AssertionError or RuntimeError if the bookkeeping contradicts itself."""
         self.states.check()
         for seq, history in self.states.book().items():
             if seq < self.n_seq_max and len(history) > self.rollback + 1:
@@ -184,12 +178,10 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         return self.newest_row(a) == self.newest_row(b)
 
     def prepare(self, plan: RecurrentPlan) -> None:
-        """Raise CacheError if a plan is void."""
         if plan.version != self.version:
             raise CacheError("the cache has changed since the plan was made: plan again")
 
     def carried_out(self, plan: RecurrentPlan) -> Iterator[RecurrentBatch]:
-        """The micro-batches of a plan, each placed when it is asked for."""
         for part in plan.parts:
             low, high = np.searchsorted(plan.wanted, (part.start, part.stop))
             wanted = plan.wanted[low:high] - part.start
@@ -204,7 +196,6 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         owners: npt.NDArray[np.uint64],
         causal: bool = True,
     ) -> RecurrentBatch:
-        """Give T tokens rows to start from and rows to leave their states in, without a plan."""
         return RecurrentBatch(
             self.conv, self.ssm, Placement(self).runs(positions, owners), positions
         )
@@ -212,37 +203,26 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
     # Cached prefixes
 
     def hold(self, seq: int, text: int, length: int) -> None:
-        """Keep the states of a sequence's first ``length`` tokens as those of ``text``."""
         if self.keeper is not None:
             self.keeper.hold(seq, text, length)
 
     def give_up(self, text: int, length: int) -> None:
-        """Give up a text's states of more than ``length`` tokens."""
         if self.keeper is not None:
             self.keeper.give_up(text, length)
 
     def holds(self, seq: int, length: int) -> bool:
-        """Whether a state of the sequence's first ``length`` tokens is held."""
         return self.keeper is not None and self.keeper.holds(seq, length)
 
     def serves(self, text: int, length: int) -> int:
-        """The most of a text's first ``length`` tokens after which a state is kept."""
         return 0 if self.keeper is None else self.keeper.serves(text, length)
 
     def adopt(self, text: int, seq: int, length: int) -> None:
-        """Let an empty sequence continue from a text's state after ``length`` tokens."""
         if self.keeper is not None:
             self.keeper.adopt(text, seq, length)
 
     # Verbs
 
     def seq_rm(self, seq: int, p0: int, p1: int) -> None:
-        """Remove positions [p0, p1) of a sequence (-1: of every one).
-
-        Raises:
-            CannotRewind: the state before ``p0`` is not held any more; names the oldest legal position.
-
-        """
         changes: dict[int, History] = {}
         for each in [seq] if seq != -1 else range(self.n_seq_max):
             history = self.states.history(each)
@@ -270,7 +250,6 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         self.states.change({dst: history} | self._at_boundaries(dst, src))
 
     def seq_keep(self, seq: int) -> None:
-        """Remove every other sequence."""
         own = (seq, self.keeper.number(seq) if self.keeper is not None else seq)
         self.states.change({each: () for each in self.states.book() if each not in own})
 
@@ -309,7 +288,6 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         return self.seq_pos_max(seq)
 
     def seq_pos_max(self, seq: int) -> int:
-        """The sequence's newest position, or -1 if it is empty."""
         newest = self.states.newest(seq)
         return newest[1] if newest else -1
 
@@ -324,7 +302,6 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
                 )
 
     def clear(self, data: bool) -> None:
-        """Drop every sequence; with ``data`` zero what free rows hold, once the outermost step is over."""
         self.states.change(dict.fromkeys(self.states.book(), ()))
         if data:
             self.journal.after_commit(self._zero_free)
@@ -335,13 +312,11 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
     # What rewinds and shifts are possible
 
     def oldest_rewind(self, seq: int) -> int:
-        """The lowest position, but 0, from which a rewind is exact."""
         history = self.states.history(seq)
         return history[0][1] + 1 if history else 0
 
     @property
     def rewindable(self) -> int:
-        """Tokens by which a sequence can be rewound at least, once it has so many."""
         return self.rollback
 
     def can_shift(self) -> bool:
@@ -349,11 +324,9 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         return True
 
     def stands_for(self, seq: int, n: int) -> bool:
-        """Whether a sequence is at position ``n`` - 1."""
         return self.seq_pos_max(seq) == n - 1
 
     def checkpoint(self, seq: int) -> RecurrentCheckpoint:
-        """A copy of the sequence's newest state."""
         row, position = self.states.history(seq)[-1]
         return self.rows.copied(row, position)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from aleator._native import States
-from aleator.cache.pools.keeper import Keeper
-from aleator.cache.pools.run import Run
+from aleator.cache.pools.history import Run
+from aleator.cache.pools.kept_states import StatePool
 from aleator.core.records import dataclass
 
 
@@ -92,36 +90,16 @@ class RecurrentPlan:
         return len(self.positions)
 
 
-class StateRows(Protocol):
-    """What a placement needs of :class:`~aleator.cache.pools.recurrent.RecurrentPool`, which has these."""
-
-    rollback: int
-    states: States
-    keeper: Keeper | None
-
-    def newest_row(self, seq: int) -> int:
-        """The row that a sequence continues from, or -1."""
-
-    def free_rows(self, n: int) -> Sequence[int]:
-        """The next ``n`` rows that nobody holds."""
-
-
 class Placement:
     """Makes the runs of one micro-batch, and the changes that its states are."""
 
-    def __init__(self, pool: StateRows) -> None:
+    def __init__(self, pool: StatePool) -> None:
         self._pool = pool
         self._runs: list[Run] = []
         self._open: dict[int, Run] = {}  # by sequence
 
     def runs(self, positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]) -> list[Run]:
-        """The runs of a micro-batch.
-
-        Args:
-            positions: int32 [T].
-            owners: uint64 [T, words], the sequences of each token as bits.
-
-        """
+        """The runs of T tokens; ``owners``: uint64 [T, words], the sequences of each as bits."""
         for token, (position, group) in enumerate(
             zip(positions.tolist(), _owner_sets(owners), strict=True)
         ):

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.cache.pools.attention import AttentionPool
-from aleator.cache.pools.pool import Texts
+from aleator.cache.prefix import PrefixIndex
 from aleator.cache.rows.batch import WindowBatch
 from aleator.cache.rows.rows import LayerShape
 from aleator.core.errors import CacheFull, ParameterError
@@ -316,7 +316,7 @@ class WindowPool(AttentionPool):
                 return
             self._forget(most, runs, excess)
 
-    def _shorten_texts(self, texts: Texts, target: int) -> None:
+    def _shorten_texts(self, texts: PrefixIndex, target: int) -> None:
         """Free cells of prefixes from their ends, those unused for longest first, until ``target`` are used.
 
         So a prefix's beginnings stay of use, and the prefix itself stays cached.
