@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from aleator._native import fail_allocation
-from aleator.cache.hybrid import HybridCache
-from aleator.cache.kv_cache import LayerShape
+from aleator.cache.kv_cache import HybridCache, LayerShape
 from aleator.cache.pools.kept_states import kept_rows
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import RecurrentShape

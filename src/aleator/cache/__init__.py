@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from aleator.cache.cache import Cache
     from aleator.cache.cells.plan import Part, Plan
     from aleator.cache.cells.view import Frame
-    from aleator.cache.handle.sequence import Checkpoint, Sequence, Slid
-    from aleator.cache.hybrid import HybridCache
-    from aleator.cache.kv_cache import KVCache
+    from aleator.cache.handle.sequence import Sequence, Slid
+    from aleator.cache.kv_cache import HybridCache, KVCache, WindowCache
     from aleator.cache.pools.pool import Pool
     from aleator.cache.pools.recurrent_rows import RecurrentShape
     from aleator.cache.pools.step import Step
@@ -26,15 +25,15 @@ if TYPE_CHECKING:
     from aleator.cache.rows.defrag import Defragmented
     from aleator.cache.rows.rows import LayerShape
     from aleator.cache.rows.tensors import CellTensors
-    from aleator.cache.window import WindowCache
+    from aleator.cache.sequence_verbs import Checkpoint
 
 _MODULES = {
     "Cache": "cache",
     "CellTensors": "rows.tensors",
-    "Checkpoint": "handle.sequence",
+    "Checkpoint": "sequence_verbs",
     "Defragmented": "rows.defrag",
     "Frame": "cells.view",
-    "HybridCache": "hybrid",
+    "HybridCache": "kv_cache",
     "KVCache": "kv_cache",
     "LayerShape": "rows.rows",
     "Match": "prefix",
@@ -48,7 +47,7 @@ _MODULES = {
     "Sequence": "handle.sequence",
     "Slid": "handle.sequence",
     "Step": "pools.step",
-    "WindowCache": "window",
+    "WindowCache": "kv_cache",
 }
 
 __all__ = [

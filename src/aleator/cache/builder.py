@@ -7,8 +7,7 @@ from typing import Any
 
 from aleator.cache.cache import Cache
 from aleator.cache.devices import CPU, Device
-from aleator.cache.hybrid import HybridCache
-from aleator.cache.kv_cache import KVCache
+from aleator.cache.kv_cache import HybridCache, KVCache
 from aleator.cache.options import CacheOptions
 from aleator.cache.pools.kept_states import kept_rows
 from aleator.cache.pools.recurrent import RecurrentPool

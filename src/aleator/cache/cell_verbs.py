@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from aleator._native import Cells
 from aleator.cache.arguments import check_sequence
-from aleator.cache.cells.view import Frame, take_frame
+from aleator.cache.cells.view import Frame, plot_frames, take_frame
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal, atomic
 from aleator.cache.pools.attention import AttentionPool, first_of
@@ -267,6 +267,4 @@ class CellVerbs(ABC):
             frames: what :meth:`frame` gave over time, oldest first; without any, what the cells hold now.
 
         """
-        from aleator.cache.cells.view_plot import plot_frames  # matplotlib is optional
-
         plot_frames(frames or [self.frame()], path)

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator._native import Cells
-from aleator.cache.cells.batch_rules import Tokens
-from aleator.cache.cells.plan import Part, Plan, full, make_plan
-from aleator.cache.cells.split import Cuts
+from aleator.cache.cells.batch_rules import Tokens, checked_positions, checked_sections, owner_bits
+from aleator.cache.cells.plan import Part, Plan
+from aleator.cache.cells.split import Cuts, split
 from aleator.cache.devices import Device, checked_devices
 from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions, check_options
@@ -19,40 +19,10 @@ from aleator.cache.pools.pool import AnyPool, Pool
 from aleator.cache.prefix import PrefixIndex
 from aleator.cache.rows import shift
 from aleator.cache.rows.batch import MicroBatch
-from aleator.cache.rows.defrag import Defragmented, moves_for
+from aleator.cache.rows.defrag import Defragmented
 from aleator.cache.rows.rows import LayerShape, RotateKeys, Rows, bytes_for
-from aleator.core.errors import CacheError, CacheFull, ParameterError
+from aleator.core.errors import CacheError, CacheFull, InvalidBatch, ParameterError
 from aleator.core.memory import memory_limit
-
-
-class Aside:
-    """Which cells' rows the innermost frame of a journal has kept aside, so that none is kept twice.
-
-    Args:
-        cells: positions and owners.
-        rows: what the cells store.
-
-    """
-
-    def __init__(self, cells: Cells, rows: Rows) -> None:
-        self._cells, self._rows = cells, rows
-        self._kept, self._frame = np.zeros(0, np.bool_), 0
-
-    def keep(self, journal: Journal, cell_ids: npt.NDArray[np.int64]) -> None:
-        """Keep what cells stored that were used before, as something else is about to be stored there.
-
-        Outside of frames there is nothing to keep it for.
-        """
-        cells = self._cells.used_before(cell_ids)
-        if len(cells) == 0:
-            return
-        if self._frame != journal.frame:
-            self._kept = np.zeros(self._cells.size, np.bool_)
-            self._frame = journal.frame
-        cells = cells[~self._kept[cells]]
-        if len(cells):
-            self._rows.preserve(journal, cells)
-            self._kept[cells] = True
 
 
 class CellPool(Pool[Plan, MicroBatch, Any]):
@@ -143,7 +113,7 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         self.texts: PrefixIndex | None = None
         self.journal = Journal()
         self.journal.enlist(self.cells)
-        self._aside = Aside(self.cells, self.rows)
+        self._aside, self._frame = np.zeros(0, np.bool_), 0  # what that frame has kept aside
 
     def join(self, journal: Journal) -> None:
         journal.enlist(self.cells)
@@ -198,7 +168,70 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
     # Plan and step
 
     def plan(self, batch: Tokens, cuts: Cuts) -> Plan:
-        return make_plan(self, batch, cuts)
+        cells, n = self.cells, len(batch.positions)
+        if n == 0:
+            raise InvalidBatch(-1, "the batch is empty: add at least one token")
+        if not cuts.causal and n > cuts.n_ubatch:
+            raise InvalidBatch(
+                -1,
+                f"{n} tokens that see each other must be computed at once, and n_ubatch is {cuts.n_ubatch}: "
+                "pass fewer, or create the context with a larger n_ubatch",
+            )
+        sections = extras = None
+        if self.n_pos_per_embd == 1:
+            given = checked_positions(batch, cells, self.n_seq_max)
+        else:
+            given, sections = checked_sections(batch, cells, self.n_seq_max)
+            extras = np.full((n, 3), -1, np.int32)
+            extras[:, :2] = sections[:, 1:3]
+            if len(batch.tokens):
+                extras[:, 2] = batch.tokens
+        positions = np.array(given, dtype=np.int32)
+        # Only where later tokens are seen does it matter which, and llama.cpp takes the last.
+        seqs = np.array([s[0 if cuts.causal else -1] for s in batch.sequences], dtype=np.int32)
+        owners = owner_bits(batch, cells.words, self.n_seq_max)
+        wanted = np.array(batch.wanted(), dtype=np.int64)
+        version = cells.version
+        at_once = n <= min(cuts.n_ubatch, cuts.n_batch) and cuts.rule == "simple"
+        if at_once and cells.n_streams == 1:
+            cell_ids = cells.find(n, self.contiguous)
+            if len(cell_ids) == n:
+                part = Part(slice(0, n), cell_ids, wanted)
+                return Plan(
+                    positions, seqs, owners, (part,), version, None, cuts.causal, sections, extras
+                )
+        tokens = [
+            [start + i for i in part]
+            for start in range(0, n, cuts.n_batch)
+            for part in split(
+                batch.sequences[start : start + cuts.n_batch],
+                cuts.n_ubatch,
+                cuts.rule,
+                sequential=cells.n_streams > 1,
+                keep_tail=cuts.keep_tail,
+            )
+        ]
+        is_wanted = np.zeros(n, np.bool_)
+        is_wanted[wanted] = True
+
+        def trial() -> tuple[list[Part], list[npt.NDArray[np.int64]]]:
+            parts, order = [], []
+            self.make_room(n)
+            for members in tokens:
+                index = np.array(members, np.int64)
+                cell_ids = self.find(
+                    positions[index], owners[index], None if extras is None else extras[index]
+                )
+                parts.append(Part(_as_slice(index), cell_ids, np.flatnonzero(is_wanted[index])))
+                order.append(index[is_wanted[index]])
+            return parts, order
+
+        parts, order = self.journal.attempt(trial)  # nothing of it stays
+        flat = np.concatenate(order)
+        rows = None if bool((flat[1:] > flat[:-1]).all()) else np.argsort(flat)
+        return Plan(
+            positions, seqs, owners, tuple(parts), version, rows, cuts.causal, sections, extras
+        )
 
     def prepare(self, plan: Plan) -> None:
         if plan.version != self.cells.version:
@@ -261,7 +294,19 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         try:
             return self.cells.place(positions, owners, self.contiguous, extras)
         except ValueError:
-            raise full(self.contiguous, len(positions), self.free) from None
+            raise self._no_cells(len(positions)) from None
+
+    def _no_cells(self, needed: int) -> CacheFull:
+        """The error for tokens that find no cells, saying why where cells are free."""
+        if needed > self.free:
+            return CacheFull(needed, self.free)
+        why = "in a row" if self.contiguous else "in the share that each sequence has to itself"
+        return CacheFull(
+            needed,
+            self.free,
+            message=f"the KV cache has {self.free} free cells, but not {needed} {why}: "
+            + ("defrag() it" if self.contiguous else "remove or shift the sequence"),
+        )
 
     def place(
         self,
@@ -275,8 +320,20 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         return MicroBatch(self.cells, self.rows, cell_ids, positions, seqs, causal)
 
     def keep_rows(self, cell_ids: npt.NDArray[np.int64]) -> None:
-        """Keep aside what cells stored before, as something else is about to be stored there."""
-        self._aside.keep(self.journal, cell_ids)
+        """Keep aside what cells stored that were used before, as something else is about to be stored there.
+
+        A frame of the journal keeps none twice; outside of frames there is nothing to keep it for.
+        """
+        cells = self.cells.used_before(cell_ids)
+        if len(cells) == 0:
+            return
+        if self._frame != self.journal.frame:
+            self._aside = np.zeros(self.cells.size, np.bool_)
+            self._frame = self.journal.frame
+        cells = cells[~self._aside[cells]]
+        if len(cells):
+            self.rows.preserve(self.journal, cells)
+            self._aside[cells] = True
 
     def clear(self, data: bool) -> None:
         self.cells.clear()
@@ -289,10 +346,14 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
 
     def defrag(self, threshold: float | None, max_moves: int | None) -> Defragmented:
         """Move the last cells into the holes before them, keys and values included."""
-        done = moves_for(self.cells, self.n, threshold, max_moves)
+        cells, n = self.cells, self.n
+        done = Defragmented((), cells.top)
+        if threshold is None or (1 - cells.used / n if n >= 128 else 0) > threshold:
+            moves = cells.defrag_plan(-1 if max_moves is None else max_moves)
+            done = Defragmented(tuple(moves), cells.top)
         if done.moves:
             src, dst = done.cells()
-            self.cells.move(list(done.moves))
+            cells.move(list(done.moves))
             self.keep_rows(dst)
             self.rows.copy(src, dst)
         return done
@@ -301,3 +362,9 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         if self.do_defrag:
             self.journal.set(self, "do_defrag", False)
             self.defrag(None, None)
+
+
+def _as_slice(index: npt.NDArray[np.int64]) -> slice | npt.NDArray[np.int64]:
+    first, n = int(index[0]), len(index)
+    unbroken = int(index[-1]) - first == n - 1 and bool((np.diff(index) == 1).all())
+    return slice(first, first + n) if unbroken else index

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from aleator._native import Cells
 from aleator.core.records import dataclass
 
 
@@ -23,11 +22,3 @@ class Defragmented:
         return np.concatenate([[], *src]).astype(np.int64), np.concatenate([[], *dst]).astype(
             np.int64
         )
-
-
-def moves_for(cells: Cells, n: int, threshold: float | None, max_moves: int | None) -> Defragmented:
-    """The moves that :meth:`KVCache.defrag` makes; ``n``: cells that llama.cpp would read."""
-    top = cells.top
-    if threshold is not None and (1 - cells.used / n if n >= 128 else 0) <= threshold:
-        return Defragmented((), top)
-    return Defragmented(tuple(cells.defrag_plan(-1 if max_moves is None else max_moves)), top)
