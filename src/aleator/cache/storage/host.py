@@ -24,12 +24,7 @@ ALIGNMENT = 64
 
 
 def zeros(n_bytes: int) -> Bytes:
-    """Bytes set to 0; memory is taken as they are first used.
-
-    Raises:
-        MemoryError: there is no room for so many.
-
-    """
+    """Bytes set to 0, or MemoryError; memory is taken as they are first used."""
     try:
         data = np.zeros(n_bytes + ALIGNMENT - 1, np.uint8)
     except ValueError as error:  # more than can be counted
@@ -67,7 +62,8 @@ class HostLayer(LayerStorage[Array]):
             return
         own = self.rows
         if own is None:
-            self.put_bytes(cells, self._by_channel(self.encoded(rows)))
+            elements = self.encoded(rows).view(self.data.dtype)
+            self.put_bytes(cells, np.ascontiguousarray(elements.T).view(np.uint8))
         else:
             x = np.ascontiguousarray(rows, np.float32).reshape(len(rows), -1)
             _native.store_rows(pool(), self.type.native, self.rotation, x, own, cells)
@@ -118,22 +114,12 @@ class HostLayer(LayerStorage[Array]):
     def _at(self, cells: Cells) -> tuple[Any, ...]:
         return (..., cells) if self.by_channel else (cells,)
 
-    def _by_channel(self, encoded: Bytes) -> Bytes:
-        """Rows [T, bytes of a cell] as :meth:`put_bytes` takes them."""
-        elements = encoded.view(self.data.dtype)
-        return np.ascontiguousarray(elements.T).view(np.uint8)
-
 
 class HostStates(StateArrays[Array]):
     """Recurrent states on the CPU."""
 
     def zeros(self, shape: Sequence[int]) -> Array:
         return zeros(4 * int(np.prod(shape, dtype=np.int64))).view(np.float32).reshape(shape)
-
-    def grown(self, array: Array, n_rows: int) -> Array:
-        made = self.zeros((n_rows, *array.shape[1:]))
-        made[: len(array)] = array
-        return made
 
     def row(self, array: Array, row: int) -> Array:
         copy: Array = array[row].copy()

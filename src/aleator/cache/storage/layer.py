@@ -146,9 +146,11 @@ class StateArrays(ABC, Generic[A]):
     def zeros(self, shape: Sequence[int]) -> A:
         """A new array."""
 
-    @abstractmethod
-    def grown(self, array: A, n_rows: int) -> A:
+    def grown(self, array: Any, n_rows: int) -> Any:
         """A copy with ``n_rows`` rows, the new ones 0."""
+        made: Any = self.zeros((n_rows, *array.shape[1:]))
+        made[: len(array)] = array
+        return made
 
     @abstractmethod
     def row(self, array: A, row: int) -> A:

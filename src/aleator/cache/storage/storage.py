@@ -9,26 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.cache.devices import Device
-from aleator.cache.storage.host import HostLayer
-from aleator.cache.storage.layer import Bytes, Cells, LayerFormat, LayerStorage
-from aleator.cache.storage.types import StorageType
+from aleator.cache.storage.host import HostLayer, HostStates
+from aleator.cache.storage.layer import Bytes, Cells, LayerFormat, LayerStorage, StateArrays
+from aleator.cache.storage.types import TYPES, StorageType, storage_type
 from aleator.core.errors import ParameterError
 
 
 class Storage:
     """Keys or values of every layer, allocated once, zeroed, never moved.
 
-    Args:
-        type_: how elements are stored.
-        shapes: (heads, elements per head) of each layer.
-        n_cells: cells of every layer.
-        devices: of each layer.
-        by_channel: a channel's cells lie side by side, instead of a cell's channels.
-        rotation: heads are stored rotated by a Hadamard matrix in blocks of so many; 0: as they are.
-
-    Attributes:
-        parts: the layers.
-
+    Arguments are those of :class:`LayerFormat`, with ``shapes``, the (heads, elements per head) of each layer.
     """
 
     def __init__(
@@ -111,15 +101,20 @@ def _layer(device: Device, format: LayerFormat) -> LayerStorage[Any]:
     return TensorLayer.on(torch_device(device), format)
 
 
-def bytes_for(
-    parameter: str, type_: StorageType, shapes: Sequence[tuple[int, int]], n_cells: int
+def state_arrays(device: Device) -> StateArrays[Any]:
+    """What makes arrays of recurrent states; those on devices need PyTorch."""
+    if device.type == "cpu":
+        return HostStates()
+    from aleator.cache.storage.tensors import TensorStates, torch_device
+
+    return TensorStates(torch_device(device))
+
+
+def side_bytes(
+    parameter: str, type_name: str, shapes: Sequence[tuple[int, int]], n_cells: int
 ) -> int:
-    """Bytes of a side, without allocating it.
-
-    Raises:
-        ParameterError: a head does not fill whole blocks.
-
-    """
+    """Bytes that :func:`make_storage` will allocate; ParameterError if a head does not fill whole blocks."""
+    type_ = storage_type(parameter, type_name)
     for layer, (_, dim) in enumerate(shapes):
         if dim % type_.block:
             raise ParameterError(
@@ -128,6 +123,37 @@ def bytes_for(
                 f"{layer} has {dim} per head, not a multiple: use f32, f16 or bf16",
             )
     return sum(type_.bytes(heads * dim) for heads, dim in shapes) * n_cells
+
+
+def make_storage(
+    parameter: str,
+    type_name: str,
+    shapes: Sequence[tuple[int, int]],
+    n_cells: int,
+    devices: Sequence[Device],
+    *,
+    keys: bool = False,
+    layout: str = "token",
+    hadamard: bool = True,
+) -> Storage:
+    """Storage for one side, in a type of this name, which errors call ``parameter``.
+
+    ``keys``: it is the keys' side; ``hadamard``: heads may be rotated before they are rounded to blocks.
+    """
+    side_bytes(parameter, type_name, shapes, n_cells)
+    chosen = TYPES[type_name]
+    if layout not in ("token", "channel"):
+        raise ParameterError("v_layout", f"v_layout must be token or channel, not {layout!r}")
+    rotation = 0
+    if chosen.block > 1:
+        if layout == "channel":
+            raise ParameterError(
+                "v_layout",
+                f"v_layout='channel' cannot hold {parameter}={type_name}, whose blocks lie along a "
+                "token's channels: use v_layout='token', or f32, f16 or bf16",
+            )
+        rotation = hadamard_block(shapes, keys) if hadamard else 0
+    return Storage(chosen, shapes, n_cells, devices, layout == "channel", rotation)
 
 
 def hadamard_block(shapes: Sequence[tuple[int, int]], keys: bool) -> int:

@@ -32,18 +32,9 @@ class TensorLayer(LayerStorage[torch.Tensor]):
     """
 
     def __init__(
-        self,
-        flat: torch.Tensor,
-        format: LayerFormat,
-        host: HostLayer | None = None,
+        self, flat: torch.Tensor, format: LayerFormat, host: HostLayer | None = None
     ) -> None:
-        """Take memory as a layer.
-
-        Args:
-            flat: all its bytes, uint8.
-            format: how they are used.
-            host: the layer whose memory it is; None: it is the tensor's own.
-        """
+        """Take the bytes ``flat``, uint8, as a layer; they are the memory of ``host``, if that is given."""
         super().__init__(format)
         element = _ELEMENTS.get(format.type.name)
         data = flat if element is None else flat.view(element)
@@ -152,11 +143,7 @@ class TensorLayer(LayerStorage[torch.Tensor]):
 
 
 class TensorSide:
-    """A side of a cache as tensors that share its memory, for layers in torch.
-
-    Args:
-        parts: its layers, :attr:`Storage.parts`.
-    """
+    """A side of a cache, :attr:`Storage.parts`, as tensors that share its memory, for layers in torch."""
 
     def __init__(self, parts: Sequence[LayerStorage[Any]]) -> None:
         self.layers = [TensorLayer.of(part) for part in parts]
@@ -179,11 +166,6 @@ class TensorStates(StateArrays[torch.Tensor]):
     def zeros(self, shape: Sequence[int]) -> torch.Tensor:
         with torch.inference_mode(False):
             return torch.zeros(*shape, device=self._device)
-
-    def grown(self, array: torch.Tensor, n_rows: int) -> torch.Tensor:
-        made = self.zeros((n_rows, *array.shape[1:]))
-        made[: len(array)] = array
-        return made
 
     def row(self, array: torch.Tensor, row: int) -> torch.Tensor:
         return array[row].clone()
