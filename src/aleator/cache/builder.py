@@ -23,23 +23,11 @@ from aleator.core.records import dataclass
 
 @dataclass(frozen=True)
 class Layers:
-    """What the layers of a model keep.
+    """What the layers of a model keep and where they compute: all-seeing ones, with windows, with states.
 
-    Attributes:
-        architecture: the model's, as state files name it.
-        count: all layers.
-        shapes: of the layers that see everything.
-        devices: where each of these computes.
-        window: positions that tokens of window layers see; None: there are no such layers.
-        chunked: they see the positions of their own chunk, of which each has ``window``.
-        window_shapes: of these.
-        window_devices: where each of them computes.
-        states: of the recurrent layers.
-        state_devices: where each of them computes.
-        shift: rotates keys of layers that see everything to other positions; None: they cannot be.
-        shift_window: rotates those of window layers.
-        position_axes: positions of a token; more than one are kept where no prefixes are cached.
-
+    ``shift`` and ``shift_window`` rotate keys to other positions, None where they cannot be; ``chunked``
+    windows are of the position's own chunk; more than one of ``position_axes`` are kept where no prefixes
+    are cached.
     """
 
     architecture: str
@@ -60,19 +48,7 @@ class Layers:
 def build_cache(
     model: Layers, options: CacheOptions, n_ctx: int, n_ubatch: int, prefix: PrefixConfig | None
 ) -> Cache:
-    """The cache of a decoder's layers: of one kind of pool, or of several.
-
-    Args:
-        model: what its layers keep.
-        options: the cache's options.
-        n_ctx: cells, ``options.n_ctx`` resolved.
-        n_ubatch: tokens of a micro-batch, ``options.n_ubatch`` resolved.
-        prefix: how prefixes are cached; None: not at all.
-
-    Raises:
-        ParameterError: a value out of range.
-
-    """
+    """The cache of a decoder's layers; ``n_ctx`` and ``n_ubatch`` are those of ``options``, resolved."""
     require_config(prefix)
     if options.swa_sinks and model.window is None:
         raise ParameterError(

@@ -13,6 +13,7 @@ from aleator.cache.cells.split import Cuts
 from aleator.cache.devices import sizes_by_device
 from aleator.cache.handle.sequence import Handles
 from aleator.cache.options import CacheOptions
+from aleator.cache.pools.kept_states import KeptStates
 from aleator.cache.pools.pool import AnyPool
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.step import Step
@@ -34,6 +35,7 @@ class Cache(Handles, Uncopyable):
     Attributes:
         pool: what holds the sequences.
         prefix: the index of cached prefixes; None: there are none.
+        kept: the states of cached prefixes; None without recurrent layers or ``prefix``.
         recurrent: the pool of recurrent layers; None: there are none.
         window: the pool of window layers; None: there are none.
 
@@ -48,12 +50,15 @@ class Cache(Handles, Uncopyable):
         if prefix is not None:
             serves = pool.serves if in_parts else None
             self.prefix = PrefixIndex(prefix, pool.journal, pool, pool.n_seq_max, serves)
+        self.kept: KeptStates | None = None
         self.recurrent: RecurrentPool | None = None
         self.window: WindowPool | None = None
         for leaf in pool.leaves:
             leaf.texts = self.prefix
             if isinstance(leaf, RecurrentPool):
                 self.recurrent = leaf
+                if self.prefix is not None:
+                    self.kept = leaf.keeper = KeptStates(leaf, self.prefix, leaf.kept_rows)
             elif isinstance(leaf, WindowPool):
                 self.window = leaf
 

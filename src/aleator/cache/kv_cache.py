@@ -11,7 +11,6 @@ from aleator.cache.devices import described, sizes_by_device
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.pools.hybrid_batch import HybridBatch, HybridCheckpoint
-from aleator.cache.pools.kept_states import KeptStates
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.window import WindowPool, window_capacity
 from aleator.cache.prefix import PrefixConfig, require_config
@@ -120,9 +119,6 @@ class HybridCache(KVCache):
         prefix: see :class:`KVCache`; a prefix is found as far as every pool can go on from it.
         options: the others of :class:`KVCache`.
 
-    Attributes:
-        kept: the states of cached prefixes; None without a recurrent pool or ``prefix``.
-
     """
 
     def __init__(
@@ -139,9 +135,6 @@ class HybridCache(KVCache):
         n_kept = prefix.texts if prefix else 0
         first = AttentionPool(layers, n_cells, n_kept=n_kept, **options)
         Cache.__init__(self, HybridPool(first, window, recurrent), prefix, in_parts=True)
-        self.kept: KeptStates | None = None
-        if recurrent is not None and self.prefix is not None:
-            self.kept = recurrent.keeper = KeptStates(recurrent, self.prefix, recurrent.kept_rows)
         for leaf in self.pools:
             if isinstance(leaf, AttentionPool):
                 log_size(leaf)

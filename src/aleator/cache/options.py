@@ -109,12 +109,7 @@ class CacheOptions(Options):
 
 
 def checked(name: str, value: object) -> Any:
-    """Check a value as the option ``name`` of :class:`CacheOptions` and return it.
-
-    Raises:
-        ParameterError: it has another type or is out of range.
-
-    """
+    """Check a value as the option ``name`` of :class:`CacheOptions` and return it."""
     return declarations(CacheOptions)[name].check(value)
 
 
@@ -132,20 +127,8 @@ def check_options(
 ) -> None:
     """Check the options of a cache of cells, and which of them go together.
 
-    Args:
-        n_cells: capacity in tokens.
-        n_seq_max: sequence ids lie in [0, n_seq_max).
-        k_storage: as in :class:`CacheOptions`.
-        policy: as in :class:`CacheOptions`.
-        compat: as in :class:`CacheOptions`.
-        pad: cells that are read are rounded up to a multiple of this; None: llama.cpp's number.
-        n_pos_per_embd: positions of one token.
-        rotates: keys can be rotated to other positions.
-        keeps: prefixes are cached.
-
-    Raises:
-        ParameterError: a value out of range, or two that exclude each other.
-
+    ``pad``: cells that are read are rounded up to a multiple of it; ``rotates``: keys can be rotated to other
+    positions; ``keeps``: prefixes are cached.
     """
     integer_in("n_ctx", n_cells, 1, 2**31 - 1)
     checked("n_seq_max", n_seq_max)

@@ -17,7 +17,7 @@ from aleator.cache.handle.sequence import Sequence as Handle
 from aleator.cache.journal import atomic
 from aleator.cache.options import CacheOptions, checked
 from aleator.cache.pools.history import History
-from aleator.cache.pools.kept_states import KeptStates, kept_rows
+from aleator.cache.pools.kept_states import kept_rows
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import (
     RecurrentCheckpoint,
@@ -155,9 +155,6 @@ class RecurrentCache(Cache):
         architecture: the model's, as state files name it.
         n_layers: all layers of the model, which state files name too; None: these are all.
 
-    Attributes:
-        kept: the states of cached prefixes; None without ``prefix``.
-
     """
 
     def __init__(
@@ -173,20 +170,16 @@ class RecurrentCache(Cache):
     ) -> None:
         require_config(prefix)
         n_seq_max = checked("n_seq_max", n_seq_max)
-        kept = kept_rows(prefix, n_seq_max, layers)
         self._states = RecurrentPool(
             layers,
             n_seq_max=n_seq_max,
             rollback=rollback,
             device=device,
-            kept_rows=kept,
+            kept_rows=kept_rows(prefix, n_seq_max, layers),
             architecture=architecture,
             n_layers=n_layers,
         )
         super().__init__(self._states, prefix, in_parts=True)
-        self.kept: KeptStates | None = None
-        if self.prefix is not None:
-            self.kept = self._states.keeper = KeptStates(self._states, self.prefix, kept)
         log.info(
             "recurrent states: %d sequences, %d layers, %s: %.2f MiB",
             n_seq_max,

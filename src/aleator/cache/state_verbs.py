@@ -11,12 +11,7 @@ import numpy as np
 from aleator.cache.arguments import check_sequence_or_all
 from aleator.cache.formats import llama
 from aleator.cache.formats.source import require_format
-from aleator.cache.formats.state_file import (
-    Buffer,
-    pack_state,
-    read_state_file,
-    write_state_file,
-)
+from aleator.cache.formats.state_file import Buffer, pack_state, read_state_file, write_state_file
 from aleator.cache.journal import atomic
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.pool import AnyPool

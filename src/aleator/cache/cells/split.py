@@ -44,7 +44,7 @@ def split(
     sequential: bool = False,
     keep_tail: int = 0,
 ) -> list[Part]:
-    """Cut a batch into micro-batches of at most ``n_ubatch`` tokens.
+    """Cut a batch into micro-batches of at most ``n_ubatch`` tokens; returns the batch indices of each.
 
     Args:
         sequences: each token's sequence ids.
@@ -52,14 +52,7 @@ def split(
         rule: "simple" takes the next tokens as they come; "equal" takes equally many of several
             sequences and groups them by sequence; "sequence" takes one sequence at a time.
         sequential: with "equal", the sequences of a micro-batch have consecutive ids, and no token has several.
-        keep_tail: with "equal", the last so many tokens of a sequence stay in one micro-batch; less
-            than ``n_ubatch``.
-
-    Returns:
-        Batch indices of each micro-batch.
-
-    Raises:
-        ParameterError: unknown rule; tokens of several sequences with ``sequential``.
+        keep_tail: see :class:`Cuts`; less than ``n_ubatch``.
 
     """
     if n_ubatch < 1:

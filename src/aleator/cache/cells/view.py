@@ -138,17 +138,7 @@ COLOURS = (
 
 
 def plot_frames(frames: Sequence[Frame], path: str | PathLike[str]) -> None:
-    """Draw frames as PNG: above, a row of cells for each; below, the positions in the last one.
-
-    Args:
-        frames: at least one, of one cache, oldest first.
-        path: the file.
-
-    Raises:
-        ParameterError: no frames, or of caches of different sizes.
-        ImportError: matplotlib is not installed.
-
-    """
+    """Draw frames of one cache, oldest first, as PNG: the cells of each, and the last one's positions."""
     if not frames or len({len(f.owners) for f in frames}) != 1:
         raise ParameterError("frames", "frames must be one or more of the same cache")
     _, figure_class = require_matplotlib()

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from aleator.cache.cells.batch_rules import bits_of
 from aleator.cache.formats import recurrent
 from aleator.cache.formats.recurrent import States
 from aleator.cache.formats.source import Source
@@ -106,10 +107,7 @@ def _memories(pool: AnyPool, seq: int, partial: bool = False, windows_only: bool
 def _memory(pool: AttentionPool, seq: int, windows_only: bool) -> bytes:
     parts = [struct.pack("<I", pool.cells.n_streams)]
     share = pool.cells.size // pool.cells.n_streams
-    rows = pool.cells.owners[: pool.cells.top]
-    bits = np.unpackbits(
-        np.ascontiguousarray(rows, "<u8").view(np.uint8), axis=1, bitorder="little"
-    )
+    bits = bits_of(pool.cells.owners[: pool.cells.top])
     bits = bits[:, : pool.n_seq_max]  # cached prefixes are not part of the state
     own = bits[:, seq] if seq >= 0 else bits.any(1)
     if seq >= 0 and windows_only:
@@ -173,13 +171,7 @@ def read(pool: AnyPool, blob: bytes | memoryview, seq: int, partial: bool = Fals
     """Replace everything (-1) or one sequence by a state; returns its cells.
 
     The state of an empty sequence has none and changes nothing; that of a recurrent cache empties its
-    destination.
-
-    Raises:
-        Corrupt: the bytes are no such state.
-        Incompatible: they are the state of another kind of cache.
-        CacheFull: more cells than there are.
-
+    destination.  Corrupt: the bytes are no such state.  Incompatible: they are another kind of cache's.
     """
     source = Source(blob)
     _head(pool, source, seq)

@@ -251,11 +251,7 @@ class Sequence(Uncopyable):
         return self.cache.keep(self.id, tokens, namespace)
 
     def save(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        tokens: Seq[int] = (),
-        model: str = "",
+        self, path: str | os.PathLike[str] | None = None, *, tokens: Seq[int] = (), model: str = ""
     ) -> bytes | None:
         """Write the sequence to a file, or return it as bytes, for :meth:`load`.
 

@@ -67,10 +67,7 @@ class AttentionPool(CellPool):
         self.cells.seq_rm(seq, p0, p1)
 
     def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
-        """Let ``dst`` own the cells of ``src`` in a range too; no data moves.
-
-        With ``policy="streams"`` nothing can be shared: ``dst`` becomes a copy of ``src``, at once.
-        """
+        """With ``policy="streams"`` nothing can be shared: ``dst`` becomes a copy of ``src``, at once."""
         if self.policy == "unified":
             self.cells.seq_cp(src, dst, p0, p1)
             return
@@ -92,10 +89,7 @@ class AttentionPool(CellPool):
         self.cells.seq_keep(seq)
 
     def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
-        """Add ``delta`` to the positions in a range, for all sequences that share the cells.
-
-        A cell moved below 0 is freed.  The stored keys are rotated at the next decode.
-        """
+        """Move cells for all that share them; below 0 they are freed.  Keys are rotated at the next decode."""
         self.require_shift()
         if delta and p0 < p1:
             self._leave_texts(seq, p0)

@@ -80,8 +80,7 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         limit = memory_limit() if on_host else None
         if limit is not None and sum(bytes_for(on_host, n_cells, type_k, type_v)) > limit:
             raise ParameterError(
-                "n_ctx",
-                f"{too_much}, and there are {limit / 2**20:,.0f} MiB; use a smaller n_ctx",
+                "n_ctx", f"{too_much}, and there are {limit / 2**20:,.0f} MiB; use a smaller n_ctx"
             )
         try:
             self.rows = Rows(
@@ -179,7 +178,7 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
             )
         sections = extras = None
         if self.n_pos_per_embd == 1:
-            given = checked_positions(batch, cells, self.n_seq_max)
+            given = checked_positions(batch.positions, batch.sequences, cells, self.n_seq_max)
         else:
             given, sections = checked_sections(batch, cells, self.n_seq_max)
             extras = np.full((n, 3), -1, np.int32)

@@ -58,13 +58,8 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
     """Cells that know every position, and the pools that follow them.
 
     What would leave a window layer without a key that the next token must see, or a recurrent layer without
-    its state, is refused: CannotRewind, with the oldest legal position, or CannotShift.
-
-    Args:
-        first: the pool of layers that see everything, whose cells know every position; it may have no layers.
-        window: the pool of window layers.
-        recurrent: the pool of recurrent layers.
-
+    its state, is refused: CannotRewind, with the oldest legal position, or CannotShift.  The first pool
+    may have no layers.
     """
 
     def __init__(
@@ -209,14 +204,7 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
             raise Forgotten(seq, p0, "").of_a_rewind(self.oldest_rewind(seq)) from None
 
     def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
-        """Let ``dst`` own what ``src`` has in a range too, in every pool.
-
-        Raises:
-            CannotRewind: the next token of ``dst`` would miss what has left a window, or a state that is not
-                held.
-            ParameterError: a recurrent pool copies beginnings of sequences only, into empty ones.
-
-        """
+        """With states: only a beginning, and only into an empty sequence."""
         states = self.recurrent
         if states is not None and self.first.cells.seq_cells(dst):
             raise ParameterError(
@@ -294,15 +282,7 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
         )
 
     def restore(self, seq: int, mark: HybridCheckpoint) -> None:
-        """Rewind a sequence to a checkpoint of it, however far that is.
-
-        Positions up to the checkpoint must be as they were then.
-
-        Raises:
-            CannotRewind: the first pool does not hold them any more.
-            ParameterError: a checkpoint of another kind of cache.
-
-        """
+        """Rewind a sequence to a checkpoint; positions up to it must be as they were then, or CannotRewind."""
         if (mark.window is None) != (self.window is None) or (mark.recurrent is None) != (
             self.recurrent is None
         ):

@@ -33,14 +33,7 @@ class HybridCheckpoint:
 
 
 class HybridBatch:
-    """One micro-batch in every pool.
-
-    Attributes:
-        base: its cells in the first pool.
-        window: its cells in the window pool, if there is one.
-        recurrent: its states, if there are any.
-
-    """
+    """One micro-batch in every pool that there is."""
 
     __slots__ = ("base", "recurrent", "window")
 

@@ -44,14 +44,7 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
     state that is still held; one without it changes nothing, as in llama.cpp.  A copy is of the whole
     sequence, and positions are labels of the newest state.
 
-    Args:
-        layers: what each layer keeps.
-        n_seq_max: sequence ids lie in [0, n_seq_max).
-        rollback: tokens that every sequence can be rewound by.
-        device: where the states are; a list has one device per layer.
-        kept_rows: rows for the states of cached prefixes.
-        architecture: the model's, as state files name it.
-        n_layers: all layers of the model, which state files name too; None: these are all.
+    Arguments are those of :class:`aleator.cache.RecurrentCache`, and ``kept_rows``, for cached prefixes.
 
     Attributes:
         states: whose states the rows hold.
@@ -131,10 +124,7 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         return sum(t.nbytes for t in self.ssm)
 
     def addresses(self) -> list[int]:
-        """Where each layer's convolution and then its state begin in memory.
-
-        That changes only when a step within a step needs more rows than there are.
-        """
+        """They change only when a step within a step needs more rows than there are."""
         return self.rows.addresses()
 
     def require_complete(self) -> None:
@@ -151,17 +141,14 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
     # Plan and step
 
     def plan(self, batch: Tokens, cuts: Cuts) -> RecurrentPlan:
-        """Check a batch and cut it into micro-batches, without changing anything.
-
-        Of the rules only the order of the batch is needed here, where a micro-batch may hold any tokens of any
-        sequences, and no cut harms a rewind.
-        """
+        """Only the order of the batch matters: a micro-batch may hold any tokens, and no cut harms a rewind."""
         if not cuts.causal:
             raise ParameterError("causal_attn", "causal_attn=False: a state knows no later tokens")
         n = len(batch.positions)
         if n == 0:
             raise InvalidBatch(-1, "the batch is empty: add at least one token")
-        positions = np.array(checked_positions(batch, self, self.n_seq_max), dtype=np.int32)
+        given = checked_positions(batch.positions, batch.sequences, self, self.n_seq_max)
+        positions = np.array(given, dtype=np.int32)
         owners = owner_bits(batch, (self.n_seq_max + 63) // 64, self.n_seq_max)
         wanted = np.array(batch.wanted(), dtype=np.int64)
         size = min(cuts.n_ubatch, cuts.n_batch)
@@ -234,12 +221,7 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         self.states.change(changes)
 
     def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
-        """Let ``dst`` continue from the state of ``src``, instead of its own; no data moves.
-
-        Raises:
-            ParameterError: the range is not the whole sequence.
-
-        """
+        """Let ``dst`` continue from the state of ``src``, all of it, instead of its own; no data moves."""
         history = self.states.history(src)
         if history and (p0 > 0 or p1 <= history[-1][1]):
             raise ParameterError(
@@ -336,11 +318,7 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         self.put((seq,), mark.position, mark.conv, mark.ssm)
 
     def put(
-        self,
-        seqs: Sequence[int],
-        position: int,
-        conv: Sequence[Any],
-        ssm: Sequence[Any],
+        self, seqs: Sequence[int], position: int, conv: Sequence[Any], ssm: Sequence[Any]
     ) -> None:
         """Let sequences share a state that is given: per layer [channels, conv] and [channels, state]."""
         if not self.states.free_rows(1):  # a step has changed all, and its old rows are kept
@@ -360,14 +338,10 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         return newest[0] if newest else -1
 
     def free_rows(self, n: int) -> list[int]:
-        """The next ``n`` rows that nobody holds.
+        """The next ``n`` rows that nobody holds; CacheFull if there is no memory for them.
 
         A step within a step keeps what the outer one made, which may take more rows than there are: then
         the states get more, and keep them.
-
-        Raises:
-            CacheFull: there is no memory for them.
-
         """
         rows = self.states.free_rows(n)
         if len(rows) < n:

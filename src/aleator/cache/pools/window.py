@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from aleator.cache.cells.batch_rules import bits_of
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.prefix import PrefixIndex
 from aleator.cache.rows.batch import WindowBatch
@@ -180,14 +181,7 @@ class WindowPool(AttentionPool):
         cell_ids = self.find(positions, owners)
         self.keep_rows(cell_ids)
         return WindowBatch(
-            self.cells,
-            self.rows,
-            cell_ids,
-            positions,
-            seqs,
-            self.window,
-            self.sinks,
-            self.chunked,
+            self.cells, self.rows, cell_ids, positions, seqs, self.window, self.sinks, self.chunked
         )
 
     def make_room(self, needed: int) -> None:
@@ -364,10 +358,7 @@ def _following(positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64])
         return dict.fromkeys(
             (s for s in range(word.bit_length()) if word >> s & 1), int(positions[0])
         )
-    bits = np.unpackbits(
-        np.ascontiguousarray(owners, "<u8").view(np.uint8), axis=1, bitorder="little"
-    )
     following: dict[int, int] = {}
-    for token, seq in zip(*np.nonzero(bits), strict=True):
+    for token, seq in zip(*np.nonzero(bits_of(owners)), strict=True):
         following.setdefault(int(seq), int(positions[token]))
     return following

@@ -142,13 +142,7 @@ class PrefixIndex:
 
     @atomic
     def match(self, tokens: Sequence[int] | Tokens, namespace: str = "") -> Match:
-        """Find the longest beginning of ``tokens`` that is cached; only its time of last use changes.
-
-        Args:
-            tokens: token ids, those to be computed included.
-            namespace: texts of another namespace are never found.
-
-        """
+        """Find the longest beginning of ``tokens`` that is cached; only its time of last use changes."""
         wanted = checked_text(tokens, namespace)
         limit = len(wanted) - 1
         if limit <= 0:
@@ -192,13 +186,9 @@ class PrefixIndex:
 
     @atomic
     def keep(self, seq: int, tokens: Sequence[int] | Tokens, namespace: str = "") -> bool:
-        """Keep the text that sequence ``seq`` holds at positions 0, 1, ...
+        """Keep the text that sequence ``seq`` holds at positions 0, 1, ...; False if all texts are pinned.
 
         Texts that are its beginning are given up: it covers them.
-
-        Returns:
-            Whether it is kept: not if all texts are pinned.
-
         """
         kept = checked_text(tokens, namespace)
         if len(kept) == 0:
@@ -252,12 +242,7 @@ class PrefixIndex:
 
     @atomic
     def evict_block(self) -> bool:
-        """Give up the last block of the text whose last block was unused for longest.
-
-        Returns:
-            False if there is nothing left to give up.
-
-        """
+        """Give up the last block of the text whose last block was unused for longest; False: there is none."""
         block = self.config.block
         oldest = min(
             (t for t in self if max(t.pins, default=0) <= (len(t.used) - 1) * block),

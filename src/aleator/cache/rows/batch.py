@@ -101,10 +101,5 @@ class WindowBatch(MicroBatch):
         from aleator.cache.rows.tensors import WindowTensors
 
         return WindowTensors(
-            self._cells,
-            self._rows,
-            self.cell_ids,
-            self.seen,
-            self._lows,
-            self._sinks,
+            self._cells, self._rows, self.cell_ids, self.seen, self._lows, self._sinks
         )

@@ -52,22 +52,9 @@ def bytes_for(
 
 
 class Rows:
-    """Keys and values of ``n_cells`` cells, in every layer.
-
-    Args:
-        layers: what each layer stores.
-        n_cells: how many cells.
-        devices: of each layer.
-        type_k: the type keys are stored in.
-        type_v: the type values are stored in.
-        v_layout: "token" or "channel".
-        k_storage: "rotated" or "raw".
-        hadamard: rotate heads by a Hadamard matrix before they are rounded to blocks.
-        rotate: rotates keys to new positions; None where positions cannot be shifted.
+    """Keys and values of ``n_cells`` cells, in every layer, with arguments of :class:`aleator.cache.KVCache`.
 
     Attributes:
-        keys: the storage of keys.
-        values: the storage of values.
         key_positions: int32 [n_cells], the position that a cell's stored key is rotated to.  It is behind
             the cell's position after a shift, and attention makes up for the difference.
 

@@ -21,15 +21,10 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class LayerFormat:
-    """How one layer stores its keys, or its values.
+    """How one layer stores its keys, or its values: ``heads`` of ``dim`` elements per cell.
 
-    Attributes:
-        type: how elements are stored.
-        heads: heads of a cell.
-        dim: elements per head.
-        n_cells: how many cells.
-        by_channel: a channel's cells lie side by side, instead of a cell's channels.
-        rotation: heads are stored rotated by a Hadamard matrix in blocks of so many; 0: as they are.
+    ``by_channel``: a channel's cells lie side by side, instead of a cell's channels.
+    ``rotation``: heads are stored rotated by a Hadamard matrix in blocks of so many; 0: as they are.
     """
 
     type: StorageType
@@ -41,15 +36,10 @@ class LayerFormat:
 
 
 class LayerStorage(ABC, Generic[A]):
-    """Keys or values of one layer, allocated once, zeroed, never moved.
+    """Keys or values of one layer, allocated once, zeroed, never moved; the format's fields are attributes too.
 
-    Args:
-        format: how; its fields are attributes here too.
-
-    Attributes:
-        data: [n_cells, heads, dim] of the stored elements, by channel [heads, dim, n_cells], of blocks
-            uint8 [n_cells, bytes of a cell].
-
+    ``data`` is [n_cells, heads, dim] of the stored elements, by channel [heads, dim, n_cells], of blocks
+    uint8 [n_cells, bytes of a cell].
     """
 
     data: A
