@@ -102,7 +102,7 @@ def _cells(pool: AttentionPool) -> Snapshot:
         "do_defrag": pool.do_defrag,
     }
     for name, side in (("keys", pool.rows.keys), ("values", pool.rows.values)) if len(used) else ():
-        found[name] = _digest(side.bytes_of(layer, used) for layer in range(len(side.layers)))
+        found[name] = _digest(side.parts[layer].bytes_of(used) for layer in range(len(side.layers)))
     return found
 
 

@@ -115,7 +115,7 @@ class Pools(RuleBasedStateMachine):
         for cells, pool in ((part.base, self.cache.first), (part.window, self.window)):
             if cells is not None and pool is not None:
                 for side in (pool.rows.keys, pool.rows.values):
-                    side.write(0, cells.cell_ids, values)
+                    side.parts[0].write(cells.cell_ids, values)
         for run in part.recurrent.runs if part.recurrent else ():
             value = 0 if run.source < 0 else int(part.recurrent.ssm[0][run.source].item())
             stores = dict(run.stores)

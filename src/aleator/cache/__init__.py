@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from aleator.cache.kv_cache import HybridCache as HybridCache
     from aleator.cache.kv_cache import KVCache as KVCache
     from aleator.cache.kv_cache import WindowCache as WindowCache
+    from aleator.cache.pools.cell_pool import Defragmented as Defragmented
     from aleator.cache.pools.pool import Pool as Pool
     from aleator.cache.pools.recurrent_rows import RecurrentShape as RecurrentShape
     from aleator.cache.pools.step import Step as Step
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from aleator.cache.prefix import PrefixConfig as PrefixConfig
     from aleator.cache.recurrent import RecurrentCache as RecurrentCache
     from aleator.cache.rows.batch import MicroBatch as MicroBatch
-    from aleator.cache.rows.defrag import Defragmented as Defragmented
     from aleator.cache.rows.rows import LayerShape as LayerShape
     from aleator.cache.rows.tensors import CellTensors as CellTensors
     from aleator.cache.sequence_verbs import Checkpoint as Checkpoint
@@ -36,7 +36,7 @@ _MODULES = {
     "Cache": "cache",
     "CellTensors": "rows.tensors",
     "Checkpoint": "sequence_verbs",
-    "Defragmented": "rows.defrag",
+    "Defragmented": "pools.cell_pool",
     "Frame": "cells.view",
     "HybridCache": "kv_cache",
     "KVCache": "kv_cache",

@@ -55,16 +55,15 @@ def build_cache(
             "swa_sinks", f"swa_sinks={options.swa_sinks}: this model has no windows"
         )
     shapes, states = model.shapes, model.states
+    of_states: dict[str, Any] = {
+        "n_seq_max": options.n_seq_max,
+        "rollback": options.n_rollback,
+        "device": list(model.state_devices),
+        "architecture": model.architecture,
+        "n_layers": model.count,
+    }
     if states and not shapes:
-        return RecurrentCache(
-            states,
-            n_seq_max=options.n_seq_max,
-            rollback=options.n_rollback,
-            device=list(model.state_devices),
-            prefix=prefix,
-            architecture=model.architecture,
-            n_layers=model.count,
-        )
+        return RecurrentCache(states, prefix=prefix, **of_states)
     if options.k_storage == "raw" and model.shift is None:
         raise ParameterError(
             "k_storage",
@@ -85,15 +84,8 @@ def build_cache(
     first = {**common, "rotate": model.shift, "compat": options.compat}
     first["device"] = list(model.devices) if options.offload_kqv else CPU
     if states:
-        pool = RecurrentPool(
-            states,
-            n_seq_max=options.n_seq_max,
-            rollback=options.n_rollback,
-            device=list(model.state_devices),
-            kept_rows=kept_rows(prefix, options.n_seq_max, states),
-            architecture=model.architecture,
-            n_layers=model.count,
-        )
+        kept = kept_rows(prefix, options.n_seq_max, states)
+        pool = RecurrentPool(states, kept_rows=kept, **of_states)
         return HybridCache(shapes, n_ctx, recurrent=pool, prefix=prefix, **first)
     if model.position_axes > 1 and prefix is None:
         first["n_pos_per_embd"] = model.position_axes

@@ -19,8 +19,8 @@ from aleator.cache.cells.view import Frame, plot_frames, take_frame
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal, atomic
 from aleator.cache.pools.attention import AttentionPool, first_of
+from aleator.cache.pools.cell_pool import Defragmented
 from aleator.cache.pools.pool import AnyPool
-from aleator.cache.rows.defrag import Defragmented
 from aleator.cache.rows.rows import LayerShape, RotateKeys
 from aleator.cache.rows.shift import read_keys
 from aleator.cache.storage import Storage
@@ -200,7 +200,7 @@ class CellVerbs(ABC):
 
         NumPy's array on the CPU, torch's tensor on a device.
         """
-        return self.values.read(layer, np.asarray(cells, np.int64))
+        return self.values.parts[layer].read(np.asarray(cells, np.int64))
 
     def find_slot(
         self, n: int, *, contiguous: bool | None = None, seq: int = 0

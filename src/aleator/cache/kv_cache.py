@@ -9,12 +9,11 @@ from typing import Any
 from aleator.cache.cache import Cache
 from aleator.cache.devices import described, sizes_by_device
 from aleator.cache.pools.attention import AttentionPool
-from aleator.cache.pools.hybrid import HybridPool
-from aleator.cache.pools.hybrid_batch import HybridBatch, HybridCheckpoint
+from aleator.cache.pools.cell_pool import Defragmented
+from aleator.cache.pools.hybrid import HybridBatch, HybridCheckpoint, HybridPool
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.window import WindowPool, window_capacity
 from aleator.cache.prefix import PrefixConfig, require_config
-from aleator.cache.rows.defrag import Defragmented
 from aleator.cache.rows.rows import LayerShape, RotateKeys, bytes_for
 
 # Names that are imported from here too.

@@ -21,9 +21,6 @@ class AttentionPool(CellPool):
         """The pool itself."""
         return self
 
-    def require_complete(self) -> None:
-        """Nothing: whatever positions are held, the next tokens see them."""
-
     def in_state(self, seq: int, positions: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
         """Which positions a sequence's state holds: all."""
         return np.ones(len(positions), np.bool_)

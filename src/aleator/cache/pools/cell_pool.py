@@ -14,15 +14,32 @@ from aleator.cache.cells.plan import Part, Plan
 from aleator.cache.cells.split import Cuts, split
 from aleator.cache.devices import Device, checked_devices
 from aleator.cache.journal import Journal
-from aleator.cache.options import CacheOptions, check_options
-from aleator.cache.pools.pool import AnyPool, Pool
+from aleator.cache.options import CacheOptions, checked
+from aleator.cache.pools.pool import Pool
 from aleator.cache.prefix import PrefixIndex
 from aleator.cache.rows import shift
 from aleator.cache.rows.batch import MicroBatch
-from aleator.cache.rows.defrag import Defragmented
-from aleator.cache.rows.rows import LayerShape, RotateKeys, Rows, bytes_for
+from aleator.cache.rows.rows import LayerShape, RotateKeys, Rows, bytes_for, unbroken
 from aleator.core.errors import CacheError, CacheFull, InvalidBatch, ParameterError
+from aleator.core.integers import integer_in
 from aleator.core.memory import memory_limit
+from aleator.core.records import dataclass
+
+
+@dataclass(frozen=True)
+class Defragmented:
+    """What :meth:`KVCache.defrag` did: runs (from, to, length), and how many cells there were before."""
+
+    moves: tuple[tuple[int, int, int], ...]
+    n_cells: int
+
+    def cells(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The cells that moved and where to, int64 each."""
+        src = [np.arange(a, a + n) for a, _, n in self.moves]
+        dst = [np.arange(b, b + n) for _, b, n in self.moves]
+        return np.concatenate([[], *src]).astype(np.int64), np.concatenate([[], *dst]).astype(
+            np.int64
+        )
 
 
 class CellPool(Pool[Plan, MicroBatch, Any]):
@@ -58,17 +75,10 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         architecture: str = "",
         n_pos_per_embd: int = 1,
     ) -> None:
-        check_options(
-            n_cells,
-            n_seq_max,
-            k_storage=k_storage,
-            policy=policy,
-            compat=compat,
-            pad=pad,
-            n_pos_per_embd=n_pos_per_embd,
-            rotates=rotate is not None,
-            keeps=n_kept > 0,
-        )
+        self.n_seq_max, self.architecture = n_seq_max, architecture
+        self.type_k, self.type_v, self.v_layout = type_k, type_v, v_layout
+        self.policy, self.compat, self.n_pos_per_embd = policy, compat, n_pos_per_embd
+        self._check_options(n_cells, k_storage, pad, rotate is not None, n_kept > 0)
         devices = checked_devices("device", device, len(layers))
         k_bytes, v_bytes = bytes_for(layers, n_cells, type_k, type_v)
         where = ", ".join(dict.fromkeys(str(d) for d in devices)) or "cpu"
@@ -103,9 +113,6 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
             )
         except (RuntimeError, MemoryError) as error:
             raise ParameterError("n_ctx", f"{too_much}; use a smaller n_ctx") from error
-        self.n_seq_max, self.architecture = n_seq_max, architecture
-        self.type_k, self.type_v, self.v_layout = type_k, type_v, v_layout
-        self.policy, self.compat, self.n_pos_per_embd = policy, compat, n_pos_per_embd
         self.contiguous = compat is not None
         self.pad = pad or (32 if compat else 256)
         self.do_defrag = False
@@ -114,13 +121,44 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         self.journal.enlist(self.cells)
         self._aside, self._frame = np.zeros(0, np.bool_), 0  # what that frame has kept aside
 
+    def _check_options(
+        self, n_cells: int, k_storage: str, pad: int | None, rotates: bool, keeps: bool
+    ) -> None:
+        """Raise ParameterError unless the options are in range and go together.
+
+        ``rotates``: keys can be rotated to other positions; ``keeps``: prefixes are cached.
+        """
+        integer_in("n_ctx", n_cells, 1, 2**31 - 1)
+        checked("n_seq_max", self.n_seq_max)
+        checked("k_storage", k_storage)
+        checked("policy", self.policy)
+        checked("compat", self.compat)
+        if k_storage == "raw" and not rotates:
+            raise ParameterError(
+                "k_storage", "k_storage='raw' needs a model whose keys can be rotated"
+            )
+        if self.policy == "streams" and (keeps or self.compat is not None):
+            raise ParameterError("policy", "policy='streams' has neither prefix nor compat")
+        if self.policy == "streams" and n_cells % self.n_seq_max:
+            raise ParameterError(
+                "n_ctx",
+                f"with policy='streams' n_ctx must be a multiple of n_seq_max = {self.n_seq_max}, "
+                f"not {n_cells}",
+            )
+        if self.n_pos_per_embd not in (1, 4):
+            raise ParameterError(
+                "n_pos_per_embd", f"n_pos_per_embd must be 1 or 4, not {self.n_pos_per_embd}"
+            )
+        if self.n_pos_per_embd == 4 and (keeps or rotates):
+            raise ParameterError(
+                "n_pos_per_embd", "n_pos_per_embd=4 has neither prefix nor rotate: its cells stay"
+            )
+        if pad is not None:
+            integer_in("pad", pad, 1, 2**20)
+
     def join(self, journal: Journal) -> None:
         journal.enlist(self.cells)
         self.journal = journal
-
-    @property
-    def leaves(self) -> list[AnyPool]:
-        return [self]
 
     @property
     def used(self) -> int:
@@ -145,18 +183,10 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         return self.cells.version
 
     @property
-    def layer_bytes(self) -> list[tuple[Device, int]]:
+    def sides(self) -> list[tuple[Device, int, int]]:
         rows = self.rows
-        sides = zip(rows.devices, rows.keys.parts, rows.values.parts, strict=True)
-        return [(device, k.nbytes + v.nbytes) for device, k, v in sides]
-
-    @property
-    def bytes_k(self) -> int:
-        return self.rows.keys.nbytes
-
-    @property
-    def bytes_v(self) -> int:
-        return self.rows.values.nbytes
+        parts = zip(rows.devices, rows.keys.parts, rows.values.parts, strict=True)
+        return [(device, k.nbytes, v.nbytes) for device, k, v in parts]
 
     def addresses(self) -> list[int]:
         return self.rows.keys.addresses() + self.rows.values.addresses()
@@ -221,7 +251,8 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
                 cell_ids = self.find(
                     positions[index], owners[index], None if extras is None else extras[index]
                 )
-                parts.append(Part(_as_slice(index), cell_ids, np.flatnonzero(is_wanted[index])))
+                wanted_here = np.flatnonzero(is_wanted[index])
+                parts.append(Part(unbroken(index) or index, cell_ids, wanted_here))
                 order.append(index[is_wanted[index]])
             return parts, order
 
@@ -361,9 +392,3 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         if self.do_defrag:
             self.journal.set(self, "do_defrag", False)
             self.defrag(None, None)
-
-
-def _as_slice(index: npt.NDArray[np.int64]) -> slice | npt.NDArray[np.int64]:
-    first, n = int(index[0]), len(index)
-    unbroken = int(index[-1]) - first == n - 1 and bool((np.diff(index) == 1).all())
-    return slice(first, first + n) if unbroken else index

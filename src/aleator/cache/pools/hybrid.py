@@ -7,6 +7,7 @@ recurrent states, or both.  A sequence lives in all of them, and an operation ch
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +19,62 @@ from aleator.cache.cells.split import Cuts
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal
 from aleator.cache.pools.attention import AttentionPool
-from aleator.cache.pools.hybrid_batch import HybridBatch, HybridCheckpoint
 from aleator.cache.pools.pool import AnyPool, Pool
 from aleator.cache.pools.recurrent import RecurrentPool
-from aleator.cache.pools.window import WindowPool
-from aleator.cache.rows.batch import MicroBatch
+from aleator.cache.pools.recurrent_batch import RecurrentBatch
+from aleator.cache.pools.recurrent_rows import RecurrentCheckpoint
+from aleator.cache.pools.window import WindowCheckpoint, WindowPool
+from aleator.cache.rows.batch import MicroBatch, WindowBatch
 from aleator.core.errors import CacheError, CannotRewind, CannotShift, Corrupt, ParameterError
+from aleator.core.records import dataclass
+
+if TYPE_CHECKING:
+    from aleator.cache.rows.tensors import CellTensors
+
+
+@dataclass(frozen=True)
+class HybridCheckpoint:
+    """What a sequence's followers held when its next position was ``length``, copied."""
+
+    seq: int
+    length: int
+    window: WindowCheckpoint | None
+    recurrent: RecurrentCheckpoint | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the copies."""
+        return sum(part.nbytes for part in (self.window, self.recurrent) if part is not None)
+
+
+class HybridBatch:
+    """One micro-batch in every pool that there is."""
+
+    __slots__ = ("base", "recurrent", "window")
+
+    def __init__(
+        self, base: MicroBatch, window: WindowBatch | None, recurrent: RecurrentBatch | None
+    ) -> None:
+        self.base, self.window, self.recurrent = base, window, recurrent
+
+    @property
+    def positions(self) -> npt.NDArray[np.int32]:
+        """int32 [T]."""
+        return self.base.positions
+
+    @property
+    def tokens(self) -> slice | npt.NDArray[np.int64]:
+        """Which tokens of the batch these are."""
+        return self.base.tokens
+
+    @property
+    def wanted(self) -> npt.NDArray[np.int64]:
+        """Which of them want logits, counted from the start of the micro-batch."""
+        return self.base.wanted
+
+    def tensors(self) -> CellTensors:
+        """The first pool's cells for layers that compute with torch."""
+        return self.base.tensors()
 
 
 class Forgotten(CacheError):
@@ -97,16 +148,8 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
         return self.first.version
 
     @property
-    def layer_bytes(self) -> list[tuple[Device, int]]:
-        return [each for pool in self.leaves for each in pool.layer_bytes]
-
-    @property
-    def bytes_k(self) -> int:
-        return sum(pool.bytes_k for pool in self.leaves)
-
-    @property
-    def bytes_v(self) -> int:
-        return sum(pool.bytes_v for pool in self.leaves)
+    def sides(self) -> list[tuple[Device, int, int]]:
+        return [each for pool in self.leaves for each in pool.sides]
 
     def addresses(self) -> list[int]:
         return [at for pool in self.leaves for at in pool.addresses()]
@@ -308,11 +351,9 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
             )
         self.first.cells.seq_rm(seq, length, -1)
 
-    def rewind_to_followers(self, seq: int) -> int:
-        """Cut a sequence where the followers end, whose states were read; returns its length."""
-        length = 1 + max(pool.seq_pos_max(seq) for pool in self.followers)
-        self.cut(seq, length)
-        return length
+    def rewind_to_followers(self, seq: int) -> None:
+        """Cut a sequence where the followers end, whose states were read."""
+        self.cut(seq, 1 + max(pool.seq_pos_max(seq) for pool in self.followers))
 
     def require_complete(self) -> None:
         try:

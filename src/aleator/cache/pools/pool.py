@@ -202,9 +202,9 @@ class Pool(Uncopyable, ABC, Generic[PlanT, BatchT, MarkT]):
     # Rows, bytes and state
 
     @property
-    @abstractmethod
     def leaves(self) -> list[Pool[Any, Any, Any]]:
         """The pools that this one is made of, in the order of their states in files."""
+        return [self]
 
     @abstractmethod
     def addresses(self) -> list[int]:
@@ -212,22 +212,23 @@ class Pool(Uncopyable, ABC, Generic[PlanT, BatchT, MarkT]):
 
     @property
     @abstractmethod
+    def sides(self) -> list[tuple[Device, int, int]]:
+        """Each layer's device, and the bytes there for keys or convolutions, and for values or states."""
+
+    @property
     def layer_bytes(self) -> list[tuple[Device, int]]:
         """Each layer's device, and the bytes allocated for it there."""
+        return [(device, k + v) for device, k, v in self.sides]
 
     @property
-    @abstractmethod
     def bytes_k(self) -> int:
         """Bytes allocated for keys, or for the convolutions' values."""
+        return sum(k for _, k, _ in self.sides)
 
     @property
-    @abstractmethod
     def bytes_v(self) -> int:
         """Bytes allocated for values, or for states."""
-
-    @abstractmethod
-    def require_complete(self) -> None:
-        """Raise Corrupt, of a state that was read, unless the next tokens see what they should."""
+        return sum(v for _, _, v in self.sides)
 
     @abstractmethod
     def check(self) -> None:
@@ -236,6 +237,9 @@ class Pool(Uncopyable, ABC, Generic[PlanT, BatchT, MarkT]):
     @abstractmethod
     def join(self, journal: Journal) -> None:
         """Record changes in the journal of the whole that this becomes a part of."""
+
+    def require_complete(self) -> None:
+        """Raise Corrupt, of a state that was read, unless next tokens see what they should: one pool's do."""
 
     def apply_shifts(self) -> None:
         """Do what must be done about shifts before decoding: nothing, unless there are cells."""

@@ -23,7 +23,7 @@ from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions, checked
 from aleator.cache.pools.history import History, relabelled, rewound
 from aleator.cache.pools.kept_states import KeptStates
-from aleator.cache.pools.pool import AnyPool, Pool
+from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent_batch import Placement, RecurrentBatch, RecurrentPlan
 from aleator.cache.pools.recurrent_rows import (
     RecurrentCheckpoint,
@@ -92,18 +92,13 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         self.journal = journal
 
     @property
-    def leaves(self) -> list[AnyPool]:
-        return [self]
-
-    @property
     def version(self) -> int:
         return self.states.version
 
     @property
-    def layer_bytes(self) -> list[tuple[Device, int]]:
-        rows = self.rows
-        sides = zip(rows.devices, rows.conv, rows.ssm, strict=True)
-        return [(device, conv.nbytes + ssm.nbytes) for device, conv, ssm in sides]
+    def sides(self) -> list[tuple[Device, int, int]]:
+        parts = zip(self.rows.devices, self.conv, self.ssm, strict=True)
+        return [(device, conv.nbytes, ssm.nbytes) for device, conv, ssm in parts]
 
     @property
     def conv(self) -> list[Any]:
@@ -115,20 +110,9 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         """Per layer float32 [rows, channels, state]."""
         return self.rows.ssm
 
-    @property
-    def bytes_k(self) -> int:
-        return sum(t.nbytes for t in self.conv)
-
-    @property
-    def bytes_v(self) -> int:
-        return sum(t.nbytes for t in self.ssm)
-
     def addresses(self) -> list[int]:
         """They change only when a step within a step needs more rows than there are."""
         return self.rows.addresses()
-
-    def require_complete(self) -> None:
-        """Nothing: a state is all that the next token sees."""
 
     def check(self) -> None:
         self.states.check()

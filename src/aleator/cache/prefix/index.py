@@ -78,14 +78,9 @@ class Match:
 class PrefixIndex:
     """Finds cached prefixes by their beginnings.
 
-    Args:
-        config: block size and number of texts.
-        journal: what the index's changes are recorded in, with those of the cells.
-        owners: what holds the prefixes; it is held weakly, since its pools hold the index.
-        first: number of the first of ``config.texts`` sequences that cache prefixes.
-        serves: a method, held weakly too: ``serves(seq, n)`` is how many of the first ``n`` tokens of the text
-            that ``seq`` keeps can be gone on from; None: all.
-
+    ``owners`` and the method ``serves`` are held weakly, since their pools hold the index.  Prefixes are cached
+    by ``config.texts`` sequences from number ``first`` on.  ``serves(seq, n)`` is how many of the first ``n``
+    tokens of the text that ``seq`` keeps can be gone on from; None: all.
     """
 
     def __init__(

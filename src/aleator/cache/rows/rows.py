@@ -13,7 +13,7 @@ from aleator._native import StoredRows
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions
-from aleator.cache.storage import make_storage, side_bytes
+from aleator.cache.storage import Storage, side_bytes
 from aleator.core.records import dataclass
 
 RotateKeys = Callable[[int, Any, Any], Any]
@@ -22,6 +22,14 @@ overwrite, rotated by int64 [n] positions.  Keys are NumPy's arrays where the ca
 tensors; torch's layers pass tensors in any case.  Positions are NumPy's or torch's."""
 
 CellIndex = npt.NDArray[np.int64]
+
+
+def unbroken(index: CellIndex) -> slice | None:
+    """A run that ascends without gaps as a slice, which is read without a copy; None: it is none."""
+    n = len(index)
+    if n == 0 or index[-1] - index[0] != n - 1 or (n > 2 and bool((np.diff(index) != 1).any())):
+        return None
+    return slice(int(index[0]), int(index[0]) + n)
 
 
 @dataclass(frozen=True)
@@ -75,23 +83,11 @@ class Rows:
     ) -> None:
         self.shapes, self.devices = list(layers), list(devices)
         self.k_storage, self.rotate = k_storage, rotate
-        self.keys = make_storage(
-            "type_k",
-            type_k,
-            [(s.kv_heads, s.head_dim) for s in layers],
-            n_cells,
-            self.devices,
-            keys=True,
-            hadamard=hadamard,
-        )
-        self.values = make_storage(
-            "type_v",
-            type_v,
-            [(s.kv_heads, s.head_dim_v) for s in layers],
-            n_cells,
-            self.devices,
-            layout=v_layout,
-            hadamard=hadamard,
+        keys = [(s.kv_heads, s.head_dim) for s in layers]
+        self.keys = Storage("type_k", type_k, keys, n_cells, devices, keys=True, hadamard=hadamard)
+        values = [(s.kv_heads, s.head_dim_v) for s in layers]
+        self.values = Storage(
+            "type_v", type_v, values, n_cells, devices, layout=v_layout, hadamard=hadamard
         )
         self.key_positions = np.zeros(n_cells, np.int32)
 

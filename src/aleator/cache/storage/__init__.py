@@ -3,7 +3,6 @@
 from aleator.cache.storage.layer import LayerStorage as LayerStorage
 from aleator.cache.storage.layer import StateArrays as StateArrays
 from aleator.cache.storage.storage import Storage as Storage
-from aleator.cache.storage.storage import make_storage as make_storage
 from aleator.cache.storage.storage import side_bytes as side_bytes
 from aleator.cache.storage.storage import state_arrays as state_arrays
 from aleator.cache.storage.types import TYPES as TYPES

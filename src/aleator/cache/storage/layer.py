@@ -46,12 +46,8 @@ class LayerStorage(ABC, Generic[A]):
 
     def __init__(self, format: LayerFormat) -> None:
         self.format = format
-        self.type, self.heads, self.dim = format.type, format.heads, format.dim
-        self.n_cells, self.by_channel, self.rotation = (
-            format.n_cells,
-            format.by_channel,
-            format.rotation,
-        )
+        self.type, self.rotation, self.by_channel = format.type, format.rotation, format.by_channel
+        self.heads, self.dim, self.n_cells = format.heads, format.dim, format.n_cells
 
     @property
     def row_bytes(self) -> int:
