@@ -91,9 +91,17 @@ def build_cache(
         first["n_pos_per_embd"] = model.position_axes
     if model.window is None:
         return KVCache(shapes, n_ctx, prefix=prefix, **first)
+    cells = n_ctx
+    if not options.swa_full:
+        shares = options.n_seq_max if options.policy == "streams" else 1
+        of_share = n_ctx // shares, options.n_seq_max // shares
+        cells = shares * window_capacity(model.window, *of_share, n_ubatch, options.swa_sinks)
+        if prefix:
+            cell = sum(bytes_for(model.window_shapes, 1, options.type_k, options.type_v))
+            cells = min(n_ctx, cells + prefix.bytes // cell)
     window = WindowPool(
         model.window_shapes,
-        _window_cells(model.window, model.window_shapes, options, n_ctx, n_ubatch, prefix),
+        cells,
         window=model.window,
         chunked=model.chunked,
         sinks=options.swa_sinks,
@@ -104,24 +112,3 @@ def build_cache(
         **common,
     )
     return HybridCache(shapes, n_ctx, window=window, prefix=prefix, **first)
-
-
-def _window_cells(
-    size: int,
-    shapes: Sequence[LayerShape],
-    options: CacheOptions,
-    n_ctx: int,
-    n_ubatch: int,
-    prefix: PrefixConfig | None,
-) -> int:
-    """Cells of the window pool."""
-    if options.swa_full:
-        return n_ctx
-    shares = options.n_seq_max if options.policy == "streams" else 1
-    cells = shares * window_capacity(
-        size, n_ctx // shares, options.n_seq_max // shares, n_ubatch, options.swa_sinks
-    )
-    if prefix:
-        cell = sum(bytes_for(shapes, 1, options.type_k, options.type_v))
-        cells = min(n_ctx, cells + prefix.bytes // cell)
-    return cells

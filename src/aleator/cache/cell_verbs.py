@@ -28,12 +28,7 @@ from aleator.core.integers import UNBOUNDED, integer_in
 
 
 class CellVerbs(ABC):
-    """Cells and what they store.
-
-    Attributes:
-        pool: what holds the sequences.
-
-    """
+    """Cells and what they store, of ``pool``, which holds the sequences."""
 
     pool: AnyPool
 

@@ -46,19 +46,7 @@ class Checkpoint:
 
 
 class SequenceVerbs(CellVerbs):
-    """Sequences in a pool.
-
-    Ranges of positions are [p0, p1); p0 < 0 means 0, p1 < 0 means infinity.  Every method either
-    does what it says or raises and changes nothing.
-
-    Args:
-        pool: what holds the sequences.
-
-    Attributes:
-        pool: what holds the sequences.
-        prefix: the index of cached prefixes; None: there are none.
-
-    """
+    """Sequences in a pool; ``prefix`` is the index of cached prefixes, None where there are none."""
 
     prefix: PrefixIndex | None
 

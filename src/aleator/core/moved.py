@@ -20,6 +20,7 @@ MOVED = {
     "aleator.cache.pools.run": "aleator.cache.pools.history",
     "aleator.cache.prefix.states": "aleator.cache.pools.kept_states",
     "aleator.cache.rows.defrag": "aleator.cache.pools.cell_pool",
+    "aleator.cache.rows.seen": "aleator.cache.rows.rows",
     "aleator.cache.window": "aleator.cache.kv_cache",
     "aleator.chat.asking": "aleator.chat.prompt",
     "aleator.chat.chatting": "aleator.chat.chat_mixin",

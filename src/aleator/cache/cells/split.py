@@ -18,15 +18,9 @@ Part = list[int]
 
 @dataclass(frozen=True)
 class Cuts:
-    """How a batch is cut into micro-batches.
+    """How a batch is cut into pieces of ``n_batch``, and these into micro-batches.
 
-    Attributes:
-        n_ubatch: tokens of a micro-batch at most.
-        n_batch: the batch is first cut into pieces of so many.
-        rule: how each of these is cut, see :func:`split`.
-        keep_tail: with rule "equal", the last so many tokens of a sequence stay in one micro-batch.
-        causal: whether a token sees only positions up to its own; otherwise all must fit one micro-batch.
-
+    The arguments are those of :meth:`aleator.cache.Cache.plan`.
     """
 
     n_ubatch: int

@@ -51,15 +51,10 @@ Ints = npt.NDArray[np.int32]
 
 @dataclass
 class Section:
-    """The cells of one stream.
+    """The cells of one stream, n of them.
 
-    Attributes:
-        positions: int32 [n].
-        owners: uint64 [n, words], each cell's owners as bits.
-        extras: int32 [n, 3], y, x and token of each; None where cells have none.
-        keys: per layer uint8 [n, bytes of a row].
-        values: the same, or by channel uint8 [channels, n * bytes of an element].
-
+    ``owners`` are bits, uint64 [n, words]; ``extras`` y, x and token of each, int32 [n, 3]; keys and values per
+    layer uint8 [n, bytes of a row], values by channel [channels, n * bytes of an element].
     """
 
     positions: Ints

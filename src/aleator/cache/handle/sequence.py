@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence as Seq
-from types import TracebackType
 from typing import NamedTuple
 from weakref import ref
 
@@ -105,12 +104,7 @@ class Sequence(Uncopyable):
     def __enter__(self) -> Sequence:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

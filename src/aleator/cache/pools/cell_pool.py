@@ -47,12 +47,6 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
 
     Arguments are those of :class:`aleator.cache.KVCache`; ``n_kept`` is the number of sequences beyond the
     numbered ones, which hold cached prefixes.
-
-    Attributes:
-        cells: positions and owners.
-        rows: what the cells store.
-        do_defrag: whether the next update or decode fills holes first.
-
     """
 
     def __init__(

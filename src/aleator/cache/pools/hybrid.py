@@ -50,27 +50,13 @@ class HybridCheckpoint:
 class HybridBatch:
     """One micro-batch in every pool that there is."""
 
-    __slots__ = ("base", "recurrent", "window")
+    __slots__ = ("base", "positions", "recurrent", "tokens", "wanted", "window")
 
     def __init__(
         self, base: MicroBatch, window: WindowBatch | None, recurrent: RecurrentBatch | None
     ) -> None:
         self.base, self.window, self.recurrent = base, window, recurrent
-
-    @property
-    def positions(self) -> npt.NDArray[np.int32]:
-        """int32 [T]."""
-        return self.base.positions
-
-    @property
-    def tokens(self) -> slice | npt.NDArray[np.int64]:
-        """Which tokens of the batch these are."""
-        return self.base.tokens
-
-    @property
-    def wanted(self) -> npt.NDArray[np.int64]:
-        """Which of them want logits, counted from the start of the micro-batch."""
-        return self.base.wanted
+        self.positions, self.tokens, self.wanted = base.positions, base.tokens, base.wanted
 
     def tensors(self) -> CellTensors:
         """The first pool's cells for layers that compute with torch."""
@@ -106,12 +92,7 @@ class Forgotten(CacheError):
 
 
 class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
-    """Cells that know every position, and the pools that follow them.
-
-    What would leave a window layer without a key that the next token must see, or a recurrent layer without
-    its state, is refused: CannotRewind, with the oldest legal position, or CannotShift.  The first pool
-    may have no layers.
-    """
+    """The pools of a :class:`aleator.cache.HybridCache`; the first may have no layers."""
 
     def __init__(
         self,

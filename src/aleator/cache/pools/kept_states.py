@@ -61,11 +61,7 @@ class KeptStates:
 
     The pool stores each list of states under a number.  Sequences have [0, n_seq_max), cached prefixes the
     numbers above.  Above these again each sequence has one more, for the states at boundaries of its text.
-
-    Attributes:
-        index: finds texts by their tokens.
-        rows: how many rows these states may take within a step; between steps a few less.
-
+    The states may take ``rows`` rows within a step, and between steps a few less.
     """
 
     def __init__(self, pool: StatePool, index: PrefixIndex, rows: int) -> None:

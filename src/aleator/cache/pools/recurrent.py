@@ -38,17 +38,11 @@ from aleator.core.integers import integer_in
 
 
 class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
-    """States of up to ``n_seq_max`` sequences.
-
-    A state has no parts.  So a range that ends with the newest position is removed by going back to an older
-    state that is still held; one without it changes nothing, as in llama.cpp.  A copy is of the whole
-    sequence, and positions are labels of the newest state.
-
-    Arguments are those of :class:`aleator.cache.RecurrentCache`, and ``kept_rows``, for cached prefixes.
+    """The states of a :class:`aleator.cache.RecurrentCache`; ``kept_rows`` are for cached prefixes.
 
     Attributes:
         states: whose states the rows hold.
-        rows: the states themselves.
+        rows: the states themselves; ``conv`` and ``ssm`` are its lists.
         keeper: the states of cached prefixes; None: there are none.
 
     """
@@ -82,6 +76,7 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
                 f"{', '.join(dict.fromkeys(map(str, devices)))}; use fewer sequences or a "
                 "smaller n_rollback",
             ) from error
+        self.conv, self.ssm = self.rows.conv, self.rows.ssm
         self.journal, self.states = Journal(), States(n_rows)
         self.journal.enlist(self.states)
         self.keeper: KeptStates | None = None
@@ -99,16 +94,6 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
     def sides(self) -> list[tuple[Device, int, int]]:
         parts = zip(self.rows.devices, self.conv, self.ssm, strict=True)
         return [(device, conv.nbytes, ssm.nbytes) for device, conv, ssm in parts]
-
-    @property
-    def conv(self) -> list[Any]:
-        """Per layer float32 [rows, channels, conv]."""
-        return self.rows.conv
-
-    @property
-    def ssm(self) -> list[Any]:
-        """Per layer float32 [rows, channels, state]."""
-        return self.rows.ssm
 
     def addresses(self) -> list[int]:
         """They change only when a step within a step needs more rows than there are."""
@@ -299,16 +284,14 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
     def restore(self, seq: int, mark: RecurrentCheckpoint) -> None:
         """Let the sequence continue from a checkpoint, of this pool or one of equal layers."""
         self.rows.check_checkpoint(mark)
-        self.put((seq,), mark.position, mark.conv, mark.ssm)
+        self.put((seq,), mark.position, mark.conv + mark.ssm)
 
-    def put(
-        self, seqs: Sequence[int], position: int, conv: Sequence[Any], ssm: Sequence[Any]
-    ) -> None:
-        """Let sequences share a state that is given: per layer [channels, conv] and [channels, state]."""
+    def put(self, seqs: Sequence[int], position: int, values: Sequence[Any]) -> None:
+        """Let sequences share a state that is given: each layer's convolution, then each layer's state."""
         if not self.states.free_rows(1):  # a step has changed all, and its old rows are kept
             self.states.change(dict.fromkeys(seqs, ()))
         (row,) = self.free_rows(1)
-        self.rows.put(row, conv, ssm)
+        self.rows.put(row, values)
         changes: dict[int, History] = dict.fromkeys(seqs, ((row, position),))
         for seq in seqs:
             changes |= self._at_boundaries(seq)

@@ -51,8 +51,6 @@ class RecurrentCheckpoint:
 class StateRows:
     """Rows of states; what sequences hold them is written elsewhere (``States``).
 
-    RuntimeError or MemoryError if there is no memory for them.
-
     Attributes:
         arrays: makes each of :attr:`tensors`: NumPy's on the CPU, torch's on a device.
         conv: per layer float32 [rows, channels, conv].
@@ -96,9 +94,9 @@ class StateRows:
         if any(ours.shape[1:] != theirs.shape for ours, theirs in pairs):
             raise ParameterError("checkpoint", "checkpoint: it is of a model of another shape")
 
-    def put(self, row: int, conv: Sequence[Any], ssm: Sequence[Any]) -> None:
-        """Store a state: per layer [channels, conv] and [inner, state]."""
-        for ours, theirs in zip(self.tensors, (*conv, *ssm), strict=True):
+    def put(self, row: int, values: Sequence[Any]) -> None:
+        """Store a state: a row of each of :attr:`tensors`."""
+        for ours, theirs in zip(self.tensors, values, strict=True):
             ours[row] = theirs
 
     def zero(self, rows: Sequence[int]) -> None:

@@ -218,7 +218,10 @@ class WindowPool(AttentionPool):
             if len(cells) == n:
                 cell_ids[own] = cells
             else:
-                self._make_share_fit(seq, n, {seq: position})
+                share = self.cells.size // self.cells.n_streams
+                excess = self.cells.seq_cells(seq) + n - share
+                if excess > 0:
+                    self._forget(seq, self._left(seq, {seq: position}), excess)
                 found = False
         return cell_ids if found else cell_ids[:0]
 
@@ -276,13 +279,6 @@ class WindowPool(AttentionPool):
                 "context with a larger n_seq_max or n_ubatch",
             )
 
-    def _make_share_fit(self, seq: int, needed: int, following: dict[int, int]) -> None:
-        """Free cells in the share that a sequence has to itself."""
-        cells = self.cells
-        excess = cells.seq_cells(seq) + needed - cells.size // cells.n_streams
-        if excess > 0:
-            self._forget(seq, self._left(seq, following), excess)
-
     def _forget(self, seq: int, runs: list[tuple[int, int]], n: int) -> None:
         """Free the first ``n`` of a sequence's cells in runs of positions."""
         for start, length in runs:
@@ -315,7 +311,7 @@ class WindowPool(AttentionPool):
 
         So a prefix's beginnings stay of use, and the prefix itself stays cached.
         """
-        cells, block = self.cells, texts.block
+        cells, block = self.cells, texts.config.block
         left = [seq for seq in texts.numbers() if cells.seq_cells(seq)]
         while cells.used > target and left:
             last = {seq: cells.seq_pos_max(seq) for seq in left}

@@ -117,11 +117,6 @@ class PrefixIndex:
             raise ReferenceError("the cache of these prefixes is gone")
         return owners
 
-    @property
-    def block(self) -> int:
-        """Tokens of a block."""
-        return self.config.block
-
     def numbers(self) -> list[int]:
         """The sequences that hold prefixes."""
         return list(self._texts)

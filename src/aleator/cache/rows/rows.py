@@ -1,10 +1,10 @@
-"""What the cells of one pool store: keys and values of every layer."""
+"""What the cells of one pool store, keys and values of every layer, and which of them tokens see."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,25 @@ def bytes_for(
         side_bytes("type_k", type_k, [(s.kv_heads, s.head_dim) for s in layers], n_cells),
         side_bytes("type_v", type_v, [(s.kv_heads, s.head_dim_v) for s in layers], n_cells),
     )
+
+
+class Seen(NamedTuple):
+    """Which cells T tokens attend to: lists in order of position, of which each sees a beginning.
+
+    Attributes:
+        cells: int32, the lists one after the other.
+        start: int64, where each begins, and the end of the last.
+        list: int32 [T], each token's list.
+        counts: int64 [T], how many of its cells the token sees.
+        deltas: int32, how far the listed cells' stored keys are behind them; None: nowhere.
+
+    """
+
+    cells: npt.NDArray[np.int32]
+    start: npt.NDArray[np.int64]
+    list: npt.NDArray[np.int32]
+    counts: npt.NDArray[np.int64]
+    deltas: npt.NDArray[np.int32] | None
 
 
 class Rows:

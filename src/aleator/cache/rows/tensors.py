@@ -9,8 +9,7 @@ import numpy.typing as npt
 import torch
 
 from aleator._native import Cells
-from aleator.cache.rows.rows import Rows, unbroken
-from aleator.cache.rows.seen import Seen
+from aleator.cache.rows.rows import Rows, Seen, unbroken
 from aleator.cache.storage.tensors import Index, TensorSide, torch_device
 
 
