@@ -12,6 +12,16 @@ if TYPE_CHECKING:
 
 MOVED = {
     "aleator.bundled": "aleator.models.hub.bundled",
+    "aleator.cache.cells.view_plot": "aleator.cache.cells.view",
+    "aleator.cache.handle.recurrent": "aleator.cache.recurrent",
+    "aleator.cache.hybrid": "aleator.cache.kv_cache",
+    "aleator.cache.pools.forgotten": "aleator.cache.pools.hybrid",
+    "aleator.cache.pools.hybrid_batch": "aleator.cache.pools.hybrid",
+    "aleator.cache.pools.run": "aleator.cache.pools.history",
+    "aleator.cache.prefix.states": "aleator.cache.pools.kept_states",
+    "aleator.cache.rows.defrag": "aleator.cache.pools.cell_pool",
+    "aleator.cache.rows.seen": "aleator.cache.rows.rows",
+    "aleator.cache.window": "aleator.cache.kv_cache",
     "aleator.chat.asking": "aleator.chat.prompt",
     "aleator.chat.chatting": "aleator.chat.chat_mixin",
     "aleator.chat.source": "aleator.chat.text_reader",
