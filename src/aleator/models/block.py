@@ -41,9 +41,6 @@ class Block:
             rotary: rotates its queries and keys.
             slopes: of ALiBi, [heads]; None: scores do not depend on distances.
             beside: a state space that takes what attention takes; what both give is added.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
         """
         parts = Attention(weights, windowed, index)
         config, architecture = weights.config, weights.architecture

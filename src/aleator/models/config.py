@@ -313,12 +313,7 @@ class ModelConfig:
 
 
 def without_attention(architecture: str, **values: Any) -> ModelConfig:
-    """The dimensions of a model without attention and feed-forward layers.
-
-    Args:
-        architecture: its name.
-        values: the other fields.
-    """
+    """The dimensions of a model without attention and feed-forward layers."""
     none: tuple[int, ...] = ()
     return ModelConfig(
         architecture=architecture,
@@ -333,11 +328,7 @@ def without_attention(architecture: str, **values: Any) -> ModelConfig:
 
 
 def checked_heads(fields: Fields, key: str, ssm: SSMConfig) -> SSMConfig:
-    """A state space with heads whose sizes do not contradict each other; ``key`` is named where they do.
-
-    Raises:
-        FileFormatError: they do.
-    """
+    """A state space with heads whose sizes do not contradict each other; ``key`` is named where they do."""
     if ssm.d_inner % ssm.heads or ssm.heads % ssm.groups:
         raise fields.error(
             key,
@@ -347,11 +338,7 @@ def checked_heads(fields: Fields, key: str, ssm: SSMConfig) -> SSMConfig:
 
 
 def checked_rope(fields: Fields, rope: RopeConfig) -> RopeConfig:
-    """A rotary embedding whose fields do not contradict each other.
-
-    Raises:
-        FileFormatError: they do.
-    """
+    """A rotary embedding whose fields do not contradict each other."""
     if rope.scaling == "yarn" and rope.factor < 1:
         raise fields.error("factor", f"the factor {rope.factor} of yarn must be at least 1")
     if rope.scaling == "yarn" and rope.beta_fast <= rope.beta_slow:

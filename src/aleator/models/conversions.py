@@ -46,10 +46,6 @@ def text_part(fields: Fields, default: str, allowed: Sequence[str]) -> Fields:
         fields: the configuration.
         default: the text model's type where it is not said.
         allowed: types that it may have.
-
-    Raises:
-        FileFormatError: there is no such part.
-        UnsupportedModel: the text model is of another type.
     """
     text: dict[str, Any] = {"model_type": default}
     text |= fields.require("text_config", dict)

@@ -69,9 +69,6 @@ def read_gguf(fields: Fields, name: str, eps: float, tiled: bool) -> DeltaNetCon
         name: the architecture's, which is the prefix of the fields.
         eps: what normalisation adds to the mean square; here it is added to the sum.
         tiled: see :class:`DeltaNetConfig`.
-
-    Raises:
-        FileFormatError: a field is missing, of the wrong type, out of range, or contradicts another.
     """
     key_heads = fields.integer(f"{name}.ssm.group_count", 1, MAX_HEADS)
     heads = fields.integer(f"{name}.ssm.time_step_rank", 1, MAX_HEADS)
@@ -88,11 +85,7 @@ def read_gguf(fields: Fields, name: str, eps: float, tiled: bool) -> DeltaNetCon
 
 
 def read_json(fields: Fields) -> DeltaNetConfig:
-    """The sizes in config.json, whose files have the value heads of a key head side by side.
-
-    Raises:
-        FileFormatError: as for :func:`read_gguf`.
-    """
+    """The sizes in config.json, whose files have the value heads of a key head side by side."""
     return _checked(
         fields,
         "linear_num_value_heads",
@@ -117,11 +110,7 @@ def _checked(fields: Fields, key: str, config: DeltaNetConfig) -> DeltaNetConfig
 
 
 def state_layers_in_gguf(fields: Fields, name: str, n_layers: int) -> tuple[bool, ...]:
-    """Which layers of a GGUF file keep a state: a list, or all but every fourth (or another) one.
-
-    Raises:
-        FileFormatError: the list is not one of booleans, one for each layer.
-    """
+    """Which layers of a GGUF file keep a state: a list, or all but every fourth (or another) one."""
     key = f"{name}.attention.recurrent_layers"
     listed = fields.get(key, kind=list)
     if listed is None:
@@ -133,11 +122,7 @@ def state_layers_in_gguf(fields: Fields, name: str, n_layers: int) -> tuple[bool
 
 
 def state_layers_in_json(fields: Fields, n_layers: int) -> tuple[bool, ...]:
-    """Which layers of a config.json keep a state, by ``layer_types`` or every fourth (or another) one.
-
-    Raises:
-        FileFormatError: ``layer_types`` does not name a known kind for each layer.
-    """
+    """Which layers of a config.json keep a state, by ``layer_types`` or every fourth (or another) one."""
     kinds = fields.get("layer_types", kind=list)
     if kinds is None:
         step = fields.integer("full_attention_interval", 1, MAX_LAYERS, 4)

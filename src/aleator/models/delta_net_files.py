@@ -67,18 +67,7 @@ STACKED = {
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture, *, tiled: bool) -> ModelConfig:
-    """The dimensions in a GGUF file.
-
-    Args:
-        gguf: the file.
-        architecture: gives the fields' prefix.
-        tiled: which head of keys goes with a head of values, see
-            :class:`~aleator.models.delta_net.DeltaNetConfig`.
-
-    Raises:
-        FileFormatError: a field is missing, of the wrong type, out of range, or contradicts another.
-        UnsupportedModel: the model needs what no decoder here computes.
-    """
+    """The dimensions in a GGUF file."""
     fields, name = gguf.fields, architecture.name
     mixed = bool(fields.get(f"{name}.expert_count", 0))
     config = gguf_config.transformer(gguf, architecture, least_kv_heads=0, experts=mixed)
@@ -118,12 +107,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture, *, tiled: bool) -> Mod
 
 
 def read_json(fields: Fields, architecture: Architecture, *, experts: bool) -> ModelConfig:
-    """The dimensions in config.json; ``experts``: whether there are mixtures of experts.
-
-    Raises:
-        FileFormatError: as for :func:`read_gguf`.
-        UnsupportedModel: as for :func:`read_gguf`.
-    """
+    """The dimensions in config.json; ``experts``: whether there are mixtures of experts."""
     json_config.refuse_features(fields, experts=experts)
     values = dict(fields.values)
     rope = fields.get("rope_parameters", kind=dict) or fields.get("rope_scaling", kind=dict) or {}

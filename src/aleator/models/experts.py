@@ -92,10 +92,6 @@ def in_gguf(
         shared: whether the file may give the width of a shared expert.
         facts: ``choice_bias``, ``biases``, ``shared_router``, ``weighs_input`` and ``beside`` of
             :class:`ExpertsConfig`.
-
-    Raises:
-        FileFormatError: a field is missing, of the wrong type, or out of range.
-        UnsupportedModel: layers differ in what only a model has here.
     """
     n_experts = fields.integer(f"{name}.expert_count", 1, MAX_EXPERTS)
     n_groups, n_groups_used = 1, 1

@@ -46,15 +46,7 @@ class FiniteCheck:
         self._thread: threading.Thread | None = None
 
     def add(self, name: str, seldom: bool = False) -> None:
-        """Look at a matrix now, or once :meth:`start` is called.
-
-        Args:
-            name: of the tensor.
-            seldom: much of it may never be used: what is not looked at now is looked at by :meth:`wait` alone.
-
-        Raises:
-            FileFormatError: there is none of that name, or it holds NaN or an infinity.
-        """
+        """Look at a matrix now, or once :meth:`start` is called; if ``seldom`` used perhaps not before :meth:`wait`."""
         if name in self._known:
             return
         self._known.add(name)

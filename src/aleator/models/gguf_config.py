@@ -47,10 +47,6 @@ def transformer(
         least_kv_heads: what a layer must have at least; 0 where layers may keep a state instead.
         experts: whether there may be mixtures of experts, which the caller reads; a file all of whose layers
             have them need not say how wide feed-forward parts are.
-
-    Raises:
-        FileFormatError: a field is missing, of the wrong type, out of range, or contradicts another.
-        UnsupportedModel: the model needs what no decoder here computes.
     """
     fields, name = gguf.fields, architecture.name
     refuse_features(fields, name, experts)

@@ -49,10 +49,6 @@ def full_attention(
         max_window_layers: first layers without a window where ``use_sliding_window`` switches windows
             on and the file does not say; None: transformers does not look at that switch.
         experts: whether there may be mixtures of experts, which the caller reads.
-
-    Raises:
-        FileFormatError: a field is missing, of the wrong type, out of range, or contradicts another.
-        UnsupportedModel: the model needs what no decoder here computes.
     """
     refuse_features(fields, experts=experts)
     config = transformer(fields, architecture, head_dim=head_dim)
@@ -117,9 +113,6 @@ def kinds(
         n_layers: layers.
         states: names of layers that keep a state; without a list every layer does.
         attends: names of layers that attend.
-
-    Raises:
-        FileFormatError: the list is of another length, or names another kind.
     """
     key = "layer_types" if "layer_types" in fields else "layers_block_type"
     listed = fields.get(key, kind=list)
@@ -154,10 +147,6 @@ def transformer(
         rope: the fields of the rotary embedding; None: ``fields``.
         partial: a share of a head's channels may be rotated; otherwise transformers does not look at it.
         eps: the field of what normalisation adds.
-
-    Raises:
-        FileFormatError: a field is missing, of the wrong type, out of range, or contradicts another.
-        UnsupportedModel: rotary scaling that no decoder here computes.
     """
     n_layers, n_embd = read_size(fields)
     n_heads = (fields.integer("num_attention_heads", 1, MAX_WIDTH),) * n_layers

@@ -50,9 +50,6 @@ _REFUSED: dict[str, object] = {
 def from_gguf(metadata: Fields) -> dict[str, Any]:
     """Read ``general.sampling.*`` of a GGUF file.
 
-    Args:
-        metadata: of the file.
-
     Returns:
         Values by the rest of their keys, whatever they are.
     """

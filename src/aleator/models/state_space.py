@@ -54,10 +54,6 @@ def read_heads(
         groups: with the groups of heads that share B and C.
         conv: with the values that the convolution reads.
         least_step: ``time_step_min`` holds for every step.
-
-    Raises:
-        FileFormatError: a field is missing, out of range, or contradicts another.
-        UnsupportedModel: time steps are limited in another way.
     """
     n = fields.integer(heads, 1, MAX_WIDTH)
     size = fields.values.get(head_dim)

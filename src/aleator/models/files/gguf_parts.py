@@ -19,9 +19,6 @@ MOST = 99_999
 def open_parts(path: Path) -> GGUFFile:
     """Open a GGUF file, with the others of its model if it is the first of several.
 
-    Args:
-        path: the file.
-
     Returns:
         The file with the metadata, and the tensors of all.
 

@@ -15,9 +15,6 @@ _MAX_JSON = 1 << 26  # bytes; the index of a model with 10,000 tensors has one m
 def read_json(path: Path) -> Fields:
     """Read the JSON object in a file.
 
-    Args:
-        path: the file.
-
     Returns:
         Its members, checked on access.
 

@@ -19,9 +19,6 @@ from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
 def require_little_endian(path: str | os.PathLike[str]) -> None:
     """Refuse a file of weights on a machine that would read its numbers backwards.
 
-    Args:
-        path: The file, for the message.
-
     Raises:
         UnsupportedModel: This processor is big-endian.
     """
@@ -56,9 +53,6 @@ def map_file(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
     With pages of 4 KiB a processor looks up where each page lies, which takes a fifth to a third of the time of
     reading weights.  Linux takes large pages only for what it reads from disk after it was asked (on ext4 and
     XFS); what lies in its page cache already stays as it is.
-
-    Args:
-        path: the file.
 
     Returns:
         Its bytes, uint8 ``[size]``, read-only; a page is read when it is first used.

@@ -19,15 +19,6 @@ class DeltaNetLayer:
     """Projections, convolution over time, delta rule, gated norm, projection; then feed-forward."""
 
     def __init__(self, weights: LayerWeights, index: int) -> None:
-        """Read the layer's tensors.
-
-        Args:
-            weights: the file's tensors of this layer.
-            index: its number among the layers that keep a state.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         self.parts = DeltaNet(weights, index)
         kind, self.eps = weights.architecture.norm, weights.config.rms_eps
         self.norm = norm(kind, self.parts.norm, self.eps)

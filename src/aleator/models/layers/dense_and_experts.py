@@ -23,14 +23,6 @@ class DenseAndExperts:
     def __init__(
         self, dense: Part, experts: Experts, norms: BesideNorms[torch.Tensor], eps: float
     ) -> None:
-        """Compute with these parts and norms.
-
-        Args:
-            dense: the part that every token goes through.
-            experts: the mixture.
-            norms: weights of their norms.
-            eps: what normalisation adds.
-        """
         self.dense, self.experts = dense, experts
         self.router_norm, self.expert_norm = RMSNorm(norms.router, eps), RMSNorm(norms.expert, eps)
         self.dense_post_norm = RMSNorm(norms.dense_post, eps)

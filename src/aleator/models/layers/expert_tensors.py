@@ -38,9 +38,6 @@ def expert_tensors(
     Returns:
         Of each expert a list with a matrix for each name.  Matrices are looked at for NaN where rows of logits
         are not finite: what no token goes through stays on disk.
-
-    Raises:
-        FileFormatError: a tensor is missing, of another shape, or not finite; names it.
     """
     config = source.config.experts
     if config is None:
@@ -97,9 +94,6 @@ def stacked(
         n_in: width of the input.
         n_out: width of each output.
         seldom: not every token reads all of them: NaN is looked for where rows of logits are not finite.
-
-    Raises:
-        FileFormatError: the tensor is missing, of another shape, or not finite.
     """
     weights, tensor = source.weights, f"{source.prefix}{name}.weight"
     weights.expect(tensor, (n, n_out, n_in))

@@ -27,13 +27,6 @@ class Experts:
     def __init__(
         self, parts: Mixture[Linear, torch.Tensor], experts: Sequence[Part], shared: Part | None
     ) -> None:
-        """Compute with the tensors of ``parts``.
-
-        Args:
-            parts: the layer's tensors and configuration.
-            experts: the experts.
-            shared: one that every token goes through.
-        """
         self.config, self.router, self.choice_bias = parts.config, parts.router, parts.choice_bias
         self.experts, self.shared, self.shared_router = experts, shared, parts.shared_router
         self.scales = parts.scales

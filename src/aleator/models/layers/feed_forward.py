@@ -107,11 +107,6 @@ class FeedForwardLayer:
     """A layer of nothing but a feed-forward part."""
 
     def __init__(self, weights: LayerWeights) -> None:
-        """Read the layer's tensors.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         parts = FeedForwardAlone(weights)
         self.part = Following(weights, parts.norm, parts.ffn)
 

@@ -28,11 +28,6 @@ class HeadSpace(Generic[M, V]):
     """
 
     def __init__(self, source: LayerSource[M, V], index: int) -> None:
-        """Read the layer's tensors.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         config = source.config
         beside = config.attends(source.layer)
         self.index, self.ssm = index, state_space(config)
@@ -70,11 +65,6 @@ class ShortConvolution(Generic[M, V]):
     """
 
     def __init__(self, source: LayerSource[M, V], index: int) -> None:
-        """Read the layer's tensors.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         self.index, self.ssm = index, state_space(source.config)
         n, width = source.config.n_embd, self.ssm.d_conv
         self.norm = source.norm("attn_norm")
@@ -98,11 +88,6 @@ class FeedForwardAlone(Generic[M, V]):
     """
 
     def __init__(self, source: LayerSource[M, V]) -> None:
-        """Read the layer's tensors.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         self.norm = source.norm("attn_norm")
         self.ffn = feed_forward(source)
 

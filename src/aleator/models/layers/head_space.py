@@ -22,15 +22,6 @@ class HeadSpaceLayer:
     """
 
     def __init__(self, weights: LayerWeights, index: int) -> None:
-        """Read the layer's tensors.
-
-        Args:
-            weights: the file's tensors of this layer.
-            index: its number among the layers that keep a state.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         parts = HeadSpace(weights, index)
         config = weights.config
         self.layer, self.ssm, self.parts = index, parts.ssm, parts

@@ -121,9 +121,6 @@ def embedding(
         device: where rows are wanted.
         dtype: type of the rows.
         name: of the tensor, without ".weight".
-
-    Raises:
-        FileFormatError: it is missing, of another shape, or not finite.
     """
     if _stored(device, dtype):
         return StoredEmbedding(stored_weight(weights, name, *shape, bias=False))
@@ -154,9 +151,6 @@ def linear(
         device: where the product is computed.
         dtype: type of the weights there.
         bias: whether every ``name.bias`` must exist; one that exists is used in any case.
-
-    Raises:
-        FileFormatError: a tensor is missing, of another shape, or not finite.
     """
     if _stored(device, dtype):
         return StoredLinear(

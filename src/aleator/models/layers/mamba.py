@@ -24,15 +24,6 @@ class MambaLayer:
     """
 
     def __init__(self, weights: LayerWeights, index: int) -> None:
-        """Read the layer's tensors.
-
-        Args:
-            weights: the file's tensors of this layer.
-            index: its number among the layers that keep a state.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         parts = StateSpace(weights, index)
         eps = weights.config.rms_eps
         self.layer, self.ssm = index, parts.ssm

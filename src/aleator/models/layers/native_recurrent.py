@@ -44,12 +44,7 @@ SpaceArguments = tuple[
 
 
 def stateful(source: StoredLayer, index: int) -> Stateful:
-    """Read the tensors of a layer that keeps a state, of the kind that its architecture has.
-
-    Args:
-        source: the file's tensors of the layer.
-        index: its number among the layers that keep a state.
-    """
+    """Read the tensors of a layer that keeps a state, of the kind that its architecture has."""
     kind = source.architecture.recurrent
     if kind == "heads":
         return HeadSpace(source, index)

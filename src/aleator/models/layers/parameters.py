@@ -18,17 +18,7 @@ _STORED = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 def tensor(weights: Weights, name: str, dtype: torch.dtype) -> torch.Tensor:
-    """A copy of a tensor on the CPU, dequantised.
-
-    Args:
-        weights: the model file.
-        name: of the tensor.
-        dtype: of the copy.
-
-    Raises:
-        FileFormatError: there is none of that name, or it holds NaN or an infinity.
-        ParameterError: a number is beyond float16's range.
-    """
+    """A copy of a tensor on the CPU, dequantised."""
     weights.check_finite(name)
     stored = weights.stored(name)
     if stored.type in _STORED:
@@ -64,9 +54,6 @@ def parameter(
         shape: what it must be.
         device: where it goes.
         dtype: its type there.
-
-    Raises:
-        FileFormatError: it is missing, of another shape, or not finite.
     """
     weights.expect(name, shape)
     return tensor(weights, name, dtype).to(device)

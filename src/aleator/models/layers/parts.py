@@ -65,11 +65,6 @@ class Mixture(Generic[M, V]):
     """
 
     def __init__(self, source: LayerSource[M, V], config: ExpertsConfig) -> None:
-        """Read the tensors.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         n_embd, n_ff, gate = source.config.n_embd, config.n_ff, gate_of(source)
         self.config, self.gate = config, gate
         self.router = source.matrix(
@@ -122,11 +117,7 @@ def gate_of(source: LayerSource[M, V]) -> str:
 
 
 def feed_forward(source: LayerSource[M, V]) -> FeedForward[M] | Mixture[M, V]:
-    """The tensors of a layer's feed-forward part.
-
-    Raises:
-        FileFormatError: a tensor is missing, of another shape, or not finite.
-    """
+    """The tensors of a layer's feed-forward part."""
     config = source.config
     if config.experts is not None and config.has_experts(source.layer):
         return Mixture(source, config.experts)
@@ -134,11 +125,7 @@ def feed_forward(source: LayerSource[M, V]) -> FeedForward[M] | Mixture[M, V]:
 
 
 def dense_part(source: LayerSource[M, V]) -> FeedForward[M]:
-    """The tensors of a part that every token goes through.
-
-    Raises:
-        FileFormatError: a tensor is missing, of another shape, or not finite.
-    """
+    """The tensors of a part that every token goes through."""
     config = source.config
     n_embd, n_ff = config.n_embd, config.n_ff[source.layer]
     gated = source.architecture.gated
@@ -170,11 +157,6 @@ class Latent(Generic[M, V]):
     """
 
     def __init__(self, source: LayerSource[M, V], config: LatentConfig, heads: int) -> None:
-        """Read the tensors.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         n_embd, self.rotated = source.config.n_embd, source.config.rope.dim
         self.config, q_width = config, heads * config.head_dim
         plain = config.head_dim - self.rotated
@@ -229,11 +211,6 @@ class Attention(Generic[M, V]):
     """
 
     def __init__(self, source: LayerSource[M, V], windowed: bool, index: int) -> None:
-        """Read the layer's tensors.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         config, architecture, layer = source.config, source.architecture, source.layer
         self.windowed, self.index = windowed, index
         self.rotated, self.grows = config.rotated(layer), config.grows(layer)

@@ -20,11 +20,6 @@ class TokenEmbeddings:
     """What the tokens of a micro-batch have for each layer."""
 
     def __init__(self, outside: LayerWeights) -> None:
-        """Read the tensors outside the layers.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         config = outside.config
         parts = LayerEmbeddings(outside)
         self.width, self.projection = parts.width, parts.projection
@@ -54,11 +49,6 @@ class EmbeddingPart:
     """A layer's part: it gates the tokens' embeddings, and adds them to what the layer gives."""
 
     def __init__(self, weights: LayerWeights) -> None:
-        """Read the layer's tensors.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         parts = LayerEmbedding(weights)
         self.layer, self.kind = parts.layer, parts.gate
         self.project, self.output = parts.project, parts.output

@@ -23,11 +23,6 @@ class LayerEmbeddings(Generic[M, V]):
     """
 
     def __init__(self, source: LayerSource[M, V]) -> None:
-        """Read the tensors outside the layers.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         config = source.config
         self.width = per_layer(config).width
         n = config.n_layers * self.width
@@ -47,11 +42,6 @@ class LayerEmbedding(Generic[M, V]):
     """
 
     def __init__(self, source: LayerSource[M, V]) -> None:
-        """Read the layer's tensors.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         config = source.config
         width = per_layer(config).width
         self.layer, self.gate = source.layer, gate_of(source)

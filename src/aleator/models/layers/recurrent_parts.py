@@ -25,11 +25,6 @@ class StateSpace(Generic[M, V]):
     """
 
     def __init__(self, source: LayerSource[M, V], index: int) -> None:
-        """Read the layer's tensors.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         config = source.config
         self.index, self.ssm = index, state_space(config)
         inner, rank, state = self.ssm.d_inner, self.ssm.dt_rank, self.ssm.d_state
@@ -81,11 +76,6 @@ class DeltaNet(Generic[M, V]):
     """
 
     def __init__(self, source: LayerSource[M, V], index: int) -> None:
-        """Read the layer's tensors.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         config = source.config
         self.index, self.net = index, delta_net(config)
         net = self.net

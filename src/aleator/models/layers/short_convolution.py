@@ -15,15 +15,6 @@ class ShortConvolutionLayer:
     """``output(C * conv(B * x))`` added to the layer's input, and a feed-forward part."""
 
     def __init__(self, weights: LayerWeights, index: int) -> None:
-        """Read the layer's tensors.
-
-        Args:
-            weights: the file's tensors of this layer.
-            index: its number among the layers that keep a state.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         parts = ShortConvolution(weights, index)
         self.layer, self.parts = index, parts
         self.norm = norm("rms", parts.norm, weights.config.rms_eps)

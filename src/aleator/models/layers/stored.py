@@ -50,10 +50,6 @@ def stored_weight(weights: Weights, name: str, n_out: int, n_in: int, bias: bool
         n_out: width of the output.
         n_in: width of the input.
         bias: whether ``name.bias`` must exist; one that exists is used in any case.
-
-    Raises:
-        FileFormatError: it is missing, of another shape, or not finite; names the tensor.  What lies behind the
-            first bytes of a file is looked at later (:mod:`aleator.models.finite_check`).
     """
     tensor = f"{name}.weight"
     weights.expect(tensor, (n_out, n_in))
@@ -119,10 +115,6 @@ def expert_weight(matrix: ExpertMatrix) -> StoredWeight:
 
 
 def floats(weights: Weights, name: str, shape: tuple[int, ...]) -> Floats:
-    """A tensor of the file as float32, its shape checked.
-
-    Raises:
-        FileFormatError: it is missing, of another shape, or not finite.
-    """
+    """A tensor of the file as float32, its shape checked."""
     weights.expect(name, shape)
     return weights.floats(name)
