@@ -7,6 +7,7 @@ transformers' configuration classes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import field
 from typing import Any
 
@@ -307,6 +308,11 @@ class ModelConfig:
         """Whether a layer attends to the tokens before."""
         return bool(self.n_kv_heads and self.n_kv_heads[layer])
 
+    def kv_heads_beside(self, states: Iterable[bool]) -> tuple[int, ...]:
+        """KV heads of every layer, none where ``states`` says that it keeps a state."""
+        pairs = zip(self.n_kv_heads, states, strict=True)
+        return tuple(0 if state else heads for heads, state in pairs)
+
     def has_experts(self, layer: int) -> bool:
         """Whether a layer's feed-forward part is a mixture of experts."""
         return self.experts is not None and self.experts.layers[layer]
@@ -393,3 +399,10 @@ def read_head_dim(
 def unsupported(path: object, what: str) -> UnsupportedModel:
     """The error for a model that needs ``what``."""
     return UnsupportedModel(f"{path}: the model needs {what}, which is not supported")
+
+
+def refuse(fields: Fields, what: str, *keys: str) -> None:
+    """Raise UnsupportedModel where one of the fields ``keys`` is true: the model needs ``what``."""
+    for key in keys:
+        if fields.get(key, False):
+            raise unsupported(fields.path, f"{what} ({key})")

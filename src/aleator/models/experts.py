@@ -71,6 +71,7 @@ def in_gguf(
     layers: tuple[bool, ...],
     *,
     n_ff: int | None = None,
+    default_n_ff: int | None = None,
     n_ff_used: int = 0,
     scores: Scores = "softmax",
     normalised: bool = False,
@@ -85,7 +86,8 @@ def in_gguf(
         fields: the metadata.
         name: the architecture's, which is the prefix of the fields.
         layers: whether a layer's feed-forward part is a mixture, one entry per layer.
-        n_ff: width of an expert where the file gives none, or 0.
+        n_ff: width of an expert, whatever the file says.
+        default_n_ff: the same where the file gives none, or 0.
         n_ff_used: width of a token's experts together; says how wide one is where nothing else does.
         scores: see :class:`ExpertsConfig`.
         normalised: see :class:`ExpertsConfig`.
@@ -106,17 +108,18 @@ def in_gguf(
     most = n_experts // n_groups * n_groups_used
     wide = f"{name}.expert_shared_feed_forward_length"
     n_used = _of_every_layer(fields, f"{name}.expert_used_count", len(layers), 1, most)
-    if n_ff is None and n_ff_used >= n_used:
-        n_ff = n_ff_used // n_used
+    default = default_n_ff if n_ff is None else n_ff
+    if default is None and n_ff_used >= n_used:
+        default = n_ff_used // n_used
     key = f"{name}.expert_feed_forward_length"
-    if n_ff is None:
-        n_ff = _of_every_layer(fields, key, len(layers), 1, MAX_WIDTH)
+    if default is None:
+        found = _of_every_layer(fields, key, len(layers), 1, MAX_WIDTH)
     else:
-        n_ff = _of_every_layer(fields, key, len(layers), 0, MAX_WIDTH, 0) or n_ff
+        found = _of_every_layer(fields, key, len(layers), 0, MAX_WIDTH, 0) or default
     return ExpertsConfig(
         n_experts=n_experts,
         n_used=n_used,
-        n_ff=n_ff,
+        n_ff=found if n_ff is None else n_ff,
         layers=layers,
         scores=scores,
         normalised=normalised,

@@ -46,7 +46,7 @@ class FiniteCheck:
         self._thread: threading.Thread | None = None
 
     def add(self, name: str, seldom: bool = False) -> None:
-        """Look at a matrix now, or once :meth:`start` is called; if ``seldom`` used perhaps not before :meth:`wait`."""
+        """Look at a matrix now, or after :meth:`start`; a ``seldom`` used one perhaps in :meth:`wait` alone."""
         if name in self._known:
             return
         self._known.add(name)

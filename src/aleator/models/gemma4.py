@@ -14,7 +14,15 @@ from typing import Any
 
 from aleator.core.records import dataclass
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import OUTER, TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architecture import (
+    HEAD_NORMS,
+    NORMS_AROUND,
+    OUTER,
+    STACKED,
+    TRANSFORMER,
+    Architecture,
+    HuggingFace,
+)
 from aleator.models.config import (
     MAX_HEAD_DIM,
     MAX_LENGTH,
@@ -55,7 +63,6 @@ UNIFIED = DEFAULTS | {
 GLOBAL_HEAD_DIM = 512
 LOGIT_CAP = 30.0  # what llama.cpp has where a GGUF file says nothing
 PATTERN = 6  # every so many layers one sees everything, where the file says nothing
-KINDS = ("sliding_attention", "full_attention")
 ROPE: dict[str, dict[str, Any]] = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
     "full_attention": {
@@ -226,14 +233,9 @@ def _experts(fields: Fields, n_layers: int) -> ExpertsConfig | None:
 
 def _windowed(fields: Fields, n_layers: int) -> tuple[bool, ...]:
     """Which layers have a window; the last has none, as in transformers."""
-    kinds = fields.get("layer_types", kind=list)
-    if kinds is None:
-        layers = [(layer + 1) % PATTERN != 0 for layer in range(n_layers)]
-    elif len(kinds) != n_layers or not all(kind in KINDS for kind in kinds):
-        named = " or ".join(KINDS)
-        raise fields.error("layer_types", f"layer_types must name {named} for {n_layers} layers")
-    else:
-        layers = [kind == KINDS[0] for kind in kinds]
+    layers = json_config.listed_windows(fields, n_layers)
+    if layers is None:
+        layers = tuple((layer + 1) % PATTERN != 0 for layer in range(n_layers))
     return (*layers[:-1], False)
 
 
@@ -313,12 +315,9 @@ GEMMA4 = Architecture(
             "model.per_layer_projection_norm": "per_layer_proj_norm",
         },
         layer=TRANSFORMER
+        | HEAD_NORMS
+        | NORMS_AROUND
         | {
-            "self_attn.q_norm": "attn_q_norm",
-            "self_attn.k_norm": "attn_k_norm",
-            "post_attention_layernorm": "post_attention_norm",
-            "pre_feedforward_layernorm": "ffn_norm",
-            "post_feedforward_layernorm": "post_ffw_norm",
             "post_feedforward_layernorm_1": "post_ffw_norm_1",
             "post_feedforward_layernorm_2": "post_ffw_norm_2",
             "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
@@ -331,9 +330,8 @@ GEMMA4 = Architecture(
             "layer_scalar": "layer_output_scale.weight",
             "router.scale": "ffn_gate_inp.scale",
             "router.per_expert_scale": "ffn_down_exps.scale",
-            "experts.gate_up_proj": "ffn_gate_up_exps.weight",
-            "experts.down_proj": "ffn_down_exps.weight",
-        },
+        }
+        | STACKED,
         ours=ours,
     ),
     head_norm=True,

@@ -27,6 +27,7 @@ from aleator.models.config import (
     checked_rope,
     read_head_dim,
     unsupported,
+    without_attention,
 )
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -87,6 +88,24 @@ def transformer(
     )
 
 
+def states_alone(gguf: GGUFFile, architecture: Architecture, ssm: SSMConfig) -> ModelConfig:
+    """Read the dimensions of layers that keep a state and nothing else."""
+    fields, name = gguf.fields, architecture.name
+    refuse_features(fields, name)
+    n_layers, n_embd = read_size(fields, name)
+    return without_attention(
+        name,
+        name=fields.get("general.name", ""),
+        n_vocab=read_n_vocab(gguf, name),
+        n_layers=n_layers,
+        n_embd=n_embd,
+        rms_eps=fields.number(f"{name}.attention.layer_norm_rms_epsilon", 0.0, 1.0),
+        context_length=fields.integer(f"{name}.context_length", 1, MAX_LENGTH),
+        tied="output.weight" not in gguf.tensors,
+        ssm=ssm,
+    )
+
+
 def read_windows(
     fields: Fields,
     config: ModelConfig,
@@ -121,8 +140,9 @@ def read_windows(
         layers = tuple(step == 0 or layer % step < step - 1 for layer in range(n))
     if found == 0 or not any(layers):
         return None
-    theta = fields.number(f"{name}.rope.freq_base_swa", 1.0, MAX_THETA, config.rope.theta)
-    return WindowConfig(found, layers, replace(rope or config.rope, theta=theta))
+    rope = rope or config.rope
+    theta = fields.number(f"{name}.rope.freq_base_swa", 1.0, MAX_THETA, rope.theta)
+    return WindowConfig(found, layers, replace(rope, theta=theta))
 
 
 def refuse_features(fields: Fields, name: str, experts: bool = False) -> None:

@@ -84,47 +84,54 @@ def read_windows(
     Returns:
         The windows; None where no layer has one.
     """
-    kinds = fields.get("layer_types", kind=list)
-    if kinds is not None:
-        if len(kinds) != config.n_layers or not all(kind in _WINDOW_KINDS for kind in kinds):
-            raise fields.error(
-                "layer_types",
-                f"layer_types must name sliding_attention or full_attention for {config.n_layers} "
-                "layers",
-            )
-        layers = [kind == "sliding_attention" for kind in kinds]
+    listed = listed_windows(fields, config.n_layers)
+    layers = layers if listed is None else listed
     if not any(layers):
         return None
     if fields.get("sliding_window") is None and size is None:
-        if kinds is not None:
+        if listed is not None:
             raise unsupported(fields.path, "windows of no size (layer_types)")
         return None
     found = fields.integer("sliding_window", 1, MAX_LENGTH, size)
     return WindowConfig(found, tuple(layers), rope or config.rope)
 
 
-def kinds(
-    fields: Fields, n_layers: int, states: Sequence[str], attends: Sequence[str]
-) -> tuple[bool, ...]:
-    """Which layers keep a state instead of attending, by ``layer_types`` or ``layers_block_type``.
-
-    Args:
-        fields: the configuration.
-        n_layers: layers.
-        states: names of layers that keep a state; without a list every layer does.
-        attends: names of layers that attend.
-    """
-    key = "layer_types" if "layer_types" in fields else "layers_block_type"
+def listed_kinds(
+    fields: Fields,
+    n_layers: int,
+    chosen: Sequence[str],
+    others: Sequence[str],
+    key: str = "layer_types",
+) -> tuple[bool, ...] | None:
+    """Whether the list ``key`` gives each layer one of the ``chosen`` kinds; None: there is no list."""
     listed = fields.get(key, kind=list)
     if listed is None:
-        return (True,) * n_layers
-    if len(listed) != n_layers or not all(kind in (*states, *attends) for kind in listed):
-        named = " or ".join((*states, *attends))
-        raise fields.error(key, f"{key} must name {named} for {n_layers} layers")
-    return tuple(kind in states for kind in listed)
+        return None
+    kinds = (*chosen, *others)
+    if len(listed) != n_layers or not all(kind in kinds for kind in listed):
+        raise fields.error(key, f"{key} must name {' or '.join(kinds)} for {n_layers} layers")
+    return tuple(kind in chosen for kind in listed)
 
 
 _WINDOW_KINDS = ("sliding_attention", "full_attention")
+
+
+def listed_windows(fields: Fields, n_layers: int) -> tuple[bool, ...] | None:
+    """Whether each layer has a window by ``layer_types``; None: there is no list."""
+    return listed_kinds(fields, n_layers, _WINDOW_KINDS[:1], _WINDOW_KINDS[1:])
+
+
+def unrotated_layers(fields: Fields, n_layers: int, every: int) -> tuple[bool, ...]:
+    """Which layers do not rotate, by ``no_rope_layers``, or every so many by ``no_rope_layer_interval``."""
+    listed = fields.get("no_rope_layers", kind=list)
+    if listed is None:
+        step = fields.integer("no_rope_layer_interval", 1, MAX_LAYERS, every)
+        return tuple((layer + 1) % step == 0 for layer in range(n_layers))
+    if len(listed) != n_layers:
+        raise fields.error(
+            "no_rope_layers", f"no_rope_layers has {len(listed)} entries for {n_layers} layers"
+        )
+    return tuple(not rotated for rotated in listed)
 
 
 def transformer(
@@ -173,6 +180,45 @@ def transformer(
         rope=read_rope(
             fields if rope is None else rope, head_dim, context_length, architecture, partial
         ),
+    )
+
+
+def unrotated_transformer(
+    fields: Fields,
+    architecture: Architecture,
+    sizes: tuple[int, int, int],
+    n_ff: int,
+    context: tuple[str, int],
+    **facts: Any,
+) -> ModelConfig:
+    """The dimensions of layers that rotate nothing, with as many KV heads as heads.
+
+    Args:
+        fields: the configuration.
+        architecture: whose it is.
+        sizes: layers, their width, and heads.
+        n_ff: width of the feed-forward parts.
+        context: the field with the context's length, and the length where there is none.
+        facts: other fields of :class:`ModelConfig`, among them ``n_vocab``.
+    """
+    n_layers, n_embd, heads = sizes
+    head_dim = read_head_dim(fields, "head_dim", n_embd, heads)
+    key, length = context
+    return ModelConfig(
+        architecture=architecture.name,
+        name=fields.get("_name_or_path", ""),
+        n_layers=n_layers,
+        n_embd=n_embd,
+        n_heads=(heads,) * n_layers,
+        n_kv_heads=(heads,) * n_layers,
+        n_ff=(n_ff,) * n_layers,
+        head_dim=head_dim,
+        head_dim_v=head_dim,
+        rms_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
+        context_length=fields.integer(key, 1, MAX_LENGTH, length),
+        tied=fields.get("tie_word_embeddings", True),
+        rope=RopeConfig(dim=head_dim // 2 * 2, style="none"),
+        **facts,
     )
 
 

@@ -17,9 +17,6 @@ from aleator.models.config import (
 from aleator.models.files.fields import Fields
 from aleator.models.files.tensor_types import StoredTensor
 
-# What GGUF files of models without attention say; the state itself has no length.
-CONTEXT_LENGTH = 1 << 20
-
 MIXER = {
     "in_proj": "ssm_in",
     "conv1d": "ssm_conv1d",
