@@ -19,7 +19,6 @@ from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.core.threads import pool as thread_pool
 from aleator.models.decoder import Decoder, Progress
 from aleator.models.layers.expert_tensors import mixed_experts
-from aleator.models.layers.head_parts import FeedForwardAlone, HeadSpace, ShortConvolution
 from aleator.models.layers.native_layers import (
     Stateful,
     Stored,
@@ -32,7 +31,13 @@ from aleator.models.layers.native_layers import (
 )
 from aleator.models.layers.parts import Attention, gate_of
 from aleator.models.layers.per_layer_parts import TABLE, LayerEmbedding, LayerEmbeddings
-from aleator.models.layers.recurrent_parts import DeltaNet, state_space
+from aleator.models.layers.recurrent_parts import (
+    DeltaNet,
+    FeedForwardAlone,
+    HeadSpace,
+    ShortConvolution,
+    state_space,
+)
 from aleator.models.layers.stored import (
     Floats,
     StoredLayer,

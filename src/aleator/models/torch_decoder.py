@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from aleator.cache.devices import Device
 from aleator.cache.pools.pool import AnyPool
 from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.cache.rows.batch import MicroBatch
@@ -31,8 +32,7 @@ from aleator.models.layers.per_layer import TokenEmbeddings
 from aleator.models.layers.rotary import Rotary
 from aleator.models.layers.short_convolution import ShortConvolutionLayer
 from aleator.models.placement import Place
-from aleator.models.step import Inputs
-from aleator.models.torch_step import TensorStep
+from aleator.models.step import Inputs, Step
 
 if TYPE_CHECKING:
     from aleator.models.weights import Weights
@@ -161,7 +161,7 @@ class TorchDecoder(Decoder):
 
     def over(self, pool: AnyPool, fused: bool = True) -> TensorStep:
         """See :meth:`Decoder.over`."""
-        return TensorStep(self.forward, fused)
+        return TensorStep(self, fused)
 
     def shift_keys(self, layer: int, keys: Any, deltas: Any) -> Any:
         """See :meth:`Decoder.shift_keys`; keys may be tensors, on any device."""
@@ -250,6 +250,39 @@ class TorchDecoder(Decoder):
             logits = logits * self.config.logit_scale
         cap = self.config.logit_softcap
         return logits.div_(cap).tanh_().mul_(cap) if cap else logits
+
+
+class TensorStep(Step):
+    """A decoder in PyTorch over any cache; ``fused``: whether attention may use PyTorch's fused kernel."""
+
+    def __init__(self, decoder: TorchDecoder, fused: bool) -> None:
+        self._decoder, self._fused = decoder, fused
+
+    @torch.inference_mode()
+    def run(
+        self,
+        inputs: Inputs,
+        positions: npt.NDArray[np.int32],
+        cells: Any,
+        wanted: npt.NDArray[np.int64],
+        n_threads: int | None = None,
+    ) -> torch.Tensor:
+        """See :class:`Step`; None leaves PyTorch's own number of threads."""
+        if n_threads is not None and n_threads != torch.get_num_threads():
+            torch.set_num_threads(n_threads)
+        return self._decoder.forward(inputs, positions, cells, wanted, self._fused)
+
+    @torch.inference_mode()
+    def joined(
+        self, parts: Sequence[Any], order: npt.NDArray[np.int64] | None, device: Device
+    ) -> Any:
+        """See :class:`Step`."""
+        rows: torch.Tensor = parts[0] if len(parts) == 1 else torch.cat(list(parts))
+        if order is not None:
+            rows = rows[torch.from_numpy(order).to(rows.device)]
+        if device.type == "cpu":
+            return rows.cpu().numpy()
+        return rows.to(torch_device(device))
 
 
 def _as_it_is(x: torch.Tensor) -> torch.Tensor:

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
-from aleator.models.files.fields import Fields
-from aleator.models.files.json_object import read_json
+from aleator.models.files.fields import Fields, read_json
 from aleator.text.gguf_vocabulary import is_byte_token
 from aleator.text.special_tokens import TokenAttribute, resolve
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from aleator.core.errors import FileFormatError, UnsupportedModel
-from aleator.models.files.json_object import read_json
+from aleator.models.files.fields import read_json
 from aleator.models.files.mapping import map_file, require_little_endian
 from aleator.models.files.tensor_types import StoredTensor
 

@@ -8,11 +8,11 @@ import torch
 
 from aleator.models.layers.activations import activation
 from aleator.models.layers.experts import Experts
-from aleator.models.layers.head_parts import FeedForwardAlone
 from aleator.models.layers.layer import LayerWeights, Pass
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import norm
 from aleator.models.layers.parts import FeedForward, Mixture
+from aleator.models.layers.recurrent_parts import FeedForwardAlone
 
 Parts = FeedForward[Linear] | Mixture[Linear, torch.Tensor]
 

@@ -9,9 +9,9 @@ from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.cache.storage.tensors import as_tensor
 from aleator.models.layers.convolution import convolve
 from aleator.models.layers.feed_forward import Following
-from aleator.models.layers.head_parts import HeadSpace
 from aleator.models.layers.layer import LayerWeights, Pass
 from aleator.models.layers.norms import norm
+from aleator.models.layers.recurrent_parts import HeadSpace
 from aleator.models.layers.selective_scan import selective_scan
 
 

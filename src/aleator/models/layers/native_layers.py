@@ -12,9 +12,14 @@ import numpy as np
 import aleator._native as _native
 from aleator.cache.storage.host import HostLayer
 from aleator.core.errors import ParameterError
-from aleator.models.layers.head_parts import FeedForwardAlone, HeadSpace, ShortConvolution
 from aleator.models.layers.parts import FeedForward, Mixture
-from aleator.models.layers.recurrent_parts import DeltaNet, StateSpace
+from aleator.models.layers.recurrent_parts import (
+    DeltaNet,
+    FeedForwardAlone,
+    HeadSpace,
+    ShortConvolution,
+    StateSpace,
+)
 from aleator.models.layers.stored import Floats, StoredLayer, StoredWeight
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import torch
 
 from aleator.models.layers.activations import activation
 from aleator.models.layers.linear import embedding
+from aleator.models.layers.norms import RMSNorm
 from aleator.models.layers.per_layer_parts import TABLE, LayerEmbedding, LayerEmbeddings, per_layer
-from aleator.models.layers.rms_norm import RMSNorm
 
 if TYPE_CHECKING:
     from aleator.models.layers.layer import LayerWeights

@@ -6,9 +6,9 @@ import torch
 
 from aleator.models.layers.convolution import convolve
 from aleator.models.layers.feed_forward import Following
-from aleator.models.layers.head_parts import ShortConvolution
 from aleator.models.layers.layer import LayerWeights, Pass
 from aleator.models.layers.norms import norm
+from aleator.models.layers.recurrent_parts import ShortConvolution
 
 
 class ShortConvolutionLayer:
