@@ -32,14 +32,8 @@ class Block:
     ) -> None:
         """Read the layer's tensors.
 
-        Args:
-            weights: the file's tensors of this layer.
-            windowed: whether its tokens see a window of the latest positions only.
-            index: its number among the attention layers with a window, or among those without: each kind
-                has a cache of its own.
-            rotary: rotates its queries and keys.
-            slopes: of ALiBi, [heads]; None: scores do not depend on distances.
-            beside: a state space that takes what attention takes; what both give is added.
+        ``index`` is its number among the attention layers with a window, or among those without: each kind
+        has a cache of its own.  ``slopes`` [heads] are ALiBi's; what the state space ``beside`` gives is added.
         """
         parts = Attention(weights, windowed, index)
         config, architecture = weights.config, weights.architecture

@@ -40,13 +40,7 @@ def in_text_model(name: str) -> str:
 
 
 def text_part(fields: Fields, default: str, allowed: Sequence[str]) -> Fields:
-    """The part of a configuration with pictures that describes the text model.
-
-    Args:
-        fields: the configuration.
-        default: the text model's type where it is not said.
-        allowed: types that it may have.
-    """
+    """The part of a configuration with pictures that describes the text model, of an ``allowed`` type."""
     text: dict[str, Any] = {"model_type": default}
     text |= fields.require("text_config", dict)
     if text["model_type"] not in allowed:

@@ -59,14 +59,7 @@ class DeltaNetConfig:
 
 
 def read_gguf(fields: Fields, name: str, eps: float, tiled: bool) -> DeltaNetConfig:
-    """The sizes in a GGUF file.
-
-    Args:
-        fields: the metadata.
-        name: the architecture's, which is the prefix of the fields.
-        eps: what normalisation adds to the mean square; here it is added to the sum.
-        tiled: see :class:`DeltaNetConfig`.
-    """
+    """The sizes in a GGUF file; ``eps`` of the norms is added to the sum of squares here."""
     key_heads = fields.integer(f"{name}.ssm.group_count", 1, MAX_HEADS)
     heads = fields.integer(f"{name}.ssm.time_step_rank", 1, MAX_HEADS)
     dim = fields.integer(f"{name}.ssm.state_size", 1, MAX_HEAD_DIM)
@@ -111,11 +104,6 @@ def separated(tensors: dict[str, StoredTensor], layer: int, config: DeltaNetConf
 
     ``ssm_in`` has, for each head of keys, rows of its query, its key, its values and their gates; ``ssm_ba``
     those of beta and of the decay.  Rows are copied into the order of the parts.
-
-    Args:
-        tensors: by GGUF name; changed.
-        layer: the layer's number.
-        config: the sizes.
     """
     shared, at = config.n_heads // config.n_key_heads, f"blk.{layer}."
     values = shared * config.head_dim_v

@@ -81,14 +81,7 @@ class FiniteCheck:
         self.raise_found()
 
     def raise_found(self, rows: npt.NDArray[np.float32] | None = None) -> None:
-        """Raise what has been found.
-
-        Args:
-            rows: logits; where some are not finite, what is left is looked at first.
-
-        Raises:
-            FileFormatError: a matrix holds NaN or an infinity; names it.
-        """
+        """Raise what has been found; if ``rows`` of logits are not finite, look at what is left first."""
         if self._found is not None:
             raise self._found.with_traceback(None)
         waits = bool(self._left or self._seldom)

@@ -42,12 +42,8 @@ def transformer(
 ) -> ModelConfig:
     """Read the dimensions of layers with attention and a feed-forward part.
 
-    Args:
-        gguf: the file.
-        architecture: gives the fields' prefix and the style of the rotary embedding.
-        least_kv_heads: what a layer must have at least; 0 where layers may keep a state instead.
-        experts: whether there may be mixtures of experts, which the caller reads; a file all of whose layers
-            have them need not say how wide feed-forward parts are.
+    ``least_kv_heads`` is 0 where layers may keep a state instead.  The caller reads ``experts``;
+    a file all of whose layers have them need not say how wide feed-forward parts are.
     """
     fields, name = gguf.fields, architecture.name
     refuse_features(fields, name, experts)
@@ -114,18 +110,10 @@ def read_windows(
     every: int = 0,
     rope: RopeConfig | None = None,
 ) -> WindowConfig | None:
-    """Read which layers see a window of the latest positions.
+    """Read which layers see a window of the latest positions; None: none does.
 
-    Args:
-        fields: the file's metadata.
-        config: the dimensions read so far.
-        size: of the window where the file does not say; None: then there are no windows.
-        every: where the file does not say, one of so many layers sees everything, the last of them; 0: none
-        does.
-        rope: the rotary embedding of these layers; None: that of the others.
-
-    Returns:
-        The windows; None where no layer has one.
+    Where the file does not say, windows have ``size``, one of ``every`` layers, the last, sees everything
+    (0: none does), and ``rope`` is that of the other layers.
     """
     name, n = config.architecture, config.n_layers
     found = fields.integer(f"{name}.attention.sliding_window", 0, MAX_LENGTH, size or 0)
@@ -146,13 +134,7 @@ def read_windows(
 
 
 def refuse_features(fields: Fields, name: str, experts: bool = False) -> None:
-    """Raise UnsupportedModel for features that no architecture here has.
-
-    Args:
-        fields: the file's metadata.
-        name: the architecture's.
-        experts: whether it may have mixtures of experts.
-    """
+    """Raise UnsupportedModel for features that no architecture here has; ``experts``: mixtures may be."""
     if not experts and fields.get(f"{name}.expert_count", 0):
         raise unsupported(fields.path, f"a mixture of experts ({name}.expert_count)")
     if not fields.get(f"{name}.attention.causal", True):

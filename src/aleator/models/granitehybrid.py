@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aleator.models import gguf_config, granite, json_config
+from aleator.models import gguf_config, granite_factors, json_config
 from aleator.models.architecture import WITHOUT_MLP, Architecture, HuggingFace, under
 from aleator.models.config import MAX_WIDTH, ModelConfig, refuse
 from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
@@ -28,7 +28,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
         every = (True,) * config.n_layers
         mixtures = in_gguf(fields, name, every, n_ff=config.n_ff[0], normalised=True, shared=True)
         config = replace(config, experts=mixtures)
-    return granite.in_gguf(config, fields)
+    return granite_factors.in_gguf(config, fields)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
@@ -51,7 +51,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
             n_ff_shared=wide,
         )
     rotated = fields.get("position_embedding_type") == "rope"
-    return granite.in_json(
+    return granite_factors.in_json(
         replace(
             config,
             n_kv_heads=config.kv_heads_beside(states),
@@ -81,7 +81,7 @@ GRANITEHYBRID = Architecture(
     hugging_face=HuggingFace(
         ("granitemoehybrid",),
         read_json,
-        layer=WITHOUT_MLP | granite.MIXTURE | under("mamba", MIXER),
+        layer=WITHOUT_MLP | granite_factors.MIXTURE | under("mamba", MIXER),
         bare=under("mamba", BARE),
         convert=as_gguf,
     ),

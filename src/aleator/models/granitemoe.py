@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aleator.models import gguf_config, granite
+from aleator.models import gguf_config, granite_factors
 from aleator.models.architecture import WITHOUT_MLP, Architecture, HuggingFace
 from aleator.models.config import ModelConfig
 from aleator.models.experts import MAX_WIDTH, ExpertsConfig, in_gguf, read_n_experts
@@ -24,7 +24,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     mixtures = in_gguf(
         gguf.fields, architecture.name, every, n_ff=config.n_ff[0], normalised=True, shared=True
     )
-    return granite.in_gguf(replace(config, experts=mixtures), gguf.fields)
+    return granite_factors.in_gguf(replace(config, experts=mixtures), gguf.fields)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
@@ -39,7 +39,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         scores="chosen softmax",
         n_ff_shared=fields.integer("shared_intermediate_size", 0, MAX_WIDTH, 0),
     )
-    return granite.in_json(replace(config, experts=mixtures), fields)
+    return granite_factors.in_json(replace(config, experts=mixtures), fields)
 
 
 GRANITEMOE = Architecture(
@@ -49,6 +49,6 @@ GRANITEMOE = Architecture(
     hugging_face=HuggingFace(
         ("granitemoe", "granitemoeshared"),
         read_json,
-        layer=WITHOUT_MLP | granite.MIXTURE,
+        layer=WITHOUT_MLP | granite_factors.MIXTURE,
     ),
 )

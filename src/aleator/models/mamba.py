@@ -7,24 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aleator.models import gguf_config, json_config
+from aleator.models import gguf_config
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.config import (
-    MAX_CONV,
-    MAX_LENGTH,
-    MAX_STATE,
-    MAX_WIDTH,
-    ModelConfig,
-    SSMConfig,
-    refuse,
-    without_attention,
-)
+from aleator.models.config import MAX_CONV, MAX_STATE, MAX_WIDTH, ModelConfig, SSMConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.state_space import as_gguf
-
-# What GGUF files of models without attention say; the state itself has no length.
-CONTEXT_LENGTH = 1 << 20
+from aleator.models.state_space import OUTER, as_gguf, checked_inner, states_alone
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
@@ -58,39 +46,6 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     )
     return states_alone(fields, architecture, ssm, tied=True)
 
-
-def checked_inner(fields: Fields, inner: int) -> int:
-    """The channels of the states, which must be within bounds."""
-    if not 1 <= inner <= MAX_WIDTH:
-        raise fields.error("expand", f"{inner} inner channels; they must be 1 to {MAX_WIDTH}")
-    return inner
-
-
-def states_alone(
-    fields: Fields, architecture: Architecture, ssm: SSMConfig, *, tied: bool
-) -> ModelConfig:
-    """The dimensions in config.json, without those of the states; ``tied`` where the file does not say."""
-    json_config.refuse_features(fields)
-    refuse(fields, "biases of the projections", "use_bias")
-    n_layers, n_embd = json_config.read_size(fields)
-    return without_attention(
-        architecture.name,
-        name=fields.get("_name_or_path", ""),
-        n_vocab=fields.integer("vocab_size", 1, MAX_LENGTH),
-        n_layers=n_layers,
-        n_embd=n_embd,
-        rms_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
-        context_length=fields.integer("max_position_embeddings", 1, MAX_LENGTH, CONTEXT_LENGTH),
-        tied=fields.get("tie_word_embeddings", tied),
-        ssm=ssm,
-    )
-
-
-OUTER = {
-    "backbone.embeddings": "token_embd",
-    "backbone.norm_f": "output_norm",
-    "lm_head": "output",
-}
 
 MAMBA = Architecture(
     "mamba",

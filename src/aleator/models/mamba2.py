@@ -7,8 +7,15 @@ from aleator.models.architecture import Architecture, HuggingFace, under
 from aleator.models.config import MAX_WIDTH, ModelConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.mamba import OUTER, checked_inner, states_alone
-from aleator.models.state_space import BARE, MIXER, as_gguf, read_heads
+from aleator.models.state_space import (
+    BARE,
+    MIXER,
+    OUTER,
+    as_gguf,
+    checked_inner,
+    read_heads,
+    states_alone,
+)
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:

@@ -1,181 +1,22 @@
 """qwen3next: gated delta nets, every fourth layer gated attention instead, and mixtures of experts in all.
 
-Attention rotates a part of a head's channels.  One expert behind its own router takes every token.  Blocks
-that predict further tokens (``nextn_predict_layers``, ``mtp``) are left out, as llama.cpp's plain decoding
-leaves them out.  Qwen3.5 (:mod:`aleator.models.qwen35`) is read by the same functions.
+Attention rotates a part of a head's channels.  One expert behind its own router takes every token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
-import numpy as np
-
-from aleator.models import delta_net, gguf_config, json_config
-from aleator.models.architecture import (
-    EXPERTS,
-    GATED,
-    HEAD_NORMS,
-    TRANSFORMER,
-    Architecture,
-    HuggingFace,
-    under,
+from aleator.models.architecture import EXPERTS, Architecture, HuggingFace
+from aleator.models.delta_net_files import (
+    BARE,
+    LAYER,
+    MIXTURE,
+    as_gguf,
+    read_gguf,
+    read_json,
+    without_further,
 )
-from aleator.models.config import MAX_LAYERS, ModelConfig, unsupported
-from aleator.models.experts import (
-    MAX_WIDTH,
-    ExpertsConfig,
-    in_gguf,
-    read_n_experts,
-    sparse_layers,
-)
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
-from aleator.models.files.tensor_types import StoredTensor
-from aleator.models.state_space import as_gguf as state_space_as_gguf
-
-HEAD_DIM = 256  # where config.json gives none, as transformers has it
-ROTATED = 0.25  # likewise, of a head's channels
-
-LAYER = {
-    **TRANSFORMER,
-    **HEAD_NORMS,
-    "post_attention_layernorm": "post_attention_norm",
-    "linear_attn.conv1d": "ssm_conv1d",
-    "linear_attn.norm": "ssm_norm",
-    "linear_attn.out_proj": "ssm_out",
-}
-"""Hugging Face's names of a layer's tensors -> GGUF's."""
-
-BARE = {"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"}
-"""Like :data:`LAYER`, of tensors whose names end there."""
-
-MIXTURE = {
-    "mlp.gate": "ffn_gate_inp",
-    **under("mlp.shared_expert", GATED, "_shexp"),
-    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
-}
-"""Like :data:`LAYER`, of mixtures of experts."""
-
-
-def read_gguf(gguf: GGUFFile, architecture: Architecture, *, tiled: bool) -> ModelConfig:
-    """The dimensions in a GGUF file."""
-    fields, name = gguf.fields, architecture.name
-    mixed = bool(fields.get(f"{name}.expert_count", 0))
-    config = gguf_config.transformer(gguf, architecture, least_kv_heads=0, experts=mixed)
-    blocks = config.n_layers
-    further = fields.integer(f"{name}.nextn_predict_layers", 0, MAX_LAYERS, 0)
-    if further >= blocks:
-        raise fields.error(
-            f"{name}.nextn_predict_layers", f"{further} of {blocks} layers predict further tokens"
-        )
-    n_layers = blocks - further
-    states = _states_in_gguf(fields, name, n_layers)
-    if mixed:
-        mixtures = in_gguf(
-            fields,
-            name,
-            (True,) * blocks,
-            n_ff_used=config.n_ff[0],
-            normalised=True,
-            shared=True,
-            shared_router=True,
-        )
-        mixtures = replace(
-            mixtures,
-            layers=mixtures.layers[:n_layers],
-            n_ff_shared=mixtures.n_ff_shared or config.n_ff[0],
-        )
-        config = replace(config, experts=mixtures)
-    config = replace(
-        config,
-        n_layers=n_layers,
-        n_heads=config.n_heads[:n_layers],
-        n_kv_heads=config.n_kv_heads[:n_layers],
-        n_ff=config.n_ff[:n_layers],
-        delta=delta_net.read_gguf(fields, name, config.rms_eps, tiled),
-    )
-    return _with_states(fields, config, states, f"{name}.attention.head_count_kv")
-
-
-def read_json(fields: Fields, architecture: Architecture, *, experts: bool) -> ModelConfig:
-    """The dimensions in config.json; ``experts``: whether there are mixtures of experts."""
-    json_config.refuse_features(fields, experts=experts)
-    values = dict(fields.values)
-    rope = fields.get("rope_parameters", kind=dict) or fields.get("rope_scaling", kind=dict) or {}
-    values["partial_rotary_factor"] = rope.get(
-        "partial_rotary_factor", values.get("partial_rotary_factor", ROTATED)
-    )
-    if experts:  # which have their own width; that of layers without them may be left out
-        values.setdefault("intermediate_size", values.get("moe_intermediate_size", 512))
-    if rope.get("rope_type", rope.get("type")) == "mrope":  # of text all axes are alike
-        values["rope_parameters"] = {**rope, "rope_type": "default"}
-    fields = Fields(fields.path, values)
-    config = json_config.transformer(fields, architecture, head_dim=HEAD_DIM, partial=True)
-    config = replace(config, delta=delta_net.read_json(fields))
-    if experts:
-        n_experts = read_n_experts(fields, 512)
-        mixtures = ExpertsConfig(
-            n_experts=n_experts,
-            n_used=fields.integer("num_experts_per_tok", 1, n_experts, 10),
-            n_ff=fields.integer("moe_intermediate_size", 1, MAX_WIDTH, 512),
-            layers=sparse_layers(fields, config.n_layers),
-            normalised=fields.get("norm_topk_prob", True),
-            n_ff_shared=fields.integer("shared_expert_intermediate_size", 1, MAX_WIDTH, 512),
-            shared_router=True,
-        )
-        config = replace(config, experts=mixtures)
-    states = json_config.listed_kinds(
-        fields, config.n_layers, ("linear_attention",), ("full_attention",)
-    )
-    if states is None:
-        states = _all_but_every(fields, "full_attention_interval", config.n_layers)
-    return _with_states(fields, config, states, "num_key_value_heads")
-
-
-def _states_in_gguf(fields: Fields, name: str, n_layers: int) -> tuple[bool, ...]:
-    """Which layers keep a state: a list, or all but every fourth (or another) one."""
-    key = f"{name}.attention.recurrent_layers"
-    listed = fields.get(key, kind=list)
-    if listed is None:
-        return _all_but_every(fields, f"{name}.full_attention_interval", n_layers)
-    if len(listed) < n_layers or not all(type(each) is bool for each in listed):
-        raise fields.error(key, f"{key} must be {n_layers} booleans")
-    return tuple(listed[:n_layers])
-
-
-def _all_but_every(fields: Fields, key: str, n_layers: int) -> tuple[bool, ...]:
-    step = fields.integer(key, 1, MAX_LAYERS, 4)
-    return tuple((layer + 1) % step != 0 for layer in range(n_layers))
-
-
-def _with_states(
-    fields: Fields, config: ModelConfig, states: Sequence[bool], key: str
-) -> ModelConfig:
-    """The model with KV heads in the layers that attend alone."""
-    if all(states):
-        raise unsupported(fields.path, "layers with a gated delta net alone, without any attention")
-    for layer, (state, heads) in enumerate(zip(states, config.n_kv_heads, strict=True)):
-        if not state and not heads:
-            raise fields.error(key, f"layer {layer} attends and has no KV heads")
-    return replace(config, n_kv_heads=config.kv_heads_beside(states))
-
-
-def without_further(name: str) -> str:
-    """A tensor's name; "" for one of the blocks that predict further tokens."""
-    return "" if name.startswith("mtp.") else name
-
-
-def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
-    """A tensor as GGUF files hold it: whole weights of norms but that of heads, and a router as a vector."""
-    if name.endswith("norm.weight") and not name.endswith("ssm_norm.weight"):
-        return StoredTensor.of(np.float32(1) + tensor.floats())
-    if name.endswith("ffn_gate_inp_shexp.weight") and len(tensor.shape) == 2:
-        return replace(tensor, shape=(int(np.prod(tensor.shape)),))
-    return state_space_as_gguf(name, tensor)
-
 
 QWEN3NEXT = Architecture(
     "qwen3next",

@@ -48,11 +48,7 @@ _REFUSED: dict[str, object] = {
 
 
 def from_gguf(metadata: Fields) -> dict[str, Any]:
-    """Read ``general.sampling.*`` of a GGUF file.
-
-    Returns:
-        Values by the rest of their keys, whatever they are.
-    """
+    """Read ``general.sampling.*`` of a GGUF file: values by the rest of their keys, whatever they are."""
     return {
         key.removeprefix(_PREFIX): metadata.values[key]
         for key in metadata.values

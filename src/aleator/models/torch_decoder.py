@@ -184,19 +184,7 @@ class TorchDecoder(Decoder):
         wanted: npt.NDArray[np.int64],
         fused: bool = True,
     ) -> torch.Tensor:
-        """Compute one micro-batch of T tokens.
-
-        Args:
-            inputs: token ids [T], or input vectors [T, n_embd].
-            positions: [T].
-            cells: where the tokens are stored and what they attend to.
-            wanted: ascending indices of the tokens whose logits are computed.
-            fused: whether attention may use torch's fused kernel.
-
-        Returns:
-            Logits, float32 [len(wanted), n_vocab], on the last layer's device.
-
-        """
+        """Compute one micro-batch, see :meth:`Step.run`; logits are on the last layer's device."""
         self.check_positions(positions)
         scales = self.query_scales(positions)
         at = torch.from_numpy(positions).to(self.where)
@@ -217,15 +205,8 @@ class TorchDecoder(Decoder):
     ) -> torch.Tensor:
         """Compute one micro-batch from tensors on the first layer's device, without waiting for it.
 
-        Args:
-            inputs: token ids int64 [T], or input vectors [T, n_embd].
-            batch: what layers share.
-            rows: ascending indices of the tokens whose logits are computed, on the last layer's device;
-                None: all.
-
-        Returns:
-            Logits, float32 [len(rows), n_vocab], on the last layer's device.
-
+        Inputs are as in :meth:`forward`, ``rows`` the ascending indices of tokens whose logits are computed,
+        on the last layer's device; None: all.
         """
         if inputs.dim() == 2:
             x = inputs.to(self.at[0][1])

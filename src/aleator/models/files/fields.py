@@ -14,15 +14,7 @@ _MAX_JSON = 1 << 26  # bytes; the index of a model with 10,000 tensors has one m
 
 
 def read_json(path: Path) -> Fields:
-    """Read the JSON object in a file.
-
-    Returns:
-        Its members, checked on access.
-
-    Raises:
-        ModelNotFound: there is no such file.
-        FileFormatError: it is too long, is not JSON, or holds something else than an object.
-    """
+    """The members of the JSON object in a file; ModelNotFound or FileFormatError where there is none."""
     data = map_file(path)
     if data.size > _MAX_JSON:
         raise FileFormatError(path, f"{data.size} bytes; at most {_MAX_JSON} are read as JSON")

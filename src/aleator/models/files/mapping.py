@@ -17,11 +17,7 @@ from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
 
 
 def require_little_endian(path: str | os.PathLike[str]) -> None:
-    """Refuse a file of weights on a machine that would read its numbers backwards.
-
-    Raises:
-        UnsupportedModel: This processor is big-endian.
-    """
+    """Refuse a file of weights on a machine that would read its numbers backwards."""
     if sys.byteorder != "little":
         raise UnsupportedModel(
             f"{path}: models need a little-endian processor, and {platform.machine()} is big-endian; "
@@ -30,14 +26,7 @@ def require_little_endian(path: str | os.PathLike[str]) -> None:
 
 
 def lock(data: NDArray[np.uint8]) -> str:
-    """Let the system keep mapped bytes in memory.
-
-    Args:
-        data: ``[size]``, from :func:`map_file`.
-
-    Returns:
-        Why that is not so; "" where it is.
-    """
+    """Have the system keep bytes of :func:`map_file` in memory; says why it does not, or ""."""
     try:
         mlock = ctypes.CDLL(None, use_errno=True).mlock
     except (AttributeError, OSError, TypeError):

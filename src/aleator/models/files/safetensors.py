@@ -80,12 +80,7 @@ def _is_plain_name(name: str) -> bool:
 
 
 def _read_file(file: Path) -> dict[str, StoredTensor]:
-    """All tensors of one file, their data mapped.
-
-    Raises:
-        FileFormatError: the header is damaged, or data overlap, have gaps or reach past the end of the file.
-        UnsupportedModel: a tensor of a type that is not supported, or a big-endian processor.
-    """
+    """All tensors of one file, their data mapped, without gaps."""
     require_little_endian(file)
     data = map_file(file)
     if data.size < 8:

@@ -46,11 +46,7 @@ _MOST_TYPES = 20
 
 
 def required_hub(what: str) -> ModuleType:
-    """The package huggingface_hub, imported now.
-
-    Raises:
-        ImportError: it is not installed; says how to.
-    """
+    """The package huggingface_hub, imported now; ImportError says how to install it."""
     try:
         for each in _MODULES:
             import_module(f"huggingface_hub.{each}")
@@ -95,11 +91,7 @@ def fetched(name: HubName, *, token: str | None = None, offline: bool = False) -
 
 
 def chosen(name: HubName, files: Sequence[str]) -> list[str]:
-    """The files of the repository that are wanted.
-
-    Raises:
-        HubError: nothing fits, parts are missing, or a path leads out of the repository; says what there is.
-    """
+    """The files of the repository that are wanted; HubError says what there is where nothing fits."""
     if name.file:
         wanted = parts_of(files, name.file) if name.file in files else []
     else:
@@ -277,11 +269,7 @@ def _receive(
 ) -> None:
     """Append what a file has beyond the bytes that are there; ends soon after the file's ``size`` bytes.
 
-    Where the connection breaks after it has brought something, the caller may ask again.
-
-    Raises:
-        ConnectionError: the answer ended early, and brought nothing.
-        huggingface_hub.errors.HTTPError: the connection broke before it brought anything.
+    Where the connection breaks after it has brought something, the caller may ask again; otherwise it raises.
     """
     errors = hub.errors
     held = out.tell()

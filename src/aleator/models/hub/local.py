@@ -55,11 +55,7 @@ def installed() -> Iterator[LocalModel]:
 
 
 def cached() -> Iterator[LocalModel]:
-    """Models of the hub that were fetched, whole, in the order of their names.
-
-    Raises:
-        ImportError: huggingface_hub is not installed.
-    """
+    """Models of the hub that were fetched, whole, in the order of their names."""
     hub = required_hub("the list of fetched models")
     for repo in sorted(_repositories(hub), key=lambda each: str(each.repo_id)):
         for revision in sorted(repo.revisions, key=lambda each: str(each.commit_hash)):

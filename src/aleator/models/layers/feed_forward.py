@@ -86,13 +86,6 @@ class Following:
     def __init__(
         self, weights: LayerWeights, weight: torch.Tensor | None, parts: Parts | None
     ) -> None:
-        """Use what was read.
-
-        Args:
-            weights: the file's tensors of the layer.
-            weight: of the norm before it; None: there is no such part.
-            parts: its tensors.
-        """
         config = weights.config
         self.norm = norm("rms", weight, config.rms_eps)
         self.ffn = None if parts is None else feed_forward(parts)

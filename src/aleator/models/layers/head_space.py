@@ -37,13 +37,7 @@ class HeadSpaceLayer:
         return self.following(x + given * self.residual_scale)
 
     def mixed(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
-        """What is added to the running sum.
-
-        Args:
-            x: normalised, [T, n_embd].
-            batch: what layers share.
-            rows: the tokens whose output is wanted; None: all.
-        """
+        """What is added to the running sum for ``x``, normalised, [T, n_embd]."""
         ssm, parts, states = self.ssm, self.parts, batch.states
         inner, heads, n = ssm.d_inner, ssm.heads, ssm.groups * ssm.d_state
         projected = parts.project(x).float()

@@ -118,14 +118,9 @@ class Pass:
         fused: bool,
         query_scales: torch.Tensor | None = None,
     ) -> None:
-        """Share a micro-batch of T tokens.
+        """Share a micro-batch of T tokens, no position of which is above ``highest``.
 
-        Args:
-            positions: int64 or int32 [T], on the decoder's device.
-            highest: no position is higher.
-            cells: what the cache gave the micro-batch.
-            fused: whether attention may use torch's fused kernel.
-            query_scales: what growing queries are multiplied by, float32 [T]; None: none grow.
+        ``query_scales`` [T] multiply growing queries.
         """
         self.query_scales = query_scales
         self.embeddings: torch.Tensor | None = None

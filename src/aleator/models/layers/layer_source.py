@@ -70,11 +70,7 @@ class LayerSource(ABC, Generic[M, V]):
     ) -> M:
         """The matrices ``name.weight`` [n_out, n_in], which have the same input.
 
-        Args:
-            names: of the matrices.
-            n_in: width of the input.
-            n_outs: width of each output.
-            bias: every ``name.bias`` must exist; one that exists is used in any case.
+        ``bias``: every ``name.bias`` must exist; one that exists is used in any case.
         """
 
     @abstractmethod
@@ -104,10 +100,4 @@ class LayerSource(ABC, Generic[M, V]):
 
         Those of all experts are in ``name_exps.weight`` [experts, n_out, n_in], those of one in
         ``name.expert.weight``; gate and up may be one tensor, ``ffn_gate_up_exps.weight``.
-
-        Args:
-            names: of the matrices.
-            n_in: width of the input.
-            n_outs: width of each output.
-            bias: whether ``name_exps.bias`` [experts, n_out] must exist.
         """

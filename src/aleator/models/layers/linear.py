@@ -113,15 +113,7 @@ def embedding(
     dtype: torch.dtype,
     name: str = "token_embd",
 ) -> Embedding:
-    """The token embedding.
-
-    Args:
-        weights: the model file.
-        shape: [n_vocab, n_embd].
-        device: where rows are wanted.
-        dtype: type of the rows.
-        name: of the tensor, without ".weight".
-    """
+    """The token embedding, of ``shape`` [n_vocab, n_embd]."""
     if _stored(device, dtype):
         return StoredEmbedding(stored_weight(weights, name, *shape, bias=False))
     return DenseEmbedding(parameter(weights, f"{name}.weight", shape, device, dtype))
@@ -143,14 +135,7 @@ def linear(
 ) -> Linear:
     """One product for one or more matrices with the same input, their outputs side by side.
 
-    Args:
-        weights: the model file.
-        names: tensor names without ".weight".
-        n_in: input width of all of them.
-        n_outs: output width of each.
-        device: where the product is computed.
-        dtype: type of the weights there.
-        bias: whether every ``name.bias`` must exist; one that exists is used in any case.
+    ``bias``: see :meth:`~aleator.models.layers.layer_source.LayerSource.matrix`.
     """
     if _stored(device, dtype):
         return StoredLinear(
@@ -175,13 +160,7 @@ def linear(
 def expert_linear(
     matrices: Sequence[ExpertMatrix], device: torch.device, dtype: torch.dtype
 ) -> Linear:
-    """One product for the matrices of an expert with the same input, their outputs side by side.
-
-    Args:
-        matrices: as the file stores them.
-        device: where the product is computed.
-        dtype: type of the weights there.
-    """
+    """One product for the matrices of an expert with the same input, their outputs side by side."""
     if _stored(device, dtype):
         return StoredLinear([expert_weight(matrix) for matrix in matrices])
     rows = np.concatenate([stored.floats() for stored, _ in matrices])

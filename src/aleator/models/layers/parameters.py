@@ -46,14 +46,6 @@ def parameter(
     device: torch.device,
     dtype: torch.dtype,
 ) -> torch.Tensor:
-    """A tensor of the file.
-
-    Args:
-        weights: the model file.
-        name: of the tensor.
-        shape: what it must be.
-        device: where it goes.
-        dtype: its type there.
-    """
+    """A tensor of the file, which must be of this shape, on ``device`` in ``dtype``."""
     weights.expect(name, shape)
     return tensor(weights, name, dtype).to(device)

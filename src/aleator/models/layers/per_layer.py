@@ -28,14 +28,9 @@ class TokenEmbeddings:
         self.table = embedding(outside.weights, shape, outside.device, outside.dtype, TABLE)
 
     def __call__(self, ids: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
-        """The numbers of every token and layer.
+        """The numbers of every token and layer, [T, layers, width].
 
-        Args:
-            ids: of the tokens, int64 [T]; None: every one counts as token 0, as in llama.cpp.
-            x: their embeddings as the first layer takes them, [T, n_embd].
-
-        Returns:
-            [T, layers, width].
+        Without ``ids`` every token counts as token 0, as in llama.cpp; ``x`` is what the first layer takes.
         """
         if ids is None:
             ids = torch.zeros(len(x), dtype=torch.int64, device=x.device)

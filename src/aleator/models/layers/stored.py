@@ -42,14 +42,9 @@ class StoredWeight:
 
 
 def stored_weight(weights: Weights, name: str, n_out: int, n_in: int, bias: bool) -> StoredWeight:
-    """A matrix of the file.
+    """The matrix ``name.weight`` of the file, and ``name.bias`` if it exists or must.
 
-    Args:
-        weights: the model file.
-        name: of the tensor, without ".weight".
-        n_out: width of the output.
-        n_in: width of the input.
-        bias: whether ``name.bias`` must exist; one that exists is used in any case.
+    What lies behind a file's first bytes is looked at for NaN later (:mod:`aleator.models.finite_check`).
     """
     tensor = f"{name}.weight"
     weights.expect(tensor, (n_out, n_in))
