@@ -345,24 +345,29 @@ def checked_heads(fields: Fields, key: str, ssm: SSMConfig) -> SSMConfig:
 
 def checked_rope(fields: Fields, rope: RopeConfig) -> RopeConfig:
     """A rotary embedding whose fields do not contradict each other."""
-    if rope.scaling == "yarn" and rope.factor < 1:
-        raise fields.error("factor", f"the factor {rope.factor} of yarn must be at least 1")
-    if rope.scaling == "yarn" and rope.beta_fast <= rope.beta_slow:
-        raise fields.error(
-            "beta_fast", f"beta_fast {rope.beta_fast} must exceed beta_slow {rope.beta_slow}"
-        )
-    if rope.scaling == "yarn" and rope.beta_slow < 1e-6:
-        raise fields.error(
-            "beta_slow", f"beta_slow {rope.beta_slow} of yarn must be at least 1e-06"
-        )
-    if rope.scaling == "yarn" and rope.theta <= 1:
-        raise fields.error("theta", f"the base {rope.theta} of yarn's frequencies must exceed 1")
-    if rope.scaling == "llama3" and rope.high_freq_factor <= rope.low_freq_factor:
-        raise fields.error(
+    yarn, slow, fast = rope.scaling == "yarn", rope.beta_slow, rope.beta_fast
+    low, high = rope.low_freq_factor, rope.high_freq_factor
+    for wrong, key, message in (
+        (
+            yarn and rope.factor < 1,
+            "factor",
+            f"the factor {rope.factor} of yarn must be at least 1",
+        ),
+        (yarn and fast <= slow, "beta_fast", f"beta_fast {fast} must exceed beta_slow {slow}"),
+        (yarn and slow < 1e-6, "beta_slow", f"beta_slow {slow} of yarn must be at least 1e-06"),
+        (
+            yarn and rope.theta <= 1,
+            "theta",
+            f"the base {rope.theta} of yarn's frequencies must exceed 1",
+        ),
+        (
+            rope.scaling == "llama3" and high <= low,
             "high_freq_factor",
-            f"high_freq_factor {rope.high_freq_factor} must exceed low_freq_factor "
-            f"{rope.low_freq_factor}",
-        )
+            f"high_freq_factor {high} must exceed low_freq_factor {low}",
+        ),
+    ):
+        if wrong:
+            raise fields.error(key, message)
     return rope
 
 

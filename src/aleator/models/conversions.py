@@ -21,11 +21,6 @@ def whole_norms(name: str, tensor: StoredTensor) -> StoredTensor:
     return StoredTensor.of(np.float32(1) + tensor.floats())
 
 
-def transposed(tensor: StoredTensor) -> StoredTensor:
-    """A matrix of GPT-2's kind, [in, out], as [out, in]: a copy in float32."""
-    return StoredTensor.of(np.ascontiguousarray(tensor.floats().T))
-
-
 def in_text_model(name: str) -> str:
     """A tensor's name in the text part of a model with pictures; "" for one of the other parts.
 

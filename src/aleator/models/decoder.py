@@ -242,11 +242,15 @@ class Decoder(ABC):
 
         ``layer`` is counted among the layers that see everything.
         """
-        return self.rotation.shift(keys, deltas) if self._rotates(layer, False) else keys
+        return self._shifted(layer, keys, deltas, windowed=False)
 
     def shift_window_keys(self, layer: int, keys: Any, deltas: Any) -> Any:
         """Rotate stored keys of layers with a window, see :meth:`shift_keys`."""
-        return self.window_rotation.shift(keys, deltas) if self._rotates(layer, True) else keys
+        return self._shifted(layer, keys, deltas, windowed=True)
+
+    def _shifted(self, layer: int, keys: Any, deltas: Any, *, windowed: bool) -> Any:
+        rotation = self.window_rotation if windowed else self.rotation
+        return rotation.shift(keys, deltas) if self._rotates(layer, windowed) else keys
 
     def _rotates(self, layer: int, windowed: bool) -> bool:
         """Whether the keys of a layer, by its number among those of its kind, are rotated."""

@@ -37,7 +37,6 @@ class ModelIdentity:
         fingerprint: see the module.
         name: what the model's file calls it; "" if nothing.
         path: where it was.
-
     """
 
     fingerprint: str

@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from aleator.core.records import dataclass
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import (
     HEAD_NORMS,
@@ -71,15 +70,6 @@ ROPE: dict[str, dict[str, Any]] = {
         "partial_rotary_factor": 0.25,
     },
 }
-
-
-@dataclass(frozen=True)
-class Heads:
-    """Sizes and numbers of KV heads, in layers with a window and in the others."""
-
-    window_dim: int
-    dim: int
-    n_kv: tuple[int, ...]
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
@@ -147,22 +137,22 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         fields, architecture, tied=True, rope=_rope_fields(fields, "sliding_attention")
     )
     layers = _windowed(fields, config.n_layers)
-    heads = _heads(fields, config, layers)
-    check_groups(fields, "num_key_value_heads", config.n_heads, heads.n_kv)
+    window_dim, head_dim, n_kv_heads = _heads(fields, config, layers)
+    check_groups(fields, "num_key_value_heads", config.n_heads, n_kv_heads)
     size = fields.integer("sliding_window", 1, MAX_LENGTH)
     if config.rope.scaling != "none":
         raise unsupported(fields.path, "rotary scaling in window layers (rope_parameters)")
-    window = WindowConfig(size, layers, config.rope, head_dim=heads.window_dim)
-    rope = _rope(fields, architecture, heads.dim, config.context_length)
+    window = WindowConfig(size, layers, config.rope, head_dim=window_dim)
+    rope = _rope(fields, architecture, head_dim, config.context_length)
     same, n = bool(fields.get("attention_k_eq_v", False)), config.n_layers
     shared = fields.integer("num_kv_shared_layers", 0, n - 1, 0)
     twice = 2 if fields.get("use_double_wide_mlp", False) else 1
     own = window if any(layers) else None
     config = replace(
         config,
-        head_dim=heads.dim,
-        head_dim_v=heads.dim,
-        n_kv_heads=heads.n_kv,
+        head_dim=head_dim,
+        head_dim_v=head_dim,
+        n_kv_heads=n_kv_heads,
         n_ff=tuple(wide * (twice if i >= n - shared else 1) for i, wide in enumerate(config.n_ff)),
         logit_softcap=fields.number("final_logit_softcapping", 0.0, 1e6, 0.0),
         key_layers=_key_layers(fields, "num_kv_shared_layers", own, n, shared),
@@ -239,8 +229,13 @@ def _windowed(fields: Fields, n_layers: int) -> tuple[bool, ...]:
     return (*layers[:-1], False)
 
 
-def _heads(fields: Fields, config: ModelConfig, layers: tuple[bool, ...]) -> Heads:
-    """The heads, by ``per_layer_config`` or by the fields that came before it."""
+def _heads(
+    fields: Fields, config: ModelConfig, layers: tuple[bool, ...]
+) -> tuple[int, int, tuple[int, ...]]:
+    """Sizes of heads with a window and without, and numbers of KV heads.
+
+    By ``per_layer_config``, or by the fields that came before it.
+    """
     dims = [config.head_dim] * config.n_layers
     n_kv = list(config.n_kv_heads)
     overrides = fields.get("per_layer_config", kind=dict)
@@ -264,7 +259,7 @@ def _heads(fields: Fields, config: ModelConfig, layers: tuple[bool, ...]) -> Hea
         raise unsupported(
             fields.path, "heads of several sizes among layers of a kind (per_layer_config)"
         )
-    return Heads(max(sizes[0], default=0), max(sizes[1], default=0), tuple(n_kv))
+    return max(sizes[0], default=0), max(sizes[1], default=0), tuple(n_kv)
 
 
 def _rope_fields(fields: Fields, kind: str) -> Fields:

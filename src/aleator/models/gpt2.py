@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from aleator.models.architecture import Architecture, HuggingFace
 from aleator.models.config import MAX_LAYERS, MAX_LENGTH, MAX_WIDTH, ModelConfig, refuse
-from aleator.models.conversions import transposed
 from aleator.models.files.fields import Fields
 from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.json_config import refuse_features, unrotated_transformer
@@ -39,7 +38,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
 def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
     """A tensor as GGUF files hold it: matrices within layers are [in, out] in Hugging Face's."""
     within = name.startswith("blk.") and name.endswith(".weight") and len(tensor.shape) == 2
-    return transposed(tensor) if within else tensor
+    return StoredTensor.of(tensor.floats().T) if within else tensor
 
 
 def ours(name: str) -> str:

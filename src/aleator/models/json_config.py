@@ -44,7 +44,7 @@ def full_attention(
     Args:
         fields: the configuration.
         architecture: whose it is.
-        head_dim: size of a head where the file gives none; None: the width divided by the heads.
+        head_dim: see :func:`transformer`.
         windows: whether a ``sliding_window`` is that of every layer.
         max_window_layers: first layers without a window where ``use_sliding_window`` switches windows
             on and the file does not say; None: transformers does not look at that switch.
@@ -72,17 +72,9 @@ def read_windows(
     size: int | None = None,
     rope: RopeConfig | None = None,
 ) -> WindowConfig | None:
-    """Read which layers see a window of the latest positions.
+    """Read which layers see a window of the latest positions; None: none does.
 
-    Args:
-        fields: the configuration.
-        config: the dimensions read so far.
-        layers: which do where there are no ``layer_types``.
-        size: of the window where the file does not say.
-        rope: the rotary embedding of these layers; None: that of the others.
-
-    Returns:
-        The windows; None where no layer has one.
+    Where the file does not say, windows have ``size``, ``layers`` have them; ``rope`` is that of the others.
     """
     listed = listed_windows(fields, config.n_layers)
     layers = layers if listed is None else listed
@@ -227,11 +219,7 @@ def refuse_features(
 ) -> None:
     """Raise UnsupportedModel for what would change the logits and no decoder here computes.
 
-    Args:
-        fields: the configuration.
-        key: the field that names the activation.
-        activation: the one that the architecture has.
-        experts: whether it may have mixtures of experts.
+    The field ``key`` names the activation; ``experts``: the architecture may have mixtures of experts.
     """
     if fields.get(key, activation) != activation:
         raise unsupported(fields.path, f"the activation {fields.get(key)!r} ({key})")
@@ -252,12 +240,7 @@ def read_size(fields: Fields) -> tuple[int, int]:
 
 
 def rope_part(fields: Fields, kind: str) -> Fields:
-    """The fields of the rotary embedding of one kind of layers, where config.json has several.
-
-    Args:
-        fields: the configuration.
-        kind: "full_attention" or "sliding_attention".
-    """
+    """The fields of the rotary embedding of one ``kind`` of layers, where config.json has several."""
     values = fields.get("rope_parameters", kind=dict) or {}
     if not any(name in values for name in _WINDOW_KINDS):
         return fields
@@ -274,12 +257,7 @@ def read_rope(
 ) -> RopeConfig:
     """The rotary embedding, from ``rope_parameters`` (transformers 5) or ``rope_theta`` with ``rope_scaling``.
 
-    Args:
-        fields: the configuration, or the part of it that describes the rotary embedding.
-        head_dim: channels of a head.
-        context_length: positions that the model was trained with.
-        architecture: gives the pairs of channels in Hugging Face's order of rows, ``hugging_face.rope_style``.
-        partial: whether a share of the channels may be rotated.
+    ``partial``: a share of the channels may be rotated.
     """
     style = architecture.hugging_face.rope_style if architecture.hugging_face else "neox"
     values: Mapping[str, Any] = (

@@ -59,13 +59,7 @@ def in_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
 
 
 def in_json(fields: Fields, architecture: Architecture, tied: bool = False) -> ModelConfig:
-    """The dimensions in a config.json; the cache holds the compressed keys.
-
-    Args:
-        fields: the configuration.
-        architecture: whose it is.
-        tied: whether the embedding is the output matrix where the file does not say.
-    """
+    """The dimensions in a config.json; the cache holds the compressed keys."""
     rotated = fields.integer("qk_rope_head_dim", 2, MAX_HEAD_DIM)
     plain = fields.integer("qk_nope_head_dim", 1, MAX_HEAD_DIM)
     rank = fields.integer("kv_lora_rank", 1, MAX_WIDTH)

@@ -29,8 +29,7 @@ from aleator.models.layers.native_layers import (
     space_arguments,
     stateful,
 )
-from aleator.models.layers.parts import Attention, gate_of
-from aleator.models.layers.per_layer_parts import TABLE, LayerEmbedding, LayerEmbeddings
+from aleator.models.layers.parts import TABLE, Attention, LayerEmbedding, LayerEmbeddings, gate_of
 from aleator.models.layers.recurrent_parts import (
     DeltaNet,
     FeedForwardAlone,
@@ -69,7 +68,6 @@ class NativeDecoder(Decoder):
         layer_embeddings: the embeddings of tokens for each layer, if there are any.
         embedding_table: the table of these.
         embedding_parts: what layers do with them, one for each layer.
-
     """
 
     def __init__(self, weights: Weights, progress: Progress | None = None) -> None:

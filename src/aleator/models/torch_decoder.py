@@ -20,17 +20,16 @@ from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.storage.tensors import torch_device
 from aleator.models.block import Block
 from aleator.models.decoder import Decoder, Progress
+from aleator.models.layers.convolution import ShortConvolutionLayer
 from aleator.models.layers.delta_net import DeltaNetLayer
 from aleator.models.layers.feed_forward import FeedForwardLayer
 from aleator.models.layers.head_space import HeadSpaceLayer
 from aleator.models.layers.layer import Layer, LayerWeights, Pass
-from aleator.models.layers.linear import Linear, embedding, linear
+from aleator.models.layers.linear import DTYPES, Linear, embedding, linear
 from aleator.models.layers.mamba import MambaLayer
 from aleator.models.layers.norms import norm
-from aleator.models.layers.parameters import DTYPES
 from aleator.models.layers.per_layer import TokenEmbeddings
 from aleator.models.layers.rotary import Rotary
-from aleator.models.layers.short_convolution import ShortConvolutionLayer
 from aleator.models.placement import Place
 from aleator.models.step import Inputs, Step
 
@@ -64,7 +63,6 @@ class TorchDecoder(Decoder):
         blocks: the layers with attention.
         recurrent: the layers that keep a state.
         layers: all of them, in order.
-
     """
 
     def __init__(
@@ -163,17 +161,11 @@ class TorchDecoder(Decoder):
         """See :meth:`Decoder.over`."""
         return TensorStep(self, fused)
 
-    def shift_keys(self, layer: int, keys: Any, deltas: Any) -> Any:
-        """See :meth:`Decoder.shift_keys`; keys may be tensors, on any device."""
-        if isinstance(keys, np.ndarray) or not self._rotates(layer, False):
-            return super().shift_keys(layer, keys, deltas)
-        return self.rotary.shift(keys, torch.as_tensor(deltas, device=keys.device))
-
-    def shift_window_keys(self, layer: int, keys: Any, deltas: Any) -> Any:
-        """Rotate stored keys of layers with a window, see :meth:`shift_keys`."""
-        if isinstance(keys, np.ndarray) or not self._rotates(layer, True):
-            return super().shift_window_keys(layer, keys, deltas)
-        rotary = self._rotaries[self.where, True]
+    def _shifted(self, layer: int, keys: Any, deltas: Any, *, windowed: bool) -> Any:
+        """Keys may be tensors, on any device."""
+        if isinstance(keys, np.ndarray) or not self._rotates(layer, windowed):
+            return super()._shifted(layer, keys, deltas, windowed=windowed)
+        rotary = self._rotaries[self.where, windowed]
         return rotary.shift(keys, torch.as_tensor(deltas, device=keys.device))
 
     def forward(

@@ -25,19 +25,7 @@ from aleator.models.files.tensor_types import BY_ID, StoredTensor, unsupported_t
 
 _STRING, _ARRAY, _BOOL = 8, 9, 7
 # Value types of fixed size: number -> struct code.
-_SCALARS = {
-    0: "B",
-    1: "b",
-    2: "H",
-    3: "h",
-    4: "I",
-    5: "i",
-    6: "f",
-    7: "B",
-    10: "Q",
-    11: "q",
-    12: "d",
-}
+_SCALARS = dict(enumerate("BbHhIifB")) | {10: "Q", 11: "q", 12: "d"}
 _MIN_ENTRY = 8 + 1 + 4 + 1  # key length, key, value type, value
 _MIN_TENSOR = 8 + 1 + 4 + 8 + 4 + 8  # name length, name, dimensions, one of them, type, offset
 _FOREIGN = {

@@ -29,18 +29,7 @@ MAX_DIMENSIONS = 8
 
 
 def read_directory(directory: Path) -> Iterator[tuple[Path, str, StoredTensor]]:
-    """Read the list of tensors of a model, in one file or several.
-
-    Args:
-        directory: holds ``model.safetensors``, or ``model.safetensors.index.json`` and its shards.
-
-    Yields:
-        The file, the tensor's name in it, and the tensor, its data still on disk.
-
-    Raises:
-        FileFormatError: a file, or a tensor that the index names, is missing or damaged.
-        UnsupportedModel: a tensor of a type that is not supported.
-    """
+    """The files, names and tensors of a model in one file or several shards, their data still on disk."""
     index = directory / _INDEX
     if not index.exists():
         file = directory / _SINGLE

@@ -5,14 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 
-from aleator.models.layers.activations import activation
 from aleator.models.layers.experts import Experts
 from aleator.models.layers.layer import LayerWeights, Pass
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import norm
 from aleator.models.layers.parts import FeedForward, Mixture
 from aleator.models.layers.recurrent_parts import FeedForwardAlone
+
+
+def activation(kind: str, x: torch.Tensor) -> torch.Tensor:
+    """An activation of every number.
+
+    Args:
+        kind: "silu", "gelu" (its approximation by tanh), "gelu_exact", "relu_squared", or "gelu_rounded": as
+            llama.cpp computes it, from a table of float16 values (ggml_vec_gelu_f32): arguments and results are
+            rounded to float16, except beyond -10 and 10, where GELU is 0 or the identity.
+        x: the numbers.
+    """
+    if kind == "silu":
+        return F.silu(x)
+    if kind == "gelu_rounded":
+        inside = F.gelu(x.half().float(), approximate="tanh").half().to(x)
+        return torch.where(x.abs() < 10.0, inside, x.clamp_min(0.0))
+    if kind == "relu_squared":
+        return F.relu(x).square()
+    return F.gelu(x, approximate="none" if kind == "gelu_exact" else "tanh")
+
 
 Parts = FeedForward[Linear] | Mixture[Linear, torch.Tensor]
 
@@ -39,8 +59,7 @@ class Ungated:
 
     Attributes:
         up: to the inner width.
-        down: back to the width.
-        kind: the activation, see :func:`~aleator.models.layers.activations.activation`.
+        kind: the activation, see :func:`~aleator.models.layers.feed_forward.activation`.
     """
 
     __slots__ = ("down", "kind", "up")
@@ -58,7 +77,6 @@ class Gated:
 
     Attributes:
         gate_up: gives gate and up side by side, [T, 2 * n_ff], so that both are one product.
-        down: back to the width.
         n_ff: width of gate and up.
         kind: the activation, or "silu_clamped": gpt-oss's, which clamps gate and up, has a steeper gate and
             adds 1 to up (https://openai.com/index/introducing-gpt-oss).

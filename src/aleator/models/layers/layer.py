@@ -13,8 +13,7 @@ from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.cache.rows.tensors import CellTensors
 from aleator.models.layers.expert_tensors import expert_tensors, stacked
 from aleator.models.layers.layer_source import LayerSource
-from aleator.models.layers.linear import Linear, expert_linear, linear
-from aleator.models.layers.parameters import parameter
+from aleator.models.layers.linear import Linear, expert_linear, linear, parameter
 from aleator.models.layers.rotary import Rotary
 
 if TYPE_CHECKING:

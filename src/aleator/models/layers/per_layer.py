@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from aleator.models.layers.activations import activation
+from aleator.models.layers.feed_forward import activation
 from aleator.models.layers.linear import embedding
 from aleator.models.layers.norms import RMSNorm
-from aleator.models.layers.per_layer_parts import TABLE, LayerEmbedding, LayerEmbeddings, per_layer
+from aleator.models.layers.parts import TABLE, LayerEmbedding, LayerEmbeddings, per_layer
 
 if TYPE_CHECKING:
     from aleator.models.layers.layer import LayerWeights

@@ -1,4 +1,7 @@
-"""The tensors of layers that keep a state, or are a feed-forward part alone, and the shape of the states."""
+"""The tensors of layers that keep a state, or are a feed-forward part alone, and the shape of the states.
+
+``index`` is a layer's number among those that keep a state, ``ssm`` or ``net`` its dimensions.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,9 @@ class StateSpace(Generic[M, V]):
     """The tensors of a selective state space (Gu and Dao 2023, arXiv:2312.00752), and its dimensions.
 
     Attributes:
-        index: its number among the layers that keep a state.
-        ssm: the dimensions.
         conv_bias: None: there is none.
         norms: weights of the normalisations of time step, B and C, if there are any.
         ffn_norm: weight of the normalisation before the feed-forward part; None: there is no such part.
-        ffn: the feed-forward part.
     """
 
     def __init__(self, source: LayerSource[M, V], index: int) -> None:
@@ -59,8 +59,6 @@ class HeadSpace(Generic[M, V]):
     """A state space whose heads have one decay each (Dao and Gu 2024, arXiv:2405.21060).
 
     Attributes:
-        index: its number among the layers that keep a state.
-        ssm: the dimensions.
         norm: of what the layer takes; None beside attention, whose norm it is.
         project: gives the gate, the convolution's channels (values, B and C) and time steps.
         conv_bias: None: there is none.
@@ -70,7 +68,6 @@ class HeadSpace(Generic[M, V]):
         gated_norm: weights [inner] of the normalisation after the gate; None: there is none.
         norm_groups: parts that it normalises by themselves.
         ffn_norm: of what the feed-forward part takes; None: there is no such part.
-        ffn: the feed-forward part.
     """
 
     def __init__(self, source: LayerSource[M, V], index: int) -> None:
@@ -102,12 +99,8 @@ class ShortConvolution(Generic[M, V]):
     """A convolution over the latest few values, multiplied before and after by what else is projected.
 
     Attributes:
-        index: its number among the layers that keep a state.
-        ssm: the dimensions.
         norm: of what the layer takes.
         project: gives B, C and x.
-        ffn_norm: of what the feed-forward part takes.
-        ffn: the feed-forward part.
     """
 
     def __init__(self, source: LayerSource[M, V], index: int) -> None:
@@ -127,8 +120,6 @@ class DeltaNet(Generic[M, V]):
     """The tensors of a gated delta net (Yang et al. 2024, arXiv:2412.06464), and its dimensions.
 
     Attributes:
-        index: its number among the layers that keep a state.
-        net: the dimensions.
         norm: normalisation of what the layer takes.
         qkv: queries, keys and values, which are convolved.
         gate: of what the heads give.
@@ -136,7 +127,6 @@ class DeltaNet(Generic[M, V]):
         decay: how much of the state stays.
         head_norm: normalisation of what a head gives.
         ffn_norm: normalisation before the feed-forward part.
-        ffn: the feed-forward part.
     """
 
     def __init__(self, source: LayerSource[M, V], index: int) -> None:
