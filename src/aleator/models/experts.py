@@ -78,22 +78,13 @@ def in_gguf(
     shared: bool = False,
     **facts: bool,
 ) -> ExpertsConfig:
-    """The mixtures that a GGUF file's metadata describe.
+    """The mixtures that a GGUF file's metadata describe; ``name`` is the prefix of the fields.
 
-    A factor of the weights (``expert_weights_scale``) is not read: llama.cpp does not for these architectures.
-
-    Args:
-        fields: the metadata.
-        name: the architecture's, which is the prefix of the fields.
-        layers: whether a layer's feed-forward part is a mixture, one entry per layer.
-        n_ff: width of an expert, whatever the file says.
-        default_n_ff: the same where the file gives none, or 0.
-        n_ff_used: width of a token's experts together; says how wide one is where nothing else does.
-        scores: see :class:`ExpertsConfig`.
-        normalised: see :class:`ExpertsConfig`.
-        shared: whether the file may give the width of a shared expert.
-        facts: ``choice_bias``, ``biases``, ``shared_router``, ``weighs_input`` and ``beside`` of
-            :class:`ExpertsConfig`.
+    A factor of the weights (``expert_weights_scale``) is not read: llama.cpp does not for these
+    architectures.  Experts are ``n_ff`` wide, whatever the file says, or else as it says, or else
+    ``default_n_ff`` or a share of ``n_ff_used``, the width of a token's experts together.  ``shared``: the
+    file may give the width of a shared expert.  ``layers``, ``scores``, ``normalised`` and ``facts`` are
+    fields of :class:`ExpertsConfig`.
     """
     n_experts = fields.integer(f"{name}.expert_count", 1, MAX_EXPERTS)
     n_groups, n_groups_used = 1, 1

@@ -185,13 +185,8 @@ def unrotated_transformer(
 ) -> ModelConfig:
     """The dimensions of layers that rotate nothing, with as many KV heads as heads.
 
-    Args:
-        fields: the configuration.
-        architecture: whose it is.
-        sizes: layers, their width, and heads.
-        n_ff: width of the feed-forward parts.
-        context: the field with the context's length, and the length where there is none.
-        facts: other fields of :class:`ModelConfig`, among them ``n_vocab``.
+    ``sizes`` are layers, their width, and heads; ``context`` is the field with the context's length, and
+    the length where there is none; ``facts`` are other fields, among them ``n_vocab``.
     """
     n_layers, n_embd, heads = sizes
     head_dim = read_head_dim(fields, "head_dim", n_embd, heads)

@@ -56,17 +56,11 @@ def read_heads(
     conv: str,
     least_step: bool = False,
 ) -> SSMConfig:
-    """The sizes of a state space whose heads have one decay each.
+    """The sizes of a state space of ``inner`` channels whose heads have one decay each.
 
-    Args:
-        fields: of config.json.
-        inner: channels.
-        heads: name of the field with the number of heads.
-        head_dim: with their size.
-        state: with the numbers in a channel's state.
-        groups: with the groups of heads that share B and C.
-        conv: with the values that the convolution reads.
-        least_step: ``time_step_min`` holds for every step.
+    The other arguments name the fields of config.json: the number of heads, their size, the numbers in a
+    channel's state, the groups that share B and C, the width of the convolution.  ``least_step``:
+    ``time_step_min`` holds.
     """
     n = fields.integer(heads, 1, MAX_WIDTH)
     size = fields.values.get(head_dim)

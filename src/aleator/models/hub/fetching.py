@@ -58,18 +58,11 @@ def required_hub(what: str) -> ModuleType:
 
 
 def fetched(name: HubName, *, token: str | None = None, offline: bool = False) -> Path:
-    """A model's first file, or its directory; what is missing of it is fetched.
+    """A model's first file, or its directory; what is missing of it is fetched unless ``offline``.
 
-    Args:
-        name: which model.
-        token: for the hub; None: what its library finds.
-        offline: take what was fetched before, and ask nobody.
-
-    Raises:
-        HubError: there is no such model, it is not given to this user, or it cannot be reached and was not
-            fetched before.
-        FileFormatError: a file that arrived is not the one that the hub tells of.
-        ImportError: huggingface_hub is not installed.
+    Without a ``token`` the library finds one.  HubError: there is no such model, it is not given to this
+    user, or it cannot be reached and was not fetched before.  FileFormatError: what arrived is not what the
+    hub tells of.
     """
     hub = required_hub(f"model={str(name)!r}")
     offline = offline or bool(hub.constants.HF_HUB_OFFLINE)

@@ -16,13 +16,10 @@ from aleator.models.layers.recurrent_parts import FeedForwardAlone
 
 
 def activation(kind: str, x: torch.Tensor) -> torch.Tensor:
-    """An activation of every number.
+    """An activation of every number, by its name of :func:`~aleator.models.layers.parts.gate_of`.
 
-    Args:
-        kind: "silu", "gelu" (its approximation by tanh), "gelu_exact", "relu_squared", or "gelu_rounded": as
-            llama.cpp computes it, from a table of float16 values (ggml_vec_gelu_f32): arguments and results are
-            rounded to float16, except beyond -10 and 10, where GELU is 0 or the identity.
-        x: the numbers.
+    "gelu_rounded" is GELU as llama.cpp computes it, from a table of float16 values (ggml_vec_gelu_f32):
+    arguments and results are rounded to float16, except beyond -10 and 10, where it is 0 or the identity.
     """
     if kind == "silu":
         return F.silu(x)
