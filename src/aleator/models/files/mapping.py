@@ -37,18 +37,11 @@ def lock(data: NDArray[np.uint8]) -> str:
 
 
 def map_file(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
-    """Map a regular file into memory, in pages of 2 MiB where the system has them for files.
+    """The bytes of a regular file, uint8 ``[size]``, read-only, each page read when it is first used.
 
-    With pages of 4 KiB a processor looks up where each page lies, which takes a fifth to a third of the time of
-    reading weights.  Linux takes large pages only for what it reads from disk after it was asked (on ext4 and
-    XFS); what lies in its page cache already stays as it is.
-
-    Returns:
-        Its bytes, uint8 ``[size]``, read-only; a page is read when it is first used.
-
-    Raises:
-        ModelNotFound: there is no such file.
-        FileFormatError: it is a pipe, a device or a folder, is empty, or cannot be read.
+    Pages have 2 MiB where the system has such for files: with 4 KiB a processor looks up where each page lies,
+    which takes a fifth to a third of the time of reading weights.  Linux takes large pages only for what it
+    reads from disk after it was asked (on ext4 and XFS); what lies in its page cache already stays as it is.
     """
     try:
         # O_NONBLOCK: opening a pipe must not wait for its other end.
