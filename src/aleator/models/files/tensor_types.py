@@ -110,11 +110,10 @@ class StoredTensor:
         return int(np.prod(self.shape, dtype=np.int64))
 
     def first_nonfinite(self, first: int = 0, most: int | None = None) -> tuple[int | None, int]:
-        """Find the first block with a NaN or an infinity among about ``most`` bytes from a block's ``first``
-        on.
+        """Find the first block with a NaN or an infinity in about ``most`` bytes, from a block's first on.
 
-        Gives the index of the block's first element, row-major, or None; and the byte where what was looked at
-        ends.  Reads the stored bytes once, at about the speed of memory.
+        Gives the index of its first element, row-major, or None; and the byte where what was looked at ends.
+        Reads the stored bytes once, at about the speed of memory.
         """
         kind = TENSOR_TYPES[self.type]
         end = self.data.size
