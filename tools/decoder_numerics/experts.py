@@ -65,7 +65,7 @@ def route(
     elif config.scores == "chosen sigmoid":
         weights = sigmoid(weights)
     if config.normalised:
-        weights = weights / np.maximum(total16(weights), LEAST_SUM)
+        weights = weights / np.maximum(np.float32(total16(weights)), LEAST_SUM)
     weights = weights * np.float32(config.scale)
     return chosen, weights if scales is None else weights * scales[chosen]
 
