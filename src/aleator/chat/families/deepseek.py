@@ -18,12 +18,8 @@ class DeepSeek(Family):
     """Templates of DeepSeek R1 and V3 (arguments in a block of code), and of V3.1 on (bare)."""
 
     name = "deepseek"
+    shown_by = (CALL,)
     marks = (BEGIN, END, CALL, SEPARATOR, CALL_END)
-
-    @staticmethod
-    def shows(template: str) -> bool:
-        """Whether the template has their marks."""
-        return CALL in template
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         """See :meth:`Family.read`."""

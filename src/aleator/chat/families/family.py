@@ -83,6 +83,8 @@ class Family(ABC):
     """
 
     name: ClassVar[str]
+    shown_by: ClassVar[tuple[str, ...]] = ()
+    """What the text of such a template has, all of it; none: it may be any."""
     thinking: ClassVar[Thinking | None] = None
     """Of families that have a way of their own to write reasoning, and read it themselves."""
     marks: ClassVar[tuple[str, ...]] = ()
@@ -91,10 +93,10 @@ class Family(ABC):
     def __init__(self, template: str) -> None:
         self.template = template
 
-    @staticmethod
-    @abstractmethod
-    def shows(template: str) -> bool:
+    @classmethod
+    def shows(cls, template: str) -> bool:
         """Whether a template is of this family."""
+        return all(mark in template for mark in cls.shown_by)
 
     @abstractmethod
     def read(self, reader: TextReader, calls: Calls, tools: Mapping[str, Any]) -> Deltas:

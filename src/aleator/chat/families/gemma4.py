@@ -27,12 +27,8 @@ class Gemma4(Family):
     """Templates of Gemma 4."""
 
     name = "gemma4"
+    shown_by = (f"{BEGIN}call:",)
     marks = (BEGIN, END, QUOTE, THOUGHT, THOUGHT_END)
-
-    @staticmethod
-    def shows(template: str) -> bool:
-        """Whether the template has their mark."""
-        return f"{BEGIN}call:" in template
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         """See :meth:`Family.read`."""

@@ -21,13 +21,9 @@ class Harmony(Family):
     """Templates of gpt-oss."""
 
     name = "harmony"
+    shown_by = (CHANNEL, MESSAGE)
     marks = (CHANNEL, MESSAGE, START, END, "<|constrain|>")
     thinking: ClassVar[Thinking | None] = Thinking(f"{CHANNEL}analysis{MESSAGE}", END, AGAIN)
-
-    @staticmethod
-    def shows(template: str) -> bool:
-        """Whether the template has their marks."""
-        return CHANNEL in template and MESSAGE in template
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         """See :meth:`Family.read`."""

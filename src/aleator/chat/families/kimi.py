@@ -24,12 +24,8 @@ class Kimi(Family):
     """Templates of Kimi K2."""
 
     name = "kimi"
+    shown_by = (BEGIN,)
     marks = (BEGIN, END, CALL, ARGUMENTS, CALL_END)
-
-    @staticmethod
-    def shows(template: str) -> bool:
-        """Whether the template has their mark."""
-        return BEGIN in template
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         """See :meth:`Family.read`."""

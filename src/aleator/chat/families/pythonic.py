@@ -25,8 +25,8 @@ class Pythonic(Family):
     end: ClassVar[str] = "<|tool_call_end|>"
     marks = (begin, end)
 
-    @staticmethod
-    def shows(template: str) -> bool:
+    @classmethod
+    def shows(cls, template: str) -> bool:
         """Whether the template has their marks."""
         return "<|tool_call_start|>" in template or "<|tool_list_start|>" in template
 
