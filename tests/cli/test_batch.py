@@ -198,7 +198,7 @@ def test_what_no_check_knows_is_an_error_of_its_line(
     def wrong(*_: Any) -> dict[str, Any]:
         raise RuntimeError("hm")
 
-    monkeypatch.setattr("aleator.chat.openai.completion_response", wrong)
+    monkeypatch.setattr("aleator.cli.batch_bodies.completion_response", wrong)
     path = tmp_path / "out"
     with ResultFile(str(path)) as file, model.engine(n_seq_max=1) as engine:
         Work(model, list(read_lines(b'"a"\n"b"')), file, {"max_tokens": 1}).run(engine, 1)

@@ -413,6 +413,5 @@ class Conversation:
         self, messages: list[dict[str, Any]], known: list[int], tool_choice: ToolChoice | None
     ) -> ChatGeneration:
         about = {**self._about, "tool_choice": tool_choice}
-        options = {name: value for name, value in self._options.items() if value is not None}
         seed = (self.seed + self.answers) % 2**64
-        return self.model.chat(messages, known_tokens=known, seed=seed, **about, **options)
+        return self.model.chat(messages, known_tokens=known, seed=seed, **about, **self.options)

@@ -207,11 +207,7 @@ def _tool(where: str, tool: object) -> tuple[dict[str, Any], Function]:
 def chosen_tools(
     choice: object, tools: Sequence[tuple[dict[str, Any], Function]]
 ) -> tuple[bool, list[Function]]:
-    """What a choice asks for.
-
-    Args:
-        choice: "auto", "none", "required", the name of a tool, or OpenAI's mapping with one; None is "auto".
-        tools: As :func:`checked_tools` gives them.
+    """What a choice asks for: "auto" (also None), "none", "required", a tool's name, or OpenAI's mapping.
 
     Returns:
         Whether the tools are shown to the model, and of which of them it must call one; [] if it need not.

@@ -84,12 +84,7 @@ def prepare_chat(
 ) -> PreparedChat:
     """Check a chat, write its prompt, and make the grammar and the reader of the reply.
 
-    Args:
-        chat: The chat.
-        chat_format: The model's.
-        tokenizer: The model's.
-        options: Keyword arguments of ``generate`` that were given.
-        known: Tokens of the conversation so far; they are kept where they fit the text.
+    ``known`` are tokens of the conversation so far; they are kept where they fit the text.
 
     Raises:
         ParameterError: Names what is wrong, or what this template does not allow.

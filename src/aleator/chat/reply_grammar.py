@@ -15,15 +15,7 @@ from aleator.text.tokenizer import Tokenizer, cut
 
 
 def schema_of(where: str, schema: Any) -> dict[str, Any]:
-    """Check a JSON schema, and return it as a mapping.
-
-    Args:
-        where: What errors call it.
-        schema: A mapping, a boolean, or JSON text.
-
-    Raises:
-        GrammarError: It is no schema, or uses something that cannot be enforced.
-    """
+    """Check a JSON schema, and return it as a mapping; GrammarError names ``where`` it stands."""
     try:
         text = schema_text(schema)
         schema_grammar(text)
@@ -39,13 +31,9 @@ def reply_grammar(
     thinking: Thinking | None = None,
     opened: bool = False,
 ) -> Lark:
-    """Make a grammar of replies.
+    """A grammar of replies: reasoning if ``thinking`` says how, then one of the choices, each in parts.
 
-    Args:
-        tokenizer: The model's.
-        choices: The reply must be one of these, each in parts.
-        thinking: How reasoning is written that may come first; None: no reasoning may come.
-        opened: The prompt ends within reasoning, so the reply begins within it.
+    ``opened``: the prompt ends within reasoning, so the reply begins within it.
     """
     vocab = tokenizer.vocab
     control = [(name, vocab.ids[name]) for name in control_names(vocab)]

@@ -40,26 +40,24 @@ def add_arguments(parser: Parser) -> None:
     parser.positional("input", "the requests, a JSON object a line; -: standard input")
     parser.positional("output", "where the results go")
     group = parser.group("what is made")
-    group.option(
+    group.number(
         "--parallel",
         "-np",
-        type=integer(1, 1024),
+        high=1024,
         default=8,
-        metavar="N",
         help="requests that are made together (default: 8)",
     )
     add_declared(group, pick(TEXT))
-    group.option("--no-escape", action="store_true", help=r"take \n, \t and \r in --stop literally")
+    group.switch("--no-escape", help=r"take \n, \t and \r in --stop literally")
     cluster = parser.group("on a Ray cluster (docs/integrations.md)")
     cluster.option(
         "--ray",
         metavar="ADDRESS",
         help="its workers answer: auto, host:port or ray://host:port; local: a cluster of this machine",
     )
-    cluster.option(
+    cluster.number(
         "--ray-workers",
-        type=integer(1, 10**6),
-        metavar="N",
+        high=10**6,
         help="workers, each with a model and as many cores as --threads says (default: 1, of 1 core)",
     )
     add_sampling_options(parser)

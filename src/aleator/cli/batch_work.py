@@ -233,18 +233,17 @@ class Work:
 
     def _begin(self, engine: Engine, line: Line) -> tuple[Generation, Callable[[], dict[str, Any]]]:
         """What makes the answer of a line, and what writes the response once it is made."""
-        from aleator.chat import openai
         from aleator.cli import batch_bodies
 
         if line.url == CHAT:
             asked = batch_bodies.chat_arguments(line.body)
             model = str(line.body.get("model", self._model.weights.path.name))
             answer = self._model.chat(engine=engine, **{**self._defaults_for(asked), **asked})
-            return answer.generation, lambda: openai.chat_response(answer, line.name, model)
+            return answer.generation, lambda: batch_bodies.chat_response(answer, line.name, model)
         asked = batch_bodies.completion_arguments(line.body)
         model = str(line.body.get("model", self._model.weights.path.name))
         made = engine.submit(**{**self._defaults_for(asked), **asked})
-        return made, lambda: openai.completion_response(made, line.name, model)
+        return made, lambda: batch_bodies.completion_response(made, line.name, model)
 
     def _defaults_for(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """The options of the command line, less those that say what another of the line does."""

@@ -34,31 +34,27 @@ examples:
 def add_arguments(parser: Parser) -> None:
     """Declare the options."""
     group = parser.group("measurement")
-    group.option(
+    group.number(
         "-p",
         "--n-prompt",
-        type=integer(0),
+        low=0,
         default=512,
-        metavar="N",
         help="prompt tokens; 0: no prefill test (default: 512)",
     )
-    group.option(
+    group.number(
         "-n",
         "--n-gen",
-        type=integer(0),
+        low=0,
         default=128,
-        metavar="N",
         help="tokens to decode; 0: no decode test (default: 128)",
     )
-    group.option(
+    group.number(
         "-r",
         "--repetitions",
-        type=integer(1),
         default=5,
-        metavar="N",
         help="times to measure each test, after one that does not count (default: 5)",
     )
-    group.option("--json", action="store_true", help="write JSON instead of a table")
+    group.switch("--json", help="write JSON instead of a table")
     add_model_options(parser)
 
 

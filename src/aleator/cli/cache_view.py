@@ -53,10 +53,8 @@ def add_arguments(parser: Parser) -> None:
         default="ROMEO:\\nWhat light",
         help="how sequences begin (default: %(default)s)",
     )
-    group.option(
-        "--seed", type=integer(0), default=1, metavar="N", help="of the tokens (default: 1)"
-    )
-    group.option("--sequences", type=integer(1), default=8, metavar="N", help="ids (default: 8)")
+    group.number("--seed", low=0, default=1, help="of the tokens (default: 1)")
+    group.number("--sequences", default=8, help="ids (default: 8)")
     group.option("--png", metavar="FILE", help="draw a picture too (needs aleator[plot])")
     add_model_options(parser)
 

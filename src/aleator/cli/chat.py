@@ -70,7 +70,7 @@ def add_arguments(parser: Parser) -> None:
     group.option(
         "-sysf", "--system-prompt-file", metavar="FILE", help="the same in a file, in UTF-8"
     )
-    group.option("-st", "--single-turn", action="store_true", help="leave after the first answer")
+    group.switch("-st", "--single-turn", help="leave after the first answer")
     group.option("-p", "--prompt", metavar="TEXT", help="a first message")
     group.option(
         "--chat-template",
@@ -87,10 +87,8 @@ def add_arguments(parser: Parser) -> None:
     length, stop, shift, *steering = pick(TEXT)
     help = "when the context is full, forget the oldest exchanges instead of ending"
     add_declared(group, (length, stop, replace(shift, help=help), *steering))
-    group.option(
-        "--no-escape",
-        action="store_true",
-        help=r"take \n, \t and \r in --stop and --dry-sequence-breaker literally",
+    group.switch(
+        "--no-escape", help=r"take \n, \t and \r in --stop and --dry-sequence-breaker literally"
     )
     add_session_options(
         group,

@@ -37,16 +37,8 @@ EXTRAS = {
 def add_arguments(parser: Parser) -> None:
     """Declare the options."""
     group = parser.group("GPU")
-    group.option(
-        "--gpu",
-        action="store_true",
-        help="compare samplers, operator and graphs on the GPU with the host",
-    )
-    group.option(
-        "--enable",
-        action="store_true",
-        help="with --gpu: make what passes the default on this machine",
-    )
+    group.switch("--gpu", help="compare samplers, operator and graphs on the GPU with the host")
+    group.switch("--enable", help="with --gpu: make what passes the default on this machine")
 
 
 def run(arguments: argparse.Namespace) -> int:

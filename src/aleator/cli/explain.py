@@ -67,19 +67,14 @@ def add_arguments(parser: Parser) -> None:
     """Declare the options."""
     add_text_options(parser, "prompt", "the text before the first step")
     group = parser.group("what to show")
-    group.option(
+    group.number(
         "-n",
         "--steps",
-        type=integer(1),
         default=1,
-        metavar="N",
         help="steps to explain, fewer if the model ends the text (default: 1)",
     )
-    group.option(
-        "--top",
-        type=integer(0),
-        metavar="N",
-        help="tokens to show of each step (default: 10 for one step, 3 for several)",
+    group.number(
+        "--top", low=0, help="tokens to show of each step (default: 10 for one step, 3 for several)"
     )
     group.option("--png", metavar="FILE", help="draw a picture too (needs aleator[plot])")
     group.option(
@@ -102,7 +97,7 @@ def add_arguments(parser: Parser) -> None:
         'of that, and what follows then. TOKEN is its text, such as "3= king", or its id, "3=#292"; several '
         "may be given",
     )
-    group.option("--json", action="store_true", help="write one JSON object instead of text")
+    group.switch("--json", help="write one JSON object instead of text")
     add_sampling_options(parser)
     add_grammar_options(parser)
     add_model_options(parser)

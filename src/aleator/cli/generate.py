@@ -86,17 +86,13 @@ def add_arguments(parser: Parser) -> None:
     )
     text = parser.group("what to write")
     add_declared(text, pick(TEXT))
-    text.option(
+    text.number(
         "--num",
-        type=integer(1),
         default=1,
-        metavar="N",
         help="completions to write, in one batch; each has its own random numbers (default: 1)",
     )
-    text.option(
-        "--json",
-        action="store_true",
-        help="write one JSON object when all is done, instead of text as it is made",
+    text.switch(
+        "--json", help="write one JSON object when all is done, instead of text as it is made"
     )
     text.option(
         "--replay",

@@ -42,14 +42,12 @@ def add_model_options(parser: Parser, *, chunk: int | None = None) -> None:
         add_declared(model, MODEL_OPTIONS)
     else:
         add_declared(model, [each for each in MODEL_OPTIONS if each.name not in OF_TEXTS])
-        model.option(
+        model.number(
             "-c",
             "--ctx-size",
             "--n-ctx",
-            dest="n_ctx",
-            type=integer(1),
             default=chunk,
-            metavar="N",
+            dest="n_ctx",
             help=f"tokens of a chunk (default: {chunk})",
         )
     add_declared(parser.group("context"), LOADED)
@@ -76,14 +74,11 @@ def add_model(group: Group) -> None:
     group.option(
         "-hft", "--hf-token", metavar="TOKEN", help="token for the hub (default: HF_TOKEN)"
     )
-    group.option(
+    group.switch(
         "--mlock",
-        action="store_true",
         help="keep the weights in memory, so that the system never reads them again from disk",
     )
-    group.option(
-        "--offline", action="store_true", help="take what was fetched before, and ask nobody"
-    )
+    group.switch("--offline", help="take what was fetched before, and ask nobody")
 
 
 def model_named(arguments: argparse.Namespace) -> Path | None:
@@ -124,10 +119,8 @@ def load_model(arguments: argparse.Namespace) -> LanguageModel:
 def add_session_options(group: Group, *flags: str, about: str) -> None:
     """``--session`` and ``--session-new``."""
     group.option("--session", *flags, metavar="FILE", help=about)
-    group.option(
-        "--session-new",
-        action="store_true",
-        help="begin anew in the FILE of --session, and replace what it holds",
+    group.switch(
+        "--session-new", help="begin anew in the FILE of --session, and replace what it holds"
     )
 
 
@@ -163,9 +156,8 @@ def add_text_options(parser: Parser, title: str, what: str) -> None:
         metavar="FILE",
         help="file with the text, in UTF-8, of which a last line break is dropped; -: standard input",
     )
-    group.option(
+    group.switch(
         "--no-escape",
-        action="store_true",
         help=r"take \n, \t and \r in -p, --stop and --dry-sequence-breaker literally, not as line break, "
         "tab and return",
     )

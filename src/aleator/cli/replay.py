@@ -52,11 +52,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="FILE",
         help="the prompt, where a record has only its hash: text in UTF-8, or a JSON list of token ids",
     )
-    records.option(
-        "--any-model",
-        action="store_true",
-        help="go on with a model that is not the one of the record",
-    )
+    records.switch("--any-model", help="go on with a model that is not the one of the record")
     add_model_options(parser)
 
 

@@ -30,8 +30,8 @@ def add_arguments(parser: Parser) -> None:
     """Declare the options."""
     parser.positional("name", "show this sampler's contract: its name, letter or another spelling")
     group = parser.group("what to show")
-    group.option("--presets", action="store_true", help="the presets: order and values")
-    group.option("--json", action="store_true", help="write JSON")
+    group.switch("--presets", help="the presets: order and values")
+    group.switch("--json", help="write JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -48,10 +48,8 @@ def add_arguments(parser: Parser) -> None:
     add_model_options(parser)
     add_declared(parser.group("where a request does not say otherwise"), pick(TEXT))
     add_declared(parser.group("guesses that are checked"), pick(SPECULATION))
-    parser.group("texts of options").option(
-        "--no-escape",
-        action="store_true",
-        help=r"take \n, \t and \r in --dry-sequence-breaker literally",
+    parser.group("texts of options").switch(
+        "--no-escape", help=r"take \n, \t and \r in --dry-sequence-breaker literally"
     )
     add_sampling_options(parser)
 

@@ -12,7 +12,7 @@ from aleator.chat.call_object import Calls, Deltas
 from aleator.chat.families.family import Family, Function, Part, Words, read_text
 from aleator.chat.families.named_arguments import forced, with_commas
 from aleator.chat.message import Delta
-from aleator.chat.text_reader import Malformed, TextReader
+from aleator.chat.text_reader import Malformed, TextReader, collected
 
 BEGIN, END, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
 THOUGHT, THOUGHT_END = "<|channel>", "<channel|>"
@@ -34,7 +34,7 @@ class Gemma4(Family):
         """See :meth:`Family.read`."""
         while found := (yield from read_text(reader, BEGIN, THOUGHT, THOUGHT_END)):
             if found == THOUGHT:
-                thought, _ = yield from reader.collect_until(THOUGHT_END)
+                thought, _ = yield from collected(reader.read_until(THOUGHT_END))
                 yield Delta("reasoning", thought.removeprefix("thought").lstrip("\n"))
             if found != BEGIN:
                 continue

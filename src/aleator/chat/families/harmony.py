@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from aleator.chat.call_object import Calls, Deltas, read_arguments
 from aleator.chat.families.family import Family, Function, Part, Schema, Thinking, read_text
 from aleator.chat.message import Delta
-from aleator.chat.text_reader import Malformed, TextReader
+from aleator.chat.text_reader import Malformed, TextReader, collected
 
 CHANNEL, MESSAGE, START, END = "<|channel|>", "<|message|>", "<|start|>", "<|end|>"
 CALL, RETURN, AGAIN = "<|call|>", "<|return|>", f"{START}assistant"
@@ -29,7 +29,7 @@ class Harmony(Family):
         """See :meth:`Family.read`."""
         while True:
             start = reader.at
-            header, marked = yield from reader.collect_until(MESSAGE)
+            header, marked = yield from collected(reader.read_until(MESSAGE))
             if not marked:
                 if start == 0 and not header.startswith((CHANNEL, START)):
                     yield Delta("content", header)  # no channels at all
@@ -38,7 +38,7 @@ class Harmony(Family):
             if recipient is not None:
                 with suppress(Malformed):  # cut off within its arguments
                     yield from read_arguments(reader, calls, recipient[1])
-                yield from reader.collect_until(END, CALL, RETURN, AGAIN)
+                yield from collected(reader.read_until(END, CALL, RETURN, AGAIN))
                 continue
             reasoning = f"{CHANNEL}analysis" in header
             for delta in read_text(reader, END, CALL, RETURN, AGAIN):

@@ -57,14 +57,9 @@ class Pythonic(Family):
 
 
 def parsed(text: str, tools: Collection[str] = ()) -> list[tuple[str, dict[str, Any]]] | None:
-    """Calls as names and arguments.
+    """Calls as names and arguments, in Python's or JSON's values; None where the text is no such thing.
 
-    Args:
-        text: A list of calls, or one; values are Python's or JSON's.
-        tools: Names, which need not be Python's.
-
-    Returns:
-        None where the text is no such thing.
+    ``tools`` are names, which need not be Python's.
     """
     names: dict[str, str] = {}
     for i, name in enumerate(tools):
@@ -81,11 +76,7 @@ def parsed(text: str, tools: Collection[str] = ()) -> list[tuple[str, dict[str, 
 
 
 def _call(node: ast.expr, names: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-    """A call's name and arguments.
-
-    Raises:
-        ValueError: It is none.
-    """
+    """A call's name and arguments; ValueError if it is none."""
     if not isinstance(node, ast.Call) or node.args:
         raise ValueError(node)
     name = ast.unparse(node.func)
