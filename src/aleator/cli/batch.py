@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from aleator.cli.arguments import Parser, integer
+from aleator.cli.arguments import Parser
 from aleator.cli.batch_file import ResultFile
 from aleator.cli.batch_work import Line, Work, read_lines
 from aleator.cli.declared import add_declared
@@ -45,7 +45,7 @@ def add_arguments(parser: Parser) -> None:
         "-np",
         high=1024,
         default=8,
-        help="requests that are made together (default: 8)",
+        help="requests that are made together",
     )
     add_declared(group, pick(TEXT))
     group.switch("--no-escape", help=r"take \n, \t and \r in --stop literally")
@@ -90,12 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
         todo = [line for line in lines if line.name not in results.done]
         if results.again:
             n = len(results.again)
-            what = (
-                "1 result that failed before is"
-                if n == 1
-                else f"{n} results that failed before are"
-            )
-            note(f"{what} made again")
+            verb = "result that failed before is" if n == 1 else "results that failed before are"
+            note(f"{n} {verb} made again")
         if len(todo) < len(lines):
             note(f"{len(lines) - len(todo)} of {len(lines)} results are there already")
         if not todo:
@@ -106,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
             run_on_ray(arguments, todo, results, defaults)
             return _code(lines, results)
         model = load_model(arguments)
-        work = Work(model, todo, results, defaults)
+        work = Work(model, todo, results.append, defaults)
         with model.engine(n_seq_max=arguments.parallel) as engine, on_interrupt(work.stop):
             work.run(engine, arguments.parallel + 1)
     work.report(last=True)

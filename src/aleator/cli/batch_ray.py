@@ -24,28 +24,8 @@ LINES = 2
 """Lines that a worker takes at once, for each that it answers at the same time."""
 
 
-class Collected:
-    """Results of a worker, until they go back.
-
-    Attributes:
-        made: All so far.
-    """
-
-    def __init__(self) -> None:
-        self.made: list[dict[str, Any]] = []
-
-    def append(self, result: dict[str, Any]) -> None:
-        """Take in a result."""
-        self.made.append(result)
-
-
 class Worker:
-    """Answers lines with a model of its own, as ``aleator batch`` does.
-
-    Args:
-        arguments: Of the command line.
-        defaults: Options of lines that do not have them.
-    """
+    """Answers lines with a model of its own, as ``aleator batch`` does."""
 
     def __init__(self, arguments: argparse.Namespace, defaults: Mapping[str, Any]) -> None:
         self._model, self._defaults = load_model(arguments), defaults
@@ -53,12 +33,11 @@ class Worker:
 
     def answers(self, lines: Sequence[str]) -> list[str]:
         """Results of lines, both as JSON."""
-        results = Collected()
+        made: list[dict[str, Any]] = []
         todo = [Line(**json.loads(line)) for line in lines]
-        Work(self._model, todo, results, self._defaults).run(
-            self._engine, self._engine.options.n_seq_max + 1
-        )
-        return [json.dumps(result, allow_nan=False) for result in results.made]
+        work = Work(self._model, todo, made.append, self._defaults)
+        work.run(self._engine, self._engine.options.n_seq_max + 1)
+        return [json.dumps(result, allow_nan=False) for result in made]
 
     def __call__(self, batch: pyarrow.Table) -> pyarrow.Table:
         """Answer a batch of rows."""
@@ -74,12 +53,6 @@ def run_on_ray(
     defaults: Mapping[str, Any],
 ) -> None:
     """Have lines answered by a cluster; results are written as they come.
-
-    Args:
-        arguments: Of the command line.
-        todo: The lines.
-        results: Where results go.
-        defaults: Options of lines that do not have them.
 
     Raises:
         ParameterError: No cluster answers.

@@ -11,7 +11,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from aleator.cli.arguments import Parser, integer
+from aleator.cli.arguments import Parser
 from aleator.cli.options import add_model_options, load_model
 from aleator.cli.terminal import write
 from aleator.core.errors import ParameterError
@@ -34,25 +34,13 @@ examples:
 def add_arguments(parser: Parser) -> None:
     """Declare the options."""
     group = parser.group("measurement")
-    group.number(
-        "-p",
-        "--n-prompt",
-        low=0,
-        default=512,
-        help="prompt tokens; 0: no prefill test (default: 512)",
-    )
-    group.number(
-        "-n",
-        "--n-gen",
-        low=0,
-        default=128,
-        help="tokens to decode; 0: no decode test (default: 128)",
-    )
+    group.number("-p", "--n-prompt", low=0, default=512, help="prompt tokens; 0: no prefill test")
+    group.number("-n", "--n-gen", low=0, default=128, help="tokens to decode; 0: no decode test")
     group.number(
         "-r",
         "--repetitions",
         default=5,
-        help="times to measure each test, after one that does not count (default: 5)",
+        help="times to measure each test, after one that does not count",
     )
     group.switch("--json", help="write JSON instead of a table")
     add_model_options(parser)

@@ -171,11 +171,7 @@ def _write(path: str, model: LanguageModel, file: SessionFile, conversation: Con
 
 
 def variables(text: str | None) -> dict[str, Any] | None:
-    """The template's variables.
-
-    Raises:
-        ParameterError: no JSON object.
-    """
+    """The template's variables; ParameterError if they are no JSON object."""
     if text is None:
         return None
     try:

@@ -86,10 +86,8 @@ def gpu(enable: bool) -> int:
         if attempt(check.name, lambda run=check.run: run(device) or "passed"):  # type: ignore[misc]
             passed.append(check.name)
     if enable:
-        line(
-            "results",
-            f"written to {write_results(machine, passed)}: what passed is the default here",
-        )
+        where = write_results(machine, passed)
+        line("results", f"written to {where}: what passed is the default here")
     else:
         enabled = passed_on(machine)
         for check in all_checks:
@@ -128,9 +126,8 @@ def cuda() -> str:
     import torch
 
     if not torch.cuda.is_available():
-        built = (
-            f"torch built for CUDA {torch.version.cuda}" if torch.version.cuda else "torch for CPU"
-        )
+        version = torch.version.cuda
+        built = f"torch built for CUDA {version}" if version else "torch for CPU"
         return f"none ({built}); models run on the CPU"
     properties = torch.cuda.get_device_properties(0)
     return (

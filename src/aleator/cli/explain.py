@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aleator.cli.arguments import Parser, integer
+from aleator.cli.arguments import Parser
 from aleator.cli.options import add_model_options, add_text_options, load_model, read_text
 from aleator.cli.sampling import (
     add_grammar_options,
@@ -68,10 +68,7 @@ def add_arguments(parser: Parser) -> None:
     add_text_options(parser, "prompt", "the text before the first step")
     group = parser.group("what to show")
     group.number(
-        "-n",
-        "--steps",
-        default=1,
-        help="steps to explain, fewer if the model ends the text (default: 1)",
+        "-n", "--steps", default=1, help="steps to explain, fewer if the model ends the text"
     )
     group.number(
         "--top", low=0, help="tokens to show of each step (default: 10 for one step, 3 for several)"
@@ -162,15 +159,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def changed(sampling: Mapping[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """The sampling parameters of the second text.
-
-    Args:
-        sampling: Those of the first.
-        arguments: Of the command line; ``compare`` has what changes.
-
-    Raises:
-        ParameterError: An unknown option, or a value out of range.
-    """
+    """The sampling parameters of the second text: those of the first with what ``--compare`` changes."""
     parser = Parser("explain --compare", "what changes for the second text", "")
     add_sampling_options(parser)
     add_grammar_options(parser)
@@ -204,15 +193,8 @@ def compared(
 
 
 def branch_of(word: str, steps: int, model: LanguageModel) -> tuple[int, int]:
-    """Where a branch leaves the text, and the token that it has there.
-
-    Args:
-        word: What ``--branch`` was given.
-        steps: Of the text.
-        model: Has the vocabulary.
-
-    Raises:
-        ParameterError: It is no such pair, or another number of tokens than one.
+    """Where ``--branch`` leaves the text, and the one token that it has there; ParameterError for anything
+    else.
     """
     place, _, token = word.partition("=")
     at = int(place) if place.isascii() and place.isdigit() else -1
@@ -239,13 +221,8 @@ def branch_of(word: str, steps: int, model: LanguageModel) -> tuple[int, int]:
 def branched(
     model: LanguageModel, parent: Recording, branches: Sequence[tuple[int, int]], steps: int
 ) -> list[Named]:
-    """Branches of a text, each as long as the text may be.
-
-    Args:
-        model: Writes them.
-        parent: The text.
-        branches: Where each leaves it, and with which token.
-        steps: Tokens of each, those of the text among them.
+    """Branches of a text: each with the place where it leaves it, and the token; ``steps`` with those
+    before.
     """
     made: list[Named] = []
     options = {name: value for name, value in parent.sampling.items() if name != "seed"}

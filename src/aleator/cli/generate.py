@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aleator.cli.arguments import Parser, integer
+from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared
 from aleator.cli.options import (
     add_model_options,
@@ -89,7 +89,7 @@ def add_arguments(parser: Parser) -> None:
     text.number(
         "--num",
         default=1,
-        help="completions to write, in one batch; each has its own random numbers (default: 1)",
+        help="completions to write, in one batch; each has its own random numbers",
     )
     text.switch(
         "--json", help="write one JSON object when all is done, instead of text as it is made"

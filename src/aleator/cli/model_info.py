@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 from aleator.cache.options import STORAGE_TYPES
-from aleator.cli.arguments import Parser, integer
+from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
 from aleator.cli.options import add_model, model_named
 from aleator.cli.terminal import write

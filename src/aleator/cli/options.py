@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aleator.cli.arguments import Group, Parser, integer
+from aleator.cli.arguments import Group, Parser
 from aleator.cli.declared import add_declared, given, unescape
 from aleator.cli.terminal import ProgressBar, note
 from aleator.core.errors import ParameterError
@@ -31,10 +31,8 @@ OF_TEXTS = ("n_ctx", "prompt_cache")
 def add_model_options(parser: Parser, *, chunk: int | None = None) -> None:
     """Which model, and how much memory and how many threads it gets.
 
-    Args:
-        parser: of the command.
-        chunk: default of ``-c`` where a command reads a text in chunks, of which each fills the context;
-            None: ``-c`` is the length of one sequence.
+    ``chunk``: default of ``-c`` where a command reads a text in chunks, of which each fills the context;
+    None: ``-c`` is the length of one sequence.
     """
     model = parser.group("model")
     add_model(model)
@@ -43,12 +41,7 @@ def add_model_options(parser: Parser, *, chunk: int | None = None) -> None:
     else:
         add_declared(model, [each for each in MODEL_OPTIONS if each.name not in OF_TEXTS])
         model.number(
-            "-c",
-            "--ctx-size",
-            "--n-ctx",
-            default=chunk,
-            dest="n_ctx",
-            help=f"tokens of a chunk (default: {chunk})",
+            "-c", "--ctx-size", "--n-ctx", default=chunk, dest="n_ctx", help="tokens of a chunk"
         )
     add_declared(parser.group("context"), LOADED)
 
@@ -82,12 +75,7 @@ def add_model(group: Group) -> None:
 
 
 def model_named(arguments: argparse.Namespace) -> Path | None:
-    """Where the model is that the options name, fetched if need be; None: none is named.
-
-    Raises:
-        ParameterError: two are named, or a name cannot be read.
-        HubError: the hub does not give it.
-    """
+    """Where the model is that the options name, fetched if need be; None: none is named."""
     name, repo, file = arguments.model, arguments.hf_repo, arguments.hf_file
     if name is not None and repo is not None:
         raise ParameterError("hf_repo", "-m and -hf are both given: choose one")
@@ -164,11 +152,7 @@ def add_text_options(parser: Parser, title: str, what: str) -> None:
 
 
 def read_text(arguments: argparse.Namespace) -> str:
-    """The text of ``-p``, ``-f`` or standard input.
-
-    Raises:
-        ParameterError: both or neither given, or bytes that are not UTF-8.
-    """
+    """The text of ``-p``, ``-f`` or standard input."""
     if arguments.prompt is not None and arguments.file is not None:
         raise ParameterError("prompt", "-p and -f are both given: choose one")
     if arguments.prompt not in (None, "-"):
@@ -181,11 +165,7 @@ def read_text(arguments: argparse.Namespace) -> str:
 
 
 def decode(data: bytes, name: str) -> str:
-    """UTF-8 bytes as text.
-
-    Raises:
-        ParameterError: names the first byte that is wrong.
-    """
+    """UTF-8 bytes as text; ParameterError names the first byte that is wrong."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

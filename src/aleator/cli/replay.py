@@ -101,11 +101,7 @@ def same(record: Record, model: LanguageModel, prompt: tuple[int, ...] | None, w
 
 
 def read_records(path: str) -> list[object]:
-    """The records in a file, a line each or in a response.
-
-    Raises:
-        FileFormatError: There are none.
-    """
+    """The records in a file, a line each or in a response; FileFormatError if there are none."""
     from aleator.engine.replay import KEY
 
     text = decode(sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes(), path)

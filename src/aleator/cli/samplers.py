@@ -162,14 +162,6 @@ def about(cls: type[Sampler]) -> dict[str, Any]:
 
 def about_parameter(p: Parameter) -> dict[str, Any]:
     """One parameter."""
-    return {
-        "name": p.name,
-        "type": p.type.__name__,
-        "neutral": p.neutral,
-        "low": p.low,
-        "high": p.high,
-        "choices": p.choices,
-        "aliases": p.aliases,
-        "flags": p.flags,
-        "help": p.help,
-    }
+    fields = ("neutral", "low", "high", "choices", "aliases", "flags", "help")
+    about = {name: getattr(p, name) for name in fields}
+    return {"name": p.name, "type": p.type.__name__, **about}

@@ -66,12 +66,7 @@ GRAMMAR_OPTIONS = ("grammar", "grammar_file", "json_schema", "json_schema_file",
 
 
 def grammar_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The grammar that was given, as a keyword argument of ``LanguageModel.generate``.
-
-    Raises:
-        GrammarError: it is wrong; names the file if it came from one.
-        ParameterError: more than one was given.
-    """
+    """The grammar that was given, as a keyword argument of ``generate``; errors name the file it came from."""
     given = [name for name in GRAMMAR_OPTIONS if getattr(arguments, name) is not None]
     if len(given) > 1:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)

@@ -209,13 +209,7 @@ def answered(
 ) -> Iterator[str]:
     """Have lines answered by actors: the column ``result`` of what they make of the column ``line``.
 
-    Args:
-        lines: What to answer.
-        worker: A class for ``map_batches``, called with tables.
-        arguments: Of its constructor.
-        workers: Actors.
-        num_cpus: Cores of each.
-        at_once: Lines that an actor takes at once.
+    ``worker`` is a class for ``map_batches``, called with tables of ``at_once`` lines.
     """
     blocks = max(1, min(len(lines), -(-len(lines) // at_once)))
     rows = ray.data.from_items([{"line": line} for line in lines], override_num_blocks=blocks)

@@ -259,11 +259,7 @@ _EMPTY = {
 
 
 def check(options: Mapping[str, Any], option_columns: Iterable[str]) -> None:
-    """See that options can be; on the machine that starts the work, before anybody loads a model.
-
-    Raises:
-        ParameterError: One is unknown or out of range, or is not an option of rows; names it.
-    """
+    """See that options can be; on the machine that starts the work, before anybody loads a model."""
     if "seed" in options:
         raise ParameterError("seed", "seed: it is an argument of its own, and an integer")
     check_without_model(options)

@@ -17,13 +17,8 @@ from aleator.models.placement import checked_dtype
 def check_load(load: object) -> dict[str, Any]:
     """See that :func:`aleator.load` takes these options, as far as this machine can know.
 
-    How many threads there can be, and whether there is a GPU, only the worker knows.
-
-    Args:
-        load: What was given; None: nothing.
-
-    Raises:
-        ParameterError: One is unknown or out of range, or it is no mapping.
+    How many threads there can be, and whether there is a GPU, only the worker knows. ParameterError names
+    one that is unknown or out of range.
     """
     given = mapped("load", load)
     chosen, _ = of_loading({k: v for k, v in given.items() if k != "progress"}, here=False)
@@ -32,18 +27,7 @@ def check_load(load: object) -> dict[str, Any]:
 
 
 def check_engine(engine: object, **defaults: Any) -> dict[str, Any]:
-    """See that :class:`aleator.Engine` takes these options.
-
-    Args:
-        engine: What was given; None: nothing.
-        defaults: Options that hold where it gives no others.
-
-    Returns:
-        The options of an engine.
-
-    Raises:
-        ParameterError: One is unknown or out of range, or it is no mapping.
-    """
+    """The options of an engine, over defaults; ParameterError if :class:`aleator.Engine` does not take them."""
     return EngineOptions.of({**defaults, **mapped("engine", engine)}).values()
 
 
