@@ -61,9 +61,7 @@ def compare(
     cases: Iterable[tuple[str, list[Sampler]]],
     vocabularies: Iterable[int],
 ) -> None:
-    """Draw tokens with chains on a device and on the host, from all families of rows; Differs if one
-    differs.
-    """
+    """Draw tokens with chains on a device and on the host, from all families of rows; Differs names one."""
     sizes = list(vocabularies)
     for name, samplers in cases:
         for n_vocab in sizes:

@@ -53,7 +53,7 @@ class DeviceTexts:
             own += generated[same:]
 
     def draw(self, rows: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
-        """Draw a token for each of different rows from logits [len(rows), V]; int64 [len(rows)], on the
+        """Draw a token for each of different rows from logits [len(rows), V]: int64 [len(rows)], on the
         device.
         """
         n = self._chain.max_batch

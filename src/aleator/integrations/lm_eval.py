@@ -156,13 +156,10 @@ class AleatorLM(TemplateLM):  # type: ignore[misc]  # the harness has no types h
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **ignored: Any
     ) -> list[int]:
-        """Tokens of a text.
+        """Tokens of a text, in which names of control tokens are these tokens.
 
-        Args:
-            string: The text, in which names of control tokens are these tokens.
-            add_special_tokens: Whether BOS stands before it; None: if the model wants it and the text does not
-                begin with it.
-            ignored: Options of other tokenizers.
+        ``add_special_tokens``: whether BOS stands before it; None: if the model wants it and the text does
+        not begin with it.
         """
         vocab = self.model.vocab
         tokens = self.model.tokenizer.encode(string, add_special=False, parse_special=True)

@@ -31,7 +31,6 @@ import ray
 import ray.data
 
 from aleator.core.errors import ParameterError
-from aleator.integrations.ray_address import require_listener
 from aleator.integrations.ray_generator import (
     MADE,
     MAX_QUEUE,
@@ -40,7 +39,7 @@ from aleator.integrations.ray_generator import (
     check,
     seed_of,
 )
-from aleator.integrations.ray_options import check_engine, check_load
+from aleator.integrations.ray_options import check_engine, check_load, require_listener
 from aleator.integrations.row_file import RowFile
 
 __all__ = [

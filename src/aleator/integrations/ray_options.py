@@ -1,10 +1,12 @@
-"""Options that workers on other machines are given, checked before any of them is started.
+"""What is checked before any worker on another machine is started: the options it is given, and its cluster.
 
 Nothing here imports Ray.
 """
 
 from __future__ import annotations
 
+import re
+import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +14,9 @@ from aleator.core.errors import ParameterError
 from aleator.engine.options import EngineOptions
 from aleator.generate.options import of_loading
 from aleator.models.placement import checked_dtype
+
+PATIENCE = 10.0
+"""Seconds for a connection to be made."""
 
 
 def check_load(load: object) -> dict[str, Any]:
@@ -40,3 +45,11 @@ def mapped(name: str, given: object) -> dict[str, Any]:
             name, f"{name}={given!r:.80}: give a mapping of options and their values"
         )
     return dict(given)
+
+
+def require_listener(address: str) -> None:
+    """OSError if nothing listens at a cluster's "host:port" or "ray://host:port"; others are left to Ray."""
+    found = re.fullmatch(r"(?:ray://)?\[?([^\[\]/]+?)\]?:(\d{1,5})", address)
+    if found is not None:
+        with socket.create_connection((found[1], int(found[2])), timeout=PATIENCE):
+            pass
