@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aleator.integrations.versions import require
@@ -300,11 +300,7 @@ def _progress(total: int, what: str, disabled: bool) -> Any:
     return tqdm(total=total, disable=disabled, desc=f"aleator: {what}")
 
 
-def _register(names: Iterable[str]) -> None:
-    register_model(*names)(AleatorLM)
-
-
-_register(["aleator"])
+register_model("aleator")(AleatorLM)
 
 if __name__ == "__main__":
     from lm_eval.__main__ import cli_evaluate

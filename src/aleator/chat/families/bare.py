@@ -25,7 +25,6 @@ class Llama3(Family):
         return TAG in template or (headers and "ipython" in template)
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
-        """See :meth:`Family.read`."""
         start = reader.at
         yield from reader.skip_space()
         tagged = yield from reader.read_any(TAG, START)
@@ -47,7 +46,6 @@ class Llama3(Family):
             yield from read_text(reader)
 
     def call(self, function: Function) -> list[Part]:
-        """See :meth:`Family.call`."""
         return object_with(function, "parameters")
 
 
@@ -57,7 +55,6 @@ class Generic(Family):
     name = "generic"
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
-        """See :meth:`Family.read`."""
         start = reader.at
         yield from reader.skip_space()
         listed = yield from reader.read_any("[")
@@ -74,5 +71,4 @@ class Generic(Family):
         yield from read_text(reader)
 
     def call(self, function: Function) -> list[Part]:
-        """See :meth:`Family.call`."""
         return object_with(function, "arguments")

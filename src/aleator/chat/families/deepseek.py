@@ -22,7 +22,6 @@ class DeepSeek(Family):
     marks = (BEGIN, END, CALL, SEPARATOR, CALL_END)
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
-        """See :meth:`Family.read`."""
         while (yield from read_text(reader, BEGIN, CALL)):
             yield from reader.skip_space()
             yield from reader.read_any(CALL)
@@ -61,7 +60,6 @@ class DeepSeek(Family):
         yield from reader.read_any(CALL_END)
 
     def call(self, function: Function) -> list[Part]:
-        """See :meth:`Family.call`."""
         if FENCE in self.template:
             head = f"{BEGIN}{CALL}function{SEPARATOR}{function.name}\n{FENCE}json\n"
         else:

@@ -31,7 +31,6 @@ class Gemma4(Family):
     marks = (BEGIN, END, QUOTE, THOUGHT, THOUGHT_END)
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
-        """See :meth:`Family.read`."""
         while found := (yield from read_text(reader, BEGIN, THOUGHT, THOUGHT_END)):
             if found == THOUGHT:
                 thought, _ = yield from collected(reader.read_until(THOUGHT_END))
@@ -58,8 +57,6 @@ class Gemma4(Family):
             yield from reader.skip_space()
 
     def call(self, function: Function) -> list[Part]:
-        """See :meth:`Family.call`."""
-
         def one(key: str, value: Part) -> list[Part]:
             return [f"{key}:{QUOTE}" if isinstance(value, Words) else f"{key}:", value]
 

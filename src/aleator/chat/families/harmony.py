@@ -26,7 +26,6 @@ class Harmony(Family):
     thinking: ClassVar[Thinking | None] = Thinking(f"{CHANNEL}analysis{MESSAGE}", END, AGAIN)
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
-        """See :meth:`Family.read`."""
         while True:
             start = reader.at
             header, marked = yield from collected(reader.read_until(MESSAGE))
@@ -45,10 +44,8 @@ class Harmony(Family):
                 yield Delta("reasoning", delta.text) if delta and reasoning else delta
 
     def call(self, function: Function) -> list[Part]:
-        """See :meth:`Family.call`."""
         head = f"{CHANNEL}commentary to=functions.{function.name} <|constrain|>json{MESSAGE}"
         return [head, Schema(function.parameters)]
 
     def content(self, schema: Any) -> list[Part]:
-        """See :meth:`Family.content`."""
         return [f"{CHANNEL}final{MESSAGE}", Schema(schema)]

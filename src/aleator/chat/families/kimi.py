@@ -28,7 +28,6 @@ class Kimi(Family):
     marks = (BEGIN, END, CALL, ARGUMENTS, CALL_END)
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
-        """See :meth:`Family.read`."""
         while mark := (yield from read_text(reader, BEGIN, CALL)):
             start, before = reader.at, calls.n
             yield from reader.skip_space()
@@ -54,6 +53,5 @@ class Kimi(Family):
             yield from reader.skip_space()
 
     def call(self, function: Function) -> list[Part]:
-        """See :meth:`Family.call`."""
         head = f"{BEGIN}{CALL}functions.{function.name}:0{ARGUMENTS}"
         return [head, Schema(function.parameters), f"{CALL_END}{END}"]

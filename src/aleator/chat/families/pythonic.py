@@ -31,7 +31,6 @@ class Pythonic(Family):
         return "<|tool_call_start|>" in template or "<|tool_list_start|>" in template
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
-        """See :meth:`Family.read`."""
         while (yield from read_text(reader, self.begin)):
             start = reader.at
             try:
@@ -50,7 +49,6 @@ class Pythonic(Family):
             yield from reader.skip_space()
 
     def call(self, function: Function) -> list[Part]:
-        """See :meth:`Family.call`."""
         arguments = forced(function, self.name, lambda key, value: [f"{key}=", value])
         head = f"{self.begin}[{function.name}("
         return [head, *with_commas(arguments), f")]{self.end}"]

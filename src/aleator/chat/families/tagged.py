@@ -64,7 +64,6 @@ class Tagged(Family):
         return self.tags
 
     def read(self, reader: TextReader, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
-        """See :meth:`Family.read`."""
         tags = self.own
         while (yield from read_text(reader, tags.begin)):
             start, before = reader.at, calls.n
@@ -119,7 +118,6 @@ class Tagged(Family):
         yield calls.end()
 
     def call(self, function: Function) -> list[Part]:
-        """See :meth:`Family.call`."""
         tags = self.own
 
         def one(key: str, value: Part) -> list[Part]:

@@ -47,7 +47,6 @@ class Wrapped(Family):
     wrapping: ClassVar[Wrapping]
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
-        """See :meth:`Family.read`."""
         marks = self.wrapping
         while found := (yield from read_text(reader, marks.begin, *marks.answer)):
             if found in marks.answer:
@@ -75,7 +74,6 @@ class Wrapped(Family):
                 yield from reader.skip_space()
 
     def call(self, function: Function) -> list[Part]:
-        """See :meth:`Family.call`."""
         marks = self.wrapping
         begin, end = ("[", "]") if marks.listed else ("\n", "\n")
         inner = object_with(function, marks.arguments, marks.name, marks.first)
@@ -151,7 +149,6 @@ class Mistral(Family):
     marks = (BEGIN, ARGUMENTS, CALL_ID)
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
-        """See :meth:`Family.read`."""
         while (yield from read_text(reader, BEGIN)):
             start = reader.at
             yield from reader.skip_space()
@@ -193,7 +190,6 @@ class Mistral(Family):
         return True
 
     def call(self, function: Function) -> list[Part]:
-        """See :meth:`Family.call`."""
         if ARGUMENTS in self.template:
             return [f"{BEGIN}{function.name}{ARGUMENTS}", Schema(function.parameters)]
         return [f"{BEGIN}[", *object_with(function, "arguments"), "]"]
