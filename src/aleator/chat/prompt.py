@@ -225,27 +225,24 @@ def reply_grammar(
         if values:
             either = " | ".join(json.dumps(value, ensure_ascii=False) for value in values)
             return f"({either}) {words(part.end)}"
-        if "minLength" in limits or "maxLength" in limits:
-            times = f"{{{limits.get('minLength', 0)},{limits.get('maxLength', '')}}}"
-            rules.append(f"{own}: /[^<\\n]{times}/")
-        else:
-            rest = part.end.partition(part.mark)[2]
-            if any(name in part.mark for name, _ in control):
-                rules.append(f"{own}: /(?s:.*)/")
-                return f"{own} {words(part.mark + rest)}"
-            rules.append(f"{own}[suffix={json.dumps(part.mark)}]: /(?s:.*)/")
-            return f"{own} {words(rest)}" if rest else own
+        if "minLength" not in limits and "maxLength" not in limits:
+            return up_to(own, part.mark, part.end.partition(part.mark)[2])
+        times = f"{{{limits.get('minLength', 0)},{limits.get('maxLength', '')}}}"
+        rules.append(f"{own}: /[^<\\n]{times}/")
         return f"{own} {words(part.end)}"
+
+    def up_to(own: str, mark: str, rest: str = "") -> str:
+        """Any text up to a mark, and what follows the mark."""
+        if any(name in mark for name, _ in control):
+            rules.append(f"{own}: /(?s:.*)/")
+            return f"{own} {words(mark + rest)}"
+        rules.append(f"{own}[suffix={json.dumps(mark)}]: /(?s:.*)/")
+        return f"{own} {words(rest)}" if rest else own
 
     reply = " | ".join(f"({rule(parts)})" for parts in choices)
     start = f"start: {'reply' if thinking is None else 'reasoning reply'}"
     if thinking is not None:
-        if any(name in thinking.end for name, _ in control):
-            rules.append("thoughts: /(?s:.*)/")
-            body = f"thoughts {words(thinking.end)}"
-        else:
-            rules.append(f"thoughts[suffix={json.dumps(thinking.end)}]: /(?s:.*)/")
-            body = "thoughts"
+        body = up_to("thoughts", thinking.end)
         after = words(thinking.after) if thinking.after else r"/\n{0,2}/"
         begin = "" if opened else words(thinking.begin)
         rules.append(f"reasoning: ({begin} {body} {after}){'' if opened else '?'}")

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import copy
+import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser
 from aleator.cli.batch_file import ResultFile
-from aleator.cli.batch_work import Line, Work, read_lines
-from aleator.cli.declared import add_declared
+from aleator.cli.batch_work import EVERY, Line, Work, read_lines
+from aleator.cli.declared import add_declared, given
 from aleator.cli.options import add_model_options, generation_options, load_model, pick
 from aleator.cli.sampling import add_grammar_options, add_sampling_options, sampling_arguments
 from aleator.cli.terminal import note, on_interrupt
 from aleator.core.errors import ParameterError
+from aleator.generate.options import LOADED
+
+if TYPE_CHECKING:
+    import pyarrow
 
 EXAMPLES = """\
 Each line of IN is a JSON object: a request as in OpenAI's batches
@@ -32,6 +41,8 @@ examples:
   aleator batch prompts.jsonl texts.jsonl -n 100 --seed 1
 """
 
+LINES = 2
+"""Lines that a worker of a cluster takes at once, for each that it answers at the same time."""
 TEXT = ("max_tokens", "stop", "logprobs", "reasoning_budget", "banned_strings")
 
 
@@ -97,8 +108,6 @@ def run(arguments: argparse.Namespace) -> int:
         if not todo:
             return _code(lines, results)
         if arguments.ray is not None:
-            from aleator.cli.batch_ray import run_on_ray  # Ray is optional
-
             run_on_ray(arguments, todo, results, defaults)
             return _code(lines, results)
         model = load_model(arguments)
@@ -118,3 +127,67 @@ def _code(lines: list[Line], results: ResultFile) -> int:
 
 def _same_file(first: str, second: str) -> bool:
     return os.path.exists(first) and os.path.exists(second) and os.path.samefile(first, second)
+
+
+class Worker:
+    """A worker of a Ray cluster: answers lines with a model of its own."""
+
+    def __init__(self, arguments: argparse.Namespace, defaults: Mapping[str, Any]) -> None:
+        self._model, self._defaults = load_model(arguments), defaults
+        self._engine = self._model.engine(n_seq_max=arguments.parallel)
+
+    def answers(self, lines: Sequence[str]) -> list[str]:
+        """Results of lines, both as JSON."""
+        made: list[dict[str, Any]] = []
+        todo = [Line(**json.loads(line)) for line in lines]
+        work = Work(self._model, todo, made.append, self._defaults)
+        work.run(self._engine, self._engine.options.n_seq_max + 1)
+        return [json.dumps(result, allow_nan=False) for result in made]
+
+    def __call__(self, batch: pyarrow.Table) -> pyarrow.Table:
+        """Answer a batch of rows."""
+        import pyarrow as pa  # Ray's data sets bring it
+
+        return pa.table({"result": pa.array(self.answers(batch["line"].to_pylist()), pa.string())})
+
+
+def run_on_ray(
+    arguments: argparse.Namespace,
+    todo: Sequence[Line],
+    results: ResultFile,
+    defaults: Mapping[str, Any],
+) -> None:
+    """Have lines answered by a cluster; results are written as they come.
+
+    Raises:
+        ParameterError: No cluster answers.
+        ImportError: Ray is not installed, or too old; in one line.
+    """
+    from aleator.integrations.ray import answered, connect  # Ray is optional
+
+    connect(arguments.ray)
+    threads: int = given(arguments, LOADED).get("n_threads", 1)
+    theirs = copy.copy(arguments)
+    theirs.n_threads = str(threads)
+    if theirs.model is not None and os.path.exists(theirs.model):
+        theirs.model = os.path.abspath(theirs.model)  # workers are started elsewhere
+    rows = answered(
+        [json.dumps({**vars(line), "body": dict(line.body)}) for line in todo],
+        Worker,
+        (theirs, dict(defaults)),
+        workers=arguments.ray_workers or 1,
+        num_cpus=threads,
+        at_once=LINES * arguments.parallel,
+    )
+    began = told = monotonic()
+    done = 0
+    for text in rows:
+        result = json.loads(text)
+        if result["custom_id"] in results.done:
+            continue
+        results.append(result)
+        done += 1
+        if monotonic() - told > EVERY:
+            told = monotonic()
+            note(f"{done} of {len(todo)} requests, {done / (told - began):.2f} requests/s")
+    note(f"{done} of {len(todo)} requests in {monotonic() - began:.1f} s")

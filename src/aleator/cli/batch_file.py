@@ -20,9 +20,9 @@ HEAD = b'{"id": "batch-'
 class ResultFile:
     """A file of JSON lines with a ``custom_id`` each, to which results are appended.
 
-    A last line that was not written to its end is removed, if it begins as a result does. So are results of
+    A last line that was not written to its end is removed, if it begins as a result does.  So are results of
     errors that were not the request's (status 500): such a request is made again, while one that was wrong
-    stays wrong. Nobody else can append meanwhile.
+    stays wrong.  Nobody else can append meanwhile.
 
     Attributes:
         done: Names of the results that are there.

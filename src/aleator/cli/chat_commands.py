@@ -63,7 +63,7 @@ class Talk:
         }
 
     def take(self, line: str) -> ChatGeneration | None:
-        """Do what a line says: an answer to show, or None. After ParameterError nothing has changed."""
+        """Do what a line says: an answer to show, or None.  After ParameterError nothing has changed."""
         command, _, rest = line.strip().partition(" ")
         if not command:
             return None

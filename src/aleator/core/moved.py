@@ -21,6 +21,7 @@ MOVED = {
     "aleator.chat.openai": "aleator.cli.batch_bodies",
     "aleator.chat.reply_grammar": "aleator.chat.prompt",
     "aleator.chat.source": "aleator.chat.text_reader",
+    "aleator.cli.batch_ray": "aleator.cli.batch",
     "aleator.cli.machine": "aleator.cli.doctor",
     "aleator.engine.core": "aleator.engine.engine_core",
     "aleator.engine.owner": "aleator.engine.engine_loop",

@@ -16,7 +16,7 @@ def conversation_of(headers: Iterable[tuple[bytes, bytes]], body: bytes) -> str:
     """A key that is equal for requests that begin alike; "" for those without a beginning.
 
     Of messages those up to the first one of the user count, so that all turns of a conversation have one
-    key. Names of ``headers`` are in lower case; ``body`` is JSON of a completion or a chat, in any dialect.
+    key.  Names of ``headers`` are in lower case; ``body`` is JSON of a completion or a chat, in any dialect.
     """
     said = next((value for name, value in headers if name == HEADER), None)
     if said is not None:

@@ -247,15 +247,7 @@ class Generator:
         return table
 
 
-_EMPTY = {
-    "text": "",
-    "tokens": [],
-    "logprobs": [],
-    "stop_reason": "",
-    "seed": 0,
-    "replay": "",
-    "error": "",
-}
+_EMPTY = {**dict.fromkeys(MADE, ""), "tokens": [], "logprobs": [], "seed": 0}
 
 
 def check(options: Mapping[str, Any], option_columns: Iterable[str]) -> None:

@@ -22,7 +22,7 @@ PATIENCE = 10.0
 def check_load(load: object) -> dict[str, Any]:
     """See that :func:`aleator.load` takes these options, as far as this machine can know.
 
-    How many threads there can be, and whether there is a GPU, only the worker knows. ParameterError names
+    How many threads there can be, and whether there is a GPU, only the worker knows.  ParameterError names
     one that is unknown or out of range.
     """
     given = mapped("load", load)

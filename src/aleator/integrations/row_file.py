@@ -15,7 +15,7 @@ from aleator.core.errors import FileFormatError, ParameterError
 class RowFile:
     """Results of rows, whose keys are in the field ``key``; ``done`` has those that are there, as texts.
 
-    A last line that was not written to its end is removed. Nobody else can append meanwhile.
+    A last line that was not written to its end is removed.  Nobody else can append meanwhile.
 
     Raises:
         FileFormatError: A line is something else than a result.

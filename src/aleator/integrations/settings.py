@@ -16,7 +16,7 @@ def sampling_params(settings: Settings, engine: str) -> SamplingParams:
     """Check sampling parameters, or a mapping of their names, in which ``preset`` names a preset.
 
     Without one all that is not given is neutral. What the users of ``engine`` take for "off" is taken, with
-    a warning. ParameterError names what is unknown or out of range.
+    a warning.  ParameterError names what is unknown or out of range.
     """
     if isinstance(settings, SamplingParams):
         return settings

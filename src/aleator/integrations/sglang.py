@@ -41,7 +41,7 @@ class AleatorLogitProcessor(CustomLogitProcessor):  # type: ignore[misc]  # SGLa
     ) -> torch.Tensor:
         """Draw for each row of logits [rows, V], which are changed: 0 at the tokens, -inf elsewhere.
 
-        Rows without a chain stay as they were. ``custom_param_list`` has the parameters of each row's
+        Rows without a chain stay as they were.  ``custom_param_list`` has the parameters of each row's
         request; ``__req__`` is the request.
         """
         asked = list(custom_param_list or ())

@@ -78,7 +78,7 @@ def _stored(model: Any, **given: Any) -> Stored:
 def rotation_of(model: Any, here: Stored) -> Any:
     """Rotates stored keys further, as the model does; None: they cannot be rotated, or not so.
 
-    Models pair channels in different ways, and some layers do not rotate. A text of one token has the same
+    Models pair channels in different ways, and some layers do not rotate.  A text of one token has the same
     hidden states at every position, so its keys at two positions tell whether this is the model's rotation.
     ``here`` is what the layers store at position 0, as :func:`layers_of` gives it.
     """

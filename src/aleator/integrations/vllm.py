@@ -270,12 +270,9 @@ class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ign
         self, settings: AleatorParams, completion: int, prompt: list[int], output: Sequence[int]
     ) -> Request | None:
         """The request that was preempted, if its chain remembers more than its text."""
+        wanted = settings, completion, prompt
         for i, request in enumerate(self._resting if output else ()):
-            same = (request.settings, request.completion, request.prompt) == (
-                settings,
-                completion,
-                prompt,
-            )
+            same = (request.settings, request.completion, request.prompt) == wanted
             if same and request.text.tokens[: len(output)] == list(output):
                 return self._resting.pop(i)
         return None
