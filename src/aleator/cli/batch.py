@@ -16,7 +16,7 @@ from aleator.cli.batch_file import ResultFile
 from aleator.cli.batch_work import EVERY, Line, Work, read_lines
 from aleator.cli.declared import add_declared, given
 from aleator.cli.options import add_model_options, generation_options, load_model, pick
-from aleator.cli.sampling import add_grammar_options, add_sampling_options, sampling_arguments
+from aleator.cli.sampling import add_sampling_options, sampling_arguments
 from aleator.cli.terminal import note, on_interrupt
 from aleator.core.errors import ParameterError
 from aleator.generate.options import LOADED
@@ -72,7 +72,6 @@ def add_arguments(parser: Parser) -> None:
         help="workers, each with a model and as many cores as --threads says (default: 1, of 1 core)",
     )
     add_sampling_options(parser)
-    add_grammar_options(parser)
     add_model_options(parser)
 
 

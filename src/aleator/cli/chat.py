@@ -23,12 +23,7 @@ from aleator.cli.options import (
     pick,
     session_file,
 )
-from aleator.cli.sampling import (
-    add_grammar_options,
-    add_sampling_options,
-    announce,
-    sampling_arguments,
-)
+from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
 from aleator.cli.terminal import ProgressBar, complain, hint, note, on_interrupt, write
 from aleator.core.errors import AleatorError, ContextFull, ParameterError
 
@@ -95,7 +90,6 @@ def add_arguments(parser: Parser) -> None:
         about="go on with the conversation in FILE if there is one, and write it there at the end",
     )
     add_sampling_options(parser)
-    add_grammar_options(parser)
     add_model_options(parser)
 
 

@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser
 from aleator.cli.options import add_model_options, add_text_options, load_model, read_text
-from aleator.cli.sampling import (
-    add_grammar_options,
-    add_sampling_options,
-    announce,
-    sampling_arguments,
-)
+from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
 from aleator.cli.terminal import ProgressBar, note, on_interrupt, write
 from aleator.core.errors import ParameterError
 from aleator.server.playground.recording import LogitsMemory, Recording
@@ -96,7 +91,6 @@ def add_arguments(parser: Parser) -> None:
     )
     group.switch("--json", help="write one JSON object instead of text")
     add_sampling_options(parser)
-    add_grammar_options(parser)
     add_model_options(parser)
 
 
@@ -162,7 +156,6 @@ def changed(sampling: Mapping[str, Any], arguments: argparse.Namespace) -> dict[
     """The sampling parameters of the second text: those of the first with what ``--compare`` changes."""
     parser = Parser("explain --compare", "what changes for the second text", "")
     add_sampling_options(parser)
-    add_grammar_options(parser)
     try:
         words = shlex.split(arguments.compare)
     except ValueError as error:

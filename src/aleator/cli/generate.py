@@ -23,12 +23,7 @@ from aleator.cli.options import (
     read_text,
     session_file,
 )
-from aleator.cli.sampling import (
-    add_grammar_options,
-    add_sampling_options,
-    announce,
-    sampling_arguments,
-)
+from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
 from aleator.cli.terminal import ProgressBar, complain, hint, note, on_interrupt, write
 from aleator.core.errors import ParameterError
 from aleator.samplers import ConstraintSampler
@@ -108,7 +103,6 @@ def add_arguments(parser: Parser) -> None:
         "what is new",
     )
     add_sampling_options(parser)
-    add_grammar_options(parser)
     add_declared(parser.group("how a grammar is obeyed"), pick(GRAMMAR))
     add_declared(parser.group("where tokens are drawn"), pick(DRAWING))
     add_declared(parser.group("guesses that are checked"), pick(SPECULATION))

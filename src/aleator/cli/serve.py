@@ -51,7 +51,7 @@ def add_arguments(parser: Parser) -> None:
     parser.group("texts of options").switch(
         "--no-escape", help=r"take \n, \t and \r in --dry-sequence-breaker literally"
     )
-    add_sampling_options(parser)
+    add_sampling_options(parser, grammars=False)
 
 
 def run(arguments: argparse.Namespace) -> int:
