@@ -12,8 +12,7 @@ from aleator import ContextFull, LanguageModel, ParameterError, _native, load
 from aleator.core.threads import pool
 from aleator.generate import Batch, Context
 from aleator.generate.logprobs import log_softmax
-from aleator.generate.scores import Score
-from aleator.generate.text_rows import Wanted, groups
+from aleator.generate.scores import Score, Wanted, groups
 
 PROMPTS = ["ROMEO: ", "O, he is even in my mistress' case, ", "ROMEO: "]
 ENDS = ["I am a king", "Just in her case!", "To be"]

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aleator.core.errors import ContextFull
+from aleator.core.errors import ContextFull, ParameterError
 from aleator.engine.job import Job
+from aleator.generate.context import Context
 from aleator.generate.request import Request
 from aleator.generate.request_state import RequestState
 
@@ -84,3 +85,24 @@ def cells_needed(states: Sequence[RequestState], n_ctx: int) -> int:
             cells -= len(request.remaining) if key in prompts else 0
             prompts.add(key)
     return max(1, cells)
+
+
+def check_rollback(state: RequestState, context: Context) -> None:
+    """Refuse speculation and banned strings if their tokens could not be taken back.
+
+    Raises:
+        ParameterError: a request with speculation, and a model whose states cannot be rewound; a banned string
+            with more tokens than they can be rewound by.
+    """
+    if state.speculation is not None and context.rewindable(1) < 1:
+        raise ParameterError(
+            "n_rollback",
+            f"speculation takes guesses back, which {context.decoder.config.architecture} cannot without "
+            "states to go back to: load the model with n_rollback=8, or leave spec_type and drafter out",
+        )
+    if state.banned is not None and state.banned.longest > context.rewindable(1) + 1:
+        raise ParameterError(
+            "banned_strings",
+            f"banned_strings: one has {state.banned.longest} bytes, and this model's states can be taken "
+            f"back by {context.rewindable(1)} tokens: load the model with a larger n_rollback",
+        )

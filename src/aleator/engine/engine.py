@@ -23,9 +23,9 @@ from aleator.generate.generation import Generation
 from aleator.generate.options import ModelOptions
 from aleator.generate.request import Request
 from aleator.generate.request_state import OnLogits
+from aleator.generate.scores import rows_at_once
 from aleator.generate.session import Session
-from aleator.generate.speculation.drafter import Drafter
-from aleator.generate.text_rows import rows_at_once
+from aleator.generate.speculation.speculation import Drafter
 from aleator.samplers import SamplingParams
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary

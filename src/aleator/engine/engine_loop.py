@@ -14,24 +14,22 @@ from time import perf_counter
 from weakref import WeakSet
 
 from aleator.core.errors import EngineClosed, QueueFull
+from aleator.engine.admission import check_rollback
 from aleator.engine.context_calls import Action, ContextCalls, T
 from aleator.engine.engine_core import EngineCore
 from aleator.engine.error_frames import clear_frames
 from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions
 from aleator.engine.pace import Pace
-from aleator.engine.request_handle import RequestHandle
+from aleator.engine.request_handle import RequestHandle, Waiter, wake
 from aleator.engine.request_states import SharedDrafts
 from aleator.engine.scheduler import Scheduler
 from aleator.engine.stats import EngineStats, OnEnd
-from aleator.engine.waiters import Waiter, wake
 from aleator.generate.completion import Completion
 from aleator.generate.context import Context
 from aleator.generate.model_runner import ModelRunner
-from aleator.generate.pending_tokens import PendingTokens
 from aleator.generate.request_state import RequestState
-from aleator.generate.rollback_check import check_rollback
-from aleator.generate.token_sampler import HostTokenSampler
+from aleator.generate.token_sampler import HostTokenSampler, PendingTokens
 
 COUNTED = (
     "prompt_tokens",

@@ -11,7 +11,7 @@ OURS = (
     "aleator.engine.engine_core",
     "aleator.generate.model_runner",
     "aleator.generate.context",
-    "aleator.generate.request_errors",
+    "aleator.generate.request_state",
     "aleator.generate.proposer",
 )
 """Modules whose frames hold the context."""

@@ -7,17 +7,14 @@ from collections.abc import Callable, Sequence
 
 from aleator.core.errors import ParameterError
 from aleator.engine.prompts import RequestMaker, checked_prompt
-from aleator.generate.banned_strings import BannedStrings
 from aleator.generate.complete_grammar import EndingSearch, GrammarCompleter
 from aleator.generate.context import Context
 from aleator.generate.request import Request
 from aleator.generate.request_state import OnLogits, RequestState
 from aleator.generate.session import go_on
 from aleator.generate.speculation.draft_model import DraftContext, DraftModel
-from aleator.generate.speculation.drafter import Drafter
-from aleator.generate.speculation.ngrams import PromptLookup, Texts
-from aleator.generate.speculation.speculation import Speculation
-from aleator.generate.steering import Guidance, ReasoningBudget
+from aleator.generate.speculation.speculation import Drafter, PromptLookup, Speculation, Texts
+from aleator.generate.steering import BannedStrings, Guidance, ReasoningBudget
 from aleator.grammar.spelling import spelling
 from aleator.samplers import SamplerChain
 from aleator.samplers.logit_bias import biases_of_ids

@@ -12,17 +12,74 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
-from aleator.generate.banned_strings import BannedStrings
+from aleator.core.records import dataclass
 from aleator.generate.batch import Batch
-from aleator.generate.chunks import Chunk, add_chunks
 from aleator.generate.context import Context
 from aleator.generate.logprobs import LogprobsOf
-from aleator.generate.pending_tokens import PendingTokens
 from aleator.generate.prefixes import Prefixes
 from aleator.generate.proposer import Proposer
-from aleator.generate.request_errors import Failed, RequestErrors
-from aleator.generate.request_state import RequestState
-from aleator.generate.token_sampler import Logits, SampledToken, SampleTask, TokenSampler, host_rows
+from aleator.generate.request_state import Failed, RequestErrors, RequestState
+from aleator.generate.steering import BannedStrings
+from aleator.generate.token_sampler import (
+    Logits,
+    PendingTokens,
+    SampledToken,
+    SampleTask,
+    TokenSampler,
+    host_rows,
+)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of a prompt.
+
+    Attributes:
+        state: The request whose prompt it is.
+        n: How many tokens to compute; those of a second prompt come first.
+        followers: Requests with the same prompt and empty sequences, which share its cells at the end.
+    """
+
+    state: RequestState
+    n: int
+    followers: Sequence[RequestState] = ()
+
+
+def add_chunks(batch: Batch, chunks: Sequence[Chunk], row: int) -> list[tuple[int, int, range]]:
+    """Add pieces of prompts to a batch.
+
+    Args:
+        batch: Where to add them.
+        chunks: The pieces.
+        row: The next row of logits.
+
+    Returns:
+        For each piece three things: the row of logits after the last token of the second prompt, and that
+        after the last token of the prompt (-1: the piece does not have that token); and the rows after all
+        its tokens of the prompt, if the request wants them.
+    """
+    ends = []
+    for chunk in chunks:
+        state, n, guided, own = chunk.state, chunk.n, -1, -1
+        if state.guidance is not None:
+            other, at = state.guidance.prompt, state.guidance.computed
+            piece = other[at : at + n]
+            for pos, token in enumerate(piece, at):
+                last = pos == len(other) - 1
+                batch.add(token, pos, [state.guidance.seq], logits=last)
+                if last:
+                    guided, row = row, row + 1
+            n -= len(piece)
+        prompt, start, first = state.request.remaining, len(state.tokens), row
+        for pos in range(start, start + n):
+            last = pos == len(prompt) - 1
+            batch.add(prompt[pos], pos, [state.seq], logits=last or state.wants_prompt)
+            if last:
+                own = row
+            row += last or state.wants_prompt
+        ends.append((guided, own, range(first, row) if state.wants_prompt else range(0)))
+    return ends
+
 
 MOST_GUESSED = 64
 """At most this many forced tokens are decoded together."""
@@ -66,7 +123,7 @@ class ModelRunner:
         self.pending = pending or PendingTokens()
         self._prefixes, self._n_tokens = prefixes, n_tokens
         self._keep_pieces = keep_pieces
-        self.errors = RequestErrors(self.pending, failed)
+        self.errors = RequestErrors(self.pending.drop, failed)
         self.proposer = Proposer(context, self.errors)
 
     def enter(self, state: RequestState, reuse: bool = True) -> int:

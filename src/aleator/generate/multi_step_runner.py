@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aleator.core.errors import LogitsError, ParameterError
-from aleator.generate.chunks import Chunk
 from aleator.generate.completion import Detokenizer
 from aleator.generate.context import Context
 from aleator.generate.device_token_sampler import DeviceTokenSampler
-from aleator.generate.model_runner import ModelRunner
+from aleator.generate.model_runner import Chunk, ModelRunner
 from aleator.generate.multi_step import DecodeLoop, Feed
 from aleator.generate.prefixes import Prefixes
 from aleator.generate.request_state import RequestState

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from aleator.generate.context import Context
-from aleator.generate.request_errors import RequestErrors
-from aleator.generate.request_state import RequestState
+from aleator.generate.request_state import RequestErrors, RequestState
 from aleator.generate.speculation.draft_model import Draft, draft_together
 from aleator.generate.speculation.speculation import Costs
 

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from aleator.core.errors import ContextFull, ParameterError
-from aleator.generate.banned_strings import BannedStrings
 from aleator.generate.complete_grammar import GrammarCompleter
 from aleator.generate.completion import Completion, Detokenizer, Stats, StopReason, TextStream
 from aleator.generate.request import Request
 from aleator.generate.speculation.speculation import Speculation
-from aleator.generate.steering import Guidance, ReasoningBudget
+from aleator.generate.steering import BannedStrings, Guidance, ReasoningBudget
 from aleator.samplers import SamplerChain
 
 OnLogits = Callable[[SamplerChain, Any], None]
@@ -166,3 +165,41 @@ class RequestState:
                 "n_keep",
                 f"n_keep={request.n_keep}: a context shift in {n_ctx} positions can keep 0 to {n_ctx - 2}",
             )
+
+
+Failed = Callable[[RequestState, BaseException], None]
+"""Called with a request and its error, after the error has ended its completion."""
+
+
+class RequestErrors:
+    """Ends the completions that fail.
+
+    It is an object of its own, shared by all that make steps together.  They hold it and not one another, so a
+    context is freed without the garbage collector as soon as nobody makes steps over it.
+
+    Args:
+        drop: Drops the token of a request that fails.
+        failed: Called for each error.  It must not hold what makes the steps.
+    """
+
+    def __init__(self, drop: Callable[[RequestState], None], failed: Failed | None) -> None:
+        self._drop, self._failed = drop, failed
+
+    def alone(self, state: RequestState, action: Callable[..., object], *given: object) -> None:
+        """Do something for one request; an error ends the completion of this request only.
+
+        So does a SystemExit that its callback raises.  KeyboardInterrupt belongs to no request, and is raised.
+        """
+        try:
+            action(*given)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self.fail(state, error)
+
+    def fail(self, state: RequestState, error: BaseException) -> None:
+        """End a request's completion with an error."""
+        self._drop(state)
+        state.completion.fail(error)
+        if self._failed is not None:
+            self._failed(state, error)

@@ -3,15 +3,215 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
+from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
+from aleator.generate.batch import Batch
 from aleator.generate.context import Context
 from aleator.generate.logprobs import Logprobs, log_softmax, top_logprobs
-from aleator.generate.text_rows import Wanted, rows_of
+from aleator.samplers import SamplerChain
+from aleator.samplers.kept_tokens import KeptRow, KeptTokens
+
+ROWS_BYTES = 2**26
+"""Rows that are held at once, in bytes."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A text, and which of its tokens' rows are wanted.
+
+    Attributes:
+        tokens: The text, at least one token.
+        first: Rows of the tokens from this one on are wanted; 0 for all.
+    """
+
+    tokens: tuple[int, ...]
+    first: int = 0
+
+
+def rows_at_once(width: int) -> int:
+    """How many rows of so many numbers may be held at once; 8 at least."""
+    return max(8, ROWS_BYTES // (4 * width))
+
+
+def groups(texts: Sequence[Wanted], n_seq_max: int, n_cells: int) -> Iterator[range]:
+    """Texts to compute together: at most so many, which fit into so many cells, or one alone."""
+    start, cells = 0, 0
+    for i, text in enumerate(texts):
+        full = i - start == n_seq_max or cells + len(text.tokens) > n_cells
+        if i > start and full:
+            yield range(start, i)
+            start, cells = i, 0
+        cells += len(text.tokens)
+    if len(texts) > start:
+        yield range(start, len(texts))
+
+
+def rows_of(
+    context: Context, texts: Sequence[Wanted]
+) -> Iterator[tuple[int, int, npt.NDArray[np.float32]]]:
+    """Compute texts, each as a sequence of an empty context, which is empty again afterwards.
+
+    Args:
+        context: Has a sequence for each text, and a cell for each of their tokens.
+        texts: What to compute.
+
+    Yields:
+        Text, token and its row [n]: of each text in order.
+    """
+    width = max(context.n_vocab, context.decoder.config.n_embd)
+    step = max(8, min(context.n_ubatch, rows_at_once(width)))
+    leaders: dict[tuple[int, ...], int] = {}
+    work: list[tuple[int, int]] = []
+    copies: list[tuple[int, int, int]] = []
+    for i, text in enumerate(texts):
+        beginning = text.tokens[: text.first]
+        leader = leaders.setdefault(beginning, i)
+        if leader != i:
+            copies.append((leader, i, len(beginning)))
+    beginnings = [(i, at) for i in leaders.values() for at in range(texts[i].first)]
+    work = [(i, at) for i, text in enumerate(texts) for at in range(text.first, len(text.tokens))]
+    try:
+        for part in _parts(beginnings, step):
+            context.decode(_batch(texts, part, False))
+        for leader, i, n in copies:
+            if n:
+                context.cache.seq_cp(leader, i, 0, n)
+        for part in _parts(work, step):
+            rows = np.asarray(context.decode(_batch(texts, part, True)))
+            for (i, at), row in zip(part, rows, strict=True):
+                yield i, at, row
+    finally:
+        for i in range(len(texts)):
+            context.cache.seq_rm(i, -1, -1)
+
+
+def _parts(work: list[tuple[int, int]], step: int) -> Iterator[list[tuple[int, int]]]:
+    items = iter(work)
+    while part := list(islice(items, step)):
+        yield part
+
+
+def _batch(texts: Sequence[Wanted], part: list[tuple[int, int]], wanted: bool) -> Batch:
+    batch = Batch()
+    for i, at in part:
+        batch.add(texts[i].tokens[at], at, [i], logits=wanted)
+    return batch
+
+
+ADAPTIVE = ("mirostat", "mirostat_v2", "adaptive_p")
+"""Samplers whose state depends on what they drew themselves."""
+LARGEST = math.log(sys.float_info.max)
+"""Powers of e from here on are above the range of a float."""
+
+
+@dataclass(frozen=True)
+class ChainScore:
+    """What a model and a chain make of a text that is given.
+
+    Attributes:
+        tokens: Of the text.
+        logprobs: Natural-log probability of each in the model's own distribution.
+        kept: For each, which tokens the chain kept at its place, and its log-probability among them; -inf where
+            the chain could not have drawn it.
+    """
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    kept: tuple[KeptTokens, ...]
+
+    @property
+    def logprob(self) -> float:
+        """Natural-log probability with which the chain draws the whole text."""
+        return math.fsum(each.logprob for each in self.kept)
+
+
+@dataclass(frozen=True)
+class Importance:
+    """A text that one chain drew, under another.
+
+    Attributes:
+        behaviour: Under the chain that drew it.
+        target: Under the other one.
+    """
+
+    behaviour: ChainScore
+    target: ChainScore
+
+    @property
+    def log_ratios(self) -> tuple[float, ...]:
+        """For each token, log of its probability under the target over that under the behaviour.
+
+        -inf where the target did not keep it, whatever the behaviour did; else inf where that did not.
+        """
+        pairs = zip(self.target.kept, self.behaviour.kept, strict=True)
+        return tuple(
+            other.logprob - own.logprob if other.logprob > -math.inf else -math.inf
+            for other, own in pairs
+        )
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """For each token, its probability under the target over that under the behaviour; 0: not kept."""
+        return tuple(map(_exp, self.log_ratios))
+
+    @property
+    def ratio(self) -> float:
+        """Of the whole text: 0 if the target did not keep one of its tokens; inf above the range of a float."""
+        logs = self.log_ratios
+        return 0.0 if -math.inf in logs else _exp(math.fsum(logs))
+
+
+def _exp(value: float) -> float:
+    """The power of e; inf above the range of a float, where ``math.exp`` raises."""
+    return math.exp(value) if value < LARGEST else math.inf
+
+
+def check_fixed(chain: SamplerChain) -> None:
+    """Refuse a chain whose distribution depends on what it drew, not on the text alone.
+
+    Raises:
+        ParameterError: It has a sampler that adapts; names it.
+    """
+    found = next((s.name for s, _ in chain.placed if s.name in ADAPTIVE), None)
+    if found is not None:
+        raise ParameterError(
+            found,
+            f"{found} adapts to what it draws itself: a text that is given has no probability under it",
+        )
+
+
+def chain_scores_of(
+    context: Context, texts: Sequence[tuple[tuple[int, ...], int]], chains: Sequence[SamplerChain]
+) -> list[ChainScore]:
+    """Score the ends of texts, each under a chain of its own.
+
+    Args:
+        context: Empty, with a sequence for each text and cells for all.
+        texts: Tokens, and how many of them, at least one, are the prompt.
+        chains: New ones, which have accepted the prompts; they are used up.
+    """
+    logprobs: list[list[float]] = [[] for _ in texts]
+    kept: list[list[KeptTokens]] = [[] for _ in texts]
+    longer = [i for i, (tokens, prompt) in enumerate(texts) if len(tokens) > prompt]
+    wanted = [Wanted(texts[i][0][:-1], texts[i][1] - 1) for i in longer]
+    for j, at, row in rows_of(context, wanted):
+        i = longer[j]
+        token, row = texts[i][0][at + 1], np.ascontiguousarray(row[: context.n_vocab])
+        logprobs[i].append(float(log_softmax(row)[token]))
+        kept[i].append(KeptRow.of(chains[i], row).with_token(token))
+        chains[i].accept(token, generated=True)
+    return [
+        ChainScore(tokens[prompt:], tuple(logprobs[i]), tuple(kept[i]))
+        for i, (tokens, prompt) in enumerate(texts)
+    ]
+
 
 POOLING = ("mean", "last")
 

@@ -13,11 +13,20 @@ from aleator.core.errors import ContextFull, ParameterError
 from aleator.core.integers import exact
 from aleator.engine.prompts import RequestMaker, checked_prompt, checked_prompts
 from aleator.generate.context import Context
-from aleator.generate.importance import Importance, chain_scores_of, check_fixed
 from aleator.generate.logprobs import Logprobs
 from aleator.generate.perplexity import Perplexity, chunks_of, perplexities
-from aleator.generate.scores import POOLING, Score, prompt_logprobs_of, scores_of, vectors_of
-from aleator.generate.text_rows import Wanted, groups
+from aleator.generate.scores import (
+    POOLING,
+    Importance,
+    Score,
+    Wanted,
+    chain_scores_of,
+    check_fixed,
+    groups,
+    prompt_logprobs_of,
+    scores_of,
+    vectors_of,
+)
 from aleator.samplers import SamplingParams
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
