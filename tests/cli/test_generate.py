@@ -49,7 +49,8 @@ def test_standard_error_tells_seed_parameters_chain_and_speed(
 
 def test_the_log_tells_where_samplers_run(aleator: Command) -> None:
     line = (
-        "INFO aleator.engine.run: samplers: all run on the host, because the model is on the CPU\n"
+        "INFO aleator.generate.sampling_device: samplers: all run on the host, "
+        "because the model is on the CPU\n"
     )
     assert line in aleator(*ROMEO, "-n", "1", "-v").err
     assert "samplers:" not in aleator(*ROMEO, "-n", "1").err

@@ -192,7 +192,7 @@ def test_a_draft_model_guesses_for_several_texts_in_one_batch(
 def context_of(engine: aleator.Engine) -> Context:
     loop = engine._loop
     assert loop is not None
-    return loop._context
+    return loop.context
 
 
 def test_an_ended_request_does_not_keep_the_context_of_its_draft_model(

@@ -40,13 +40,9 @@ def most_positions(state: RequestState, n_ctx: int) -> int:
 
 
 def job_of(state: RequestState, longest: int, priority: int = 0, most: int = MOST_POSITIONS) -> Job:
-    """A request as a scheduler sees it.
+    """A request as a scheduler sees it, before its sequences are known.
 
-    Args:
-        state: The request, whose sequences are not known yet.
-        longest: See :func:`positions`.
-        priority: See :class:`aleator.engine.options.SubmitOptions`.
-        most: Tokens of its prompts in one step at most.
+    ``longest``: see :func:`positions`.  A step computes at most ``most`` tokens of its prompts.
     """
     request, guidance = state.request, state.guidance
     return Job(

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from aleator.core.errors import ContextFull, EngineClosed, ParameterError
 from aleator.core.options import declarations, takes
-from aleator.engine.admission import MOST_POSITIONS, job_of, most_positions, positions
+from aleator.engine.admission import (
+    MOST_POSITIONS,
+    check_rollback,
+    job_of,
+    most_positions,
+    positions,
+)
 from aleator.engine.context_calls import Action, T
 from aleator.engine.engine_loop import EngineLoop
 from aleator.engine.job import Job
@@ -228,7 +234,7 @@ class Engine:
         _check_possible(request)
         longest = self._longest(request)
         state = self._model.request_states.make([request], on_logits, drafter, loop.shared)[0]
-        loop.check(state)
+        check_rollback(state, loop.context)
         most = MOST_POSITIONS
         if prompt_logprobs is not None:
             state.completion.want_prompt(prompt_logprobs)

@@ -175,12 +175,7 @@ def check_without_model(given: Mapping[str, Any]) -> None:
 
 
 class RequestMaker:
-    """Makes requests of prompts and options.
-
-    Args:
-        tokenizer: of the model.
-        weights: the model's files, which may recommend sampling parameters.
-    """
+    """Makes requests of prompts and options; the model's files may recommend sampling parameters."""
 
     def __init__(self, tokenizer: Tokenizer, weights: Weights) -> None:
         self._tokenizer, self._vocab, self._weights = tokenizer, tokenizer.vocab, weights
@@ -195,10 +190,7 @@ class RequestMaker:
     ) -> list[Request]:
         """The requests of some prompts, ``n`` of each; without a seed they share one.
 
-        Args:
-            prompts: as :func:`checked_prompt` gives them.
-            given: the options of each, by their names.
-            n: completions of each.
+        Prompts are as :func:`checked_prompt` gives them, and each has options by their names.
 
         Raises:
             ParameterError: an option out of range, or a prompt without tokens.
@@ -260,10 +252,7 @@ class RequestMaker:
     ) -> tuple[int, ...]:
         """The tokens of a prompt as a generation prefills them.
 
-        Args:
-            prompt: Text, token ids or a session.
-            parse_special: Read names of control tokens as those tokens.
-            of: The parameter that an error names.
+        ``parse_special`` reads names of control tokens as those tokens.  Errors name the parameter ``of``.
 
         Raises:
             ParameterError: there are none.

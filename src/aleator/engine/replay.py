@@ -223,11 +223,7 @@ class Record:
 
     @classmethod
     def from_json(cls, value: object, path: str = "record") -> Record:
-        """Read what :meth:`as_json` or :meth:`header` made.
-
-        Args:
-            value: The parsed JSON.
-            path: Where it is from, for errors.
+        """Read what :meth:`as_json` or :meth:`header` made; errors name ``path``.
 
         Raises:
             FileFormatError: It is no record, or one of a newer form.
@@ -251,11 +247,9 @@ class Record:
             raise FileFormatError(path, f"the record is damaged: {error}") from None
 
     def request(self, prompt: Sequence[int] | None = None, vocab: Any = None) -> Request:
-        """The request to make again.
+        """The request to make again; ``vocab`` is the model's, as for :meth:`SamplingParams.chain`.
 
-        Args:
-            prompt: Its tokens, where the record has only their hash.
-            vocab: Of the model, as for :meth:`SamplingParams.chain`.
+        The tokens of the prompt are needed where the record has only their hash.
 
         Raises:
             ParameterError: There are no tokens, others than then, or no parameters; or another version of the
@@ -347,10 +341,7 @@ def hash_of_text(text: str) -> str:
 def make_again(record: Record, model: Served, prompt: Sequence[int] | None = None) -> Made:
     """Make a record's text again, by itself.
 
-    Args:
-        record: What to make.
-        model: The model of the record.
-        prompt: Its tokens, where the record has only their hash.
+    The tokens of the prompt are needed where the record has only their hash.
 
     Raises:
         ParameterError: As for :meth:`Record.request`; or the model was loaded with too small an ``n_ctx``.
@@ -374,12 +365,7 @@ def make_again(record: Record, model: Served, prompt: Sequence[int] | None = Non
 
 
 def differences(then: Made, now: Made) -> list[str]:
-    """Where two texts differ, in words; none: they are the same to the bit.
-
-    Args:
-        then: Of the record.
-        now: Made again.
-    """
+    """Where two texts differ, in words; none: they are the same to the bit."""
     n = len(then.tokens)
     cut_off = then.stop_reason in CUT_OFF
     tokens = now.tokens[:n] if cut_off else now.tokens

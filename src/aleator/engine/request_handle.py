@@ -20,7 +20,6 @@ from time import perf_counter
 from aleator.core.errors import AleatorError
 from aleator.engine.job import Job
 from aleator.engine.stats import EndedRequest
-from aleator.generate.completion import Completion, Stats
 from aleator.generate.generation import Generation
 from aleator.generate.request_state import RequestState
 
@@ -30,14 +29,6 @@ class Waiter:
 
     Where a future of asyncio's has its result, its task goes on one turn later, and each turn asks the system
     about all sockets.  Here the task goes on at once.
-
-    Args:
-        until: What the reader waits for.
-        loop: Where it waits.
-
-    Attributes:
-        until: What the reader waits for.
-        loop: Where it waits.
     """
 
     # By this tasks know what can be awaited; they set it.
@@ -67,11 +58,7 @@ class Waiter:
         return self._cancelled
 
     def result(self) -> None:
-        """Nothing.
-
-        Raises:
-            CancelledError: It was cancelled.
-        """
+        """Nothing; CancelledError if it was cancelled."""
         if self._cancelled:
             from asyncio import CancelledError  # who awaits has imported it
 
@@ -149,6 +136,7 @@ class RequestHandle:
         woken: Callable[[RequestHandle], None],
     ) -> None:
         self.job, self.state, self.deadline = job, state, deadline
+        self.completion, self.stats = state.completion, state.stats
         self.generation: weakref.finalize[[], Generation] | None = None
         self.thread_id = 0
         self.came = perf_counter()
@@ -163,16 +151,6 @@ class RequestHandle:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._waiters: list[Waiter] = []
-
-    @property
-    def completion(self) -> Completion:
-        """What has been made."""
-        return self.state.completion
-
-    @property
-    def stats(self) -> Stats:
-        """Counts and times of this request alone."""
-        return self.state.stats
 
     def make(self, until: Until, timeout: float | None = None) -> None:
         """See :class:`aleator.generate.writing.Stepper`.
@@ -229,8 +207,8 @@ class RequestHandle:
     def notify(self, due: list[Waiter] | None = None) -> None:
         """Let readers check what they wait for.
 
-        Args:
-            due: gets the waiting tasks that may go on, for the caller to :func:`wake`; None: wake them here.
+        Waiting tasks that may go on are added to ``due``, for the caller to :func:`wake`; None: they are woken
+        here.
         """
         ready: list[Waiter] = [] if due is None else due
         with self._lock:
@@ -259,7 +237,7 @@ class RequestHandle:
     def count_time(self) -> None:
         """Note how long the prompt has taken so far, or the tokens after it."""
         now, stats = perf_counter(), self.stats
-        if self.state.completion.tokens and not self.first:
+        if self.completion.tokens and not self.first:
             self.first = now
         if self.first:
             stats.prompt_seconds = self.first - self.began

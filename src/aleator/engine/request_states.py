@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from aleator.core.errors import ParameterError
+from aleator.engine.admission import MOST_POSITIONS, positions
 from aleator.engine.prompts import RequestMaker, checked_prompt
 from aleator.generate.complete_grammar import EndingSearch, GrammarCompleter
 from aleator.generate.context import Context
@@ -21,21 +22,9 @@ from aleator.samplers.logit_bias import biases_of_ids
 from aleator.text.stream import StreamDecoder
 from aleator.text.tokenizer import Tokenizer
 
-MOST_POSITIONS = 2**31 - 1
-"""More than any context has."""
-
-
-def _positions(request: Request) -> int:
-    """How many positions a request may use at most, whatever the model has."""
-    wanted = request.options.max_tokens
-    return MOST_POSITIONS if wanted is None else len(request.remaining) + wanted
-
 
 class SharedDrafts:
     """What the requests of one context share for speculation.
-
-    Args:
-        drafts: The draft model's context; None: there is no draft model.
 
     Attributes:
         drafts: The draft model's context; None: there is no draft model.
@@ -49,11 +38,8 @@ class SharedDrafts:
 class RequestStateMaker:
     """Makes the states of requests.
 
-    Args:
-        tokenizer: The model's.
-        request_maker: Makes tokens of negative prompts.
-        draft_context: Makes a context of the draft model from numbers of cells and sequences; None: there is
-            no draft model.
+    ``draft_context`` makes a context of the draft model from numbers of cells and sequences; None: there is
+    none.
     """
 
     def __init__(
@@ -62,12 +48,8 @@ class RequestStateMaker:
         request_maker: RequestMaker,
         draft_context: Callable[[int, int], Context] | None = None,
     ) -> None:
-        self._tokenizer, self._vocab, self._request_maker = (
-            tokenizer,
-            tokenizer.vocab,
-            request_maker,
-        )
-        self._draft_context = draft_context
+        self._tokenizer, self._vocab = tokenizer, tokenizer.vocab
+        self._request_maker, self._draft_context = request_maker, draft_context
 
     def shared_drafts(self, n_cells: int, n_seq_max: int) -> SharedDrafts:
         """What the requests of a context with so many cells and sequences share."""
@@ -95,7 +77,7 @@ class RequestStateMaker:
             ParameterError: ``spec_type="draft"`` without a draft model.
         """
         if shared is None:
-            wanted = [_positions(request) for request in requests]
+            wanted = [positions(request, MOST_POSITIONS) for request in requests]
             shared = self.shared_drafts(sum(wanted), len(requests))
         templates: dict[int, SamplerChain] = {}  # what DRY prepares from a vocabulary is shared
         states = []
@@ -110,27 +92,21 @@ class RequestStateMaker:
                 grammar=templates[key].grammar,
             )
             go_on(chain, request.tokens, request.drawn, request.chain_state)
-            state = self.with_chain(request, chain, on_logits)
-            state.speculation = self._speculation(request, chain, drafter, shared)
+            state = RequestState(
+                request,
+                chain,
+                self._stream(request),
+                self._vocab,
+                on_logits=on_logits,
+                spell=self._spell(request, chain),
+                completer=self._completer(request, chain),
+                budget=self._budget(request),
+                banned=self._banned(request),
+                speculation=self._speculation(request, chain, drafter, shared),
+            )
             state.guidance = self._guidance(request)
             states.append(state)
         return states
-
-    def with_chain(
-        self, request: Request, chain: SamplerChain, on_logits: OnLogits | None = None
-    ) -> RequestState:
-        """The state of a request whose chain has accepted the prompt."""
-        return RequestState(
-            request,
-            chain,
-            self._stream(request),
-            self._vocab,
-            on_logits=on_logits,
-            spell=self._spell(request, chain),
-            completer=self._completer(request, chain),
-            budget=self._budget(request),
-            banned=self._banned(request),
-        )
 
     def _budget(self, request: Request) -> ReasoningBudget | None:
         """What ends the text's reasoning; None if it has no limit."""

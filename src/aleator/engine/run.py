@@ -31,7 +31,7 @@ from aleator.generate.request_state import RequestState
 from aleator.generate.token_sampler import HostTokenSampler, TokenSampler
 from aleator.generate.writing import Until
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("aleator.generate.sampling_device")  # by its parent users choose it
 
 
 Progress = Callable[[int, int], None]
@@ -51,10 +51,6 @@ class Run:
         progress: Called while prompts are computed.
         prefixes: Cached prompts.  A prompt is computed from where it diverges from all of them; they keep what
             was computed when its completion ends.  None: those of the context's cache.
-
-    Attributes:
-        stats: Counts and times of all completions together.
-        states: The requests.
 
     Raises:
         ContextFull: a prompt longer than ``n_ctx``.
@@ -184,7 +180,7 @@ class Run:
         """Free the sequences of completions that have ended or were cancelled."""
         for job, state in list(self._jobs.items()):
             if state.completion.cancelled:
-                state.completion.interrupt()
+                state.completion.break_off("interrupted")
             if state.completion.done:
                 del self._jobs[job]
                 self._core.remove(job)
@@ -238,7 +234,6 @@ def make_token_sampler(
     Raises:
         ParameterError: "device" where the requests do not allow it.
         ImportError: it needs PyTorch, which is not installed.
-
     """
     if where == "host":
         why = "sampling_device='host'"

@@ -41,12 +41,7 @@ class Cells(Protocol):
 
 @dataclass(frozen=True)
 class StepPlan:
-    """What one step computes.
-
-    Attributes:
-        writing: Jobs that decode the token drawn last.
-        chunks: Jobs with the tokens of their prompts to compute.
-    """
+    """What one step computes: jobs that write a token, and jobs with how many tokens of their prompts."""
 
     writing: Sequence[Job]
     chunks: Sequence[tuple[Job, int]]
@@ -91,9 +86,8 @@ class Scheduler:
         # Running jobs again: those whose prompts are being computed, and those that write.
         self._reading: list[Job] = []  # in their order
         self._alike: dict[tuple[str, int, int], list[Job]] = {}  # the same, by their looks
-        self._beginning: dict[
-            tuple[str, bytes], list[Job]
-        ] = {}  # and by their beginnings, in order
+        # And by their beginnings, in order.
+        self._beginning: dict[tuple[str, bytes], list[Job]] = {}
         self._writing: dict[int, Job] = {}
         self._rows = 0  # of these in a step
         self._reuses = reuses
@@ -176,11 +170,7 @@ class Scheduler:
     def admit(self, cells: Cells) -> list[Job]:
         """Begin jobs while there are sequences and cells for them.
 
-        Args:
-            cells: the cache.
-
-        Returns:
-            The jobs that begin; each has a sequence, and ``done`` tokens of its prompt.
+        Each that begins, and is returned, has a sequence and ``done`` tokens of its prompt.
         """
         begun: list[Job] = []
         growth: int | None = None  # of those who run
@@ -203,17 +193,10 @@ class Scheduler:
         return begun
 
     def _begin(self, job: Job, cells: Cells, promised: int | None, growth: int | None) -> bool:
-        """Begin a job if there is room.
+        """Begin a job if there is room; returns whether it has begun.
 
-        Args:
-            job: Waits.
-            cells: The cache.
-            promised: What running jobs hold and may still take; None where that does not matter, or cannot be
-                told.
-            growth: What they may still take; None where it does not matter.
-
-        Returns:
-            Whether it has begun.
+        ``promised`` is what running jobs hold and may still take; None where that does not matter, or cannot be
+        told.  ``growth`` is what they may still take; None where it does not matter.
         """
         alike = self._alike.get(job.looks, ())
         leader = next((each for each in alike if job.same_prompt(each)), None)
@@ -302,10 +285,7 @@ class Scheduler:
     def observe(self, plan: StepPlan, rows: int, seconds: float) -> None:
         """Learn what a step has cost, and who has read all of the prompt.
 
-        Args:
-            plan: what it computed; ``done`` of its jobs is up to date.
-            rows: tokens of those who write; 0 if none was decoded.
-            seconds: how long it took.
+        ``done`` of its jobs is up to date; those who write had so many rows decoded, 0 if none was.
         """
         if self._pace is not None:
             tokens = sum([n for _, n in plan.chunks])

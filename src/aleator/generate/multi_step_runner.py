@@ -18,12 +18,7 @@ from aleator.generate.token_sampler import TokenSampler
 class MultiStepRunner(ModelRunner):
     """Samples several tokens of each request at once, where the host need not look at any of them.
 
-    Args:
-        context: As for :class:`~aleator.generate.model_runner.ModelRunner`.
-        sampler: As there; it samples on the device.
-        detokenizer: The vocabulary.
-        prefixes: As for :class:`~aleator.generate.model_runner.ModelRunner`.
-        states: All requests that will ever take part; ``multi_step`` of the first says how many tokens.
+    ``states`` are all requests that will ever take part; ``multi_step`` of the first says how many tokens.
 
     Raises:
         ParameterError: tokens are drawn on the host; or see :class:`DecodeLoop`.

@@ -52,12 +52,7 @@ class Perplexity:
 
 
 def chunks_of(tokens: Sequence[int], n_ctx: int, chunks: int | None) -> int:
-    """How many chunks of a text are to be read.
-
-    Args:
-        tokens: of the whole text.
-        n_ctx: tokens of a chunk, at least 4.
-        chunks: chunks to read at most; None: all.
+    """How many chunks of a text are to be read: all whole ones, or ``chunks`` at most.
 
     Raises:
         ParameterError: ``n_ctx`` or ``chunks`` out of range, or fewer than ``n_ctx`` tokens.
@@ -120,14 +115,9 @@ def _losses(context: Context, part: list[int], first: int) -> Iterator[npt.NDArr
 
 
 def losses_of(rows: npt.NDArray[np.float32], tokens: Sequence[int]) -> npt.NDArray[np.float64]:
-    """Negative natural logarithms of the probabilities that rows give to tokens.
+    """Negative natural logarithms, float64 [T], of the probabilities that logits [T, V] give to tokens [T].
 
-    Args:
-        rows: logits, float32 [T, V].
-        tokens: [T], one of each row.
-
-    Returns:
-        float64 [T]; the exponentials are float32, their sums and logarithms float64.
+    The exponentials are float32, their sums and logarithms float64.
     """
     shifted = rows - rows.max(axis=1, keepdims=True)
     chosen = shifted[np.arange(len(rows)), tokens].astype(np.float64)

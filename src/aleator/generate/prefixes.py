@@ -31,11 +31,7 @@ class LentPrefixes:
     One context for all would reserve the most that a batch may ever need.  Rows are copied bit for bit,
     both ways.  Where there is no room for them, nothing is found or kept.  What a run computes is kept
     where at least a quarter of it is new, since a copy shares no cells; and of one run at most as many
-    tokens as the owner has cells, prompts first.
-
-    Args:
-        owner: keeps prefixes; its sequence ``SPARE`` is empty.
-        borrower: runs.
+    tokens as the owner has cells, prompts first.  The owner's sequence ``SPARE`` is empty.
     """
 
     def __init__(self, owner: Context, borrower: Context) -> None:

@@ -20,11 +20,8 @@ OnLogits = Callable[[SamplerChain, Any], None]
 class RequestState:
     """The state of a request while its completion is made: its chain, its text, and its sequence of the cache.
 
-    Args:
-        request: the request.
+    Attributes:
         chain: draws the tokens, and has accepted the prompt; nothing else may use it.
-        stream: turns the tokens into text.
-        detokenizer: knows the bytes of tokens, and which tokens end a generation.
         on_logits: called before each draw.
         spell: cuts text that a constraint forces into tokens, to decode them together; None: decode them one
             by one.
@@ -32,8 +29,6 @@ class RequestState:
         budget: ends the text's reasoning.
         banned: strings that must not occur.
         speculation: guesses tokens, which are decoded together; None: nothing guesses.
-
-    Attributes:
         guidance: changes the logits before each draw by those of a second prompt; None: nothing does.
         completion: what has been made so far.
         seq: its sequence in the cache.
@@ -76,11 +71,6 @@ class RequestState:
         self.released = False
         self.n_ahead = 16
         self._native = chain.can_be_batched
-
-    @property
-    def constrained(self) -> bool:
-        """Whether the text must obey a grammar."""
-        return self.chain.grammar is not None
 
     @property
     def draws_alone(self) -> bool:
@@ -128,23 +118,7 @@ class RequestState:
         return room, "context"
 
     def take_place(self, seq: int, n_ctx: int, stats: Stats) -> None:
-        """Begin the request in a sequence of its own.
-
-        Args:
-            seq: the sequence, which is empty.
-            n_ctx: positions that it may use.
-            stats: counts what is done for it.
-
-        Raises:
-            ContextFull: the prompt is longer.
-            ParameterError: an ``n_keep`` that leaves nothing to forget.
-        """
-        self.check_fits(n_ctx)
-        self.seq, self.n_ctx, self.stats = seq, n_ctx, stats
-        self.completion.n_ctx = n_ctx
-
-    def check_fits(self, n_ctx: int) -> None:
-        """Check that the request fits into ``n_ctx`` positions.
+        """Begin the request in an empty sequence of its own, in which it may use ``n_ctx`` positions.
 
         Raises:
             ContextFull: the prompt is longer.
@@ -165,6 +139,8 @@ class RequestState:
                 "n_keep",
                 f"n_keep={request.n_keep}: a context shift in {n_ctx} positions can keep 0 to {n_ctx - 2}",
             )
+        self.seq, self.n_ctx, self.stats = seq, n_ctx, stats
+        self.completion.n_ctx = n_ctx
 
 
 Failed = Callable[[RequestState, BaseException], None]
@@ -172,14 +148,11 @@ Failed = Callable[[RequestState, BaseException], None]
 
 
 class RequestErrors:
-    """Ends the completions that fail.
+    """Ends the completions that fail, and tells ``failed``, which must not hold what makes the steps.
 
     It is an object of its own, shared by all that make steps together.  They hold it and not one another, so a
-    context is freed without the garbage collector as soon as nobody makes steps over it.
-
-    Args:
-        drop: Drops the token of a request that fails.
-        failed: Called for each error.  It must not hold what makes the steps.
+    context is freed without the garbage collector as soon as nobody makes steps over it.  ``drop`` drops the
+    token of a request that fails.
     """
 
     def __init__(self, drop: Callable[[RequestState], None], failed: Failed | None) -> None:

@@ -24,12 +24,7 @@ ROWS_BYTES = 2**26
 
 @dataclass(frozen=True)
 class Wanted:
-    """A text, and which of its tokens' rows are wanted.
-
-    Attributes:
-        tokens: The text, at least one token.
-        first: Rows of the tokens from this one on are wanted; 0 for all.
-    """
+    """A text of at least one token; the rows of its tokens from ``first`` on are wanted."""
 
     tokens: tuple[int, ...]
     first: int = 0
@@ -58,9 +53,7 @@ def rows_of(
 ) -> Iterator[tuple[int, int, npt.NDArray[np.float32]]]:
     """Compute texts, each as a sequence of an empty context, which is empty again afterwards.
 
-    Args:
-        context: Has a sequence for each text, and a cell for each of their tokens.
-        texts: What to compute.
+    The context has a sequence for each text, and a cell for each of their tokens.
 
     Yields:
         Text, token and its row [n]: of each text in order.
@@ -90,6 +83,17 @@ def rows_of(
     finally:
         for i in range(len(texts)):
             context.cache.seq_rm(i, -1, -1)
+
+
+def _before_tokens(
+    context: Context, texts: Sequence[tuple[tuple[int, ...], int]]
+) -> Iterator[tuple[int, int, npt.NDArray[np.float32]]]:
+    """For each token after the prompts of texts: the text's index, the token, and the row [V] before it."""
+    longer = [i for i, (tokens, prompt) in enumerate(texts) if len(tokens) > prompt]
+    wanted = [Wanted(texts[i][0][:-1], texts[i][1] - 1) for i in longer]
+    for j, at, row in rows_of(context, wanted):
+        i = longer[j]
+        yield i, texts[i][0][at + 1], np.ascontiguousarray(row[: context.n_vocab])
 
 
 def _parts(work: list[tuple[int, int]], step: int) -> Iterator[list[tuple[int, int]]]:
@@ -190,20 +194,14 @@ def check_fixed(chain: SamplerChain) -> None:
 def chain_scores_of(
     context: Context, texts: Sequence[tuple[tuple[int, ...], int]], chains: Sequence[SamplerChain]
 ) -> list[ChainScore]:
-    """Score the ends of texts, each under a chain of its own.
+    """Score the ends of texts, each under a new chain, which has accepted the prompt and is used up.
 
-    Args:
-        context: Empty, with a sequence for each text and cells for all.
-        texts: Tokens, and how many of them, at least one, are the prompt.
-        chains: New ones, which have accepted the prompts; they are used up.
+    Texts come with how many of their tokens, at least one, are the prompt.  The context is as for
+    :func:`rows_of`.
     """
     logprobs: list[list[float]] = [[] for _ in texts]
     kept: list[list[KeptTokens]] = [[] for _ in texts]
-    longer = [i for i, (tokens, prompt) in enumerate(texts) if len(tokens) > prompt]
-    wanted = [Wanted(texts[i][0][:-1], texts[i][1] - 1) for i in longer]
-    for j, at, row in rows_of(context, wanted):
-        i = longer[j]
-        token, row = texts[i][0][at + 1], np.ascontiguousarray(row[: context.n_vocab])
+    for i, token, row in _before_tokens(context, texts):
         logprobs[i].append(float(log_softmax(row)[token]))
         kept[i].append(KeptRow.of(chains[i], row).with_token(token))
         chains[i].accept(token, generated=True)
@@ -238,20 +236,10 @@ class Score:
 
 
 def scores_of(context: Context, texts: Sequence[tuple[tuple[int, ...], int]]) -> list[Score]:
-    """Score the ends of texts.
-
-    Args:
-        context: Empty, with a sequence for each text and cells for all.
-        texts: Tokens, and how many of them, at least one, are the prompt.
-    """
-    wanted = [Wanted(tokens[:-1], prompt - 1) for tokens, prompt in texts]
+    """Score the ends of texts, as :func:`chain_scores_of` does by the model alone."""
     logprobs: list[list[float]] = [[] for _ in texts]
     greedy = [True] * len(texts)
-    open_texts = [i for i, (tokens, prompt) in enumerate(texts) if len(tokens) > prompt]
-    for j, at, row in rows_of(context, [wanted[i] for i in open_texts]):
-        i = open_texts[j]
-        token = texts[i][0][at + 1]
-        row = row[: context.n_vocab]
+    for i, token, row in _before_tokens(context, texts):
         logprobs[i].append(float(log_softmax(row)[token]))
         greedy[i] = greedy[i] and int(np.nanargmax(row)) == token
     return [
@@ -266,14 +254,7 @@ def prompt_logprobs_of(
     top: int,
     token_bytes: Callable[[int], bytes],
 ) -> list[list[Logprobs | None]]:
-    """What the model thought of every token of some texts; of the first, which nothing precedes, None.
-
-    Args:
-        context: Empty, with a sequence for each text and cells for all.
-        texts: Their tokens.
-        top: How many of the most probable tokens to list at each place.
-        token_bytes: Gives the bytes of a token.
-    """
+    """What the model thought of every token of some texts; of the first, which nothing precedes, None."""
     made: list[list[Logprobs | None]] = [[None] for _ in texts]
     for i, at, row in rows_of(context, [Wanted(tokens[:-1]) for tokens in texts]):
         made[i].append(top_logprobs(row[: context.n_vocab], texts[i][at + 1], top, token_bytes))
@@ -283,11 +264,10 @@ def prompt_logprobs_of(
 def vectors_of(
     context: Context, texts: Sequence[tuple[int, ...]], pooling: str, normalize: bool
 ) -> npt.NDArray[np.float32]:
-    """A vector for each text, float32 [n, n_embd].
+    """A vector for each text, float32 [n, n_embd], from a context that gives hidden states.
 
     Args:
-        context: Gives hidden states (``embeddings=True``); empty, with a sequence for each text and cells for
-            all.
+        context: As for :func:`rows_of`, with ``embeddings=True``.
         texts: Their tokens.
         pooling: "mean": of the hidden states of all tokens; "last": that of the last one.
         normalize: Whether the vectors have length 1.

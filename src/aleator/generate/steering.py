@@ -1,4 +1,4 @@
-"""What decides a token beside the chain: a budget of reasoning, and a second prompt to be kept away from."""
+"""What decides a token beside the chain: a budget of reasoning, a negative prompt, banned strings."""
 
 from __future__ import annotations
 
@@ -8,20 +8,16 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.core.records import dataclass
+from aleator.generate.completion import open_length
 from aleator.generate.logprobs import LogprobsOf, log_softmax
 
 Row = npt.NDArray[np.float32]
 
 
 class ReasoningBudget:
-    """Ends a text's reasoning after so many tokens, by the tokens of its end mark.
+    """Ends a text's reasoning after ``budget`` tokens, by the tokens of its end mark.
 
-    Args:
-        budget: Tokens between the marks, 0 or more.
-        begin: The text that begins reasoning; it counts at the beginning of the reply only.
-        end: The text that ends it.
-        end_tokens: Its tokens, at least one.
-        opened: The prompt ends within reasoning.
+    The text ``begin`` counts at the beginning of the reply only.  ``opened``: the prompt ends within reasoning.
     """
 
     def __init__(
@@ -42,12 +38,7 @@ class ReasoningBudget:
         return self._forced[0] if self._forced else None
 
     def take(self, token: int, piece: bytes) -> None:
-        """A token has come.
-
-        Args:
-            token: Drawn or forced.
-            piece: Its bytes.
-        """
+        """Take in a token, drawn or forced, with its bytes."""
         if self._over:
             return
         if self._forced:
@@ -82,12 +73,8 @@ class Guidance:
     ``log q + scale * (log p - log q)``, in float64 and rounded to float32.  The negative prompt has a sequence
     of its own, which the text follows there too.
 
-    Args:
-        prompt: The negative prompt, at least one token.
-        scale: 1 changes nothing.
-
     Attributes:
-        prompt: The negative prompt.
+        prompt: The negative prompt, at least one token.
         seq: Its sequence of the cache; -1 before the request begins.
         computed: Tokens of the prompt that the cache holds.
         first: The logits [V] after it, once it is computed.
@@ -99,21 +86,11 @@ class Guidance:
         self.first: Row = np.empty(0, np.float32)
 
     def held(self, tokens: int, prompt: int) -> int:
-        """Positions that its sequence has.
-
-        Args:
-            tokens: Those of the request's own sequence.
-            prompt: Those of these that are the request's own prompt.
-        """
+        """Positions of its sequence, for so many of the request's own, of which ``prompt`` are its prompt."""
         return self.computed + max(0, tokens - prompt)
 
     def guided(self, row: Row, other: Row) -> Row:
-        """The logits [V] to draw from.
-
-        Args:
-            row: With the request's own prompt.
-            other: With the negative one, after the same text.
-        """
+        """The logits [V] to draw from: those of the request's own prompt, moved away from the other ones."""
         p, q = log_softmax(row), log_softmax(other)
         moved = q + self._scale * (p - q)
         # Where one of them rules a token out there is no number to move.
@@ -124,14 +101,7 @@ class Guidance:
 
 @dataclass
 class Held:
-    """A token that was drawn and may have to be taken back.
-
-    Attributes:
-        token: The token.
-        piece: Its bytes.
-        row: The logits [V] that it was drawn from.
-        logprobs: Says what the model thought of it.
-    """
+    """A token that was drawn from the logits [V] ``row`` and may have to be taken back."""
 
     token: int
     piece: bytes
@@ -142,9 +112,7 @@ class Held:
 class BannedStrings:
     """Holds tokens back for as long as a string may begin in them.
 
-    Args:
-        strings: None of them empty.
-        token_bytes: Gives the bytes of a token; none of one that is no text.
+    ``token_bytes`` gives the bytes of a token; none of one that is no text.
 
     Attributes:
         held: The tokens held back.
@@ -159,12 +127,7 @@ class BannedStrings:
         self._refused: list[set[int]] = []  # at the place of each held token, and of the next one
 
     def take(self, token: int, row: npt.NDArray[np.float32], logprobs: LogprobsOf) -> int:
-        """A token was drawn.
-
-        Args:
-            token: The token.
-            row: The logits [V] that it was drawn from.
-            logprobs: Says what the model thought of it.
+        """Take in a token that was drawn from the logits [V] ``row``.
 
         Returns:
             How many of the tokens held, the last ones, must be taken back; 0: none.
@@ -199,14 +162,11 @@ class BannedStrings:
         return gone, row
 
     def ready(self, everything: bool) -> list[Held]:
-        """Tokens in which no string can begin any more; they are held no longer.
-
-        Args:
-            everything: The text ends: give all of them.
-        """
+        """Tokens in which no string can begin any more, or all where the text ends; they are held no longer."""
         text = b"".join(each.piece for each in self.held)
-        open_length = 0 if everything else self._open_length(text)
-        closed, n = len(text) - open_length, 0
+        closed, n = len(text), 0
+        if not everything:
+            closed -= open_length(text, self._strings, self.longest)
         for each in self.held:
             closed -= len(each.piece)
             if closed < 0:
@@ -215,10 +175,3 @@ class BannedStrings:
         made = self.held[:n]
         del self.held[:n], self._refused[:n]
         return made
-
-    def _open_length(self, text: bytes) -> int:
-        """Length of the longest end of the text that begins some string."""
-        for length in range(min(len(text), self.longest - 1), 0, -1):
-            if any(string.startswith(text[-length:]) for string in self._strings):
-                return length
-        return 0

@@ -28,12 +28,7 @@ class Texts:
         self._after: dict[tuple[str, tuple[int, ...]], tuple[tuple[int, ...], int]] = {}
 
     def add(self, tokens: Sequence[int], namespace: str) -> None:
-        """Remember a text.
-
-        Args:
-            tokens: the text; of a longer one than :data:`REMEMBERED` its end.
-            namespace: other texts of this namespace may be guessed from it.
-        """
+        """Remember the last :data:`REMEMBERED` tokens of a text, for other texts of the same namespace."""
         text = (*tokens[-REMEMBERED:],)  # an object of its own, by which _forget knows it
         self._texts.append((namespace, text))
         self._size += len(text)
@@ -64,9 +59,7 @@ class Texts:
 class PromptLookup:
     """Guesses that a text goes on as it did before, or as an earlier one of the engine did.
 
-    Args:
-        texts: earlier ones; None: only the text itself is looked at.
-        namespace: of the texts that may be looked at.
+    ``texts`` are earlier ones, of which those of ``namespace`` may be looked at; None: only the text itself is.
     """
 
     def __init__(self, texts: Texts | None = None, namespace: str = "") -> None:
@@ -169,16 +162,11 @@ class Costs:
 
 
 class Speculation:
-    """Asks a drafter for as many tokens as are worth their rows.
+    """Asks a drafter for as many tokens as are worth their rows, ``n_max`` at most.
 
     It keeps an account, counted in tokens.  Each right guess adds one; rows and the drafter's time go off, in
     units of the time that a token takes without guesses.  What is lost stays below :data:`ALLOWANCE` plus
     :data:`SHARE` of the steps, however badly the drafter guesses and whatever its rows cost.
-
-    Args:
-        drafter: Guesses.
-        n_max: Tokens at most.
-        n_tokens: Tokens of the vocabulary.
     """
 
     def __init__(self, drafter: Drafter | DraftModel, n_max: int, n_tokens: int) -> None:
@@ -202,13 +190,7 @@ class Speculation:
         return self._drafter if isinstance(self._drafter, DraftModel) else None
 
     def wanted(self, room: int, n_sequences: int, costs: Costs) -> int:
-        """How many tokens to guess; 0: none.
-
-        Args:
-            room: How many there may be.
-            n_sequences: How many sequences take part in the step.
-            costs: Of steps.
-        """
+        """How many tokens to guess, ``room`` at most, in a step of ``n_sequences``; 0: none."""
         if not costs.known(n_sequences):
             return 0  # first a step to compare with
         row = n_sequences * costs.row(n_sequences)  # in tokens
@@ -228,11 +210,7 @@ class Speculation:
         return n
 
     def asked(self, tokens: Sequence[int], n: int) -> list[int]:
-        """Guesses of a drafter that is no draft model.
-
-        Args:
-            tokens: The text, the token drawn last included.
-            n: How many at most; 1 or more.
+        """At most ``n`` guesses of a drafter that is no draft model; the text includes the token drawn last.
 
         Raises:
             ParameterError: the drafter gave something that is no token.
@@ -273,12 +251,7 @@ class Speculation:
         return best
 
     def learn(self, guessed: int, right: int) -> None:
-        """Learn what came of guesses.
-
-        Args:
-            guessed: how many tokens were decoded.
-            right: how many of them were drawn, before the first that was not.
-        """
+        """Learn what came of guesses: of those decoded, so many were drawn before the first that was not."""
         self._account += right
         self._unpaid_rows += guessed
         tried = right + (right < guessed)
