@@ -23,11 +23,7 @@ def positions(request: Request, n_ctx: int) -> int:
 
 
 def most_positions(state: RequestState, n_ctx: int) -> int:
-    """How many positions a request's sequence can use if each sequence has ``n_ctx``.
-
-    Raises:
-        ContextFull: its negative prompt is longer.
-    """
+    """How many positions a request's sequence can use if each sequence has ``n_ctx``."""
     if state.guidance is None:
         return n_ctx
     negative, prompt = len(state.guidance.prompt), len(state.request.remaining)
@@ -84,12 +80,7 @@ def cells_needed(states: Sequence[RequestState], n_ctx: int) -> int:
 
 
 def check_rollback(state: RequestState, context: Context) -> None:
-    """Refuse speculation and banned strings if their tokens could not be taken back.
-
-    Raises:
-        ParameterError: a request with speculation, and a model whose states cannot be rewound; a banned string
-            with more tokens than they can be rewound by.
-    """
+    """Refuse speculation and banned strings if a model's states could not take their tokens back."""
     if state.speculation is not None and context.rewindable(1) < 1:
         raise ParameterError(
             "n_rollback",

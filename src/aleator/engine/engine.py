@@ -43,31 +43,23 @@ SUBMIT = declarations(SubmitOptions)
 
 
 class Served(Protocol):
-    """What an engine needs of a model; an :class:`aleator.LanguageModel` is one."""
+    """What an engine needs of a model; an :class:`aleator.LanguageModel` is one.
 
-    @property
-    def request_maker(self) -> RequestMaker:
-        """Makes requests of prompts and options."""
+    Attributes:
+        request_maker: Makes requests of prompts and options.
+        request_states: Makes the state that requests have while they are made.
+        tokenizer: Of its vocabulary.
+        vocab: The tokens.
+        n_ctx: Positions of one sequence.
+        options: What it was loaded with.
+    """
 
-    @property
-    def request_states(self) -> RequestStateMaker:
-        """Makes the state that requests have while they are made."""
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """Of its vocabulary."""
-
-    @property
-    def vocab(self) -> Vocabulary:
-        """The tokens."""
-
-    @property
-    def n_ctx(self) -> int:
-        """Positions of one sequence."""
-
-    @property
-    def options(self) -> ModelOptions:
-        """What it was loaded with."""
+    request_maker: RequestMaker
+    request_states: RequestStateMaker
+    tokenizer: Tokenizer
+    vocab: Vocabulary
+    n_ctx: int
+    options: ModelOptions
 
     def context(
         self, n_ctx: int | None, n_seq_max: int, *, prompt_cache: bool, device: str | None
@@ -269,8 +261,7 @@ class Engine:
         Raises:
             EngineClosed: the engine was closed; as the future's exception, if that happens before it is done.
         """
-        loop = self._open()
-        return loop.visit(action)
+        return self._open().visit(action)
 
     def _open(self) -> EngineLoop:
         """What makes the requests, while it takes any."""

@@ -20,12 +20,7 @@ from aleator.generate.request_state import RequestState
 
 
 class EngineCore:
-    """Makes the steps of requests that come and go.
-
-    The runner runs the model; the scheduler, which has no jobs yet, decides who takes part in a step.
-
-    Args:
-        reuse: Begin prompts with what is cached of them.
+    """Makes the steps of requests that come and go: the scheduler decides, the runner runs the model.
 
     Attributes:
         steps: Steps so far, each a batch that was decoded.

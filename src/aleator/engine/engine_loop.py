@@ -49,6 +49,9 @@ CHOOSING_SECONDS = 0.005
 """Each step spends this long on tokens that take long to choose, such as those before the end of a constrained
 text; the next step goes on with what is not chosen then."""
 
+ENDED_BY = {"deadline": "expired", "interrupted": "cancelled"}
+"""Where requests with these stop reasons are counted; the others have finished."""
+
 TRIES = 8
 """An engine gives up after this many errors in a row that belong to no request and end none."""
 
@@ -334,13 +337,9 @@ class EngineLoop:
             text = [*handle.state.request.remaining, *completion.tokens]
             self.shared.texts.add(text, handle.state.request.where)
         self._known.discard(job.number)
-        how = "finished"
+        how = ENDED_BY.get(completion.stop_reason or "", "finished")
         if completion.error is not None:
             how = "failed"
-        elif completion.stop_reason == "deadline":
-            how = "expired"
-        elif completion.stop_reason == "interrupted":
-            how = "cancelled"
         with self._lock:
             counted = self._handles.pop(job.number, None) is not None
             if counted:

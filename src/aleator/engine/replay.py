@@ -78,12 +78,10 @@ class Made:
     @classmethod
     def of(cls, generation: Generation) -> Made:
         """What a generation has made; waits for its end."""
-        logprobs = generation.logprobs
+        logprobs, has_text = generation.logprobs, writing_of(generation).completion.has_text
         return cls(
             tokens=tuple(generation.tokens),
-            text_hash=hash_of_text(generation.text)
-            if writing_of(generation).completion.has_text
-            else "",
+            text_hash=hash_of_text(generation.text) if has_text else "",
             stop_reason=generation.stop_reason,
             logprobs=None if logprobs is None else tuple(e.chosen.logprob for e in logprobs),
         )
@@ -321,10 +319,9 @@ def _read(name: str, value: Any) -> Any:
             stop_reason=str(value["stop_reason"]),
             logprobs=None if logprobs is None else tuple(float(each) for each in logprobs),
         )
-    if name in ("seed", "n_ctx", "completion", "position", "n_keep", "numerics", "arithmetic"):
-        if type(value) is not int:
-            raise TypeError(f"{name} is {value!r:.40}")
-        return value
+    whole = name in ("seed", "n_ctx", "completion", "position", "n_keep", "numerics", "arithmetic")
+    if whole and type(value) is not int:
+        raise TypeError(f"{name} is {value!r:.40}")
     return value
 
 

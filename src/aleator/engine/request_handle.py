@@ -113,15 +113,10 @@ def _wake(waiting: Sequence[Waiter]) -> None:
 
 
 class RequestHandle:
-    """Lets readers wait for what the engine's thread makes.
-
-    Args:
-        job: the request as the scheduler sees it.
-        state: the request as the runner sees it.
-        deadline: moment of ``perf_counter`` at which it ends; None: there is none.
-        woken: called with the handle, from any thread, when its completion was cancelled.
+    """Lets readers wait for what the engine's thread makes of a job and its state.
 
     Attributes:
+        deadline: moment of ``perf_counter`` at which it ends; None: there is none.
         generation: cancels the request when nobody holds its generation any more; None: there is none yet.
         thread_id: identity of the engine's thread, which must not wait for the request; 0 while there is none.
         came: moment of ``perf_counter`` at which it was submitted.
@@ -153,11 +148,7 @@ class RequestHandle:
         self._waiters: list[Waiter] = []
 
     def make(self, until: Until, timeout: float | None = None) -> None:
-        """See :class:`aleator.generate.writing.Stepper`.
-
-        Raises:
-            AleatorError: called in the engine's own thread, which would wait for itself.
-        """
+        """See :class:`aleator.generate.writing.Stepper`; the engine's own thread would wait for itself."""
         if threading.get_ident() == self.thread_id:
             if until():  # what is left, freeing its place, this thread does afterwards
                 return

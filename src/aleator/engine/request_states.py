@@ -67,14 +67,8 @@ class RequestStateMaker:
     ) -> list[RequestState]:
         """Requests with chains of their own, which have accepted the prompts.
 
-        Args:
-            requests: the requests.
-            on_logits: called before each draw of any of them.
-            drafter: guesses tokens, in place of what the requests' options say.
-            shared: what the requests of the context share; None: make one for these requests.
-
-        Raises:
-            ParameterError: ``spec_type="draft"`` without a draft model.
+        ``drafter`` guesses tokens in place of what the requests' options say.  ``shared`` is what the requests
+        of the context share; None: make one for these requests.
         """
         if shared is None:
             wanted = [positions(request, MOST_POSITIONS) for request in requests]
@@ -167,11 +161,7 @@ class RequestStateMaker:
         return Speculation(guesses, options.spec_draft_n_max, len(self._vocab))
 
     def _guidance(self, request: Request) -> Guidance | None:
-        """What moves a request's logits away from a negative prompt; None if nothing does.
-
-        Raises:
-            ParameterError: a negative prompt without a scale, or guidance with a context shift.
-        """
+        """What moves a request's logits away from a negative prompt; None if nothing does."""
         options = request.options
         if options.guidance_scale == 1.0:
             if options.negative_prompt is not None:
@@ -206,11 +196,7 @@ class RequestStateMaker:
         return spelling(self._tokenizer).tokens
 
     def _completer(self, request: Request, chain: SamplerChain) -> GrammarCompleter | None:
-        """Completes a constrained text before its tokens run out; None if that is not wanted or not possible.
-
-        Raises:
-            ParameterError: ``complete_grammar=True`` with an option that excludes it.
-        """
+        """Completes a constrained text before its tokens run out; None if it need not, or cannot."""
         wanted = request.options.complete_grammar
         steered = request.options.banned_strings or request.options.reasoning_budget is not None
         if wanted and steered:

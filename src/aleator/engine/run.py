@@ -46,9 +46,6 @@ class Run:
         states: The requests.  The options of the first one hold for all: ``sampling_device`` (see
             :func:`make_token_sampler`), and ``multi_step``, how many tokens the device samples before the host
             looks at them; tokens after a stop string are taken back.
-        detokenizer: The vocabulary: how many tokens there are, and which of them end a generation.
-        n_ctx: Positions that one sequence may use.
-        progress: Called while prompts are computed.
         prefixes: Cached prompts.  A prompt is computed from where it diverges from all of them; they keep what
             was computed when its completion ends.  None: those of the context's cache.
 
@@ -223,13 +220,8 @@ def make_token_sampler(
 ) -> TokenSampler:
     """Make the sampler of some requests; the log says which samplers run where, and why.
 
-    Args:
-        states: the requests.
-        where: "host"; "device": by PyTorch's operations, also on the CPU; "auto": on the device if that is not
-            the CPU and all requests allow it, else on the host.
-        device: the device that has the logits.
-        n_vocab: tokens of a row of logits.
-        n_ctx: positions of a sequence.
+    ``where`` is "host"; "device": by PyTorch's operations, also on the CPU; or "auto": on the device if that is
+    not the CPU and all requests allow it, else on the host.
 
     Raises:
         ParameterError: "device" where the requests do not allow it.

@@ -65,6 +65,7 @@ class Scheduler:
     Attributes:
         waiting: Jobs that have not begun.
         running: Jobs by their sequences, in the order in which they began.
+        reading: Those whose prompts are being computed, in their order; not those that follow.
         reserved: Positions that these may come to use; a prompt that several share, counted once.
     """
 
@@ -84,7 +85,7 @@ class Scheduler:
         self._free = list(range(n_seq_max))
         heapify(self._free)
         # Running jobs again: those whose prompts are being computed, and those that write.
-        self._reading: list[Job] = []  # in their order
+        self.reading: list[Job] = []  # in their order
         self._alike: dict[tuple[str, int, int], list[Job]] = {}  # the same, by their looks
         # And by their beginnings, in order.
         self._beginning: dict[tuple[str, bytes], list[Job]] = {}
@@ -125,11 +126,6 @@ class Scheduler:
             return None
         return next((each for each in job.partners if each.follows), None)
 
-    @property
-    def reading(self) -> list[Job]:
-        """Jobs whose prompts are being computed, in their order; those that follow are not among them."""
-        return self._reading
-
     def _part(self, job: Job) -> None:
         """A job's positions are reserved no longer; another partner answers for the prompt they share."""
         self.reserved -= job.reserve
@@ -143,7 +139,7 @@ class Scheduler:
         del self.running[job.seq]
         if self._writing.pop(job.seq, None) is not None:
             self._rows -= job.width
-        elif job in self._reading:
+        elif job in self.reading:
             self._stop_reading(job)
         heappush(self._free, job.seq)
         if job.beside_seq >= 0:
@@ -152,14 +148,14 @@ class Scheduler:
     def _read(self, job: Job) -> None:
         """A job that has begun has a prompt to compute, or writes if nothing of it is left."""
         if job.left:
-            insort(self._reading, job, key=_turn)
+            insort(self.reading, job, key=_turn)
             self._alike.setdefault(job.looks, []).append(job)
             insort(self._beginning.setdefault(job.beginning, []), job, key=_turn)
         else:
             self._write(job)
 
     def _stop_reading(self, job: Job) -> None:
-        self._reading.remove(job)
+        self.reading.remove(job)
         _remove(self._alike, job.looks, job)
         _remove(self._beginning, job.beginning, job)
 
@@ -256,7 +252,7 @@ class Scheduler:
         The oldest prompt gets at least half of what prompts get, so it comes to its end; short ones need not
         wait for it.
         """
-        writing, reading = list(self._writing.values()), self._reading
+        writing, reading = list(self._writing.values()), self.reading
         chunks: list[tuple[Job, int]] = []
         room = self._token_budget - self._rows
         pace = self._pace
@@ -293,10 +289,10 @@ class Scheduler:
             depth = depths / max(tokens, 1)
             begun = sum([job.left == 0 for job, _ in plan.chunks])
             self._pace.observe(
-                rows, tokens, depth, seconds, begun=begun, prompts=len(self._reading) - begun
+                rows, tokens, depth, seconds, begun=begun, prompts=len(self.reading) - begun
             )
         for job, _ in plan.chunks:
-            if job.left == 0 and job in self._reading:
+            if job.left == 0 and job in self.reading:
                 self._stop_reading(job)
                 self._write(job)
                 for each in job.partners:

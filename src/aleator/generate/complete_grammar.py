@@ -68,6 +68,7 @@ class EndingSearch:
 
     def __init__(self, spelling: Spelling, banned: Iterable[int] = ()) -> None:
         self._spelling, self._banned = spelling, tuple(banned)
+        self.ends = spelling.ends  # tokens that end a generation
         self._ready = False
         self._trials = 0
         self._met_digit = self._met_branch = False  # whether a digit, or chance, could choose
@@ -95,11 +96,6 @@ class EndingSearch:
         self._values, self._letters = tokens(b"ntf"), tokens(b"ax")
         self._digits = [tokens(order) for order in _DIGITS]
         self._printable = tokens(bytes([*b"1aAfTzZ", *range(0x20, 0x5C), *range(0x5D, 0x7F)]))
-
-    @property
-    def ends(self) -> list[int]:
-        """End-of-generation tokens."""
-        return self._spelling.ends
 
     @property
     def gave_up(self) -> bool:

@@ -61,7 +61,6 @@ class Context(Uncopyable):
 
     Raises:
         ParameterError: a value out of range.
-
     """
 
     def __init__(
@@ -128,7 +127,6 @@ class Context(Uncopyable):
             CacheBusy: another thread has used the cache for longer than ``lock_timeout``.
             FileFormatError: a matrix of a large file, whose bytes are looked at while the first tokens are
                 made, holds NaN or an infinity.
-
         """
         if not isinstance(batch, Batch):
             raise InvalidBatch(-1, f"decode takes a Batch, not {batch!r}")
@@ -172,7 +170,6 @@ class Context(Uncopyable):
         Raises:
             NoLogits: there is no such token, it wanted none, or nothing was decoded.  It is an IndexError too.
             ParameterError: ``i`` is not an integer.
-
         """
         rows, wanted = self._last
         index = integer("i", i)
@@ -185,10 +182,7 @@ class Context(Uncopyable):
         return rows[wanted.index(index)]
 
     def stayed_behind(self) -> bool:
-        """Whether this is a fork's child, and a thread of its parent was just changing the cache.
-
-        Then the cache stays as that thread had it, and nothing can use it.
-        """
+        """Whether this is a fork's child, and another thread was changing the cache: nothing can use it."""
         if self._process == os.getpid():
             return False
         journal = self.cache.journal

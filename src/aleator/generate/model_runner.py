@@ -138,11 +138,10 @@ class ModelRunner:
 
     def empty(self, state: RequestState) -> None:
         """Empty a request's sequences."""
-        self.context.cache.seq_rm(state.seq, -1, -1)
         state.tokens = []
         if state.guidance is not None:
-            self.context.cache.seq_rm(state.guidance.seq, -1, -1)
             state.guidance.computed = 0
+        self._cut(state)
 
     def logits(self, batch: Batch) -> Logits:
         """Logits [n, V] of the wanted tokens, without rows of the output matrix that stand for no token."""
@@ -183,8 +182,7 @@ class ModelRunner:
         self._sample_first(chunks, ends, logits)
 
     def _feed_prompt(self, state: RequestState, of_prompt: range, logits: Logits) -> None:
-        rows = host_rows(logits[of_prompt.start : of_prompt.stop])
-        for row in rows:
+        for row in host_rows(logits[of_prompt.start : of_prompt.stop]):
             state.completion.feed_prompt(row)
 
     def _computed(self, chunk: Chunk) -> None:

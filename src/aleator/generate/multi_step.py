@@ -41,10 +41,8 @@ class Feed:
     """Where one sequence stands.
 
     Attributes:
-        row: of the chain.
         seq: of the cache, which holds positions 0 to ``pos`` - 1.
         token: the token drawn last, not decoded yet.
-        pos: its position.
         limit: tokens to draw at most, 1 or more.
         heeds_ends: an end-of-generation token ends it.
     """

@@ -52,11 +52,7 @@ class Perplexity:
 
 
 def chunks_of(tokens: Sequence[int], n_ctx: int, chunks: int | None) -> int:
-    """How many chunks of a text are to be read: all whole ones, or ``chunks`` at most.
-
-    Raises:
-        ParameterError: ``n_ctx`` or ``chunks`` out of range, or fewer than ``n_ctx`` tokens.
-    """
+    """How many chunks of a text are to be read: all whole ones, or ``chunks`` at most."""
     if (exact(n_ctx) or 0) < LEAST_CONTEXT:
         raise ParameterError(
             "n_ctx", f"n_ctx={n_ctx!r}: a chunk has at least {LEAST_CONTEXT} tokens"
@@ -78,12 +74,8 @@ def perplexities(
 ) -> Iterator[Perplexity]:
     """Read a text chunk by chunk, and give the perplexity of what has been read after each.
 
-    Args:
-        context: with at least ``n_ctx`` cells; sequence 0 is used, and the cache cleared before each chunk.
-        tokens: of the whole text.
-        n_ctx: tokens of a chunk.
-        n_chunks: chunks to read, as :func:`chunks_of` gives them.
-        bos: token that replaces the first one of each chunk; None: none does.
+    The context has at least ``n_ctx`` cells; sequence 0 is used, and the cache cleared before each chunk.
+    ``bos`` replaces the first token of each; None: nothing does.
     """
     total = squares = 0.0
     count = 0

@@ -93,7 +93,7 @@ class RequestState:
         """Positions in the sequence of its second prompt; 0 without one."""
         if self.guidance is None:
             return 0
-        return self.guidance.held(len(self.tokens), len(self.request.remaining))
+        return self.guidance.computed + max(0, len(self.tokens) - len(self.request.remaining))
 
     def end_speculation(self) -> None:
         """Stop guessing, so that whoever holds the generation does not hold what guesses need."""
@@ -120,9 +120,7 @@ class RequestState:
     def take_place(self, seq: int, n_ctx: int, stats: Stats) -> None:
         """Begin the request in an empty sequence of its own, in which it may use ``n_ctx`` positions.
 
-        Raises:
-            ContextFull: the prompt is longer.
-            ParameterError: an ``n_keep`` that leaves nothing to forget.
+        ContextFull: its prompt is longer; ParameterError: an ``n_keep`` that leaves nothing to forget.
         """
         request = self.request
         shift = request.options.context_shift

@@ -35,15 +35,15 @@ def rows_at_once(width: int) -> int:
     return max(8, ROWS_BYTES // (4 * width))
 
 
-def groups(texts: Sequence[Wanted], n_seq_max: int, n_cells: int) -> Iterator[range]:
+def groups(texts: Sequence[Sequence[int]], n_seq_max: int, n_cells: int) -> Iterator[range]:
     """Texts to compute together: at most so many, which fit into so many cells, or one alone."""
     start, cells = 0, 0
     for i, text in enumerate(texts):
-        full = i - start == n_seq_max or cells + len(text.tokens) > n_cells
+        full = i - start == n_seq_max or cells + len(text) > n_cells
         if i > start and full:
             yield range(start, i)
             start, cells = i, 0
-        cells += len(text.tokens)
+        cells += len(text)
     if len(texts) > start:
         yield range(start, len(texts))
 
@@ -178,11 +178,7 @@ def _exp(value: float) -> float:
 
 
 def check_fixed(chain: SamplerChain) -> None:
-    """Refuse a chain whose distribution depends on what it drew, not on the text alone.
-
-    Raises:
-        ParameterError: It has a sampler that adapts; names it.
-    """
+    """Refuse a chain whose distribution depends on what it drew, not on the text alone."""
     found = next((s.name for s, _ in chain.placed if s.name in ADAPTIVE), None)
     if found is not None:
         raise ParameterError(
@@ -264,13 +260,9 @@ def prompt_logprobs_of(
 def vectors_of(
     context: Context, texts: Sequence[tuple[int, ...]], pooling: str, normalize: bool
 ) -> npt.NDArray[np.float32]:
-    """A vector for each text, float32 [n, n_embd], from a context that gives hidden states.
+    """A vector for each text, float32 [n, n_embd]: its hidden states pooled.
 
-    Args:
-        context: As for :func:`rows_of`, with ``embeddings=True``.
-        texts: Their tokens.
-        pooling: "mean": of the hidden states of all tokens; "last": that of the last one.
-        normalize: Whether the vectors have length 1.
+    With ``normalize`` it is 1 long.  The context is as for :func:`rows_of`, with ``embeddings=True``.
     """
     wanted = [Wanted(t, len(t) - 1 if pooling == "last" else 0) for t in texts]
     sums = np.zeros((len(texts), context.decoder.config.n_embd), np.float64)

@@ -44,7 +44,6 @@ class Session:
         restored: tokens whose keys and values came with the file; the others are computed anew.
         why_not: why it is not all but the last token.
         chain: the state of the chain that drew the others; b"" where it could not be written.
-
     """
 
     tokens: tuple[int, ...]
@@ -104,16 +103,10 @@ def save_session(
 
 
 def state_of(chain: SamplerChain, tokens: Sequence[int], drawn_here: int) -> bytes:
-    """The state of a chain after a text, to be written with its session.
+    """The state of a chain after a text, of which it drew so many tokens, to be written with its session.
 
-    Args:
-        chain: has accepted the text, and perhaps an end that is not part of it.
-        tokens: the text.
-        drawn_here: how many of the tokens this chain drew.
-
-    Returns:
-        The state; b"" if the chain cannot tell it: it has accepted another text, or a user's sampler has no
-        state methods.
+    The chain has accepted the text, and perhaps an end that is not part of it.  The state is b"" if the chain
+    cannot tell it: it has accepted another text, or a user's sampler has no state methods.
 
     Raises:
         ParameterError: a device drew, and only it knew what an adaptive sampler had become.
@@ -178,17 +171,10 @@ def open_session(
 def restore_session(
     context: Context, state: StateFile, session: Session, seq: int = 0, namespace: str = ""
 ) -> Session:
-    """Keep a session's text in the context's cache as far as it fits.
+    """Keep a session's text in the context's cache as far as it fits; the session returned says how far.
 
-    Args:
-        context: caches prefixes.
-        state: what :func:`open_session` gave.
-        session: and this.
-        seq: a sequence that is empty, and is so again afterwards.
-        namespace: where a text is kept that no context shift has changed.
-
-    Returns:
-        The session, which says how much of it is restored.
+    The sequence is empty, and is so again afterwards.  A text that no context shift has changed is kept in
+    ``namespace``.
     """
     held, why_not, cache = state.header["held"], "", context.cache
     if held:

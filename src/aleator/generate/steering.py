@@ -85,10 +85,6 @@ class Guidance:
         self.seq, self.computed = -1, 0
         self.first: Row = np.empty(0, np.float32)
 
-    def held(self, tokens: int, prompt: int) -> int:
-        """Positions of its sequence, for so many of the request's own, of which ``prompt`` are its prompt."""
-        return self.computed + max(0, tokens - prompt)
-
     def guided(self, row: Row, other: Row) -> Row:
         """The logits [V] to draw from: those of the request's own prompt, moved away from the other ones."""
         p, q = log_softmax(row), log_softmax(other)

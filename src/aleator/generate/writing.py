@@ -14,9 +14,7 @@ Until = Callable[[], bool]
 class Stepper(Protocol):
     """What moves a text forward: an :class:`aleator.engine.run.Run`, or a request of an engine."""
 
-    @property
-    def stats(self) -> Stats:
-        """Counts and times so far."""
+    stats: Stats
 
     def make(self, until: Until, timeout: float | None = None) -> None:
         """Have tokens made until something holds, or so many seconds are over."""

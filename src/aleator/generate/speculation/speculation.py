@@ -171,6 +171,8 @@ class Speculation:
 
     def __init__(self, drafter: Drafter | DraftModel, n_max: int, n_tokens: int) -> None:
         self._drafter, self._n_max, self._n_tokens = drafter, n_max, n_tokens
+        # Guesses for several texts at once; None: `asked` asks another drafter.
+        self.model = drafter if isinstance(drafter, DraftModel) else None
         self._right, self._tried = 1.0, 2.0
         self._draft_seconds = 0.0  # for each token
         self._off, self._retry = 0, RETRY
@@ -183,11 +185,6 @@ class Speculation:
     def likely(self) -> float:
         """How likely a guess is right, by what was seen lately."""
         return self._right / self._tried
-
-    @property
-    def model(self) -> DraftModel | None:
-        """The draft model, which guesses for several at once; None: :meth:`asked` asks another drafter."""
-        return self._drafter if isinstance(self._drafter, DraftModel) else None
 
     def wanted(self, room: int, n_sequences: int, costs: Costs) -> int:
         """How many tokens to guess, ``room`` at most, in a step of ``n_sequences``; 0: none."""
@@ -233,8 +230,8 @@ class Speculation:
 
     def end(self) -> None:
         """Nothing will be guessed any more."""
-        if isinstance(self._drafter, DraftModel):
-            self._drafter.end()
+        if self.model is not None:
+            self.model.end()
 
     def _worth(self, n_sequences: int, costs: Costs) -> int:
         """With how many guesses a second gives most tokens."""
