@@ -29,6 +29,7 @@ MOVED = {
     "aleator.generate.importance": "aleator.generate.scores",
     "aleator.generate.pending_tokens": "aleator.generate.token_sampler",
     "aleator.generate.request_errors": "aleator.generate.request_state",
+    "aleator.generate.prefixes": "aleator.generate.context",
     "aleator.generate.rollback_check": "aleator.engine.admission",
     "aleator.generate.sampling_device": "aleator.engine.run",
     "aleator.generate.slot": "aleator.generate.request_state",

@@ -23,10 +23,9 @@ from aleator.engine.engine_core import EngineCore
 from aleator.engine.job import Job
 from aleator.engine.scheduler import Scheduler
 from aleator.generate.completion import Detokenizer, Stats
-from aleator.generate.context import Context
+from aleator.generate.context import Context, Prefixes
 from aleator.generate.generation import Generation
 from aleator.generate.model_runner import ModelRunner
-from aleator.generate.prefixes import Prefixes
 from aleator.generate.request_state import RequestState
 from aleator.generate.token_sampler import HostTokenSampler, TokenSampler
 from aleator.generate.writing import Until

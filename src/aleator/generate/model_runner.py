@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from aleator.core.records import dataclass
 from aleator.generate.batch import Batch
-from aleator.generate.context import Context
+from aleator.generate.context import Context, Prefixes
 from aleator.generate.logprobs import LogprobsOf
-from aleator.generate.prefixes import Prefixes
 from aleator.generate.proposer import Proposer
 from aleator.generate.request_state import Failed, RequestErrors, RequestState
 from aleator.generate.steering import BannedStrings

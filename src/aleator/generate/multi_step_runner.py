@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.generate.completion import Detokenizer
-from aleator.generate.context import Context
+from aleator.generate.context import Context, Prefixes
 from aleator.generate.device_token_sampler import DeviceTokenSampler
 from aleator.generate.model_runner import Chunk, ModelRunner
 from aleator.generate.multi_step import DecodeLoop, Feed
-from aleator.generate.prefixes import Prefixes
 from aleator.generate.request_state import RequestState
 from aleator.generate.token_sampler import TokenSampler
 

@@ -24,10 +24,9 @@ from aleator.engine.prompts import (
 )
 from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.run import Run
-from aleator.generate.context import Context
+from aleator.generate.context import SPARE, Context, LentPrefixes
 from aleator.generate.generation import Generation
 from aleator.generate.options import LOADED, WHERE, ModelOptions, of_loading
-from aleator.generate.prefixes import SPARE, LentPrefixes
 from aleator.generate.request import Request
 from aleator.generate.request_state import OnLogits
 from aleator.generate.session import Session
