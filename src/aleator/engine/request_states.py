@@ -24,12 +24,7 @@ from aleator.text.tokenizer import Tokenizer
 
 
 class SharedDrafts:
-    """What the requests of one context share for speculation.
-
-    Attributes:
-        drafts: The draft model's context; None: there is no draft model.
-        texts: Earlier texts, from which ``spec_type="ngram"`` guesses.
-    """
+    """What the requests of one context share to guess: a draft model's context, if any, and earlier texts."""
 
     def __init__(self, drafts: DraftContext | None) -> None:
         self.drafts, self.texts = drafts, Texts()

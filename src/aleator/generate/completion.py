@@ -242,7 +242,7 @@ class Completion:
             self.pieces.append(piece)
 
     def end(self, reason: StopReason) -> None:
-        """End it where the text ends of itself."""
+        """End it, and give out what was held back of its text."""
         if reason in ("eog", "grammar", "stop_token"):
             # Only here is the text over for good: elsewhere more bytes of the character would follow.
             self._show(self._matcher.push(self._stream.flush()))

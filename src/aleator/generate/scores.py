@@ -1,4 +1,4 @@
-"""What a model thinks of texts that are given: probabilities of their tokens, and vectors for them."""
+"""What a model thinks of texts that are given: probabilities of tokens, under chains too, and vectors."""
 
 from __future__ import annotations
 
