@@ -47,6 +47,7 @@ class BadWords(Sampler):
 
     name = "bad_words"
     writes = True
+    kernel = host.BadWords
     bad_words: Any = declare(BAD_WORDS)
     tokenizer: Any = field(default=None, repr=False, compare=False)
     sequences: tuple[tuple[int, ...], ...] = field(
@@ -71,9 +72,9 @@ class BadWords(Sampler):
         """True without words."""
         return not self.bad_words
 
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/bad_words.cpp."""
-        return host.BadWords(self.sequences)
+    def arguments(self, place: Place) -> tuple[Any, ...]:
+        """The sequences of ids."""
+        return (self.sequences,)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

@@ -6,7 +6,7 @@ import ast
 import copy
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from aleator.core import host
 from aleator.core.errors import ParameterError, StateError
 from aleator.core.numerics import Row, Step
-from aleator.core.parameter import Parameter, parameters_of
+from aleator.core.parameter import SEED, Parameter, check_seed, declare, parameters_of
 from aleator.core.records import dataclass
 from aleator.samplers.alone import Alone
 
@@ -47,6 +47,8 @@ class Sampler(Alone, ABC):
     selects: ClassVar[bool] = False  # whether it chooses the token
     adapts: ClassVar[bool] = False  # whether draws change what it does next, beyond the history
     since: int = 1  # the version of the portable numerics that last changed what it keeps or draws
+    kernel: ClassVar[Callable[..., host.Sampler] | None] = None  # of native/samplers/NAME.cpp
+    llama_kernel: ClassVar[Callable[..., host.LlamaSampler] | None] = None  # native/llama/NAME.cpp
 
     @classmethod
     def parameters(cls) -> tuple[Parameter, ...]:
@@ -79,15 +81,27 @@ class Sampler(Alone, ABC):
 
     def native(self, place: Place) -> host.Sampler:
         """Make the host kernel; without one of its own, a sampler runs its reference."""
-        return host.UserSampler(_Interpreted(self, place))
+        if self.kernel is None:
+            return host.UserSampler(_Interpreted(self, place))
+        return self.kernel(*self.arguments(place))
 
     def native_llama(self, place: Place) -> host.LlamaSampler:
         """Make the host kernel that gives llama.cpp's own numbers (docs/llama-cpp.md)."""
-        raise ParameterError(
-            "samplers",
-            f"{self.name} is not one of llama.cpp's samplers: leave it out, or choose "
-            "numerics='portable'",
-        )
+        if self.llama_kernel is None:
+            raise ParameterError(
+                "samplers",
+                f"{self.name} is not one of llama.cpp's samplers: leave it out, or choose "
+                "numerics='portable'",
+            )
+        return self.llama_kernel(*self.llama_arguments(place))
+
+    def arguments(self, place: Place) -> tuple[Any, ...]:
+        """What the kernel is made from: the parameters, in order."""
+        return tuple(getattr(self, p.name) for p in self.parameters())
+
+    def llama_arguments(self, place: Place) -> tuple[Any, ...]:
+        """What the kernel with llama.cpp's numbers is made from."""
+        return self.arguments(place)
 
     @abstractmethod
     def reference(self, row: Row, step: Step, place: Place) -> None:
@@ -127,6 +141,37 @@ class Sampler(Alone, ABC):
         """Make the sampler from a mapping that holds its fields among others."""
         names = (f.name for f in dataclasses.fields(cls) if f.init)  # type: ignore[arg-type]
         return cls(**{name: values[name] for name in names})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeededSampler(Sampler):
+    """A sampler with a stream of random numbers.
+
+    Args:
+        seed: 64 bits.  ``None`` and -1 take the chain's.
+    """
+
+    seed: int | None = declare(SEED)
+
+    def __post_init__(self) -> None:
+        """Check the parameters and the seed."""
+        super().__post_init__()
+        object.__setattr__(self, "seed", check_seed(self.seed))
+
+    def seed_in(self, place: Place) -> int:
+        """The seed in use."""
+        return place.seed if self.seed is None else self.seed
+
+    def arguments(self, place: Place) -> tuple[Any, ...]:
+        """The other parameters, then what the stream is keyed by."""
+        return (*self._unseeded(), self.seed_in(place), place.ordinal)
+
+    def llama_arguments(self, place: Place) -> tuple[Any, ...]:
+        """The other parameters, then llama.cpp's seed."""
+        return (*self._unseeded(), llama_seed(self.seed, place))
+
+    def _unseeded(self) -> list[Any]:
+        return [getattr(self, p.name) for p in self.parameters() if p is not SEED]
 
 
 class Compiled(Sampler):

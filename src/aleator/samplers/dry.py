@@ -183,6 +183,8 @@ class DRY(Sampler):
     name = "dry"
     writes = True
     letter = "d"
+    kernel = host.DRY
+    llama_kernel = host.LlamaDRY
     dry_multiplier: float = declare(DRY_MULTIPLIER)
     dry_base: float = declare(DRY_BASE)
     dry_allowed_length: int = declare(DRY_ALLOWED_LENGTH)
@@ -223,25 +225,9 @@ class DRY(Sampler):
         n = self.dry_penalty_last_n
         return {"window": len(history) if n < 0 else min(n, len(history))}
 
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/dry.cpp."""
-        return host.DRY(
-            self.dry_multiplier,
-            self.dry_base,
-            self.dry_allowed_length,
-            self.dry_penalty_last_n,
-            self.breakers,
-        )
-
-    def native_llama(self, place: Place) -> host.LlamaSampler:
-        """llama.cpp's numbers: native/llama/dry.cpp."""
-        return host.LlamaDRY(
-            self.dry_multiplier,
-            self.dry_base,
-            self.dry_allowed_length,
-            self.dry_penalty_last_n,
-            self.breakers,
-        )
+    def arguments(self, place: Place) -> tuple[Any, ...]:
+        """The breakers as token sequences."""
+        return (*super().arguments(place)[:-1], self.breakers)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

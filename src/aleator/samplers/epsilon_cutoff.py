@@ -40,6 +40,7 @@ class EpsilonCutoff(Sampler):
     name = "epsilon_cutoff"
     aliases = ("epsilon", "epsilon-cutoff")
     reads = "mass"
+    kernel = host.EpsilonCutoff
     epsilon_cutoff: float = declare(EPSILON_CUTOFF)
     min_keep: int = declare(MIN_KEEP)
 
@@ -47,10 +48,6 @@ class EpsilonCutoff(Sampler):
     def neutral(self) -> bool:
         """True at 0."""
         return single(self.epsilon_cutoff) == 0
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/epsilon_cutoff.cpp."""
-        return host.EpsilonCutoff(self.epsilon_cutoff, self.min_keep)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

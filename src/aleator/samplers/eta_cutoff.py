@@ -43,6 +43,7 @@ class EtaCutoff(Sampler):
     aliases = ("eta", "eta-cutoff")
     reads = "mass"
     since = 2
+    kernel = host.EtaCutoff
     eta_cutoff: float = declare(ETA_CUTOFF)
     min_keep: int = declare(MIN_KEEP)
 
@@ -50,10 +51,6 @@ class EtaCutoff(Sampler):
     def neutral(self) -> bool:
         """True at 0."""
         return single(self.eta_cutoff) == 0
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/eta_cutoff.cpp."""
-        return host.EtaCutoff(self.eta_cutoff, self.min_keep)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

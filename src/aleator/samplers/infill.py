@@ -40,6 +40,8 @@ class Infill(Compiled):
     name = "infill"
     letter = "i"
     reads = "mass"
+    kernel = host.Infill
+    llama_kernel = host.LlamaInfill
     vocabulary: Any = field(repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -62,13 +64,9 @@ class Infill(Compiled):
         """Make it from a chain's tokenizer."""
         return cls(values.get("tokenizer"))
 
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/infill.cpp."""
-        return host.Infill(self.native_vocabulary)  # type: ignore[attr-defined]
-
-    def native_llama(self, place: Place) -> host.LlamaSampler:
-        """Host kernel: native/llama/infill.cpp."""
-        return host.LlamaInfill(self.native_vocabulary)  # type: ignore[attr-defined]
+    def arguments(self, place: Place) -> tuple[Any, ...]:
+        """The vocabulary's native form."""
+        return (self.native_vocabulary,)  # type: ignore[attr-defined]
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

@@ -128,6 +128,8 @@ class LogitBias(Sampler):
 
     name = "logit_bias"
     writes = True
+    kernel = host.LogitBias
+    llama_kernel = host.LlamaLogitBias
     logit_bias: Any = declare(LOGIT_BIAS)
     tokenizer: Any = field(default=None, repr=False, compare=False)
 
@@ -140,14 +142,6 @@ class LogitBias(Sampler):
     def neutral(self) -> bool:
         """True without biases."""
         return not self.logit_bias
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/logit_bias.cpp."""
-        return host.LogitBias(list(self.logit_bias))
-
-    def native_llama(self, place: Place) -> host.LlamaSampler:
-        """llama.cpp's numbers: native/llama/logit_bias.cpp."""
-        return host.LlamaLogitBias(list(self.logit_bias))
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

@@ -14,6 +14,7 @@ Elsewhere  llama.cpp compares z with zmax + logf(min_p), whose rounding differs 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +41,8 @@ class MinP(Sampler):
     letter = "m"
     aliases = ("min-p", "minp")
     reads = "mass"
+    kernel = host.MinP
+    llama_kernel = host.LlamaMinP
     min_p: float = declare(MIN_P)
     min_keep: int = declare(MIN_KEEP)
     mass: str = declare(MASS)
@@ -49,14 +52,14 @@ class MinP(Sampler):
         """True at 0."""
         return single(self.min_p) == 0
 
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/min_p.cpp."""
-        return host.MinP(self.min_p, self.min_keep, self.mass == "full")
+    def arguments(self, place: Place) -> tuple[Any, ...]:
+        """The numbers, then whether the full mass counts."""
+        return self.min_p, self.min_keep, self.mass == "full"
 
-    def native_llama(self, place: Place) -> host.LlamaSampler:
-        """llama.cpp's numbers: native/llama/min_p.cpp."""
+    def llama_arguments(self, place: Place) -> tuple[Any, ...]:
+        """The numbers: llama.cpp has the current mass only."""
         refuse_full_mass(self.mass, self.name)
-        return host.LlamaMinP(self.min_p, self.min_keep)
+        return self.min_p, self.min_keep
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

@@ -20,7 +20,7 @@ from aleator.core.contract import Purpose
 from aleator.core.numerics import LOG2_E, Row, Step, exp2_double, ints, log2_double, log2_q32
 from aleator.core.parameter import Parameter, declare
 from aleator.core.records import dataclass
-from aleator.samplers.base import Place, llama_seed
+from aleator.samplers.base import Place
 from aleator.samplers.mirostat_state import MirostatSampler
 
 MIROSTAT_M = Parameter(
@@ -35,23 +35,9 @@ class Mirostat(MirostatSampler):
 
     name = "mirostat"
     purpose = Purpose.MIROSTAT
+    kernel = host.Mirostat
+    llama_kernel = host.LlamaMirostat
     mirostat_m: int = declare(MIROSTAT_M)
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/mirostat.cpp."""
-        return host.Mirostat(
-            self.mirostat_tau,
-            self.mirostat_eta,
-            self.mirostat_m,
-            self.seed_in(place),
-            place.ordinal,
-        )
-
-    def native_llama(self, place: Place) -> host.LlamaSampler:
-        """llama.cpp's numbers: native/llama/mirostat.cpp."""
-        return host.LlamaMirostat(
-            self.mirostat_tau, self.mirostat_eta, self.mirostat_m, llama_seed(self.seed, place)
-        )
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

@@ -10,8 +10,7 @@ from aleator.core.numerics import Row, Step, draw, ints, log2_q32
 from aleator.core.parameter import Parameter, declare
 from aleator.core.philox import stream
 from aleator.core.records import dataclass
-from aleator.samplers.base import Place
-from aleator.samplers.seeded import SeededSampler
+from aleator.samplers.base import Place, SeededSampler
 
 MIROSTAT_TAU = Parameter(
     "mirostat_tau", float, 5.0, "surprise per token that mirostat aims at, in bits",

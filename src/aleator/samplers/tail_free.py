@@ -33,6 +33,8 @@ class TailFree(Sampler):
     name = "tail_free"
     aliases = ("tfs_z", "tfs", "tail-free")
     reads = "mass"
+    kernel = host.TailFree
+    llama_kernel = host.LlamaTailFree
     tfs_z: float = declare(TFS_Z)
     min_keep: int = declare(MIN_KEEP)
 
@@ -40,14 +42,6 @@ class TailFree(Sampler):
     def neutral(self) -> bool:
         """True at 1 or more."""
         return single(self.tfs_z) >= 1
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/tail_free.cpp."""
-        return host.TailFree(self.tfs_z, self.min_keep)
-
-    def native_llama(self, place: Place) -> host.LlamaSampler:
-        """llama.cpp's numbers: native/llama/tail_free.cpp."""
-        return host.LlamaTailFree(self.tfs_z, self.min_keep)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

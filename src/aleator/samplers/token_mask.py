@@ -66,6 +66,7 @@ class TokenMask(Sampler):
     """
 
     name = "token_mask"
+    kernel = host.TokenMask
     allowed: Any = declare(ALLOWED)
 
     def __post_init__(self) -> None:
@@ -96,10 +97,6 @@ class TokenMask(Sampler):
     def neutral(self) -> bool:
         """True without a mask."""
         return self.allowed is None
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/token_mask.cpp."""
-        return host.TokenMask(None if self.allowed is None else list(self.allowed))
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

@@ -31,16 +31,13 @@ class TopA(Sampler):
     name = "top_a"
     aliases = ("top-a", "topa")
     reads = "mass"
+    kernel = host.TopA
     top_a: float = declare(TOP_A)
 
     @property
     def neutral(self) -> bool:
         """True at 0."""
         return single(self.top_a) == 0
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/top_a.cpp."""
-        return host.TopA(self.top_a)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

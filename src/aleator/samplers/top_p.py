@@ -15,6 +15,7 @@ Elsewhere  llama.cpp sums float32 probabilities in order; Gemma (JAX) keeps all 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints, prefix_of_mass
@@ -42,6 +43,8 @@ class TopP(Sampler):
     letter = "p"
     aliases = ("top-p", "topp", "nucleus")
     reads = "mass"
+    kernel = host.TopP
+    llama_kernel = host.LlamaTopP
     top_p: float = declare(TOP_P)
     min_keep: int = declare(MIN_KEEP)
     mass: str = declare(MASS)
@@ -51,14 +54,14 @@ class TopP(Sampler):
         """True at 1."""
         return single(self.top_p) >= 1
 
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/top_p.cpp."""
-        return host.TopP(self.top_p, self.min_keep, self.mass == "full")
+    def arguments(self, place: Place) -> tuple[Any, ...]:
+        """The numbers, then whether the full mass counts."""
+        return self.top_p, self.min_keep, self.mass == "full"
 
-    def native_llama(self, place: Place) -> host.LlamaSampler:
-        """llama.cpp's numbers: native/llama/top_p.cpp."""
+    def llama_arguments(self, place: Place) -> tuple[Any, ...]:
+        """The numbers: llama.cpp has the current mass only."""
         refuse_full_mass(self.mass, self.name)
-        return host.LlamaTopP(self.top_p, self.min_keep)
+        return self.top_p, self.min_keep
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
