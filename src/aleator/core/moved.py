@@ -15,6 +15,7 @@ MOVED = {
     "aleator.chat.asking": "aleator.chat.prompt",
     "aleator.chat.chatting": "aleator.chat.chat_mixin",
     "aleator.chat.source": "aleator.chat.text_reader",
+    "aleator.core.pictures": "aleator.core.packages",
     "aleator.engine.core": "aleator.engine.engine_core",
     "aleator.engine.owner": "aleator.engine.engine_loop",
     "aleator.engine.slots": "aleator.engine.request_states",
@@ -23,6 +24,7 @@ MOVED = {
     "aleator.generate.drawing": "aleator.generate.token_sampler",
     "aleator.generate.ending": "aleator.generate.complete_grammar",
     "aleator.generate.slot": "aleator.generate.request_state",
+    "aleator.grammar.complaints": "aleator.grammar.llguidance",
     "aleator.hub": "aleator.models.hub",
     "aleator.hub.bundled": "aleator.models.hub.bundled",
     "aleator.hub.choice": "aleator.models.hub.choice",
@@ -35,6 +37,11 @@ MOVED = {
     "aleator.replay": "aleator.engine.replay",
     "aleator.replay.again": "aleator.engine.replay.again",
     "aleator.replay.record": "aleator.engine.replay.record",
+    "aleator.samplers.alone": "aleator.samplers.base",
+    "aleator.samplers.device_forms": "aleator.samplers.plan",
+    "aleator.samplers.mirostat_state": "aleator.samplers.mirostat",
+    "aleator.samplers.probable": "aleator.samplers.epsilon_cutoff",
+    "aleator.samplers.seeded": "aleator.samplers.base",
     "aleator.saving": "aleator.language_model.saving",
     "aleator.scoring": "aleator.language_model.scoring",
     "aleator.server.guards": "aleator.server.app",
@@ -70,11 +77,7 @@ RENAMED = {
 
 
 class MovedModules:
-    """Finds and loads modules under their old names.
-
-    Args:
-        moved: Old names and new ones.
-    """
+    """Finds and loads modules under their old names."""
 
     def __init__(self, moved: Mapping[str, str]) -> None:
         self._moved = moved

@@ -20,9 +20,42 @@ from aleator.core import host
 from aleator.core.errors import ConstraintError, GrammarError
 from aleator.core.parameter import check_unicode
 from aleator.grammar import bounds
-from aleator.grammar.complaints import plain
+from aleator.grammar.bounds import TOO_MUCH
 from aleator.grammar.schema_checks import check_schema, places
-from aleator.grammar.spelling import Spelling, spelling
+from aleator.grammar.spelling import Spelling, once_for, spelling
+
+FALLBACK = "it cannot be compiled: simplify it"
+MOST = 300
+"""Characters of a complaint that are told."""
+
+KINDS = (
+    (r"too many digits", "multipleOf has too many digits"),
+    (r"lookarounds", r"looking around a place, as \b does, is not supported"),
+    (r"NoExtension", "no text obeys it"),
+    (r"expressions constructed|too many (states|items)|row has", "it leaves too many ways open: repeat less"),
+    (r"[Tt]oo (big|many|large|complex)|TooComplex|fuel|precomputation|size limit", TOO_MUCH),
+    (r"determine if .* empty", "it takes too long to see whether a text obeys it: simplify its patterns"),
+)  # fmt: skip
+"""Patterns of complaints, and what to say; the first that is found counts."""
+
+QUOTED = re.compile(r'"[^"]*"|\'[^\']*\'|`[^`]*`|#/\S*')
+"""What is quoted of the user's own text."""
+INTERNAL = re.compile(r"\b[A-Z][a-z0-9]+[A-Z]\w*|\b[a-z]+_\w+|::|panic|assert|%\w+|json-schema:")
+"""What looks like a name of the inside."""
+
+
+def plain(message: str) -> str:
+    """A complaint of llguidance in words for a user; its own words where they are plain."""
+    reason = re.search(r"^error: (.*)$", message, re.MULTILINE)
+    line = reason[1] if reason else next(iter(message.strip().splitlines()), "")
+    line = line.replace("json-schema:///", "")
+    for pattern, words in KINDS:
+        if re.search(pattern, QUOTED.sub("", line)):
+            return words
+    if not line or INTERNAL.search(QUOTED.sub("", line)):
+        return FALLBACK
+    return line if len(line) <= MOST else f"{line[:MOST]}..."
+
 
 _UNSEEN_TOKENS = r"no tokenizer - can't validate <\[\.\.\.\]>( \(\d+ times\))?"
 JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -108,13 +141,8 @@ def regex_grammar(pattern: str) -> str:
     module = load()
     body = pattern.removeprefix("^")
     if _backslashes(body) % 2:  # llguidance would read it as if it were not there
-        raise located(
-            "the regular expression is wrong",
-            "a backslash escapes nothing",
-            pattern,
-            1,
-            len(pattern),
-        )
+        what, why = "the regular expression is wrong", "a backslash escapes nothing"
+        raise located(what, why, pattern, 1, len(pattern))
     if body.endswith("$") and _backslashes(body[:-1]) % 2 == 0:
         body = body[:-1]
     grammar: str = module.LLMatcher.grammar_from_regex(body)
@@ -314,13 +342,7 @@ _tokenizers: weakref.WeakKeyDictionary[Any, _Tokenizer] = weakref.WeakKeyDiction
 
 def _tokenizer(vocabulary: Any) -> _Tokenizer:
     module = load()
-    try:
-        made = _tokenizers.get(vocabulary)
-        if made is None:
-            made = _tokenizers[vocabulary] = _Tokenizer(module, spelling(vocabulary))
-    except TypeError:  # no weak references
-        made = _Tokenizer(module, spelling(vocabulary))
-    return made
+    return once_for(vocabulary, _tokenizers, lambda each: _Tokenizer(module, spelling(each)))
 
 
 def _limits(module: ModuleType) -> Any:

@@ -47,6 +47,7 @@ class BadWords(Sampler):
 
     name = "bad_words"
     writes = True
+    switch = BAD_WORDS
     kernel = host.BadWords
     bad_words: Any = declare(BAD_WORDS)
     tokenizer: Any = field(default=None, repr=False, compare=False)
@@ -66,11 +67,6 @@ class BadWords(Sampler):
             else:
                 found[word] = None
         object.__setattr__(self, "sequences", tuple(found))
-
-    @property
-    def neutral(self) -> bool:
-        """True without words."""
-        return not self.bad_words
 
     def arguments(self, place: Place) -> tuple[Any, ...]:
         """The sequences of ids."""

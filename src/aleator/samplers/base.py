@@ -7,16 +7,96 @@ import copy
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from aleator.core import host
 from aleator.core.errors import ParameterError, StateError
 from aleator.core.numerics import Row, Step
-from aleator.core.parameter import SEED, Parameter, check_seed, declare, parameters_of
+from aleator.core.parameter import SEED, Parameter, check_seed, declare, parameters_of, single
 from aleator.core.records import dataclass
-from aleator.samplers.alone import Alone
+
+if TYPE_CHECKING:
+    from aleator.samplers.candidates import Candidates
+    from aleator.samplers.chain import SamplerChain
+
+
+class Alone:
+    """llama.cpp's interface of a sampler: ``name``, ``apply``, ``accept``, ``reset``, ``clone``.
+
+    A sampler itself is parameters, which never change.  What these methods change is in the chain that
+    :meth:`alone` gives, the same for all who hold this very object.  Chains that the sampler is put into have
+    states of their own, and so has an equal sampler.  ``copy.copy`` and ``copy.deepcopy`` copy the state, as
+    :meth:`clone` does; a pickle holds the parameters only.
+    """
+
+    _chain_of: ClassVar[type[SamplerChain]]  # chain.py sets it, for a chain is made of samplers
+    _alone: ClassVar[Mapping[str, SamplerChain]] = {}  # by numerics; an instance's own, once needed
+
+    def alone(self, numerics: str = "portable") -> SamplerChain:
+        """The chain of this sampler alone: its state, seed and position.
+
+        Made when it is first needed; it has accepted what the sampler has.
+
+        Args:
+            numerics: "portable" or "llama.cpp"; there is a chain for each.
+
+        Raises:
+            ParameterError: there can be no such chain.
+        """
+        found = self._alone.get(numerics)
+        if found is None:
+            found = self._chain_of([self], numerics)
+            for other in self._alone.values():
+                for token, generated in zip(other.history, other.generated, strict=True):
+                    found.accept(token, generated)
+            vars(self)["_alone"] = {**self._alone, numerics: found}
+        return found
+
+    def apply(self, candidates: Candidates) -> None:
+        """Apply the sampler to candidates, with their numerics: portable where none are decided.
+
+        As :meth:`aleator.SamplerChain.apply`.
+        """
+        self.alone(getattr(candidates, "numerics", None) or "portable").apply(candidates)
+
+    def accept(self, token: int, generated: bool = False) -> None:
+        """Append a token to the history, as :meth:`aleator.SamplerChain.accept` does.
+
+        A draw depends on how many tokens were generated: ``accept(token, generated=True)`` moves it on.
+        """
+        for chain in self._chains():
+            chain.accept(token, generated)
+
+    def rollback(self, n: int) -> None:
+        """Take back the last ``n`` accepted tokens, as :meth:`aleator.SamplerChain.rollback` does."""
+        for chain in self._chains():
+            chain.rollback(n)
+
+    def reset(self) -> None:
+        """Forget all accepted tokens; the seed stays."""
+        for chain in self._alone.values():
+            chain.reset()
+
+    def clone(self) -> Self:
+        """An equal sampler with a copy of the state and of the seed in use."""
+        made = object.__new__(type(self))
+        chains = {numerics: chain.clone() for numerics, chain in self._alone.items()}
+        vars(made).update(vars(self), _alone=chains)
+        return made
+
+    def __copy__(self) -> Self:
+        return self.clone() if self._alone else self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.__copy__()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_alone"}
+
+    def _chains(self) -> list[SamplerChain]:
+        return list(self._alone.values()) or [self.alone()]
 
 
 @dataclass(frozen=True)
@@ -47,6 +127,7 @@ class Sampler(Alone, ABC):
     selects: ClassVar[bool] = False  # whether it chooses the token
     adapts: ClassVar[bool] = False  # whether draws change what it does next, beyond the history
     since: int = 1  # the version of the portable numerics that last changed what it keeps or draws
+    switch: ClassVar[Parameter | None] = None  # at its neutral value the sampler does nothing
     kernel: ClassVar[Callable[..., host.Sampler] | None] = None  # of native/samplers/NAME.cpp
     llama_kernel: ClassVar[Callable[..., host.LlamaSampler] | None] = None  # native/llama/NAME.cpp
 
@@ -57,8 +138,11 @@ class Sampler(Alone, ABC):
 
     @property
     def neutral(self) -> bool:
-        """Whether the parameters make this sampler do nothing."""
-        return False
+        """Whether the parameters make this sampler do nothing: what its switch says, if it has one."""
+        if self.switch is None:
+            return False
+        value, off = getattr(self, self.switch.name), self.switch.neutral
+        return bool(single(value) == off if self.switch.type is float else value == off)
 
     def describe(self) -> str:
         """The name with the parameters that are not neutral, such as ``top_k=40``."""

@@ -26,15 +26,7 @@ import numpy as np
 
 from aleator.core import host
 from aleator.core.contract import Purpose
-from aleator.core.numerics import (
-    Row,
-    Step,
-    draw,
-    ints,
-    log2_double,
-    log2_q32,
-    prefix_of_mass,
-)
+from aleator.core.numerics import Row, Step, draw, ints, log2_double, log2_q32, prefix_of_mass
 from aleator.core.parameter import SEED, Parameter, declare
 from aleator.core.philox import MASK32, stream, uniform64
 from aleator.core.records import dataclass

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from aleator.core.errors import ParameterError
-from aleator.core.pictures import require_matplotlib
+from aleator.core.packages import require_matplotlib
 from aleator.samplers.explain_text import mass_cuts, percent, states
 from aleator.samplers.explained import Explained, Stage, Trace
 

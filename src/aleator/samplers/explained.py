@@ -16,13 +16,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Shape:
-    """What the candidates look like at one point of the chain.
-
-    Args:
-        candidates: How many there are.
-        entropy: Of their distribution, in bits.
-        top: Probability of the most likely one.
-    """
+    """How many candidates there are at one point, their entropy in bits, and the best's probability."""
 
     candidates: int
     entropy: float

@@ -41,13 +41,7 @@ class KeptTokens:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptRow:
-    """The tokens that a chain keeps of one row, with their probabilities.
-
-    Attributes:
-        n_vocab: Length of the row.
-        ids: int32 [n], ascending.
-        logprobs: float64 [n], natural logs of the probabilities of these tokens among themselves.
-    """
+    """The tokens that a chain keeps of a row of ``n_vocab``: ids ascending, logs of their probabilities [n]."""
 
     n_vocab: int
     ids: npt.NDArray[np.int32]

@@ -128,6 +128,7 @@ class LogitBias(Sampler):
 
     name = "logit_bias"
     writes = True
+    switch = LOGIT_BIAS
     kernel = host.LogitBias
     llama_kernel = host.LlamaLogitBias
     logit_bias: Any = declare(LOGIT_BIAS)
@@ -137,11 +138,6 @@ class LogitBias(Sampler):
         """Check tokens and biases, and turn texts into tokens."""
         biases = biases_of_ids(check_biases(self.logit_bias), self.tokenizer)
         object.__setattr__(self, "logit_bias", biases)
-
-    @property
-    def neutral(self) -> bool:
-        """True without biases."""
-        return not self.logit_bias
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

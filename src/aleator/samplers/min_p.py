@@ -20,7 +20,7 @@ import numpy as np
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step
-from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare, single
+from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.full_mass import MASS, refuse_full_mass, require_full_mass
@@ -41,16 +41,12 @@ class MinP(Sampler):
     letter = "m"
     aliases = ("min-p", "minp")
     reads = "mass"
+    switch = MIN_P
     kernel = host.MinP
     llama_kernel = host.LlamaMinP
     min_p: float = declare(MIN_P)
     min_keep: int = declare(MIN_KEEP)
     mass: str = declare(MASS)
-
-    @property
-    def neutral(self) -> bool:
-        """True at 0."""
-        return single(self.min_p) == 0
 
     def arguments(self, place: Place) -> tuple[Any, ...]:
         """The numbers, then whether the full mass counts."""

@@ -20,7 +20,7 @@ from aleator.core.contract import Purpose
 from aleator.core.numerics import Row, Step, ints, log2_q32
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place
-from aleator.samplers.mirostat_state import MirostatSampler
+from aleator.samplers.mirostat import MirostatSampler
 
 
 @dataclass(frozen=True)

@@ -37,14 +37,10 @@ class Smoothing(Sampler):
     name = "smoothing"
     aliases = ("quadratic", "quadratic_sampling")
     writes = True
+    switch = SMOOTHING_FACTOR
     kernel = host.Smoothing
     smoothing_factor: float = declare(SMOOTHING_FACTOR)
     smoothing_curve: float = declare(SMOOTHING_CURVE)
-
-    @property
-    def neutral(self) -> bool:
-        """True at a factor of 0."""
-        return single(self.smoothing_factor) == 0
 
     @property
     def coefficients(self) -> tuple[float, float]:

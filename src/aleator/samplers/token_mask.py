@@ -66,6 +66,7 @@ class TokenMask(Sampler):
     """
 
     name = "token_mask"
+    switch = ALLOWED
     kernel = host.TokenMask
     allowed: Any = declare(ALLOWED)
 
@@ -92,11 +93,6 @@ class TokenMask(Sampler):
                 "token ids go to TokenMask(allowed)",
             )
         return cls(Words(array.view(np.uint32).tolist()))
-
-    @property
-    def neutral(self) -> bool:
-        """True without a mask."""
-        return self.allowed is None
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

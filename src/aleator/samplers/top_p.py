@@ -19,7 +19,7 @@ from typing import Any
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints, prefix_of_mass
-from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare, single
+from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.full_mass import MASS, refuse_full_mass, require_full_mass
@@ -43,16 +43,12 @@ class TopP(Sampler):
     letter = "p"
     aliases = ("top-p", "topp", "nucleus")
     reads = "mass"
+    switch = TOP_P
     kernel = host.TopP
     llama_kernel = host.LlamaTopP
     top_p: float = declare(TOP_P)
     min_keep: int = declare(MIN_KEEP)
     mass: str = declare(MASS)
-
-    @property
-    def neutral(self) -> bool:
-        """True at 1."""
-        return single(self.top_p) >= 1
 
     def arguments(self, place: Place) -> tuple[Any, ...]:
         """The numbers, then whether the full mass counts."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from aleator.cache.cells.view import Frame
 from aleator.core.errors import ParameterError
-from aleator.core.pictures import require_matplotlib
+from aleator.core.packages import require_matplotlib
 
 FREE, SHARED = "#eef0f4", "#22262e"
 COLOURS = (

@@ -28,8 +28,8 @@ from aleator.device.backends.torch.user import DeviceUser
 from aleator.device.backends.torch.xtc import DeviceXTC
 from aleator.device.places import DeviceSampler
 from aleator.samplers.base import Sampler
-from aleator.samplers.device_forms import has_device_form
 from aleator.samplers.dist import Dist
+from aleator.samplers.plan import has_device_form
 from aleator.samplers.user import UserSampler
 
 FORMS: dict[str, type[DeviceSampler]] = {
