@@ -76,15 +76,10 @@ class Option(Parameter):
         return super().check(value)
 
     @property
-    def range(self) -> str:
-        """The choices or the range in words; bounds that nobody reaches go without saying."""
-        return in_words(self)
-
-    @property
     def _allowed(self) -> str:
-        if not self.range:
+        if not (within := in_words(self)):
             return f"the default is {self.default}"
-        return f"give {self.range} (default: {self.default})"
+        return f"give {within} (default: {self.default})"
 
 
 def in_words(parameter: Parameter) -> str:

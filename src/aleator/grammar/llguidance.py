@@ -77,11 +77,7 @@ def load() -> ModuleType:
 
 
 def schema_text(schema: Any) -> str:
-    """A JSON schema as text.
-
-    Raises:
-        GrammarError: It is neither JSON text nor what JSON can hold; names the place.
-    """
+    """A JSON schema as text; GrammarError, with the place, if it is no JSON, nor what JSON can hold."""
     if isinstance(schema, str):
         try:
             schema = json.loads(schema, parse_constant=_no_constant)
@@ -102,11 +98,7 @@ def schema_text(schema: Any) -> str:
 
 
 def schema_grammar(text: str) -> str:
-    """Check a schema given as text, and bring it into llguidance's form.
-
-    Raises:
-        GrammarError: Names the keyword, and where it stands.
-    """
+    """Check a schema given as text, and bring it into llguidance's form; errors name keyword and place."""
     module = load()
     try:
         grammar: str = module.LLMatcher.grammar_from_json_schema(text, defaults=JSON_STYLE)
@@ -302,9 +294,8 @@ class LLGuidanceConstraint:
     def clone(self) -> LLGuidanceConstraint:
         """A copy with its own state."""
         matcher = self._matcher.deep_copy()
-        made = LLGuidanceConstraint(
-            self._module, self._tokenizer, self._grammar, self._what, matcher
-        )
+        parts = self._module, self._tokenizer, self._grammar, self._what
+        made = LLGuidanceConstraint(*parts, matcher)
         made._tokens, made._mask = list(self._tokens), self._mask
         return made
 

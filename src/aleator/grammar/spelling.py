@@ -12,9 +12,7 @@ Made = TypeVar("Made")
 class Spelling:
     """Cuts bytes into tokens whose bytes join to exactly these.
 
-    Args:
-        vocabulary: A tokenizer, which cuts as its model was trained to read, or a vocabulary, from which the
-            longest token is taken each time.
+    A tokenizer cuts as its model was trained to read; of a vocabulary the longest token is taken each time.
     """
 
     def __init__(self, vocabulary: Any) -> None:

@@ -229,11 +229,7 @@ class Sampler(Alone, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class SeededSampler(Sampler):
-    """A sampler with a stream of random numbers.
-
-    Args:
-        seed: 64 bits.  ``None`` and -1 take the chain's.
-    """
+    """A sampler with a stream of random numbers; without a seed of its own it takes the chain's."""
 
     seed: int | None = declare(SEED)
 

@@ -26,7 +26,7 @@ from aleator.samplers.base import Place, Sampler
 
 
 def keep_probable(row: Row, bound: int, min_keep: int) -> None:
-    """Keep the run of weights that reach ``bound``, NumPy reference.
+    """Keep the run of weights that reach ``bound``: the reference of epsilon and eta cut-offs.
 
     Where the run is shorter than ``min_keep``, or empty, the first ``min_keep`` of the order stay, at least
     one, with all that tie with the last of them.

@@ -55,9 +55,7 @@ class Infill(Compiled):
         special = getattr(vocab, "is_special", lambda token: False)
         pieces = [b"" if special(i) else vocab.token_bytes(i) for i in range(len(vocab))]
         native = host.InfillVocabulary(pieces, sorted(vocab.eog), end)
-        for name, value in (("native_vocabulary", native), ("pieces", pieces), ("end", end)):
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "eog", vocab.eog)
+        vars(self).update(native_vocabulary=native, pieces=pieces, end=end, eog=vocab.eog)
 
     @classmethod
     def from_values(cls, values: Any) -> Infill:

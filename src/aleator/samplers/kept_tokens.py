@@ -21,8 +21,7 @@ class KeptTokens:
     """The tokens that were left when a chain drew one: after all filters and temperatures.
 
     Attributes:
-        logprob: Natural-log probability of the drawn token among them, weight over mass; -inf if it is not one
-            of them.
+        logprob: Natural-log probability of the drawn token among them; -inf if it is not one of them.
         mask: Which tokens they are: bit id % 8 of byte id // 8 is set for each.
     """
 
@@ -49,12 +48,7 @@ class KeptRow:
 
     @classmethod
     def of(cls, chain: SamplerChain, logits: npt.ArrayLike) -> KeptRow:
-        """Apply a chain to logits [V]; the chain does not change.
-
-        Raises:
-            ParameterError: The chain has llama.cpp's numerics, which draw whenever they are applied.
-            LogitsError: As :meth:`SamplerChain.sample`.
-        """
+        """Apply a chain to logits [V]; the chain does not change.  llama.cpp's numerics are refused."""
         candidates = Candidates(logits)
         if chain.numerics == "portable":
             chain.apply(candidates)

@@ -80,11 +80,7 @@ def check_biases(value: Any) -> tuple[tuple[int | str, float], ...]:
 def biases_of_ids(
     biases: Iterable[tuple[int | str, float]], tokenizer: Tokenizer | None
 ) -> tuple[tuple[int, float], ...]:
-    """Biases by token id, with the tokens of texts.
-
-    Raises:
-        ParameterError: There is no tokenizer for a text, or two biases differ of one token.
-    """
+    """Biases by token id, with the tokens of texts; those of one token must not differ."""
     made: dict[int, float] = {}
     for token, bias in biases:
         if isinstance(token, int):

@@ -14,7 +14,6 @@ Elsewhere  llama.cpp compares z with zmax + logf(min_p), whose rounding differs 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -22,8 +21,8 @@ from aleator.core import host
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare
 from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler
-from aleator.samplers.full_mass import MASS, refuse_full_mass, require_full_mass
+from aleator.samplers.base import Place
+from aleator.samplers.full_mass import MASS, MeasuredSampler, require_full_mass
 
 MIN_P = Parameter(
     "min_p", float, 0.0,
@@ -34,7 +33,7 @@ MIN_P = Parameter(
 
 
 @dataclass(frozen=True)
-class MinP(Sampler):
+class MinP(MeasuredSampler):
     """Keep tokens at least ``min_p`` times as likely as the most likely one."""
 
     name = "min_p"
@@ -47,15 +46,6 @@ class MinP(Sampler):
     min_p: float = declare(MIN_P)
     min_keep: int = declare(MIN_KEEP)
     mass: str = declare(MASS)
-
-    def arguments(self, place: Place) -> tuple[Any, ...]:
-        """The numbers, then whether the full mass counts."""
-        return self.min_p, self.min_keep, self.mass == "full"
-
-    def llama_arguments(self, place: Place) -> tuple[Any, ...]:
-        """The numbers: llama.cpp has the current mass only."""
-        refuse_full_mass(self.mass, self.name)
-        return self.min_p, self.min_keep
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

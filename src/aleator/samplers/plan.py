@@ -95,11 +95,6 @@ def _beyond_limits(sampler: Sampler) -> str:
     return ""
 
 
-def has_device_form(sampler: Sampler) -> bool:
-    """Whether a chain's sampler can run on a device."""
-    return not why_not(sampler)
-
-
 @dataclass(frozen=True)
 class Plan:
     """A chain's split; ``print`` it.

@@ -15,14 +15,13 @@ Elsewhere  llama.cpp sums float32 probabilities in order; Gemma (JAX) keeps all 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints, prefix_of_mass
 from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare
 from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler
-from aleator.samplers.full_mass import MASS, refuse_full_mass, require_full_mass
+from aleator.samplers.base import Place
+from aleator.samplers.full_mass import MASS, MeasuredSampler, require_full_mass
 
 TOP_P = Parameter(
     "top_p", float, 1.0, "keep the most likely tokens that together hold this probability; 1 keeps all",
@@ -36,7 +35,7 @@ TOP_P = Parameter(
 
 
 @dataclass(frozen=True)
-class TopP(Sampler):
+class TopP(MeasuredSampler):
     """Keep the most likely tokens that together hold ``top_p`` of the mass."""
 
     name = "top_p"
@@ -49,15 +48,6 @@ class TopP(Sampler):
     top_p: float = declare(TOP_P)
     min_keep: int = declare(MIN_KEEP)
     mass: str = declare(MASS)
-
-    def arguments(self, place: Place) -> tuple[Any, ...]:
-        """The numbers, then whether the full mass counts."""
-        return self.top_p, self.min_keep, self.mass == "full"
-
-    def llama_arguments(self, place: Place) -> tuple[Any, ...]:
-        """The numbers: llama.cpp has the current mass only."""
-        refuse_full_mass(self.mass, self.name)
-        return self.top_p, self.min_keep
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
