@@ -165,10 +165,7 @@ def resolved(
     """
     also = set(also)
     aliases = {alias: name for name, each in known.items() for alias in each.aliases}
-    former: dict[str, str] = {}
-    for name, each in known.items():
-        if isinstance(each, Option):
-            former |= dict.fromkeys(each.former, name)
+    former = {old: name for name, each in known.items() for old in getattr(each, "former", ())}
     made: dict[str, Any] = {}
     for word, value in given.items():
         name = aliases.get(word, word)

@@ -316,13 +316,6 @@ def declare(parameter: Parameter) -> Any:
     return dataclasses.field(default=parameter.neutral, metadata={"parameter": parameter})
 
 
-def parameters_of(cls: type) -> tuple[Parameter, ...]:
-    """The declarations of a sampler class, in order."""
-    return tuple(
-        f.metadata["parameter"] for f in dataclasses.fields(cls) if "parameter" in f.metadata
-    )
-
-
 def unique(parameters: Iterable[Parameter]) -> dict[str, Parameter]:
     """Index declarations by name; samplers share some, such as ``min_keep`` and ``seed``."""
     index: dict[str, Parameter] = {}

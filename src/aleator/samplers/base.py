@@ -14,7 +14,7 @@ import numpy as np
 from aleator.core import host
 from aleator.core.errors import ParameterError, StateError
 from aleator.core.numerics import Row, Step
-from aleator.core.parameter import SEED, Parameter, check_seed, declare, parameters_of, single
+from aleator.core.parameter import SEED, Parameter, check_seed, declare, single
 from aleator.core.records import dataclass
 
 if TYPE_CHECKING:
@@ -134,7 +134,8 @@ class Sampler(Alone, ABC):
     @classmethod
     def parameters(cls) -> tuple[Parameter, ...]:
         """The declarations of this sampler's parameters."""
-        return parameters_of(cls)
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        return tuple(f.metadata["parameter"] for f in fields if "parameter" in f.metadata)
 
     @property
     def neutral(self) -> bool:
@@ -193,10 +194,8 @@ class Sampler(Alone, ABC):
 
     def __post_init__(self) -> None:
         """Check every declared parameter and store it as its declared type."""
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            if "parameter" in field.metadata:
-                checked = field.metadata["parameter"].check(getattr(self, field.name))
-                object.__setattr__(self, field.name, checked)
+        for p in self.parameters():
+            object.__setattr__(self, p.name, p.check(getattr(self, p.name)))
 
     def configured(self, place: Place, numerics: str) -> tuple[Any, ...]:
         """All that makes it what it is, for comparing chains: its class, parameters and seed in use.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
 from aleator.samplers.candidates import Candidates
@@ -49,15 +48,14 @@ class KeptRow:
     @classmethod
     def of(cls, chain: SamplerChain, logits: npt.ArrayLike) -> KeptRow:
         """Apply a chain to logits [V]; the chain does not change.  llama.cpp's numerics are refused."""
-        candidates = Candidates(logits)
-        if chain.numerics == "portable":
-            chain.apply(candidates)
-        native = candidates._native
-        if chain.numerics != "portable" or not isinstance(native, host.Candidates):
+        if chain.numerics != "portable":
             raise ParameterError(
                 "kept",
                 f"kept: numerics={chain.numerics!r} draws whenever it is applied: give 'portable'",
             )
+        candidates = Candidates(logits)
+        chain.apply(candidates)
+        native = candidates._native_for("portable")
         weights = native.weights
         with np.errstate(divide="ignore"):
             logprobs = np.log(weights.astype(np.float64)) - np.log(

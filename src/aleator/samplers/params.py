@@ -67,7 +67,7 @@ def _constraint(name: str, value: Any) -> ConstraintSampler:
 
 ALLOWED_TOKEN_IDS = Parameter(
     "allowed_token_ids", tuple, None, "draw only these tokens; may be repeated", optional=True,
-    flags=("--allowed-token-id",), checker=lambda value: _allowed(value), metavar="ID",
+    flags=("--allowed-token-id",), checker=_allowed, metavar="ID",
     reader=lambda words: [read_number("allowed_token_ids", int, word) for word in words],
     annotation="Iterable[int] | None", schema={"type": ["array", "null"], "items": {"type": "integer"}},
 )  # fmt: skip

@@ -74,12 +74,8 @@ def _beyond_limits(sampler: Sampler) -> str:
                 f"no_repeat_ngram_size={sampler.no_repeat_ngram_size}"
             )
     elif isinstance(sampler, BadWords):
-        long = long_words(sampler)
-        if len(long) > MAX_BAD_WORDS or max(map(len, long), default=0) > MAX_BAD_WORD_TOKENS:
-            return (
-                f"bad_words has a device form for at most {MAX_BAD_WORDS} sequences of several tokens, of "
-                f"{MAX_BAD_WORD_TOKENS} tokens each"
-            )
+        words = long_words(sampler)
+        return _too_many("bad_words", "sequences", words, MAX_BAD_WORDS, MAX_BAD_WORD_TOKENS)
     elif isinstance(sampler, DRY):
         if not 0 <= sampler.dry_penalty_last_n <= MAX_DRY_WINDOW:
             return (
@@ -87,12 +83,14 @@ def _beyond_limits(sampler: Sampler) -> str:
                 f"dry_penalty_last_n={sampler.dry_penalty_last_n}"
             )
         breakers = long_breakers(sampler)
-        if len(breakers) > MAX_BREAKERS or max(map(len, breakers), default=0) > MAX_BREAKER_TOKENS:
-            return (
-                f"dry has a device form for at most {MAX_BREAKERS} sequence breakers of several tokens, of "
-                f"{MAX_BREAKER_TOKENS} tokens each"
-            )
+        return _too_many("dry", "sequence breakers", breakers, MAX_BREAKERS, MAX_BREAKER_TOKENS)
     return ""
+
+
+def _too_many(name: str, what: str, given: list[tuple[int, ...]], most: int, tokens: int) -> str:
+    if len(given) <= most and max(map(len, given), default=0) <= tokens:
+        return ""
+    return f"{name} has a device form for at most {most} {what} of several tokens, of {tokens} tokens each"
 
 
 @dataclass(frozen=True)
