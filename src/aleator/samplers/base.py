@@ -7,6 +7,7 @@ import copy
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -132,6 +133,7 @@ class Sampler(Alone, ABC):
     llama_kernel: ClassVar[Callable[..., host.LlamaSampler] | None] = None  # native/llama/NAME.cpp
 
     @classmethod
+    @cache
     def parameters(cls) -> tuple[Parameter, ...]:
         """The declarations of this sampler's parameters."""
         fields = dataclasses.fields(cls)  # type: ignore[arg-type]
