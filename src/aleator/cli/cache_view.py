@@ -62,7 +62,7 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the cells after each operation; returns the exit code."""
     if arguments.png is not None:
-        from aleator.core.pictures import require_matplotlib
+        from aleator.core.packages import require_matplotlib
 
         require_matplotlib()
     operations = [x.split() for x in arguments.script.split(";") if x.strip()]

@@ -96,7 +96,7 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the explanations; returns the exit code."""
     if arguments.png is not None:
-        from aleator.core.pictures import require_matplotlib
+        from aleator.core.packages import require_matplotlib
 
         require_matplotlib()
     if arguments.compare is not None and arguments.html is None:

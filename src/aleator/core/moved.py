@@ -33,6 +33,7 @@ MOVED = {
     "aleator.chat.source": "aleator.chat.text_reader",
     "aleator.cli.batch_ray": "aleator.cli.batch",
     "aleator.cli.machine": "aleator.cli.doctor",
+    "aleator.core.pictures": "aleator.core.packages",
     "aleator.engine.core": "aleator.engine.engine_core",
     "aleator.engine.owner": "aleator.engine.engine_loop",
     "aleator.engine.queue": "aleator.engine.scheduler",
@@ -55,6 +56,7 @@ MOVED = {
     "aleator.generate.speculation.ngrams": "aleator.generate.speculation.speculation",
     "aleator.generate.stop": "aleator.generate.completion",
     "aleator.generate.text_rows": "aleator.generate.scores",
+    "aleator.grammar.complaints": "aleator.grammar.llguidance",
     "aleator.hub": "aleator.models.hub",
     "aleator.hub.bundled": "aleator.models.hub.bundled",
     "aleator.hub.choice": "aleator.models.hub.choice",
@@ -68,6 +70,11 @@ MOVED = {
     "aleator.replay": "aleator.engine.replay",
     "aleator.replay.again": "aleator.engine.replay",
     "aleator.replay.record": "aleator.engine.replay",
+    "aleator.samplers.alone": "aleator.samplers.base",
+    "aleator.samplers.device_forms": "aleator.samplers.plan",
+    "aleator.samplers.mirostat_state": "aleator.samplers.mirostat",
+    "aleator.samplers.probable": "aleator.samplers.epsilon_cutoff",
+    "aleator.samplers.seeded": "aleator.samplers.base",
     "aleator.saving": "aleator.language_model.saving",
     "aleator.scoring": "aleator.language_model.scoring",
     "aleator.server.caller": "aleator.server.auth",
@@ -115,11 +122,7 @@ RENAMED = {
 
 
 class MovedModules:
-    """Finds and loads modules under their old names.
-
-    Args:
-        moved: Old names and new ones.
-    """
+    """Finds and loads modules under their old names."""
 
     def __init__(self, moved: Mapping[str, str]) -> None:
         self._moved = moved

@@ -225,14 +225,9 @@ def log2_q32(x: int) -> int:
     return n << 32 | fraction
 
 
-def _roots_of_two() -> list[int]:
-    roots = [1 << 63]
-    for _ in range(32):
-        roots.append(math.isqrt(roots[-1] << 62))
-    return roots[1:]
-
-
-_ROOTS = _roots_of_two()
+_ROOTS = [math.isqrt(1 << 125)]  # 2^(1/2), 2^(1/4) ... in Q62
+while len(_ROOTS) < 32:
+    _ROOTS.append(math.isqrt(_ROOTS[-1] << 62))
 
 
 def exp2_q62(fraction: int) -> int:

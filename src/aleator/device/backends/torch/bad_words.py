@@ -21,7 +21,7 @@ from aleator.device.places import (
 from aleator.device.token_bits import bits_of_tokens, unpack
 from aleator.samplers.bad_words import BadWords
 from aleator.samplers.base import Place, Sampler
-from aleator.samplers.device_forms import MAX_BAD_WORD_TOKENS, MAX_BAD_WORDS, long_words
+from aleator.samplers.plan import MAX_BAD_WORD_TOKENS, MAX_BAD_WORDS, long_words
 
 
 class DeviceBadWords(DeviceSampler):

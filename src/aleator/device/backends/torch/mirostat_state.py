@@ -20,7 +20,7 @@ from aleator.device.places import (
     uniform,
 )
 from aleator.samplers.base import Place, Sampler
-from aleator.samplers.mirostat_state import MirostatSampler
+from aleator.samplers.mirostat import MirostatSampler
 
 
 class DeviceMirostatSampler(DeviceSampler):
