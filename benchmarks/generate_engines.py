@@ -125,7 +125,7 @@ class Transformers:
         from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
         from aleator.models import open_weights
-        from aleator.models.layers import parameters
+        from aleator.models.layers import linear
 
         torch.set_num_threads(threads)
         weights = open_weights(path)
@@ -140,7 +140,7 @@ class Transformers:
         )  # fmt: skip
         tensors = {}
         for name in weights.names():
-            tensor = parameters.tensor(weights, name, dtype)
+            tensor = linear.tensor(weights, name, dtype)
             layer, part = (
                 name.removesuffix(".weight").split(".")[1:] if "blk" in name else ("", name)
             )

@@ -24,8 +24,7 @@ import numpy as np
 
 from aleator.engine.job import Job
 from aleator.engine.pace import Pace
-from aleator.engine.queue import PASSED_OVER
-from aleator.engine.scheduler import Scheduler
+from aleator.engine.scheduler import PASSED_OVER, Scheduler
 
 STEP, ROW, PROMPT_TOKEN = 20e-3, 0.5e-3, 0.2e-3
 """Seconds that a step costs, a row of it, and a token of a prompt."""

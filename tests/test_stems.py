@@ -22,8 +22,8 @@ def mentions(path: str, word: str) -> bool:
 def test_a_sampler_is_whole_under_its_stem(cls: type[S.Sampler]) -> None:
     stem = cls.name
     assert cls.__module__ == f"aleator.samplers.{stem}"
-    own_kernel = cls.native is not S.Sampler.native
-    in_llama = cls.native_llama is not S.Sampler.native_llama
+    own_kernel = bool(cls.kernel) or cls.native is not S.Sampler.native
+    in_llama = bool(cls.llama_kernel) or cls.native_llama is not S.Sampler.native_llama
     wanted = {
         f"src/aleator/samplers/{stem}.py": True,
         f"tests/golden/portable/{stem}.json": True,

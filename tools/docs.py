@@ -20,7 +20,7 @@ import declared
 from cited import broken
 
 from aleator import samplers as S
-from aleator.core.options import Option, declarations
+from aleator.core.options import Option, declarations, in_words
 from aleator.core.parameter import Parameter
 from aleator.engine.options import EngineOptions, SubmitOptions
 from aleator.generate.options import LOADED, ContextOptions, GenerateOptions, ModelOptions
@@ -183,7 +183,9 @@ def options(parameters: Iterable[Option]) -> str:
     lines = ["| option | flags | default | range | what it does |", "|---|---|---|---|---|"]
     for each in parameters:
         flags = ", ".join(f"`{flag}`" for flag in (*each.flags, *each.off_flags))
-        lines.append(f"| `{each.name}` | {flags} | {each.default} | {each.range} | {each.help} |")
+        lines.append(
+            f"| `{each.name}` | {flags} | {each.default} | {in_words(each)} | {each.help} |"
+        )
     return "\n".join(lines)
 
 

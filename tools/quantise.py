@@ -13,9 +13,8 @@ from typing import Any
 import gguf
 import numpy as np
 import numpy.typing as npt
+from decoder_numerics.blocks import IQ4
 from quantise_grids import GRIDS
-
-from aleator.models.block_numerics import IQ4
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]

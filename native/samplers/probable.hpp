@@ -1,4 +1,4 @@
-// What epsilon and eta cut-offs share; see src/aleator/samplers/probable.py.
+// What epsilon and eta cut-offs share; see src/aleator/samplers/epsilon_cutoff.py.
 #pragma once
 
 #include <algorithm>

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from aleator import Conversation, LanguageModel, Message, ParameterError
-from aleator.chat.openai import chat_response
+from aleator.cli.batch_bodies import chat_response
 from tests.chat import templates
 
 HI = [{"role": "user", "content": "Good morrow."}]

@@ -169,7 +169,7 @@ def test_hostile_lines_end_nothing(model: LanguageModel, tmp_path: Path) -> None
     )
     path = tmp_path / "out"
     with ResultFile(str(path)) as file, model.engine(n_seq_max=2) as engine:
-        Work(model, lines, file, {"max_tokens": 2, "seed": 1}).run(engine, 2)
+        Work(model, lines, file.append, {"max_tokens": 2, "seed": 1}).run(engine, 2)
     made = results(path)
     good = {name for name, each in made.items() if each["status_code"] == 200}
     assert good == {"good", *fine}
@@ -198,10 +198,10 @@ def test_what_no_check_knows_is_an_error_of_its_line(
     def wrong(*_: Any) -> dict[str, Any]:
         raise RuntimeError("hm")
 
-    monkeypatch.setattr("aleator.chat.openai.completion_response", wrong)
+    monkeypatch.setattr("aleator.cli.batch_bodies.completion_response", wrong)
     path = tmp_path / "out"
     with ResultFile(str(path)) as file, model.engine(n_seq_max=1) as engine:
-        Work(model, list(read_lines(b'"a"\n"b"')), file, {"max_tokens": 1}).run(engine, 1)
+        Work(model, list(read_lines(b'"a"\n"b"')), file.append, {"max_tokens": 1}).run(engine, 1)
     made = results(path)
     assert {each["status_code"] for each in made.values()} == {500}
     assert made["line-2"]["body"]["error"]["message"] == "RuntimeError: hm"
@@ -245,7 +245,7 @@ def test_what_failed_for_no_fault_of_its_own_is_made_again(
     asked = write(tmp_path / "in.jsonl", chat("bad", n=2), chat("a"), chat("b", seed=2))
     assert aleator("batch", asked, str(whole), *SEED).code == 1
     lines = {json.loads(line)["custom_id"]: line for line in whole.read_text().splitlines()}
-    broken = json.dumps(failed("a", 500, "no memory", "", "server_error"))
+    broken = json.dumps(failed("a", 500, "no memory"))
     out.write_text("\n".join([broken, lines["bad"], lines["b"]]) + "\n")
     result = aleator("batch", asked, str(out), *SEED)
     assert result.code == 1  # of the request that is wrong
@@ -293,7 +293,7 @@ def test_the_requests_are_not_where_results_go(aleator: Command, tmp_path: Path)
 def test_names_that_have_no_utf_8(tmp_path: Path) -> None:
     path, name = tmp_path / "out", "\ud800"
     with ResultFile(str(path)) as file:
-        file.append(failed(name, 400, "wrong", "", "invalid_request_error"))
+        file.append(failed(name, 400, "wrong"))
     assert path.read_bytes().isascii()
     with ResultFile(str(path)) as file:
         assert file.done == {name}
@@ -302,7 +302,7 @@ def test_names_that_have_no_utf_8(tmp_path: Path) -> None:
 def test_stopping_writes_no_half_answers(model: LanguageModel, tmp_path: Path) -> None:
     lines = list(read_lines(b'"ROMEO:"\n"JULIET:"\n"NURSE:"\n'))
     with ResultFile(str(tmp_path / "out")) as file, model.engine(n_seq_max=1) as engine:
-        work = Work(model, lines, file, {"max_tokens": 900, "on_logits": None})
+        work = Work(model, lines, file.append, {"max_tokens": 900, "on_logits": None})
         seen: list[int] = []
 
         def look(chain: Any, logits: Any) -> None:

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from aleator.cli import machine
+from aleator.cli import doctor
 from tests.cli.conftest import Command
 
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with four processors where nothing is slow."""
-    monkeypatch.setattr(machine, "ROOT", tmp_path)
-    monkeypatch.setattr(machine, "usable_processors", lambda: 4)
-    monkeypatch.setattr(machine, "memory_limit", lambda: 8 << 30)
+    monkeypatch.setattr(doctor, "ROOT", tmp_path)
+    monkeypatch.setattr(doctor, "usable_processors", lambda: 4)
+    monkeypatch.setattr(doctor, "memory_limit", lambda: 8 << 30)
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setattr("aleator.core.host.isa", lambda: "v4")
@@ -34,7 +34,7 @@ def write(root: Path, name: str, text: str) -> None:
 
 
 def test_nothing_is_slow(root: Path) -> None:
-    assert list(machine.slow_settings()) == []
+    assert list(doctor.slow_settings()) == []
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_nothing_is_slow(root: Path) -> None:
 )
 def test_files_of_the_system(root: Path, name: str, text: str, title: str, finding: str) -> None:
     write(root, name, text)
-    [(found, what)] = machine.slow_settings()
+    [(found, what)] = doctor.slow_settings()
     assert (found, finding in what) == (title, True)
 
 
@@ -66,7 +66,7 @@ def test_an_older_control_group(root: Path) -> None:
     (root / "sys/fs/cgroup/cpu.max").unlink()
     write(root, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "200000")
     write(root, "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000")
-    [(title, what)] = machine.slow_settings()
+    [(title, what)] = doctor.slow_settings()
     assert (title, "-t 2" in what) == ("quota", True)
 
 
@@ -74,7 +74,7 @@ def test_an_instruction_set_below_the_processors(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aleator.core.host.isa", lambda: "v3")
-    [(title, what)] = machine.slow_settings()
+    [(title, what)] = doctor.slow_settings()
     assert (title, "can do v4" in what) == ("instructions", True)
 
 
@@ -83,13 +83,13 @@ def test_an_instruction_set_below_the_processors(
 )
 def test_threads(root: Path, monkeypatch: pytest.MonkeyPatch, asked: str, finding: str) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", asked)
-    [(title, what)] = machine.slow_settings()
+    [(title, what)] = doctor.slow_settings()
     assert (title, finding in what) == ("threads", True)
 
 
 def test_fewer_processors_than_there_are(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    [(title, what)] = machine.slow_settings()
+    [(title, what)] = doctor.slow_settings()
     assert (title, "4 of 8 processors" in what) == ("threads", True)
 
 

@@ -168,7 +168,7 @@ def test_a_context_shift_moves_nobody_else(model: aleator.LanguageModel) -> None
         assert shifting[0].stats.context_shifts > 1
         assert still.tokens == shifting[0].tokens[:40]
         wait_until_idle(engine)
-        loop_of(engine)._context.cache.check()
+        loop_of(engine).context.cache.check()
 
 
 def test_without_max_tokens_a_request_has_its_share_of_the_positions(

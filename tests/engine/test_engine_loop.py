@@ -51,7 +51,7 @@ def test_an_error_of_one_request_is_raised_at_its_reader(
 def test_an_error_of_the_context_ends_what_runs_and_no_more(
     model: aleator.LanguageModel, engine: aleator.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = loop_of(engine)._context
+    context = loop_of(engine).context
     decode, fail = context.decode, threading.Event()
 
     def broken(batch: Any) -> Any:
@@ -97,8 +97,8 @@ def test_an_error_at_the_beginning_of_a_request_is_its_own(
     assert other.tokens == model.generate("ROMEO:", max_tokens=40, seed=1).tokens
     assert engine.stats.failed == 1
     wait_until_idle(engine)
-    loop._context.cache.check()
-    assert cells_held(loop._context.cache, range(3)) == 0
+    loop.context.cache.check()
+    assert cells_held(loop.context.cache, range(3)) == 0
 
 
 def test_a_callback_that_wants_to_exit_ends_its_own_request(
@@ -155,8 +155,8 @@ def test_an_error_that_stays_closes_the_engine(
 
     made = [engine.submit("ROMEO:", max_tokens=200, on_logits=look) for _ in range(5)]
     if what == "seq_rm":
-        monkeypatch.setattr(loop._context, "decode", broken)
-        monkeypatch.setattr(loop._context.cache, "seq_rm", broken)
+        monkeypatch.setattr(loop.context, "decode", broken)
+        monkeypatch.setattr(loop.context.cache, "seq_rm", broken)
     else:
         monkeypatch.setattr(Scheduler, "admit", broken)
     go.set()
@@ -194,7 +194,7 @@ def test_an_interrupt_anywhere_in_the_thread_leaves_the_engine_at_work(
                 assert generation.stop_reason == "interrupted"
     assert engine.submit("ROMEO:", max_tokens=30, seed=1).text == expected
     wait_until_idle(engine)
-    loop_of(engine)._context.cache.check()
+    loop_of(engine).context.cache.check()
 
 
 def test_an_interrupt_between_two_turns_leaves_the_engine_at_work(
@@ -256,8 +256,8 @@ def test_closing_ends_all_and_frees_the_context(
 ) -> None:
     before = threading.active_count()
     engine = model.engine(n_seq_max=2, n_ctx=512)
-    context = weakref.ref(loop_of(engine)._context)
-    pool = weakref.ref(loop_of(engine)._context.cache.pool)  # keys and values
+    context = weakref.ref(loop_of(engine).context)
+    pool = weakref.ref(loop_of(engine).context.cache.pool)  # keys and values
     made = [engine.submit("ROMEO:", max_tokens=200, ignore_eos=True) for _ in range(4)]
     assert next(made[0])
     gc.collect()
@@ -295,7 +295,7 @@ def test_the_garbage_collector_closes_an_engine_without_waiting(
     """It may run in any thread, also in one that holds what closing would wait for."""
     engine = aleator.Engine(model, n_seq_max=1, n_ctx=512)
     loop, gone, waits = loop_of(engine), threading.Event(), threading.Event()
-    context = weakref.ref(loop._context)
+    context = weakref.ref(loop.context)
 
     def look(chain: Any, logits: Any) -> None:
         gone.wait(20)

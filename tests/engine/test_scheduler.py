@@ -8,8 +8,7 @@ from simulate_engine import simulate
 
 from aleator.engine.job import PLACES, WORTH_WAITING, Job
 from aleator.engine.pace import Pace
-from aleator.engine.queue import LOOKED_AT, PASSED_OVER, Queue
-from aleator.engine.scheduler import Scheduler
+from aleator.engine.scheduler import LOOKED_AT, PASSED_OVER, Queue, Scheduler
 
 
 class Cells:

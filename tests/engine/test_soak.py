@@ -108,7 +108,7 @@ def test_a_failed_request_holds_no_engine(
                 generation.wait()
             held.append(generation)
         assert engine._loop is not None
-        context = weakref.ref(engine._loop._context)
+        context = weakref.ref(engine._loop.context)
         gc.collect()
         gc.disable()  # its memory is free at once
         request.addfinalizer(gc.enable)

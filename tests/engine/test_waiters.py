@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import aleator
-from aleator.engine.waiters import Waiter, wake
+from aleator.engine.request_handle import Waiter, wake
 from aleator.generate.generation import writing_of
 
 

@@ -8,7 +8,7 @@ import pytest
 from make_models import SPECS, write_model
 
 from aleator import LanguageModel, LogitsError, ParameterError, load
-from aleator.generate.banned_strings import BannedStrings
+from aleator.generate.steering import BannedStrings
 from aleator.models.hub.bundled import bundled_model
 
 OPTIONS: dict[str, Any] = {"max_tokens": 40, "seed": 3, "temperature": 0.9}

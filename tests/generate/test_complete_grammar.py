@@ -11,7 +11,7 @@ from json_schemas import check
 
 import aleator
 from aleator import samplers as S
-from aleator.generate.complete_grammar import TRIALS, EndingSearch, Work
+from aleator.generate.complete_grammar import TRIALS, EndingSearch, Work, finish
 from aleator.grammar.spelling import spelling
 
 PETS = {
@@ -74,14 +74,16 @@ def test_short_endings_are_found(
     for token in made.tokens(before.encode()):
         constraint.accept(token)
     mask = constraint.mask().tobytes()
-    found = EndingSearch(made).search(constraint, 200)
+    found = finish(EndingSearch(made).search(constraint, 200))
     assert constraint.mask().tobytes() == mask  # it is left as it was
     assert found is not None
     assert len(found) <= longest
     text = before + b"".join(made.pieces[token] for token in found).decode()
     jsonschema.Draft202012Validator(schema).validate(json.loads(text))
     assert (
-        EndingSearch(made).search(constraint, min(3, len(found) - 1) if len(found) < 4 else 1)
+        finish(
+            EndingSearch(made).search(constraint, min(3, len(found) - 1) if len(found) < 4 else 1)
+        )
         is None
     )
 
@@ -89,15 +91,15 @@ def test_short_endings_are_found(
 def test_grammars_and_banned_tokens(model: aleator.LanguageModel) -> None:
     made = spelling(model.tokenizer)
     grammar = S.Grammar('root ::= ("a" | "b")* ("stop" | "end!")', vocabulary=model.tokenizer)
-    found = EndingSearch(made).search(grammar.constraint, 50)
+    found = finish(EndingSearch(made).search(grammar.constraint, 50))
     assert found is not None
     assert b"".join(made.pieces[token] for token in found) in (b"stop", b"end!")
     banned = [i for i, piece in enumerate(made.pieces) if b"s" in piece or b"o" in piece]
-    other = EndingSearch(made, banned).search(grammar.constraint, 50)
+    other = finish(EndingSearch(made, banned).search(grammar.constraint, 50))
     assert other is not None
     assert b"".join(made.pieces[token] for token in other) == b"end!"
     endless = S.Grammar('root ::= "a" root', vocabulary=model.tokenizer)
-    assert EndingSearch(made).search(endless.constraint, 300) is None
+    assert finish(EndingSearch(made).search(endless.constraint, 300)) is None
 
 
 @pytest.mark.parametrize(
@@ -112,14 +114,14 @@ def test_what_cannot_fit_is_not_tried_again_and_again(
     sampler: S.Regex, most: int, model: aleator.LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searched: list[int] = []
-    search = EndingSearch.search_piecewise
+    search = EndingSearch.search
 
     def counted(self: EndingSearch, *given: Any) -> Work[list[int] | None]:
         found = yield from search(self, *given)
         searched.append((given[2] if len(given) > 2 else TRIALS) - self._trials)
         return found
 
-    monkeypatch.setattr(EndingSearch, "search_piecewise", counted)
+    monkeypatch.setattr(EndingSearch, "search", counted)
     assert not model.generate("a", grammar=sampler, max_tokens=60, seed=1).complete
     assert len(searched) == 2  # after the first token, and in place of it
     assert all(0 < tried <= most for tried in searched), searched
@@ -130,7 +132,7 @@ def test_an_ending_takes_no_banned_character(model: aleator.LanguageModel) -> No
     made = spelling(model.tokenizer)
     banned = [i for i, piece in enumerate(made.pieces) if piece == b"]"]
     for tokens, text in (((), b"]"), (banned, b"kq")):
-        found = EndingSearch(made, tokens).search(grammar.constraint, 9)
+        found = finish(EndingSearch(made, tokens).search(grammar.constraint, 9))
         assert found is not None
         assert b"".join(made.pieces[t] for t in found) == text
 

@@ -10,7 +10,7 @@ import pytest
 
 import aleator
 from aleator import samplers as S
-from aleator.generate.importance import ChainScore, Importance
+from aleator.generate.scores import ChainScore, Importance
 from aleator.samplers.kept_tokens import KeptRow, KeptTokens
 
 OPTIONS: dict[str, Any] = {"top_k": 20, "top_p": 0.9, "temperature": 0.8, "repetition_penalty": 1.1}

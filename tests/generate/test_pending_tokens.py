@@ -15,9 +15,8 @@ from aleator.engine import engine_loop
 from aleator.engine.stats import EndedRequest
 from aleator.generate.complete_grammar import Work
 from aleator.generate.generation import Generation, writing_of
-from aleator.generate.pending_tokens import PendingTokens
 from aleator.generate.request_state import RequestState
-from aleator.generate.token_sampler import SampledToken
+from aleator.generate.token_sampler import PendingTokens, SampledToken
 
 HARD = S.Regex("((a|b)(c|d)){60}")
 SCHEMA = {

@@ -16,10 +16,17 @@ from make_models import SPECS, write_model
 import aleator
 from aleator.core.errors import ParameterError
 from aleator.generate import Batch, Context, model_runner, proposer
-from aleator.generate.speculation import ngrams, speculation
+from aleator.generate.speculation import speculation
 from aleator.generate.speculation.draft_model import Draft, DraftContext, DraftModel, draft_together
-from aleator.generate.speculation.ngrams import REMEMBERED, PromptLookup, Texts
-from aleator.generate.speculation.speculation import LONGEST_RETRY, RETRY, Costs, Speculation
+from aleator.generate.speculation.speculation import (
+    LONGEST_RETRY,
+    REMEMBERED,
+    RETRY,
+    Costs,
+    PromptLookup,
+    Speculation,
+    Texts,
+)
 from aleator.models.hub.bundled import bundled_model
 
 REPEATING = "ROMEO:\nO, she doth teach the torches. O, she doth teach the torches. O, she doth"
@@ -185,7 +192,7 @@ def test_a_draft_model_guesses_for_several_texts_in_one_batch(
 def context_of(engine: aleator.Engine) -> Context:
     loop = engine._loop
     assert loop is not None
-    return loop._context
+    return loop.context
 
 
 def test_an_ended_request_does_not_keep_the_context_of_its_draft_model(
@@ -295,7 +302,7 @@ def test_earlier_texts_are_found_in_their_namespace_until_they_are_forgotten() -
 
 
 def test_forgetting_a_text_leaves_the_index_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ngrams, "REMEMBERED", 60)
+    monkeypatch.setattr(speculation, "REMEMBERED", 60)
     draw, texts = random.Random(1), Texts()
     learned: list[Sequence[int]] = []
     learn = texts._learn

@@ -184,9 +184,9 @@ def test_guidance_in_an_engine(model: LanguageModel) -> None:
         assert loop is not None
         while engine.stats.running:
             time.sleep(0.002)
-        loop._context.cache.check()
+        loop.context.cache.check()
         assert engine.stats.cells_reserved == 0
-        assert cells_held(loop._context.cache, range(5)) == 0
+        assert cells_held(loop.context.cache, range(5)) == 0
     assert alone[5].stats.draft_n > 0
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aleator.core.errors import ParameterError
-from aleator.generate.stop import StopMatcher
+from aleator.generate.completion import StopMatcher
 
 
 def run(pieces: list[str], stops: list[str]) -> tuple[str, str | None]:

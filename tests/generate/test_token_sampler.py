@@ -13,12 +13,12 @@ import aleator
 from aleator import samplers as S
 from aleator.cache.devices import CPU, Device
 from aleator.core.errors import LogitsError, ParameterError
+from aleator.engine.run import make_token_sampler
 from aleator.generate import device_token_sampler
 from aleator.generate.completion import Stats
 from aleator.generate.device_token_sampler import DeviceTokenSampler
 from aleator.generate.generation import Generation
 from aleator.generate.request_state import RequestState
-from aleator.generate.sampling_device import make_token_sampler
 from aleator.generate.token_sampler import HostTokenSampler, SampleTask
 from tests.engine.test_run import state
 from tests.generate.test_grammar import DIALOGUE, PERSON

@@ -10,7 +10,7 @@ import aleator
 from aleator import samplers as S
 from aleator.core.errors import GrammarError
 from aleator.grammar import bounds
-from aleator.grammar.complaints import FALLBACK, INTERNAL, KINDS, plain
+from aleator.grammar.llguidance import FALLBACK, INTERNAL, KINDS, plain
 from aleator.grammar.schema_checks import check_schema
 
 SELF = {"$ref": "#"}

@@ -12,8 +12,7 @@ from aleator import ContextFull, LanguageModel, ParameterError, _native, load
 from aleator.core.threads import pool
 from aleator.generate import Batch, Context
 from aleator.generate.logprobs import log_softmax
-from aleator.generate.scores import Score
-from aleator.generate.text_rows import Wanted, groups
+from aleator.generate.scores import Score, groups
 
 PROMPTS = ["ROMEO: ", "O, he is even in my mistress' case, ", "ROMEO: "]
 ENDS = ["I am a king", "Just in her case!", "To be"]
@@ -146,7 +145,7 @@ def test_vectors_of_texts(model: LanguageModel, pooling: str) -> None:
 
 
 def test_texts_go_in_groups() -> None:
-    texts = [Wanted(tuple(range(n))) for n in (3, 4, 9, 1, 1, 1, 1)]
+    texts = [range(n) for n in (3, 4, 9, 1, 1, 1, 1)]
     assert list(groups(texts, 3, 8)) == [range(2), range(2, 3), range(3, 6), range(6, 7)]
     assert list(groups([], 3, 8)) == []
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import pytest
+from decoder_numerics import floats as reference
+from decoder_numerics.blocks import Floats
 
 from aleator import _native
 from aleator.core.threads import pool as thread_pool
-from aleator.models import decoder_numerics as reference
-from aleator.models.block_numerics import Floats
 
 AT = 200  # the tokens' position, where it counts
 BLOCK_BYTES = {"Q8_0": 34, "Q4_0": 18, "Q4_1": 20, "Q5_0": 22, "Q5_1": 24, "IQ4_NL": 18}

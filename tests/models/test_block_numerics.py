@@ -10,10 +10,10 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 import pytest
+from decoder_numerics.blocks import FORMATS, Bytes, Floats, fused, product, round_rows
 
 from aleator import _native
 from aleator.core.threads import pool as thread_pool
-from aleator.models.block_numerics import FORMATS, Bytes, Floats, fused, product, round_rows
 from aleator.models.files.tensor_types import TENSOR_TYPES
 
 HALVES = {"Q4_1": (0, 2), "Q5_1": (0, 2), "Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,)} | {

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from decoder_numerics.blocks import Floats
 from delta_models import DELTAS, Delta, write_delta
 from make_models import SPECS, Spec, write_model
 
 from aleator import _native
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
-from aleator.models.block_numerics import Floats
 from aleator.models.decoder import Decoder
 
 WIDE: dict[str, Any] = {

@@ -10,10 +10,10 @@ from decimal import Context, Decimal
 
 import numpy as np
 import pytest
+from decoder_numerics import floats as reference
+from decoder_numerics.blocks import Floats
 
 from aleator import _native
-from aleator.models import decoder_numerics as reference
-from aleator.models.block_numerics import Floats
 from aleator.models.config import RopeConfig
 from aleator.models.layers.frequencies import frequencies
 

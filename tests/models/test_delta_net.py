@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from decoder_numerics import delta as rules
+from decoder_numerics import floats as plain
+from decoder_numerics.blocks import Floats
 from delta_models import DELTAS, Delta, each_tensor, write_delta
 
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
-from aleator.models import decoder_numerics as plain
-from aleator.models import delta_numerics as rules
-from aleator.models.block_numerics import Floats
 
 ODD = replace(
     DELTAS["qwen35-further"], key_heads=2, value_heads=6, delta_dim=37, d_conv=3, n_ff=40, further=0
@@ -45,7 +45,7 @@ def states_by_the_rules(spec: Delta, ids: list[int], tiled: bool) -> list[Floats
         scale = np.float32(1) / np.sqrt(np.float32(dim))
         q = rules.unit_length(q.reshape(len(ids), -1, dim), eps, scale)[:, which]
         k = rules.unit_length(k.reshape(len(ids), -1, dim), eps)[:, which]
-        beta = rules.beta_of(plain.products(of("ssm_beta.weight"), taken))
+        beta = plain.sigmoid(plain.products(of("ssm_beta.weight"), taken))
         decay = plain.products(of("ssm_alpha.weight"), taken)
         decay = rules.decay_of(decay, of("ssm_dt.bias"), of("ssm_a"))
         nothing = np.zeros((heads, dim, dim), np.float32)

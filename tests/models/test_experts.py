@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from decoder_numerics import experts as experts_numerics
 from make_models import SPECS, random_tensors, write_model
 from model_file import Array
 
 from aleator import _native
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.generate import Batch, Context
-from aleator.models import build_decoder, experts_numerics, finite_check, open_weights
+from aleator.models import build_decoder, finite_check, open_weights
 from aleator.models.experts import ExpertsConfig, Scores, in_gguf
 from aleator.models.files.fields import Fields
 

@@ -1,6 +1,6 @@
 """gemma3 against llama.cpp's logits (tools/golden_models.py).
 
-GELU is rounded to float16 in both (models/layers/activations.py), so a difference in the last bit of a sum can
+GELU is rounded to float16 in both (models/layers/feed_forward.py), so a difference in the last bit of a sum can
 become one of float16's last bit; hence the wider tolerance.
 """
 

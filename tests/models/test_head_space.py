@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from decoder_numerics import floats as reference
+from decoder_numerics.blocks import Floats, fused
 from hybrid_models import HYBRID, write_hybrid
 
 from aleator import _native
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
-from aleator.models import decoder_numerics as reference
-from aleator.models.block_numerics import Floats, fused
 
 NAMES = ["mamba2", "granitehybrid-experts", "nemotron_h", "falcon-h1-norm", "lfm2"]
 TOKENS = [int(t) for t in np.random.default_rng(4).integers(0, 64, 25)]

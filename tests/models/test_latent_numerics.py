@@ -8,12 +8,12 @@ import sys
 
 import numpy as np
 import pytest
+from decoder_numerics.blocks import Floats
+from decoder_numerics.floats import rms_norm
+from decoder_numerics.latent import LatentTensors, latent_attention
 
 from aleator import _native
 from aleator.core.threads import pool as thread_pool
-from aleator.models.block_numerics import Floats
-from aleator.models.decoder_numerics import rms_norm
-from aleator.models.latent_numerics import LatentTensors, latent_attention
 
 T, E, HEADS, PLAIN, PAIRS, DIM_V, RANK, Q_RANK, EPS = 21, 40, 3, 13, 4, 11, 26, 18, 1e-5
 

@@ -12,10 +12,9 @@ import pytest
 from aleator.core.errors import FileFormatError
 from aleator.models import index
 from aleator.models.config import ModelConfig
-from aleator.models.files import json_object
-from aleator.models.files.fields import Fields
+from aleator.models.files import fields
+from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.files.json_object import read_json
 from tests.models.builders import (
     array,
     entry,
@@ -160,10 +159,10 @@ def test_experts(tmp_path: Path) -> None:
 
 
 def test_length_of_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert json_object._MAX_JSON == 1 << 26
+    assert fields._MAX_JSON == 1 << 26
     path = tmp_path / "a.json"
     path.write_text(json.dumps({"a": "b"}))
-    monkeypatch.setattr(json_object, "_MAX_JSON", path.stat().st_size)
+    monkeypatch.setattr(fields, "_MAX_JSON", path.stat().st_size)
     assert read_json(path).values == {"a": "b"}
     path.write_text(json.dumps({"a": "bc"}))
     with pytest.raises(FileFormatError, match="bytes; at most"):

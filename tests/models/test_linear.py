@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from aleator.core.errors import FileFormatError
-from aleator.models.layers.linear import DenseLinear, StoredLinear, linear
-from aleator.models.layers.parameters import tensor
+from aleator.models.layers.linear import DenseLinear, StoredLinear, linear, tensor
 from aleator.models.weights import Weights, open_weights
 from tests.models.builders import model_metadata, model_tensors, write_gguf
 

@@ -14,13 +14,13 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 import pytest
+from decoder_numerics.floats import products
 from make_models import SPECS, random_tensors, write_model
 
 from aleator import _native
 from aleator.core.errors import FileFormatError
 from aleator.core.threads import pool as thread_pool
 from aleator.models import open_weights
-from aleator.models.decoder_numerics import products
 from aleator.models.layers.stored import stored_weight
 
 TYPES = ("F32", "F16", "BF16")

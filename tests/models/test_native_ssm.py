@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from decoder_numerics import floats as reference
+from decoder_numerics.blocks import fused
 from make_models import SPECS, Spec, write_model
 
 from aleator import _native
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, native_decoder, open_weights
-from aleator.models import decoder_numerics as reference
-from aleator.models.block_numerics import fused
 from aleator.models.decoder import Decoder
 
 MAMBA = SPECS["mamba"]

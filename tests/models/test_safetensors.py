@@ -14,7 +14,7 @@ import torch
 from aleator.core.errors import AleatorError, FileFormatError, UnsupportedModel
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder
-from aleator.models.layers.parameters import tensor as in_torch
+from aleator.models.layers.linear import tensor as in_torch
 from aleator.models.weights import Weights, open_weights
 from tests.models.builders import (
     hugging_face_tensors,

@@ -88,7 +88,7 @@ def test_weights_that_are_not_finite(
 
 def test_numbers_beyond_float16_are_not_made_infinite(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    from aleator.models.layers.parameters import tensor as in_torch
+    from aleator.models.layers.linear import tensor as in_torch
 
     tensors = model_tensors()
     tensors["output_norm.weight"][3] = 1e6

@@ -9,7 +9,7 @@ import pytest
 
 import aleator
 from aleator.cli.arguments import Parser
-from aleator.cli.sampling import add_grammar_options, add_sampling_options, sampling_arguments
+from aleator.cli.sampling import add_sampling_options, sampling_arguments
 from aleator.samplers import PRESETS, SAMPLERS
 from aleator.samplers.params import ALL
 from aleator.server.playground.declared import USUAL
@@ -69,7 +69,6 @@ def test_the_three_spellings_mean_the_same_chain(client: Client, sampling: dict[
     assert eval(told["python"], {"aleator": aleator}) == wanted
     parser = Parser("generate", "x", "")
     add_sampling_options(parser)
-    add_grammar_options(parser)
     parser.group("other").option("--no-escape", action="store_true")
     words = shlex.split(told["cli"])
     assert words[:2] == ["aleator", "generate"]

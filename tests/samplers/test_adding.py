@@ -144,7 +144,7 @@ def test_its_device_form_gives_the_tokens_of_the_host(copied: Path) -> None:
     package = copied / "src" / "aleator"
     (package / f"device/backends/torch/{STEM}.py").write_text(module)
     for name, above, line in (
-        ("samplers/device_forms.py", '"top_n_sigma", ', f'"{STEM}", '),
+        ("samplers/plan.py", '"top_n_sigma", ', f'"{STEM}", '),
         (
             "device/backends/torch/forms.py",
             "from aleator.device.backends.torch.user",
@@ -170,7 +170,8 @@ def without_kernel(sampler: S.Sampler) -> S.Sampler:
     """The same sampler as if nobody had written a kernel for it."""
     cls = type(sampler)
     plain = copy.copy(sampler)
-    object.__setattr__(plain, "__class__", type(cls.__name__, (cls,), {"native": S.Sampler.native}))
+    without = {"kernel": None, "native": S.Sampler.native}
+    object.__setattr__(plain, "__class__", type(cls.__name__, (cls,), without))
     return plain
 
 

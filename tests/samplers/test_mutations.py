@@ -85,7 +85,7 @@ MISTAKES = [
     Mistake("DRY", f"{SAMPLERS}.dry", "DRY._repeats", {"length >= allowed": "length > allowed"}, "dry"),
     Mistake("adaptive-p", f"{SAMPLERS}.adaptive_p", "AdaptiveP.reference",
             {"np.float32(10) * (d * d)": "(np.float32(10) * d) * d"}, "adaptive_p"),
-    Mistake("mirostat", f"{SAMPLERS}.mirostat_state", "MirostatSampler.select",
+    Mistake("mirostat", f"{SAMPLERS}.mirostat", "MirostatSampler.select",
             {"mu - self.mirostat_eta": "mu + self.mirostat_eta"},
             partial(conformance.test_long_runs_with_state_equal_reference, "mirostat")),
     Mistake("negative zero", NUMERICS, "Row.settle", {"+ np.float32(0)": ""}, "greedy"),

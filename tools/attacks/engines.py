@@ -163,7 +163,7 @@ class Life:
         loop = engine._loop
         if loop is None:
             raise AssertionError("a new engine is closed")
-        context, thread = loop._context, loop._thread
+        context, thread = loop.context, loop._thread
         fail = self._failing(context, rng)
         users = [
             threading.Thread(target=self._use, args=(engine, world.rng(self.number, i)))

@@ -7,7 +7,7 @@ from collections.abc import Collection, Generator
 from typing import Literal
 
 from aleator.chat.message import Delta
-from aleator.chat.text_reader import Malformed, TextReader
+from aleator.chat.text_reader import Malformed, TextReader, collected
 
 Deltas = Generator["Delta | None", None, None]
 """Yields what was read, and None where more is needed."""
@@ -16,11 +16,7 @@ _ARGUMENTS = ("arguments", "parameters")
 
 
 class Calls:
-    """Counts the calls of a reply.
-
-    Attributes:
-        n: Calls that have begun.
-    """
+    """Counts the calls of a reply that have begun, in ``n``."""
 
     def __init__(self) -> None:
         self.n = 0
@@ -40,11 +36,7 @@ class Calls:
 
 
 def read_arguments(reader: TextReader, calls: Calls, name: str) -> Deltas:
-    """A call whose name was read before; its arguments come as a JSON value.
-
-    Raises:
-        Malformed: They are none.
-    """
+    """A call whose name was read before; its arguments come as a JSON value, or Malformed is raised."""
     yield calls.begin(name)
     yield from _value(reader, calls)
     yield calls.end()
@@ -53,13 +45,9 @@ def read_arguments(reader: TextReader, calls: Calls, name: str) -> Deltas:
 def read_call(
     reader: TextReader, calls: Calls, names: Collection[str] | None = None, key: str = "name"
 ) -> Generator[Delta | None, None, Literal["call", "broken", "text"]]:
-    """A call as ``{"name": ..., "arguments": {...}}``, or with "parameters".
+    """A call as ``{"name": ..., "arguments": {...}}``, or with "parameters"; ``key`` is that of the name.
 
-    Args:
-        reader: The text.
-        calls: Of the reply.
-        names: It must be one of these, with arguments, to be a call; None: every object with a name is one.
-        key: The key of the name.
+    To be a call it must have one of ``names``, and arguments; None: every object with a name is one.
 
     Returns:
         "call"; "broken": it had begun when it turned out to be wrong; "text": it is no call, and nothing was
@@ -94,15 +82,9 @@ def read_call(
                     yield from _value(reader, calls)
                     closed = True
                 else:
-                    for piece in reader.read_value():
-                        if piece is None:
-                            yield None
-                        else:
-                            held += piece
+                    held, _ = yield from collected(reader.read_value())
             else:
-                for piece in reader.read_value():
-                    if piece is None:
-                        yield None
+                yield from collected(reader.read_value())
         if not begun:
             if not name or names is not None:
                 raise Malformed

@@ -99,7 +99,6 @@ class Conversation:
             "engine": engine,
             **options,
         }
-        self._shifts = bool(options.get("context_shift", False))
         self._messages: list[dict[str, Any]] = []
         if system is not None:
             self._messages = checked_messages([{"role": "system", "content": system}])
@@ -146,7 +145,6 @@ class Conversation:
         made = {name: value for name, value in made.items() if value is not None}
         self.model.check_options(**{k: v for k, v in made.items() if k not in _NO_OPTIONS})
         self._options = made
-        self._shifts = bool(made.get("context_shift", False))
         if seed is not None:
             self.seed, self.answers = int(seed), 0
 
@@ -261,7 +259,7 @@ class Conversation:
         if number is None or not 0 <= number <= len(messages):
             raise ParameterError("at", f"at={at!r:.80}: give 0 to {len(messages)}")
         made = Conversation(self.model, seed=self.seed, **self._about)
-        made._options, made._shifts = dict(self._options), self._shifts
+        made._options = dict(self._options)
         made.answers, made._known = self.answers, self._tokens()
         made._messages, made._choice = messages[:number], self._choice
         return made
@@ -382,7 +380,7 @@ class Conversation:
             try:
                 answer = self._start(messages, known, choice)
             except ContextFull:
-                if not self._shifts or len(messages) <= oldest + 1:
+                if not self._options.get("context_shift") or len(messages) <= oldest + 1:
                     raise
                 end = next(
                     (i for i in range(oldest + 1, len(messages)) if messages[i]["role"] == "user"),
@@ -413,6 +411,5 @@ class Conversation:
         self, messages: list[dict[str, Any]], known: list[int], tool_choice: ToolChoice | None
     ) -> ChatGeneration:
         about = {**self._about, "tool_choice": tool_choice}
-        options = {name: value for name, value in self._options.items() if value is not None}
         seed = (self.seed + self.answers) % 2**64
-        return self.model.chat(messages, known_tokens=known, seed=seed, **about, **options)
+        return self.model.chat(messages, known_tokens=known, seed=seed, **about, **self.options)

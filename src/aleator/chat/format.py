@@ -38,10 +38,6 @@ _PROBE = {"aleator_probe": 1}
 class ChatFormat:
     """A chat template for a tokenizer, and what its text says of the model.
 
-    Args:
-        tokenizer: Of the model.
-        source: The template; None where the model has none.
-
     Attributes:
         template: Writes messages.
         family: How calls of tools are written.
@@ -90,14 +86,10 @@ class ChatFormat:
     def arguments(
         self, enable_thinking: bool | None, given: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """Variables of the template, looked at.
+        """Variables that the template is given; ParameterError if it does not read one.
 
-        Args:
-            enable_thinking: Under whichever of its names the template reads it; None: as the template likes.
-            given: Others by name.
-
-        Raises:
-            ParameterError: One that the template does not read.
+        ``enable_thinking`` goes under whichever of its names the template reads; None: as the template
+        likes.
         """
         if given is not None and not isinstance(given, Mapping):
             raise ParameterError(
@@ -136,15 +128,9 @@ class ChatFormat:
         tools: Sequence[Mapping[str, Any]] = (),
         variables: Mapping[str, Any] | None = None,
     ) -> Rendered:
-        """Messages as text, with the beginning of the answer.
+        """Checked messages, tools and variables as text, with the beginning of the answer.
 
-        Args:
-            messages: As :func:`~aleator.chat.messages.checked_messages` gives them.
-            tools: Declarations.
-            variables: As :meth:`arguments` gives them.
-
-        Raises:
-            TemplateError: The template refuses the messages.
+        TemplateError if the template refuses the messages.
         """
         return self.template.rendered(
             [self._as_read(message) for message in self.family.turns(messages)],

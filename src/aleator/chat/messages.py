@@ -131,13 +131,21 @@ def _tool_calls(where: str, calls: object) -> list[dict[str, Any]]:
     return [_tool_call(f"{where}[{i}]", call) for i, call in enumerate(calls)]
 
 
-def _tool_call(where: str, call: object) -> dict[str, Any]:
-    function = call.get("function") if isinstance(call, Mapping) else None
-    if not isinstance(call, Mapping) or not isinstance(function, Mapping):
-        shape = '{"id": "...", "type": "function", "function": {"name": "...", "arguments": "{}"}}'
-        raise _wrong(where, call, f"give {shape}")
-    if call.get("type", "function") != "function":
-        raise _wrong(f"{where}.type", call["type"], "give 'function'")
+def _with_function(
+    where: str, given: object, shape: str
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """A call or a declaration, and the function in it; it has this shape."""
+    function = given.get("function") if isinstance(given, Mapping) else None
+    if not isinstance(given, Mapping) or not isinstance(function, Mapping):
+        raise _wrong(where, given, f"give {shape}")
+    if given.get("type", "function") != "function":
+        raise _wrong(f"{where}.type", given["type"], "give 'function'")
+    return given, function
+
+
+def _tool_call(where: str, given: object) -> dict[str, Any]:
+    shape = '{"id": "...", "type": "function", "function": {"name": "...", "arguments": "{}"}}'
+    call, function = _with_function(where, given, shape)
     _only(where, call, ("id", "type", "function", "index"))
     _only(f"{where}.function", function, ("name", "arguments"))
     name, arguments = function.get("name"), function.get("arguments", {})
@@ -180,12 +188,8 @@ def checked_tools(tools: object) -> list[tuple[dict[str, Any], Function]]:
 
 
 def _tool(where: str, tool: object) -> tuple[dict[str, Any], Function]:
-    function = tool.get("function") if isinstance(tool, Mapping) else None
-    if not isinstance(tool, Mapping) or not isinstance(function, Mapping):
-        shape = '{"type": "function", "function": {"name": "...", "parameters": {...}}}'
-        raise _wrong(where, tool, f"give {shape}")
-    if tool.get("type", "function") != "function":
-        raise _wrong(f"{where}.type", tool["type"], "give 'function'")
+    shape = '{"type": "function", "function": {"name": "...", "parameters": {...}}}'
+    _, function = _with_function(where, tool, shape)
     name = function.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise _wrong(f"{where}.function.name", name, "give 1 to 64 letters, digits and _ . : -")
@@ -207,11 +211,7 @@ def _tool(where: str, tool: object) -> tuple[dict[str, Any], Function]:
 def chosen_tools(
     choice: object, tools: Sequence[tuple[dict[str, Any], Function]]
 ) -> tuple[bool, list[Function]]:
-    """What a choice asks for.
-
-    Args:
-        choice: "auto", "none", "required", the name of a tool, or OpenAI's mapping with one; None is "auto".
-        tools: As :func:`checked_tools` gives them.
+    """What a choice asks for: "auto" (also None), "none", "required", a tool's name, or OpenAI's mapping.
 
     Returns:
         Whether the tools are shown to the model, and of which of them it must call one; [] if it need not.

@@ -19,7 +19,7 @@ class Reply:
         family: How calls are written; None: there are no tools, and all is content.
         thinking: How the model writes reasoning; None: it does not, or the family reads it.
         opened: Whether the prompt ends within reasoning.
-        tools: Schemas of the tools' arguments, by the tools' names.
+        tools: Schemas of the tools' arguments by name.
         key: The ids of calls are made of it: equal keys give equal ids.
     """
 

@@ -43,23 +43,16 @@ class TextReader:
         return self._text[at : self.at]
 
     def read_until(self, *markers: str) -> Pieces[str]:
-        """Read up to the first of some markers; leaves out white space right before it.
+        """Read up to the first of some markers, leaving out white space right before it.
 
-        Args:
-            markers: Texts, none of them empty.
-
-        Returns:
-            The marker, which is read too; "" if the text ends without one.
+        Returns the marker, which is read too; "" if the text ends without one.
         """
         while True:
-            found = [(at, m) for m in markers if (at := self._text.find(m, self.at)) >= 0]
-            if found:
-                at, marker = min(found, key=lambda each: (each[0], -len(each[1])))
-                before = self._text[self.at : at].rstrip(_SPACE)
-                self.at = at + len(marker)
+            if found := self._found(markers):
+                before = found[0].rstrip(_SPACE)
                 if before:
                     yield before
-                return marker
+                return found[1]
             rest = self._text[self.at :]
             if self.ended:
                 self.at = len(self._text)
@@ -73,38 +66,25 @@ class TextReader:
                 yield piece
             yield None
 
-    def collect_until(self, *markers: str) -> Waiting[tuple[str, str]]:
-        """Read up to a marker as :meth:`read_until` does; returns the whole text, and the marker."""
-        text, pieces = "", self.read_until(*markers)
-        while True:
-            try:
-                piece = next(pieces)
-            except StopIteration as end:
-                return text, str(end.value)
-            if piece is None:
-                yield None
-            else:
-                text += piece
+    def _found(self, markers: tuple[str, ...]) -> tuple[str, str] | None:
+        """Read what is before the first marker, and that; of several at one place the longest."""
+        found = [(at, m) for m in markers if (at := self._text.find(m, self.at)) >= 0]
+        if not found:
+            return None
+        at, marker = min(found, key=lambda each: (each[0], -len(each[1])))
+        before = self._text[self.at : at]
+        self.at = at + len(marker)
+        return before, marker
 
     def read_exactly(self, *markers: str) -> Waiting[tuple[str, str]]:
-        """Read up to the first of some markers, white space included.
-
-        Args:
-            markers: Texts, none of them empty.
-
-        Returns:
-            The text, and the marker, which is read too.
+        """Read up to the first of some markers, white space included; returns the text and the marker.
 
         Raises:
             Malformed: The text ends without one; all of it has been read then.
         """
         while True:
-            found = [(at, m) for m in markers if (at := self._text.find(m, self.at)) >= 0]
-            if found:
-                at, marker = min(found, key=lambda each: (each[0], -len(each[1])))
-                before = self._text[self.at : at]
-                self.at = at + len(marker)
-                return before, marker
+            if found := self._found(markers):
+                return found
             if self.ended:
                 self.at = len(self._text)
                 raise Malformed
@@ -136,35 +116,18 @@ class TextReader:
         return self._text[self.at]
 
     def expect(self, character: str) -> Waiting[None]:
-        """Read white space and then a character.
-
-        Raises:
-            Malformed: Another character comes.
-        """
+        """Read white space and then a character; Malformed if another one comes."""
         yield from self.skip_space()
         if (yield from self.peek()) != character:
             raise Malformed
         self.at += 1
 
     def read_string(self) -> Waiting[str]:
-        """Read a JSON string.
-
-        Returns:
-            The string's value.
-
-        Raises:
-            Malformed: No string comes next.
-        """
+        """Read a JSON string; returns its value, or raises Malformed if no string comes next."""
         yield from self.skip_space()
         if (yield from self.peek()) != '"':
             raise Malformed
-        raw = ""
-        pieces = self.read_value()
-        for piece in pieces:
-            if piece is None:
-                yield None
-            else:
-                raw += piece
+        raw, _ = yield from collected(self.read_value())
         try:
             said = json.loads(raw)
         except ValueError:
@@ -218,6 +181,20 @@ class TextReader:
                 break
         if self.at > start:
             yield self._text[start : self.at]
+
+
+def collected(pieces: Pieces[T]) -> Waiting[tuple[str, T]]:
+    """The text that some pieces make, and what they return."""
+    text = ""
+    while True:
+        try:
+            piece = next(pieces)
+        except StopIteration as end:
+            return text, end.value
+        if piece is None:
+            yield None
+        else:
+            text += piece
 
 
 def _begun(text: str, markers: tuple[str, ...]) -> int:

@@ -59,6 +59,11 @@ class Parser:
     An option's value is always the next word, whatever it looks like (``--temp -1``, ``-p "- a list"``),
     or follows ``=``; a number may follow an option of one letter directly (``-n5``).  Options are not
     abbreviated.
+
+    Attributes:
+        options: The options by their flags.
+        former: The present flags by the former ones.
+        offered: The words that a shell offers for an option's value, by its flags.
     """
 
     def __init__(self, command: str, summary: str, examples: str) -> None:
@@ -73,34 +78,19 @@ class Parser:
         )
         self._command = command
         self._positionals = 0
-        self._options: dict[str, argparse.Action] = {}
-        self._former: dict[str, str] = {}
-        self._offered: dict[str, tuple[str, ...]] = {}
-        self._options["-h"] = self._options["--help"] = self._parser.add_argument(
+        self.options: dict[str, argparse.Action] = {}
+        self.former: dict[str, str] = {}
+        self.offered: dict[str, tuple[str, ...]] = {}
+        self.options["-h"] = self.options["--help"] = self._parser.add_argument(
             "-h", "--help", action="help", help="show this and leave"
         )
         messages = self.group("messages")
-        messages.option(
-            "-v", "--verbose", action="store_true", help="also what is logged while it works"
-        )
-        messages.option(
-            "--log-disable", action="store_true", help="nothing on standard error but errors"
-        )
+        messages.switch("-v", "--verbose", help="also what is logged while it works")
+        messages.switch("--log-disable", help="nothing on standard error but errors")
 
     def group(self, title: str) -> Group:
         """A titled group of options in --help."""
-        titled = self._parser.add_argument_group(title)
-        return Group(titled, self._options, self._former, self._offered)
-
-    @property
-    def options(self) -> dict[str, argparse.Action]:
-        """The options by their flags."""
-        return dict(self._options)
-
-    @property
-    def offered(self) -> dict[str, tuple[str, ...]]:
-        """The words that a shell offers for an option's value, by its flags."""
-        return dict(self._offered)
+        return Group(self, self._parser.add_argument_group(title))
 
     def positional(self, name: str, help: str) -> None:
         """A word that is not an option; optional."""
@@ -110,11 +100,7 @@ class Parser:
         self._positionals += 1
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace | None:
-        """The options' values; None after --help.
-
-        Raises:
-            ParameterError: an unknown option, a missing or wrong value.
-        """
+        """The options' values; None after --help.  ParameterError if one is unknown, or its value wrong."""
         try:
             return self._parser.parse_args(self._joined(list(words)))
         except _Stop:
@@ -123,8 +109,7 @@ class Parser:
     def _pass_over(self, name: str, value: str | None, words: list[str]) -> None:
         """Take a flag of llama.cpp that says what is so anyway, with its value, out of ``words``.
 
-        Raises:
-            ParameterError: it asks for something else; says what to use.
+        ParameterError says what to use, if it asks for something else.
         """
         about = foreign(name)
         if about is None:
@@ -144,35 +129,32 @@ class Parser:
         while words:
             word = words.pop(0)
             name, equals, value = word.partition("=")
-            if name.startswith("--") and name.replace("_", "-") in {
-                **self._options,
-                **self._former,
-            }:
-                name = name.replace("_", "-")
-                word = name + equals + value
+            dashed = name.replace("_", "-")
+            if name.startswith("--") and (dashed in self.options or dashed in self.former):
+                name, word = dashed, dashed + equals + value
             if word == "--":
                 rest += words
                 break
-            if word in self._options:
-                if self._options[word].nargs == 0:
+            if word in self.options:
+                if self.options[word].nargs == 0:
                     joined.append(word)
                     continue
                 if not words:
                     raise ParameterError(word, f"{word} needs a value")
                 joined.append(f"{word}={words.pop(0)}")
-            elif equals and name in self._options:
+            elif equals and name in self.options:
                 joined.append(word)
-            elif word[:2] in self._options and word[2:3].isdigit():
+            elif word[:2] in self.options and word[2:3].isdigit():
                 joined.append(f"{word[:2]}={word[2:]}")
-            elif name in self._former:
-                now = self._former[name]
+            elif name in self.former:
+                now = self.former[name]
                 raise ParameterError(name, f"{name} is called {now} now: write {now}")
             elif foreign(name) is not None:
                 self._pass_over(name, value if equals else None, words)
             elif word.startswith("-") and word != "-":
                 raise ParameterError(
                     name,
-                    f"unknown option {name}{did_you_mean(name, self._options)} "
+                    f"unknown option {name}{did_you_mean(name, self.options)} "
                     f"(see {self._parser.prog} --help)",
                 )
             else:
@@ -186,31 +168,37 @@ class Parser:
 class Group:
     """Options under one title."""
 
-    def __init__(
-        self,
-        group: Any,
-        options: dict[str, argparse.Action],
-        former: dict[str, str],
-        offered: dict[str, tuple[str, ...]],
-    ) -> None:
-        self._group, self._options, self._former = group, options, former
-        self._offered = offered
+    def __init__(self, parser: Parser, group: Any) -> None:
+        self.parser, self._group = parser, group
 
     def option(self, *flags: str, offered: Sequence[str] = (), **settings: Any) -> None:
-        """Add an option.
+        """Add an option with the settings of ``argparse.add_argument``.
 
-        Args:
-            flags: its spellings.
-            offered: words that a shell offers for its value.
-            settings: those of ``argparse.add_argument``.
+        ``offered`` are words that a shell offers for its value.
         """
         action = self._group.add_argument(*flags, **settings)
-        self._options.update(dict.fromkeys(flags, action))
-        self._offered.update(dict.fromkeys(flags, tuple(offered or settings.get("choices", ()))))
+        self.parser.options.update(dict.fromkeys(flags, action))
+        words = tuple(offered or settings.get("choices", ()))
+        self.parser.offered.update(dict.fromkeys(flags, words))
 
-    def refuse(self, former: str, present: str) -> None:
-        """Refuse a former flag, with the present one."""
-        self._former[former] = present
+    def switch(self, *flags: str, help: str) -> None:
+        """Add an option without a value."""
+        self.option(*flags, action="store_true", help=help)
+
+    def number(
+        self,
+        *flags: str,
+        help: str,
+        low: int = 1,
+        high: int | None = None,
+        default: int | None = None,
+        dest: str | None = None,
+    ) -> None:
+        """Add an option that is a whole number within a range; its help ends with the default."""
+        if default is not None:
+            help += f" (default: {default})"
+        kind = integer(low, high)
+        self.option(*flags, type=kind, default=default, metavar="N", dest=dest, help=help)
 
 
 def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:

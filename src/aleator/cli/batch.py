@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import copy
+import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
-from aleator.cli.arguments import Parser, integer
+from aleator.cli.arguments import Parser
 from aleator.cli.batch_file import ResultFile
-from aleator.cli.batch_work import Line, Work, read_lines
-from aleator.cli.declared import add_declared
+from aleator.cli.batch_work import EVERY, Line, Work, read_lines
+from aleator.cli.declared import add_declared, given
 from aleator.cli.options import add_model_options, generation_options, load_model, pick
-from aleator.cli.sampling import add_grammar_options, add_sampling_options, sampling_arguments
+from aleator.cli.sampling import add_sampling_options, sampling_arguments
 from aleator.cli.terminal import note, on_interrupt
 from aleator.core.errors import ParameterError
+from aleator.generate.options import LOADED
+
+if TYPE_CHECKING:
+    import pyarrow
 
 EXAMPLES = """\
 Each line of IN is a JSON object: a request as in OpenAI's batches
@@ -32,6 +41,8 @@ examples:
   aleator batch prompts.jsonl texts.jsonl -n 100 --seed 1
 """
 
+LINES = 2
+"""Lines that a worker of a cluster takes at once, for each that it answers at the same time."""
 TEXT = ("max_tokens", "stop", "logprobs", "reasoning_budget", "banned_strings")
 
 
@@ -40,30 +51,27 @@ def add_arguments(parser: Parser) -> None:
     parser.positional("input", "the requests, a JSON object a line; -: standard input")
     parser.positional("output", "where the results go")
     group = parser.group("what is made")
-    group.option(
+    group.number(
         "--parallel",
         "-np",
-        type=integer(1, 1024),
+        high=1024,
         default=8,
-        metavar="N",
-        help="requests that are made together (default: 8)",
+        help="requests that are made together",
     )
     add_declared(group, pick(TEXT))
-    group.option("--no-escape", action="store_true", help=r"take \n, \t and \r in --stop literally")
+    group.switch("--no-escape", help=r"take \n, \t and \r in --stop literally")
     cluster = parser.group("on a Ray cluster (docs/integrations.md)")
     cluster.option(
         "--ray",
         metavar="ADDRESS",
         help="its workers answer: auto, host:port or ray://host:port; local: a cluster of this machine",
     )
-    cluster.option(
+    cluster.number(
         "--ray-workers",
-        type=integer(1, 10**6),
-        metavar="N",
+        high=10**6,
         help="workers, each with a model and as many cores as --threads says (default: 1, of 1 core)",
     )
     add_sampling_options(parser)
-    add_grammar_options(parser)
     add_model_options(parser)
 
 
@@ -92,23 +100,17 @@ def run(arguments: argparse.Namespace) -> int:
         todo = [line for line in lines if line.name not in results.done]
         if results.again:
             n = len(results.again)
-            what = (
-                "1 result that failed before is"
-                if n == 1
-                else f"{n} results that failed before are"
-            )
-            note(f"{what} made again")
+            verb = "result that failed before is" if n == 1 else "results that failed before are"
+            note(f"{n} {verb} made again")
         if len(todo) < len(lines):
             note(f"{len(lines) - len(todo)} of {len(lines)} results are there already")
         if not todo:
             return _code(lines, results)
         if arguments.ray is not None:
-            from aleator.cli.batch_ray import run_on_ray  # Ray is optional
-
             run_on_ray(arguments, todo, results, defaults)
             return _code(lines, results)
         model = load_model(arguments)
-        work = Work(model, todo, results, defaults)
+        work = Work(model, todo, results.append, defaults)
         with model.engine(n_seq_max=arguments.parallel) as engine, on_interrupt(work.stop):
             work.run(engine, arguments.parallel + 1)
     work.report(last=True)
@@ -124,3 +126,67 @@ def _code(lines: list[Line], results: ResultFile) -> int:
 
 def _same_file(first: str, second: str) -> bool:
     return os.path.exists(first) and os.path.exists(second) and os.path.samefile(first, second)
+
+
+class Worker:
+    """A worker of a Ray cluster: answers lines with a model of its own."""
+
+    def __init__(self, arguments: argparse.Namespace, defaults: Mapping[str, Any]) -> None:
+        self._model, self._defaults = load_model(arguments), defaults
+        self._engine = self._model.engine(n_seq_max=arguments.parallel)
+
+    def answers(self, lines: Sequence[str]) -> list[str]:
+        """Results of lines, both as JSON."""
+        made: list[dict[str, Any]] = []
+        todo = [Line(**json.loads(line)) for line in lines]
+        work = Work(self._model, todo, made.append, self._defaults)
+        work.run(self._engine, self._engine.options.n_seq_max + 1)
+        return [json.dumps(result, allow_nan=False) for result in made]
+
+    def __call__(self, batch: pyarrow.Table) -> pyarrow.Table:
+        """Answer a batch of rows."""
+        import pyarrow as pa  # Ray's data sets bring it
+
+        return pa.table({"result": pa.array(self.answers(batch["line"].to_pylist()), pa.string())})
+
+
+def run_on_ray(
+    arguments: argparse.Namespace,
+    todo: Sequence[Line],
+    results: ResultFile,
+    defaults: Mapping[str, Any],
+) -> None:
+    """Have lines answered by a cluster; results are written as they come.
+
+    Raises:
+        ParameterError: No cluster answers.
+        ImportError: Ray is not installed, or too old; in one line.
+    """
+    from aleator.integrations.ray import answered, connect  # Ray is optional
+
+    connect(arguments.ray)
+    threads: int = given(arguments, LOADED).get("n_threads", 1)
+    theirs = copy.copy(arguments)
+    theirs.n_threads = str(threads)
+    if theirs.model is not None and os.path.exists(theirs.model):
+        theirs.model = os.path.abspath(theirs.model)  # workers are started elsewhere
+    rows = answered(
+        [json.dumps({**vars(line), "body": dict(line.body)}) for line in todo],
+        Worker,
+        (theirs, dict(defaults)),
+        workers=arguments.ray_workers or 1,
+        num_cpus=threads,
+        at_once=LINES * arguments.parallel,
+    )
+    began = told = monotonic()
+    done = 0
+    for text in rows:
+        result = json.loads(text)
+        if result["custom_id"] in results.done:
+            continue
+        results.append(result)
+        done += 1
+        if monotonic() - told > EVERY:
+            told = monotonic()
+            note(f"{done} of {len(todo)} requests, {done / (told - began):.2f} requests/s")
+    note(f"{done} of {len(todo)} requests in {monotonic() - began:.1f} s")

@@ -24,9 +24,6 @@ class ResultFile:
     errors that were not the request's (status 500): such a request is made again, while one that was wrong
     stays wrong.  Nobody else can append meanwhile.
 
-    Args:
-        path: The file, which need not exist.
-
     Attributes:
         done: Names of the results that are there.
         errors: Names of those among them that are errors.

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from aleator.cli.terminal import hint, note
 from aleator.core.errors import (
@@ -33,13 +33,9 @@ EVERY = 5.0
 
 @dataclass(frozen=True)
 class Line:
-    """A request of the input.
+    """A request of the input, under its ``custom_id``, or a name made of its number.
 
-    Attributes:
-        name: Its ``custom_id``, or made of its number.
-        url: Which kind of request it is.
-        body: What it asks for.
-        wrong: Why it is none; "" if it is one.
+    ``wrong`` says why it is none; "" if it is one.
     """
 
     name: str
@@ -103,35 +99,17 @@ def _line(raw: bytes) -> Line:
     return Line(given, url, body)
 
 
-class Results(Protocol):
-    """Where results go; a :class:`~aleator.cli.batch_file.ResultFile` is one."""
-
-    def append(self, result: dict[str, Any]) -> None:
-        """Take in a result."""
-
-
 class Work:
-    """Makes the results of lines, several together.
-
-    Args:
-        model: Answers.
-        lines: What to do.
-        results: Where they go.
-        defaults: Options of lines that do not have them.
-
-    Attributes:
-        errors: Results that are errors.
-        stopped: It was told to stop.
-    """
+    """Makes the results of lines, several together; ``defaults`` are options of lines that have none."""
 
     def __init__(
         self,
         model: LanguageModel,
         lines: list[Line],
-        results: Results,
+        write: Callable[[dict[str, Any]], None],
         defaults: Mapping[str, Any],
     ) -> None:
-        self._model, self._results, self._defaults = model, results, defaults
+        self._model, self._append, self._defaults = model, write, defaults
         self._todo: queue.SimpleQueue[Line] = queue.SimpleQueue()
         for line in lines:
             self._todo.put(line)
@@ -194,23 +172,22 @@ class Work:
         """The result of a line; None if it was stopped."""
         name = line.name
         if line.wrong:
-            return failed(name, 400, line.wrong, "", "invalid_request_error")
+            return failed(name, 400, line.wrong)
         try:
             body, tokens = self._answer(engine, line)
         except ParameterError as error:
-            return failed(name, 400, str(error), error.parameter, "invalid_request_error")
+            return failed(name, 400, str(error), error.parameter)
         except (ContextFull, TemplateError, TokenizerError) as error:
-            return failed(name, 400, str(error), "", "invalid_request_error")
+            return failed(name, 400, str(error))
         except AleatorError as error:
-            return failed(name, 500, str(error), "", "server_error")
+            return failed(name, 500, str(error))
         except Exception as error:  # of this line alone: the others are made
-            return failed(name, 500, f"{type(error).__name__}: {error}", "", "server_error")
+            return failed(name, 500, f"{type(error).__name__}: {error}")
         if body is None:
             return None
         with self._turn:
             self._tokens += tokens
-        response = {"status_code": 200, "request_id": f"req-{name}", "body": body}
-        return {"id": f"batch-{name}", "custom_id": name, "response": response, "error": None}
+        return _result(name, 200, body)
 
     def _answer(self, engine: Engine, line: Line) -> tuple[dict[str, Any] | None, int]:
         try:
@@ -233,18 +210,17 @@ class Work:
 
     def _begin(self, engine: Engine, line: Line) -> tuple[Generation, Callable[[], dict[str, Any]]]:
         """What makes the answer of a line, and what writes the response once it is made."""
-        from aleator.chat import openai
         from aleator.cli import batch_bodies
 
         if line.url == CHAT:
             asked = batch_bodies.chat_arguments(line.body)
             model = str(line.body.get("model", self._model.weights.path.name))
             answer = self._model.chat(engine=engine, **{**self._defaults_for(asked), **asked})
-            return answer.generation, lambda: openai.chat_response(answer, line.name, model)
+            return answer.generation, lambda: batch_bodies.chat_response(answer, line.name, model)
         asked = batch_bodies.completion_arguments(line.body)
         model = str(line.body.get("model", self._model.weights.path.name))
         made = engine.submit(**{**self._defaults_for(asked), **asked})
-        return made, lambda: openai.completion_response(made, line.name, model)
+        return made, lambda: batch_bodies.completion_response(made, line.name, model)
 
     def _defaults_for(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """The options of the command line, less those that say what another of the line does."""
@@ -256,7 +232,7 @@ class Work:
         if result is None:
             return
         with self._turn:
-            self._results.append(result)
+            self._append(result)
             self._made += 1
             self.errors += result["response"]["status_code"] != 200
             if monotonic() - self._reported > (0.2 if sys.stderr.isatty() else EVERY):
@@ -264,8 +240,13 @@ class Work:
                 self.report()
 
 
-def failed(name: str, status: int, message: str, parameter: str, kind: str) -> dict[str, Any]:
+def failed(name: str, status: int, message: str, parameter: str = "") -> dict[str, Any]:
     """The result of a line that is an error, as OpenAI's interface writes it."""
+    kind = "invalid_request_error" if status == 400 else "server_error"
     error = {"message": message, "type": kind, "param": parameter or None, "code": None}
-    response = {"status_code": status, "request_id": f"req-{name}", "body": {"error": error}}
+    return _result(name, status, {"error": error})
+
+
+def _result(name: str, status: int, body: dict[str, Any]) -> dict[str, Any]:
+    response = {"status_code": status, "request_id": f"req-{name}", "body": body}
     return {"id": f"batch-{name}", "custom_id": name, "response": response, "error": None}

@@ -11,7 +11,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from aleator.cli.arguments import Parser, integer
+from aleator.cli.arguments import Parser
 from aleator.cli.options import add_model_options, load_model
 from aleator.cli.terminal import write
 from aleator.core.errors import ParameterError
@@ -34,31 +34,15 @@ examples:
 def add_arguments(parser: Parser) -> None:
     """Declare the options."""
     group = parser.group("measurement")
-    group.option(
-        "-p",
-        "--n-prompt",
-        type=integer(0),
-        default=512,
-        metavar="N",
-        help="prompt tokens; 0: no prefill test (default: 512)",
-    )
-    group.option(
-        "-n",
-        "--n-gen",
-        type=integer(0),
-        default=128,
-        metavar="N",
-        help="tokens to decode; 0: no decode test (default: 128)",
-    )
-    group.option(
+    group.number("-p", "--n-prompt", low=0, default=512, help="prompt tokens; 0: no prefill test")
+    group.number("-n", "--n-gen", low=0, default=128, help="tokens to decode; 0: no decode test")
+    group.number(
         "-r",
         "--repetitions",
-        type=integer(1),
         default=5,
-        metavar="N",
-        help="times to measure each test, after one that does not count (default: 5)",
+        help="times to measure each test, after one that does not count",
     )
-    group.option("--json", action="store_true", help="write JSON instead of a table")
+    group.switch("--json", help="write JSON instead of a table")
     add_model_options(parser)
 
 

@@ -7,7 +7,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from aleator.cli.arguments import Parser, integer
+from aleator.cli.arguments import Parser
 from aleator.cli.declared import unescape
 from aleator.cli.options import add_model_options, load_model
 from aleator.cli.terminal import write
@@ -53,10 +53,8 @@ def add_arguments(parser: Parser) -> None:
         default="ROMEO:\\nWhat light",
         help="how sequences begin (default: %(default)s)",
     )
-    group.option(
-        "--seed", type=integer(0), default=1, metavar="N", help="of the tokens (default: 1)"
-    )
-    group.option("--sequences", type=integer(1), default=8, metavar="N", help="ids (default: 8)")
+    group.number("--seed", low=0, default=1, help="of the tokens")
+    group.number("--sequences", default=8, help="ids")
     group.option("--png", metavar="FILE", help="draw a picture too (needs aleator[plot])")
     add_model_options(parser)
 
@@ -64,7 +62,7 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the cells after each operation; returns the exit code."""
     if arguments.png is not None:
-        from aleator.core.pictures import require_matplotlib
+        from aleator.core.packages import require_matplotlib
 
         require_matplotlib()
     operations = [x.split() for x in arguments.script.split(";") if x.strip()]

@@ -23,12 +23,7 @@ from aleator.cli.options import (
     pick,
     session_file,
 )
-from aleator.cli.sampling import (
-    add_grammar_options,
-    add_sampling_options,
-    announce,
-    sampling_arguments,
-)
+from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
 from aleator.cli.terminal import ProgressBar, complain, hint, note, on_interrupt, write
 from aleator.core.errors import AleatorError, ContextFull, ParameterError
 
@@ -70,7 +65,7 @@ def add_arguments(parser: Parser) -> None:
     group.option(
         "-sysf", "--system-prompt-file", metavar="FILE", help="the same in a file, in UTF-8"
     )
-    group.option("-st", "--single-turn", action="store_true", help="leave after the first answer")
+    group.switch("-st", "--single-turn", help="leave after the first answer")
     group.option("-p", "--prompt", metavar="TEXT", help="a first message")
     group.option(
         "--chat-template",
@@ -87,17 +82,14 @@ def add_arguments(parser: Parser) -> None:
     length, stop, shift, *steering = pick(TEXT)
     help = "when the context is full, forget the oldest exchanges instead of ending"
     add_declared(group, (length, stop, replace(shift, help=help), *steering))
-    group.option(
-        "--no-escape",
-        action="store_true",
-        help=r"take \n, \t and \r in --stop and --dry-sequence-breaker literally",
+    group.switch(
+        "--no-escape", help=r"take \n, \t and \r in --stop and --dry-sequence-breaker literally"
     )
     add_session_options(
         group,
         about="go on with the conversation in FILE if there is one, and write it there at the end",
     )
     add_sampling_options(parser)
-    add_grammar_options(parser)
     add_model_options(parser)
 
 
@@ -173,11 +165,7 @@ def _write(path: str, model: LanguageModel, file: SessionFile, conversation: Con
 
 
 def variables(text: str | None) -> dict[str, Any] | None:
-    """The template's variables.
-
-    Raises:
-        ParameterError: no JSON object.
-    """
+    """The template's variables; ParameterError if they are no JSON object."""
     if text is None:
         return None
     try:

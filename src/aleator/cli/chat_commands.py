@@ -37,16 +37,8 @@ HELP = """\
 
 
 class Talk:
-    """The branches of a talk, and the commands on them.
-
-    Args:
-        model: Answers.
-        conversation: The first branch.
-        options: Keyword arguments of conversations that are loaded.
-
-    Attributes:
-        conversation: The branch that one is in.
-        over: Somebody wants to leave.
+    """The branches of a talk, and the commands on them; ``options`` are those of conversations that are
+    loaded.
     """
 
     def __init__(
@@ -71,11 +63,7 @@ class Talk:
         }
 
     def take(self, line: str) -> ChatGeneration | None:
-        """Do what a line says: an answer to show, or None.
-
-        Raises:
-            ParameterError: A command that is wrong; nothing has changed.
-        """
+        """Do what a line says: an answer to show, or None.  After ParameterError nothing has changed."""
         command, _, rest = line.strip().partition(" ")
         if not command:
             return None

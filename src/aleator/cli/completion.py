@@ -40,14 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Flag:
-    """An option of a command.
-
-    Attributes:
-        names: its spellings.
-        help: what it does, on one line.
-        value: what stands for its value; "" where it has none.
-        choices: the values that it takes; none where there are too many.
-    """
+    """An option of a command; ``value`` stands for its value, and is "" where it has none."""
 
     names: tuple[str, ...]
     help: str

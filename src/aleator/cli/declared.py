@@ -21,11 +21,8 @@ def add_declared(
 ) -> None:
     """Add the flags of parameters; those without flags are for Python only.
 
-    Args:
-        group: where they are shown.
-        parameters: the declarations.
-        defaults: values that hold where a parameter is not given, if they are not its own.
-        names: a parameter's own name is a flag too.
+    ``defaults`` hold where a parameter is not given, if they are not its own; ``names``: its name is a flag
+    too.
     """
     for each in parameters:
         help = described(each, (defaults or {}).get(each.name, each.neutral)).replace("%", "%%")
@@ -52,21 +49,20 @@ def add_declared(
                     default=None,
                     help=each.off_help.replace("%", "%%"),
                 )
-            _refuse_former(group, each)
+            for name in each.former:
+                word = name.replace("_", "-")
+                if each.flags:
+                    group.parser.former[f"--{word}"] = each.flags[-1]
+                if each.off_flags:
+                    group.parser.former[f"--no-{word}"] = each.off_flags[-1]
 
 
 def given(
     arguments: argparse.Namespace, parameters: Iterable[Parameter], no_escape: bool = False
 ) -> dict[str, Any]:
-    r"""What was given for parameters, by their names.
+    r"""What was given for parameters, by their names; ParameterError names the flag of a wrong value.
 
-    Args:
-        arguments: the parsed command line.
-        parameters: declarations whose flags were added.
-        no_escape: marks such as ``\n`` are taken literally.
-
-    Raises:
-        ParameterError: a value cannot be read, or is out of range; names the flag.
+    ``no_escape``: marks such as ``\n`` are taken literally.
     """
     values: dict[str, Any] = {}
     for each in parameters:
@@ -100,12 +96,3 @@ def unescape(text: str) -> str:
     r"""Read ``\n``, ``\t``, ``\r`` and ``\\`` as the characters they stand for."""
     marks = {r"\n": "\n", r"\t": "\t", r"\r": "\r", r"\\": "\\"}
     return re.sub(r"\\[ntr\\]", lambda mark: marks[mark[0]], text)
-
-
-def _refuse_former(group: Group, each: Option) -> None:
-    for name in each.former:
-        word = name.replace("_", "-")
-        if each.flags:
-            group.refuse(f"--{word}", each.flags[-1])
-        if each.off_flags:
-            group.refuse(f"--no-{word}", each.off_flags[-1])

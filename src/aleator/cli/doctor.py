@@ -6,13 +6,14 @@ import argparse
 import importlib.metadata
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 from aleator.cli.arguments import Parser
-from aleator.cli.machine import slow_settings
 from aleator.cli.terminal import write
 from aleator.core.errors import AleatorError, ParameterError
+from aleator.core.memory import memory_limit
 from aleator.core.packages import required_torch
 
 EXAMPLES = """\
@@ -32,21 +33,20 @@ EXTRAS = {
     "llguidance": ("grammar", "JSON schemas, regular expressions"),
     "matplotlib": ("plot", "pictures of aleator explain"),
 }
+ROOT = Path("/")
+"""Where the system's files are."""
+SMALL = 2 << 30
+"""Bytes of memory below which most models do not fit."""
+INSTRUCTIONS = {"v4": "avx512f", "v3": "avx2"}
+"""Instruction sets of the native code, the best first, and the processor's flag for each."""
+ORDER = ("base", "v3", "v4")
 
 
 def add_arguments(parser: Parser) -> None:
     """Declare the options."""
     group = parser.group("GPU")
-    group.option(
-        "--gpu",
-        action="store_true",
-        help="compare samplers, operator and graphs on the GPU with the host",
-    )
-    group.option(
-        "--enable",
-        action="store_true",
-        help="with --gpu: make what passes the default on this machine",
-    )
+    group.switch("--gpu", help="compare samplers, operator and graphs on the GPU with the host")
+    group.switch("--enable", help="with --gpu: make what passes the default on this machine")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -94,10 +94,8 @@ def gpu(enable: bool) -> int:
         if attempt(check.name, lambda run=check.run: run(device) or "passed"):  # type: ignore[misc]
             passed.append(check.name)
     if enable:
-        line(
-            "results",
-            f"written to {write_results(machine, passed)}: what passed is the default here",
-        )
+        where = write_results(machine, passed)
+        line("results", f"written to {where}: what passed is the default here")
     else:
         enabled = passed_on(machine)
         for check in all_checks:
@@ -136,9 +134,8 @@ def cuda() -> str:
     import torch
 
     if not torch.cuda.is_available():
-        built = (
-            f"torch built for CUDA {torch.version.cuda}" if torch.version.cuda else "torch for CPU"
-        )
+        version = torch.version.cuda
+        built = f"torch built for CUDA {version}" if version else "torch for CPU"
         return f"none ({built}); models run on the CPU"
     properties = torch.cuda.get_device_properties(0)
     return (
@@ -162,3 +159,114 @@ def bundled() -> str:
         f"works: {config.architecture}, {model.weights.n_parameters / 1e6:.1f} M parameters, "
         f"{model.weights.size_bytes / 2**20:.1f} MiB"
     )
+
+
+def slow_settings() -> Iterator[tuple[str, str]]:
+    """What is slow: a title, and the setting with its remedy."""
+    yield from _threads()
+    yield from _instructions()
+    yield from _quota()
+    yield from _frequency()
+    yield from _memory()
+
+
+def usable_processors() -> int:
+    """Processors that this process may run on."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def cores() -> int:
+    """Cores among the processors, of which each may run two threads; 0: unknown."""
+    found = set()
+    for block in _read("proc/cpuinfo").split("\n\n"):
+        fields = {}
+        for line in block.splitlines():
+            name, _, value = line.partition(":")
+            fields[name.strip()] = value.strip()
+        if "core id" in fields:
+            found.add((fields.get("physical id", "0"), fields["core id"]))
+    return len(found)
+
+
+def _threads() -> Iterator[tuple[str, str]]:
+    usable, there = usable_processors(), os.cpu_count() or 1
+    if usable < there:
+        yield (
+            "threads",
+            f"the process may use {usable} of {there} processors (taskset, or a container)",
+        )
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdecimal() and int(asked) < min(usable, cores() or usable):
+        yield (
+            "threads",
+            f"OMP_NUM_THREADS={asked}: unset it, or give -t {min(usable, cores() or usable)}",
+        )
+    if asked.isdecimal() and int(asked) > usable:
+        yield "threads", f"OMP_NUM_THREADS={asked} is more than the {usable} processors: unset it"
+
+
+def _instructions() -> Iterator[tuple[str, str]]:
+    from aleator.core.host import isa
+
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return
+    flags, used = _read("proc/cpuinfo").split(), isa()
+    best = next((name for name, flag in INSTRUCTIONS.items() if flag in flags), "base")
+    if used in ORDER and ORDER.index(used) < ORDER.index(best):
+        how = " (ALEATOR_ISA is set: unset it)" if os.environ.get("ALEATOR_ISA") else ""
+        yield "instructions", f"native code runs as {used}, the processor can do {best}{how}"
+
+
+def _quota() -> Iterator[tuple[str, str]]:
+    quota, _, period = _read("sys/fs/cgroup/cpu.max").strip().partition(" ")
+    if not (quota.isdecimal() and period.isdecimal() and int(period)):
+        quota = _read("sys/fs/cgroup/cpu/cpu.cfs_quota_us").strip()
+        period = _read("sys/fs/cgroup/cpu/cpu.cfs_period_us").strip()
+    if not (quota.isdecimal() and period.isdecimal() and int(period)):
+        return
+    share = int(quota) / int(period)
+    if share < usable_processors():
+        yield (
+            "quota",
+            f"the container has {share:g} processors' time on {usable_processors()} processors: threads wait "
+            f"for each other; give -t {max(1, int(share))}, or raise the quota",
+        )
+
+
+def _frequency() -> Iterator[tuple[str, str]]:
+    governor = _read("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip()
+    if governor == "powersave" and "intel_pstate" not in _read(
+        "sys/devices/system/cpu/cpu0/cpufreq/scaling_driver"
+    ):
+        yield "frequency", "the governor is powersave: cpupower frequency-set -g performance"
+
+
+def _memory() -> Iterator[tuple[str, str]]:
+    fields = {}
+    for each in _read("proc/meminfo").splitlines():
+        name, _, value = each.partition(":")
+        if value.split():
+            fields[name] = int(value.split()[0]) << 10
+    limit = memory_limit()
+    free = min((each for each in (fields.get("MemAvailable"), limit) if each), default=None)
+    if free is not None and free < SMALL:
+        yield (
+            "memory",
+            f"{free / 2**30:.1f} GiB are free: a model larger than that is read from disk at every token",
+        )
+    swapped = fields.get("SwapTotal", 0) - fields.get("SwapFree", 0)
+    if swapped > SMALL:
+        yield (
+            "memory",
+            f"{swapped / 2**30:.1f} GiB are swapped out: close what uses them, or --mlock",
+        )
+
+
+def _read(name: str) -> str:
+    try:
+        return (ROOT / name).read_text()
+    except OSError:
+        return ""

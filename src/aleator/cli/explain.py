@@ -11,14 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aleator.cli.arguments import Parser, integer
+from aleator.cli.arguments import Parser
 from aleator.cli.options import add_model_options, add_text_options, load_model, read_text
-from aleator.cli.sampling import (
-    add_grammar_options,
-    add_sampling_options,
-    announce,
-    sampling_arguments,
-)
+from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
 from aleator.cli.terminal import ProgressBar, note, on_interrupt, write
 from aleator.core.errors import ParameterError
 from aleator.server.playground.recording import LogitsMemory, Recording, branch
@@ -66,19 +61,11 @@ def add_arguments(parser: Parser) -> None:
     """Declare the options."""
     add_text_options(parser, "prompt", "the text before the first step")
     group = parser.group("what to show")
-    group.option(
-        "-n",
-        "--steps",
-        type=integer(1),
-        default=1,
-        metavar="N",
-        help="steps to explain, fewer if the model ends the text (default: 1)",
+    group.number(
+        "-n", "--steps", default=1, help="steps to explain, fewer if the model ends the text"
     )
-    group.option(
-        "--top",
-        type=integer(0),
-        metavar="N",
-        help="tokens to show of each step (default: 10 for one step, 3 for several)",
+    group.number(
+        "--top", low=0, help="tokens to show of each step (default: 10 for one step, 3 for several)"
     )
     group.option("--png", metavar="FILE", help="draw a picture too (needs aleator[plot])")
     group.option(
@@ -101,16 +88,15 @@ def add_arguments(parser: Parser) -> None:
         'of that, and what follows then. TOKEN is its text, such as "3= king", or its id, "3=#292"; several '
         "may be given",
     )
-    group.option("--json", action="store_true", help="write one JSON object instead of text")
+    group.switch("--json", help="write one JSON object instead of text")
     add_sampling_options(parser)
-    add_grammar_options(parser)
     add_model_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the explanations; returns the exit code."""
     if arguments.png is not None:
-        from aleator.core.pictures import require_matplotlib
+        from aleator.core.packages import require_matplotlib
 
         require_matplotlib()
     if arguments.compare is not None and arguments.html is None:
@@ -166,18 +152,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def changed(sampling: Mapping[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """The sampling parameters of the second text.
-
-    Args:
-        sampling: Those of the first.
-        arguments: Of the command line; ``compare`` has what changes.
-
-    Raises:
-        ParameterError: An unknown option, or a value out of range.
-    """
+    """The sampling parameters of the second text: those of the first with what ``--compare`` changes."""
     parser = Parser("explain --compare", "what changes for the second text", "")
     add_sampling_options(parser)
-    add_grammar_options(parser)
     try:
         words = shlex.split(arguments.compare)
     except ValueError as error:
@@ -208,15 +185,8 @@ def compared(
 
 
 def branch_of(word: str, steps: int, model: LanguageModel) -> tuple[int, int]:
-    """Where a branch leaves the text, and the token that it has there.
-
-    Args:
-        word: What ``--branch`` was given.
-        steps: Of the text.
-        model: Has the vocabulary.
-
-    Raises:
-        ParameterError: It is no such pair, or another number of tokens than one.
+    """Where ``--branch`` leaves the text, and the one token that it has there; ParameterError for anything
+    else.
     """
     place, _, token = word.partition("=")
     at = int(place) if place.isascii() and place.isdigit() else -1
@@ -243,13 +213,8 @@ def branch_of(word: str, steps: int, model: LanguageModel) -> tuple[int, int]:
 def branched(
     model: LanguageModel, parent: Recording, branches: Sequence[tuple[int, int]], steps: int
 ) -> list[Named]:
-    """Branches of a text, each as long as the text may be.
-
-    Args:
-        model: Writes them.
-        parent: The text.
-        branches: Where each leaves it, and with which token.
-        steps: Tokens of each, those of the text among them.
+    """Branches of a text: each with the place where it leaves it, and the token; ``steps`` with those
+    before.
     """
     made: list[Named] = []
     options = {name: value for name, value in parent.sampling.items() if name != "seed"}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aleator.cli.arguments import Parser, integer
+from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared
 from aleator.cli.options import (
     add_model_options,
@@ -23,12 +23,7 @@ from aleator.cli.options import (
     read_text,
     session_file,
 )
-from aleator.cli.sampling import (
-    add_grammar_options,
-    add_sampling_options,
-    announce,
-    sampling_arguments,
-)
+from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
 from aleator.cli.terminal import ProgressBar, complain, hint, note, on_interrupt, write
 from aleator.core.errors import ParameterError
 from aleator.samplers import ConstraintSampler
@@ -86,17 +81,13 @@ def add_arguments(parser: Parser) -> None:
     )
     text = parser.group("what to write")
     add_declared(text, pick(TEXT))
-    text.option(
+    text.number(
         "--num",
-        type=integer(1),
         default=1,
-        metavar="N",
-        help="completions to write, in one batch; each has its own random numbers (default: 1)",
+        help="completions to write, in one batch; each has its own random numbers",
     )
-    text.option(
-        "--json",
-        action="store_true",
-        help="write one JSON object when all is done, instead of text as it is made",
+    text.switch(
+        "--json", help="write one JSON object when all is done, instead of text as it is made"
     )
     text.option(
         "--replay",
@@ -112,7 +103,6 @@ def add_arguments(parser: Parser) -> None:
         "what is new",
     )
     add_sampling_options(parser)
-    add_grammar_options(parser)
     add_declared(parser.group("how a grammar is obeyed"), pick(GRAMMAR))
     add_declared(parser.group("where tokens are drawn"), pick(DRAWING))
     add_declared(parser.group("guesses that are checked"), pick(SPECULATION))

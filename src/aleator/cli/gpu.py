@@ -24,13 +24,10 @@ class Differs(RuntimeError):
 
 @dataclass(frozen=True)
 class Check:
-    """Something that must have passed before it is a default.
+    """Something that must have passed before it is a default; ``run`` raises if it fails.
 
-    Attributes:
-        name: in the results file, see :mod:`aleator.device.selection`.
-        run: raises if it fails.
-        enables: how to use it where it is not the default; "": it always is.
-
+    ``name`` is that in the results file, see :mod:`aleator.device.selection`; ``enables`` says how to use it
+    where it is not the default, "" if it always is.
     """
 
     name: str
@@ -64,18 +61,7 @@ def compare(
     cases: Iterable[tuple[str, list[Sampler]]],
     vocabularies: Iterable[int],
 ) -> None:
-    """Draw tokens with chains on a device and on the host, from all families of rows.
-
-    Args:
-        device: where.
-        kernels: which form.
-        cases: names and chains.
-        vocabularies: how many tokens rows have.
-
-    Raises:
-        Differs: a token is not the host's.
-
-    """
+    """Draw tokens with chains on a device and on the host, from all families of rows; Differs names one."""
     sizes = list(vocabularies)
     for name, samplers in cases:
         for n_vocab in sizes:

@@ -67,15 +67,11 @@ _TABLE: dict[str, Foreign] = {
     ),
     "--no-display-prompt": Foreign("leave it out", holds=("generate", "chat", "batch")),
     "--display-prompt": Foreign("--echo begins the text with the prompt", holds=CHAT),
-    "-e --escape": Foreign("leave it out", holds=EVERY),
-    "--jinja": Foreign("leave it out", holds=EVERY),
-    "--simple-io --warmup --no-warmup --no-context-shift": Foreign("leave it out", holds=EVERY),
-    "-kvo --kv-offload --op-offload --repack --mmap": Foreign("leave it out", holds=EVERY),
-    "--perf --show-timings --no-log-prefix --no-log-timestamps --no-log-jsonl": Foreign(
+    "-e --escape --jinja --simple-io --warmup --no-warmup --no-context-shift -kvo --kv-offload --op-offload "
+    "--repack --mmap --perf --show-timings --no-log-prefix --no-log-timestamps --no-log-jsonl --no-mmproj "
+    "--no-mmproj-auto --no-agent -no-ag -kvu --kv-unified -cb --cont-batching --cache-prompt": Foreign(
         "leave it out", holds=EVERY
     ),
-    "--no-mmproj --no-mmproj-auto --no-agent -no-ag": Foreign("leave it out", holds=EVERY),
-    "-kvu --kv-unified -cb --cont-batching --cache-prompt": Foreign("leave it out", holds=EVERY),
     "--prompt-cache-all": Foreign("--session keeps the text with the prompt", holds=GENERATE),
     "-co --color": Foreign(
         "text is written without colours: leave it out", 1, EVERY, words=("off", "auto")
@@ -101,8 +97,7 @@ _TABLE: dict[str, Foreign] = {
     "-sp --special": Foreign("--json lists the tokens; control tokens have no text"),
     "-mli --multiline-input": Foreign("pipe the message in, or -p"),
     "--in-prefix --in-suffix": Foreign(_WRAP, 1),
-    "--in-prefix-bos": Foreign(_WRAP),
-    "--no-jinja": Foreign(_WRAP),
+    "--in-prefix-bos --no-jinja": Foreign(_WRAP),
     "-bs --backend-sampling": Foreign("--sampling-device device"),
     "-gan --grp-attn-n -gaw --grp-attn-w": Foreign("give a model that was trained with more positions", 1),
     "--no-mmap": Foreign("weights are mapped: load a copy of a file that may change"),

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 from aleator.cache.options import STORAGE_TYPES
-from aleator.cli.arguments import Parser, integer
+from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
 from aleator.cli.options import add_model, model_named
 from aleator.cli.terminal import write
@@ -39,14 +39,10 @@ def add_arguments(parser: Parser) -> None:
     )
     group = parser.group("what to show")
     add_model(group)
-    group.option("--all", action="store_true", help="also all metadata and all tensors")
-    group.option("--json", action="store_true", help="write JSON")
-    group.option(
-        "-c",
-        "--ctx-size",
-        type=integer(1),
-        metavar="N",
-        help="positions to compute the cache's size for (default: as trained)",
+    group.switch("--all", help="also all metadata and all tensors")
+    group.switch("--json", help="write JSON")
+    group.number(
+        "-c", "--ctx-size", help="positions to compute the cache's size for (default: as trained)"
     )
     for letter in "kv":
         group.option(

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aleator.cli.arguments import Group, Parser, integer
+from aleator.cli.arguments import Group, Parser
 from aleator.cli.declared import add_declared, given, unescape
 from aleator.cli.terminal import ProgressBar, note
 from aleator.core.errors import ParameterError
@@ -31,10 +31,8 @@ OF_TEXTS = ("n_ctx", "prompt_cache")
 def add_model_options(parser: Parser, *, chunk: int | None = None) -> None:
     """Which model, and how much memory and how many threads it gets.
 
-    Args:
-        parser: of the command.
-        chunk: default of ``-c`` where a command reads a text in chunks, of which each fills the context;
-            None: ``-c`` is the length of one sequence.
+    ``chunk``: default of ``-c`` where a command reads a text in chunks, of which each fills the context;
+    None: ``-c`` is the length of one sequence.
     """
     model = parser.group("model")
     add_model(model)
@@ -42,15 +40,8 @@ def add_model_options(parser: Parser, *, chunk: int | None = None) -> None:
         add_declared(model, MODEL_OPTIONS)
     else:
         add_declared(model, [each for each in MODEL_OPTIONS if each.name not in OF_TEXTS])
-        model.option(
-            "-c",
-            "--ctx-size",
-            "--n-ctx",
-            dest="n_ctx",
-            type=integer(1),
-            default=chunk,
-            metavar="N",
-            help=f"tokens of a chunk (default: {chunk})",
+        model.number(
+            "-c", "--ctx-size", "--n-ctx", default=chunk, dest="n_ctx", help="tokens of a chunk"
         )
     add_declared(parser.group("context"), LOADED)
 
@@ -76,23 +67,15 @@ def add_model(group: Group) -> None:
     group.option(
         "-hft", "--hf-token", metavar="TOKEN", help="token for the hub (default: HF_TOKEN)"
     )
-    group.option(
+    group.switch(
         "--mlock",
-        action="store_true",
         help="keep the weights in memory, so that the system never reads them again from disk",
     )
-    group.option(
-        "--offline", action="store_true", help="take what was fetched before, and ask nobody"
-    )
+    group.switch("--offline", help="take what was fetched before, and ask nobody")
 
 
 def model_named(arguments: argparse.Namespace) -> Path | None:
-    """Where the model is that the options name, fetched if need be; None: none is named.
-
-    Raises:
-        ParameterError: two are named, or a name cannot be read.
-        HubError: the hub does not give it.
-    """
+    """Where the model is that the options name, fetched if need be; None: none is named."""
     name, repo, file = arguments.model, arguments.hf_repo, arguments.hf_file
     if name is not None and repo is not None:
         raise ParameterError("hf_repo", "-m and -hf are both given: choose one")
@@ -124,10 +107,8 @@ def load_model(arguments: argparse.Namespace) -> LanguageModel:
 def add_session_options(group: Group, *flags: str, about: str) -> None:
     """``--session`` and ``--session-new``."""
     group.option("--session", *flags, metavar="FILE", help=about)
-    group.option(
-        "--session-new",
-        action="store_true",
-        help="begin anew in the FILE of --session, and replace what it holds",
+    group.switch(
+        "--session-new", help="begin anew in the FILE of --session, and replace what it holds"
     )
 
 
@@ -163,20 +144,15 @@ def add_text_options(parser: Parser, title: str, what: str) -> None:
         metavar="FILE",
         help="file with the text, in UTF-8, of which a last line break is dropped; -: standard input",
     )
-    group.option(
+    group.switch(
         "--no-escape",
-        action="store_true",
         help=r"take \n, \t and \r in -p, --stop and --dry-sequence-breaker literally, not as line break, "
         "tab and return",
     )
 
 
 def read_text(arguments: argparse.Namespace) -> str:
-    """The text of ``-p``, ``-f`` or standard input.
-
-    Raises:
-        ParameterError: both or neither given, or bytes that are not UTF-8.
-    """
+    """The text of ``-p``, ``-f`` or standard input."""
     if arguments.prompt is not None and arguments.file is not None:
         raise ParameterError("prompt", "-p and -f are both given: choose one")
     if arguments.prompt not in (None, "-"):
@@ -189,11 +165,7 @@ def read_text(arguments: argparse.Namespace) -> str:
 
 
 def decode(data: bytes, name: str) -> str:
-    """UTF-8 bytes as text.
-
-    Raises:
-        ParameterError: names the first byte that is wrong.
-    """
+    """UTF-8 bytes as text; ParameterError names the first byte that is wrong."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -8,7 +8,7 @@ import sys
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from aleator.cli.arguments import Parser, integer
+from aleator.cli.arguments import Parser
 from aleator.cli.options import add_model_options, add_text_options, load_model, read_text
 from aleator.cli.terminal import note, write
 
@@ -37,13 +37,8 @@ def add_arguments(parser: Parser) -> None:
     """Declare the options."""
     add_text_options(parser, "text", "the text")
     group = parser.group("measurement")
-    group.option(
-        "--chunks",
-        type=integer(1),
-        metavar="N",
-        help="chunks to read at most (default: the whole text)",
-    )
-    group.option("--json", action="store_true", help="write one JSON object instead of a line")
+    group.number("--chunks", help="chunks to read at most (default: the whole text)")
+    group.switch("--json", help="write one JSON object instead of a line")
     add_model_options(parser, chunk=CHUNK)
 
 

@@ -41,7 +41,7 @@ SERVER = tuple(
 def add_arguments(parser: Parser) -> None:
     """Declare the options."""
     group = parser.group("playground")
-    group.option("--no-open", action="store_true", help="print the address only")
+    group.switch("--no-open", help="print the address only")
     add_declared(group, SERVER)
     add_model_options(parser)
 

@@ -52,11 +52,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="FILE",
         help="the prompt, where a record has only its hash: text in UTF-8, or a JSON list of token ids",
     )
-    records.option(
-        "--any-model",
-        action="store_true",
-        help="go on with a model that is not the one of the record",
-    )
+    records.switch("--any-model", help="go on with a model that is not the one of the record")
     add_model_options(parser)
 
 
@@ -105,11 +101,7 @@ def same(record: Record, model: LanguageModel, prompt: tuple[int, ...] | None, w
 
 
 def read_records(path: str) -> list[object]:
-    """The records in a file, a line each or in a response.
-
-    Raises:
-        FileFormatError: There are none.
-    """
+    """The records in a file, a line each or in a response; FileFormatError if there are none."""
     from aleator.engine.replay import KEY
 
     text = decode(sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes(), path)

@@ -30,8 +30,8 @@ def add_arguments(parser: Parser) -> None:
     """Declare the options."""
     parser.positional("name", "show this sampler's contract: its name, letter or another spelling")
     group = parser.group("what to show")
-    group.option("--presets", action="store_true", help="the presets: order and values")
-    group.option("--json", action="store_true", help="write JSON")
+    group.switch("--presets", help="the presets: order and values")
+    group.switch("--json", help="write JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -162,14 +162,6 @@ def about(cls: type[Sampler]) -> dict[str, Any]:
 
 def about_parameter(p: Parameter) -> dict[str, Any]:
     """One parameter."""
-    return {
-        "name": p.name,
-        "type": p.type.__name__,
-        "neutral": p.neutral,
-        "low": p.low,
-        "high": p.high,
-        "choices": p.choices,
-        "aliases": p.aliases,
-        "flags": p.flags,
-        "help": p.help,
-    }
+    fields = ("neutral", "low", "high", "choices", "aliases", "flags", "help")
+    about = {name: getattr(p, name) for name in fields}
+    return {"name": p.name, "type": p.type.__name__, **about}

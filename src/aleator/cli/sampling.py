@@ -12,21 +12,15 @@ from aleator.cli.declared import add_declared, given
 from aleator.cli.options import decode
 from aleator.cli.terminal import note
 from aleator.core.errors import GrammarError, ParameterError
-from aleator.samplers import (
-    DEFAULT_PRESET,
-    PARAMETERS,
-    PRESETS,
-    SamplerChain,
-    SamplingParams,
-)
+from aleator.samplers import DEFAULT_PRESET, PARAMETERS, PRESETS, SamplerChain, SamplingParams
 from aleator.samplers.params import CHAIN_OPTIONS, SAMPLER_SEQ
 
 DEFAULTS = PRESETS[DEFAULT_PRESET]
 CHAIN = tuple(p for p in (*CHAIN_OPTIONS.values(), SAMPLER_SEQ) if p.flags)
 
 
-def add_sampling_options(parser: Parser) -> None:
-    """Declare a flag for every sampling parameter, and those that choose and order samplers."""
+def add_sampling_options(parser: Parser, grammars: bool = True) -> None:
+    """Declare a flag for every sampling parameter, and for what the text must obey, if that is asked."""
     group = parser.group("sampling")
     group.option(
         "--preset",
@@ -37,10 +31,8 @@ def add_sampling_options(parser: Parser) -> None:
     )
     add_declared(group, CHAIN)
     add_declared(group, PARAMETERS.values(), DEFAULTS, names=True)
-
-
-def add_grammar_options(parser: Parser) -> None:
-    """Declare what the text must obey; at most one of these is given."""
+    if not grammars:
+        return
     group = parser.group("what the text must obey (docs/grammar.md)")
     group.option(
         "--grammar",
@@ -66,12 +58,7 @@ GRAMMAR_OPTIONS = ("grammar", "grammar_file", "json_schema", "json_schema_file",
 
 
 def grammar_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The grammar that was given, as a keyword argument of ``LanguageModel.generate``.
-
-    Raises:
-        GrammarError: it is wrong; names the file if it came from one.
-        ParameterError: more than one was given.
-    """
+    """The grammar that was given, as a keyword argument of ``generate``; errors name the file it came from."""
     given = [name for name in GRAMMAR_OPTIONS if getattr(arguments, name) is not None]
     if len(given) > 1:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)

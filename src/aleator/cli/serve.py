@@ -48,12 +48,10 @@ def add_arguments(parser: Parser) -> None:
     add_model_options(parser)
     add_declared(parser.group("where a request does not say otherwise"), pick(TEXT))
     add_declared(parser.group("guesses that are checked"), pick(SPECULATION))
-    parser.group("texts of options").option(
-        "--no-escape",
-        action="store_true",
-        help=r"take \n, \t and \r in --dry-sequence-breaker literally",
+    parser.group("texts of options").switch(
+        "--no-escape", help=r"take \n, \t and \r in --dry-sequence-breaker literally"
     )
-    add_sampling_options(parser)
+    add_sampling_options(parser, grammars=False)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -77,12 +75,7 @@ def serve(
 ) -> None:
     """Load the model and serve it until told to stop.
 
-    Args:
-        arguments: Those of the model.
-        options: Of the server.
-        engine_options: Of the engine.
-        defaults: Options of requests that do not give them.
-        announced: Called with the service and its address once requests are taken.
+    ``announced`` is called with the service and its address once requests are taken.
     """
     try:
         running = import_module("aleator.server.run")
@@ -105,16 +98,12 @@ def serve(
 def announce(service: Service, where: str) -> None:
     """Print where the server listens, and how to ask it something."""
     engine, chats = service.engine, service.model.vocab.chat_template is not None
+    page = service.options.playground and not where.startswith("unix:")
+    playground = f"playground: {where}/\n" if page else ""
     note(
         f"{service.name}: {engine.options.n_seq_max} requests at a time, {engine.n_ctx} cells\n"
-        f"listening on {where}\n{playground(service, where)}{curl(where, chats)}"
+        f"listening on {where}\n{playground}{curl(where, chats)}"
     )
-
-
-def playground(service: Service, where: str) -> str:
-    """A line that says where a browser shows the draws, if it can."""
-    shown = service.options.playground and not where.startswith("unix:")
-    return f"playground: {where}/\n" if shown else ""
 
 
 def curl(where: str, chats: bool) -> str:

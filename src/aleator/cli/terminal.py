@@ -23,12 +23,7 @@ _silent = False
 
 @contextmanager
 def messages(verbose: bool, silent: bool) -> Iterator[None]:
-    """How much is said on standard error within the block.
-
-    Args:
-        verbose: also what is logged.
-        silent: errors alone.
-    """
+    """How much is said on standard error within the block: also what is logged, or errors alone."""
     global _silent
     before, _silent = _silent, silent
     root = logging.getLogger()

@@ -23,16 +23,11 @@ def add_arguments(parser: Parser) -> None:
     add_text_options(parser, "text", "the text")
     group = parser.group("tokens")
     add_model(group)
-    group.option("--ids", action="store_true", help="write the ids only, as a Python and JSON list")
-    group.option("--json", action="store_true", help="write JSON: a list of {id, text, bytes}")
-    group.option(
-        "--no-bos",
-        action="store_true",
-        help="leave out the tokens put around every text (BOS, EOS)",
-    )
-    group.option(
+    group.switch("--ids", help="write the ids only, as a Python and JSON list")
+    group.switch("--json", help="write JSON: a list of {id, text, bytes}")
+    group.switch("--no-bos", help="leave out the tokens put around every text (BOS, EOS)")
+    group.switch(
         "--parse-special",
-        action="store_true",
         help="read the names of control tokens, such as </s>, as those tokens (default: off)",
     )
 

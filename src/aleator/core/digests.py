@@ -9,12 +9,7 @@ if TYPE_CHECKING:
 
 
 def new_digest(size: int, data: bytes | bytearray | memoryview = b"") -> blake2b:
-    """A BLAKE2b hash.
-
-    Args:
-        size: bytes of the digest, 1 to 64.
-        data: what it begins with.
-    """
+    """A BLAKE2b hash whose digest has 1 to 64 bytes, and that begins with some data."""
     from hashlib import blake2b  # loads OpenSSL, which a process that needs no digest spares
 
     return blake2b(data, digest_size=size)

@@ -30,12 +30,7 @@ def exact(value: object) -> int | None:
 
 
 def integer(name: str, value: object) -> int:
-    """Return ``value`` as an int.
-
-    Raises:
-        ParameterError: it is not an integer; names the parameter.
-
-    """
+    """Return ``value`` as an int; ParameterError if it is none."""
     number = exact(value)
     if number is None:
         raise ParameterError(name, f"{name} must be an integer, not {value!r}")
@@ -43,19 +38,7 @@ def integer(name: str, value: object) -> int:
 
 
 def integer_in(name: str, value: object, low: int, high: int, remedy: str = "") -> int:
-    """Return ``value`` as an int in [low, high].
-
-    Args:
-        name: the parameter.
-        value: what was given for it.
-        low: the least that is allowed.
-        high: the most.
-        remedy: what else to do about a value out of range; follows a colon.
-
-    Raises:
-        ParameterError: it is not an integer, or out of range; names the parameter.
-
-    """
+    """Return ``value`` as an int in [low, high], or raise ParameterError, which ends with the remedy."""
     number = exact(value)
     if number is None or not low <= number <= high:
         hint = f": {remedy}" if remedy and number is not None else ""
@@ -87,12 +70,7 @@ def first_inexact(values: list[Any]) -> int | None:
 
 
 def token_ids(tokens: Iterable[Any], name: str = "tokens") -> npt.NDArray[np.int32]:
-    """Token ids as int32 [n].
-
-    Raises:
-        ParameterError: not a list of integers in [0, 2^31); names the parameter.
-
-    """
+    """Token ids as int32 [n]; ParameterError if they are no list of integers in [0, 2^31)."""
     try:
         array = np.asarray(tokens)
     except (ValueError, TypeError):

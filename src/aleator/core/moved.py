@@ -24,16 +24,40 @@ MOVED = {
     "aleator.cache.window": "aleator.cache.kv_cache",
     "aleator.chat.asking": "aleator.chat.prompt",
     "aleator.chat.chatting": "aleator.chat.chat_mixin",
+    "aleator.chat.families.generic": "aleator.chat.families.bare",
+    "aleator.chat.families.hermes": "aleator.chat.families.wrapped",
+    "aleator.chat.families.llama3": "aleator.chat.families.bare",
+    "aleator.chat.families.mistral": "aleator.chat.families.wrapped",
+    "aleator.chat.openai": "aleator.cli.batch_bodies",
+    "aleator.chat.reply_grammar": "aleator.chat.prompt",
     "aleator.chat.source": "aleator.chat.text_reader",
+    "aleator.cli.batch_ray": "aleator.cli.batch",
+    "aleator.cli.machine": "aleator.cli.doctor",
+    "aleator.core.pictures": "aleator.core.packages",
     "aleator.device.sharded_candidates": "aleator.device.sharding",
     "aleator.engine.core": "aleator.engine.engine_core",
     "aleator.engine.owner": "aleator.engine.engine_loop",
+    "aleator.engine.queue": "aleator.engine.scheduler",
     "aleator.engine.slots": "aleator.engine.request_states",
     "aleator.engine.ticket": "aleator.engine.request_handle",
+    "aleator.engine.waiters": "aleator.engine.request_handle",
     "aleator.generate.advance": "aleator.generate.model_runner",
+    "aleator.generate.banned_strings": "aleator.generate.steering",
+    "aleator.generate.chunks": "aleator.generate.model_runner",
     "aleator.generate.drawing": "aleator.generate.token_sampler",
     "aleator.generate.ending": "aleator.generate.complete_grammar",
+    "aleator.generate.importance": "aleator.generate.scores",
+    "aleator.generate.pending_tokens": "aleator.generate.token_sampler",
+    "aleator.generate.request_errors": "aleator.generate.request_state",
+    "aleator.generate.prefixes": "aleator.generate.context",
+    "aleator.generate.rollback_check": "aleator.engine.admission",
+    "aleator.generate.sampling_device": "aleator.engine.run",
     "aleator.generate.slot": "aleator.generate.request_state",
+    "aleator.generate.speculation.drafter": "aleator.generate.speculation.speculation",
+    "aleator.generate.speculation.ngrams": "aleator.generate.speculation.speculation",
+    "aleator.generate.stop": "aleator.generate.completion",
+    "aleator.generate.text_rows": "aleator.generate.scores",
+    "aleator.grammar.complaints": "aleator.grammar.llguidance",
     "aleator.hub": "aleator.models.hub",
     "aleator.hub.bundled": "aleator.models.hub.bundled",
     "aleator.hub.choice": "aleator.models.hub.choice",
@@ -42,10 +66,16 @@ MOVED = {
     "aleator.hub.local": "aleator.models.hub.local",
     "aleator.hub.located": "aleator.models.hub.located",
     "aleator.hub.names": "aleator.models.hub.names",
+    "aleator.integrations.ray_address": "aleator.integrations.ray_options",
     "aleator.prompts": "aleator.engine.prompts",
     "aleator.replay": "aleator.engine.replay",
-    "aleator.replay.again": "aleator.engine.replay.again",
-    "aleator.replay.record": "aleator.engine.replay.record",
+    "aleator.replay.again": "aleator.engine.replay",
+    "aleator.replay.record": "aleator.engine.replay",
+    "aleator.samplers.alone": "aleator.samplers.base",
+    "aleator.samplers.device_forms": "aleator.samplers.plan",
+    "aleator.samplers.mirostat_state": "aleator.samplers.mirostat",
+    "aleator.samplers.probable": "aleator.samplers.epsilon_cutoff",
+    "aleator.samplers.seeded": "aleator.samplers.base",
     "aleator.saving": "aleator.language_model.saving",
     "aleator.scoring": "aleator.language_model.scoring",
     "aleator.server.caller": "aleator.server.auth",
@@ -103,11 +133,7 @@ RENAMED = {
 
 
 class MovedModules:
-    """Finds and loads modules under their old names.
-
-    Args:
-        moved: Old names and new ones.
-    """
+    """Finds and loads modules under their old names."""
 
     def __init__(self, moved: Mapping[str, str]) -> None:
         self._moved = moved

@@ -225,14 +225,10 @@ def log2_q32(x: int) -> int:
     return n << 32 | fraction
 
 
-def _roots_of_two() -> list[int]:
-    roots = [1 << 63]
-    for _ in range(32):
-        roots.append(math.isqrt(roots[-1] << 62))
-    return roots[1:]
-
-
-ROOTS_OF_TWO = tuple(_roots_of_two())
+_roots = [math.isqrt(1 << 125)]
+while len(_roots) < 32:
+    _roots.append(math.isqrt(_roots[-1] << 62))
+ROOTS_OF_TWO = tuple(_roots)
 """2^(1 / 2^i) in Q62, rounded down, from i = 1."""
 
 

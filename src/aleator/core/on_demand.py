@@ -8,12 +8,7 @@ from typing import Any
 
 
 def on_demand(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package whose names are imported when first used.
-
-    Args:
-        package: its ``__name__``.
-        homes: the module of each name, relative to the package.
-    """
+    """The ``__getattr__`` of a package whose names are imported, each from its home, when first used."""
 
     def find(name: str) -> Any:
         if name not in homes:

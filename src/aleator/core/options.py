@@ -76,15 +76,10 @@ class Option(Parameter):
         return super().check(value)
 
     @property
-    def range(self) -> str:
-        """The choices or the range in words; bounds that nobody reaches go without saying."""
-        return in_words(self)
-
-    @property
     def _allowed(self) -> str:
-        if not self.range:
+        if not (within := in_words(self)):
             return f"the default is {self.default}"
-        return f"give {self.range} (default: {self.default})"
+        return f"give {within} (default: {self.default})"
 
 
 def in_words(parameter: Parameter) -> str:
@@ -102,13 +97,7 @@ def in_words(parameter: Parameter) -> str:
 
 
 def option(help: str, default: Any, **declared: Any) -> Any:
-    """Declare a field of :class:`Options`.
-
-    Args:
-        help: one sentence.
-        default: its value where none is given.
-        declared: other fields of :class:`Option`; name and type are those of the field.
-    """
+    """Declare a field of :class:`Options`; ``declared`` are other fields of :class:`Option`."""
     return dataclasses.field(
         default=default, metadata={"option": {"help": help, "neutral": default, **declared}}
     )
@@ -124,11 +113,7 @@ class Options:
 
     @classmethod
     def of(cls: type[Made], given: Mapping[str, Any]) -> Made:
-        """Make the options from keyword arguments; what is not given has its default.
-
-        Raises:
-            ParameterError: an unknown or former name, a value out of range.
-        """
+        """Make the options from keyword arguments; ParameterError for a name or value that is wrong."""
         return cls(**resolved(given, declarations(cls)))
 
     def replace(self: Made, **changes: Any) -> Made:
@@ -171,26 +156,16 @@ def _declared(field: dataclasses.Field[Any]) -> Option:
 
 
 def resolved(
-    given: Mapping[str, Any],
-    known: Mapping[str, Parameter],
-    also: Iterable[str] = (),
+    given: Mapping[str, Any], known: Mapping[str, Parameter], also: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Keyword arguments by the names of their declarations; values are as they were given.
-
-    Args:
-        given: what the user wrote.
-        known: all declarations by name.
-        also: other names that may be given.
+    """Keyword arguments by the names of their declarations, or by ``also``; values are as they were given.
 
     Raises:
         ParameterError: an unknown name (the error says the nearest), a former one, or one option given twice.
     """
     also = set(also)
     aliases = {alias: name for name, each in known.items() for alias in each.aliases}
-    former: dict[str, str] = {}
-    for name, each in known.items():
-        if isinstance(each, Option):
-            former |= dict.fromkeys(each.former, name)
+    former = {old: name for name, each in known.items() for old in getattr(each, "former", ())}
     made: dict[str, Any] = {}
     for word, value in given.items():
         name = aliases.get(word, word)
@@ -208,11 +183,7 @@ def resolved(
 
 
 def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Refuse former names of a function's own keyword arguments, with the present ones.
-
-    Args:
-        names: the present name by the former one.
-    """
+    """Refuse former names of a function's own keyword arguments, with the present ones."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
@@ -234,13 +205,8 @@ def takes(*declared: Iterable[Parameter]) -> Callable[[Taker], Taker]:
     """Give a function with ``**options`` the signature and the documentation that it has in truth.
 
     ``inspect.signature`` and ``help`` then show every option with its type and default.  In the docstring
-    the line ``options: ...`` of the section Args becomes a list of them.
-
-    Args:
-        declared: the options that it takes.
-
-    Returns:
-        A decorator, also for a class whose ``__init__`` has ``**options``.
+    the line ``options: ...`` of the section Args becomes a list of them.  A class may be decorated too, if its
+    ``__init__`` has ``**options``.
     """
     parameters = {each.name: each for group in declared for each in group}
     options = [
@@ -273,13 +239,9 @@ def takes(*declared: Iterable[Parameter]) -> Callable[[Taker], Taker]:
 
 @cache  # most lists of options are in several docstrings
 def filled(text: str, first: str, more: str, width: int = 110) -> str:
-    """A text in lines; the module ``textwrap`` takes ten times as long for the hundreds that a start makes.
+    """A text in lines that begin with ``first`` and ``more``.
 
-    Args:
-        text: words between single blanks.
-        first: what the first line begins with.
-        more: what the others begin with.
-        width: of a line at most, where its words are not longer.
+    The module ``textwrap`` takes ten times as long for the hundreds that a start makes.
     """
     lines, line = [], first
     for word in text.split():
@@ -291,12 +253,7 @@ def filled(text: str, first: str, more: str, width: int = 110) -> str:
 
 
 def described(parameter: Parameter, default: Any = ...) -> str:
-    """Help, range and default in one sentence.
-
-    Args:
-        parameter: the declaration.
-        default: what holds where nothing is given, if it is not the parameter's own default.
-    """
+    """Help, range and default, the parameter's own if no other is given, in one sentence."""
     if isinstance(parameter, Option):
         shown = parameter.default
     else:

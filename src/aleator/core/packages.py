@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 
 def required_torch(what: str) -> ModuleType:
-    """PyTorch, imported now.
-
-    Args:
-        what: what needs it, such as ``"device='cuda'"``.
-
-    Raises:
-        ImportError: it is not installed; says how to.
-
-    """
+    """PyTorch, imported now; ImportError says ``what`` needs it, and how to install it."""
     try:
         return import_module("torch")
     except ImportError as error:
@@ -23,3 +16,16 @@ def required_torch(what: str) -> ModuleType:
             f'{what} needs PyTorch ({error.name} is missing): pip install "aleator[torch]"',
             name=error.name,
         ) from error
+
+
+def require_matplotlib() -> Any:
+    """Matplotlib and its class of figures, without a window system; ImportError says how to install it."""
+    try:
+        import matplotlib
+        from matplotlib.backends import backend_agg  # noqa: F401
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"pictures need matplotlib ({error.name} is missing): pip install 'aleator[plot]'"
+        ) from None
+    return matplotlib, Figure

@@ -107,16 +107,9 @@ class Parameter:
     @property
     def interval(self) -> str:
         """The range in mathematical notation, such as ``[0, 1)``."""
-        low = (
-            "(-inf"
-            if self.low is None
-            else f"{'(' if self.open_low else '['}{self._shown(self.low)}"
-        )
-        high = (
-            "inf)"
-            if self.high is None
-            else f"{self._shown(self.high)}{')' if self.open_high else ']'}"
-        )
+        begin, end = "[("[self.open_low], "])"[self.open_high]
+        low = "(-inf" if self.low is None else begin + self._shown(self.low)
+        high = "inf)" if self.high is None else self._shown(self.high) + end
         return f"{low}, {high}{self._or_beyond}"
 
     @property
@@ -156,15 +149,9 @@ class Parameter:
         return words <= {"int", "float", "bool", "str", "None"}
 
     def check(self, value: Any) -> Any:
-        """Check a value.
+        """The value as this parameter keeps it; ParameterError if it has another type or is out of range.
 
         Integers are accepted for floats and integral floats for integers; booleans for neither.
-
-        Returns:
-            The value as this parameter keeps it.
-
-        Raises:
-            ParameterError: it has another type or is out of range.
         """
         if value is None and self.optional:
             return None
@@ -195,14 +182,7 @@ class Parameter:
         return ""
 
     def parse(self, text: str | list[str]) -> Any:
-        """Read a value from the command line, and check it.
-
-        Args:
-            text: a word; where ``type`` is ``tuple`` all the words that were given.
-
-        Raises:
-            ParameterError: it cannot be read, or is out of range.
-        """
+        """Read a value from a word, or all words of a ``tuple``, of the command line, and check it."""
         return self.check(self.read(text))
 
     def read(self, text: str | list[str]) -> Any:
@@ -285,12 +265,9 @@ def spoken(
 ) -> Any:
     """A value as users of other engines write it, in the range of a parameter.
 
-    Args:
-        parameter: its declaration.
-        value: anything; what is off in none of them, or is no number, comes back as it is, for the check.
-        engines: the dialect, of :data:`ENGINES`.  With several a number in the range keeps its meaning here.
-        tell: gets one sentence for a number that becomes another.
-        word: how the parameter was spelled.
+    What is off in none of the engines, or is no number, comes back as it is, for the check.  With several
+    engines a number in the range keeps its meaning here.  ``tell`` gets one sentence for a number that becomes
+    another; ``word`` is how the parameter was spelled.
     """
     if not _is_number(value) or value in _INFINITE:
         return value
@@ -337,13 +314,6 @@ def single(value: float) -> float:
 def declare(parameter: Parameter) -> Any:
     """Make a dataclass field whose default is the parameter's neutral value."""
     return dataclasses.field(default=parameter.neutral, metadata={"parameter": parameter})
-
-
-def parameters_of(cls: type) -> tuple[Parameter, ...]:
-    """The declarations of a sampler class, in order."""
-    return tuple(
-        f.metadata["parameter"] for f in dataclasses.fields(cls) if "parameter" in f.metadata
-    )
 
 
 def unique(parameters: Iterable[Parameter]) -> dict[str, Parameter]:

@@ -24,16 +24,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls=None, /, *, frozen=False, eq=True, repr=True, kw_only=False, slots=False):
-        """Make a dataclass; for ``order`` and ``InitVar`` take the standard library's decorator.
-
-        Args:
-            cls: the class; None: return a decorator.
-            frozen: attributes cannot be set.
-            eq: make ``__eq__``, and for a frozen class ``__hash__``.
-            repr: make ``__repr__``.
-            kw_only: fields are given by name.
-            slots: instances have their fields and no other attribute; the class is made anew.
-        """
+        """Make a dataclass; for ``order`` and ``InitVar`` take the standard library's decorator."""
 
         def decorate(cls: type) -> type:
             return _made(cls, frozen, eq, repr, kw_only, slots)
@@ -183,12 +174,8 @@ class _Made:
         return "<factory>"
 
 
-_PARAMETERS = {
-    frozen: SimpleNamespace(
-        init=True, repr=True, eq=True, order=False, unsafe_hash=False, frozen=frozen
-    )
-    for frozen in (False, True)
-}
+_ORDINARY = {"init": True, "repr": True, "eq": True, "order": False, "unsafe_hash": False}
+_PARAMETERS = {frozen: SimpleNamespace(**_ORDINARY, frozen=frozen) for frozen in (False, True)}
 """What tells a class whether it may inherit from another."""
 
 

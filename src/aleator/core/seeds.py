@@ -6,10 +6,8 @@ import os
 
 
 def fresh_seed(below: int) -> int:
-    """A random number from the system's source; the module ``secrets`` would load OpenSSL for it.
+    """A random number in [0, below) from the system's source; the module ``secrets`` would load OpenSSL.
 
-    Args:
-        below: the number is in [0, below), with ``below`` at most 2^64: no number is likelier than another
-            by more than 2^-64 of its probability.
+    With ``below`` at most 2^64 no number is likelier than another by more than 2^-64 of its probability.
     """
     return int.from_bytes(os.urandom(16), "little") % below

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aleator.core.errors import ContextFull
+from aleator.core.errors import ContextFull, ParameterError
 from aleator.engine.job import Job
+from aleator.generate.context import Context
 from aleator.generate.request import Request
 from aleator.generate.request_state import RequestState
 
@@ -22,11 +23,7 @@ def positions(request: Request, n_ctx: int) -> int:
 
 
 def most_positions(state: RequestState, n_ctx: int) -> int:
-    """How many positions a request's sequence can use if each sequence has ``n_ctx``.
-
-    Raises:
-        ContextFull: its negative prompt is longer.
-    """
+    """How many positions a request's sequence can use if each sequence has ``n_ctx``."""
     if state.guidance is None:
         return n_ctx
     negative, prompt = len(state.guidance.prompt), len(state.request.remaining)
@@ -39,13 +36,9 @@ def most_positions(state: RequestState, n_ctx: int) -> int:
 
 
 def job_of(state: RequestState, longest: int, priority: int = 0, most: int = MOST_POSITIONS) -> Job:
-    """A request as a scheduler sees it.
+    """A request as a scheduler sees it, before its sequences are known.
 
-    Args:
-        state: The request, whose sequences are not known yet.
-        longest: See :func:`positions`.
-        priority: See :class:`aleator.engine.options.SubmitOptions`.
-        most: Tokens of its prompts in one step at most.
+    ``longest``: see :func:`positions`.  A step computes at most ``most`` tokens of its prompts.
     """
     request, guidance = state.request, state.guidance
     return Job(
@@ -84,3 +77,19 @@ def cells_needed(states: Sequence[RequestState], n_ctx: int) -> int:
             cells -= len(request.remaining) if key in prompts else 0
             prompts.add(key)
     return max(1, cells)
+
+
+def check_rollback(state: RequestState, context: Context) -> None:
+    """Refuse speculation and banned strings if a model's states could not take their tokens back."""
+    if state.speculation is not None and context.rewindable(1) < 1:
+        raise ParameterError(
+            "n_rollback",
+            f"speculation takes guesses back, which {context.decoder.config.architecture} cannot without "
+            "states to go back to: load the model with n_rollback=8, or leave spec_type and drafter out",
+        )
+    if state.banned is not None and state.banned.longest > context.rewindable(1) + 1:
+        raise ParameterError(
+            "banned_strings",
+            f"banned_strings: one has {state.banned.longest} bytes, and this model's states can be taken "
+            f"back by {context.rewindable(1)} tokens: load the model with a larger n_rollback",
+        )

@@ -15,11 +15,7 @@ Action = Callable[[Context, int], T]
 
 
 class ContextCalls:
-    """Calls that wait for the context: any thread submits them, and only the engine's thread runs them.
-
-    Args:
-        context: the engine's.
-    """
+    """Calls that wait for the context: any thread submits them, and only the engine's thread runs them."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -30,24 +26,16 @@ class ContextCalls:
         return len(self._waiting)
 
     def submit(self, action: Action[T]) -> Future[T]:
-        """Queue an action.
+        """Queue an action; if it raises, it must have changed nothing.
 
-        Args:
-            action: runs later.  If it raises, it must have changed nothing.
-
-        Returns:
-            A future.  If it is cancelled before the engine reaches it, the action is not run.
+        If the future is cancelled before the engine reaches it, the action is not run.
         """
         future: Future[T] = Future()
         self._waiting.append((action, future))
         return future
 
     def run_all(self, seq: int | None) -> None:
-        """Run all actions that wait.
-
-        Args:
-            seq: the scratch sequence; None: none is free, and all actions go on waiting.
-        """
+        """Run all actions that wait, with a scratch sequence; None: none is free, and all go on waiting."""
         while self._waiting and seq is not None:
             action, future = self._waiting.popleft()
             if not future.set_running_or_notify_cancel():

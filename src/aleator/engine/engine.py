@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from aleator.core.errors import ContextFull, EngineClosed, ParameterError
 from aleator.core.options import declarations, takes
-from aleator.engine.admission import MOST_POSITIONS, job_of, most_positions, positions
+from aleator.engine.admission import (
+    MOST_POSITIONS,
+    check_rollback,
+    job_of,
+    most_positions,
+    positions,
+)
 from aleator.engine.context_calls import Action, T
 from aleator.engine.engine_loop import EngineLoop
 from aleator.engine.job import Job
@@ -23,9 +29,9 @@ from aleator.generate.generation import Generation
 from aleator.generate.options import ModelOptions
 from aleator.generate.request import Request
 from aleator.generate.request_state import OnLogits
+from aleator.generate.scores import rows_at_once
 from aleator.generate.session import Session
-from aleator.generate.speculation.drafter import Drafter
-from aleator.generate.text_rows import rows_at_once
+from aleator.generate.speculation.speculation import Drafter
 from aleator.samplers import SamplingParams
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
@@ -37,31 +43,23 @@ SUBMIT = declarations(SubmitOptions)
 
 
 class Served(Protocol):
-    """What an engine needs of a model; an :class:`aleator.LanguageModel` is one."""
+    """What an engine needs of a model; an :class:`aleator.LanguageModel` is one.
 
-    @property
-    def request_maker(self) -> RequestMaker:
-        """Makes requests of prompts and options."""
+    Attributes:
+        request_maker: Makes requests of prompts and options.
+        request_states: Makes the state that requests have while they are made.
+        tokenizer: Of its vocabulary.
+        vocab: The tokens.
+        n_ctx: Positions of one sequence.
+        options: What it was loaded with.
+    """
 
-    @property
-    def request_states(self) -> RequestStateMaker:
-        """Makes the state that requests have while they are made."""
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """Of its vocabulary."""
-
-    @property
-    def vocab(self) -> Vocabulary:
-        """The tokens."""
-
-    @property
-    def n_ctx(self) -> int:
-        """Positions of one sequence."""
-
-    @property
-    def options(self) -> ModelOptions:
-        """What it was loaded with."""
+    request_maker: RequestMaker
+    request_states: RequestStateMaker
+    tokenizer: Tokenizer
+    vocab: Vocabulary
+    n_ctx: int
+    options: ModelOptions
 
     def context(
         self, n_ctx: int | None, n_seq_max: int, *, prompt_cache: bool, device: str | None
@@ -228,7 +226,7 @@ class Engine:
         _check_possible(request)
         longest = self._longest(request)
         state = self._model.request_states.make([request], on_logits, drafter, loop.shared)[0]
-        loop.check(state)
+        check_rollback(state, loop.context)
         most = MOST_POSITIONS
         if prompt_logprobs is not None:
             state.completion.want_prompt(prompt_logprobs)
@@ -263,8 +261,7 @@ class Engine:
         Raises:
             EngineClosed: the engine was closed; as the future's exception, if that happens before it is done.
         """
-        loop = self._open()
-        return loop.visit(action)
+        return self._open().visit(action)
 
     def _open(self) -> EngineLoop:
         """What makes the requests, while it takes any."""

@@ -15,22 +15,14 @@ from aleator.cache.cache import Cache
 from aleator.cache.pools.attention import AttentionPool
 from aleator.engine.job import Job
 from aleator.engine.scheduler import Scheduler
-from aleator.generate.chunks import Chunk
-from aleator.generate.model_runner import ModelRunner
+from aleator.generate.model_runner import Chunk, ModelRunner
 from aleator.generate.request_state import RequestState
 
 
 class EngineCore:
-    """Makes the steps of requests that come and go.
-
-    Args:
-        runner: Runs the model.
-        scheduler: Decides which requests take part in a step; it has none yet.
-        reuse: Begin prompts with what is cached of them.
+    """Makes the steps of requests that come and go: the scheduler decides, the runner runs the model.
 
     Attributes:
-        runner: Runs the model.
-        scheduler: Decides which requests take part in a step.
         steps: Steps so far, each a batch that was decoded.
         mixed_steps: Steps that computed pieces of prompts while other requests were writing.
         step_seconds: Seconds in steps.
@@ -47,12 +39,7 @@ class EngineCore:
         self.step_seconds = self.longest_step = self.scheduling_seconds = 0.0
 
     def add(self, job: Job, state: RequestState) -> None:
-        """Let a request wait for its turn.
-
-        Args:
-            job: The request as the scheduler sees it, with a number that no other has.
-            state: The request as the runner sees it.
-        """
+        """Let a request wait for its turn; its job has a number that no other has."""
         self._states[job] = state
         self.scheduler.add(job)
 
@@ -69,11 +56,7 @@ class EngineCore:
         self.scheduler.remove(job)
 
     def clear(self, scheduler: Scheduler) -> None:
-        """After an error: forget all requests, and empty all sequences.
-
-        Args:
-            scheduler: Takes the place of the one before, whatever state that is in.
-        """
+        """After an error: forget all requests, empty all sequences, and go on with a new scheduler."""
         for seq in range(self.runner.context.n_seq_max):
             self._cache.seq_rm(seq, -1, -1)
         self.scheduler, self._states = scheduler, {}
@@ -91,10 +74,9 @@ class EngineCore:
         return begun
 
     def step(self) -> Sequence[Job]:
-        """Make one step if there is something to make.
+        """Make one step if there is something to make; returns the jobs that took part.
 
-        Returns:
-            The jobs that took part; those whose completions have ended must be removed (:meth:`remove`).
+        Those whose completions have ended must be removed (:meth:`remove`).
         """
         started = perf_counter()
         plan = self.scheduler.plan()
@@ -139,9 +121,7 @@ class EngineCore:
 
         for job in writing:
             state = self._states[job]
-            if (
-                state in self.runner.pending
-            ):  # it takes no part in this step, unless its token is chosen now
+            if state in self.runner.pending:  # it takes part if its token is chosen now
                 self.runner.errors.alone(state, self.runner.choose, state)
             if not state.completion.done and state not in self.runner.pending:
                 self.runner.errors.alone(state, make_room, state)

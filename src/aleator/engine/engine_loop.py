@@ -20,18 +20,15 @@ from aleator.engine.error_frames import clear_frames
 from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions
 from aleator.engine.pace import Pace
-from aleator.engine.request_handle import RequestHandle
+from aleator.engine.request_handle import RequestHandle, Waiter, wake
 from aleator.engine.request_states import SharedDrafts
 from aleator.engine.scheduler import Scheduler
 from aleator.engine.stats import EngineStats, OnEnd
-from aleator.engine.waiters import Waiter, wake
 from aleator.generate.completion import Completion
 from aleator.generate.context import Context
 from aleator.generate.model_runner import ModelRunner
-from aleator.generate.pending_tokens import PendingTokens
 from aleator.generate.request_state import RequestState
-from aleator.generate.rollback_check import check_rollback
-from aleator.generate.token_sampler import HostTokenSampler
+from aleator.generate.token_sampler import HostTokenSampler, PendingTokens
 
 COUNTED = (
     "prompt_tokens",
@@ -52,6 +49,9 @@ CHOOSING_SECONDS = 0.005
 """Each step spends this long on tokens that take long to choose, such as those before the end of a constrained
 text; the next step goes on with what is not chosen then."""
 
+ENDED_BY = {"deadline": "expired", "interrupted": "cancelled"}
+"""Where requests with these stop reasons are counted; the others have finished."""
+
 TRIES = 8
 """An engine gives up after this many errors in a row that belong to no request and end none."""
 
@@ -65,16 +65,8 @@ _loops: WeakSet[EngineLoop] = WeakSet()
 class EngineLoop:
     """Runs an engine in a thread of its own, and takes requests from other threads.
 
-    Args:
-        context: The engine's; nothing else uses it.
-        n_tokens: Tokens of the vocabulary.
-        options: The engine's.
-        prompt_cache: Keep what was computed, and reuse it.
-        shared: What the requests share for drafting.
-        on_end: Called with every request that ends.
-
-    Attributes:
-        shared: What the requests share for drafting.
+    Nothing else uses the context.  ``shared`` is what the requests share for drafting; ``on_end`` is called
+    with every request that ends.
     """
 
     def __init__(
@@ -87,7 +79,7 @@ class EngineLoop:
         on_end: OnEnd | None = None,
     ) -> None:
         self._on_end = on_end
-        self._context, self._options, self._prompt_cache = context, options, prompt_cache
+        self.context, self._options, self._prompt_cache = context, options, prompt_cache
         self.shared = shared
         self._pace = Pace(options.max_pause)
         # Completions that an error has ended.  The error's frames are cleared after the iteration, and the
@@ -123,7 +115,7 @@ class EngineLoop:
         self._ending: RequestHandle | None = None
         self._failures = 0  # errors since a step was made, or a request ended
         self._now = 0, 0  # running requests, and the positions reserved for them
-        self._closed = False
+        self.closed = False
         self._thread = threading.Thread(target=self._run, name="aleator-engine", daemon=True)
         self._thread.start()
         _loops.add(self)
@@ -132,7 +124,7 @@ class EngineLoop:
         options = self._options
         return Scheduler(
             options.n_seq_max,
-            self._context.n_ctx,
+            self.context.n_ctx,
             options.token_budget,
             self._pace,
             reuses=self._prompt_cache,
@@ -140,18 +132,8 @@ class EngineLoop:
 
     # For other threads
 
-    def check(self, state: RequestState) -> None:
-        """Raise a ParameterError if this context cannot make the request."""
-        check_rollback(state, self._context)
-
     def make_handle(self, job: Job, state: RequestState, deadline: float | None) -> RequestHandle:
-        """Make the handle that :meth:`submit` takes.
-
-        Args:
-            job: The request as the scheduler sees it.
-            state: The request as the runner sees it.
-            deadline: Seconds from now after which it ends; None: no limit.
-        """
+        """Make the handle that :meth:`submit` takes; the deadline is in seconds from now on."""
         end = None if deadline is None else perf_counter() + deadline
         handle = RequestHandle(job, state, end, self._mail.put)
         handle.thread_id = self._thread.ident or 0
@@ -168,7 +150,7 @@ class EngineLoop:
         """
         most = self._options.max_queue + self._options.n_seq_max
         with self._lock:
-            if self._closed:
+            if self.closed:
                 raise EngineClosed("the engine is closed: make another one")
             if len(self._handles) >= most:
                 self._counts["refused"] += 1
@@ -181,7 +163,7 @@ class EngineLoop:
     def visit(self, action: Action[T]) -> Future[T]:
         """See :meth:`aleator.engine.engine.Engine.visit`."""
         with self._lock:
-            if self._closed:
+            if self.closed:
                 raise EngineClosed("the engine is closed: make another one")
             future = self._calls.submit(action)
             self._mail.put(None)
@@ -190,8 +172,7 @@ class EngineLoop:
     def close(self, patience: float | None = None) -> None:
         """End every request, and the thread; may be called again.
 
-        Args:
-            patience: seconds to wait for the thread; None: as long as it takes.
+        Waits ``patience`` seconds for the thread; None: as long as it takes.
         """
         with self._lock:
             self.shut()
@@ -207,7 +188,7 @@ class EngineLoop:
 
         For the garbage collector, which calls in any thread, in the middle of anything: nothing is locked here.
         """
-        self._closed = True
+        self.closed = True
         self._mail.put(None)
 
     def after_fork(self) -> None:
@@ -216,7 +197,7 @@ class EngineLoop:
         The thread may have held any lock.
         """
         self._lock = threading.Lock()
-        self._closed = True
+        self.closed = True
         for handle in list(self._handles.values()):
             handle.after_fork(
                 EngineClosed(
@@ -224,11 +205,6 @@ class EngineLoop:
                 )
             )
         self._handles.clear()
-
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed."""
-        return self._closed
 
     @property
     def stats(self) -> EngineStats:
@@ -247,7 +223,7 @@ class EngineLoop:
             scheduling_seconds=self._core.scheduling_seconds,
             waiting=max(0, len(under_way) - running),  # counted at other moments
             running=running,
-            cells=self._context.n_ctx,
+            cells=self.context.n_ctx,
             cells_reserved=reserved,
         )
 
@@ -268,7 +244,7 @@ class EngineLoop:
             clear_frames(failure)
 
     def _work(self) -> None:
-        while not self._closed:
+        while not self.closed:
             try:
                 while self._errors:  # of the iteration before; its frames run no more
                     clear_frames(self._errors.pop())
@@ -280,7 +256,7 @@ class EngineLoop:
             try:
                 for handle in list(self._handles.values()):
                     self._core.runner.pending.drop(handle.state)
-                    handle.completion.interrupt()
+                    handle.completion.break_off("interrupted")
                     self._end(handle)
             except BaseException as error:
                 self._recover(error)
@@ -288,8 +264,7 @@ class EngineLoop:
     def iterate(self, wait: bool = False) -> None:
         """Take in what other threads sent, and make one step if a request is running.
 
-        Args:
-            wait: if no request is running, wait until one comes.
+        If none is running, ``wait`` waits until one comes.
         """
         core = self._core
         self._take_in(wait and not (core.scheduler.running or self._calls))
@@ -336,7 +311,7 @@ class EngineLoop:
             return  # to be closed, somebody visits, or it has ended
         if handle.completion.cancelled:
             self._core.runner.pending.drop(handle.state)
-            handle.completion.interrupt()
+            handle.completion.break_off("interrupted")
         if handle.completion.done:  # also one that asks for no tokens
             self._end(handle)
         elif handle.job.number not in self._known:
@@ -350,7 +325,7 @@ class EngineLoop:
             handle = self._handles.get(heappop(self._deadlines)[1])
             if handle is not None:
                 self._core.runner.pending.drop(handle.state)
-                handle.completion.out_of_time()
+                handle.completion.break_off("deadline")
                 self._end(handle)
 
     def _end(self, handle: RequestHandle) -> None:
@@ -362,13 +337,9 @@ class EngineLoop:
             text = [*handle.state.request.remaining, *completion.tokens]
             self.shared.texts.add(text, handle.state.request.where)
         self._known.discard(job.number)
-        how = "finished"
+        how = ENDED_BY.get(completion.stop_reason or "", "finished")
         if completion.error is not None:
             how = "failed"
-        elif completion.stop_reason == "deadline":
-            how = "expired"
-        elif completion.stop_reason == "interrupted":
-            how = "cancelled"
         with self._lock:
             counted = self._handles.pop(job.number, None) is not None
             if counted:
@@ -414,7 +385,7 @@ class EngineLoop:
     def _give_up(self, error: BaseException) -> None:
         """End all requests with an error, without touching the context, and take no more."""
         with self._lock:
-            self._closed = True
+            self.closed = True
         if self._ending is not None:
             self._ending.settle()
         for number, handle in list(self._handles.items()):

@@ -11,7 +11,7 @@ OURS = (
     "aleator.engine.engine_core",
     "aleator.generate.model_runner",
     "aleator.generate.context",
-    "aleator.generate.request_errors",
+    "aleator.generate.request_state",
     "aleator.generate.proposer",
 )
 """Modules whose frames hold the context."""
@@ -24,11 +24,9 @@ def clear_frames(error: BaseException | None) -> None:
     """Clear the frames of an error that ended a request; its traceback still says where it was raised.
 
     The frames hold the context and the logits of a whole step, and the error holds the frames.  The frames and
-    the request refer to one another, so without this only the garbage collector would free them.  This does
-    not clear frames that still run, generators, coroutines, or the frames of readers.
-
-    Args:
-        error: The error; those in its ``__cause__`` and ``__context__`` are cleared too.  None: do nothing.
+    the request refer to one another, so without this only the garbage collector would free them.  The errors in
+    ``__cause__`` and ``__context__`` are cleared too.  This does not clear frames that still run, generators,
+    coroutines, or the frames of readers.
     """
     cleared: set[int] = set()
     seen: set[int] = set()

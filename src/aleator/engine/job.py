@@ -23,8 +23,6 @@ class Job:
     Attributes:
         prompt: int32, the tokens to compute before the first token is drawn.
         longest: Positions that it may use at most, prompt included, in both its sequences together.
-        priority: See :class:`aleator.engine.options.SubmitOptions`.
-        namespace: Only prompts in the same namespace share what is computed.
         shares: Whether it may share cells with others; if not, it needs a cell for each of its positions.
         beside: Tokens of a second prompt, which has its own sequence and is computed first; 0: there is none.
         most: A step computes this many tokens of its prompts at most.

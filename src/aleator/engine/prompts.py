@@ -32,11 +32,7 @@ OF_A_RUN = ("sampling_device", "multi_step")
 
 
 def checked_prompt(prompt: object) -> Prompt:
-    """A prompt, its token ids in a list if it has any.
-
-    Raises:
-        ParameterError: neither text nor token ids nor a session; says what to do with it.
-    """
+    """A prompt, its token ids in a list if it has any; ParameterError says what to do with anything else."""
     if isinstance(prompt, str | Session):
         return prompt
     if isinstance(prompt, bytes | Mapping) or not isinstance(prompt, Iterable):
@@ -55,11 +51,7 @@ def checked_prompt(prompt: object) -> Prompt:
 
 
 def checked_prompts(prompts: object, n: object) -> list[Prompt]:
-    """The prompts of a batch, each as :func:`checked_prompt` gives it; ``n`` counts completions of each.
-
-    Raises:
-        ParameterError: no list of prompts, none in it, or ``n`` is no number of completions.
-    """
+    """The prompts of a batch, each as :func:`checked_prompt` gives it; ``n`` counts completions of each."""
     if isinstance(prompts, str | bytes | Mapping) or not isinstance(prompts, Iterable):
         raise ParameterError(
             "prompts", f"prompts={prompts!r:.80}: give a list of at least one prompt"
@@ -99,9 +91,8 @@ ELSEWHERE = {
 def options_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a call by their names.
 
-    Raises:
-        ParameterError: an unknown name (the error says the nearest one, or what to write in place of another
-            engine's), a former one, one given twice.
+    ParameterError: an unknown name (the error says the nearest one, or what to write in place of another
+    engine's), a former one, one given twice.
     """
     for word in given:
         if word in ELSEWHERE:
@@ -110,11 +101,7 @@ def options_of(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def options_of_each(given: Mapping[str, Any], n_prompts: int) -> list[dict[str, Any]]:
-    """The options of every prompt of a batch: an option that is a single value may be a list of them.
-
-    Raises:
-        ParameterError: as :func:`options_of`; or a list with another length.
-    """
+    """The options of every prompt of a batch: an option that is a single value may be a list of them."""
     named = options_of(given)
     each: list[dict[str, Any]] = [{} for _ in range(n_prompts)]
     for name, value in named.items():
@@ -149,11 +136,7 @@ def combined(
     sampling: Mapping[str, Any],
     recommended: Callable[[], Mapping[str, Any]],
 ) -> SamplingParams:
-    """The parameters of a call; :meth:`RequestMaker.sampling_params` says which of them prevail.
-
-    Raises:
-        ParameterError: one out of range, or a preset and parameters at once.
-    """
+    """The parameters of a call; :meth:`RequestMaker.sampling_params` says which of them prevail."""
     if params is not None and not isinstance(params, SamplingParams):
         raise ParameterError("params", f"params={params!r:.80}: give aleator.SamplingParams(...)")
     if preset is not None and params is not None:
@@ -165,22 +148,13 @@ def combined(
 
 
 def check_without_model(given: Mapping[str, Any]) -> None:
-    """See what can be seen of a call's options where there is no model.
-
-    Raises:
-        ParameterError: an unknown name, a value out of range.
-    """
+    """See what can be seen of a call's options where there is no model."""
     _, sampling = divided(options := options_of(given))
     combined(options.get("preset"), options.get("params"), sampling, dict)
 
 
 class RequestMaker:
-    """Makes requests of prompts and options.
-
-    Args:
-        tokenizer: of the model.
-        weights: the model's files, which may recommend sampling parameters.
-    """
+    """Makes requests of prompts and options; the model's files may recommend sampling parameters."""
 
     def __init__(self, tokenizer: Tokenizer, weights: Weights) -> None:
         self._tokenizer, self._vocab, self._weights = tokenizer, tokenizer.vocab, weights
@@ -195,10 +169,7 @@ class RequestMaker:
     ) -> list[Request]:
         """The requests of some prompts, ``n`` of each; without a seed they share one.
 
-        Args:
-            prompts: as :func:`checked_prompt` gives them.
-            given: the options of each, by their names.
-            n: completions of each.
+        Prompts are as :func:`checked_prompt` gives them, and each has options by their names.
 
         Raises:
             ParameterError: an option out of range, or a prompt without tokens.
@@ -260,10 +231,7 @@ class RequestMaker:
     ) -> tuple[int, ...]:
         """The tokens of a prompt as a generation prefills them.
 
-        Args:
-            prompt: Text, token ids or a session.
-            parse_special: Read names of control tokens as those tokens.
-            of: The parameter that an error names.
+        ``parse_special`` reads names of control tokens as those tokens.  Errors name the parameter ``of``.
 
         Raises:
             ParameterError: there are none.

@@ -2,31 +2,121 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING, Any
+
+from aleator.generate.writing import Until
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+
 import threading
 import weakref
-from collections.abc import Callable
 from time import perf_counter
 
 from aleator.core.errors import AleatorError
 from aleator.engine.job import Job
 from aleator.engine.stats import EndedRequest
-from aleator.engine.waiters import Waiter, wake
-from aleator.generate.completion import Completion, Stats
 from aleator.generate.generation import Generation
 from aleator.generate.request_state import RequestState
-from aleator.generate.writing import Until
+
+
+class Waiter:
+    """What a task awaits until it is woken: a future of an event loop, that costs one turn of the loop.
+
+    Where a future of asyncio's has its result, its task goes on one turn later, and each turn asks the system
+    about all sockets.  Here the task goes on at once.
+    """
+
+    # By this tasks know what can be awaited; they set it.
+    _asyncio_future_blocking = False
+
+    def __init__(self, until: Until, loop: AbstractEventLoop) -> None:
+        self.until, self.loop = until, loop
+        self._over = self._cancelled = False
+        self._callbacks: list[tuple[Callable[[Waiter], object], Context]] = []
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if not self._over:
+            self._asyncio_future_blocking = True
+            yield self
+        self.result()
+
+    def get_loop(self) -> AbstractEventLoop:
+        """The event loop that it belongs to."""
+        return self.loop
+
+    def done(self) -> bool:
+        """Whether it was woken, or cancelled."""
+        return self._over
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return self._cancelled
+
+    def result(self) -> None:
+        """Nothing; CancelledError if it was cancelled."""
+        if self._cancelled:
+            from asyncio import CancelledError  # who awaits has imported it
+
+            raise CancelledError
+
+    def add_done_callback(
+        self, callback: Callable[[Waiter], object], *, context: Context | None = None
+    ) -> None:
+        """Have something called when it is woken or cancelled; it must not be done."""
+        self._callbacks.append((callback, context or copy_context()))
+
+    def remove_done_callback(self, callback: Callable[[Waiter], object]) -> int:
+        """Have something called no more; returns how often it would have been."""
+        before = len(self._callbacks)
+        self._callbacks = [each for each in self._callbacks if each[0] != callback]
+        return before - len(self._callbacks)
+
+    def cancel(self, msg: object = None) -> bool:
+        """Let whoever waits be cancelled; returns whether it still waited."""
+        if self._over:
+            return False
+        self._over = self._cancelled = True
+        for callback, context in self._callbacks:
+            self.loop.call_soon(callback, self, context=context)
+        return True
+
+    def wake(self) -> None:
+        """Let whoever waits go on, now; in the loop's thread, outside of tasks."""
+        if not self._over:  # it was cancelled
+            self._over = True
+            for callback, context in self._callbacks:
+                context.run(callback, self)
+
+
+def wake(waiters: Sequence[Waiter]) -> None:
+    """Let readers go on: each event loop is interrupted once, however many wait there."""
+    loops: dict[AbstractEventLoop, list[Waiter]] = {}
+    for each in waiters:
+        loops.setdefault(each.loop, []).append(each)
+    for loop, waiting in loops.items():
+        with suppress(RuntimeError):  # the loop was closed, and nobody waits any more
+            loop.call_soon_threadsafe(_wake, waiting)
+
+
+def _wake(waiting: Sequence[Waiter]) -> None:
+    for i, each in enumerate(waiting):
+        try:
+            each.wake()
+        except BaseException:  # it is to end the loop; the others must not wait for ever
+            each.loop.call_soon(_wake, waiting[i + 1 :])
+            raise
 
 
 class RequestHandle:
-    """Lets readers wait for what the engine's thread makes.
-
-    Args:
-        job: the request as the scheduler sees it.
-        state: the request as the runner sees it.
-        deadline: moment of ``perf_counter`` at which it ends; None: there is none.
-        woken: called with the handle, from any thread, when its completion was cancelled.
+    """Lets readers wait for what the engine's thread makes of a job and its state.
 
     Attributes:
+        deadline: moment of ``perf_counter`` at which it ends; None: there is none.
         generation: cancels the request when nobody holds its generation any more; None: there is none yet.
         thread_id: identity of the engine's thread, which must not wait for the request; 0 while there is none.
         came: moment of ``perf_counter`` at which it was submitted.
@@ -41,6 +131,7 @@ class RequestHandle:
         woken: Callable[[RequestHandle], None],
     ) -> None:
         self.job, self.state, self.deadline = job, state, deadline
+        self.completion, self.stats = state.completion, state.stats
         self.generation: weakref.finalize[[], Generation] | None = None
         self.thread_id = 0
         self.came = perf_counter()
@@ -56,22 +147,8 @@ class RequestHandle:
         self._changed = threading.Condition(self._lock)
         self._waiters: list[Waiter] = []
 
-    @property
-    def completion(self) -> Completion:
-        """What has been made."""
-        return self.state.completion
-
-    @property
-    def stats(self) -> Stats:
-        """Counts and times of this request alone."""
-        return self.state.stats
-
     def make(self, until: Until, timeout: float | None = None) -> None:
-        """See :class:`aleator.generate.writing.Stepper`.
-
-        Raises:
-            AleatorError: called in the engine's own thread, which would wait for itself.
-        """
+        """See :class:`aleator.generate.writing.Stepper`; the engine's own thread would wait for itself."""
         if threading.get_ident() == self.thread_id:
             if until():  # what is left, freeing its place, this thread does afterwards
                 return
@@ -121,8 +198,8 @@ class RequestHandle:
     def notify(self, due: list[Waiter] | None = None) -> None:
         """Let readers check what they wait for.
 
-        Args:
-            due: gets the waiting tasks that may go on, for the caller to :func:`wake`; None: wake them here.
+        Waiting tasks that may go on are added to ``due``, for the caller to :func:`wake`; None: they are woken
+        here.
         """
         ready: list[Waiter] = [] if due is None else due
         with self._lock:
@@ -151,7 +228,7 @@ class RequestHandle:
     def count_time(self) -> None:
         """Note how long the prompt has taken so far, or the tokens after it."""
         now, stats = perf_counter(), self.stats
-        if self.state.completion.tokens and not self.first:
+        if self.completion.tokens and not self.first:
             self.first = now
         if self.first:
             stats.prompt_seconds = self.first - self.began

@@ -6,44 +6,25 @@ import math
 from collections.abc import Callable, Sequence
 
 from aleator.core.errors import ParameterError
+from aleator.engine.admission import MOST_POSITIONS, positions
 from aleator.engine.prompts import RequestMaker, checked_prompt
-from aleator.generate.banned_strings import BannedStrings
 from aleator.generate.complete_grammar import EndingSearch, GrammarCompleter
 from aleator.generate.context import Context
 from aleator.generate.request import Request
 from aleator.generate.request_state import OnLogits, RequestState
 from aleator.generate.session import go_on
 from aleator.generate.speculation.draft_model import DraftContext, DraftModel
-from aleator.generate.speculation.drafter import Drafter
-from aleator.generate.speculation.ngrams import PromptLookup, Texts
-from aleator.generate.speculation.speculation import Speculation
-from aleator.generate.steering import Guidance, ReasoningBudget
+from aleator.generate.speculation.speculation import Drafter, PromptLookup, Speculation, Texts
+from aleator.generate.steering import BannedStrings, Guidance, ReasoningBudget
 from aleator.grammar.spelling import spelling
 from aleator.samplers import SamplerChain
 from aleator.samplers.logit_bias import biases_of_ids
 from aleator.text.stream import StreamDecoder
 from aleator.text.tokenizer import Tokenizer
 
-MOST_POSITIONS = 2**31 - 1
-"""More than any context has."""
-
-
-def _positions(request: Request) -> int:
-    """How many positions a request may use at most, whatever the model has."""
-    wanted = request.options.max_tokens
-    return MOST_POSITIONS if wanted is None else len(request.remaining) + wanted
-
 
 class SharedDrafts:
-    """What the requests of one context share for speculation.
-
-    Args:
-        drafts: The draft model's context; None: there is no draft model.
-
-    Attributes:
-        drafts: The draft model's context; None: there is no draft model.
-        texts: Earlier texts, from which ``spec_type="ngram"`` guesses.
-    """
+    """What the requests of one context share to guess: a draft model's context, if any, and earlier texts."""
 
     def __init__(self, drafts: DraftContext | None) -> None:
         self.drafts, self.texts = drafts, Texts()
@@ -52,11 +33,8 @@ class SharedDrafts:
 class RequestStateMaker:
     """Makes the states of requests.
 
-    Args:
-        tokenizer: The model's.
-        request_maker: Makes tokens of negative prompts.
-        draft_context: Makes a context of the draft model from numbers of cells and sequences; None: there is
-            no draft model.
+    ``draft_context`` makes a context of the draft model from numbers of cells and sequences; None: there is
+    none.
     """
 
     def __init__(
@@ -65,12 +43,8 @@ class RequestStateMaker:
         request_maker: RequestMaker,
         draft_context: Callable[[int, int], Context] | None = None,
     ) -> None:
-        self._tokenizer, self._vocab, self._request_maker = (
-            tokenizer,
-            tokenizer.vocab,
-            request_maker,
-        )
-        self._draft_context = draft_context
+        self._tokenizer, self._vocab = tokenizer, tokenizer.vocab
+        self._request_maker, self._draft_context = request_maker, draft_context
 
     def shared_drafts(self, n_cells: int, n_seq_max: int) -> SharedDrafts:
         """What the requests of a context with so many cells and sequences share."""
@@ -88,17 +62,11 @@ class RequestStateMaker:
     ) -> list[RequestState]:
         """Requests with chains of their own, which have accepted the prompts.
 
-        Args:
-            requests: the requests.
-            on_logits: called before each draw of any of them.
-            drafter: guesses tokens, in place of what the requests' options say.
-            shared: what the requests of the context share; None: make one for these requests.
-
-        Raises:
-            ParameterError: ``spec_type="draft"`` without a draft model.
+        ``drafter`` guesses tokens in place of what the requests' options say.  ``shared`` is what the requests
+        of the context share; None: make one for these requests.
         """
         if shared is None:
-            wanted = [_positions(request) for request in requests]
+            wanted = [positions(request, MOST_POSITIONS) for request in requests]
             shared = self.shared_drafts(sum(wanted), len(requests))
         templates: dict[int, SamplerChain] = {}  # what DRY prepares from a vocabulary is shared
         states = []
@@ -113,27 +81,21 @@ class RequestStateMaker:
                 grammar=templates[key].grammar,
             )
             go_on(chain, request.tokens, request.drawn, request.chain_state)
-            state = self.with_chain(request, chain, on_logits)
-            state.speculation = self._speculation(request, chain, drafter, shared)
+            state = RequestState(
+                request,
+                chain,
+                self._stream(request),
+                self._vocab,
+                on_logits=on_logits,
+                spell=self._spell(request, chain),
+                completer=self._completer(request, chain),
+                budget=self._budget(request),
+                banned=self._banned(request),
+                speculation=self._speculation(request, chain, drafter, shared),
+            )
             state.guidance = self._guidance(request)
             states.append(state)
         return states
-
-    def with_chain(
-        self, request: Request, chain: SamplerChain, on_logits: OnLogits | None = None
-    ) -> RequestState:
-        """The state of a request whose chain has accepted the prompt."""
-        return RequestState(
-            request,
-            chain,
-            self._stream(request),
-            self._vocab,
-            on_logits=on_logits,
-            spell=self._spell(request, chain),
-            completer=self._completer(request, chain),
-            budget=self._budget(request),
-            banned=self._banned(request),
-        )
 
     def _budget(self, request: Request) -> ReasoningBudget | None:
         """What ends the text's reasoning; None if it has no limit."""
@@ -194,11 +156,7 @@ class RequestStateMaker:
         return Speculation(guesses, options.spec_draft_n_max, len(self._vocab))
 
     def _guidance(self, request: Request) -> Guidance | None:
-        """What moves a request's logits away from a negative prompt; None if nothing does.
-
-        Raises:
-            ParameterError: a negative prompt without a scale, or guidance with a context shift.
-        """
+        """What moves a request's logits away from a negative prompt; None if nothing does."""
         options = request.options
         if options.guidance_scale == 1.0:
             if options.negative_prompt is not None:
@@ -233,11 +191,7 @@ class RequestStateMaker:
         return spelling(self._tokenizer).tokens
 
     def _completer(self, request: Request, chain: SamplerChain) -> GrammarCompleter | None:
-        """Completes a constrained text before its tokens run out; None if that is not wanted or not possible.
-
-        Raises:
-            ParameterError: ``complete_grammar=True`` with an option that excludes it.
-        """
+        """Completes a constrained text before its tokens run out; None if it need not, or cannot."""
         wanted = request.options.complete_grammar
         steered = request.options.banned_strings or request.options.reasoning_budget is not None
         if wanted and steered:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
+from aleator.cache.devices import Device
+from aleator.core.errors import ParameterError
+from aleator.core.packages import required_torch
 from aleator.engine.admission import (
     cells_needed,
+    check_rollback,
     job_of,
     most_positions,
     positions,
@@ -18,15 +23,15 @@ from aleator.engine.engine_core import EngineCore
 from aleator.engine.job import Job
 from aleator.engine.scheduler import Scheduler
 from aleator.generate.completion import Detokenizer, Stats
-from aleator.generate.context import Context
+from aleator.generate.context import Context, Prefixes
 from aleator.generate.generation import Generation
 from aleator.generate.model_runner import ModelRunner
-from aleator.generate.prefixes import Prefixes
 from aleator.generate.request_state import RequestState
-from aleator.generate.rollback_check import check_rollback
-from aleator.generate.sampling_device import make_token_sampler
-from aleator.generate.token_sampler import TokenSampler
+from aleator.generate.token_sampler import HostTokenSampler, TokenSampler
 from aleator.generate.writing import Until
+
+log = logging.getLogger("aleator.generate.sampling_device")  # by its parent users choose it
+
 
 Progress = Callable[[int, int], None]
 """Called with (prompt tokens done, prompt tokens to do in all) while prompts are computed."""
@@ -40,15 +45,8 @@ class Run:
         states: The requests.  The options of the first one hold for all: ``sampling_device`` (see
             :func:`make_token_sampler`), and ``multi_step``, how many tokens the device samples before the host
             looks at them; tokens after a stop string are taken back.
-        detokenizer: The vocabulary: how many tokens there are, and which of them end a generation.
-        n_ctx: Positions that one sequence may use.
-        progress: Called while prompts are computed.
         prefixes: Cached prompts.  A prompt is computed from where it diverges from all of them; they keep what
             was computed when its completion ends.  None: those of the context's cache.
-
-    Attributes:
-        stats: Counts and times of all completions together.
-        states: The requests.
 
     Raises:
         ContextFull: a prompt longer than ``n_ctx``.
@@ -178,7 +176,7 @@ class Run:
         """Free the sequences of completions that have ended or were cancelled."""
         for job, state in list(self._jobs.items()):
             if state.completion.cancelled:
-                state.completion.interrupt()
+                state.completion.break_off("interrupted")
             if state.completion.done:
                 del self._jobs[job]
                 self._core.remove(job)
@@ -192,3 +190,60 @@ class Run:
         for state in self.states:
             if state.seq >= 0 and not state.released:
                 self._core.runner.release(state)
+
+
+def why_not_on_device(state: RequestState) -> str:
+    """Why a request's tokens must be sampled on the host; "" if they need not."""
+    chain, request = state.chain, state.request
+    if chain.numerics != "portable":
+        return "numerics='llama.cpp' are made on the host only"
+    if state.on_logits is not None:
+        return "on_logits looks at the host's chain"
+    if request.options.kept:
+        return (
+            "kept is reported by the host's chains (a DeviceChain of your own has it in its report)"
+        )
+    if state.budget is not None or state.banned is not None or state.guidance is not None:
+        return "reasoning_budget, banned_strings and guidance_scale are the host's"
+    if request.options.context_shift and request.options.max_tokens is None:
+        return (
+            "without max_tokens and with context_shift there is no end to what a device must hold"
+        )
+    if chain.history != list(request.tokens):
+        return "its chain has accepted another text than the prompt"
+    return ""
+
+
+def make_token_sampler(
+    states: Sequence[RequestState], where: str, device: Device, n_vocab: int, n_ctx: int
+) -> TokenSampler:
+    """Make the sampler of some requests; the log says which samplers run where, and why.
+
+    ``where`` is "host"; "device": by PyTorch's operations, also on the CPU; or "auto": on the device if that is
+    not the CPU and all requests allow it, else on the host.
+
+    Raises:
+        ParameterError: "device" where the requests do not allow it.
+        ImportError: it needs PyTorch, which is not installed.
+    """
+    if where == "host":
+        why = "sampling_device='host'"
+    elif where == "auto" and device.type == "cpu":
+        why = "the model is on the CPU"
+    else:
+        why = next((why for state in states if (why := why_not_on_device(state))), "")
+    if not why:
+        required_torch(f"sampling_device={where!r}")
+        from aleator.generate.device_token_sampler import DeviceTokenSampler  # PyTorch is optional
+
+        try:
+            return DeviceTokenSampler(states, device, n_vocab, n_ctx)
+        except ParameterError as error:
+            why = str(error)
+    if where == "device":
+        raise ParameterError(
+            "sampling_device",
+            f"sampling_device='device' cannot be here: {why}; give 'auto' or 'host'",
+        )
+    log.info("samplers: all run on the host, because %s", why)
+    return HostTokenSampler()

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Protocol, TypeVar
 
 from aleator.core.records import dataclass
 from aleator.engine.job import WORTH_WAITING, Job
 from aleator.engine.pace import Pace
-from aleator.engine.queue import Queue
+
+LOOKED_AT = 4
+"""Jobs at the head of the queue that are looked at when there is room."""
+PASSED_OVER = 64
+"""So often a job that needs more room than there is lets later ones go first; then they wait for it."""
+
 
 K = TypeVar("K")
 
@@ -36,12 +41,7 @@ class Cells(Protocol):
 
 @dataclass(frozen=True)
 class StepPlan:
-    """What one step computes.
-
-    Attributes:
-        writing: Jobs that decode the token drawn last.
-        chunks: Jobs with the tokens of their prompts to compute.
-    """
+    """What one step computes: jobs that write a token, and jobs with how many tokens of their prompts."""
 
     writing: Sequence[Job]
     chunks: Sequence[tuple[Job, int]]
@@ -65,6 +65,7 @@ class Scheduler:
     Attributes:
         waiting: Jobs that have not begun.
         running: Jobs by their sequences, in the order in which they began.
+        reading: Those whose prompts are being computed, in their order; not those that follow.
         reserved: Positions that these may come to use; a prompt that several share, counted once.
     """
 
@@ -84,11 +85,10 @@ class Scheduler:
         self._free = list(range(n_seq_max))
         heapify(self._free)
         # Running jobs again: those whose prompts are being computed, and those that write.
-        self._reading: list[Job] = []  # in their order
+        self.reading: list[Job] = []  # in their order
         self._alike: dict[tuple[str, int, int], list[Job]] = {}  # the same, by their looks
-        self._beginning: dict[
-            tuple[str, bytes], list[Job]
-        ] = {}  # and by their beginnings, in order
+        # And by their beginnings, in order.
+        self._beginning: dict[tuple[str, bytes], list[Job]] = {}
         self._writing: dict[int, Job] = {}
         self._rows = 0  # of these in a step
         self._reuses = reuses
@@ -126,11 +126,6 @@ class Scheduler:
             return None
         return next((each for each in job.partners if each.follows), None)
 
-    @property
-    def reading(self) -> list[Job]:
-        """Jobs whose prompts are being computed, in their order; those that follow are not among them."""
-        return self._reading
-
     def _part(self, job: Job) -> None:
         """A job's positions are reserved no longer; another partner answers for the prompt they share."""
         self.reserved -= job.reserve
@@ -144,7 +139,7 @@ class Scheduler:
         del self.running[job.seq]
         if self._writing.pop(job.seq, None) is not None:
             self._rows -= job.width
-        elif job in self._reading:
+        elif job in self.reading:
             self._stop_reading(job)
         heappush(self._free, job.seq)
         if job.beside_seq >= 0:
@@ -153,14 +148,14 @@ class Scheduler:
     def _read(self, job: Job) -> None:
         """A job that has begun has a prompt to compute, or writes if nothing of it is left."""
         if job.left:
-            insort(self._reading, job, key=_turn)
+            insort(self.reading, job, key=_turn)
             self._alike.setdefault(job.looks, []).append(job)
             insort(self._beginning.setdefault(job.beginning, []), job, key=_turn)
         else:
             self._write(job)
 
     def _stop_reading(self, job: Job) -> None:
-        self._reading.remove(job)
+        self.reading.remove(job)
         _remove(self._alike, job.looks, job)
         _remove(self._beginning, job.beginning, job)
 
@@ -171,11 +166,7 @@ class Scheduler:
     def admit(self, cells: Cells) -> list[Job]:
         """Begin jobs while there are sequences and cells for them.
 
-        Args:
-            cells: the cache.
-
-        Returns:
-            The jobs that begin; each has a sequence, and ``done`` tokens of its prompt.
+        Each that begins, and is returned, has a sequence and ``done`` tokens of its prompt.
         """
         begun: list[Job] = []
         growth: int | None = None  # of those who run
@@ -198,17 +189,10 @@ class Scheduler:
         return begun
 
     def _begin(self, job: Job, cells: Cells, promised: int | None, growth: int | None) -> bool:
-        """Begin a job if there is room.
+        """Begin a job if there is room; returns whether it has begun.
 
-        Args:
-            job: Waits.
-            cells: The cache.
-            promised: What running jobs hold and may still take; None where that does not matter, or cannot be
-                told.
-            growth: What they may still take; None where it does not matter.
-
-        Returns:
-            Whether it has begun.
+        ``promised`` is what running jobs hold and may still take; None where that does not matter, or cannot be
+        told.  ``growth`` is what they may still take; None where it does not matter.
         """
         alike = self._alike.get(job.looks, ())
         leader = next((each for each in alike if job.same_prompt(each)), None)
@@ -268,7 +252,7 @@ class Scheduler:
         The oldest prompt gets at least half of what prompts get, so it comes to its end; short ones need not
         wait for it.
         """
-        writing, reading = list(self._writing.values()), self._reading
+        writing, reading = list(self._writing.values()), self.reading
         chunks: list[tuple[Job, int]] = []
         room = self._token_budget - self._rows
         pace = self._pace
@@ -297,10 +281,7 @@ class Scheduler:
     def observe(self, plan: StepPlan, rows: int, seconds: float) -> None:
         """Learn what a step has cost, and who has read all of the prompt.
 
-        Args:
-            plan: what it computed; ``done`` of its jobs is up to date.
-            rows: tokens of those who write; 0 if none was decoded.
-            seconds: how long it took.
+        ``done`` of its jobs is up to date; those who write had so many rows decoded, 0 if none was.
         """
         if self._pace is not None:
             tokens = sum([n for _, n in plan.chunks])
@@ -308,10 +289,10 @@ class Scheduler:
             depth = depths / max(tokens, 1)
             begun = sum([job.left == 0 for job, _ in plan.chunks])
             self._pace.observe(
-                rows, tokens, depth, seconds, begun=begun, prompts=len(self._reading) - begun
+                rows, tokens, depth, seconds, begun=begun, prompts=len(self.reading) - begun
             )
         for job, _ in plan.chunks:
-            if job.left == 0 and job in self._reading:
+            if job.left == 0 and job in self.reading:
                 self._stop_reading(job)
                 self._write(job)
                 for each in job.partners:
@@ -333,3 +314,56 @@ def _remove(jobs: dict[K, list[Job]], key: K, job: Job) -> None:
     found.remove(job)
     if not found:
         del jobs[key]
+
+
+def _backwards(job: Job) -> tuple[int, int]:
+    turn, number = job.turn
+    return -turn, -number
+
+
+class Queue:
+    """Jobs by their turn: in the order of arrival, moved ahead or back by their priorities.
+
+    Nobody waits for ever: a priority is worth a fixed number of places (:attr:`Job.turn`), and who does not
+    fit is passed over :data:`PASSED_OVER` times at most.
+    """
+
+    def __init__(self) -> None:
+        # Ascending from the end: the next is the last, which is cheap to take.
+        self._jobs: list[Job] = []
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __iter__(self) -> Iterator[Job]:
+        return reversed(self._jobs)
+
+    def add(self, job: Job) -> None:
+        """Let a job wait."""
+        insort(self._jobs, job, key=_backwards)
+
+    def remove(self, job: Job) -> bool:
+        """Take a job out; whether it was there."""
+        try:
+            self._jobs.remove(job)
+        except ValueError:
+            return False
+        return True
+
+    def head(self) -> list[Job]:
+        """The jobs that may go next, in their order."""
+        found = []
+        for job in reversed(self._jobs[-LOOKED_AT:]):
+            found.append(job)
+            if job.passed_over >= PASSED_OVER:
+                break
+        return found
+
+    def take(self, job: Job) -> None:
+        """A job goes; those that it overtakes remember."""
+        for i in range(len(self._jobs) - 1, -1, -1):
+            each = self._jobs[i]
+            if each is job:
+                del self._jobs[i]
+                return
+            each.passed_over += 1

@@ -42,7 +42,6 @@ class Batch:
 
         Raises:
             InvalidBatch: a token, the position or the sequence is not an integer.
-
         """
         batch = cls()
         if not isinstance(tokens, Iterable):
@@ -72,7 +71,6 @@ class Batch:
 
         Raises:
             InvalidBatch: the token, a position or a sequence is not an integer, or a sequence is named twice.
-
         """
         number = _integer(len(self), "token", token)
         self._append(pos, seqs, logits)
@@ -137,13 +135,7 @@ def _integer(i: int, what: str, value: object) -> int:
 def checked_inputs(
     batch: Batch, n_vocab: int, n_embd: int
 ) -> npt.NDArray[np.int64] | npt.NDArray[np.float32]:
-    """What the batch's tokens are: ids, int64 [T], or input vectors, float32 [T, n_embd].
-
-    Raises:
-        InvalidBatch: both kinds in one batch, an id outside the vocabulary, a vector of another size or with
-            something that is not finite.
-
-    """
+    """What the batch's tokens are: ids, int64 [T], or input vectors, float32 [T, n_embd]."""
     if batch.tokens and batch.embeddings:
         raise InvalidBatch(-1, "a batch holds either tokens or embeddings, not both")
     if batch.embeddings:

@@ -32,11 +32,7 @@ OPERATIONS = {
 
 
 def checked(words: Sequence[str]) -> None:
-    """See whether words are an operation.
-
-    Raises:
-        ParameterError: They are not; says what the operation takes.
-    """
+    """See whether words are an operation; ParameterError says what it takes."""
     name, given = words[0], list(words[1:])
     if name not in OPERATIONS:
         raise ParameterError(
@@ -53,12 +49,7 @@ def checked(words: Sequence[str]) -> None:
 
 
 class Script:
-    """Runs operations on a context, whose sequences go on with tokens drawn from the model.
-
-    Args:
-        context: Its cache is worked on.
-        prompt: Tokens with which a sequence begins.
-        seed: Of the tokens that follow.
+    """Runs operations on a context, whose sequences begin with ``prompt`` and go on with tokens of the model.
 
     Raises:
         ParameterError: The prompt has no tokens.
@@ -87,20 +78,12 @@ class Script:
         if name == "fork":
             cache.seq_cp(n[0], n[1], 0, n[2] if len(n) > 2 else -1)
             self._next.pop(n[1], None)
-        elif name == "rm":
-            cache.seq_rm(*n)
-        elif name == "add":
-            cache.seq_add(*n)
-        elif name == "div":
-            cache.seq_div(*n)
         elif name == "slide":
             cache.sequence(n[0]).slide(*n[1:])
-        elif name == "keep":
-            cache.seq_keep(n[0])
-        elif name == "defrag":
-            cache.defrag()
+        elif name in ("defrag", "clear"):
+            getattr(cache, name)()
         else:
-            cache.clear()
+            getattr(cache, f"seq_{name}")(*n)
 
     def _decode(self, seqs: list[int]) -> None:
         batch = Batch()

@@ -40,14 +40,7 @@ Work = Generator[None, None, R]
 
 
 def finish(work: Work[R]) -> R:
-    """Do work to its end.
-
-    Args:
-        work: What to do.
-
-    Returns:
-        Its result.
-    """
+    """Do work to its end; returns its result."""
     while True:
         try:
             next(work)
@@ -67,18 +60,15 @@ _DIGITS = (b"1098765432", b"0198765432", b"9876543210")
 
 
 class EndingSearch:
-    """Searches for a short ending: few tokens after which a constrained text is complete.
+    """Searches for a short ending: few tokens, none of them banned, after which a constrained text is complete.
 
     It does not always find the fewest tokens.  It closes what is open and takes what is required.  Where that
     leads nowhere, it prefers tokens that change what is allowed next.
-
-    Args:
-        spelling: The bytes of the vocabulary's tokens.
-        banned: Tokens that it must not use.
     """
 
     def __init__(self, spelling: Spelling, banned: Iterable[int] = ()) -> None:
         self._spelling, self._banned = spelling, tuple(banned)
+        self.ends = spelling.ends  # tokens that end a generation
         self._ready = False
         self._trials = 0
         self._met_digit = self._met_branch = False  # whether a digit, or chance, could choose
@@ -108,30 +98,16 @@ class EndingSearch:
         self._printable = tokens(bytes([*b"1aAfTzZ", *range(0x20, 0x5C), *range(0x5D, 0x7F)]))
 
     @property
-    def ends(self) -> list[int]:
-        """End-of-generation tokens."""
-        return self._spelling.ends
-
-    @property
     def gave_up(self) -> bool:
         """Whether the last search ran out of trials: with more of them it may find an ending."""
         return self._trials <= 0
 
     def search(
         self, constraint: host.Constraint, limit: int, trials: int = TRIALS
-    ) -> list[int] | None:
-        """Search for at most ``limit`` tokens that complete the text; returns None if none were found."""
-        return finish(self.search_piecewise(constraint, limit, trials))
-
-    def search_piecewise(
-        self, constraint: host.Constraint, limit: int, trials: int = TRIALS
     ) -> Work[list[int] | None]:
-        """Do what :meth:`search` does, in pieces; one search at a time.
+        """Search, in pieces, for at most ``limit`` tokens that complete the text; None: none were found.
 
-        Args:
-            constraint: The text's constraint.  The search does not change it, and nobody else may meanwhile.
-            limit: The ending has this many tokens at most.
-            trials: The search tries this many tokens at most.
+        One search at a time.  It does not change the constraint, and nobody else may meanwhile.
         """
         self._prepare()
         best: list[int] | None = None
@@ -279,13 +255,7 @@ class GrammarCompleter:
     """Samples the tokens of a constrained text, and completes the text before its tokens run out.
 
     It samples for as long as an ending still fits after the token, and then gives the tokens of that ending.
-
-    Args:
-        chain: Samples the tokens.  It has one constraint and can roll back.
-        search: Finds endings in the chain's vocabulary.
-
-    Attributes:
-        closing: The ending has begun, and nothing is sampled any more.
+    Its chain has one constraint and can roll back.  ``closing``: the ending has begun, and nothing is sampled.
     """
 
     def __init__(self, chain: SamplerChain, search: EndingSearch) -> None:
@@ -296,29 +266,19 @@ class GrammarCompleter:
         self._wait = 0  # tokens for which the last one found fits without looking again
         self._off = False
 
-    def sample_piecewise(self, row: npt.NDArray[np.float32], left: int) -> Work[int | None]:
-        """Find the next token, in pieces; the chain accepts it.  None: the text is complete and ends here.
+    def sample(self, row: npt.NDArray[np.float32], left: int) -> Work[int | None]:
+        """Find the next of ``left`` tokens, in pieces; None: the text is complete and ends here.
 
-        Args:
-            row: Logits [V], read before the first piece is done.
-            left: How many tokens may still come, this one included; 1 or more.
+        The chain accepts it.  The logits [V] are read before the first piece is done.
         """
         if self.closing:
             return self.close()
-        return (yield from self.check_piecewise(self._chain.sample(row), left))
+        return (yield from self.check(self._chain.sample(row), left))
 
-    def check(self, token: int, left: int) -> int | None:
-        """Check a token that the chain has just accepted; see :meth:`check_piecewise`."""
-        return finish(self.check_piecewise(token, left))
+    def check(self, token: int, left: int) -> Work[int | None]:
+        """See, in pieces, whether an ending still fits after a token that the chain has just accepted.
 
-    def check_piecewise(self, token: int, left: int) -> Work[int | None]:
-        """See, in pieces, whether an ending still fits after a token.
-
-        If this is closed before its end, it takes the token back.
-
-        Args:
-            token: The chain has just accepted it.  Nobody else may change the chain meanwhile.
-            left: How many tokens may still come, this one included.
+        If this is closed before its end, it takes the token back.  Nobody else may change the chain meanwhile.
 
         Returns:
             The token, or in its place the first token of the ending, which the chain has accepted then; None:
@@ -333,9 +293,9 @@ class GrammarCompleter:
             self._plan = None
             return token
         try:
-            found = yield from search.search_piecewise(self._constraint, left - 1)
+            found = yield from search.search(self._constraint, left - 1)
             if found is None and self._plan is None and search.gave_up:
-                found = yield from search.search_piecewise(self._constraint, left - 1, THOROUGH)
+                found = yield from search.search(self._constraint, left - 1, THOROUGH)
         except GeneratorExit:
             chain.rollback(1)
             raise
@@ -345,7 +305,7 @@ class GrammarCompleter:
             return token
         chain.rollback(1)
         if self._plan is None:
-            self._plan = yield from search.search_piecewise(self._constraint, left, THOROUGH)
+            self._plan = yield from search.search(self._constraint, left, THOROUGH)
         if self._plan is None:  # it never fitted
             chain.accept(token, generated=True)
             self._off = True

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from collections.abc import Iterable, Sequence
+from typing import AnyStr, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
 from aleator.generate.logprobs import Logprobs, LogprobsOf, top_logprobs
 from aleator.generate.request import Request
-from aleator.generate.stop import StopMatcher
 from aleator.samplers import SamplerChain
 
 StopReason = Literal[
@@ -102,11 +103,7 @@ class Stats:
 class Completion:
     """What has been made of a request so far; the run feeds it, a :class:`Generation` shows it.
 
-    Args:
-        request: what was asked for.
-        chain: draws the tokens; its constraints say whether the text is complete.
-        stream: turns the tokens into text.
-        detokenizer: bytes of tokens, and which of them end a generation.
+    The chain's constraints say whether the text is complete.
 
     Attributes:
         n_ctx: positions that it may use, the prompt's included; 0 before it has a place.
@@ -140,7 +137,7 @@ class Completion:
         self._matcher = StopMatcher(request.options.stop)
         self._show(request.echo)
         if request.options.max_tokens == 0:
-            self._end("length")
+            self.end("length")
 
     @property
     def done(self) -> bool:
@@ -157,26 +154,23 @@ class Completion:
         request = self.request
         self.tokens.append(token)
         if request.options.logprobs is not None:
-            self.logprobs.append(logprobs(token, request.options.logprobs, self._token_bytes))
+            self.logprobs.append(logprobs(token, request.options.logprobs, self.token_bytes))
         if token in self._detokenizer.eog and not request.params.ignore_eos:
-            self._end("eog")
+            self.end("eog")
             return
         if token in request.params.stop_token_ids:
-            self._end("stop_token")
+            self.end("stop_token")
             return
         self._show(self._matcher.push(self._stream.push(token)))
         if self._matcher.matched is not None:
-            self._end("stop")
+            self.end("stop")
         elif len(self.tokens) == request.options.max_tokens:
-            self._end("length")
+            self.end("length")
 
     def want_prompt(self, top: int) -> None:
-        """Have the prompt's log-probabilities noted as it is computed.
+        """Have the prompt's log-probabilities noted as it is computed, and the ``top`` most probable tokens.
 
         A completion of no tokens, which has ended, goes on until they are known.
-
-        Args:
-            top: How many of the most probable tokens to list at each place.
         """
         self.prompt_logprobs, self._prompt_top = [None], top
         if self.request.options.max_tokens == 0 and len(self.request.tokens) > 1:
@@ -187,19 +181,15 @@ class Completion:
         made, tokens = self.prompt_logprobs, self.request.tokens
         if made is not None and len(made) < len(tokens):
             token = tokens[len(made)]
-            made.append(top_logprobs(row, token, self._prompt_top, self._token_bytes))
+            made.append(top_logprobs(row, token, self._prompt_top, self.token_bytes))
             if len(made) == len(tokens) and self.request.options.max_tokens == 0:
-                self._end("length")
+                self.end("length")
 
     def ends_with(self, token: int) -> bool:
         """Whether a token ends the text, whatever it is."""
         params = self.request.params
         ends = token in self._detokenizer.eog and not params.ignore_eos
         return ends or token in params.stop_token_ids
-
-    def bytes_of(self, token: int) -> bytes:
-        """What a token stands for, names of control tokens too."""
-        return self._token_bytes(token)
 
     @property
     def has_text(self) -> bool:
@@ -210,17 +200,9 @@ class Completion:
         """Raise TokenizerError where ``what`` cannot be done because tokens have no texts."""
         self._detokenizer.require_text(what)
 
-    def _token_bytes(self, token: int) -> bytes:
-        """What a token stands for; nothing where tokens have no texts."""
+    def token_bytes(self, token: int) -> bytes:
+        """What a token stands for, names of control tokens too; nothing where tokens have no texts."""
         return self._detokenizer.token_bytes(token) if self._detokenizer.has_text else b""
-
-    def grammar_over(self, reason: StopReason) -> None:
-        """The constrained text is complete and ends here."""
-        self._end(reason)
-
-    def out_of_context(self) -> None:
-        """There is no position left for another token."""
-        self._end("context")
 
     def forget(self, at: int, n: int, namespace: str) -> None:
         """A context shift has removed ``n`` tokens; what is left is kept in a namespace of its own."""
@@ -230,15 +212,11 @@ class Completion:
         )
         self.namespace = namespace
 
-    def out_of_time(self) -> None:
-        """Its deadline has come; one that has ended before stays as it is."""
-        self._break_off("deadline")
-
     def fail(self, error: BaseException) -> None:
         """An error has ended it; one that has ended before stays as it is."""
         if not self.done:
             self.error = error
-            self._break_off("interrupted")
+            self.break_off("interrupted")
 
     def check(self) -> None:
         """Raise the error that ended it, unless a reader has it already."""
@@ -246,16 +224,12 @@ class Completion:
             self.error_raised = True
             raise self.error
 
-    def interrupt(self) -> None:
-        """No more tokens will be drawn."""
-        self._break_off("interrupted")
-
-    def _break_off(self, reason: StopReason) -> None:
-        """End it whatever its constraints do."""
+    def break_off(self, reason: StopReason) -> None:
+        """End it whatever its constraints do; one that has ended before stays as it is."""
         if self.done:
             return
         try:
-            self._end(reason)
+            self.end(reason)
         except BaseException as error:  # what failed before may be what is asked here
             self.stop_reason = reason
             if isinstance(error, KeyboardInterrupt):
@@ -263,12 +237,12 @@ class Completion:
 
     def _show(self, piece: str) -> None:
         if piece:
-            self.piece_ends.append(
-                len(self.tokens)
-            )  # first: other threads read as many as there are pieces
+            # First: other threads read as many as there are pieces.
+            self.piece_ends.append(len(self.tokens))
             self.pieces.append(piece)
 
-    def _end(self, reason: StopReason) -> None:
+    def end(self, reason: StopReason) -> None:
+        """End it, and give out what was held back of its text."""
         if reason in ("eog", "grammar", "stop_token"):
             # Only here is the text over for good: elsewhere more bytes of the character would follow.
             self._show(self._matcher.push(self._stream.flush()))
@@ -281,3 +255,64 @@ class Completion:
         if states:
             whole = reason != "stop" and all(c.complete for c in states)
             self.complete = reason == "eog" or whole
+
+
+class StopMatcher:
+    """Passes text through until one of several strings appears in it.
+
+    Text that could still become a stop string is held back, so what :meth:`push` returns never has to be
+    taken back.  The match that ends first wins, and of those the longest; so the result does not depend
+    on how the text was cut into pieces.  Everything from the match's first character on is dropped.
+
+    Raises:
+        ParameterError: an empty string, or something that is not a string.
+    """
+
+    def __init__(self, stops: Iterable[str] = ()) -> None:
+        if isinstance(stops, str):
+            stops = (stops,)
+        self.stops = tuple(dict.fromkeys(stops))
+        for stop in self.stops:
+            if not isinstance(stop, str) or not stop:
+                raise ParameterError(
+                    "stop", f"stop={stop!r}: a stop string has at least one character"
+                )
+        self._longest = max(map(len, self.stops), default=0)
+        self.matched: str | None = None
+        self._held = ""
+
+    def push(self, piece: str) -> str:
+        """Take the next piece of text; return what can be shown now.
+
+        After a match (:attr:`matched` is then the stop string) nothing more is returned.
+        """
+        if self.matched is not None:
+            return ""
+        if not self.stops:
+            return piece
+        text = self._held + piece
+        ends = [
+            (at + len(stop), -len(stop), stop)
+            for stop in self.stops
+            if (at := text.find(stop)) >= 0
+        ]
+        if ends:
+            end, _, self.matched = min(ends)
+            self._held = ""
+            return text[: end - len(self.matched)]
+        shown = len(text) - open_length(text, self.stops, self._longest)
+        self._held = text[shown:]
+        return text[:shown]
+
+    def flush(self) -> str:
+        """The text ended without a match: return what was held back."""
+        held, self._held = self._held, ""
+        return held
+
+
+def open_length(text: AnyStr, strings: Sequence[AnyStr], longest: int) -> int:
+    """Length of the longest end of ``text`` that begins some string; the longest one has so many characters."""
+    for length in range(min(len(text), longest - 1), 0, -1):
+        if any(string.startswith(text[-length:]) for string in strings):
+            return length
+    return 0

@@ -1,10 +1,10 @@
-"""A model with its KV cache: batches of tokens in, rows of logits out."""
+"""A model with its KV cache: batches of tokens in, rows of logits out; and prefixes lent to another one."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, runtime_checkable
 
 import numpy as np
@@ -15,7 +15,14 @@ from aleator.cache.cells.split import Cuts
 from aleator.cache.devices import checked_device
 from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.prefix import PrefixConfig
-from aleator.core.errors import Aborted, CacheBusy, InvalidBatch, NoLogits, ParameterError
+from aleator.core.errors import (
+    Aborted,
+    CacheBusy,
+    CacheError,
+    InvalidBatch,
+    NoLogits,
+    ParameterError,
+)
 from aleator.core.integers import integer
 from aleator.core.options import declarations, takes
 from aleator.core.threads import MAX_THREADS
@@ -25,6 +32,7 @@ from aleator.models.decoder import Decoder
 
 if TYPE_CHECKING:
     from aleator.keywords import ContextKeywords
+
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +69,6 @@ class Context(Uncopyable):
 
     Raises:
         ParameterError: a value out of range.
-
     """
 
     def __init__(
@@ -128,7 +135,6 @@ class Context(Uncopyable):
             CacheBusy: another thread has used the cache for longer than ``lock_timeout``.
             FileFormatError: a matrix of a large file, whose bytes are looked at while the first tokens are
                 made, holds NaN or an infinity.
-
         """
         if not isinstance(batch, Batch):
             raise InvalidBatch(-1, f"decode takes a Batch, not {batch!r}")
@@ -172,7 +178,6 @@ class Context(Uncopyable):
         Raises:
             NoLogits: there is no such token, it wanted none, or nothing was decoded.  It is an IndexError too.
             ParameterError: ``i`` is not an integer.
-
         """
         rows, wanted = self._last
         index = integer("i", i)
@@ -185,10 +190,7 @@ class Context(Uncopyable):
         return rows[wanted.index(index)]
 
     def stayed_behind(self) -> bool:
-        """Whether this is a fork's child, and a thread of its parent was just changing the cache.
-
-        Then the cache stays as that thread had it, and nothing can use it.
-        """
+        """Whether this is a fork's child, and another thread was changing the cache: nothing can use it."""
         if self._process == os.getpid():
             return False
         journal = self.cache.journal
@@ -221,3 +223,62 @@ class Context(Uncopyable):
     def state_read(self, blob: bytes | memoryview, seq: int = -1, **options: Any) -> int:
         """``cache.state_read``."""
         return self.cache.state_read(blob, seq, **options)
+
+
+SPARE = 1
+"""The sequence of a lending context that is empty but while rows are copied."""
+
+
+LEAST = 16
+"""Tokens from which on copying is worth its while."""
+
+
+class Prefixes(Protocol):
+    """What a run needs of the prompt cache; a cache that keeps prefixes is one."""
+
+    def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
+        """Give an empty sequence the longest cached beginning of ``tokens``; returns its length."""
+
+    def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
+        """Keep the beginning that a sequence holds; returns whether it is kept."""
+
+
+class LentPrefixes:
+    """The prefixes that one context keeps, for a run in another one of the same model.
+
+    One context for all would reserve the most that a batch may ever need.  Rows are copied bit for bit,
+    both ways.  Where there is no room for them, nothing is found or kept.  What a run computes is kept
+    where at least a quarter of it is new, since a copy shares no cells; and of one run at most as many
+    tokens as the owner has cells, prompts first.  The owner's sequence ``SPARE`` is empty.
+    """
+
+    def __init__(self, owner: Context, borrower: Context) -> None:
+        self._owner, self._borrower = owner.cache, borrower.cache
+        self._left = owner.n_ctx
+
+    def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
+        """See :class:`Prefixes`."""
+        if self._owner.match(tokens, namespace).length < LEAST:
+            return 0
+        try:
+            held = self._owner.reuse(SPARE, tokens, namespace)
+            self._borrower.state_read(self._owner.state_write(SPARE), seq)
+        except CacheError:
+            return 0
+        finally:
+            self._owner.seq_rm(SPARE, -1, -1)
+        return held
+
+    def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
+        """See :class:`Prefixes`."""
+        missing = len(tokens) - self._owner.match([*tokens, 0], namespace).length
+        if missing < max(LEAST, len(tokens) // 4) or len(tokens) > self._left:
+            return False
+        self._left -= len(tokens)
+        try:
+            self._owner.state_read(self._borrower.state_write(seq), SPARE)
+            return self._owner.keep(SPARE, tokens, namespace)
+        except CacheError:
+            return False
+        finally:
+            self._owner.seq_rm(SPARE, -1, -1)

@@ -14,6 +14,7 @@ from aleator.cache.storage.tensors import torch_device
 from aleator.core.errors import LogitsError
 from aleator.device.candidates import NOTHING
 from aleator.device.chain import DeviceChain
+from aleator.generate.complete_grammar import finish
 from aleator.generate.logprobs import Logprobs, LogprobsOf, reported_logprobs, top_logprobs
 from aleator.generate.request import Request
 from aleator.generate.request_state import RequestState
@@ -23,23 +24,14 @@ log = logging.getLogger(__name__)
 
 
 class DeviceTokenSampler:
-    """One device chain with a row for each request.
+    """One device chain with a row for each request; row i samples for the request i.
 
     Only tokens, masks and log-probabilities are transferred to the host.  The requests' own chains accept the
     tokens too, so they can be inspected as after sampling on the host.
 
-    Args:
-        states: see :func:`why_not_on_device`; row i samples for the request i.
-        device: where logits come from.
-        n_vocab: tokens of a row of logits.
-        n_ctx: positions of a sequence.
-
     Raises:
         ParameterError: chains that do not fit one another.
-
     """
-
-    together = True
 
     def __init__(
         self, states: Sequence[RequestState], device: Device, n_vocab: int, n_ctx: int
@@ -65,14 +57,6 @@ class DeviceTokenSampler:
     def row_of(self, state: RequestState) -> int:
         """The row of the chain that samples for a request."""
         return self._rows[state]
-
-    def rows(self, logits: Logits) -> Logits:
-        """See :class:`~aleator.generate.token_sampler.TokenSampler`."""
-        return logits
-
-    def sample_together(self, tasks: Sequence[SampleTask], logits: Logits) -> Sequence[SampleTask]:
-        """See :class:`~aleator.generate.token_sampler.TokenSampler`: :meth:`sample` does it."""
-        return tasks
 
     def sample(self, tasks: Sequence[SampleTask], logits: Logits) -> list[SampledToken]:
         """See :class:`~aleator.generate.token_sampler.TokenSampler`."""
@@ -102,7 +86,7 @@ class DeviceTokenSampler:
             if state.request.options.logprobs is not None:
                 logprobs = partial(reported_logprobs, *(each[row] for each in values))
             if completer is not None and task.left is not None:
-                token = completer.check(drawn, task.left)
+                token = finish(completer.check(drawn, task.left))
                 if token != drawn:
                     self.chain.rollback(row, 1)
                     logprobs = partial(_of_row, logits, task.row)

@@ -268,11 +268,7 @@ def writing_of(generation: Generation) -> Writing:
 
 
 def checked_timeout(timeout: float | None) -> float | None:
-    """Seconds to wait.
-
-    Raises:
-        ParameterError: They are below 0, or no number.
-    """
+    """Seconds to wait; ParameterError if they are below 0, or no number."""
     number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
     if timeout is not None and not (number and timeout >= 0):
         raise ParameterError(

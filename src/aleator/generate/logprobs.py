@@ -107,11 +107,7 @@ def top_logprobs(
 ) -> Logprobs:
     """The log-probability of ``token`` and of the ``top`` most probable tokens (ties: lowest id).
 
-    Args:
-        logits: [V] float, as the model gave them.
-        token: the token that was chosen.
-        top: how many others to list; 0 lists none, more than V lists all.
-        token_bytes: gives the bytes of a token.
+    The logits [V] are as the model gave them.  With ``top`` 0 none are listed, with more than V all.
     """
     logprobs = log_softmax(logits)
     top = min(top, logprobs.size)

@@ -12,17 +12,68 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
-from aleator.generate.banned_strings import BannedStrings
+from aleator.core.records import dataclass
 from aleator.generate.batch import Batch
-from aleator.generate.chunks import Chunk, add_chunks
-from aleator.generate.context import Context
+from aleator.generate.context import Context, Prefixes
 from aleator.generate.logprobs import LogprobsOf
-from aleator.generate.pending_tokens import PendingTokens
-from aleator.generate.prefixes import Prefixes
 from aleator.generate.proposer import Proposer
-from aleator.generate.request_errors import Failed, RequestErrors
-from aleator.generate.request_state import RequestState
-from aleator.generate.token_sampler import Logits, SampledToken, SampleTask, TokenSampler, host_rows
+from aleator.generate.request_state import Failed, RequestErrors, RequestState
+from aleator.generate.steering import BannedStrings
+from aleator.generate.token_sampler import (
+    HostTokenSampler,
+    Logits,
+    PendingTokens,
+    SampledToken,
+    SampleTask,
+    TokenSampler,
+    host_rows,
+)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of a prompt.
+
+    Attributes:
+        n: How many tokens to compute; those of a second prompt come first.
+        followers: Requests with the same prompt and empty sequences, which share its cells at the end.
+    """
+
+    state: RequestState
+    n: int
+    followers: Sequence[RequestState] = ()
+
+
+def add_chunks(batch: Batch, chunks: Sequence[Chunk], row: int) -> list[tuple[int, int, range]]:
+    """Add pieces of prompts to a batch, whose next row of logits is ``row``.
+
+    Returns:
+        For each piece three things: the row of logits after the last token of the second prompt, and that
+        after the last token of the prompt (-1: the piece does not have that token); and the rows after all
+        its tokens of the prompt, if the request wants them.
+    """
+    ends = []
+    for chunk in chunks:
+        state, n, guided, own = chunk.state, chunk.n, -1, -1
+        if state.guidance is not None:
+            other, at = state.guidance.prompt, state.guidance.computed
+            piece = other[at : at + n]
+            for pos, token in enumerate(piece, at):
+                last = pos == len(other) - 1
+                batch.add(token, pos, [state.guidance.seq], logits=last)
+                if last:
+                    guided, row = row, row + 1
+            n -= len(piece)
+        prompt, start, first = state.request.remaining, len(state.tokens), row
+        for pos in range(start, start + n):
+            last = pos == len(prompt) - 1
+            batch.add(prompt[pos], pos, [state.seq], logits=last or state.wants_prompt)
+            if last:
+                own = row
+            row += last or state.wants_prompt
+        ends.append((guided, own, range(first, row) if state.wants_prompt else range(0)))
+    return ends
+
 
 MOST_GUESSED = 64
 """At most this many forced tokens are decoded together."""
@@ -31,11 +82,9 @@ _shifts = count(1)
 
 
 class ModelRunner:
-    """Runs the model for requests, each in its own sequence of the context.
+    """Runs the model for requests, each in its own sequence of the context, empty when the request enters.
 
     Args:
-        context: Has a sequence for each request, which is empty when the request enters.
-        sampler: Samples the tokens.
         n_tokens: Tokens of the vocabulary; the output matrix may have more rows.
         prefixes: Cached prompts.  A prompt is computed from where it diverges from all of them.
         failed: Called with each error of one request alone: while its token is guessed, sampled or turned into
@@ -45,8 +94,6 @@ class ModelRunner:
 
     Attributes:
         pending: A request in it takes no part in steps; :meth:`choose` goes on with it.
-        context: Computes the logits.
-        sampler: Samples the tokens.
         errors: Ends requests that fail.
         proposer: Says which tokens requests decode in a step.
     """
@@ -66,15 +113,11 @@ class ModelRunner:
         self.pending = pending or PendingTokens()
         self._prefixes, self._n_tokens = prefixes, n_tokens
         self._keep_pieces = keep_pieces
-        self.errors = RequestErrors(self.pending, failed)
+        self.errors = RequestErrors(self.pending.drop, failed)
         self.proposer = Proposer(context, self.errors)
 
     def enter(self, state: RequestState, reuse: bool = True) -> int:
-        """Copy what is cached of a request's prompts into its empty sequences.
-
-        Args:
-            state: The request that begins.
-            reuse: Look for a cached prefix.
+        """Copy what is cached of a request's prompts into its empty sequences, if that is to be reused.
 
         Returns:
             How many tokens of the prompt are cached and need not be computed.
@@ -94,11 +137,10 @@ class ModelRunner:
 
     def empty(self, state: RequestState) -> None:
         """Empty a request's sequences."""
-        self.context.cache.seq_rm(state.seq, -1, -1)
         state.tokens = []
         if state.guidance is not None:
-            self.context.cache.seq_rm(state.guidance.seq, -1, -1)
             state.guidance.computed = 0
+        self._cut(state)
 
     def logits(self, batch: Batch) -> Logits:
         """Logits [n, V] of the wanted tokens, without rows of the output matrix that stand for no token."""
@@ -139,8 +181,7 @@ class ModelRunner:
         self._sample_first(chunks, ends, logits)
 
     def _feed_prompt(self, state: RequestState, of_prompt: range, logits: Logits) -> None:
-        rows = host_rows(logits[of_prompt.start : of_prompt.stop])
-        for row in rows:
+        for row in host_rows(logits[of_prompt.start : of_prompt.stop]):
             state.completion.feed_prompt(row)
 
     def _computed(self, chunk: Chunk) -> None:
@@ -246,7 +287,7 @@ class ModelRunner:
         if not state.request.options.context_shift:
             self._flush(state)
             if not state.completion.done:
-                state.completion.out_of_context()
+                state.completion.end("context")
             return False
         keep, used = state.request.n_keep, len(state.tokens)
         forget = (used - keep) // 2
@@ -262,12 +303,10 @@ class ModelRunner:
         return True
 
     def sample(self, given: Iterable[tuple[RequestState, int, int]], logits: Logits) -> None:
-        """Sample a token for each of some requests.
+        """Sample a token for each of some requests that have not ended, from logits [n, V].
 
-        Args:
-            given: Requests, each with the index of its row of logits and of the row of its second prompt; -1:
-                there is none, or it is :attr:`Guidance.first`.
-            logits: Rows [n, V].
+        Each comes with the index of its row of logits and of the row of its second prompt; -1: there is none,
+        or it is :attr:`Guidance.first`.
         """
         tasks = [
             SampleTask(state, row, state.limits()[0], beside)
@@ -277,16 +316,16 @@ class ModelRunner:
         if not tasks:
             return
         started = perf_counter()
-        if self.sampler.together:
-            for task, drawn in zip(tasks, self.sampler.sample(tasks, logits), strict=True):
-                self.errors.alone(task.state, self._take, task.state, drawn)
-        else:
-            rows = self.sampler.rows(logits)
+        if isinstance(self.sampler, HostTokenSampler):
+            rows = host_rows(logits)
             for task in self.sampler.sample_together(tasks, rows):
                 self.errors.alone(task.state, self._sample_one, task, rows)
+        else:
+            for task, drawn in zip(tasks, self.sampler.sample(tasks, logits), strict=True):
+                self.errors.alone(task.state, self._take, task.state, drawn)
         tasks[0].state.stats.sampler_seconds += perf_counter() - started
 
-    def _sample_one(self, task: SampleTask, rows: Logits) -> None:
+    def _sample_one(self, task: SampleTask, rows: npt.NDArray[np.float32]) -> None:
         (drawn,) = self.sampler.sample([task], rows)
         made = self.pending.begin(task.state, drawn)
         if made is not None:
@@ -301,7 +340,7 @@ class ModelRunner:
     def _take(self, state: RequestState, drawn: SampledToken) -> None:
         """Take a request's token in."""
         if drawn.token is None:
-            state.completion.grammar_over(state.limits()[1])
+            state.completion.end(state.limits()[1])
         elif state.banned is not None and drawn.row is not None:
             self._hold(state, state.banned, drawn.token, drawn.logprobs, drawn.row)
         else:
@@ -338,14 +377,15 @@ class ModelRunner:
         state.stats.sampled_tokens += 1
         state.completion.feed(token, logprobs)
         if state.budget is not None:
-            state.budget.take(token, state.completion.bytes_of(token))
+            state.budget.take(token, state.completion.token_bytes(token))
         self._end_grammar(state)
 
     def _end_grammar(self, state: RequestState) -> None:
         """End a completion if its constrained text is complete and nothing can follow."""
-        if not state.completion.done and state.constrained and state.chain.finished:
+        chain = state.chain
+        if not state.completion.done and chain.grammar is not None and chain.finished:
             self._flush(state)
-            state.completion.grammar_over("grammar")
+            state.completion.end("grammar")
 
     @staticmethod
     def _flush(state: RequestState) -> None:

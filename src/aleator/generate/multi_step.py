@@ -41,13 +41,10 @@ class Feed:
     """Where one sequence stands.
 
     Attributes:
-        row: of the chain.
         seq: of the cache, which holds positions 0 to ``pos`` - 1.
         token: the token drawn last, not decoded yet.
-        pos: its position.
         limit: tokens to draw at most, 1 or more.
         heeds_ends: an end-of-generation token ends it.
-
     """
 
     row: int
@@ -60,17 +57,10 @@ class Feed:
 
 @dataclass
 class Drawn:
-    """What came of a feed: the tokens drawn, each with what the chain's report says of it.
+    """What came of a feed: the tokens drawn, each with what the chain's report says of it, if there is one.
 
-    All but the last are in the cache, and so is the feed's own.
-
-    Attributes:
-        tokens: in the order in which they were drawn.
-        logprobs: of each; empty without a report.
-        top_ids: of each, the most probable tokens.
-        top_logprobs: of these.
-        failed: after the last of them there was no token that may be drawn.
-
+    All but the last are in the cache, and so is the feed's own.  ``failed``: after the last of them there was
+    no token that may be drawn.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -109,7 +99,6 @@ class DecodeLoop:
 
     Raises:
         ParameterError: a model, a chain or a cache with which this cannot be.
-
     """
 
     def __init__(
@@ -164,12 +153,8 @@ class DecodeLoop:
         A row may come to a step in which no token may be drawn.  It ends there, and keeps the tokens that it
         has drawn before: see :attr:`Drawn.failed`.
 
-        Returns:
-            What came of each feed.
-
         Raises:
             CacheFull: not enough cells to reserve; cache and chain are as they were, whatever is raised.
-
         """
         if not feeds:
             return []

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aleator.core.errors import LogitsError, ParameterError
-from aleator.generate.chunks import Chunk
 from aleator.generate.completion import Detokenizer
-from aleator.generate.context import Context
+from aleator.generate.context import Context, Prefixes
 from aleator.generate.device_token_sampler import DeviceTokenSampler
-from aleator.generate.model_runner import ModelRunner
+from aleator.generate.model_runner import Chunk, ModelRunner
 from aleator.generate.multi_step import DecodeLoop, Feed
-from aleator.generate.prefixes import Prefixes
 from aleator.generate.request_state import RequestState
 from aleator.generate.token_sampler import TokenSampler
 
@@ -19,12 +17,7 @@ from aleator.generate.token_sampler import TokenSampler
 class MultiStepRunner(ModelRunner):
     """Samples several tokens of each request at once, where the host need not look at any of them.
 
-    Args:
-        context: As for :class:`~aleator.generate.model_runner.ModelRunner`.
-        sampler: As there; it samples on the device.
-        detokenizer: The vocabulary.
-        prefixes: As for :class:`~aleator.generate.model_runner.ModelRunner`.
-        states: All requests that will ever take part; ``multi_step`` of the first says how many tokens.
+    ``states`` are all requests that will ever take part; ``multi_step`` of the first says how many tokens.
 
     Raises:
         ParameterError: tokens are drawn on the host; or see :class:`DecodeLoop`.

@@ -202,14 +202,9 @@ OF_THE_MACHINE = ("n_threads", "n_threads_batch")
 def of_loading(
     given: Mapping[str, Any], *, here: bool = True
 ) -> tuple[ModelOptions, dict[str, Any]]:
-    """Check the options of loading a model.
+    """Check the options of loading a model; returns those of the model, and those of its contexts as given.
 
-    Args:
-        given: What the user wrote.
-        here: This machine loads it; otherwise what depends on the machine is left for the one that does.
-
-    Returns:
-        Those of the model, and those of its contexts as they were given.
+    ``here``: this machine loads it; otherwise what depends on the machine is left for the one that does.
 
     Raises:
         ParameterError: An unknown option, or one out of range.

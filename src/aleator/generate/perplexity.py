@@ -52,16 +52,7 @@ class Perplexity:
 
 
 def chunks_of(tokens: Sequence[int], n_ctx: int, chunks: int | None) -> int:
-    """How many chunks of a text are to be read.
-
-    Args:
-        tokens: of the whole text.
-        n_ctx: tokens of a chunk, at least 4.
-        chunks: chunks to read at most; None: all.
-
-    Raises:
-        ParameterError: ``n_ctx`` or ``chunks`` out of range, or fewer than ``n_ctx`` tokens.
-    """
+    """How many chunks of a text are to be read: all whole ones, or ``chunks`` at most."""
     if (exact(n_ctx) or 0) < LEAST_CONTEXT:
         raise ParameterError(
             "n_ctx", f"n_ctx={n_ctx!r}: a chunk has at least {LEAST_CONTEXT} tokens"
@@ -83,12 +74,8 @@ def perplexities(
 ) -> Iterator[Perplexity]:
     """Read a text chunk by chunk, and give the perplexity of what has been read after each.
 
-    Args:
-        context: with at least ``n_ctx`` cells; sequence 0 is used, and the cache cleared before each chunk.
-        tokens: of the whole text.
-        n_ctx: tokens of a chunk.
-        n_chunks: chunks to read, as :func:`chunks_of` gives them.
-        bos: token that replaces the first one of each chunk; None: none does.
+    The context has at least ``n_ctx`` cells; sequence 0 is used, and the cache cleared before each chunk.
+    ``bos`` replaces the first token of each; None: nothing does.
     """
     total = squares = 0.0
     count = 0
@@ -120,14 +107,9 @@ def _losses(context: Context, part: list[int], first: int) -> Iterator[npt.NDArr
 
 
 def losses_of(rows: npt.NDArray[np.float32], tokens: Sequence[int]) -> npt.NDArray[np.float64]:
-    """Negative natural logarithms of the probabilities that rows give to tokens.
+    """Negative natural logarithms, float64 [T], of the probabilities that logits [T, V] give to tokens [T].
 
-    Args:
-        rows: logits, float32 [T, V].
-        tokens: [T], one of each row.
-
-    Returns:
-        float64 [T]; the exponentials are float32, their sums and logarithms float64.
+    The exponentials are float32, their sums and logarithms float64.
     """
     shifted = rows - rows.max(axis=1, keepdims=True)
     chosen = shifted[np.arange(len(rows)), tokens].astype(np.float64)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from aleator.generate.context import Context
-from aleator.generate.request_errors import RequestErrors
-from aleator.generate.request_state import RequestState
+from aleator.generate.request_state import RequestErrors, RequestState
 from aleator.generate.speculation.draft_model import Draft, draft_together
 from aleator.generate.speculation.speculation import Costs
 
@@ -15,12 +14,7 @@ from aleator.generate.speculation.speculation import Costs
 class Proposer:
     """Asks grammars, drafters and draft models for tokens, for as many as are likely to save time.
 
-    Args:
-        context: Wrong guesses are taken back in it.
-        errors: Ends requests whose drafters fail.
-
-    Attributes:
-        costs: How long steps have taken.
+    ``costs`` says how long steps have taken.
     """
 
     def __init__(self, context: Context, errors: RequestErrors) -> None:
@@ -29,13 +23,7 @@ class Proposer:
     def propose(self, states: Sequence[RequestState]) -> list[tuple[RequestState, list[int]]]:
         """Give the token that each request has drawn last, and tokens that are likely to follow.
 
-        A step decodes them together.
-
-        Args:
-            states: The requests that take part in the step; each has drawn a token.
-
-        Returns:
-            The requests whose drafters have not failed, each with its tokens.
+        A step decodes them together.  Requests whose drafters have failed are left out.
         """
         rows = {state: [state.drawn] for state in states}
         drafts: list[tuple[RequestState, Draft]] = []
@@ -85,14 +73,14 @@ class Proposer:
             draft_together([draft for _, draft in drafts])
         except Exception as error:
             for state, _ in drafts:
-                self._errors.alone(state, _raise, error)
+                self._errors.fail(state, error)
             return
         seconds = (perf_counter() - started) / len(drafts)
         for state, draft in drafts:
             if state.speculation is not None:
                 state.speculation.took(len(draft.found), seconds)
             if draft.error is not None:
-                self._errors.alone(state, _raise, draft.error)
+                self._errors.fail(state, draft.error)
             self._add(state, draft.found, rows)
 
     @staticmethod
@@ -103,7 +91,3 @@ class Proposer:
         state.drafted = bool(guesses)
         state.stats.draft_n += len(guesses)
         state.stats.drafts += bool(guesses)
-
-
-def _raise(error: Exception) -> None:
-    raise error

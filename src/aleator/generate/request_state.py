@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from aleator.core.errors import ContextFull, ParameterError
-from aleator.generate.banned_strings import BannedStrings
 from aleator.generate.complete_grammar import GrammarCompleter
 from aleator.generate.completion import Completion, Detokenizer, Stats, StopReason, TextStream
 from aleator.generate.request import Request
 from aleator.generate.speculation.speculation import Speculation
-from aleator.generate.steering import Guidance, ReasoningBudget
+from aleator.generate.steering import BannedStrings, Guidance, ReasoningBudget
 from aleator.samplers import SamplerChain
 
 OnLogits = Callable[[SamplerChain, Any], None]
@@ -21,11 +20,8 @@ OnLogits = Callable[[SamplerChain, Any], None]
 class RequestState:
     """The state of a request while its completion is made: its chain, its text, and its sequence of the cache.
 
-    Args:
-        request: the request.
+    Attributes:
         chain: draws the tokens, and has accepted the prompt; nothing else may use it.
-        stream: turns the tokens into text.
-        detokenizer: knows the bytes of tokens, and which tokens end a generation.
         on_logits: called before each draw.
         spell: cuts text that a constraint forces into tokens, to decode them together; None: decode them one
             by one.
@@ -33,8 +29,6 @@ class RequestState:
         budget: ends the text's reasoning.
         banned: strings that must not occur.
         speculation: guesses tokens, which are decoded together; None: nothing guesses.
-
-    Attributes:
         guidance: changes the logits before each draw by those of a second prompt; None: nothing does.
         completion: what has been made so far.
         seq: its sequence in the cache.
@@ -79,11 +73,6 @@ class RequestState:
         self._native = chain.can_be_batched
 
     @property
-    def constrained(self) -> bool:
-        """Whether the text must obey a grammar."""
-        return self.chain.grammar is not None
-
-    @property
     def draws_alone(self) -> bool:
         """Whether the chain has native samplers only, and nothing else decides on a token."""
         return self._native and not (
@@ -104,7 +93,7 @@ class RequestState:
         """Positions in the sequence of its second prompt; 0 without one."""
         if self.guidance is None:
             return 0
-        return self.guidance.held(len(self.tokens), len(self.request.remaining))
+        return self.guidance.computed + max(0, len(self.tokens) - len(self.request.remaining))
 
     def end_speculation(self) -> None:
         """Stop guessing, so that whoever holds the generation does not hold what guesses need."""
@@ -129,27 +118,9 @@ class RequestState:
         return room, "context"
 
     def take_place(self, seq: int, n_ctx: int, stats: Stats) -> None:
-        """Begin the request in a sequence of its own.
+        """Begin the request in an empty sequence of its own, in which it may use ``n_ctx`` positions.
 
-        Args:
-            seq: the sequence, which is empty.
-            n_ctx: positions that it may use.
-            stats: counts what is done for it.
-
-        Raises:
-            ContextFull: the prompt is longer.
-            ParameterError: an ``n_keep`` that leaves nothing to forget.
-        """
-        self.check_fits(n_ctx)
-        self.seq, self.n_ctx, self.stats = seq, n_ctx, stats
-        self.completion.n_ctx = n_ctx
-
-    def check_fits(self, n_ctx: int) -> None:
-        """Check that the request fits into ``n_ctx`` positions.
-
-        Raises:
-            ContextFull: the prompt is longer.
-            ParameterError: an ``n_keep`` that leaves nothing to forget.
+        ContextFull: its prompt is longer; ParameterError: an ``n_keep`` that leaves nothing to forget.
         """
         request = self.request
         shift = request.options.context_shift
@@ -166,3 +137,40 @@ class RequestState:
                 "n_keep",
                 f"n_keep={request.n_keep}: a context shift in {n_ctx} positions can keep 0 to {n_ctx - 2}",
             )
+        self.seq, self.n_ctx, self.stats = seq, n_ctx, stats
+        self.completion.n_ctx = n_ctx
+
+
+Failed = Callable[[RequestState, BaseException], None]
+"""Called with a request and its error, after the error has ended its completion."""
+
+
+class RequestErrors:
+    """Ends the completions that fail, and tells ``failed``, which must not hold what makes the steps.
+
+    It is an object of its own, shared by all that make steps together.  They hold it and not one another, so a
+    context is freed without the garbage collector as soon as nobody makes steps over it.  ``drop`` drops the
+    token of a request that fails.
+    """
+
+    def __init__(self, drop: Callable[[RequestState], None], failed: Failed | None) -> None:
+        self._drop, self._failed = drop, failed
+
+    def alone(self, state: RequestState, action: Callable[..., object], *given: object) -> None:
+        """Do something for one request; an error ends the completion of this request only.
+
+        So does a SystemExit that its callback raises.  KeyboardInterrupt belongs to no request, and is raised.
+        """
+        try:
+            action(*given)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self.fail(state, error)
+
+    def fail(self, state: RequestState, error: BaseException) -> None:
+        """End a request's completion with an error."""
+        self._drop(state)
+        state.completion.fail(error)
+        if self._failed is not None:
+            self._failed(state, error)

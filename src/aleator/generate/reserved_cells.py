@@ -29,7 +29,6 @@ class ReservedCells:
         cell_ids: int64 [B], where each row's key and value go in this step.
         count: int64 [B], how many of its sequence's cells each row sees in this step.
         source: int64 [B], each row itself, or the row that it repeats because it has nothing to do.
-
     """
 
     blind = causal = False
@@ -55,13 +54,7 @@ class ReservedCells:
         return self.n, self._shifted
 
     def take(self, lists: Sequence[npt.NDArray[np.int64]], source: Sequence[int]) -> None:
-        """Choose what rows attend to.
-
-        Args:
-            lists: cells of each sequence, in the order of its positions.
-            source: row i attends to a beginning of ``lists[source[i]]``.
-
-        """
+        """Have row i attend to a beginning of ``lists[source[i]]``: cells in the order of their positions."""
         device, cache = self.cell_ids.device, self._cache
         cells = lists[0] if len(lists) == 1 else np.unique(np.concatenate(lists))
         n = len(cells)
@@ -92,13 +85,7 @@ class ReservedCells:
                 )
 
     def begin(self, cell_ids: torch.Tensor, count: torch.Tensor) -> None:
-        """Go to the next step.
-
-        Args:
-            cell_ids: int64 [B], the cell that each row writes.
-            count: int64 [B], how many of its sequence's cells each row sees.
-
-        """
+        """Go to the next step: the cell that each row writes, and how many it sees, int64 [B]."""
         self.cell_ids.copy_(cell_ids)
         self.count.copy_(count)
         hidden = self._all_ranks[:, : self.n] >= self.count.unsqueeze(1)

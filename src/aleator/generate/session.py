@@ -44,7 +44,6 @@ class Session:
         restored: tokens whose keys and values came with the file; the others are computed anew.
         why_not: why it is not all but the last token.
         chain: the state of the chain that drew the others; b"" where it could not be written.
-
     """
 
     tokens: tuple[int, ...]
@@ -68,12 +67,7 @@ def write_session(
 ) -> None:
     """Write a session; a file that exists is replaced once the new one is complete.
 
-    Args:
-        path: the file.  The caller has looked whether it may be replaced
-            (:class:`~aleator.generate.session_file.SessionFile`).
-        session: the text.
-        contents: its keys and values.
-        model: what it was made with.
+    The caller has looked whether it may be (:class:`~aleator.generate.session_file.SessionFile`).
     """
     header = {
         "kind": "session",
@@ -99,17 +93,9 @@ def write_session(
 def save_session(
     path: str | os.PathLike[str], context: Context, session: Session, model: ModelIdentity
 ) -> int:
-    """Write a session; the keys and values are those that the context's cache keeps of its text.
+    """Write a session, with the keys and values that the context's cache keeps of its text.
 
-    Args:
-        path: as for :func:`write_session`.
-        context: its sequence 0 must be empty.
-        session: what to write.
-        model: what it was made with.
-
-    Returns:
-        How many tokens' keys and values were written.
-
+    Sequence 0 of the context must be empty.  Returns how many tokens' keys and values were written.
     """
     contents = rows_of(context, session.remaining, session.namespace)
     write_session(path, session, contents, model)
@@ -117,20 +103,13 @@ def save_session(
 
 
 def state_of(chain: SamplerChain, tokens: Sequence[int], drawn_here: int) -> bytes:
-    """The state of a chain after a text, to be written with its session.
+    """The state of a chain after a text, of which it drew so many tokens, to be written with its session.
 
-    Args:
-        chain: has accepted the text, and perhaps an end that is not part of it.
-        tokens: the text.
-        drawn_here: how many of the tokens this chain drew.
-
-    Returns:
-        The state; b"" if the chain cannot tell it: it has accepted another text, or a user's sampler has no
-        state methods.
+    The chain has accepted the text, and perhaps an end that is not part of it.  The state is b"" if the chain
+    cannot tell it: it has accepted another text, or a user's sampler has no state methods.
 
     Raises:
         ParameterError: a device drew, and only it knew what an adaptive sampler had become.
-
     """
     history = chain.history
     if drawn_here and not chain.n_sampled and chain.adapts:
@@ -152,14 +131,10 @@ def state_of(chain: SamplerChain, tokens: Sequence[int], drawn_here: int) -> byt
 
 
 def go_on(chain: SamplerChain, tokens: Sequence[int], drawn: int, state: bytes = b"") -> None:
-    """Bring a new chain to the end of a text.
+    """Bring a new chain to the end of a text, whose last ``drawn`` tokens were drawn.
 
-    Args:
-        chain: has accepted nothing.
-        tokens: the text.
-        drawn: how many of the tokens, the last ones, were drawn.
-        state: of the chain that drew them, or b"".  A chain that is configured otherwise only accepts the text.
-
+    The state is that of the chain that drew them, or b"".  A chain that is configured otherwise only accepts
+    the text.
     """
     if state:
         try:
@@ -180,11 +155,6 @@ def open_session(
 ) -> tuple[StateFile, Session]:
     """Read a session, and see that it is sound and of this model.
 
-    Args:
-        path: the file.
-        n_vocab: tokens of the vocabulary.
-        model: what is loaded.
-
     Returns:
         The file, for :func:`restore_session`, and the session, of which nothing is restored yet.
 
@@ -201,17 +171,10 @@ def open_session(
 def restore_session(
     context: Context, state: StateFile, session: Session, seq: int = 0, namespace: str = ""
 ) -> Session:
-    """Keep a session's text in the context's cache as far as it fits.
+    """Keep a session's text in the context's cache as far as it fits; the session returned says how far.
 
-    Args:
-        context: caches prefixes.
-        state: what :func:`open_session` gave.
-        session: and this.
-        seq: a sequence that is empty, and is so again afterwards.
-        namespace: where a text is kept that no context shift has changed.
-
-    Returns:
-        The session, which says how much of it is restored.
+    The sequence is empty, and is so again afterwards.  A text that no context shift has changed is kept in
+    ``namespace``.
     """
     held, why_not, cache = state.header["held"], "", context.cache
     if held:
@@ -229,12 +192,7 @@ def restore_session(
 
 
 def load_session(path: str | os.PathLike[str], context: Context, model: ModelIdentity) -> Session:
-    """Read a session, and keep its text in the context's cache as far as it fits.
-
-    Args:
-        path: the file.
-        context: caches prefixes, and its sequence 0 is empty.
-        model: what is loaded.
+    """Read a session, and keep its text in the cache of a context whose sequence 0 is empty, as far as it fits.
 
     Raises:
         FileFormatError: not a session, one of an older format, or a damaged one; nothing has changed.

@@ -77,7 +77,6 @@ class SessionFile:
         Raises:
             OtherSession: the file holds a text that does not begin this one, made from another prompt; or
                 something else.
-
         """
         if not self.exists:
             return

@@ -42,14 +42,7 @@ class Rows:
 
 
 def rows_of(context: Context, tokens: Sequence[int], namespace: str = "", seq: int = 0) -> Rows:
-    """Copy what a context's cache keeps of a text; nothing of the cache changes.
-
-    Args:
-        context: caches prefixes.
-        tokens: the text.
-        namespace: where it is kept.
-        seq: a sequence that is empty.
-    """
+    """Copy what a context's cache keeps of a text, by an empty sequence; nothing of the cache changes."""
     # Nothing of it stays in the cache, whatever comes in between.
     cache = context.cache
     rows: Rows = cache.journal.attempt(_rows, cache, tokens, namespace, seq)
@@ -57,13 +50,7 @@ def rows_of(context: Context, tokens: Sequence[int], namespace: str = "", seq: i
 
 
 def put_rows(context: Context, seq: int, state: StateFile, held: int) -> None:
-    """Give an empty sequence what :func:`rows_of` copied.
-
-    Args:
-        context: of the same model.
-        seq: the sequence; where this raises, its caller empties it.
-        state: the file.
-        held: tokens of the text that the file has rows of.
+    """Give an empty sequence what :func:`rows_of` copied; where this raises, its caller empties it.
 
     Raises:
         CacheError: the rows do not fit this cache, there is no room for them, or their keys were rotated for a
@@ -129,11 +116,8 @@ def _turn(cache: Cache, seq: int, turned: bytes | memoryview) -> None:
 
 def _cells(cache: Cache, seq: int) -> list[tuple[AttentionPool, npt.NDArray[np.int64]]]:
     """The pools of cells, each with those that a sequence's state has, by position."""
-    found = []
-    for pool in cache.pools:
-        if isinstance(pool, AttentionPool):
-            found.append((pool, pool.cells.seq_cell_list(seq)))
-    return found
+    pools = [pool for pool in cache.pools if isinstance(pool, AttentionPool)]
+    return [(pool, pool.cells.seq_cell_list(seq)) for pool in pools]
 
 
 def _earlier_states(cache: Cache, seq: int, held: int) -> bytes:

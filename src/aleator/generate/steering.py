@@ -1,26 +1,23 @@
-"""What decides a token beside the chain: a budget of reasoning, and a second prompt to be kept away from."""
+"""What decides a token beside the chain: a budget of reasoning, a negative prompt, banned strings."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from aleator.generate.logprobs import log_softmax
+from aleator.core.records import dataclass
+from aleator.generate.completion import open_length
+from aleator.generate.logprobs import LogprobsOf, log_softmax
 
 Row = npt.NDArray[np.float32]
 
 
 class ReasoningBudget:
-    """Ends a text's reasoning after so many tokens, by the tokens of its end mark.
+    """Ends a text's reasoning after ``budget`` tokens, by the tokens of its end mark.
 
-    Args:
-        budget: Tokens between the marks, 0 or more.
-        begin: The text that begins reasoning; it counts at the beginning of the reply only.
-        end: The text that ends it.
-        end_tokens: Its tokens, at least one.
-        opened: The prompt ends within reasoning.
+    The text ``begin`` counts at the beginning of the reply only.  ``opened``: the prompt ends within reasoning.
     """
 
     def __init__(
@@ -41,12 +38,7 @@ class ReasoningBudget:
         return self._forced[0] if self._forced else None
 
     def take(self, token: int, piece: bytes) -> None:
-        """A token has come.
-
-        Args:
-            token: Drawn or forced.
-            piece: Its bytes.
-        """
+        """Take in a token, drawn or forced, with its bytes."""
         if self._over:
             return
         if self._forced:
@@ -81,12 +73,8 @@ class Guidance:
     ``log q + scale * (log p - log q)``, in float64 and rounded to float32.  The negative prompt has a sequence
     of its own, which the text follows there too.
 
-    Args:
-        prompt: The negative prompt, at least one token.
-        scale: 1 changes nothing.
-
     Attributes:
-        prompt: The negative prompt.
+        prompt: The negative prompt, at least one token.
         seq: Its sequence of the cache; -1 before the request begins.
         computed: Tokens of the prompt that the cache holds.
         first: The logits [V] after it, once it is computed.
@@ -97,25 +85,89 @@ class Guidance:
         self.seq, self.computed = -1, 0
         self.first: Row = np.empty(0, np.float32)
 
-    def held(self, tokens: int, prompt: int) -> int:
-        """Positions that its sequence has.
-
-        Args:
-            tokens: Those of the request's own sequence.
-            prompt: Those of these that are the request's own prompt.
-        """
-        return self.computed + max(0, tokens - prompt)
-
     def guided(self, row: Row, other: Row) -> Row:
-        """The logits [V] to draw from.
-
-        Args:
-            row: With the request's own prompt.
-            other: With the negative one, after the same text.
-        """
+        """The logits [V] to draw from: those of the request's own prompt, moved away from the other ones."""
         p, q = log_softmax(row), log_softmax(other)
         moved = q + self._scale * (p - q)
         # Where one of them rules a token out there is no number to move.
         moved[~np.isfinite(p)] = -np.inf
         moved[~np.isfinite(q)] = p[~np.isfinite(q)]
         return moved.astype(np.float32)
+
+
+@dataclass
+class Held:
+    """A token that was drawn from the logits [V] ``row`` and may have to be taken back."""
+
+    token: int
+    piece: bytes
+    row: npt.NDArray[np.float32]
+    logprobs: LogprobsOf
+
+
+class BannedStrings:
+    """Holds tokens back for as long as a string may begin in them.
+
+    ``token_bytes`` gives the bytes of a token; none of one that is no text.
+
+    Attributes:
+        held: The tokens held back.
+        longest: Bytes of the longest string: so many tokens may have to be taken back at most.
+    """
+
+    def __init__(self, strings: Sequence[str], token_bytes: Callable[[int], bytes]) -> None:
+        self._strings = [text.encode() for text in strings]
+        self._token_bytes = token_bytes
+        self.longest = max(map(len, self._strings))
+        self.held: list[Held] = []
+        self._refused: list[set[int]] = []  # at the place of each held token, and of the next one
+
+    def take(self, token: int, row: npt.NDArray[np.float32], logprobs: LogprobsOf) -> int:
+        """Take in a token that was drawn from the logits [V] ``row``.
+
+        Returns:
+            How many of the tokens held, the last ones, must be taken back; 0: none.
+        """
+        self.held.append(Held(token, self._token_bytes(token), row, logprobs))
+        if len(self._refused) < len(self.held):
+            self._refused.append(set())
+        text = b"".join(each.piece for each in self.held)
+        found = [at for string in self._strings if (at := text.find(string)) >= 0]
+        if not found:
+            return 0
+        start, end = min(found), 0
+        for i, each in enumerate(self.held):
+            end += len(each.piece)
+            if end > start:
+                return len(self.held) - i
+        raise AssertionError("a string that was found begins in a token")
+
+    def back(self, n: int) -> tuple[Held, npt.NDArray[np.float32]]:
+        """Take back the last ``n`` tokens.
+
+        Returns:
+            The first of them, and the logits [V] to draw another one from: without it, and without those
+            refused at its place before.
+        """
+        first = len(self.held) - n
+        gone = self.held[first]
+        del self.held[first:], self._refused[first + 1 :]
+        self._refused[first].add(gone.token)
+        row = gone.row.copy()
+        row[list(self._refused[first])] = -np.inf
+        return gone, row
+
+    def ready(self, everything: bool) -> list[Held]:
+        """Tokens in which no string can begin any more, or all where the text ends; they are held no longer."""
+        text = b"".join(each.piece for each in self.held)
+        closed, n = len(text), 0
+        if not everything:
+            closed -= open_length(text, self._strings, self.longest)
+        for each in self.held:
+            closed -= len(each.piece)
+            if closed < 0:
+                break
+            n += 1
+        made = self.held[:n]
+        del self.held[:n], self._refused[:n]
+        return made

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
+from time import perf_counter
 from typing import TYPE_CHECKING, Protocol, Union
 
 import numpy as np
@@ -22,7 +24,6 @@ from aleator.samplers.kept_tokens import KeptRow
 if TYPE_CHECKING:
     import torch
 
-    from aleator.device.chain import DeviceChain
 
 Logits = Union[npt.NDArray[np.float32], "torch.Tensor"]
 """Rows of logits [n, V] as a context gives them: NumPy's on the CPU, PyTorch's on a device."""
@@ -95,49 +96,27 @@ def _told(row: npt.NDArray[np.float32], kept: KeptRow | None) -> LogprobsOf:
 class TokenSampler(Protocol):
     """Draws tokens for requests, from logits [n, V]."""
 
-    @property
-    def together(self) -> bool:
-        """Whether all tasks of a step must be given at once; then an error of one ends all of them."""
-        ...
-
-    def rows(self, logits: Logits) -> Logits:
-        """Logits in the form in which :meth:`sample` may get them several times."""
-        ...
-
-    def sample_together(self, tasks: Sequence[SampleTask], logits: Logits) -> Sequence[SampleTask]:
-        """Sample some of the tokens in one call; returns all tasks, those with their tokens."""
-        ...
-
-    @property
-    def chain(self) -> DeviceChain | None:
-        """The chain on the device; None: each request's own chain samples, on the host."""
-        ...
-
     def sample(self, tasks: Sequence[SampleTask], logits: Logits) -> list[SampledToken]:
         """Sample one token for each task; a request has one task at most."""
         ...
 
 
 class HostTokenSampler:
-    """Every request's own chain, on the CPU.
-
-    Args:
-        n_threads: Sample for several requests at the same time, with so many threads; 0: one after the other.
-    """
-
-    chain, together = None, False
+    """Every request's own chain, on the CPU, with ``n_threads`` at the same time; 0: one after the other."""
 
     def __init__(self, n_threads: int | None = 0) -> None:
         self._n_threads = n_threads
 
-    def sample_together(self, tasks: Sequence[SampleTask], logits: Logits) -> Sequence[SampleTask]:
-        """See :class:`TokenSampler`: one native call samples where nothing but the chain decides.
+    def sample_together(
+        self, tasks: Sequence[SampleTask], rows: npt.NDArray[np.float32]
+    ) -> Sequence[SampleTask]:
+        """Sample in one native call where nothing but the chain decides; returns all tasks, those with tokens.
 
         If one of these fails, none has sampled.  Each samples by itself then, and the error ends only one.
         """
         if self._n_threads == 0 or len(tasks) < LEAST_TOGETHER:
             return tasks
-        rows, made = host_rows(logits), list(tasks)
+        made = list(tasks)
         alike = [i for i, task in enumerate(tasks) if task.state.draws_alone]
         # Rows that follow one another are given as they are.
         for _, run in groupby(enumerate(alike), lambda each: tasks[each[1]].row - each[0]):
@@ -153,10 +132,6 @@ class HostTokenSampler:
             for i, token in zip(places, tokens, strict=True):
                 made[i] = replace(tasks[i], sampled=token)
         return made
-
-    def rows(self, logits: Logits) -> Logits:
-        """See :class:`TokenSampler`: in the host's memory."""
-        return host_rows(logits)
 
     def sample(self, tasks: Sequence[SampleTask], logits: Logits) -> list[SampledToken]:
         """See :class:`TokenSampler`."""
@@ -187,4 +162,59 @@ class HostTokenSampler:
             return token, None
         if state.completer is None or task.left is None:
             return state.chain.sample(row), None
-        return None, state.completer.sample_piecewise(row, task.left)
+        return None, state.completer.sample(row, task.left)
+
+
+class PendingTokens:
+    """Does the work of :attr:`SampledToken.pending`, for a moment in each step.
+
+    The token does not depend on how often its work had to pause.  The work of one step takes about ``seconds``,
+    for all requests together; each has at least one piece of its work done.  Infinite: all work is done at
+    once.
+    """
+
+    def __init__(self, seconds: float = math.inf) -> None:
+        self._seconds = seconds
+        self._open: dict[RequestState, SampledToken] = {}
+
+    def __contains__(self, state: RequestState) -> bool:
+        """Whether a request's token is still to be chosen."""
+        return state in self._open
+
+    def begin(self, state: RequestState, sampled: SampledToken) -> SampledToken | None:
+        """Choose a request's token.
+
+        Returns:
+            It with its token; None: the work is not done yet, and :meth:`go_on` has to be called.
+        """
+        made = self._work_on(sampled)
+        if made is None:
+            self._open[state] = sampled.with_own_row()
+        return made
+
+    def go_on(self, state: RequestState) -> SampledToken | None:
+        """Go on with what :meth:`begin` began; returns what that returns."""
+        sampled = self._open.pop(state)
+        made = self._work_on(sampled)
+        if made is None:
+            self._open[state] = sampled
+        return made
+
+    def drop(self, state: RequestState) -> None:
+        """Give a request's work up, if there is any; its chain is as it was before it sampled."""
+        sampled = self._open.pop(state, None)
+        if sampled is not None and sampled.pending is not None:
+            sampled.pending.close()
+
+    def _work_on(self, sampled: SampledToken) -> SampledToken | None:
+        """Work for a moment; returns the token if it is chosen then."""
+        if sampled.pending is None:
+            return sampled
+        end = perf_counter() + self._seconds / (1 + len(self._open))
+        while True:
+            try:
+                next(sampled.pending)
+            except StopIteration as chosen:
+                return replace(sampled, token=chosen.value, pending=None)
+            if perf_counter() >= end:
+                return None

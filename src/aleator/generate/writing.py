@@ -14,9 +14,7 @@ Until = Callable[[], bool]
 class Stepper(Protocol):
     """What moves a text forward: an :class:`aleator.engine.run.Run`, or a request of an engine."""
 
-    @property
-    def stats(self) -> Stats:
-        """Counts and times so far."""
+    stats: Stats
 
     def make(self, until: Until, timeout: float | None = None) -> None:
         """Have tokens made until something holds, or so many seconds are over."""
@@ -30,12 +28,7 @@ class Stepper(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of a text under way.
-
-    Attributes:
-        text: What it adds.
-        end: How many tokens had been drawn when it was given out.
-    """
+    """A piece of a text under way; ``end`` tokens had been drawn when it was given out."""
 
     text: str
     end: int
@@ -61,9 +54,7 @@ class PromptProgress:
 class Writing:
     """A text under way: what there is of it, and how to wait for more.
 
-    Attributes:
-        run: Moves it forward.
-        completion: What has been made so far; looking at it makes nothing.
+    ``run`` moves it forward; ``completion`` is what has been made so far, and looking at it makes nothing.
     """
 
     def __init__(self, run: Stepper, completion: Completion) -> None:
@@ -94,10 +85,9 @@ class Writing:
         return self._take()
 
     async def next_pieces(self) -> list[Piece]:
-        """Wait for text that was not given yet, and give all of it that there is.
+        """Wait for text that was not given yet, and give all of it that there is; [] at the end.
 
-        Returns:
-            One or more pieces; [] at the end.  How many come at once depends on time; the pieces do not.
+        How many pieces come at once depends on time; the pieces do not.
         """
         self._require_text()
         if not self._has_more():
@@ -109,14 +99,9 @@ class Writing:
     async def pass_on(self, ready: Callable[[], bool], take: Callable[[list[Piece]], None]) -> None:
         """Have pieces taken by the thread that makes them, as soon as they are made.
 
-        Returns at the end, or where they cannot be taken; :meth:`next_pieces` has what was not.
-
-        Args:
-            ready: Whether pieces can be taken now.
-            take: Takes them.  Both are called in any thread, one call at a time, and must be quick.
-
-        Raises:
-            Exception: What ``ready`` or ``take`` raised; the text goes on.
+        Returns at the end, or where ``ready`` says that they cannot be taken; :meth:`next_pieces` has what was
+        not. ``ready`` and ``take`` are called in any thread, one call at a time, and must be quick; what they
+        raise is raised here, and the text goes on.
         """
         self._require_text()
         over = False

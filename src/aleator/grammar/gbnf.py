@@ -31,14 +31,9 @@ def compile_gbnf(
 ) -> host.Constraint:
     """A constraint that lets through what llama.cpp lets through.
 
-    Args:
-        text: The grammar.
-        root: The rule to begin with.
-        vocabulary: A ``Vocabulary``, or a tokenizer, which can also say what ``<text>`` in a grammar is when
-            that is no special token; or anything with ``len``, ``token_bytes(id)``, ``eog`` and ``ids``
-            (text -> id).
-        trigger_patterns: Everything is allowed until one of these regular expressions matches, or
-        trigger_tokens: one of these tokens comes.
+    A tokenizer as ``vocabulary`` can also say what ``<text>`` in a grammar is when that is no special token;
+    what else has ``len``, ``token_bytes(id)``, ``eog`` and ``ids`` (text -> id) will do too.  With triggers
+    everything is allowed until one of the regular expressions matches, or one of the tokens comes.
 
     Raises:
         GrammarError: Names line, column and reason, and shows the line.

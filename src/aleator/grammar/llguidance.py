@@ -20,9 +20,42 @@ from aleator.core import host
 from aleator.core.errors import ConstraintError, GrammarError
 from aleator.core.parameter import check_unicode
 from aleator.grammar import bounds
-from aleator.grammar.complaints import plain
+from aleator.grammar.bounds import TOO_MUCH
 from aleator.grammar.schema_checks import check_schema, places
-from aleator.grammar.spelling import Spelling, spelling
+from aleator.grammar.spelling import Spelling, once_for, spelling
+
+FALLBACK = "it cannot be compiled: simplify it"
+MOST = 300
+"""Characters of a complaint that are told."""
+
+KINDS = (
+    (r"too many digits", "multipleOf has too many digits"),
+    (r"lookarounds", r"looking around a place, as \b does, is not supported"),
+    (r"NoExtension", "no text obeys it"),
+    (r"expressions constructed|too many (states|items)|row has", "it leaves too many ways open: repeat less"),
+    (r"[Tt]oo (big|many|large|complex)|TooComplex|fuel|precomputation|size limit", TOO_MUCH),
+    (r"determine if .* empty", "it takes too long to see whether a text obeys it: simplify its patterns"),
+)  # fmt: skip
+"""Patterns of complaints, and what to say; the first that is found counts."""
+
+QUOTED = re.compile(r'"[^"]*"|\'[^\']*\'|`[^`]*`|#/\S*')
+"""What is quoted of the user's own text."""
+INTERNAL = re.compile(r"\b[A-Z][a-z0-9]+[A-Z]\w*|\b[a-z]+_\w+|::|panic|assert|%\w+|json-schema:")
+"""What looks like a name of the inside."""
+
+
+def plain(message: str) -> str:
+    """A complaint of llguidance in words for a user; its own words where they are plain."""
+    reason = re.search(r"^error: (.*)$", message, re.MULTILINE)
+    line = reason[1] if reason else next(iter(message.strip().splitlines()), "")
+    line = line.replace("json-schema:///", "")
+    for pattern, words in KINDS:
+        if re.search(pattern, QUOTED.sub("", line)):
+            return words
+    if not line or INTERNAL.search(QUOTED.sub("", line)):
+        return FALLBACK
+    return line if len(line) <= MOST else f"{line[:MOST]}..."
+
 
 _UNSEEN_TOKENS = r"no tokenizer - can't validate <\[\.\.\.\]>( \(\d+ times\))?"
 JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -44,11 +77,7 @@ def load() -> ModuleType:
 
 
 def schema_text(schema: Any) -> str:
-    """A JSON schema as text.
-
-    Raises:
-        GrammarError: It is neither JSON text nor what JSON can hold; names the place.
-    """
+    """A JSON schema as text; GrammarError, with the place, if it is no JSON, nor what JSON can hold."""
     if isinstance(schema, str):
         try:
             schema = json.loads(schema, parse_constant=_no_constant)
@@ -69,11 +98,7 @@ def schema_text(schema: Any) -> str:
 
 
 def schema_grammar(text: str) -> str:
-    """Check a schema given as text, and bring it into llguidance's form.
-
-    Raises:
-        GrammarError: Names the keyword, and where it stands.
-    """
+    """Check a schema given as text, and bring it into llguidance's form; errors name keyword and place."""
     module = load()
     try:
         grammar: str = module.LLMatcher.grammar_from_json_schema(text, defaults=JSON_STYLE)
@@ -108,13 +133,8 @@ def regex_grammar(pattern: str) -> str:
     module = load()
     body = pattern.removeprefix("^")
     if _backslashes(body) % 2:  # llguidance would read it as if it were not there
-        raise located(
-            "the regular expression is wrong",
-            "a backslash escapes nothing",
-            pattern,
-            1,
-            len(pattern),
-        )
+        what, why = "the regular expression is wrong", "a backslash escapes nothing"
+        raise located(what, why, pattern, 1, len(pattern))
     if body.endswith("$") and _backslashes(body[:-1]) % 2 == 0:
         body = body[:-1]
     grammar: str = module.LLMatcher.grammar_from_regex(body)
@@ -274,9 +294,8 @@ class LLGuidanceConstraint:
     def clone(self) -> LLGuidanceConstraint:
         """A copy with its own state."""
         matcher = self._matcher.deep_copy()
-        made = LLGuidanceConstraint(
-            self._module, self._tokenizer, self._grammar, self._what, matcher
-        )
+        parts = self._module, self._tokenizer, self._grammar, self._what
+        made = LLGuidanceConstraint(*parts, matcher)
         made._tokens, made._mask = list(self._tokens), self._mask
         return made
 
@@ -314,13 +333,7 @@ _tokenizers: weakref.WeakKeyDictionary[Any, _Tokenizer] = weakref.WeakKeyDiction
 
 def _tokenizer(vocabulary: Any) -> _Tokenizer:
     module = load()
-    try:
-        made = _tokenizers.get(vocabulary)
-        if made is None:
-            made = _tokenizers[vocabulary] = _Tokenizer(module, spelling(vocabulary))
-    except TypeError:  # no weak references
-        made = _Tokenizer(module, spelling(vocabulary))
-    return made
+    return once_for(vocabulary, _tokenizers, lambda each: _Tokenizer(module, spelling(each)))
 
 
 def _limits(module: ModuleType) -> Any:

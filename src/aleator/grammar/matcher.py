@@ -38,12 +38,7 @@ class Matcher(Protocol):
 
 
 class MatcherConstraint:
-    """A matcher as native/samplers/constrained.cpp calls it.
-
-    Args:
-        matcher: See :class:`Matcher`.
-        n_vocab: Tokens of the vocabulary, V.
-    """
+    """A :class:`Matcher` as native/samplers/constrained.cpp calls it."""
 
     def __init__(self, matcher: Any, n_vocab: int) -> None:
         self.matcher, self.n_vocab = matcher, n_vocab

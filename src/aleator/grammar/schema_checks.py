@@ -16,11 +16,7 @@ DATA = ("const", "enum", "default", "examples")
 
 
 def check_schema(schema: Any) -> None:
-    """Refuse a schema that would never end, that asks for too much, or that llguidance (1.9) does not keep.
-
-    Raises:
-        GrammarError: Names the keyword, its place, the reason and the remedy.
-    """
+    """Refuse a schema that would never end, that asks for too much, or that llguidance (1.9) does not keep."""
     references = References(schema)
     references.check_ends()
     _check_multiples(schema, references)

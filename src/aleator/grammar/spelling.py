@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Made = TypeVar("Made")
 
 
 class Spelling:
     """Cuts bytes into tokens whose bytes join to exactly these.
 
-    Args:
-        vocabulary: A tokenizer, which cuts as its model was trained to read, or a vocabulary, from which the
-            longest token is taken each time.
+    A tokenizer cuts as its model was trained to read; of a vocabulary the longest token is taken each time.
     """
 
     def __init__(self, vocabulary: Any) -> None:
@@ -61,10 +62,17 @@ _made: weakref.WeakKeyDictionary[Any, Spelling] = weakref.WeakKeyDictionary()
 
 def spelling(vocabulary: Any) -> Spelling:
     """The spelling of a tokenizer or a vocabulary, made once for each."""
+    return once_for(vocabulary, _made, Spelling)
+
+
+def once_for(
+    vocabulary: Any, made: weakref.WeakKeyDictionary[Any, Made], make: Callable[[Any], Made]
+) -> Made:
+    """What is made of a vocabulary, and kept in ``made`` for as long as it lives."""
     try:
-        made = _made.get(vocabulary)
-        if made is None:
-            made = _made[vocabulary] = Spelling(vocabulary)
+        found = made.get(vocabulary)
+        if found is None:
+            found = made[vocabulary] = make(vocabulary)
     except TypeError:  # no weak references
-        made = Spelling(vocabulary)
-    return made
+        found = make(vocabulary)
+    return found

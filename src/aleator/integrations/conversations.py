@@ -15,11 +15,8 @@ TEXT, TOKENS = 256, 64
 def conversation_of(headers: Iterable[tuple[bytes, bytes]], body: bytes) -> str:
     """A key that is equal for requests that begin alike; "" for those without a beginning.
 
-    Of messages those up to the first one of the user count, so that all turns of a conversation have one key.
-
-    Args:
-        headers: Of the request, names in lower case.
-        body: JSON of a completion or a chat, in any dialect.
+    Of messages those up to the first one of the user count, so that all turns of a conversation have one
+    key.  Names of ``headers`` are in lower case; ``body`` is JSON of a completion or a chat, in any dialect.
     """
     said = next((value for name, value in headers if name == HEADER), None)
     if said is not None:
@@ -53,12 +50,8 @@ def _beginning(request: dict[str, object]) -> object:
 
 
 def ranked(key: str, names: Sequence[str]) -> list[str]:
-    """Names in an order of the key's own, the same wherever it is asked for.
+    """Names of replicas in an order of the key's own, the same wherever it is asked for.
 
     Where a name comes or goes, the keys of the others stay where they are (rendezvous hashing).
-
-    Args:
-        key: Of a conversation.
-        names: Of replicas.
     """
     return sorted(names, key=lambda name: hashlib.sha256(f"{key} {name}".encode()).digest())

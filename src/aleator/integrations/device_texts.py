@@ -14,17 +14,10 @@ MAX_TOKENS = 32768
 
 
 class DeviceTexts:
-    """Chains of texts, on a device.
+    """Chains of ``n_rows`` texts, on a device; each text has at most ``max_tokens`` with its prompt.
 
     What :class:`~aleator.integrations.follower.Follower` does on the host, but that samplers which adapt
     (mirostat, adaptive-p) are only as they were if a text that is left for another one is not gone back to.
-
-    Args:
-        n_rows: texts at once.
-        n_vocab: tokens of a row of logits.
-        device: where the logits are.
-        max_tokens: that a text may have with its prompt.
-        kernels: as of :class:`DeviceChain`.
     """
 
     def __init__(
@@ -60,14 +53,8 @@ class DeviceTexts:
             own += generated[same:]
 
     def draw(self, rows: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
-        """Draw a token for each of the rows.
-
-        Args:
-            rows: different ones.
-            logits: [len(rows), V] on the device.
-
-        Returns:
-            int64 [len(rows)] on the device.
+        """Draw a token for each of different rows from logits [len(rows), V]: int64 [len(rows)], on the
+        device.
         """
         n = self._chain.max_batch
         if list(rows) == list(range(len(rows))):

@@ -14,11 +14,7 @@ from aleator.samplers import SamplerChain, sample_batch
 
 
 class Follower:
-    """A chain that is brought to another engine's text.
-
-    Args:
-        chain: draws; it is changed.
-        prompt: the text before the first draw.
+    """A chain that is brought to another engine's text; it is changed.
 
     Attributes:
         chain: in the state of :attr:`tokens`.
@@ -32,13 +28,10 @@ class Follower:
         self._left: Follower | None = None
 
     def follow(self, generated: Sequence[int]) -> None:
-        """Bring the chain to a text.
+        """Bring the chain to a text: all that follows the prompt.
 
         A text that was drawn and then left for another one, as guesses of a draft model are looked at, is
         remembered: back on it, samplers that adapt are as they were.
-
-        Args:
-            generated: all that follows the prompt.
 
         Raises:
             ConstraintError: the chain's grammar does not allow a token.
@@ -75,25 +68,16 @@ class Follower:
         self._drawn.append(True)
 
     def draw(self, logits: Any) -> int:
-        """Draw the next token; see :meth:`SamplerChain.sample`.
-
-        Args:
-            logits: float32, float16 or bfloat16 [V], on the CPU.
-        """
+        """Draw the next token from logits [V] on the CPU; see :meth:`SamplerChain.sample`."""
         token = self.chain.sample(logits)
         self.took(token)
         return token
 
 
 def draw_all(followers: Sequence[Follower], logits: Any) -> list[int]:
-    """Draw a token for each row.
+    """Draw a token for each of different followers from logits [B, V] on the CPU, rows contiguous.
 
-    Args:
-        followers: one for each row, all different.
-        logits: [B, V] on the CPU, float32, float16 or bfloat16, rows contiguous.
-
-    Raises:
-        LogitsError: names the row; no chain with portable numerics has changed.
+    LogitsError names the row; no chain with portable numerics has changed then.
     """
     chains = [follower.chain for follower in followers]
     if len(chains) == 1 or any(chain.numerics != "portable" for chain in chains):

@@ -125,11 +125,7 @@ class AleatorSampler:
         self._n_vocab: int = llama.n_vocab()
 
     def __call__(self, candidates: Any) -> None:
-        """Draw, and set ``selected``.
-
-        Args:
-            candidates: pointer to the array; its order stays.
-        """
+        """Draw, and set ``selected`` of the array that is pointed to; its order stays."""
         array = candidates.contents
         size = int(array.size)
         memory = (ctypes.c_uint8 * (size * _DATA.itemsize)).from_address(

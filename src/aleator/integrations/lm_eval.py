@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aleator.integrations.versions import require
@@ -156,13 +156,10 @@ class AleatorLM(TemplateLM):  # type: ignore[misc]  # the harness has no types h
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **ignored: Any
     ) -> list[int]:
-        """Tokens of a text.
+        """Tokens of a text, in which names of control tokens are these tokens.
 
-        Args:
-            string: The text, in which names of control tokens are these tokens.
-            add_special_tokens: Whether BOS stands before it; None: if the model wants it and the text does not
-                begin with it.
-            ignored: Options of other tokenizers.
+        ``add_special_tokens``: whether BOS stands before it; None: if the model wants it and the text does
+        not begin with it.
         """
         vocab = self.model.vocab
         tokens = self.model.tokenizer.encode(string, add_special=False, parse_special=True)
@@ -303,11 +300,7 @@ def _progress(total: int, what: str, disabled: bool) -> Any:
     return tqdm(total=total, disable=disabled, desc=f"aleator: {what}")
 
 
-def _register(names: Iterable[str]) -> None:
-    register_model(*names)(AleatorLM)
-
-
-_register(["aleator"])
+register_model("aleator")(AleatorLM)
 
 if __name__ == "__main__":
     from lm_eval.__main__ import cli_evaluate

@@ -48,17 +48,10 @@ class AleatorLogitsProcessor:
         self._text: Follower | None = None
 
     def __call__(self, tokens: Any, logits: Any) -> Any:
-        """Draw a token.
+        """Draw a token; float32 [1, V]: 0 at it, -inf elsewhere.
 
-        Args:
-            tokens: the text so far, [n]; at the first call the prompt.
-            logits: [1, V].
-
-        Returns:
-            float32 [1, V]: 0 at the token, -inf elsewhere.
-
-        Raises:
-            ParameterError: another text than before, or several rows.
+        ``tokens`` are the text so far, [n], at the first call the prompt; ``logits`` are [1, V].
+        ParameterError refuses another text than before, or several rows.
         """
         row, text = _row(logits), [int(token) for token in np.array(tokens)]
         if self._text is None:

@@ -31,7 +31,6 @@ import ray
 import ray.data
 
 from aleator.core.errors import ParameterError
-from aleator.integrations.ray_address import require_listener
 from aleator.integrations.ray_generator import (
     MADE,
     MAX_QUEUE,
@@ -40,7 +39,7 @@ from aleator.integrations.ray_generator import (
     check,
     seed_of,
 )
-from aleator.integrations.ray_options import check_engine, check_load
+from aleator.integrations.ray_options import check_engine, check_load, require_listener
 from aleator.integrations.row_file import RowFile
 
 __all__ = [
@@ -209,13 +208,7 @@ def answered(
 ) -> Iterator[str]:
     """Have lines answered by actors: the column ``result`` of what they make of the column ``line``.
 
-    Args:
-        lines: What to answer.
-        worker: A class for ``map_batches``, called with tables.
-        arguments: Of its constructor.
-        workers: Actors.
-        num_cpus: Cores of each.
-        at_once: Lines that an actor takes at once.
+    ``worker`` is a class for ``map_batches``, called with tables of ``at_once`` lines.
     """
     blocks = max(1, min(len(lines), -(-len(lines) // at_once)))
     rows = ray.data.from_items([{"line": line} for line in lines], override_num_blocks=blocks)

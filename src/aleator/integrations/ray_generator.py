@@ -247,23 +247,11 @@ class Generator:
         return table
 
 
-_EMPTY = {
-    "text": "",
-    "tokens": [],
-    "logprobs": [],
-    "stop_reason": "",
-    "seed": 0,
-    "replay": "",
-    "error": "",
-}
+_EMPTY = {**dict.fromkeys(MADE, ""), "tokens": [], "logprobs": [], "seed": 0}
 
 
 def check(options: Mapping[str, Any], option_columns: Iterable[str]) -> None:
-    """See that options can be; on the machine that starts the work, before anybody loads a model.
-
-    Raises:
-        ParameterError: One is unknown or out of range, or is not an option of rows; names it.
-    """
+    """See that options can be; on the machine that starts the work, before anybody loads a model."""
     if "seed" in options:
         raise ParameterError("seed", "seed: it is an argument of its own, and an integer")
     check_without_model(options)

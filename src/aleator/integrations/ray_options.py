@@ -1,10 +1,12 @@
-"""Options that workers on other machines are given, checked before any of them is started.
+"""What is checked before any worker on another machine is started: the options it is given, and its cluster.
 
 Nothing here imports Ray.
 """
 
 from __future__ import annotations
 
+import re
+import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,17 +15,15 @@ from aleator.engine.options import EngineOptions
 from aleator.generate.options import of_loading
 from aleator.models.placement import checked_dtype
 
+PATIENCE = 10.0
+"""Seconds for a connection to be made."""
+
 
 def check_load(load: object) -> dict[str, Any]:
     """See that :func:`aleator.load` takes these options, as far as this machine can know.
 
-    How many threads there can be, and whether there is a GPU, only the worker knows.
-
-    Args:
-        load: What was given; None: nothing.
-
-    Raises:
-        ParameterError: One is unknown or out of range, or it is no mapping.
+    How many threads there can be, and whether there is a GPU, only the worker knows.  ParameterError names
+    one that is unknown or out of range.
     """
     given = mapped("load", load)
     chosen, _ = of_loading({k: v for k, v in given.items() if k != "progress"}, here=False)
@@ -32,18 +32,7 @@ def check_load(load: object) -> dict[str, Any]:
 
 
 def check_engine(engine: object, **defaults: Any) -> dict[str, Any]:
-    """See that :class:`aleator.Engine` takes these options.
-
-    Args:
-        engine: What was given; None: nothing.
-        defaults: Options that hold where it gives no others.
-
-    Returns:
-        The options of an engine.
-
-    Raises:
-        ParameterError: One is unknown or out of range, or it is no mapping.
-    """
+    """The options of an engine, over defaults; ParameterError if :class:`aleator.Engine` does not take them."""
     return EngineOptions.of({**defaults, **mapped("engine", engine)}).values()
 
 
@@ -56,3 +45,11 @@ def mapped(name: str, given: object) -> dict[str, Any]:
             name, f"{name}={given!r:.80}: give a mapping of options and their values"
         )
     return dict(given)
+
+
+def require_listener(address: str) -> None:
+    """OSError if nothing listens at a cluster's "host:port" or "ray://host:port"; others are left to Ray."""
+    found = re.fullmatch(r"(?:ray://)?\[?([^\[\]/]+?)\]?:(\d{1,5})", address)
+    if found is not None:
+        with socket.create_connection((found[1], int(found[2])), timeout=PATIENCE):
+            pass

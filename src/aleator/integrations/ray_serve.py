@@ -73,15 +73,7 @@ class ConversationRouter(RequestRouter):  # type: ignore[misc]  # Ray has no typ
 
 
 class Replica:
-    """A model that answers, in a process of its own.
-
-    Args:
-        model: As for :func:`aleator.load`.
-        load: Other options of it.
-        engine: Options of :class:`aleator.Engine`.
-        server: Options of the server.
-        defaults: Options of requests that do not give them.
-    """
+    """A model that answers, in a process of its own."""
 
     def __init__(
         self,
@@ -109,13 +101,7 @@ class Replica:
     async def answer(
         self, conversation: str, scope: Mapping[str, Any], body: bytes
     ) -> AsyncIterator[dict[str, Any]]:
-        """The messages of a response, as ASGI has them.
-
-        Args:
-            conversation: For the router.
-            scope: Of the request.
-            body: Of the request.
-        """
+        """The messages of a response, as ASGI has them; ``conversation`` is for the router."""
         messages: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         left = [{"type": "http.request", "body": body, "more_body": False}]
         gone = asyncio.Event()
@@ -144,12 +130,7 @@ class Replica:
 
 
 class Front:
-    """Takes requests from Ray's proxies.
-
-    Args:
-        replicas: Handle of :class:`Replica`.
-        max_body_bytes: Of a request.
-    """
+    """Takes requests from Ray's proxies."""
 
     def __init__(self, replicas: Any, max_body_bytes: int) -> None:
         self._app = PassingOn(replicas, max_body_bytes)
@@ -161,9 +142,7 @@ class Front:
 class PassingOn:
     """An ASGI application that passes requests on to the replica of their conversation.
 
-    Args:
-        replicas: Handle of :class:`Replica`.
-        max_body_bytes: Of a request; of longer ones no more is read, and they are refused.
+    Of a request longer than ``max_body_bytes`` no more is read, and it is refused.
     """
 
     def __init__(self, replicas: Any, max_body_bytes: int) -> None:

@@ -13,16 +13,9 @@ from aleator.core.errors import FileFormatError, ParameterError
 
 
 class RowFile:
-    """Results of rows by their keys.
+    """Results of rows, whose keys are in the field ``key``; ``done`` has those that are there, as texts.
 
     A last line that was not written to its end is removed.  Nobody else can append meanwhile.
-
-    Args:
-        path: The file, which need not exist.
-        key: Field of a line that holds the row's key.
-
-    Attributes:
-        done: Keys of the rows that are there, as texts.
 
     Raises:
         FileFormatError: A line is something else than a result.

@@ -13,15 +13,10 @@ Settings = SamplingParams | Mapping[str, object]
 
 
 def sampling_params(settings: Settings, engine: str) -> SamplingParams:
-    """Check sampling parameters.
+    """Check sampling parameters, or a mapping of their names, in which ``preset`` names a preset.
 
-    Args:
-        engine: the one whose dialect its users speak: what it takes for "off" is taken, with a warning.
-        settings: them, or a mapping of their names; ``preset`` names a preset, and without one all that is
-            not given is neutral.
-
-    Raises:
-        ParameterError: an unknown name, a value out of range, or no mapping at all.
+    Without one all that is not given is neutral. What the users of ``engine`` take for "off" is taken, with
+    a warning.  ParameterError names what is unknown or out of range.
     """
     if isinstance(settings, SamplingParams):
         return settings
@@ -42,18 +37,10 @@ def sampling_params(settings: Settings, engine: str) -> SamplingParams:
 def row_params(
     settings: Settings | Sequence[Settings], seeds: Sequence[int] | None, engine: str
 ) -> list[SamplingParams]:
-    """Sampling parameters of each text of a batch.
+    """Sampling parameters of each text of a batch; a single one where nothing says how many there are.
 
-    Args:
-        settings: one for all, or one for each.
-        seeds: one for each text, in place of theirs.
-        engine: as for :func:`sampling_params`.
-
-    Returns:
-        One for each; a single one where neither says how many there are.
-
-    Raises:
-        ParameterError: as :func:`sampling_params`, and where the two lists differ in length.
+    ``settings`` are one for all, or one for each; ``seeds`` are in place of theirs, one for each text.
+    ParameterError as by :func:`sampling_params`, and where the two lists differ in length.
     """
     if isinstance(settings, Sequence):
         each = [sampling_params(one, engine) for one in settings]

@@ -39,14 +39,10 @@ class AleatorLogitProcessor(CustomLogitProcessor):  # type: ignore[misc]  # SGLa
     def __call__(
         self, logits: torch.Tensor, custom_param_list: Sequence[Any] | None = None
     ) -> torch.Tensor:
-        """Draw for each row.
+        """Draw for each row of logits [rows, V], which are changed: 0 at the tokens, -inf elsewhere.
 
-        Args:
-            logits: [rows, V]; changed.
-            custom_param_list: the parameters of each row's request; ``__req__`` is the request.
-
-        Returns:
-            ``logits``: 0 at the tokens, -inf elsewhere; rows without a chain as they were.
+        Rows without a chain stay as they were.  ``custom_param_list`` has the parameters of each row's
+        request; ``__req__`` is the request.
         """
         asked = list(custom_param_list or ())
         if len({id(each) for each in asked}) < len(asked):

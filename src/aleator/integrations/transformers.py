@@ -310,11 +310,7 @@ class AleatorContinuousBatching(ContinuousBatchingLogitsProcessor):  # type: ign
         int32_tensor.fill_(-1)
 
     def prepare_tensor_args(self, requests_with_new_token: Sequence[Any]) -> torch.Tensor:
-        """Number the requests, int32 [rows]; -1: without parameters of Aleator's.
-
-        Args:
-            requests_with_new_token: what the scheduler has chosen, in the order of the rows.
-        """
+        """Number the requests of the rows, int32 [rows]; -1: without parameters of Aleator's."""
         self._forget()
         numbers = [self._number(request.state) for request in requests_with_new_token]
         return torch.tensor(numbers, dtype=torch.int32)
@@ -345,11 +341,8 @@ class AleatorContinuousBatching(ContinuousBatchingLogitsProcessor):  # type: ign
                 del self._states[name], self._texts[self._numbers.pop(name)]
 
     def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
-        """Leave each request's token in its row.
-
-        Args:
-            scores: float32 [rows, V].
-            tensor_arg: int32, what :meth:`prepare_tensor_args` gave, in its first places.
+        """Leave each request's token in its row of float32 [rows, V]; ``tensor_arg`` begins with their
+        numbers.
         """
         numbers = tensor_arg[: len(scores)].tolist()
         rows = [i for i, number in enumerate(numbers) if number in self._texts]

@@ -26,16 +26,9 @@ Stored = list[tuple[torch.Tensor, torch.Tensor]]
 
 
 def layers_of(model: Any) -> tuple[list[LayerShape], Stored]:
-    """What each layer stores, as it does for one token.
+    """The layers' shapes, and what they store at position 0.
 
-    Args:
-        model: a decoder-only model.
-
-    Returns:
-        The layers' shapes, and what they store at position 0.
-
-    Raises:
-        UnsupportedModel: a layer has a state, or has no keys and values of its own.
+    UnsupportedModel if one has a state, or no keys and values of its own.
     """
     config = model.config.get_text_config(decoder=True)
     stored = _stored(model)
@@ -51,8 +44,7 @@ def layers_of(model: Any) -> tuple[list[LayerShape], Stored]:
 def windows_of(model: Any) -> list[int | None]:
     """How many positions each layer's tokens see, their own included; None: all.
 
-    Raises:
-        UnsupportedModel: a layer has something other than keys and values.
+    UnsupportedModel if one has something other than keys and values.
     """
     config = model.config.get_text_config(decoder=True)
     layers = DynamicCache(config=config).layers
@@ -84,17 +76,11 @@ def _stored(model: Any, **given: Any) -> Stored:
 
 
 def rotation_of(model: Any, here: Stored) -> Any:
-    """Rotates stored keys further, as the model does.
+    """Rotates stored keys further, as the model does; None: they cannot be rotated, or not so.
 
     Models pair channels in different ways, and some layers do not rotate.  A text of one token has the same
     hidden states at every position, so its keys at two positions tell whether this is the model's rotation.
-
-    Args:
-        model: a decoder-only model.
-        here: what its layers store at position 0, as :func:`layers_of` gives it.
-
-    Returns:
-        None: keys cannot be rotated, or not as this module does.
+    ``here`` is what the layers store at position 0, as :func:`layers_of` gives it.
     """
     frequencies = _frequencies(model, len(here))
     if frequencies is None:

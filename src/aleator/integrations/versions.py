@@ -7,18 +7,10 @@ from importlib import metadata
 
 
 def require(*names: str, at_least: str, install: str) -> str:
-    """Check that a package is there; the adapter's module calls this before it imports the package.
+    """Check that one of some distributions is there; the adapter's module calls this before it imports it.
 
-    Args:
-        names: of its distribution; one of them must be installed.
-        at_least: the oldest version that the adapter was run with.
-        install: what to give to pip.
-
-    Returns:
-        The version that is installed.
-
-    Raises:
-        ImportError: none is installed, or an older one: one line with the remedy.
+    ``at_least`` is the oldest version that the adapter was run with, ``install`` what to give to pip.
+    ImportError, in one line, says the remedy.
     """
     for name in names:
         try:

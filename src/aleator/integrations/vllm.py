@@ -120,11 +120,7 @@ class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ign
     # V1: requests have indices in the batch, which move
 
     def update_state(self, batch_update: Any) -> None:
-        """Take in which requests are in the batch.
-
-        Args:
-            batch_update: vLLM's ``BatchUpdate``; None: it is as it was.
-        """
+        """Take in vLLM's ``BatchUpdate`` of requests in the batch; None: they are as they were."""
         if batch_update is None:
             return
         for index in batch_update.removed:
@@ -145,12 +141,7 @@ class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ign
     # V2: requests have slots, whose tokens are in the runner's state
 
     def add_request(self, req_idx: int, sampling_params: Any) -> bool:
-        """Take a slot's new request; returns whether it wants a chain.
-
-        Args:
-            req_idx: the slot, which may have had another.
-            sampling_params: vLLM's.
-        """
+        """Take a slot's new request, with vLLM's parameters; returns whether it wants a chain."""
         self._end(req_idx)
         self._new.pop(req_idx, None)
         wanted = checked(sampling_params) is not None
@@ -170,14 +161,10 @@ class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ign
     # Both
 
     def apply(self, logits: torch.Tensor, ctx: Any = None) -> torch.Tensor:
-        """Draw, and raise each token's logit above all others, in one operation.
+        """Draw, and raise each token's logit above all others, in one operation: ``logits``, float32 [rows,
+        V].
 
-        Args:
-            logits: float32 [rows, V]; changed.
-            ctx: V2: which row is which slot's; V1: None.
-
-        Returns:
-            ``logits``.
+        ``ctx`` says with V2 which row is which slot's; None with V1.
         """
         rows, requests = [], []
         for row, request, output in self._due(ctx):
@@ -283,12 +270,9 @@ class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ign
         self, settings: AleatorParams, completion: int, prompt: list[int], output: Sequence[int]
     ) -> Request | None:
         """The request that was preempted, if its chain remembers more than its text."""
+        wanted = settings, completion, prompt
         for i, request in enumerate(self._resting if output else ()):
-            same = (request.settings, request.completion, request.prompt) == (
-                settings,
-                completion,
-                prompt,
-            )
+            same = (request.settings, request.completion, request.prompt) == wanted
             if same and request.text.tokens[: len(output)] == list(output):
                 return self._resting.pop(i)
         return None

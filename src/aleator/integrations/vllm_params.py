@@ -34,16 +34,9 @@ _PLAIN: dict[str, tuple[object, ...]] = {
 
 
 def checked(params: Any) -> AleatorParams | None:
-    """The parameters of a request's chain.
+    """The parameters of a request's chain, from vLLM's ``SamplingParams``; None: it asks for none.
 
-    Args:
-        params: vLLM's ``SamplingParams``.
-
-    Returns:
-        None: the request does not ask for a chain.
-
-    Raises:
-        ValueError: a parameter is unknown, out of range, or would have no effect; names it.
+    ValueError names a parameter that is unknown, out of range, or would have no effect.
     """
     given = (params.extra_args or {}).get(NAME)
     if given is None:

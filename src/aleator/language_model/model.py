@@ -24,14 +24,13 @@ from aleator.engine.prompts import (
 )
 from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.run import Run
-from aleator.generate.context import Context
+from aleator.generate.context import SPARE, Context, LentPrefixes
 from aleator.generate.generation import Generation
 from aleator.generate.options import LOADED, WHERE, ModelOptions, of_loading
-from aleator.generate.prefixes import SPARE, LentPrefixes
 from aleator.generate.request import Request
 from aleator.generate.request_state import OnLogits
 from aleator.generate.session import Session
-from aleator.generate.speculation.drafter import Drafter
+from aleator.generate.speculation.speculation import Drafter
 from aleator.language_model.saving import SavingMixin
 from aleator.language_model.scoring import ScoringMixin
 from aleator.models.build import build_decoder
@@ -205,7 +204,7 @@ class LanguageModel(ChatMixin, ScoringMixin, SavingMixin):
             on_logits: called with the chain and the logits [V] before each token is drawn, to look at
                 them (``chain.explain``).
             drafter: guesses what follows, which is decoded together: the same tokens, faster where the
-                guesses are right (:class:`~aleator.generate.speculation.drafter.Drafter`).
+                guesses are right (:class:`~aleator.generate.speculation.speculation.Drafter`).
             options: docs/options.md, and sampling parameters (docs/samplers.md), which win over ``preset``
                 and ``params``.
 

@@ -13,11 +13,19 @@ from aleator.core.errors import ContextFull, ParameterError
 from aleator.core.integers import exact
 from aleator.engine.prompts import RequestMaker, checked_prompt, checked_prompts
 from aleator.generate.context import Context
-from aleator.generate.importance import Importance, chain_scores_of, check_fixed
 from aleator.generate.logprobs import Logprobs
 from aleator.generate.perplexity import Perplexity, chunks_of, perplexities
-from aleator.generate.scores import POOLING, Score, prompt_logprobs_of, scores_of, vectors_of
-from aleator.generate.text_rows import Wanted, groups
+from aleator.generate.scores import (
+    POOLING,
+    Importance,
+    Score,
+    chain_scores_of,
+    check_fixed,
+    groups,
+    prompt_logprobs_of,
+    scores_of,
+    vectors_of,
+)
 from aleator.samplers import SamplingParams
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
@@ -88,7 +96,7 @@ class ScoringMixin(Protocol):
                 f"continuation has {len(ends)} texts for {len(prompts)} prompts: give one for each",
             )
         texts = [self._pair(p, checked_prompt(e)) for p, e in zip(prompts, ends, strict=True)]
-        made = self._together([Wanted(t, n - 1) for t, n in texts], texts, scores_of)
+        made = self._together([t for t, _ in texts], texts, scores_of)
         return made if several else made[0]
 
     def importance(
@@ -119,13 +127,10 @@ class ScoringMixin(Protocol):
         for chain in chains:
             check_fixed(chain)
             chain.accept_many(text[0][: text[1]])
-        texts = [text, text]
         own, other = self._together(
-            [Wanted(tokens, n - 1) for tokens, n in texts],
-            list(zip(texts, chains, strict=True)),
-            lambda context, some: chain_scores_of(
-                context, [t for t, _ in some], [c for _, c in some]
-            ),
+            [text[0], text[0]],
+            chains,
+            lambda context, some: chain_scores_of(context, [text] * len(some), some),
         )
         return Importance(own, other)
 
@@ -156,12 +161,9 @@ class ScoringMixin(Protocol):
         def bytes_of(token: int) -> bytes:
             return vocab.token_bytes(token) if vocab.has_text else b""
 
-        texts = [
-            self.request_maker.tokens(each)
-            for each in checked_prompts(prompt if _is_list(prompt) else [prompt], 1)
-        ]
+        texts = self._tokens_of(prompt if _is_list(prompt) else [prompt])
         made = self._together(
-            [Wanted(tokens) for tokens in texts],
+            texts,
             texts,
             lambda context, some: prompt_logprobs_of(context, some, n_top, bytes_of),
         )
@@ -195,12 +197,9 @@ class ScoringMixin(Protocol):
         if not isinstance(normalize, bool):
             raise ParameterError("normalize", f"normalize={normalize!r:.80}: give True or False")
         one = isinstance(texts, str)
-        tokens = [
-            self.request_maker.tokens(each)
-            for each in checked_prompts([texts] if one else texts, 1)
-        ]
+        tokens = self._tokens_of([texts] if one else texts)
         made = self._together(
-            [Wanted(each) for each in tokens],
+            tokens,
             tokens,
             lambda context, some: list(vectors_of(context, some, pooling, normalize)),
             embeddings=True,
@@ -243,25 +242,28 @@ class ScoringMixin(Protocol):
 
     def _together(
         self,
-        wanted: Sequence[Wanted],
-        texts: Sequence[T],
+        texts: Sequence[tuple[int, ...]],
+        given: Sequence[T],
         compute: Callable[[Context, Sequence[T]], list[Made]],
         embeddings: bool = False,
     ) -> list[Made]:
-        """Compute texts in groups, each group in one batch."""
-        longest = max(len(each.tokens) for each in wanted)
+        """Compute something of texts in groups, each group in one batch, from what is given for each."""
+        longest = max(map(len, texts))
         if longest > self.n_ctx:
             raise ContextFull(
                 f"a text has {longest} tokens and the context {self.n_ctx} positions: shorten it, or load the "
                 "model with a larger n_ctx"
             )
         made: list[Made] = []
-        parts = list(groups(wanted, TOGETHER, self.n_ctx))
-        cells = max(sum(len(wanted[i].tokens) for i in part) for part in parts)
+        parts = list(groups(texts, TOGETHER, self.n_ctx))
+        cells = max(sum(len(texts[i]) for i in part) for part in parts)
         context = self.context(cells, max(map(len, parts)), embeddings=embeddings)
         for part in parts:
-            made += compute(context, [texts[i] for i in part])
+            made += compute(context, [given[i] for i in part])
         return made
+
+    def _tokens_of(self, prompts: object) -> list[tuple[int, ...]]:
+        return [self.request_maker.tokens(each) for each in checked_prompts(prompts, 1)]
 
     def _pair(self, prompt: object, continuation: object) -> tuple[tuple[int, ...], int]:
         """Tokens of a prompt with its continuation, and how many are the prompt's."""

@@ -15,25 +15,37 @@ from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
 
-TRANSFORMER = {
+
+def under(part: str, names: Mapping[str, str], suffix: str = "") -> dict[str, str]:
+    """Names of a part of a layer, ``part`` before Hugging Face's and ``suffix`` after GGUF's."""
+    return {f"{part}.{theirs}": ours + suffix for theirs, ours in names.items()}
+
+
+# Hugging Face's usual names of tensors of a layer -> GGUF's.
+GATED = {"gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_down"}
+ATTENTION = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output",
     "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
 }
-"""Hugging Face's names of a plain transformer layer's tensors -> GGUF's."""
-
-EXPERTS = {
-    "mlp.experts.{}.gate_proj": "ffn_gate.{}",
-    "mlp.experts.{}.up_proj": "ffn_up.{}",
-    "mlp.experts.{}.down_proj": "ffn_down.{}",
+WITHOUT_MLP = ATTENTION | {"post_attention_layernorm": "ffn_norm"}
+TRANSFORMER = WITHOUT_MLP | under("mlp", GATED)
+HEAD_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+POST_NORMS = {
+    "post_attention_layernorm": "post_attention_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
 }
-"""Hugging Face's usual names of the tensors of one expert, "{}" being its number -> GGUF's."""
+NORMS_AROUND = POST_NORMS | {"pre_feedforward_layernorm": "ffn_norm"}
+EXPERTS = under("mlp.experts.{}", GATED, ".{}")
+"""Of one expert, "{}" being its number."""
+MIXTRAL_EXPERT = {"w1": "ffn_gate.{}", "w3": "ffn_up.{}", "w2": "ffn_down.{}"}
+STACKED = {
+    "experts.gate_up_proj": "ffn_gate_up_exps.weight",
+    "experts.down_proj": "ffn_down_exps.weight",
+}
+"""Of experts that are stored together; names end there, without ".weight"."""
 
 OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 """Hugging Face's usual names of the tensors outside the layers -> GGUF's."""

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 
 from aleator.models.layers.attention import attend
-from aleator.models.layers.dense_and_experts import DenseAndExperts
+from aleator.models.layers.experts import DenseAndExperts
 from aleator.models.layers.feed_forward import feed_forward, mixture, single
 from aleator.models.layers.head_space import HeadSpaceLayer
 from aleator.models.layers.latent import LatentHeads
@@ -15,7 +15,6 @@ from aleator.models.layers.layer import LayerWeights, Pass
 from aleator.models.layers.norms import norm
 from aleator.models.layers.parts import Attention, Mixture
 from aleator.models.layers.per_layer import EmbeddingPart
-from aleator.models.layers.rms_norm import Norm
 from aleator.models.layers.rotary import Rotary
 
 
@@ -33,34 +32,16 @@ class Block:
     ) -> None:
         """Read the layer's tensors.
 
-        Args:
-            weights: the file's tensors of this layer.
-            windowed: whether its tokens see a window of the latest positions only.
-            index: its number among the attention layers with a window, or among those without: each kind
-                has a cache of its own.
-            rotary: rotates its queries and keys.
-            slopes: of ALiBi, [heads]; None: scores do not depend on distances.
-            beside: a state space that takes what attention takes; what both give is added.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
+        ``index`` is its number among the attention layers with a window, or among those without: each kind
+        has a cache of its own.  ``slopes`` [heads] are ALiBi's; what the state space ``beside`` gives is added.
         """
         parts = Attention(weights, windowed, index)
         config, architecture = weights.config, weights.architecture
         kind, eps = architecture.norm, config.rms_eps
         self.windowed, self.layer, self.rotary = windowed, index, rotary
-        self.n_heads, self.n_kv_heads = parts.n_heads, parts.n_kv_heads
-        self.head_dim, self.head_dim_v = parts.head_dim, parts.head_dim_v
-        self.scale, self.softcap, self.clamp = (
-            parts.scale,
-            config.attention_softcap,
-            config.qkv_clamp,
-        )
-        self.residual_scale, self.parallel = config.residual_scale, architecture.parallel
-        self.rotated, self.gated, self.grows = parts.rotated, parts.gated, parts.grows
-        self.sinks, self.keys_as_values = parts.sinks, parts.keys_as_values
+        self.parts, self.config = parts, config
+        self.parallel = architecture.parallel
         self.v_norm = norm("rms", parts.v_norm, eps)
-        self.output_scale, self.stores = parts.output_scale, parts.stores
         self.embeddings: EmbeddingPart | None = None
         if config.per_layer is not None:
             self.embeddings = EmbeddingPart(weights)
@@ -69,13 +50,10 @@ class Block:
             self.slopes = torch.from_numpy(slopes).to(weights.device)
         self.attn_norm = norm(kind, parts.attn_norm, eps)
         self.ffn_norm = norm(kind, parts.ffn_norm, eps)
-        self.qkv, self.output = parts.qkv, parts.output
-        self.latent = None if parts.latent is None else LatentHeads(parts.latent, self.n_heads, eps)
-        self.head_norm_kind = parts.head_norm_kind
-        self.head_norms: tuple[Norm, Norm] = (
-            norm(kind, parts.q_norm, eps),
-            norm(kind, parts.k_norm, eps),
-        )
+        self.latent: LatentHeads | None = None
+        if parts.latent is not None:
+            self.latent = LatentHeads(parts.latent, parts.n_heads, eps)
+        self.head_norms = norm(kind, parts.q_norm, eps), norm(kind, parts.k_norm, eps)
         first, second = parts.post_norms or (None, None)
         self.post_norms = norm(kind, first, eps), norm(kind, second, eps)
         self.ffn = None if parts.ffn is None else feed_forward(parts.ffn)
@@ -91,9 +69,9 @@ class Block:
         taken = self.attn_norm(x)
         q, k, v, gate = self._heads(taken)
         q = self._finished(q, 0, batch, rotate=True)
-        if self.grows and batch.query_scales is not None:
+        if self.parts.grows and batch.query_scales is not None:
             q = q * batch.query_scales[:, None, None]
-        if self.stores:
+        if self.parts.stores:
             self._store(k, v, batch)
         mixed = None if self.beside is None else self.beside.mixed(taken, batch, rows)
         if rows is not None and len(rows) == 0:
@@ -103,11 +81,11 @@ class Block:
             q,
             self.layer,
             cells,
-            self.scale,
+            self.parts.scale,
             batch.fused,
-            self.softcap,
+            self.config.attention_softcap,
             self._distances(batch),
-            self.sinks,
+            self.parts.sinks,
             0 if self.latent is None else self.latent.values_in_keys,
         ).to(x)
         if self.latent is not None:
@@ -117,27 +95,27 @@ class Block:
         if rows is not None:
             x, attended = x.index_select(0, rows), attended.index_select(0, rows)
             taken = taken.index_select(0, rows)
-        given = self.post_norms[0](self.output(attended))
+        given = self.post_norms[0](self.parts.output(attended))
         if mixed is not None:
             given = given + mixed
-        x = x + given * self.residual_scale
+        x = x + given * self.config.residual_scale
         if self.ffn is None:
             return x
         if not self.parallel:
             taken = self.ffn_norm(x)
         given = self.ffn(taken) if self.mixed is None else self.mixed(x, taken)
-        x = x + self.post_norms[1](given) * self.residual_scale
+        x = x + self.post_norms[1](given) * self.config.residual_scale
         if self.embeddings is not None and batch.embeddings is not None:
             own = batch.embeddings
             x = self.embeddings(x, own if rows is None else own.index_select(0, rows))
-        return x if self.output_scale is None else x * self.output_scale.to(x)
+        return x if self.parts.output_scale is None else x * self.parts.output_scale.to(x)
 
     def _store(self, k: torch.Tensor, v: torch.Tensor, batch: Pass) -> None:
         """Write all T keys and values."""
         cells = batch.tensors(self.windowed)
-        if cells.raw and self.rotated:
+        if cells.raw and self.parts.rotated:
             k = self._finished(k, 1, batch, rotate=False)
-            k = k * self.rotary.magnitude_over(self.head_dim)
+            k = k * self.rotary.magnitude_over(self.parts.head_dim)
         else:
             k = self._finished(k, 1, batch, rotate=True)
         cells.write(self.layer, k, v)
@@ -148,38 +126,39 @@ class Block:
         """Queries [T, H, D], keys [T, G, D], values [T, G, Dv], and gates [T, H * D] if there are any."""
         if self.latent is not None:
             return *self.latent.heads(x), None
-        if self.qkv is None:
+        parts, clamp = self.parts, self.config.qkv_clamp
+        if parts.qkv is None:
             raise TypeError("a layer without queries")
-        qkv, t = self.qkv(x), x.shape[0]
-        if self.clamp:
-            qkv = qkv.clamp(-self.clamp, self.clamp)
-        n_q = self.n_heads * self.head_dim * (2 if self.gated else 1)
-        n_kv = self.n_kv_heads if self.stores else 0
-        n_k = n_kv * self.head_dim
+        qkv, t = parts.qkv(x), x.shape[0]
+        if clamp:
+            qkv = qkv.clamp(-clamp, clamp)
+        n_q = parts.n_heads * parts.head_dim * (2 if parts.gated else 1)
+        n_kv = parts.n_kv_heads if parts.stores else 0
+        n_k = n_kv * parts.head_dim
         q, k, v = qkv[:, :n_q], qkv[:, n_q : n_q + n_k], qkv[:, n_q + n_k :]
-        if self.keys_as_values:
+        if parts.keys_as_values:
             v = k
         gate: torch.Tensor | None = None
-        if self.gated:
-            both = q.reshape(t, self.n_heads, 2, self.head_dim)
+        if parts.gated:
+            both = q.reshape(t, parts.n_heads, 2, parts.head_dim)
             q, gate = both[:, :, 0], both[:, :, 1].reshape(t, -1)
-        if self.head_norm_kind == "all":
+        if parts.head_norm_kind == "all":
             q, k = self.head_norms[0](q), self.head_norms[1](k)
         return (
-            q.reshape(t, self.n_heads, self.head_dim),
-            k.reshape(t, n_kv, self.head_dim),
-            self.v_norm(v.reshape(t, n_kv, self.head_dim_v)),
+            q.reshape(t, parts.n_heads, parts.head_dim),
+            k.reshape(t, n_kv, parts.head_dim),
+            self.v_norm(v.reshape(t, n_kv, parts.head_dim_v)),
             gate,
         )
 
     def _finished(self, heads: torch.Tensor, which: int, batch: Pass, rotate: bool) -> torch.Tensor:
         """Queries (0) or keys (1) normalised and rotated, in float32."""
-        if self.head_norm_kind in ("head", "each"):
+        if self.parts.head_norm_kind in ("head", "each"):
             heads = self.head_norms[which](heads)
         heads = heads.float()
-        if rotate and self.rotated:
+        if rotate and self.parts.rotated:
             heads = self.rotary.rotate(heads.clone(), batch.angles(self.rotary))
-        if self.head_norm_kind == "rotated head":
+        if self.parts.head_norm_kind == "rotated head":
             heads = self.head_norms[which](heads)
         return heads.float()
 

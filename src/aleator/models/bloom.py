@@ -8,19 +8,11 @@ import numpy as np
 
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.config import (
-    MAX_LAYERS,
-    MAX_LENGTH,
-    MAX_WIDTH,
-    ModelConfig,
-    RopeConfig,
-    read_head_dim,
-    unsupported,
-)
+from aleator.models.config import MAX_LAYERS, MAX_LENGTH, MAX_WIDTH, ModelConfig, refuse
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
-from aleator.models.json_config import refuse_features
+from aleator.models.json_config import refuse_features, unrotated_transformer
 
 ALIBI = 8.0
 CONTEXT = 2048  # positions of the published models; config.json has none
@@ -34,32 +26,20 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json."""
     refuse_features(fields)
-    if fields.get("apply_residual_connection_post_layernorm", False):
-        raise unsupported(
-            fields.path, "sums after norms (apply_residual_connection_post_layernorm)"
-        )
+    refuse(fields, "sums after norms", "apply_residual_connection_post_layernorm")
     layers_key = "n_layer" if "n_layer" in fields else "num_hidden_layers"
     heads_key = "n_head" if "n_head" in fields else "num_attention_heads"
     width_key = "hidden_size" if "hidden_size" in fields else "n_embed"
     n_layers = fields.integer(layers_key, 1, MAX_LAYERS)
     n_embd = fields.integer(width_key, 1, MAX_WIDTH)
     heads = fields.integer(heads_key, 1, MAX_WIDTH)
-    head_dim = read_head_dim(fields, "head_dim", n_embd, heads)
-    return ModelConfig(
-        architecture=architecture.name,
-        name=fields.get("_name_or_path", ""),
+    return unrotated_transformer(
+        fields,
+        architecture,
+        (n_layers, n_embd, heads),
+        4 * n_embd,
+        ("seq_length", CONTEXT),
         n_vocab=fields.integer("vocab_size", 1, MAX_LENGTH),
-        n_layers=n_layers,
-        n_embd=n_embd,
-        n_heads=(heads,) * n_layers,
-        n_kv_heads=(heads,) * n_layers,
-        n_ff=(4 * n_embd,) * n_layers,
-        head_dim=head_dim,
-        head_dim_v=head_dim,
-        rms_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
-        context_length=fields.integer("seq_length", 1, MAX_LENGTH, CONTEXT),
-        tied=fields.get("tie_word_embeddings", True),
-        rope=RopeConfig(dim=head_dim // 2 * 2, style="none"),
         alibi=ALIBI,
     )
 

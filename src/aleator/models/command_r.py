@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architecture import HEAD_NORMS, TRANSFORMER, Architecture, HuggingFace
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -35,7 +35,7 @@ COMMAND_R = Architecture(
     hugging_face=HuggingFace(
         ("cohere",),
         read_json,
-        layer=TRANSFORMER | {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"},
+        layer=TRANSFORMER | HEAD_NORMS,
         rope_style="norm",
     ),
     norm="layer",

@@ -7,6 +7,7 @@ transformers' configuration classes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import field
 from typing import Any
 
@@ -307,18 +308,18 @@ class ModelConfig:
         """Whether a layer attends to the tokens before."""
         return bool(self.n_kv_heads and self.n_kv_heads[layer])
 
+    def kv_heads_beside(self, states: Iterable[bool]) -> tuple[int, ...]:
+        """KV heads of every layer, none where ``states`` says that it keeps a state."""
+        pairs = zip(self.n_kv_heads, states, strict=True)
+        return tuple(0 if state else heads for heads, state in pairs)
+
     def has_experts(self, layer: int) -> bool:
         """Whether a layer's feed-forward part is a mixture of experts."""
         return self.experts is not None and self.experts.layers[layer]
 
 
 def without_attention(architecture: str, **values: Any) -> ModelConfig:
-    """The dimensions of a model without attention and feed-forward layers.
-
-    Args:
-        architecture: its name.
-        values: the other fields.
-    """
+    """The dimensions of a model without attention and feed-forward layers."""
     none: tuple[int, ...] = ()
     return ModelConfig(
         architecture=architecture,
@@ -333,11 +334,7 @@ def without_attention(architecture: str, **values: Any) -> ModelConfig:
 
 
 def checked_heads(fields: Fields, key: str, ssm: SSMConfig) -> SSMConfig:
-    """A state space with heads whose sizes do not contradict each other; ``key`` is named where they do.
-
-    Raises:
-        FileFormatError: they do.
-    """
+    """A state space with heads whose sizes do not contradict each other; ``key`` is named where they do."""
     if ssm.d_inner % ssm.heads or ssm.heads % ssm.groups:
         raise fields.error(
             key,
@@ -347,29 +344,30 @@ def checked_heads(fields: Fields, key: str, ssm: SSMConfig) -> SSMConfig:
 
 
 def checked_rope(fields: Fields, rope: RopeConfig) -> RopeConfig:
-    """A rotary embedding whose fields do not contradict each other.
-
-    Raises:
-        FileFormatError: they do.
-    """
-    if rope.scaling == "yarn" and rope.factor < 1:
-        raise fields.error("factor", f"the factor {rope.factor} of yarn must be at least 1")
-    if rope.scaling == "yarn" and rope.beta_fast <= rope.beta_slow:
-        raise fields.error(
-            "beta_fast", f"beta_fast {rope.beta_fast} must exceed beta_slow {rope.beta_slow}"
-        )
-    if rope.scaling == "yarn" and rope.beta_slow < 1e-6:
-        raise fields.error(
-            "beta_slow", f"beta_slow {rope.beta_slow} of yarn must be at least 1e-06"
-        )
-    if rope.scaling == "yarn" and rope.theta <= 1:
-        raise fields.error("theta", f"the base {rope.theta} of yarn's frequencies must exceed 1")
-    if rope.scaling == "llama3" and rope.high_freq_factor <= rope.low_freq_factor:
-        raise fields.error(
+    """A rotary embedding whose fields do not contradict each other."""
+    yarn, slow, fast = rope.scaling == "yarn", rope.beta_slow, rope.beta_fast
+    low, high = rope.low_freq_factor, rope.high_freq_factor
+    for wrong, key, message in (
+        (
+            yarn and rope.factor < 1,
+            "factor",
+            f"the factor {rope.factor} of yarn must be at least 1",
+        ),
+        (yarn and fast <= slow, "beta_fast", f"beta_fast {fast} must exceed beta_slow {slow}"),
+        (yarn and slow < 1e-6, "beta_slow", f"beta_slow {slow} of yarn must be at least 1e-06"),
+        (
+            yarn and rope.theta <= 1,
+            "theta",
+            f"the base {rope.theta} of yarn's frequencies must exceed 1",
+        ),
+        (
+            rope.scaling == "llama3" and high <= low,
             "high_freq_factor",
-            f"high_freq_factor {rope.high_freq_factor} must exceed low_freq_factor "
-            f"{rope.low_freq_factor}",
-        )
+            f"high_freq_factor {high} must exceed low_freq_factor {low}",
+        ),
+    ):
+        if wrong:
+            raise fields.error(key, message)
     return rope
 
 
@@ -406,3 +404,10 @@ def read_head_dim(
 def unsupported(path: object, what: str) -> UnsupportedModel:
     """The error for a model that needs ``what``."""
     return UnsupportedModel(f"{path}: the model needs {what}, which is not supported")
+
+
+def refuse(fields: Fields, what: str, *keys: str) -> None:
+    """Raise UnsupportedModel where one of the fields ``keys`` is true: the model needs ``what``."""
+    for key in keys:
+        if fields.get(key, False):
+            raise unsupported(fields.path, f"{what} ({key})")

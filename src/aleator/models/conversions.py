@@ -21,11 +21,6 @@ def whole_norms(name: str, tensor: StoredTensor) -> StoredTensor:
     return StoredTensor.of(np.float32(1) + tensor.floats())
 
 
-def transposed(tensor: StoredTensor) -> StoredTensor:
-    """A matrix of GPT-2's kind, [in, out], as [out, in]: a copy in float32."""
-    return StoredTensor.of(np.ascontiguousarray(tensor.floats().T))
-
-
 def in_text_model(name: str) -> str:
     """A tensor's name in the text part of a model with pictures; "" for one of the other parts.
 
@@ -40,17 +35,7 @@ def in_text_model(name: str) -> str:
 
 
 def text_part(fields: Fields, default: str, allowed: Sequence[str]) -> Fields:
-    """The part of a configuration with pictures that describes the text model.
-
-    Args:
-        fields: the configuration.
-        default: the text model's type where it is not said.
-        allowed: types that it may have.
-
-    Raises:
-        FileFormatError: there is no such part.
-        UnsupportedModel: the text model is of another type.
-    """
+    """The part of a configuration with pictures that describes the text model, of an ``allowed`` type."""
     text: dict[str, Any] = {"model_type": default}
     text |= fields.require("text_config", dict)
     if text["model_type"] not in allowed:

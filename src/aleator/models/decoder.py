@@ -75,12 +75,7 @@ class Decoder(ABC):
 
     @abstractmethod
     def over(self, pool: AnyPool, fused: bool = True) -> Step:
-        """What computes micro-batches over a cache that was made for :attr:`cache_layers`.
-
-        Args:
-            pool: of the cache.
-            fused: whether attention may use PyTorch's fused kernel.
-        """
+        """What computes micro-batches over ``pool``; ``fused``: attention may use PyTorch's fused kernel."""
 
     def in_context(self, n_ctx: int) -> Decoder:
         """A decoder over the same weights whose rotation is that of contexts of ``n_ctx`` positions.
@@ -103,11 +98,7 @@ class Decoder(ABC):
 
     @property
     def rotation_identity(self) -> str:
-        """Tells keys of this context apart from those that another context's tables rotated.
-
-        Returns:
-            "" for models whose rotation is the same in every context; else 16 hexadecimal digits.
-        """
+        """Tells keys apart from those that other contexts' tables rotated; "": all are alike."""
         if not self._stretches:
             return ""
         digest = new_digest(8)
@@ -148,11 +139,7 @@ class Decoder(ABC):
         return self.n_positions is not None or self.slopes is not None or grows
 
     def check_positions(self, positions: npt.NDArray[np.int32]) -> None:
-        """Refuse positions that the model has no embedding for.
-
-        Raises:
-            InvalidBatch: there is one; names the first.
-        """
+        """Raise InvalidBatch for the first position that the model has no embedding for."""
         if self.n_positions is None:
             return
         for i in np.flatnonzero(positions >= self.n_positions)[:1]:
@@ -251,21 +238,19 @@ class Decoder(ABC):
         )
 
     def shift_keys(self, layer: int, keys: Any, deltas: Any) -> Any:
-        """Rotate stored keys of layers that see everything, in place.
+        """Rotate stored keys [n, G, D] by ``deltas`` positions [n], in place.
 
-        Args:
-            layer: their number among the layers that see everything.
-            keys: float32 [n, G, D].
-            deltas: int64 [n], positions to rotate by.
-
-        Returns:
-            ``keys``.
+        ``layer`` is counted among the layers that see everything.
         """
-        return self.rotation.shift(keys, deltas) if self._rotates(layer, False) else keys
+        return self._shifted(layer, keys, deltas, windowed=False)
 
     def shift_window_keys(self, layer: int, keys: Any, deltas: Any) -> Any:
         """Rotate stored keys of layers with a window, see :meth:`shift_keys`."""
-        return self.window_rotation.shift(keys, deltas) if self._rotates(layer, True) else keys
+        return self._shifted(layer, keys, deltas, windowed=True)
+
+    def _shifted(self, layer: int, keys: Any, deltas: Any, *, windowed: bool) -> Any:
+        rotation = self.window_rotation if windowed else self.rotation
+        return rotation.shift(keys, deltas) if self._rotates(layer, windowed) else keys
 
     def _rotates(self, layer: int, windowed: bool) -> bool:
         """Whether the keys of a layer, by its number among those of its kind, are rotated."""

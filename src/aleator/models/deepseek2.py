@@ -10,7 +10,14 @@ import math
 from dataclasses import replace
 
 from aleator.models import gguf_config, latent
-from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architecture import (
+    EXPERTS,
+    GATED,
+    TRANSFORMER,
+    Architecture,
+    HuggingFace,
+    under,
+)
 from aleator.models.config import MAX_LAYERS, MAX_LENGTH, ModelConfig, QueryGrowth, unsupported
 from aleator.models.experts import MAX_EXPERTS, MAX_WIDTH, ExpertsConfig, Scores, in_gguf
 from aleator.models.files.fields import Fields
@@ -134,9 +141,7 @@ DEEPSEEK2 = Architecture(
         | latent.LAYER
         | {
             "mlp.gate": "ffn_gate_inp",
-            "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
-            "mlp.shared_experts.up_proj": "ffn_up_shexp",
-            "mlp.shared_experts.down_proj": "ffn_down_shexp",
+            **under("mlp.shared_experts", GATED, "_shexp"),
         },
         bare={"mlp.gate.e_score_correction_bias": "exp_probs_b.bias"},
         expert=EXPERTS,

@@ -5,12 +5,10 @@ Qwen3-Next and its successors have one in most layers, attention in the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from aleator.core.errors import UnsupportedModel
 from aleator.core.records import dataclass
 from aleator.models.files.fields import Fields
 from aleator.models.files.tensor_types import StoredTensor
@@ -18,7 +16,6 @@ from aleator.models.files.tensor_types import StoredTensor
 MAX_HEADS = 1 << 16
 MAX_CONV = 64
 MAX_HEAD_DIM = 1 << 12
-MAX_LAYERS = 4096
 UNIT_EPS = 1e-6
 """What transformers adds to the sum of squares of a query or key, whatever config.json says."""
 
@@ -62,17 +59,7 @@ class DeltaNetConfig:
 
 
 def read_gguf(fields: Fields, name: str, eps: float, tiled: bool) -> DeltaNetConfig:
-    """The sizes in a GGUF file.
-
-    Args:
-        fields: the metadata.
-        name: the architecture's, which is the prefix of the fields.
-        eps: what normalisation adds to the mean square; here it is added to the sum.
-        tiled: see :class:`DeltaNetConfig`.
-
-    Raises:
-        FileFormatError: a field is missing, of the wrong type, out of range, or contradicts another.
-    """
+    """The sizes in a GGUF file; ``eps`` of the norms is added to the sum of squares here."""
     key_heads = fields.integer(f"{name}.ssm.group_count", 1, MAX_HEADS)
     heads = fields.integer(f"{name}.ssm.time_step_rank", 1, MAX_HEADS)
     dim = fields.integer(f"{name}.ssm.state_size", 1, MAX_HEAD_DIM)
@@ -88,11 +75,7 @@ def read_gguf(fields: Fields, name: str, eps: float, tiled: bool) -> DeltaNetCon
 
 
 def read_json(fields: Fields) -> DeltaNetConfig:
-    """The sizes in config.json, whose files have the value heads of a key head side by side.
-
-    Raises:
-        FileFormatError: as for :func:`read_gguf`.
-    """
+    """The sizes in config.json, whose files have the value heads of a key head side by side."""
     return _checked(
         fields,
         "linear_num_value_heads",
@@ -116,60 +99,11 @@ def _checked(fields: Fields, key: str, config: DeltaNetConfig) -> DeltaNetConfig
     return config
 
 
-def state_layers_in_gguf(fields: Fields, name: str, n_layers: int) -> tuple[bool, ...]:
-    """Which layers of a GGUF file keep a state: a list, or all but every fourth (or another) one.
-
-    Raises:
-        FileFormatError: the list is not one of booleans, one for each layer.
-    """
-    key = f"{name}.attention.recurrent_layers"
-    listed = fields.get(key, kind=list)
-    if listed is None:
-        step = fields.integer(f"{name}.full_attention_interval", 1, MAX_LAYERS, 4)
-        return tuple((layer + 1) % step != 0 for layer in range(n_layers))
-    if len(listed) < n_layers or not all(type(each) is bool for each in listed):
-        raise fields.error(key, f"{key} must be {n_layers} booleans")
-    return tuple(listed[:n_layers])
-
-
-def state_layers_in_json(fields: Fields, n_layers: int) -> tuple[bool, ...]:
-    """Which layers of a config.json keep a state, by ``layer_types`` or every fourth (or another) one.
-
-    Raises:
-        FileFormatError: ``layer_types`` does not name a known kind for each layer.
-    """
-    kinds = fields.get("layer_types", kind=list)
-    if kinds is None:
-        step = fields.integer("full_attention_interval", 1, MAX_LAYERS, 4)
-        return tuple((layer + 1) % step != 0 for layer in range(n_layers))
-    known = ("linear_attention", "full_attention")
-    if len(kinds) != n_layers or not all(kind in known for kind in kinds):
-        raise fields.error(
-            "layer_types",
-            f"layer_types must name linear_attention or full_attention for {n_layers} layers",
-        )
-    return tuple(kind == "linear_attention" for kind in kinds)
-
-
-def check_attends(path: object, states: Sequence[bool]) -> None:
-    """Raise UnsupportedModel for a model none of whose layers attends."""
-    if all(states):
-        raise UnsupportedModel(
-            f"{path}: the model needs layers with a gated delta net alone, without any attention, which is "
-            "not supported"
-        )
-
-
 def separated(tensors: dict[str, StoredTensor], layer: int, config: DeltaNetConfig) -> None:
     """Replace the joint projections of a layer by ``attn_qkv``, ``attn_gate``, ``ssm_beta`` and ``ssm_alpha``.
 
     ``ssm_in`` has, for each head of keys, rows of its query, its key, its values and their gates; ``ssm_ba``
     those of beta and of the decay.  Rows are copied into the order of the parts.
-
-    Args:
-        tensors: by GGUF name; changed.
-        layer: the layer's number.
-        config: the sizes.
     """
     shared, at = config.n_heads // config.n_key_heads, f"blk.{layer}."
     values = shared * config.head_dim_v

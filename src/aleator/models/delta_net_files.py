@@ -8,12 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from aleator.models import delta_net, gguf_config, json_config
-from aleator.models.architecture import Architecture
-from aleator.models.config import MAX_LAYERS, ModelConfig
+from aleator.models.architecture import (
+    EXPERTS,
+    GATED,
+    HEAD_NORMS,
+    STACKED,
+    TRANSFORMER,
+    Architecture,
+    HuggingFace,
+    under,
+)
+from aleator.models.config import MAX_LAYERS, ModelConfig, unsupported
+from aleator.models.conversions import in_text_model, text_part
 from aleator.models.experts import (
     MAX_WIDTH,
     ExpertsConfig,
@@ -30,17 +41,9 @@ HEAD_DIM = 256  # where config.json gives none, as transformers has it
 ROTATED = 0.25  # likewise, of a head's channels
 
 LAYER = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "input_layernorm": "attn_norm",
+    **TRANSFORMER,
+    **HEAD_NORMS,
     "post_attention_layernorm": "post_attention_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
     "linear_attn.conv1d": "ssm_conv1d",
     "linear_attn.norm": "ssm_norm",
     "linear_attn.out_proj": "ssm_out",
@@ -52,33 +55,22 @@ BARE = {"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"}
 
 MIXTURE = {
     "mlp.gate": "ffn_gate_inp",
-    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
-    "mlp.shared_expert.up_proj": "ffn_up_shexp",
-    "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    **under("mlp.shared_expert", GATED, "_shexp"),
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
 }
-"""Like :data:`LAYER`, of mixtures of experts; the experts are in :data:`STACKED` or one by one."""
+"""Like :data:`LAYER`, of mixtures of experts."""
 
-STACKED = {
-    "mlp.experts.gate_up_proj": "ffn_gate_up_exps.weight",
-    "mlp.experts.down_proj": "ffn_down_exps.weight",
+PROJECTIONS = {
+    "linear_attn.in_proj_qkv": "attn_qkv",
+    "linear_attn.in_proj_z": "attn_gate",
+    "linear_attn.in_proj_b": "ssm_beta",
+    "linear_attn.in_proj_a": "ssm_alpha",
 }
-"""Like :data:`BARE`, of experts that are stored together."""
+"""Hugging Face's names of a gated delta net's projections -> GGUF's."""
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture, *, tiled: bool) -> ModelConfig:
-    """The dimensions in a GGUF file.
-
-    Args:
-        gguf: the file.
-        architecture: gives the fields' prefix.
-        tiled: which head of keys goes with a head of values, see
-            :class:`~aleator.models.delta_net.DeltaNetConfig`.
-
-    Raises:
-        FileFormatError: a field is missing, of the wrong type, out of range, or contradicts another.
-        UnsupportedModel: the model needs what no decoder here computes.
-    """
+    """The dimensions in a GGUF file."""
     fields, name = gguf.fields, architecture.name
     mixed = bool(fields.get(f"{name}.expert_count", 0))
     config = gguf_config.transformer(gguf, architecture, least_kv_heads=0, experts=mixed)
@@ -89,7 +81,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture, *, tiled: bool) -> Mod
             f"{name}.nextn_predict_layers", f"{further} of {blocks} layers predict further tokens"
         )
     n_layers = blocks - further
-    states = delta_net.state_layers_in_gguf(fields, name, n_layers)
+    states = _states_in_gguf(fields, name, n_layers)
     if mixed:
         mixtures = in_gguf(
             fields,
@@ -118,12 +110,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture, *, tiled: bool) -> Mod
 
 
 def read_json(fields: Fields, architecture: Architecture, *, experts: bool) -> ModelConfig:
-    """The dimensions in config.json; ``experts``: whether there are mixtures of experts.
-
-    Raises:
-        FileFormatError: as for :func:`read_gguf`.
-        UnsupportedModel: as for :func:`read_gguf`.
-    """
+    """The dimensions in config.json; ``experts``: whether there are mixtures of experts."""
     json_config.refuse_features(fields, experts=experts)
     values = dict(fields.values)
     rope = fields.get("rope_parameters", kind=dict) or fields.get("rope_scaling", kind=dict) or {}
@@ -149,20 +136,40 @@ def read_json(fields: Fields, architecture: Architecture, *, experts: bool) -> M
             shared_router=True,
         )
         config = replace(config, experts=mixtures)
-    states = delta_net.state_layers_in_json(fields, config.n_layers)
+    states = json_config.listed_kinds(
+        fields, config.n_layers, ("linear_attention",), ("full_attention",)
+    )
+    if states is None:
+        states = _all_but_every(fields, "full_attention_interval", config.n_layers)
     return _with_states(fields, config, states, "num_key_value_heads")
+
+
+def _states_in_gguf(fields: Fields, name: str, n_layers: int) -> tuple[bool, ...]:
+    """Which layers keep a state: a list, or all but every fourth (or another) one."""
+    key = f"{name}.attention.recurrent_layers"
+    listed = fields.get(key, kind=list)
+    if listed is None:
+        return _all_but_every(fields, f"{name}.full_attention_interval", n_layers)
+    if len(listed) < n_layers or not all(type(each) is bool for each in listed):
+        raise fields.error(key, f"{key} must be {n_layers} booleans")
+    return tuple(listed[:n_layers])
+
+
+def _all_but_every(fields: Fields, key: str, n_layers: int) -> tuple[bool, ...]:
+    step = fields.integer(key, 1, MAX_LAYERS, 4)
+    return tuple((layer + 1) % step != 0 for layer in range(n_layers))
 
 
 def _with_states(
     fields: Fields, config: ModelConfig, states: Sequence[bool], key: str
 ) -> ModelConfig:
     """The model with KV heads in the layers that attend alone."""
-    delta_net.check_attends(fields.path, states)
-    pairs = list(zip(states, config.n_kv_heads, strict=True))
-    for layer, (state, heads) in enumerate(pairs):
+    if all(states):
+        raise unsupported(fields.path, "layers with a gated delta net alone, without any attention")
+    for layer, (state, heads) in enumerate(zip(states, config.n_kv_heads, strict=True)):
         if not state and not heads:
             raise fields.error(key, f"layer {layer} attends and has no KV heads")
-    return replace(config, n_kv_heads=tuple(0 if state else heads for state, heads in pairs))
+    return replace(config, n_kv_heads=config.kv_heads_beside(states))
 
 
 def without_further(name: str) -> str:
@@ -177,3 +184,52 @@ def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
     if name.endswith("ffn_gate_inp_shexp.weight") and len(tensor.shape) == 2:
         return replace(tensor, shape=(int(np.prod(tensor.shape)),))
     return state_space_as_gguf(name, tensor)
+
+
+def read_gguf_35(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file, which must say how channels are divided among the axes."""
+    config = read_gguf(gguf, architecture, tiled=True)
+    key, pairs = f"{architecture.name}.rope.dimension_sections", config.rope.dim // 2
+    sections = gguf.fields.require(key, list)
+    if len(sections) > 4 or not all(type(n) is int and n >= 0 for n in sections):
+        raise gguf.fields.error(key, f"{key} must be up to four sizes of sections")
+    sections = [*sections, 0, 0, 0][:3]
+    if not all(pair < 3 * sections[pair % 3] for pair in range(pairs)) or sum(sections) < pairs:
+        raise gguf.fields.error(key, f"{key} is {sections}; {pairs} pairs are to be divided")
+    return config
+
+
+def read_json_35(fields: Fields, architecture: Architecture, *, experts: bool) -> ModelConfig:
+    """The dimensions in config.json, whose text part may stand apart."""
+    if fields.get("text_config", kind=dict) is not None:
+        text = "qwen3_5_moe_text" if experts else "qwen3_5_text"
+        fields = text_part(fields, text, (text,))
+    return read_json(fields, architecture, experts=experts)
+
+
+def ours_35(name: str) -> str:
+    """A tensor's name in the text part; "" for one of pictures, or of blocks that predict further tokens."""
+    return in_text_model(without_further(name))
+
+
+def qwen35(name: str, model_types: tuple[str, ...], *, experts: bool) -> Architecture:
+    """The architecture of Qwen3.5, with mixtures of experts or without."""
+    return Architecture(
+        name,
+        read_gguf=read_gguf_35,
+        hugging_face=HuggingFace(
+            model_types,
+            partial(read_json_35, experts=experts),
+            layer=LAYER | PROJECTIONS | (MIXTURE if experts else {}),
+            bare=BARE | (under("mlp", STACKED) if experts else {}),
+            expert=EXPERTS if experts else {},
+            ours=ours_35,
+            convert=as_gguf,
+        ),
+        ffn_norm="post_attention_norm",
+        head_norm=True,
+        attention_gate=True,
+        shifts=False,
+        position_axes=4,
+        recurrent="delta net",
+    )

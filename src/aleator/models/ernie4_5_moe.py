@@ -8,8 +8,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config
-from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace
-from aleator.models.config import MAX_LAYERS, ModelConfig, unsupported
+from aleator.models.architecture import (
+    EXPERTS,
+    GATED,
+    TRANSFORMER,
+    Architecture,
+    HuggingFace,
+    under,
+)
+from aleator.models.config import MAX_LAYERS, ModelConfig, refuse
 from aleator.models.experts import MAX_EXPERTS, MAX_WIDTH, ExpertsConfig, in_gguf
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -32,8 +39,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json."""
     config = full_attention(fields, architecture, experts=True)
-    if fields.get("use_bias", False):
-        raise unsupported(fields.path, "biases of the projections (use_bias)")
+    refuse(fields, "biases of the projections", "use_bias")
     n_layers, n_experts = config.n_layers, fields.integer("moe_num_experts", 1, MAX_EXPERTS, 64)
     first = fields.integer("moe_layer_start_index", 0, MAX_LAYERS, 1)
     last = fields.integer("moe_layer_end_index", -1, MAX_LAYERS, -1)
@@ -73,9 +79,7 @@ ERNIE4_5_MOE = Architecture(
         layer=TRANSFORMER
         | {
             "mlp.gate": "ffn_gate_inp",
-            "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
-            "mlp.shared_experts.up_proj": "ffn_up_shexp",
-            "mlp.shared_experts.down_proj": "ffn_down_shexp",
+            **under("mlp.shared_experts", GATED, "_shexp"),
         },
         bare={"mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias"},
         expert=EXPERTS,

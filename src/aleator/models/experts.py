@@ -71,31 +71,20 @@ def in_gguf(
     layers: tuple[bool, ...],
     *,
     n_ff: int | None = None,
+    default_n_ff: int | None = None,
     n_ff_used: int = 0,
     scores: Scores = "softmax",
     normalised: bool = False,
     shared: bool = False,
     **facts: bool,
 ) -> ExpertsConfig:
-    """The mixtures that a GGUF file's metadata describe.
+    """The mixtures that a GGUF file's metadata describe; ``name`` is the prefix of the fields.
 
-    A factor of the weights (``expert_weights_scale``) is not read: llama.cpp does not for these architectures.
-
-    Args:
-        fields: the metadata.
-        name: the architecture's, which is the prefix of the fields.
-        layers: whether a layer's feed-forward part is a mixture, one entry per layer.
-        n_ff: width of an expert where the file gives none, or 0.
-        n_ff_used: width of a token's experts together; says how wide one is where nothing else does.
-        scores: see :class:`ExpertsConfig`.
-        normalised: see :class:`ExpertsConfig`.
-        shared: whether the file may give the width of a shared expert.
-        facts: ``choice_bias``, ``biases``, ``shared_router``, ``weighs_input`` and ``beside`` of
-            :class:`ExpertsConfig`.
-
-    Raises:
-        FileFormatError: a field is missing, of the wrong type, or out of range.
-        UnsupportedModel: layers differ in what only a model has here.
+    A factor of the weights (``expert_weights_scale``) is not read: llama.cpp does not for these
+    architectures.  Experts are ``n_ff`` wide, whatever the file says, or else as it says, or else
+    ``default_n_ff`` or a share of ``n_ff_used``, the width of a token's experts together.  ``shared``: the
+    file may give the width of a shared expert.  ``layers``, ``scores``, ``normalised`` and ``facts`` are
+    fields of :class:`ExpertsConfig`.
     """
     n_experts = fields.integer(f"{name}.expert_count", 1, MAX_EXPERTS)
     n_groups, n_groups_used = 1, 1
@@ -110,17 +99,18 @@ def in_gguf(
     most = n_experts // n_groups * n_groups_used
     wide = f"{name}.expert_shared_feed_forward_length"
     n_used = _of_every_layer(fields, f"{name}.expert_used_count", len(layers), 1, most)
-    if n_ff is None and n_ff_used >= n_used:
-        n_ff = n_ff_used // n_used
+    default = default_n_ff if n_ff is None else n_ff
+    if default is None and n_ff_used >= n_used:
+        default = n_ff_used // n_used
     key = f"{name}.expert_feed_forward_length"
-    if n_ff is None:
-        n_ff = _of_every_layer(fields, key, len(layers), 1, MAX_WIDTH)
+    if default is None:
+        found = _of_every_layer(fields, key, len(layers), 1, MAX_WIDTH)
     else:
-        n_ff = _of_every_layer(fields, key, len(layers), 0, MAX_WIDTH, 0) or n_ff
+        found = _of_every_layer(fields, key, len(layers), 0, MAX_WIDTH, 0) or default
     return ExpertsConfig(
         n_experts=n_experts,
         n_used=n_used,
-        n_ff=n_ff,
+        n_ff=found if n_ff is None else n_ff,
         layers=layers,
         scores=scores,
         normalised=normalised,

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
-from aleator.models.config import MAX_WIDTH, ModelConfig, unsupported
+from aleator.models.architecture import ATTENTION, GATED, Architecture, HuggingFace, under
+from aleator.models.config import MAX_WIDTH, ModelConfig, refuse, unsupported
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
@@ -34,9 +34,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json."""
     config = json_config.full_attention(fields, architecture)
-    for key in ("mamba_proj_bias", "projectors_bias"):
-        if fields.get(key, False):
-            raise unsupported(fields.path, f"biases of the projections ({key})")
+    refuse(fields, "biases of the projections", "mamba_proj_bias", "projectors_bias")
     if fields.get("mamba_rms_norm", False) and fields.get("mamba_norm_before_gate", True):
         raise unsupported(fields.path, "a norm before the gate (mamba_norm_before_gate)")
     inner = fields.integer("mamba_d_ssm", 1, MAX_WIDTH, 1024)
@@ -109,19 +107,11 @@ FALCON_H1 = Architecture(
             "model.final_layernorm": "output_norm",
             "lm_head": "output",
         },
-        layer={
-            name: gguf
-            for name, gguf in TRANSFORMER.items()
-            if not name.startswith(("mlp.", "post_"))
-        }
-        | {
-            "pre_ff_layernorm": "ffn_norm",
-            "feed_forward.gate_proj": "ffn_gate",
-            "feed_forward.up_proj": "ffn_up",
-            "feed_forward.down_proj": "ffn_down",
-        }
-        | {f"mamba.{name}": gguf for name, gguf in MIXER.items()},
-        bare={f"mamba.{name}": gguf for name, gguf in BARE.items()},
+        layer=ATTENTION
+        | {"pre_ff_layernorm": "ffn_norm"}
+        | under("feed_forward", GATED)
+        | under("mamba", MIXER),
+        bare=under("mamba", BARE),
         convert=as_gguf,
         convert_fields=with_factors,
     ),

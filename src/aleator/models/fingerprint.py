@@ -37,7 +37,6 @@ class ModelIdentity:
         fingerprint: see the module.
         name: what the model's file calls it; "" if nothing.
         path: where it was.
-
     """
 
     fingerprint: str
@@ -58,13 +57,7 @@ def fingerprint(parts: Iterable[Part]) -> str:
 
 
 def remembered(files: Sequence[Path], compute: Callable[[], str]) -> str:
-    """A fingerprint of files: the one remembered if none has changed since, else the computed one.
-
-    Args:
-        files: all that it is made of.
-        compute: makes it.
-
-    """
+    """A fingerprint of files: the one remembered if none has changed since, else the computed one."""
     known = _read()
     key = _key(files)
     found = known.get(key)

@@ -5,25 +5,18 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from aleator.models.weights import Weights
 
 AT_ONCE = 2**26
 """Bytes of matrices that are looked at as they are loaded, which takes milliseconds; the others later."""
 _PIECE = 2**23
 """Bytes after which the thread in the background sees whether it is still wanted."""
-
-
-class Matrices(Protocol):
-    """What is looked at; :class:`~aleator.models.weights.Weights` has these."""
-
-    def stored(self, name: str) -> Any:
-        """A tensor; ``data`` has its bytes."""
-
-    def check_finite(self, name: str, first: int = 0, most: int | None = None) -> int | None:
-        """Look at some bytes of a tensor from ``first`` on; returns where to go on, None at the end."""
 
 
 class FiniteCheck:
@@ -35,7 +28,7 @@ class FiniteCheck:
     looking at all would read the whole file.
     """
 
-    def __init__(self, weights: Matrices) -> None:
+    def __init__(self, weights: Weights) -> None:
         self._weights = weights
         self._left: deque[tuple[str, int]] = deque()
         self._seldom: list[str] = []
@@ -46,15 +39,7 @@ class FiniteCheck:
         self._thread: threading.Thread | None = None
 
     def add(self, name: str, seldom: bool = False) -> None:
-        """Look at a matrix now, or once :meth:`start` is called.
-
-        Args:
-            name: of the tensor.
-            seldom: much of it may never be used: what is not looked at now is looked at by :meth:`wait` alone.
-
-        Raises:
-            FileFormatError: there is none of that name, or it holds NaN or an infinity.
-        """
+        """Look at a matrix now, or after :meth:`start`; a ``seldom`` used one perhaps in :meth:`wait` alone."""
         if name in self._known:
             return
         self._known.add(name)
@@ -89,14 +74,7 @@ class FiniteCheck:
         self.raise_found()
 
     def raise_found(self, rows: npt.NDArray[np.float32] | None = None) -> None:
-        """Raise what has been found.
-
-        Args:
-            rows: logits; where some are not finite, what is left is looked at first.
-
-        Raises:
-            FileFormatError: a matrix holds NaN or an infinity; names it.
-        """
+        """Raise what has been found; if ``rows`` of logits are not finite, look at what is left first."""
         if self._found is not None:
             raise self._found.with_traceback(None)
         waits = bool(self._left or self._seldom)

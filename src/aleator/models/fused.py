@@ -22,11 +22,6 @@ def separated(
     architectures with a fused gate holds the gate and then its own rows, and so does ``ffn_gate_up_shexp`` of a
     shared expert.  One that is not as long as its parts together stays as it is: whoever asks for the parts
     says that they are missing.
-
-    Args:
-        tensors: by GGUF name.
-        architecture: whose they are.
-        config: the model's dimensions.
     """
     made = dict(tensors)
     for layer in range(config.n_layers):

@@ -9,8 +9,8 @@ import math
 from dataclasses import replace
 
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
-from aleator.models.config import ModelConfig, unsupported
+from aleator.models.architecture import NORMS_AROUND, TRANSFORMER, Architecture, HuggingFace
+from aleator.models.config import ModelConfig, refuse
 from aleator.models.conversions import whole_norms
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -54,8 +54,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     ]
     fields = Fields(fields.path, DEFAULTS | given)
     json_config.refuse_features(fields, "hidden_activation", "gelu_pytorch_tanh")
-    if fields.get("use_bidirectional_attention", False):
-        raise unsupported(fields.path, "attention to later tokens (use_bidirectional_attention)")
+    refuse(fields, "attention to later tokens", "use_bidirectional_attention")
     config = json_config.transformer(fields, architecture, head_dim=HEAD_DIM, tied=True)
     layers = [layer % EVERY < EVERY - 1 for layer in range(config.n_layers)]
     scalar = fields.number("query_pre_attn_scalar", 1e-6, 1e9, 256.0)
@@ -74,12 +73,7 @@ GEMMA2 = Architecture(
     hugging_face=HuggingFace(
         ("gemma2",),
         read_json,
-        layer=TRANSFORMER
-        | {
-            "post_attention_layernorm": "post_attention_norm",
-            "pre_feedforward_layernorm": "ffn_norm",
-            "post_feedforward_layernorm": "post_ffw_norm",
-        },
+        layer=TRANSFORMER | NORMS_AROUND,
         convert=whole_norms,
     ),
     post_norm=True,

@@ -12,14 +12,20 @@ from dataclasses import replace
 from typing import Any
 
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architecture import (
+    HEAD_NORMS,
+    NORMS_AROUND,
+    TRANSFORMER,
+    Architecture,
+    HuggingFace,
+)
 from aleator.models.config import (
     MAX_LAYERS,
     MAX_LENGTH,
-    MAX_THETA,
     ModelConfig,
     RopeConfig,
     WindowConfig,
+    refuse,
     unsupported,
 )
 from aleator.models.conversions import in_text_model, text_part, whole_norms
@@ -44,16 +50,10 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file: windows, scale and cap as llama.cpp has them."""
     config, fields = gguf_config.transformer(gguf, architecture), gguf.fields
     n = config.n_layers
-    size = fields.integer("gemma3.attention.sliding_window", 0, MAX_LENGTH, 0)
-    key = "gemma3.attention.sliding_window_pattern"
-    pattern = fields.values.get(key)
-    if isinstance(pattern, list):
-        if len(pattern) != n or not all(type(each) is bool for each in pattern):
-            raise fields.error(key, f"{key} must be a number or {n} booleans")
-        layers = tuple(pattern)
-    else:
-        layers = _windowed(fields.integer(key, 0, MAX_LAYERS, PATTERN), n)
-    theta = fields.number("gemma3.rope.freq_base_swa", 1.0, MAX_THETA, LOCAL_THETA)
+    local = replace(config.rope, theta=LOCAL_THETA)
+    window = gguf_config.read_windows(fields, config, every=PATTERN, rope=local)
+    if window is not None:
+        window = replace(window, rope=_unscaled(fields, window.rope, window.rope.theta))
     # llama.cpp knows the 27B model, whose heads are not scaled by their size, by its layers.
     width = config.n_embd // config.n_heads[0] if n == LAYERS_OF_27B else config.head_dim
     if width == 0:
@@ -61,7 +61,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
         raise fields.error(key, f"{key} is {config.n_embd}; it must be at least the {heads} heads")
     return replace(
         config,
-        window=_window(fields, size, layers, config.rope, theta),
+        window=window,
         attention_scale=1.0 / math.sqrt(width),
         logit_softcap=fields.number("gemma3.final_logit_softcapping", 0.0, 1e6, 0.0),
     )
@@ -79,19 +79,11 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     )
     if fields.get("attn_logit_softcapping") is not None:
         raise unsupported(fields.path, "a cap on attention scores (attn_logit_softcapping)")
-    if fields.get("use_bidirectional_attention", False):
-        raise unsupported(fields.path, "attention to later tokens (use_bidirectional_attention)")
-    kinds = fields.get("layer_types", kind=list)
-    if kinds is None:
+    refuse(fields, "attention to later tokens", "use_bidirectional_attention")
+    layers = json_config.listed_windows(fields, config.n_layers)
+    if layers is None:
         every = fields.integer("sliding_window_pattern", 1, MAX_LAYERS, PATTERN)
-        layers = _windowed(every, config.n_layers)
-    elif len(kinds) != config.n_layers or not set(kinds) <= {"sliding_attention", "full_attention"}:
-        raise fields.error(
-            "layer_types",
-            f"layer_types must name sliding_attention or full_attention for {config.n_layers} layers",
-        )
-    else:
-        layers = tuple(kind == "sliding_attention" for kind in kinds)
+        layers = tuple((layer + 1) % every != 0 for layer in range(config.n_layers))
     sliding = _rope_fields(fields, "sliding")
     local = json_config.read_rope(sliding, config.head_dim, config.context_length, architecture)
     if local.scaling != "none":
@@ -99,30 +91,25 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     size = fields.get("sliding_window", 4096 if "sliding_window" not in fields else 0)
     if not 0 <= size <= MAX_LENGTH:
         raise fields.error("sliding_window", f"sliding_window is {size}; it must be 1 or more")
+    window = None
+    if size and any(layers):
+        window = WindowConfig(size, layers, _unscaled(fields, config.rope, local.theta))
     scalar = fields.number("query_pre_attn_scalar", 1e-6, 1e9, 256.0)
     return replace(
         config,
-        window=_window(fields, size, layers, config.rope, local.theta),
+        window=window,
         attention_scale=1.0 / math.sqrt(scalar),
         logit_softcap=fields.number("final_logit_softcapping", 0.0, 1e6, 0.0),
     )
 
 
-def _windowed(every: int, n_layers: int) -> tuple[bool, ...]:
-    """Window layers, and after ``every`` - 1 of them one that sees everything; 0: only windows."""
-    return tuple(every == 0 or layer % every < every - 1 for layer in range(n_layers))
-
-
-def _window(
-    fields: Fields, size: int, layers: tuple[bool, ...], rope: RopeConfig, theta: float
-) -> WindowConfig | None:
-    if size == 0 or not any(layers):
-        return None
+def _unscaled(fields: Fields, rope: RopeConfig, theta: float) -> RopeConfig:
+    """The rotary embedding of layers with a window beside those with ``rope``."""
     if rope.scaling not in ("none", "linear"):
         raise unsupported(
             fields.path, f"rotary scaling of type {rope.scaling!r} beside window layers"
         )
-    return WindowConfig(size, layers, replace(rope, theta=theta, scaling="none", factor=1.0))
+    return replace(rope, theta=theta, scaling="none", factor=1.0)
 
 
 def _rope_fields(fields: Fields, layers: str) -> Fields:
@@ -145,14 +132,7 @@ GEMMA3 = Architecture(
     hugging_face=HuggingFace(
         ("gemma3", "gemma3_text"),
         read_json,
-        layer=TRANSFORMER
-        | {
-            "self_attn.q_norm": "attn_q_norm",
-            "self_attn.k_norm": "attn_k_norm",
-            "post_attention_layernorm": "post_attention_norm",
-            "pre_feedforward_layernorm": "ffn_norm",
-            "post_feedforward_layernorm": "post_ffw_norm",
-        },
+        layer=TRANSFORMER | HEAD_NORMS | NORMS_AROUND,
         ours=in_text_model,
         convert=whole_norms,
     ),

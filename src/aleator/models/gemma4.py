@@ -12,9 +12,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from aleator.core.records import dataclass
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import OUTER, TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architecture import (
+    HEAD_NORMS,
+    NORMS_AROUND,
+    OUTER,
+    STACKED,
+    TRANSFORMER,
+    Architecture,
+    HuggingFace,
+)
 from aleator.models.config import (
     MAX_HEAD_DIM,
     MAX_LENGTH,
@@ -55,7 +62,6 @@ UNIFIED = DEFAULTS | {
 GLOBAL_HEAD_DIM = 512
 LOGIT_CAP = 30.0  # what llama.cpp has where a GGUF file says nothing
 PATTERN = 6  # every so many layers one sees everything, where the file says nothing
-KINDS = ("sliding_attention", "full_attention")
 ROPE: dict[str, dict[str, Any]] = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
     "full_attention": {
@@ -64,15 +70,6 @@ ROPE: dict[str, dict[str, Any]] = {
         "partial_rotary_factor": 0.25,
     },
 }
-
-
-@dataclass(frozen=True)
-class Heads:
-    """Sizes and numbers of KV heads, in layers with a window and in the others."""
-
-    window_dim: int
-    dim: int
-    n_kv: tuple[int, ...]
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
@@ -140,22 +137,22 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         fields, architecture, tied=True, rope=_rope_fields(fields, "sliding_attention")
     )
     layers = _windowed(fields, config.n_layers)
-    heads = _heads(fields, config, layers)
-    check_groups(fields, "num_key_value_heads", config.n_heads, heads.n_kv)
+    window_dim, head_dim, n_kv_heads = _heads(fields, config, layers)
+    check_groups(fields, "num_key_value_heads", config.n_heads, n_kv_heads)
     size = fields.integer("sliding_window", 1, MAX_LENGTH)
     if config.rope.scaling != "none":
         raise unsupported(fields.path, "rotary scaling in window layers (rope_parameters)")
-    window = WindowConfig(size, layers, config.rope, head_dim=heads.window_dim)
-    rope = _rope(fields, architecture, heads.dim, config.context_length)
+    window = WindowConfig(size, layers, config.rope, head_dim=window_dim)
+    rope = _rope(fields, architecture, head_dim, config.context_length)
     same, n = bool(fields.get("attention_k_eq_v", False)), config.n_layers
     shared = fields.integer("num_kv_shared_layers", 0, n - 1, 0)
     twice = 2 if fields.get("use_double_wide_mlp", False) else 1
     own = window if any(layers) else None
     config = replace(
         config,
-        head_dim=heads.dim,
-        head_dim_v=heads.dim,
-        n_kv_heads=heads.n_kv,
+        head_dim=head_dim,
+        head_dim_v=head_dim,
+        n_kv_heads=n_kv_heads,
         n_ff=tuple(wide * (twice if i >= n - shared else 1) for i, wide in enumerate(config.n_ff)),
         logit_softcap=fields.number("final_logit_softcapping", 0.0, 1e6, 0.0),
         key_layers=_key_layers(fields, "num_kv_shared_layers", own, n, shared),
@@ -226,19 +223,19 @@ def _experts(fields: Fields, n_layers: int) -> ExpertsConfig | None:
 
 def _windowed(fields: Fields, n_layers: int) -> tuple[bool, ...]:
     """Which layers have a window; the last has none, as in transformers."""
-    kinds = fields.get("layer_types", kind=list)
-    if kinds is None:
-        layers = [(layer + 1) % PATTERN != 0 for layer in range(n_layers)]
-    elif len(kinds) != n_layers or not all(kind in KINDS for kind in kinds):
-        named = " or ".join(KINDS)
-        raise fields.error("layer_types", f"layer_types must name {named} for {n_layers} layers")
-    else:
-        layers = [kind == KINDS[0] for kind in kinds]
+    layers = json_config.listed_windows(fields, n_layers)
+    if layers is None:
+        layers = tuple((layer + 1) % PATTERN != 0 for layer in range(n_layers))
     return (*layers[:-1], False)
 
 
-def _heads(fields: Fields, config: ModelConfig, layers: tuple[bool, ...]) -> Heads:
-    """The heads, by ``per_layer_config`` or by the fields that came before it."""
+def _heads(
+    fields: Fields, config: ModelConfig, layers: tuple[bool, ...]
+) -> tuple[int, int, tuple[int, ...]]:
+    """Sizes of heads with a window and without, and numbers of KV heads.
+
+    By ``per_layer_config``, or by the fields that came before it.
+    """
     dims = [config.head_dim] * config.n_layers
     n_kv = list(config.n_kv_heads)
     overrides = fields.get("per_layer_config", kind=dict)
@@ -262,7 +259,7 @@ def _heads(fields: Fields, config: ModelConfig, layers: tuple[bool, ...]) -> Hea
         raise unsupported(
             fields.path, "heads of several sizes among layers of a kind (per_layer_config)"
         )
-    return Heads(max(sizes[0], default=0), max(sizes[1], default=0), tuple(n_kv))
+    return max(sizes[0], default=0), max(sizes[1], default=0), tuple(n_kv)
 
 
 def _rope_fields(fields: Fields, kind: str) -> Fields:
@@ -313,12 +310,9 @@ GEMMA4 = Architecture(
             "model.per_layer_projection_norm": "per_layer_proj_norm",
         },
         layer=TRANSFORMER
+        | HEAD_NORMS
+        | NORMS_AROUND
         | {
-            "self_attn.q_norm": "attn_q_norm",
-            "self_attn.k_norm": "attn_k_norm",
-            "post_attention_layernorm": "post_attention_norm",
-            "pre_feedforward_layernorm": "ffn_norm",
-            "post_feedforward_layernorm": "post_ffw_norm",
             "post_feedforward_layernorm_1": "post_ffw_norm_1",
             "post_feedforward_layernorm_2": "post_ffw_norm_2",
             "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
@@ -331,9 +325,8 @@ GEMMA4 = Architecture(
             "layer_scalar": "layer_output_scale.weight",
             "router.scale": "ffn_gate_inp.scale",
             "router.per_expert_scale": "ffn_down_exps.scale",
-            "experts.gate_up_proj": "ffn_gate_up_exps.weight",
-            "experts.down_proj": "ffn_down_exps.weight",
-        },
+        }
+        | STACKED,
         ours=ours,
     ),
     head_norm=True,

@@ -27,6 +27,7 @@ from aleator.models.config import (
     checked_rope,
     read_head_dim,
     unsupported,
+    without_attention,
 )
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -41,16 +42,8 @@ def transformer(
 ) -> ModelConfig:
     """Read the dimensions of layers with attention and a feed-forward part.
 
-    Args:
-        gguf: the file.
-        architecture: gives the fields' prefix and the style of the rotary embedding.
-        least_kv_heads: what a layer must have at least; 0 where layers may keep a state instead.
-        experts: whether there may be mixtures of experts, which the caller reads; a file all of whose layers
-            have them need not say how wide feed-forward parts are.
-
-    Raises:
-        FileFormatError: a field is missing, of the wrong type, out of range, or contradicts another.
-        UnsupportedModel: the model needs what no decoder here computes.
+    ``least_kv_heads`` is 0 where layers may keep a state instead.  The caller reads ``experts``;
+    a file all of whose layers have them need not say how wide feed-forward parts are.
     """
     fields, name = gguf.fields, architecture.name
     refuse_features(fields, name, experts)
@@ -91,6 +84,24 @@ def transformer(
     )
 
 
+def states_alone(gguf: GGUFFile, architecture: Architecture, ssm: SSMConfig) -> ModelConfig:
+    """Read the dimensions of layers that keep a state and nothing else."""
+    fields, name = gguf.fields, architecture.name
+    refuse_features(fields, name)
+    n_layers, n_embd = read_size(fields, name)
+    return without_attention(
+        name,
+        name=fields.get("general.name", ""),
+        n_vocab=read_n_vocab(gguf, name),
+        n_layers=n_layers,
+        n_embd=n_embd,
+        rms_eps=fields.number(f"{name}.attention.layer_norm_rms_epsilon", 0.0, 1.0),
+        context_length=fields.integer(f"{name}.context_length", 1, MAX_LENGTH),
+        tied="output.weight" not in gguf.tensors,
+        ssm=ssm,
+    )
+
+
 def read_windows(
     fields: Fields,
     config: ModelConfig,
@@ -99,18 +110,10 @@ def read_windows(
     every: int = 0,
     rope: RopeConfig | None = None,
 ) -> WindowConfig | None:
-    """Read which layers see a window of the latest positions.
+    """Read which layers see a window of the latest positions; None: none does.
 
-    Args:
-        fields: the file's metadata.
-        config: the dimensions read so far.
-        size: of the window where the file does not say; None: then there are no windows.
-        every: where the file does not say, one of so many layers sees everything, the last of them; 0: none
-        does.
-        rope: the rotary embedding of these layers; None: that of the others.
-
-    Returns:
-        The windows; None where no layer has one.
+    Where the file does not say, windows have ``size``, one of ``every`` layers, the last, sees everything
+    (0: none does), and ``rope`` is that of the other layers.
     """
     name, n = config.architecture, config.n_layers
     found = fields.integer(f"{name}.attention.sliding_window", 0, MAX_LENGTH, size or 0)
@@ -125,18 +128,13 @@ def read_windows(
         layers = tuple(step == 0 or layer % step < step - 1 for layer in range(n))
     if found == 0 or not any(layers):
         return None
-    theta = fields.number(f"{name}.rope.freq_base_swa", 1.0, MAX_THETA, config.rope.theta)
-    return WindowConfig(found, layers, replace(rope or config.rope, theta=theta))
+    rope = rope or config.rope
+    theta = fields.number(f"{name}.rope.freq_base_swa", 1.0, MAX_THETA, rope.theta)
+    return WindowConfig(found, layers, replace(rope, theta=theta))
 
 
 def refuse_features(fields: Fields, name: str, experts: bool = False) -> None:
-    """Raise UnsupportedModel for features that no architecture here has.
-
-    Args:
-        fields: the file's metadata.
-        name: the architecture's.
-        experts: whether it may have mixtures of experts.
-    """
+    """Raise UnsupportedModel for features that no architecture here has; ``experts``: mixtures may be."""
     if not experts and fields.get(f"{name}.expert_count", 0):
         raise unsupported(fields.path, f"a mixture of experts ({name}.expert_count)")
     if not fields.get(f"{name}.attention.causal", True):

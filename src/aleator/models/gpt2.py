@@ -7,19 +7,10 @@ as they were computed, as in llama.cpp.
 from __future__ import annotations
 
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.config import (
-    MAX_LAYERS,
-    MAX_LENGTH,
-    MAX_WIDTH,
-    ModelConfig,
-    RopeConfig,
-    read_head_dim,
-    unsupported,
-)
-from aleator.models.conversions import transposed
+from aleator.models.config import MAX_LAYERS, MAX_LENGTH, MAX_WIDTH, ModelConfig, refuse
 from aleator.models.files.fields import Fields
 from aleator.models.files.tensor_types import StoredTensor
-from aleator.models.json_config import refuse_features
+from aleator.models.json_config import refuse_features, unrotated_transformer
 
 TANH_GELU = ("gelu_new", "gelu_pytorch_tanh")
 
@@ -28,36 +19,26 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json."""
     name = fields.get("activation_function", TANH_GELU[0])
     refuse_features(fields, "activation_function", name if name in TANH_GELU else TANH_GELU[0])
-    for key in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
-        if fields.get(key, False):
-            raise unsupported(fields.path, f"attention of another kind ({key})")
+    kinds = ("scale_attn_by_inverse_layer_idx", "add_cross_attention")
+    refuse(fields, "attention of another kind", *kinds)
     n_layers = fields.integer("n_layer", 1, MAX_LAYERS, 12)
     n_embd = fields.integer("n_embd", 1, MAX_WIDTH, 768)
     heads = fields.integer("n_head", 1, MAX_WIDTH, 12)
-    head_dim = read_head_dim(fields, "head_dim", n_embd, heads)
-    return ModelConfig(
-        architecture=architecture.name,
-        name=fields.get("_name_or_path", ""),
+    return unrotated_transformer(
+        fields,
+        architecture,
+        (n_layers, n_embd, heads),
+        fields.integer("n_inner", 1, MAX_WIDTH, 4 * n_embd),
+        ("n_positions", 1024),
         n_vocab=fields.integer("vocab_size", 1, MAX_LENGTH, 50257),
-        n_layers=n_layers,
-        n_embd=n_embd,
-        n_heads=(heads,) * n_layers,
-        n_kv_heads=(heads,) * n_layers,
-        n_ff=(fields.integer("n_inner", 1, MAX_WIDTH, 4 * n_embd),) * n_layers,
-        head_dim=head_dim,
-        head_dim_v=head_dim,
-        rms_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
-        context_length=fields.integer("n_positions", 1, MAX_LENGTH, 1024),
-        tied=fields.get("tie_word_embeddings", True),
         attention_scale=None if fields.get("scale_attn_weights", True) else 1.0,
-        rope=RopeConfig(dim=head_dim // 2 * 2, style="none"),
     )
 
 
 def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
     """A tensor as GGUF files hold it: matrices within layers are [in, out] in Hugging Face's."""
     within = name.startswith("blk.") and name.endswith(".weight") and len(tensor.shape) == 2
-    return transposed(tensor) if within else tensor
+    return StoredTensor.of(tensor.floats().T) if within else tensor
 
 
 def ours(name: str) -> str:

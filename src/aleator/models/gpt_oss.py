@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architecture import WITHOUT_MLP, Architecture, HuggingFace
 from aleator.models.config import (
     MAX_LENGTH,
     ModelConfig,
@@ -50,7 +50,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
             fields,
             name,
             (True,) * n,
-            n_ff=config.n_ff[0] or None,
+            default_n_ff=config.n_ff[0] or None,
             scores="chosen softmax",
             biases=True,
         ),
@@ -106,7 +106,7 @@ GPT_OSS = Architecture(
     hugging_face=HuggingFace(
         ("gpt_oss",),
         read_json,
-        layer={name: gguf for name, gguf in TRANSFORMER.items() if not name.startswith("mlp.")}
+        layer=WITHOUT_MLP
         | {"post_attention_layernorm": "post_attention_norm", "mlp.router": "ffn_gate_inp"},
         bare={
             "self_attn.sinks": "attn_sinks.weight",

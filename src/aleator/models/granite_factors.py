@@ -7,6 +7,15 @@ from dataclasses import replace
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
 
+MIXTURE = {
+    "block_sparse_moe.router.layer": "ffn_gate_inp",
+    "block_sparse_moe.input_linear": "ffn_gate_up_exps",
+    "block_sparse_moe.output_linear": "ffn_down_exps",
+    "shared_mlp.input_linear": "ffn_gate_up_shexp",
+    "shared_mlp.output_linear": "ffn_down_shexp",
+}
+"""Names of the tensors of mixtures, in granitemoe and granitehybrid."""
+
 
 def in_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
     """The dimensions with the factors of a GGUF file; a factor of 0 is none, as llama.cpp has it."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config, granite_factors, json_config
-from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
-from aleator.models.config import MAX_WIDTH, ModelConfig, unsupported
+from aleator.models.architecture import WITHOUT_MLP, Architecture, HuggingFace, under
+from aleator.models.config import MAX_WIDTH, ModelConfig, refuse
 from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -27,7 +27,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     if fields.get(f"{name}.expert_count", 0):
         every = (True,) * config.n_layers
         mixtures = in_gguf(fields, name, every, n_ff=config.n_ff[0], normalised=True, shared=True)
-        config = replace(config, experts=replace(mixtures, n_ff=config.n_ff[0]))
+        config = replace(config, experts=mixtures)
     return granite_factors.in_gguf(config, fields)
 
 
@@ -35,10 +35,10 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json."""
     json_config.refuse_features(fields, experts=True)
     config = json_config.transformer(fields, architecture)
-    if fields.get("mamba_proj_bias", False):
-        raise unsupported(fields.path, "biases of the projections (mamba_proj_bias)")
+    refuse(fields, "biases of the projections", "mamba_proj_bias")
     n, wide = config.n_layers, fields.integer("shared_intermediate_size", 1, MAX_WIDTH, 1024)
-    states = json_config.kinds(fields, n, STATES, ATTENDS)
+    key = "layer_types" if "layer_types" in fields else "layers_block_type"
+    states = json_config.listed_kinds(fields, n, STATES, ATTENDS, key) or (True,) * n
     n_experts = fields.integer("num_local_experts", 0, MAX_EXPERTS, 8)
     mixtures: ExpertsConfig | None = None
     if n_experts:
@@ -54,10 +54,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     return granite_factors.in_json(
         replace(
             config,
-            n_kv_heads=tuple(
-                0 if state else heads
-                for heads, state in zip(config.n_kv_heads, states, strict=True)
-            ),
+            n_kv_heads=config.kv_heads_beside(states),
             n_ff=config.n_ff if n_experts else (wide,) * n,
             unrotated=() if rotated else (True,) * n,
             ssm=read_heads(
@@ -84,16 +81,8 @@ GRANITEHYBRID = Architecture(
     hugging_face=HuggingFace(
         ("granitemoehybrid",),
         read_json,
-        layer={name: gguf for name, gguf in TRANSFORMER.items() if not name.startswith("mlp.")}
-        | {
-            "block_sparse_moe.router.layer": "ffn_gate_inp",
-            "block_sparse_moe.input_linear": "ffn_gate_up_exps",
-            "block_sparse_moe.output_linear": "ffn_down_exps",
-            "shared_mlp.input_linear": "ffn_gate_up_shexp",
-            "shared_mlp.output_linear": "ffn_down_shexp",
-        }
-        | {f"mamba.{name}": gguf for name, gguf in MIXER.items()},
-        bare={f"mamba.{name}": gguf for name, gguf in BARE.items()},
+        layer=WITHOUT_MLP | granite_factors.MIXTURE | under("mamba", MIXER),
+        bare=under("mamba", BARE),
         convert=as_gguf,
     ),
     recurrent="heads",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config, granite_factors
-from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architecture import WITHOUT_MLP, Architecture, HuggingFace
 from aleator.models.config import ModelConfig
 from aleator.models.experts import MAX_WIDTH, ExpertsConfig, in_gguf, read_n_experts
 from aleator.models.files.fields import Fields
@@ -24,9 +24,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     mixtures = in_gguf(
         gguf.fields, architecture.name, every, n_ff=config.n_ff[0], normalised=True, shared=True
     )
-    return granite_factors.in_gguf(
-        replace(config, experts=replace(mixtures, n_ff=config.n_ff[0])), gguf.fields
-    )
+    return granite_factors.in_gguf(replace(config, experts=mixtures), gguf.fields)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
@@ -51,13 +49,6 @@ GRANITEMOE = Architecture(
     hugging_face=HuggingFace(
         ("granitemoe", "granitemoeshared"),
         read_json,
-        layer={name: gguf for name, gguf in TRANSFORMER.items() if not name.startswith("mlp.")}
-        | {
-            "block_sparse_moe.router.layer": "ffn_gate_inp",
-            "block_sparse_moe.input_linear": "ffn_gate_up_exps",
-            "block_sparse_moe.output_linear": "ffn_down_exps",
-            "shared_mlp.input_linear": "ffn_gate_up_shexp",
-            "shared_mlp.output_linear": "ffn_down_shexp",
-        },
+        layer=WITHOUT_MLP | granite_factors.MIXTURE,
     ),
 )

@@ -8,7 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config
-from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architecture import (
+    EXPERTS,
+    GATED,
+    TRANSFORMER,
+    Architecture,
+    HuggingFace,
+    under,
+)
 from aleator.models.config import ModelConfig, unsupported
 from aleator.models.experts import ExpertsConfig, in_gguf, read_n_experts
 from aleator.models.files.fields import Fields
@@ -54,9 +61,7 @@ HUNYUAN_MOE = Architecture(
             "self_attn.query_layernorm": "attn_q_norm",
             "self_attn.key_layernorm": "attn_k_norm",
             "mlp.gate.wg": "ffn_gate_inp",
-            "mlp.shared_mlp.gate_proj": "ffn_gate_shexp",
-            "mlp.shared_mlp.up_proj": "ffn_up_shexp",
-            "mlp.shared_mlp.down_proj": "ffn_down_shexp",
+            **under("mlp.shared_mlp", GATED, "_shexp"),
         },
         expert=EXPERTS,
     ),

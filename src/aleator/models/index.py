@@ -105,12 +105,7 @@ def read_gguf(gguf: GGUFFile) -> tuple[Architecture, ModelConfig]:
 
 
 def read_json(fields: Fields) -> tuple[Architecture, ModelConfig]:
-    """The architecture that a ``config.json`` names, and the model's dimensions.
-
-    Raises:
-        FileFormatError: as for :func:`read_gguf`.
-        UnsupportedModel: as for :func:`read_gguf`.
-    """
+    """The architecture that a ``config.json`` names, and the model's dimensions."""
     model_type = fields.require("model_type", str)
     for architecture in ARCHITECTURES.values():
         files = architecture.hugging_face

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import json_config
-from aleator.models.architecture import Architecture, HuggingFace
+from aleator.models.architecture import ATTENTION, GATED, Architecture, HuggingFace, under
 from aleator.models.config import (
     MAX_CONV,
     MAX_LAYERS,
@@ -17,7 +17,7 @@ from aleator.models.config import (
     MAX_WIDTH,
     ModelConfig,
     SSMConfig,
-    unsupported,
+    refuse,
 )
 from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
 from aleator.models.files.fields import Fields
@@ -37,15 +37,14 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     if not fields.get(f"{name}.expert_count", 0) or not any(sparse):
         return config
     mixtures = in_gguf(fields, name, sparse, n_ff=config.n_ff[0])
-    return replace(config, experts=replace(mixtures, n_ff=config.n_ff[0]))
+    return replace(config, experts=mixtures)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json."""
     json_config.refuse_features(fields, experts=True)
     config = json_config.transformer(fields, architecture)
-    if fields.get("mamba_proj_bias", False):
-        raise unsupported(fields.path, "biases of the projections (mamba_proj_bias)")
+    refuse(fields, "biases of the projections", "mamba_proj_bias")
 
     def every(kind: str, period: int, offset: int) -> tuple[bool, ...]:
         step = fields.integer(f"{kind}_layer_period", 1, MAX_LAYERS, period)
@@ -65,10 +64,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     )
     return replace(
         config,
-        n_kv_heads=tuple(
-            heads if attention else 0
-            for heads, attention in zip(config.n_kv_heads, attends, strict=True)
-        ),
+        n_kv_heads=config.kv_heads_beside(not each for each in attends),
         rope=replace(config.rope, style="none"),
         ssm=SSMConfig(
             d_inner=fields.integer("mamba_expand", 1, MAX_WIDTH, 2) * config.n_embd,
@@ -93,16 +89,9 @@ JAMBA = Architecture(
             "lm_head": "output",
         },
         layer={
-            "self_attn.q_proj": "attn_q",
-            "self_attn.k_proj": "attn_k",
-            "self_attn.v_proj": "attn_v",
-            "self_attn.o_proj": "attn_output",
-            "input_layernorm": "attn_norm",
+            **ATTENTION,
+            **under("feed_forward", GATED | {"router": "ffn_gate_inp"}),
             "pre_ff_layernorm": "ffn_norm",
-            "feed_forward.gate_proj": "ffn_gate",
-            "feed_forward.up_proj": "ffn_up",
-            "feed_forward.down_proj": "ffn_down",
-            "feed_forward.router": "ffn_gate_inp",
             "mamba.in_proj": "ssm_in",
             "mamba.conv1d": "ssm_conv1d",
             "mamba.x_proj": "ssm_x",
@@ -113,11 +102,7 @@ JAMBA = Architecture(
             "mamba.c_layernorm": "ssm_c_norm",
         },
         bare={"mamba.A_log": "ssm_a", "mamba.D": "ssm_d"},
-        expert={
-            "feed_forward.experts.{}.gate_proj": "ffn_gate.{}",
-            "feed_forward.experts.{}.up_proj": "ffn_up.{}",
-            "feed_forward.experts.{}.down_proj": "ffn_down.{}",
-        },
+        expert=under("feed_forward.experts.{}", GATED, ".{}"),
         convert=as_gguf,
     ),
     recurrent="state space",

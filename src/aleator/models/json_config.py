@@ -44,15 +44,11 @@ def full_attention(
     Args:
         fields: the configuration.
         architecture: whose it is.
-        head_dim: size of a head where the file gives none; None: the width divided by the heads.
+        head_dim: see :func:`transformer`.
         windows: whether a ``sliding_window`` is that of every layer.
         max_window_layers: first layers without a window where ``use_sliding_window`` switches windows
             on and the file does not say; None: transformers does not look at that switch.
         experts: whether there may be mixtures of experts, which the caller reads.
-
-    Raises:
-        FileFormatError: a field is missing, of the wrong type, out of range, or contradicts another.
-        UnsupportedModel: the model needs what no decoder here computes.
     """
     refuse_features(fields, experts=experts)
     config = transformer(fields, architecture, head_dim=head_dim)
@@ -76,62 +72,58 @@ def read_windows(
     size: int | None = None,
     rope: RopeConfig | None = None,
 ) -> WindowConfig | None:
-    """Read which layers see a window of the latest positions.
+    """Read which layers see a window of the latest positions; None: none does.
 
-    Args:
-        fields: the configuration.
-        config: the dimensions read so far.
-        layers: which do where there are no ``layer_types``.
-        size: of the window where the file does not say.
-        rope: the rotary embedding of these layers; None: that of the others.
-
-    Returns:
-        The windows; None where no layer has one.
+    Where the file does not say, windows have ``size``, ``layers`` have them; ``rope`` is that of the others.
     """
-    kinds = fields.get("layer_types", kind=list)
-    if kinds is not None:
-        if len(kinds) != config.n_layers or not all(kind in _WINDOW_KINDS for kind in kinds):
-            raise fields.error(
-                "layer_types",
-                f"layer_types must name sliding_attention or full_attention for {config.n_layers} "
-                "layers",
-            )
-        layers = [kind == "sliding_attention" for kind in kinds]
+    listed = listed_windows(fields, config.n_layers)
+    layers = layers if listed is None else listed
     if not any(layers):
         return None
     if fields.get("sliding_window") is None and size is None:
-        if kinds is not None:
+        if listed is not None:
             raise unsupported(fields.path, "windows of no size (layer_types)")
         return None
     found = fields.integer("sliding_window", 1, MAX_LENGTH, size)
     return WindowConfig(found, tuple(layers), rope or config.rope)
 
 
-def kinds(
-    fields: Fields, n_layers: int, states: Sequence[str], attends: Sequence[str]
-) -> tuple[bool, ...]:
-    """Which layers keep a state instead of attending, by ``layer_types`` or ``layers_block_type``.
-
-    Args:
-        fields: the configuration.
-        n_layers: layers.
-        states: names of layers that keep a state; without a list every layer does.
-        attends: names of layers that attend.
-
-    Raises:
-        FileFormatError: the list is of another length, or names another kind.
-    """
-    key = "layer_types" if "layer_types" in fields else "layers_block_type"
+def listed_kinds(
+    fields: Fields,
+    n_layers: int,
+    chosen: Sequence[str],
+    others: Sequence[str],
+    key: str = "layer_types",
+) -> tuple[bool, ...] | None:
+    """Whether the list ``key`` gives each layer one of the ``chosen`` kinds; None: there is no list."""
     listed = fields.get(key, kind=list)
     if listed is None:
-        return (True,) * n_layers
-    if len(listed) != n_layers or not all(kind in (*states, *attends) for kind in listed):
-        named = " or ".join((*states, *attends))
-        raise fields.error(key, f"{key} must name {named} for {n_layers} layers")
-    return tuple(kind in states for kind in listed)
+        return None
+    kinds = (*chosen, *others)
+    if len(listed) != n_layers or not all(kind in kinds for kind in listed):
+        raise fields.error(key, f"{key} must name {' or '.join(kinds)} for {n_layers} layers")
+    return tuple(kind in chosen for kind in listed)
 
 
 _WINDOW_KINDS = ("sliding_attention", "full_attention")
+
+
+def listed_windows(fields: Fields, n_layers: int) -> tuple[bool, ...] | None:
+    """Whether each layer has a window by ``layer_types``; None: there is no list."""
+    return listed_kinds(fields, n_layers, _WINDOW_KINDS[:1], _WINDOW_KINDS[1:])
+
+
+def unrotated_layers(fields: Fields, n_layers: int, every: int) -> tuple[bool, ...]:
+    """Which layers do not rotate, by ``no_rope_layers``, or every so many by ``no_rope_layer_interval``."""
+    listed = fields.get("no_rope_layers", kind=list)
+    if listed is None:
+        step = fields.integer("no_rope_layer_interval", 1, MAX_LAYERS, every)
+        return tuple((layer + 1) % step == 0 for layer in range(n_layers))
+    if len(listed) != n_layers:
+        raise fields.error(
+            "no_rope_layers", f"no_rope_layers has {len(listed)} entries for {n_layers} layers"
+        )
+    return tuple(not rotated for rotated in listed)
 
 
 def transformer(
@@ -154,10 +146,6 @@ def transformer(
         rope: the fields of the rotary embedding; None: ``fields``.
         partial: a share of a head's channels may be rotated; otherwise transformers does not look at it.
         eps: the field of what normalisation adds.
-
-    Raises:
-        FileFormatError: a field is missing, of the wrong type, out of range, or contradicts another.
-        UnsupportedModel: rotary scaling that no decoder here computes.
     """
     n_layers, n_embd = read_size(fields)
     n_heads = (fields.integer("num_attention_heads", 1, MAX_WIDTH),) * n_layers
@@ -187,16 +175,46 @@ def transformer(
     )
 
 
+def unrotated_transformer(
+    fields: Fields,
+    architecture: Architecture,
+    sizes: tuple[int, int, int],
+    n_ff: int,
+    context: tuple[str, int],
+    **facts: Any,
+) -> ModelConfig:
+    """The dimensions of layers that rotate nothing, with as many KV heads as heads.
+
+    ``sizes`` are layers, their width, and heads; ``context`` is the field with the context's length, and
+    the length where there is none; ``facts`` are other fields, among them ``n_vocab``.
+    """
+    n_layers, n_embd, heads = sizes
+    head_dim = read_head_dim(fields, "head_dim", n_embd, heads)
+    key, length = context
+    return ModelConfig(
+        architecture=architecture.name,
+        name=fields.get("_name_or_path", ""),
+        n_layers=n_layers,
+        n_embd=n_embd,
+        n_heads=(heads,) * n_layers,
+        n_kv_heads=(heads,) * n_layers,
+        n_ff=(n_ff,) * n_layers,
+        head_dim=head_dim,
+        head_dim_v=head_dim,
+        rms_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
+        context_length=fields.integer(key, 1, MAX_LENGTH, length),
+        tied=fields.get("tie_word_embeddings", True),
+        rope=RopeConfig(dim=head_dim // 2 * 2, style="none"),
+        **facts,
+    )
+
+
 def refuse_features(
     fields: Fields, key: str = "hidden_act", activation: str = "silu", experts: bool = False
 ) -> None:
     """Raise UnsupportedModel for what would change the logits and no decoder here computes.
 
-    Args:
-        fields: the configuration.
-        key: the field that names the activation.
-        activation: the one that the architecture has.
-        experts: whether it may have mixtures of experts.
+    The field ``key`` names the activation; ``experts``: the architecture may have mixtures of experts.
     """
     if fields.get(key, activation) != activation:
         raise unsupported(fields.path, f"the activation {fields.get(key)!r} ({key})")
@@ -217,12 +235,7 @@ def read_size(fields: Fields) -> tuple[int, int]:
 
 
 def rope_part(fields: Fields, kind: str) -> Fields:
-    """The fields of the rotary embedding of one kind of layers, where config.json has several.
-
-    Args:
-        fields: the configuration.
-        kind: "full_attention" or "sliding_attention".
-    """
+    """The fields of the rotary embedding of one ``kind`` of layers, where config.json has several."""
     values = fields.get("rope_parameters", kind=dict) or {}
     if not any(name in values for name in _WINDOW_KINDS):
         return fields
@@ -239,12 +252,7 @@ def read_rope(
 ) -> RopeConfig:
     """The rotary embedding, from ``rope_parameters`` (transformers 5) or ``rope_theta`` with ``rope_scaling``.
 
-    Args:
-        fields: the configuration, or the part of it that describes the rotary embedding.
-        head_dim: channels of a head.
-        context_length: positions that the model was trained with.
-        architecture: gives the pairs of channels in Hugging Face's order of rows, ``hugging_face.rope_style``.
-        partial: whether a share of the channels may be rotated.
+    ``partial``: a share of the channels may be rotated.
     """
     style = architecture.hugging_face.rope_style if architecture.hugging_face else "neox"
     values: Mapping[str, Any] = (

@@ -29,13 +29,6 @@ def in_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
 
     As in llama.cpp the cache holds the compressed keys where the file has the size of a head apart from the
     cache's (``attention.key_length_mla``), and else every head's keys and values.
-
-    Args:
-        config: the dimensions read so far.
-        fields: the file's metadata.
-
-    Raises:
-        FileFormatError: a field is missing, of the wrong type, out of range, or contradicts another.
     """
     at, rotated = f"{config.architecture}.attention", config.rope.dim
     rank = fields.integer(f"{at}.kv_lora_rank", 1, MAX_WIDTH)
@@ -66,16 +59,7 @@ def in_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
 
 
 def in_json(fields: Fields, architecture: Architecture, tied: bool = False) -> ModelConfig:
-    """The dimensions in a config.json; the cache holds the compressed keys.
-
-    Args:
-        fields: the configuration.
-        architecture: whose it is.
-        tied: whether the embedding is the output matrix where the file does not say.
-
-    Raises:
-        FileFormatError: a field is missing, of the wrong type, out of range, or contradicts another.
-    """
+    """The dimensions in a config.json; the cache holds the compressed keys."""
     rotated = fields.integer("qk_rope_head_dim", 2, MAX_HEAD_DIM)
     plain = fields.integer("qk_nope_head_dim", 1, MAX_HEAD_DIM)
     rank = fields.integer("kv_lora_rank", 1, MAX_WIDTH)

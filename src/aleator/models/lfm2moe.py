@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import short_convolutions
-from aleator.models.architecture import Architecture, HuggingFace
+from aleator.models.architecture import MIXTRAL_EXPERT, Architecture, HuggingFace, under
 from aleator.models.config import MAX_LAYERS, MAX_WIDTH, ModelConfig, unsupported
 from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.short_convolutions import LAYER, OUTER
 from aleator.models.state_space import as_gguf
 
 SIGMOID = 2
@@ -47,24 +46,16 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     return replace(config, experts=mixtures)
 
 
-LFM2MOE = Architecture(
+LFM2MOE = short_convolutions.architecture(
     "lfm2moe",
-    rope_style="neox",
-    read_gguf=read_gguf,
-    hugging_face=HuggingFace(
+    read_gguf,
+    HuggingFace(
         ("lfm2_moe",),
         read_json,
-        outer=OUTER,
-        layer=LAYER | {"feed_forward.gate": "ffn_gate_inp"},
+        outer=short_convolutions.OUTER,
+        layer=short_convolutions.LAYER | {"feed_forward.gate": "ffn_gate_inp"},
         bare={"feed_forward.expert_bias": "exp_probs_b.bias"},
-        expert={
-            "feed_forward.experts.{}.w1": "ffn_gate.{}",
-            "feed_forward.experts.{}.w3": "ffn_up.{}",
-            "feed_forward.experts.{}.w2": "ffn_down.{}",
-        },
+        expert=under("feed_forward.experts.{}", MIXTRAL_EXPERT),
         convert=as_gguf,
     ),
-    output_norm="token_embd_norm",
-    head_norm=True,
-    recurrent="short convolution",
 )

@@ -9,7 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config
-from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architecture import (
+    MIXTRAL_EXPERT,
+    TRANSFORMER,
+    Architecture,
+    HuggingFace,
+    under,
+)
 from aleator.models.config import ModelConfig
 from aleator.models.experts import ExpertsConfig, in_gguf, read_n_experts
 from aleator.models.files.fields import Fields
@@ -29,7 +35,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
         return config
     every = (True,) * config.n_layers
     mixtures = in_gguf(fields, name, every, n_ff=config.n_ff[0], normalised=True)
-    return replace(config, experts=replace(mixtures, n_ff=config.n_ff[0]))
+    return replace(config, experts=mixtures)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
@@ -62,10 +68,6 @@ LLAMA = Architecture(
         ("llama", "mistral", "mixtral"),
         read_json,
         layer=TRANSFORMER | {"block_sparse_moe.gate": "ffn_gate_inp"},
-        expert={
-            "block_sparse_moe.experts.{}.w1": "ffn_gate.{}",
-            "block_sparse_moe.experts.{}.w3": "ffn_up.{}",
-            "block_sparse_moe.experts.{}.w2": "ffn_down.{}",
-        },
+        expert=under("block_sparse_moe.experts.{}", MIXTRAL_EXPERT),
     ),
 )

@@ -14,7 +14,14 @@ from dataclasses import replace
 import numpy as np
 
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architecture import (
+    GATED,
+    STACKED,
+    WITHOUT_MLP,
+    Architecture,
+    HuggingFace,
+    under,
+)
 from aleator.models.config import (
     MAX_LAYERS,
     MAX_LENGTH,
@@ -72,11 +79,12 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     json_config.refuse_features(fields, experts=True)
     width = fields.integer("intermediate_size", 1, MAX_WIDTH)
     dense = fields.integer("intermediate_size_mlp", 1, MAX_WIDTH, 16384)
-    given = {key: value for key, value in fields.values.items() if value is not None}
+    given = {key: value for key, value in fields.values.items() if value not in (None, [])}
     given = {"rope_theta": THETA} | given | {"intermediate_size": dense}
-    config = json_config.transformer(Fields(fields.path, given), architecture)
+    sizes = Fields(fields.path, given)
+    config = json_config.transformer(sizes, architecture)
     n, n_experts = config.n_layers, read_n_experts(fields, 16)
-    unrotated = _unrotated(fields, n)
+    unrotated = json_config.unrotated_layers(sizes, n, EVERY)
     growth = None
     if fields.get("attn_temperature_tuning") not in (False, 0):
         length = fields.integer("floor_scale", 1, MAX_LENGTH, CHUNK)
@@ -103,33 +111,14 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     )
 
 
-def _unrotated(fields: Fields, n: int) -> tuple[bool, ...]:
-    """Which layers do not rotate queries and keys."""
-    listed = fields.get("no_rope_layers", kind=list)
-    if not listed:
-        every = fields.integer("no_rope_layer_interval", 1, MAX_LAYERS, EVERY)
-        return tuple((layer + 1) % every == 0 for layer in range(n))
-    if len(listed) != n:
-        raise fields.error(
-            "no_rope_layers", f"no_rope_layers has {len(listed)} entries for {n} layers"
-        )
-    return tuple(not rotated for rotated in listed)
-
-
 def _chunks(
     fields: Fields, config: ModelConfig, unrotated: tuple[bool, ...]
 ) -> WindowConfig | None:
     """The chunks of the layers that have them; where nothing says which, those that rotate."""
     layers = tuple(not each for each in unrotated)
-    kinds = fields.get("layer_types", kind=list)
-    if kinds is not None:
-        allowed = ("chunked_attention", "full_attention")
-        if len(kinds) != config.n_layers or not all(kind in allowed for kind in kinds):
-            raise fields.error(
-                "layer_types",
-                f"layer_types must name {' or '.join(allowed)} for {config.n_layers} layers",
-            )
-        layers = tuple(kind == allowed[0] for kind in kinds)
+    kinds = ("chunked_attention",), ("full_attention",)
+    listed = json_config.listed_kinds(fields, config.n_layers, *kinds)
+    layers = layers if listed is None else listed
     if not any(layers):
         return None
     if "attention_chunk_size" in fields and fields.get("attention_chunk_size") is None:
@@ -172,20 +161,10 @@ LLAMA4 = Architecture(
         ("llama4_text", "llama4"),
         read_json,
         rope_style="norm",
-        layer={name: gguf for name, gguf in TRANSFORMER.items() if not name.startswith("mlp.")}
-        | {
-            "feed_forward.gate_proj": "ffn_gate",
-            "feed_forward.up_proj": "ffn_up",
-            "feed_forward.down_proj": "ffn_down",
-            "feed_forward.router": "ffn_gate_inp",
-            "feed_forward.shared_expert.gate_proj": "ffn_gate_shexp",
-            "feed_forward.shared_expert.up_proj": "ffn_up_shexp",
-            "feed_forward.shared_expert.down_proj": "ffn_down_shexp",
-        },
-        bare={
-            "feed_forward.experts.gate_up_proj": "ffn_gate_up_exps.weight",
-            "feed_forward.experts.down_proj": "ffn_down_exps.weight",
-        },
+        layer=WITHOUT_MLP
+        | under("feed_forward", GATED | {"router": "ffn_gate_inp"})
+        | under("feed_forward.shared_expert", GATED, "_shexp"),
+        bare=under("feed_forward", STACKED),
         ours=in_text_model,
         convert=as_gguf,
     ),

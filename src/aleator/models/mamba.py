@@ -7,79 +7,44 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aleator.models import gguf_config, json_config
+from aleator.models import gguf_config
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.config import (
-    MAX_CONV,
-    MAX_LENGTH,
-    MAX_STATE,
-    MAX_WIDTH,
-    ModelConfig,
-    SSMConfig,
-    unsupported,
-    without_attention,
-)
+from aleator.models.config import MAX_CONV, MAX_STATE, MAX_WIDTH, ModelConfig, SSMConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.state_space import CONTEXT_LENGTH, as_gguf
+from aleator.models.state_space import OUTER, as_gguf, checked_inner, states_alone
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file."""
     fields, name = gguf.fields, architecture.name
-    gguf_config.refuse_features(fields, name)
-    n_layers, n_embd = gguf_config.read_size(fields, name)
-    eps = fields.number(f"{name}.attention.layer_norm_rms_epsilon", 0.0, 1.0)
-    return without_attention(
-        name,
-        name=fields.get("general.name", ""),
-        n_vocab=gguf_config.read_n_vocab(gguf, name),
-        n_layers=n_layers,
-        n_embd=n_embd,
-        rms_eps=eps,
-        context_length=fields.integer(f"{name}.context_length", 1, MAX_LENGTH),
-        tied="output.weight" not in gguf.tensors,
-        ssm=replace(
-            gguf_config.read_state_space(fields, name),
-            norm_eps=eps if fields.get(f"{name}.ssm.dt_b_c_rms", False) else None,
-        ),
-    )
+    ssm = gguf_config.read_state_space(fields, name)
+    config = gguf_config.states_alone(gguf, architecture, ssm)
+    if not fields.get(f"{name}.ssm.dt_b_c_rms", False):
+        return config
+    return replace(config, ssm=replace(ssm, norm_eps=config.rms_eps))
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json."""
-    json_config.refuse_features(fields)
-    n_layers, n_embd = json_config.read_size(fields)
-    if fields.get("use_bias", False):
-        raise unsupported(fields.path, "biases of the projections (use_bias)")
+    n_embd = fields.integer("hidden_size", 1, MAX_WIDTH)
     rank = -(-n_embd // 16)
     if fields.get("time_step_rank") not in (None, "auto"):
         rank = fields.integer("time_step_rank", 1, MAX_WIDTH)
     inner = int(fields.number("expand", 0.0, 1e3, 2.0) * n_embd)
     if fields.get("intermediate_size") is not None:  # then transformers does not look at expand
         inner = fields.integer("intermediate_size", 1, MAX_WIDTH)
-    if not 1 <= inner <= MAX_WIDTH:
-        raise fields.error("expand", f"{inner} inner channels; they must be 1 to {MAX_WIDTH}")
     norm_eps = None
     if fields.get("model_type") == "falcon_mamba":
         norm_eps = fields.number("mixer_rms_eps", 0.0, 1.0, 1e-6)
-    return without_attention(
-        architecture.name,
-        name=fields.get("_name_or_path", ""),
-        n_vocab=fields.integer("vocab_size", 1, MAX_LENGTH),
-        n_layers=n_layers,
-        n_embd=n_embd,
-        rms_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
-        context_length=fields.integer("max_position_embeddings", 1, MAX_LENGTH, CONTEXT_LENGTH),
-        tied=fields.get("tie_word_embeddings", True),
-        ssm=SSMConfig(
-            d_inner=inner,
-            d_conv=fields.integer("conv_kernel", 2, MAX_CONV, 4),
-            d_state=fields.integer("state_size", 1, MAX_STATE, 16),
-            dt_rank=rank,
-            norm_eps=norm_eps,
-        ),
+    ssm = SSMConfig(
+        d_inner=checked_inner(fields, inner),
+        d_conv=fields.integer("conv_kernel", 2, MAX_CONV, 4),
+        d_state=fields.integer("state_size", 1, MAX_STATE, 16),
+        dt_rank=rank,
+        norm_eps=norm_eps,
     )
+    return states_alone(fields, architecture, ssm, tied=True)
 
 
 MAMBA = Architecture(
@@ -90,11 +55,7 @@ MAMBA = Architecture(
         ("mamba", "falcon_mamba"),
         read_json,
         stack="backbone",
-        outer={
-            "backbone.embeddings": "token_embd",
-            "backbone.norm_f": "output_norm",
-            "lm_head": "output",
-        },
+        outer=OUTER,
         layer={
             "norm": "attn_norm",
             "mixer.in_proj": "ssm_in",

@@ -2,60 +2,42 @@
 
 from __future__ import annotations
 
-from aleator.models import gguf_config, json_config
-from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.config import MAX_LENGTH, MAX_WIDTH, ModelConfig, unsupported, without_attention
+from aleator.models import gguf_config
+from aleator.models.architecture import Architecture, HuggingFace, under
+from aleator.models.config import MAX_WIDTH, ModelConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.state_space import BARE, CONTEXT_LENGTH, MIXER, as_gguf, read_heads
+from aleator.models.state_space import (
+    BARE,
+    MIXER,
+    OUTER,
+    as_gguf,
+    checked_inner,
+    read_heads,
+    states_alone,
+)
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file."""
-    fields, name = gguf.fields, architecture.name
-    gguf_config.refuse_features(fields, name)
-    n_layers, n_embd = gguf_config.read_size(fields, name)
-    return without_attention(
-        name,
-        name=fields.get("general.name", ""),
-        n_vocab=gguf_config.read_n_vocab(gguf, name),
-        n_layers=n_layers,
-        n_embd=n_embd,
-        rms_eps=fields.number(f"{name}.attention.layer_norm_rms_epsilon", 0.0, 1.0),
-        context_length=fields.integer(f"{name}.context_length", 1, MAX_LENGTH),
-        tied="output.weight" not in gguf.tensors,
-        ssm=gguf_config.read_heads(fields, name),
-    )
+    ssm = gguf_config.read_heads(gguf.fields, architecture.name)
+    return gguf_config.states_alone(gguf, architecture, ssm)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json."""
-    json_config.refuse_features(fields)
-    n_layers, n_embd = json_config.read_size(fields)
-    if fields.get("use_bias", False):
-        raise unsupported(fields.path, "biases of the projections (use_bias)")
+    n_embd = fields.integer("hidden_size", 1, MAX_WIDTH)
     inner = int(fields.number("expand", 0.0, 1e3, 2.0) * n_embd)
-    if not 1 <= inner <= MAX_WIDTH:
-        raise fields.error("expand", f"{inner} inner channels; they must be 1 to {MAX_WIDTH}")
-    return without_attention(
-        architecture.name,
-        name=fields.get("_name_or_path", ""),
-        n_vocab=fields.integer("vocab_size", 1, MAX_LENGTH),
-        n_layers=n_layers,
-        n_embd=n_embd,
-        rms_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
-        context_length=fields.integer("max_position_embeddings", 1, MAX_LENGTH, CONTEXT_LENGTH),
-        tied=fields.get("tie_word_embeddings", False),
-        ssm=read_heads(
-            fields,
-            inner,
-            heads="num_heads",
-            head_dim="head_dim",
-            state="state_size",
-            groups="n_groups",
-            conv="conv_kernel",
-        ),
+    ssm = read_heads(
+        fields,
+        checked_inner(fields, inner),
+        heads="num_heads",
+        head_dim="head_dim",
+        state="state_size",
+        groups="n_groups",
+        conv="conv_kernel",
     )
+    return states_alone(fields, architecture, ssm, tied=False)
 
 
 MAMBA2 = Architecture(
@@ -66,13 +48,9 @@ MAMBA2 = Architecture(
         ("mamba2",),
         read_json,
         stack="backbone",
-        outer={
-            "backbone.embeddings": "token_embd",
-            "backbone.norm_f": "output_norm",
-            "lm_head": "output",
-        },
-        layer={"norm": "attn_norm"} | {f"mixer.{name}": gguf for name, gguf in MIXER.items()},
-        bare={f"mixer.{name}": gguf for name, gguf in BARE.items()},
+        outer=OUTER,
+        layer={"norm": "attn_norm"} | under("mixer", MIXER),
+        bare=under("mixer", BARE),
         convert=as_gguf,
     ),
     recurrent="heads",

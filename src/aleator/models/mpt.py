@@ -9,18 +9,10 @@ from dataclasses import replace
 
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.config import (
-    MAX_LAYERS,
-    MAX_LENGTH,
-    MAX_WIDTH,
-    ModelConfig,
-    RopeConfig,
-    read_head_dim,
-    unsupported,
-)
+from aleator.models.config import MAX_LAYERS, MAX_LENGTH, MAX_WIDTH, ModelConfig, unsupported
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.json_config import refuse_features
+from aleator.models.json_config import refuse_features, unrotated_transformer
 
 ALIBI = 8.0
 
@@ -50,25 +42,16 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     n_layers = fields.integer("n_layers", 1, MAX_LAYERS, 24)
     n_embd = fields.integer("d_model", 1, MAX_WIDTH, 2048)
     heads = fields.integer("n_heads", 1, MAX_WIDTH, 16)
-    head_dim = read_head_dim(fields, "head_dim", n_embd, heads)
     scale = own.get("softmax_scale", kind=float)
     clip = own.get("clip_qkv", kind=float)
-    return ModelConfig(
-        architecture=architecture.name,
-        name=fields.get("_name_or_path", ""),
+    return unrotated_transformer(
+        fields,
+        architecture,
+        (n_layers, n_embd, heads),
+        4 * n_embd,
+        ("max_seq_len", 2048),
         n_vocab=fields.integer("vocab_size", 1, MAX_LENGTH, 50368),
-        n_layers=n_layers,
-        n_embd=n_embd,
-        n_heads=(heads,) * n_layers,
-        n_kv_heads=(heads,) * n_layers,
-        n_ff=(4 * n_embd,) * n_layers,
-        head_dim=head_dim,
-        head_dim_v=head_dim,
-        rms_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
-        context_length=fields.integer("max_seq_len", 1, MAX_LENGTH, 2048),
-        tied=fields.get("tie_word_embeddings", True),
         attention_scale=None if scale is None else own.number("softmax_scale", 1e-9, 1e6),
-        rope=RopeConfig(dim=head_dim // 2 * 2, style="none"),
         alibi=ALIBI,
         qkv_clamp=0.0 if clip is None else own.number("clip_qkv", 0.0, 1e6),
     )

@@ -18,20 +18,24 @@ from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.core.threads import pool as thread_pool
 from aleator.models.decoder import Decoder, Progress
 from aleator.models.layers.expert_tensors import mixed_experts
-from aleator.models.layers.head_parts import FeedForwardAlone, HeadSpace, ShortConvolution
-from aleator.models.layers.native_feed_forward import gated_matrices
-from aleator.models.layers.native_layers import add_attention, add_mixture, add_state
-from aleator.models.layers.native_recurrent import (
-    Rows,
+from aleator.models.layers.native_layers import (
     Stateful,
+    Stored,
+    add_attention,
+    add_feed_forward,
+    add_state,
     head_space,
-    same_rows,
     space_arguments,
     stateful,
 )
-from aleator.models.layers.parts import Attention, gate_of
-from aleator.models.layers.per_layer_parts import TABLE, LayerEmbedding, LayerEmbeddings
-from aleator.models.layers.recurrent_parts import DeltaNet, state_space
+from aleator.models.layers.parts import TABLE, Attention, LayerEmbedding, LayerEmbeddings, gate_of
+from aleator.models.layers.recurrent_parts import (
+    DeltaNet,
+    FeedForwardAlone,
+    HeadSpace,
+    ShortConvolution,
+    state_space,
+)
 from aleator.models.layers.stored import (
     Floats,
     StoredLayer,
@@ -63,7 +67,6 @@ class NativeDecoder(Decoder):
         layer_embeddings: the embeddings of tokens for each layer, if there are any.
         embedding_table: the table of these.
         embedding_parts: what layers do with them, one for each layer.
-
     """
 
     def __init__(self, weights: Weights, progress: Progress | None = None) -> None:
@@ -71,10 +74,10 @@ class NativeDecoder(Decoder):
         super().__init__(weights, [ON_CPU] * config.n_layers)
         shape = (config.n_vocab, config.n_embd)
         self.embedding = stored_weight(weights, "token_embd", *shape, bias=False)
-        self.blocks: list[Attention[list[StoredWeight], Floats]] = []
+        self.blocks: list[Attention[Stored, Floats]] = []
         self.recurrent: list[Stateful] = []
-        self.feeding: list[FeedForwardAlone[list[StoredWeight], Floats]] = []
-        self.embedding_parts: list[LayerEmbedding[list[StoredWeight], Floats]] = []
+        self.feeding: list[FeedForwardAlone[Stored, Floats]] = []
+        self.embedding_parts: list[LayerEmbedding[Stored, Floats]] = []
         for layer in range(config.n_layers):
             if progress is not None:
                 progress(layer, config.n_layers)
@@ -89,7 +92,7 @@ class NativeDecoder(Decoder):
             if config.per_layer is not None:
                 self.embedding_parts.append(LayerEmbedding(source))
         outside = StoredLayer(weights, -1)
-        self.layer_embeddings: LayerEmbeddings[list[StoredWeight], Floats] | None = None
+        self.layer_embeddings: LayerEmbeddings[Stored, Floats] | None = None
         self.embedding_table: StoredWeight | None = None
         if config.per_layer is not None:
             self.layer_embeddings = LayerEmbeddings(outside)
@@ -192,11 +195,9 @@ class NativeStep(HostStep):
             if states is not None and decoder.keeps_state(layer):
                 add_state(step, next(spaces), states, beside=config.attends(layer))
             elif not config.attends(layer):
-                alone = next(feeding)
-                step.add_feed_forward((*gated_matrices(alone.ffn), alone.norm))
-                add_mixture(step, alone.ffn)
+                add_feed_forward(step, next(feeding))
         # Together, and last: what interrupts leaves the step before, or none that is believed.
-        self._rows: tuple[Rows, Rows] | None = None
+        self._rows: tuple[Floats, Floats] | None = None
         self._step, self._rows = step, None if states is None else (states.conv[0], states.ssm[0])
 
     def run(
@@ -214,7 +215,7 @@ class NativeStep(HostStep):
         window = cells.window if isinstance(cells, HybridBatch) else None
         base = cells.base if isinstance(cells, HybridBatch) else cells
         states = cells.recurrent if isinstance(cells, HybridBatch) else None
-        other = states is not None and not same_rows(self._rows, states.conv, states.ssm)
+        other = states is not None and not _same_rows(self._rows, states.conv, states.ssm)
         if self._inherits(self._step) or other:
             self._build()
         self._step.run(
@@ -268,9 +269,9 @@ class NativeSSM(HostStep):
             if isinstance(layer, HeadSpace):
                 step.add_head_space(head_space(layer, conv, state))
             elif not isinstance(layer, ShortConvolution | DeltaNet):  # no model has these alone
-                step.add_layer(*space_arguments(layer, conv, state)[:11])
+                step.add_layer(*space_arguments(layer, conv, state))
         # Together, and last: what interrupts leaves the step before, or none that is believed.
-        self._rows: tuple[Rows, Rows] | None = None
+        self._rows: tuple[Floats, Floats] | None = None
         self._step, self._rows = step, (convs[0], states[0])
 
     def run(
@@ -283,7 +284,7 @@ class NativeSSM(HostStep):
     ) -> npt.NDArray[np.float32]:
         """See :class:`~aleator.models.step.Step`; positions are not used."""
         states = cells
-        if self._inherits(self._step) or not same_rows(self._rows, states.conv, states.ssm):
+        if self._inherits(self._step) or not _same_rows(self._rows, states.conv, states.ssm):
             self._build(states.conv, states.ssm)
         logits = np.empty((len(wanted), self.n_vocab), np.float32)
         vectors = inputs.ndim == 2
@@ -299,6 +300,13 @@ class NativeSSM(HostStep):
             logits,
         )
         return logits
+
+
+def _same_rows(
+    known: tuple[Floats, Floats] | None, convs: list[Floats], states: list[Floats]
+) -> bool:
+    """Whether a step was made for these rows of the cache, which gets new ones where it needs more."""
+    return known is not None and known[0] is convs[0] and known[1] is states[0]
 
 
 def why_not_native(weights: Weights) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.config import MAX_WIDTH, ModelConfig, unsupported
+from aleator.models.architecture import Architecture, HuggingFace, under
+from aleator.models.config import MAX_WIDTH, ModelConfig, refuse, unsupported
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.state_space import BARE, MIXER, as_gguf, read_heads
@@ -36,9 +36,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     parts = _parts(fields)
     sizes = Fields(fields.path, {**fields.values, "num_hidden_layers": len(parts)})
     config = json_config.transformer(sizes, architecture, eps="layer_norm_epsilon")
-    for key in ("mamba_proj_bias", "use_bias"):
-        if fields.get(key, False):
-            raise unsupported(fields.path, f"biases of the projections ({key})")
+    refuse(fields, "biases of the projections", "mamba_proj_bias", "use_bias")
     if fields.get("mlp_hidden_act", "relu2") != "relu2":
         raise unsupported(fields.path, f"the activation {fields.get('mlp_hidden_act')!r}")
     heads = fields.integer("mamba_num_heads", 1, MAX_WIDTH, 128)
@@ -91,8 +89,10 @@ def _of_parts(config: ModelConfig, parts: list[str]) -> ModelConfig:
     )
 
 
-ATTENTION = {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output"}
-FEED_FORWARD = {"up_proj": "ffn_up", "down_proj": "ffn_down"}
+PARTS = {
+    **{"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output"},
+    **{"up_proj": "ffn_up", "down_proj": "ffn_down"},
+}
 
 NEMOTRON_H = Architecture(
     "nemotron_h",
@@ -106,13 +106,8 @@ NEMOTRON_H = Architecture(
             "model.norm_f": "output_norm",
             "lm_head": "output",
         },
-        layer={"norm": "attn_norm"}
-        | {
-            f"mixer.{name}": gguf
-            for part in (MIXER, ATTENTION, FEED_FORWARD)
-            for name, gguf in part.items()
-        },
-        bare={f"mixer.{name}": gguf for name, gguf in BARE.items()},
+        layer={"norm": "attn_norm"} | under("mixer", MIXER | PARTS),
+        bare=under("mixer", BARE),
         ours=lambda name: name.replace("backbone.", "model.", 1),
         convert=as_gguf,
         rope_style="none",

@@ -8,7 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architecture import (
+    HEAD_NORMS,
+    POST_NORMS,
+    TRANSFORMER,
+    Architecture,
+    HuggingFace,
+)
 from aleator.models.config import ModelConfig, RopeConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -52,13 +58,7 @@ OLMO2 = Architecture(
     hugging_face=HuggingFace(
         ("olmo2", "olmo3"),
         read_json,
-        layer=TRANSFORMER
-        | {
-            "self_attn.q_norm": "attn_q_norm",
-            "self_attn.k_norm": "attn_k_norm",
-            "post_attention_layernorm": "post_attention_norm",
-            "post_feedforward_layernorm": "post_ffw_norm",
-        },
+        layer=TRANSFORMER | HEAD_NORMS | POST_NORMS,
     ),
     pre_norm=False,
     post_norm=True,

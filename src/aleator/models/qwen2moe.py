@@ -11,7 +11,14 @@ from dataclasses import replace
 import numpy as np
 
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architecture import (
+    EXPERTS,
+    GATED,
+    TRANSFORMER,
+    Architecture,
+    HuggingFace,
+    under,
+)
 from aleator.models.config import MAX_LENGTH, ModelConfig, unsupported
 from aleator.models.experts import (
     MAX_WIDTH,
@@ -81,9 +88,7 @@ QWEN2MOE = Architecture(
         layer=TRANSFORMER
         | {
             "mlp.gate": "ffn_gate_inp",
-            "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
-            "mlp.shared_expert.up_proj": "ffn_up_shexp",
-            "mlp.shared_expert.down_proj": "ffn_down_shexp",
+            **under("mlp.shared_expert", GATED, "_shexp"),
             "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
         },
         expert=EXPERTS,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architecture import HEAD_NORMS, TRANSFORMER, Architecture, HuggingFace
 from aleator.models.json_config import full_attention
 
 # transformers' configuration has a head size of its own, whatever the width.
 HEAD_DIM = 128
 # Layers without a window where config.json switches windows on and says nothing, as transformers has it.
 MAX_WINDOW_LAYERS = 28
-HEAD_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
 
 QWEN3 = Architecture(
     "qwen3",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architecture import EXPERTS, HEAD_NORMS, TRANSFORMER, Architecture, HuggingFace
 from aleator.models.config import ModelConfig
 from aleator.models.experts import (
     MAX_WIDTH,
@@ -58,12 +58,7 @@ QWEN3MOE = Architecture(
     hugging_face=HuggingFace(
         ("qwen3_moe",),
         read_json,
-        layer=TRANSFORMER
-        | {
-            "self_attn.q_norm": "attn_q_norm",
-            "self_attn.k_norm": "attn_k_norm",
-            "mlp.gate": "ffn_gate_inp",
-        },
+        layer=TRANSFORMER | HEAD_NORMS | {"mlp.gate": "ffn_gate_inp"},
         expert=EXPERTS,
     ),
 )

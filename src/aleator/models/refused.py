@@ -82,11 +82,7 @@ def why(architecture: str) -> str:
 
 
 def quantisation(config: Mapping[str, Any]) -> str:
-    """What a ``quantization_config`` asks for, and what to do.
-
-    Args:
-        config: the field of config.json.
-    """
+    """What a ``quantization_config`` asks for, and what to do."""
     method = str(config.get("quant_method", "an unknown method"))
     known = {"gptq": "GPTQ", "awq": "AWQ", "fp8": "FP8", "compressed-tensors": "compressed-tensors"}
     return (

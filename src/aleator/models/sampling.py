@@ -48,14 +48,7 @@ _REFUSED: dict[str, object] = {
 
 
 def from_gguf(metadata: Fields) -> dict[str, Any]:
-    """Read ``general.sampling.*`` of a GGUF file.
-
-    Args:
-        metadata: of the file.
-
-    Returns:
-        Values by the rest of their keys, whatever they are.
-    """
+    """Read ``general.sampling.*`` of a GGUF file: values by the rest of their keys, whatever they are."""
     return {
         key.removeprefix(_PREFIX): metadata.values[key]
         for key in metadata.values
@@ -64,20 +57,11 @@ def from_gguf(metadata: Fields) -> dict[str, Any]:
 
 
 def from_generation_config(fields: Fields) -> dict[str, Any]:
-    """Read the ``generation_config.json`` of a Hugging Face model.
+    """Read the ``generation_config.json`` of a Hugging Face model: values by GGUF's keys, those that it has.
 
     ``do_sample: false`` is a temperature of 0.  A repetition penalty sees the whole text, as in transformers.
-    Fields that have nothing to do with the choice of tokens are passed over.
-
-    Args:
-        fields: of the file; none where there is no file.
-
-    Returns:
-        Values by GGUF's keys, those that the file has.
-
-    Raises:
-        FileFormatError: a value is of the wrong type.
-        ParameterError: the file asks for a way to choose tokens that is not supported.
+    Fields that have nothing to do with the choice of tokens are passed over; what chooses them in a way that
+    is not supported raises ParameterError.
     """
     for name, neutral in _REFUSED.items():
         value = fields.values.get(name)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import Architecture
+from aleator.models.architecture import Architecture, HuggingFace
 from aleator.models.config import MAX_CONV, MAX_WIDTH, ModelConfig, SSMConfig, unsupported
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -67,17 +68,28 @@ def read_json(fields: Fields, architecture: Architecture, *, experts: bool = Fal
             step = fields.integer("block_multiple_of", 1, MAX_WIDTH, 256)
             wide = -(-wide // step) * step
     attends = fields.get("full_attn_idxs", kind=list)
-    if fields.get("layer_types") is not None:
-        states = json_config.kinds(fields, config.n_layers, ("conv",), ("full_attention",))
-    else:
+    states = json_config.listed_kinds(fields, config.n_layers, ("conv",), ("full_attention",))
+    if states is None:
         states = tuple(
             attends is not None and layer not in attends for layer in range(config.n_layers)
         )
     return replace(
         config,
-        n_kv_heads=tuple(
-            0 if state else heads for heads, state in zip(config.n_kv_heads, states, strict=True)
-        ),
+        n_kv_heads=config.kv_heads_beside(states),
         n_ff=(wide,) * config.n_layers,
         ssm=SSMConfig(config.n_embd, fields.integer("conv_L_cache", 2, MAX_CONV, 3), 0),
+    )
+
+
+def architecture(
+    name: str, read: Callable[[GGUFFile, Architecture], ModelConfig], hugging_face: HuggingFace
+) -> Architecture:
+    """What the architectures with short convolutions have in common."""
+    return Architecture(
+        name,
+        read_gguf=read,
+        hugging_face=hugging_face,
+        output_norm="token_embd_norm",
+        head_norm=True,
+        recurrent="short convolution",
     )

@@ -6,19 +6,32 @@ from dataclasses import replace
 
 import numpy as np
 
+from aleator.models import json_config
+from aleator.models.architecture import Architecture
 from aleator.models.config import (
     MAX_CONV,
+    MAX_LENGTH,
     MAX_STATE,
     MAX_WIDTH,
+    ModelConfig,
     SSMConfig,
     checked_heads,
+    refuse,
     unsupported,
+    without_attention,
 )
 from aleator.models.files.fields import Fields
 from aleator.models.files.tensor_types import StoredTensor
 
 # What GGUF files of models without attention say; the state itself has no length.
 CONTEXT_LENGTH = 1 << 20
+
+OUTER = {
+    "backbone.embeddings": "token_embd",
+    "backbone.norm_f": "output_norm",
+    "lm_head": "output",
+}
+"""Hugging Face's names of the tensors outside the layers -> GGUF's."""
 
 MIXER = {
     "in_proj": "ssm_in",
@@ -43,21 +56,11 @@ def read_heads(
     conv: str,
     least_step: bool = False,
 ) -> SSMConfig:
-    """The sizes of a state space whose heads have one decay each.
+    """The sizes of a state space of ``inner`` channels whose heads have one decay each.
 
-    Args:
-        fields: of config.json.
-        inner: channels.
-        heads: name of the field with the number of heads.
-        head_dim: with their size.
-        state: with the numbers in a channel's state.
-        groups: with the groups of heads that share B and C.
-        conv: with the values that the convolution reads.
-        least_step: ``time_step_min`` holds for every step.
-
-    Raises:
-        FileFormatError: a field is missing, out of range, or contradicts another.
-        UnsupportedModel: time steps are limited in another way.
+    The other arguments name the fields of config.json: the number of heads, their size, the numbers in a
+    channel's state, the groups that share B and C, the width of the convolution.  ``least_step``:
+    ``time_step_min`` holds.
     """
     n = fields.integer(heads, 1, MAX_WIDTH)
     size = fields.values.get(head_dim)
@@ -79,6 +82,33 @@ def read_heads(
             groups=fields.integer(groups, 1, MAX_WIDTH),
             least_step=fields.number("time_step_min", 0.0, 1e6, 0.001) if least_step else 0.0,
         ),
+    )
+
+
+def checked_inner(fields: Fields, inner: int) -> int:
+    """The channels of the states, which must be within bounds."""
+    if not 1 <= inner <= MAX_WIDTH:
+        raise fields.error("expand", f"{inner} inner channels; they must be 1 to {MAX_WIDTH}")
+    return inner
+
+
+def states_alone(
+    fields: Fields, architecture: Architecture, ssm: SSMConfig, *, tied: bool
+) -> ModelConfig:
+    """The dimensions in config.json, without those of the states; ``tied`` where the file does not say."""
+    json_config.refuse_features(fields)
+    refuse(fields, "biases of the projections", "use_bias")
+    n_layers, n_embd = json_config.read_size(fields)
+    return without_attention(
+        architecture.name,
+        name=fields.get("_name_or_path", ""),
+        n_vocab=fields.integer("vocab_size", 1, MAX_LENGTH),
+        n_layers=n_layers,
+        n_embd=n_embd,
+        rms_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
+        context_length=fields.integer("max_position_embeddings", 1, MAX_LENGTH, CONTEXT_LENGTH),
+        tied=fields.get("tie_word_embeddings", tied),
+        ssm=ssm,
     )
 
 

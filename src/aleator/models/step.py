@@ -69,11 +69,7 @@ class HostStep(Step):
         self._process = os.getpid()
 
     def _inherits(self, step: object) -> bool:
-        """Whether this is a fork's child and ``step`` its parent's, which is put aside.
-
-        Args:
-            step: the native step; it must be made again if the answer is yes.
-        """
+        """Whether this is a fork's child and ``step`` its parent's, which is put aside: make another."""
         if self._process == os.getpid():
             return False
         _inherited.append(step)

@@ -13,26 +13,25 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from aleator.cache.devices import Device
 from aleator.cache.pools.pool import AnyPool
 from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.storage.tensors import torch_device
 from aleator.models.block import Block
 from aleator.models.decoder import Decoder, Progress
+from aleator.models.layers.convolution import ShortConvolutionLayer
 from aleator.models.layers.delta_net import DeltaNetLayer
 from aleator.models.layers.feed_forward import FeedForwardLayer
 from aleator.models.layers.head_space import HeadSpaceLayer
 from aleator.models.layers.layer import Layer, LayerWeights, Pass
-from aleator.models.layers.linear import Linear, embedding, linear
+from aleator.models.layers.linear import DTYPES, Linear, embedding, linear
 from aleator.models.layers.mamba import MambaLayer
 from aleator.models.layers.norms import norm
-from aleator.models.layers.parameters import DTYPES
 from aleator.models.layers.per_layer import TokenEmbeddings
 from aleator.models.layers.rotary import Rotary
-from aleator.models.layers.short_convolution import ShortConvolutionLayer
 from aleator.models.placement import Place
-from aleator.models.step import Inputs
-from aleator.models.torch_step import TensorStep
+from aleator.models.step import Inputs, Step
 
 if TYPE_CHECKING:
     from aleator.models.weights import Weights
@@ -64,7 +63,6 @@ class TorchDecoder(Decoder):
         blocks: the layers with attention.
         recurrent: the layers that keep a state.
         layers: all of them, in order.
-
     """
 
     def __init__(
@@ -161,19 +159,13 @@ class TorchDecoder(Decoder):
 
     def over(self, pool: AnyPool, fused: bool = True) -> TensorStep:
         """See :meth:`Decoder.over`."""
-        return TensorStep(self.forward, fused)
+        return TensorStep(self, fused)
 
-    def shift_keys(self, layer: int, keys: Any, deltas: Any) -> Any:
-        """See :meth:`Decoder.shift_keys`; keys may be tensors, on any device."""
-        if isinstance(keys, np.ndarray) or not self._rotates(layer, False):
-            return super().shift_keys(layer, keys, deltas)
-        return self.rotary.shift(keys, torch.as_tensor(deltas, device=keys.device))
-
-    def shift_window_keys(self, layer: int, keys: Any, deltas: Any) -> Any:
-        """Rotate stored keys of layers with a window, see :meth:`shift_keys`."""
-        if isinstance(keys, np.ndarray) or not self._rotates(layer, True):
-            return super().shift_window_keys(layer, keys, deltas)
-        rotary = self._rotaries[self.where, True]
+    def _shifted(self, layer: int, keys: Any, deltas: Any, *, windowed: bool) -> Any:
+        """Keys may be tensors, on any device."""
+        if isinstance(keys, np.ndarray) or not self._rotates(layer, windowed):
+            return super()._shifted(layer, keys, deltas, windowed=windowed)
+        rotary = self._rotaries[self.where, windowed]
         return rotary.shift(keys, torch.as_tensor(deltas, device=keys.device))
 
     def forward(
@@ -184,19 +176,7 @@ class TorchDecoder(Decoder):
         wanted: npt.NDArray[np.int64],
         fused: bool = True,
     ) -> torch.Tensor:
-        """Compute one micro-batch of T tokens.
-
-        Args:
-            inputs: token ids [T], or input vectors [T, n_embd].
-            positions: [T].
-            cells: where the tokens are stored and what they attend to.
-            wanted: ascending indices of the tokens whose logits are computed.
-            fused: whether attention may use torch's fused kernel.
-
-        Returns:
-            Logits, float32 [len(wanted), n_vocab], on the last layer's device.
-
-        """
+        """Compute one micro-batch, see :meth:`Step.run`; logits are on the last layer's device."""
         self.check_positions(positions)
         scales = self.query_scales(positions)
         at = torch.from_numpy(positions).to(self.where)
@@ -217,15 +197,8 @@ class TorchDecoder(Decoder):
     ) -> torch.Tensor:
         """Compute one micro-batch from tensors on the first layer's device, without waiting for it.
 
-        Args:
-            inputs: token ids int64 [T], or input vectors [T, n_embd].
-            batch: what layers share.
-            rows: ascending indices of the tokens whose logits are computed, on the last layer's device;
-                None: all.
-
-        Returns:
-            Logits, float32 [len(rows), n_vocab], on the last layer's device.
-
+        Inputs are as in :meth:`forward`, ``rows`` the ascending indices of tokens whose logits are computed,
+        on the last layer's device; None: all.
         """
         if inputs.dim() == 2:
             x = inputs.to(self.at[0][1])
@@ -250,6 +223,39 @@ class TorchDecoder(Decoder):
             logits = logits * self.config.logit_scale
         cap = self.config.logit_softcap
         return logits.div_(cap).tanh_().mul_(cap) if cap else logits
+
+
+class TensorStep(Step):
+    """A decoder in PyTorch over any cache; ``fused``: whether attention may use PyTorch's fused kernel."""
+
+    def __init__(self, decoder: TorchDecoder, fused: bool) -> None:
+        self._decoder, self._fused = decoder, fused
+
+    @torch.inference_mode()
+    def run(
+        self,
+        inputs: Inputs,
+        positions: npt.NDArray[np.int32],
+        cells: Any,
+        wanted: npt.NDArray[np.int64],
+        n_threads: int | None = None,
+    ) -> torch.Tensor:
+        """See :class:`Step`; None leaves PyTorch's own number of threads."""
+        if n_threads is not None and n_threads != torch.get_num_threads():
+            torch.set_num_threads(n_threads)
+        return self._decoder.forward(inputs, positions, cells, wanted, self._fused)
+
+    @torch.inference_mode()
+    def joined(
+        self, parts: Sequence[Any], order: npt.NDArray[np.int64] | None, device: Device
+    ) -> Any:
+        """See :class:`Step`."""
+        rows: torch.Tensor = parts[0] if len(parts) == 1 else torch.cat(list(parts))
+        if order is not None:
+            rows = rows[torch.from_numpy(order).to(rows.device)]
+        if device.type == "cpu":
+            return rows.cpu().numpy()
+        return rows.to(torch_device(device))
 
 
 def _as_it_is(x: torch.Tensor) -> torch.Tensor:

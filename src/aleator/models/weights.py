@@ -14,10 +14,9 @@ from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
 from aleator.models import sampling
 from aleator.models.architecture import Architecture
 from aleator.models.config import ModelConfig
-from aleator.models.files.fields import Fields
+from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.gguf_parts import open_parts
-from aleator.models.files.json_object import read_json
 from aleator.models.files.mapping import lock
 from aleator.models.files.safetensors import read_directory
 from aleator.models.files.tensor_types import StoredTensor

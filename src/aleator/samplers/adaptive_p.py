@@ -23,8 +23,7 @@ from aleator.core.numerics import Row, Step, draw, ints
 from aleator.core.parameter import Off, Parameter, declare
 from aleator.core.philox import stream
 from aleator.core.records import dataclass
-from aleator.samplers.base import Place, llama_seed
-from aleator.samplers.seeded import SeededSampler
+from aleator.samplers.base import Place, SeededSampler
 
 ADAPTIVE_TARGET = Parameter(
     "adaptive_target", float, -1.0, "probability that chosen tokens should have on average; -1 is off",
@@ -48,6 +47,8 @@ class AdaptiveP(SeededSampler):
     reads = "mass"
     selects = True
     adapts = True
+    kernel = host.AdaptiveP
+    llama_kernel = host.LlamaAdaptiveP
     adaptive_target: float = declare(ADAPTIVE_TARGET)
     adaptive_decay: float = declare(ADAPTIVE_DECAY)
 
@@ -63,18 +64,6 @@ class AdaptiveP(SeededSampler):
     def course(self, kernel: Any) -> dict[str, list[float]]:
         """The sum of past probabilities, and of their weights, after each number of tokens."""
         return dict(zip(("total", "weight"), kernel.course, strict=True))
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/adaptive_p.cpp."""
-        return host.AdaptiveP(
-            self.adaptive_target, self.adaptive_decay, self.seed_in(place), place.ordinal
-        )
-
-    def native_llama(self, place: Place) -> host.LlamaSampler:
-        """llama.cpp's numbers: native/llama/adaptive_p.cpp."""
-        return host.LlamaAdaptiveP(
-            self.adaptive_target, self.adaptive_decay, llama_seed(self.seed, place)
-        )
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

@@ -17,24 +17,15 @@ from aleator.samplers.params import ALL, in_range
 from aleator.samplers.regex import Regex
 from aleator.samplers.sampling_params import SamplingParams
 
-CONSTRAINTS: Mapping[str, type[ConstraintSampler]] = {
-    cls.name: cls for cls in (Grammar, JSONSchema, Regex, Lark)
-}
+_CLASSES = (Grammar, JSONSchema, Regex, Lark)
+CONSTRAINTS: Mapping[str, type[ConstraintSampler]] = {cls.name: cls for cls in _CLASSES}
 """Constraints that a record can hold."""
-
-FIELDS: Mapping[str, tuple[str, ...]] = {
-    cls.name: tuple(each.name for each in dataclasses.fields(cls))
-    for cls in (Grammar, JSONSchema, Regex, Lark)
-}
+FIELDS = {cls.name: tuple(each.name for each in dataclasses.fields(cls)) for cls in _CLASSES}
 """What these are made of."""
 
 
 def params_as_json(params: SamplingParams) -> dict[str, object]:
-    """Sampling parameters that are not neutral, but the seed, JSON-ready.
-
-    Raises:
-        ParameterError: A grammar of the user's own code.
-    """
+    """Sampling parameters that are not neutral, but the seed, JSON-ready."""
     return {
         name: _as_json(value)
         for name, value in params.values().items()
@@ -46,20 +37,13 @@ def params_from_json(values: Mapping[str, object], seed: int) -> SamplingParams:
     """What :func:`params_as_json` was made from.
 
     Older versions took what other engines take for "off": it is read as what it did.
-
-    Raises:
-        ParameterError: It was made from nothing: a value is damaged, or out of range.
     """
     read = {name: _from_json(v) for name, v in values.items()}
     return SamplingParams(**{**in_range(read, ENGINES, lambda _: None), "seed": seed})
 
 
 def constraint_as_json(value: ConstraintSampler) -> dict[str, object]:
-    """A constraint, JSON-ready; its vocabulary is left out.
-
-    Raises:
-        ParameterError: It is of the user's own code.
-    """
+    """A constraint, JSON-ready; its vocabulary is left out.  ParameterError if it is of the user's own code."""
     if CONSTRAINTS.get(value.name) is not type(value):
         raise ParameterError(
             "grammar",

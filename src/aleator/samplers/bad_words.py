@@ -47,6 +47,8 @@ class BadWords(Sampler):
 
     name = "bad_words"
     writes = True
+    switch = BAD_WORDS
+    kernel = host.BadWords
     bad_words: Any = declare(BAD_WORDS)
     tokenizer: Any = field(default=None, repr=False, compare=False)
     sequences: tuple[tuple[int, ...], ...] = field(
@@ -66,14 +68,9 @@ class BadWords(Sampler):
                 found[word] = None
         object.__setattr__(self, "sequences", tuple(found))
 
-    @property
-    def neutral(self) -> bool:
-        """True without words."""
-        return not self.bad_words
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/bad_words.cpp."""
-        return host.BadWords(self.sequences)
+    def arguments(self, place: Place) -> tuple[Any, ...]:
+        """The sequences of ids."""
+        return (self.sequences,)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

@@ -6,17 +6,98 @@ import ast
 import copy
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from aleator.core import host
 from aleator.core.errors import ParameterError, StateError
 from aleator.core.numerics import Row, Step
-from aleator.core.parameter import Parameter, parameters_of
+from aleator.core.parameter import SEED, Parameter, check_seed, declare, single
 from aleator.core.records import dataclass
-from aleator.samplers.alone import Alone
+
+if TYPE_CHECKING:
+    from aleator.samplers.candidates import Candidates
+    from aleator.samplers.chain import SamplerChain
+
+
+class Alone:
+    """llama.cpp's interface of a sampler: ``name``, ``apply``, ``accept``, ``reset``, ``clone``.
+
+    A sampler itself is parameters, which never change.  What these methods change is in the chain that
+    :meth:`alone` gives, the same for all who hold this very object.  Chains that the sampler is put into have
+    states of their own, and so has an equal sampler.  ``copy.copy`` and ``copy.deepcopy`` copy the state, as
+    :meth:`clone` does; a pickle holds the parameters only.
+    """
+
+    _chain_of: ClassVar[type[SamplerChain]]  # chain.py sets it, for a chain is made of samplers
+    _alone: ClassVar[Mapping[str, SamplerChain]] = {}  # by numerics; an instance's own, once needed
+
+    def alone(self, numerics: str = "portable") -> SamplerChain:
+        """The chain of this sampler alone: its state, seed and position.
+
+        Made when it is first needed; it has accepted what the sampler has.
+
+        Args:
+            numerics: "portable" or "llama.cpp"; there is a chain for each.
+
+        Raises:
+            ParameterError: there can be no such chain.
+        """
+        found = self._alone.get(numerics)
+        if found is None:
+            found = self._chain_of([self], numerics)
+            for other in self._alone.values():
+                for token, generated in zip(other.history, other.generated, strict=True):
+                    found.accept(token, generated)
+            vars(self)["_alone"] = {**self._alone, numerics: found}
+        return found
+
+    def apply(self, candidates: Candidates) -> None:
+        """Apply the sampler to candidates, with their numerics: portable where none are decided.
+
+        As :meth:`aleator.SamplerChain.apply`.
+        """
+        self.alone(getattr(candidates, "numerics", None) or "portable").apply(candidates)
+
+    def accept(self, token: int, generated: bool = False) -> None:
+        """Append a token to the history, as :meth:`aleator.SamplerChain.accept` does.
+
+        A draw depends on how many tokens were generated: ``accept(token, generated=True)`` moves it on.
+        """
+        for chain in self._chains():
+            chain.accept(token, generated)
+
+    def rollback(self, n: int) -> None:
+        """Take back the last ``n`` accepted tokens, as :meth:`aleator.SamplerChain.rollback` does."""
+        for chain in self._chains():
+            chain.rollback(n)
+
+    def reset(self) -> None:
+        """Forget all accepted tokens; the seed stays."""
+        for chain in self._alone.values():
+            chain.reset()
+
+    def clone(self) -> Self:
+        """An equal sampler with a copy of the state and of the seed in use."""
+        made = object.__new__(type(self))
+        chains = {numerics: chain.clone() for numerics, chain in self._alone.items()}
+        vars(made).update(vars(self), _alone=chains)
+        return made
+
+    def __copy__(self) -> Self:
+        return self.clone() if self._alone else self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.__copy__()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_alone"}
+
+    def _chains(self) -> list[SamplerChain]:
+        return list(self._alone.values()) or [self.alone()]
 
 
 @dataclass(frozen=True)
@@ -47,16 +128,24 @@ class Sampler(Alone, ABC):
     selects: ClassVar[bool] = False  # whether it chooses the token
     adapts: ClassVar[bool] = False  # whether draws change what it does next, beyond the history
     since: int = 1  # the version of the portable numerics that last changed what it keeps or draws
+    switch: ClassVar[Parameter | None] = None  # at its neutral value the sampler does nothing
+    kernel: ClassVar[Callable[..., host.Sampler] | None] = None  # of native/samplers/NAME.cpp
+    llama_kernel: ClassVar[Callable[..., host.LlamaSampler] | None] = None  # native/llama/NAME.cpp
 
     @classmethod
+    @cache
     def parameters(cls) -> tuple[Parameter, ...]:
         """The declarations of this sampler's parameters."""
-        return parameters_of(cls)
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        return tuple(f.metadata["parameter"] for f in fields if "parameter" in f.metadata)
 
     @property
     def neutral(self) -> bool:
-        """Whether the parameters make this sampler do nothing."""
-        return False
+        """Whether the parameters make this sampler do nothing: what its switch says, if it has one."""
+        if self.switch is None:
+            return False
+        value, off = getattr(self, self.switch.name), self.switch.neutral
+        return bool(single(value) == off if self.switch.type is float else value == off)
 
     def describe(self) -> str:
         """The name with the parameters that are not neutral, such as ``top_k=40``."""
@@ -79,15 +168,27 @@ class Sampler(Alone, ABC):
 
     def native(self, place: Place) -> host.Sampler:
         """Make the host kernel; without one of its own, a sampler runs its reference."""
-        return host.UserSampler(_Interpreted(self, place))
+        if self.kernel is None:
+            return host.UserSampler(_Interpreted(self, place))
+        return self.kernel(*self.arguments(place))
 
     def native_llama(self, place: Place) -> host.LlamaSampler:
         """Make the host kernel that gives llama.cpp's own numbers (docs/llama-cpp.md)."""
-        raise ParameterError(
-            "samplers",
-            f"{self.name} is not one of llama.cpp's samplers: leave it out, or choose "
-            "numerics='portable'",
-        )
+        if self.llama_kernel is None:
+            raise ParameterError(
+                "samplers",
+                f"{self.name} is not one of llama.cpp's samplers: leave it out, or choose "
+                "numerics='portable'",
+            )
+        return self.llama_kernel(*self.llama_arguments(place))
+
+    def arguments(self, place: Place) -> tuple[Any, ...]:
+        """What the kernel is made from: the parameters, in order."""
+        return tuple(getattr(self, p.name) for p in self.parameters())
+
+    def llama_arguments(self, place: Place) -> tuple[Any, ...]:
+        """What the kernel with llama.cpp's numbers is made from."""
+        return self.arguments(place)
 
     @abstractmethod
     def reference(self, row: Row, step: Step, place: Place) -> None:
@@ -95,10 +196,8 @@ class Sampler(Alone, ABC):
 
     def __post_init__(self) -> None:
         """Check every declared parameter and store it as its declared type."""
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            if "parameter" in field.metadata:
-                checked = field.metadata["parameter"].check(getattr(self, field.name))
-                object.__setattr__(self, field.name, checked)
+        for p in self.parameters():
+            object.__setattr__(self, p.name, p.check(getattr(self, p.name)))
 
     def configured(self, place: Place, numerics: str) -> tuple[Any, ...]:
         """All that makes it what it is, for comparing chains: its class, parameters and seed in use.
@@ -127,6 +226,33 @@ class Sampler(Alone, ABC):
         """Make the sampler from a mapping that holds its fields among others."""
         names = (f.name for f in dataclasses.fields(cls) if f.init)  # type: ignore[arg-type]
         return cls(**{name: values[name] for name in names})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeededSampler(Sampler):
+    """A sampler with a stream of random numbers; without a seed of its own it takes the chain's."""
+
+    seed: int | None = declare(SEED)
+
+    def __post_init__(self) -> None:
+        """Check the parameters and the seed."""
+        super().__post_init__()
+        object.__setattr__(self, "seed", check_seed(self.seed))
+
+    def seed_in(self, place: Place) -> int:
+        """The seed in use."""
+        return place.seed if self.seed is None else self.seed
+
+    def arguments(self, place: Place) -> tuple[Any, ...]:
+        """The other parameters, then what the stream is keyed by."""
+        return (*self._unseeded(), self.seed_in(place), place.ordinal)
+
+    def llama_arguments(self, place: Place) -> tuple[Any, ...]:
+        """The other parameters, then llama.cpp's seed."""
+        return (*self._unseeded(), llama_seed(self.seed, place))
+
+    def _unseeded(self) -> list[Any]:
+        return [getattr(self, p.name) for p in self.parameters() if p is not SEED]
 
 
 class Compiled(Sampler):

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from aleator.core import host
 from aleator.core.errors import ConstraintError, ParameterError, StateError
 from aleator.core.records import dataclass
-from aleator.samplers.alone import Alone
-from aleator.samplers.base import Place
+from aleator.samplers.base import Alone
 from aleator.samplers.candidates import Candidates, is_row, wrong_logits
 from aleator.samplers.chain_arguments import number_of, row_of, token_id, token_ids
 from aleator.samplers.chain_members import ChainMembers
@@ -31,7 +30,6 @@ class Perf:
     Attributes:
         n_sampled: calls of :meth:`SamplerChain.sample` that gave a token.
         seconds: time spent in them.
-
     """
 
     n_sampled: int
@@ -350,12 +348,8 @@ class SamplerChain(ChainMembers):
     def course(self, index: int) -> dict[str, NDArray[np.float64]]:
         """What the sampler at ``index`` remembers besides the history, as a device chain takes it over.
 
-        Args:
-            index: of a sampler of a portable chain.
-
-        Returns:
-            By name, the value after each number of generated tokens, ``[position + 1]``; nothing for a sampler
-            that does not adapt.
+        By name, the value after each number of generated tokens, ``[position + 1]``; nothing for a sampler
+        that does not adapt.
         """
         if isinstance(self._native, host.LlamaChain):
             raise ParameterError("numerics", "course() is for chains with numerics='portable'")
@@ -368,10 +362,7 @@ class SamplerChain(ChainMembers):
         return pack(self._configuration(), self._text_start, self._native.write_state(users))
 
     def _configuration(self) -> Configuration:
-        placed = list(zip(self._samplers, self._places(), strict=True))
-        first = Place(self._chain_seed, 0, self.completion)
-        grammar = [] if self._grammar is None else [(self._grammar, first)]
-        return Configuration.of(self.numerics, self.completion, [*grammar, *placed])
+        return Configuration.of(self.numerics, self.completion, self.all_placed)
 
 
 Alone._chain_of = SamplerChain

@@ -17,17 +17,7 @@ from aleator.samplers.base import MAX_LLAMA_SEED, check_llama_seed
 
 
 def number_of(name: str, value: Any, what: str) -> int:
-    """Check that a value is an integer; bools are none.
-
-    Args:
-        name: the parameter.
-        value: what was given for it.
-        what: what it counts or names, for the message.
-
-    Raises:
-        ParameterError: it is not an integer.
-
-    """
+    """Check that a value is an integer; bools are none.  ``what`` it counts or names goes into the message."""
     try:
         if isinstance(value, bool | np.bool_):
             raise TypeError
@@ -47,18 +37,7 @@ def token_id(token: Any) -> int:
 
 
 def token_ids(tokens: Any) -> NDArray[np.int32]:
-    """Check ids of tokens.
-
-    Args:
-        tokens: a sequence or an array of ids, one-dimensional.
-
-    Returns:
-        The ids, int32 [n].
-
-    Raises:
-        ParameterError: it is something else, or an id is out of range.
-
-    """
+    """Check a sequence or array [n] of token ids; they come back as int32 [n]."""
     if not isinstance(tokens, Sequence) and not hasattr(tokens, "__array__"):
         if not isinstance(tokens, Iterable):
             raise ParameterError("tokens", f"tokens={tokens!r:.60} must be a sequence of token ids")

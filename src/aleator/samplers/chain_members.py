@@ -19,12 +19,7 @@ from aleator.samplers.user import UserSampler
 
 
 class ChainMembers(Sequence[Any]):
-    """A chain as a list of samplers; :class:`aleator.SamplerChain` says what its arguments are.
-
-    Attributes:
-        numerics: "portable" or "llama.cpp".
-        completion: index among completions of one prompt.
-    """
+    """A chain as a list of samplers; :class:`aleator.SamplerChain` says what its arguments are."""
 
     name = "chain"
 
@@ -56,20 +51,26 @@ class ChainMembers(Sequence[Any]):
         self._native = self._compile()
 
     def _compile(self) -> host.Chain | host.LlamaChain:
-        placed = self.placed
-        grammar, place = self._grammar, Place(self._chain_seed, 0, self.completion)
         if self.numerics == "portable":
-            first = [] if grammar is None else [grammar.native(place)]
-            return host.Chain([*first, *(s.native(p) for s, p in placed)], self.completion)
-        return host.LlamaChain(
-            [s.native_llama(p) for s, p in placed if not s.neutral],
-            None if grammar is None else grammar.native_llama(place),
-        )
+            return host.Chain([s.native(p) for s, p in self.all_placed], self.completion)
+        kernels = [s.native_llama(p) for s, p in self.placed if not s.neutral]
+        grammar = [s.native_llama(p) for s, p in self._grammar_placed]
+        return host.LlamaChain(kernels, grammar[0] if grammar else None)
 
     @property
     def placed(self) -> tuple[tuple[Sampler, Place], ...]:
         """The samplers in order, users' ones wrapped, each with what its random numbers are keyed by."""
         return tuple(zip(self._samplers, self._places(), strict=True))
+
+    @property
+    def all_placed(self) -> tuple[tuple[Sampler, Place], ...]:
+        """As ``placed``, the grammar first, if there is one."""
+        return (*self._grammar_placed, *self.placed)
+
+    @property
+    def _grammar_placed(self) -> tuple[tuple[ConstraintSampler, Place], ...]:
+        place = Place(self._chain_seed, 0, self.completion)
+        return () if self._grammar is None else ((self._grammar, place),)
 
     @property
     def kernels(self) -> host.Chain:
@@ -178,8 +179,7 @@ class ChainMembers(Sequence[Any]):
 
     def describe(self) -> str:
         """The chain on one line; ``?`` marks samplers whose parameters make them do nothing."""
-        first = [] if self._grammar is None else [self._grammar]
-        names = [("?" if s.neutral else "") + s.name for s in [*first, *self._samplers]]
+        names = [("?" if s.neutral else "") + s.name for s, _ in self.all_placed]
         return " -> ".join(["logits", *names])
 
     def plan(self, device: Any) -> Plan:

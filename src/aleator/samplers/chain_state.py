@@ -28,12 +28,8 @@ _HEAD = len(MAGIC) + 4 + _DIGEST + 4
 class Configuration:
     """What makes two chains equal apart from their state.
 
-    Attributes:
-        numerics: "portable" or "llama.cpp".
-        completion: the index among completions of one prompt.
-        samplers: of each sampler, the grammar first, what it is in words, and a digest of its parameters and
-            the seed that it draws with.
-
+    ``samplers`` has for each sampler, the grammar first, what it is in words, and a digest of its parameters
+    and the seed that it draws with.
     """
 
     numerics: str
@@ -51,15 +47,7 @@ class Configuration:
         return cls(numerics, completion, tuple(samplers))
 
     def require(self, other: Configuration) -> None:
-        """Refuse a state of a chain that is configured otherwise.
-
-        Args:
-            other: that of the state.
-
-        Raises:
-            StateError: says in what they differ.
-
-        """
+        """Refuse a state of a chain that is configured otherwise; StateError says in what they differ."""
         for name in ("numerics", "completion"):
             here, there = getattr(self, name), getattr(other, name)
             if here != there:
@@ -78,20 +66,11 @@ class Configuration:
 
 
 def pack(configuration: Configuration, text_start: int, state: bytes) -> bytes:
-    """A state in its envelope.
+    """A state, as the native chain writes it, in its envelope.
 
-    Args:
-        configuration: of the chain.
-        text_start: place in the history where the constraints began.
-        state: as the native chain writes it.
-
+    ``text_start`` is the place in the history where the constraints began.
     """
-    fields = {
-        "numerics": configuration.numerics,
-        "completion": configuration.completion,
-        "samplers": configuration.samplers,
-        "text_start": text_start,
-    }
+    fields = {**vars(configuration), "text_start": text_start}
     header = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
     body = len(header).to_bytes(4, "little") + header + state
     return MAGIC + VERSION.to_bytes(4, "little") + _blake2b(body) + body
@@ -103,7 +82,6 @@ def unpack(data: object) -> tuple[Configuration, int, bytes]:
     Raises:
         ParameterError: it is not bytes.
         StateError: it is no state, one of a later version, or a damaged one.
-
     """
     if not isinstance(data, bytes | bytearray | memoryview):
         raise ParameterError(

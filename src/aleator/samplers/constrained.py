@@ -26,6 +26,7 @@ import numpy as np
 from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step
+from aleator.grammar import llguidance
 from aleator.samplers.base import Compiled, Place
 
 
@@ -109,3 +110,18 @@ class ConstraintSampler(Compiled):
         kept = inside & (words[at // 32] >> (at % 32).astype(np.uint32) & 1).astype(np.bool_)
         row.logits = np.where(kept, row.logits, np.float32(-np.inf)).astype(np.float32)
         row.settle()
+
+
+class LLGuidanceSampler(ConstraintSampler):
+    """One whose constraint llguidance makes."""
+
+    described: ClassVar[str]  # what its grammar is, for errors
+    _source: ClassVar[str]  # an instance's own: the grammar in llguidance's form
+
+    def compile(self) -> host.Constraint:
+        """Make the constraint."""
+        return llguidance.constraint(self._source, self.vocabulary, self.described)
+
+    def _check_source(self, source: str) -> None:
+        object.__setattr__(self, "_source", source)
+        self._check_vocabulary()

@@ -26,19 +26,11 @@ import numpy as np
 
 from aleator.core import host
 from aleator.core.contract import Purpose
-from aleator.core.numerics import (
-    Row,
-    Step,
-    draw,
-    ints,
-    log2_double,
-    log2_q32,
-    prefix_of_mass,
-)
-from aleator.core.parameter import SEED, Parameter, check_seed, declare
+from aleator.core.numerics import Row, Step, draw, ints, log2_double, log2_q32, prefix_of_mass
+from aleator.core.parameter import SEED, Parameter, declare
 from aleator.core.philox import MASK32, stream, uniform64
 from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler, llama_seed, only_portable
+from aleator.samplers.base import Place, SeededSampler, llama_seed, only_portable
 
 LN2 = 0.6931471805599453
 DRAW = Parameter(
@@ -49,7 +41,7 @@ DRAW = Parameter(
 
 
 @dataclass(frozen=True)
-class Dist(Sampler):
+class Dist(SeededSampler):
     """Draw a token in proportion to its weight.
 
     Args:
@@ -63,19 +55,11 @@ class Dist(Sampler):
     seed: int | None = declare(SEED)
     draw: str = declare(DRAW)
 
-    def __post_init__(self) -> None:
-        """Check the parameters and the seed."""
-        super().__post_init__()
-        object.__setattr__(self, "seed", check_seed(self.seed))
-
-    def _seed(self, place: Place) -> int:
-        return place.seed if self.seed is None else self.seed
-
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/dist.cpp."""
         if self.draw == "mt19937":
-            return host.TwisterDist(self._seed(place))
-        return host.Dist(self._seed(place), place.ordinal, DRAW.choices.index(self.draw))
+            return host.TwisterDist(self.seed_in(place))
+        return host.Dist(self.seed_in(place), place.ordinal, DRAW.choices.index(self.draw))
 
     def native_llama(self, place: Place) -> host.LlamaSampler:
         """llama.cpp's numbers: native/llama/dist.cpp."""
@@ -85,7 +69,7 @@ class Dist(Sampler):
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
-        seed = self._seed(place)
+        seed = self.seed_in(place)
         if self.draw == "inverse":
             word = stream(Purpose.DIST, place.ordinal, step.completion)
             row.selected = draw(row, seed, step.position, word)
@@ -97,7 +81,7 @@ class Dist(Sampler):
             self._perturb(row, step.position + seed)
 
     def _race(self, row: Row, step: Step, place: Place) -> None:
-        seed = self._seed(place)
+        seed = self.seed_in(place)
         word = stream(Purpose.GUMBEL, place.ordinal, step.completion)
         best: tuple[int, int] | None = None
         for token, w in zip(row.ids.tolist(), ints(row.weights()), strict=True):

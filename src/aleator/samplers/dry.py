@@ -29,7 +29,7 @@ from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, check_unicode, declare
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
-from aleator.samplers.token_arguments import ids_of
+from aleator.samplers.token_arguments import Tokenizer, ids_of
 
 DRY_MULTIPLIER = Parameter(
     "dry_multiplier", float, 0.0, "strength of the penalty on repeated sequences; 0 is off",
@@ -52,16 +52,12 @@ MAX_TAIL_TOKENS = 20
 MAX_PREPARED = 64  # lists of breakers remembered per tokenizer
 
 
-class Tokenizer(Protocol):
-    """What breakers given as text need: pieces of all tokens, and tokens of a text."""
+class TokenizerWithPieces(Tokenizer, Protocol):
+    """What breakers given as text need: tokens of a text, and pieces of all tokens."""
 
     @property
     def vocab(self) -> Any:
         """A vocabulary with ``len`` and ``token_bytes(id)``."""
-        ...
-
-    def encode(self, text: str, add_special: bool = ..., parse_special: bool = ...) -> list[int]:
-        """Token ids of a text."""
         ...
 
 
@@ -94,7 +90,9 @@ class _Pieces:
 _PIECES: WeakKeyDictionary[Any, _Pieces] = WeakKeyDictionary()  # by tokenizer
 
 
-def prepare_breakers(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
+def prepare_breakers(
+    texts: Sequence[str], tokenizer: TokenizerWithPieces
+) -> tuple[tuple[int, ...], ...]:
     """Token sequences that spell the breakers, however tokens straddle them.
 
     A token that contains a breaker is one by itself.  A token that ends with the beginning of a breaker is
@@ -175,7 +173,6 @@ class DRY(Sampler):
     """Penalise tokens that would continue a repeated sequence.
 
     Args:
-        dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n: See the module.
         dry_sequence_breakers: Texts, which need ``tokenizer``, or sequences of token ids.
         tokenizer: With ``encode`` and ``vocab``.
     """
@@ -183,6 +180,8 @@ class DRY(Sampler):
     name = "dry"
     writes = True
     letter = "d"
+    kernel = host.DRY
+    llama_kernel = host.LlamaDRY
     dry_multiplier: float = declare(DRY_MULTIPLIER)
     dry_base: float = declare(DRY_BASE)
     dry_allowed_length: int = declare(DRY_ALLOWED_LENGTH)
@@ -223,25 +222,9 @@ class DRY(Sampler):
         n = self.dry_penalty_last_n
         return {"window": len(history) if n < 0 else min(n, len(history))}
 
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/dry.cpp."""
-        return host.DRY(
-            self.dry_multiplier,
-            self.dry_base,
-            self.dry_allowed_length,
-            self.dry_penalty_last_n,
-            self.breakers,
-        )
-
-    def native_llama(self, place: Place) -> host.LlamaSampler:
-        """llama.cpp's numbers: native/llama/dry.cpp."""
-        return host.LlamaDRY(
-            self.dry_multiplier,
-            self.dry_base,
-            self.dry_allowed_length,
-            self.dry_penalty_last_n,
-            self.breakers,
-        )
+    def arguments(self, place: Place) -> tuple[Any, ...]:
+        """The breakers as token sequences."""
+        return (*super().arguments(place)[:-1], self.breakers)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

@@ -16,12 +16,27 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from aleator.core import host
-from aleator.core.numerics import Row, Step, exact, ints
-from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare, single
+from aleator.core.numerics import Row, Step, exact, ints, run_length
+from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
-from aleator.samplers.probable import keep_probable
+
+
+def keep_probable(row: Row, bound: int, min_keep: int) -> None:
+    """Keep the run of weights that reach ``bound``: the reference of epsilon and eta cut-offs.
+
+    Where the run is shorter than ``min_keep``, or empty, the first ``min_keep`` of the order stay, at least
+    one, with all that tie with the last of them.
+    """
+    length, least = run_length(row, bound), min(max(1, min_keep), len(row))
+    if length < least:
+        last = row.logits[row.order()[least - 1]]
+        length = int(np.count_nonzero(row.logits >= last))
+    row.keep_first(length)
+
 
 EPSILON_CUTOFF = Parameter(
     "epsilon_cutoff", float, 0.0, "keep tokens of at least this probability; 0 is off",
@@ -40,17 +55,10 @@ class EpsilonCutoff(Sampler):
     name = "epsilon_cutoff"
     aliases = ("epsilon", "epsilon-cutoff")
     reads = "mass"
+    switch = EPSILON_CUTOFF
+    kernel = host.EpsilonCutoff
     epsilon_cutoff: float = declare(EPSILON_CUTOFF)
     min_keep: int = declare(MIN_KEEP)
-
-    @property
-    def neutral(self) -> bool:
-        """True at 0."""
-        return single(self.epsilon_cutoff) == 0
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/epsilon_cutoff.cpp."""
-        return host.EpsilonCutoff(self.epsilon_cutoff, self.min_keep)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

@@ -22,7 +22,7 @@ from aleator.core.numerics import Row, Step, exact, exp2_double
 from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare, single
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
-from aleator.samplers.probable import keep_probable
+from aleator.samplers.epsilon_cutoff import keep_probable
 
 ETA_CUTOFF = Parameter(
     "eta_cutoff", float, 0.0,
@@ -43,17 +43,10 @@ class EtaCutoff(Sampler):
     aliases = ("eta", "eta-cutoff")
     reads = "mass"
     since = 2
+    switch = ETA_CUTOFF
+    kernel = host.EtaCutoff
     eta_cutoff: float = declare(ETA_CUTOFF)
     min_keep: int = declare(MIN_KEEP)
-
-    @property
-    def neutral(self) -> bool:
-        """True at 0."""
-        return single(self.eta_cutoff) == 0
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/eta_cutoff.cpp."""
-        return host.EtaCutoff(self.eta_cutoff, self.min_keep)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

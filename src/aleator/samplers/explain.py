@@ -102,16 +102,9 @@ def explain(chain: ChainMembers, row: Any, vocab: Any, top: int) -> Explanation:
     if token is not None:
         chances = float(rows[0].p[token]), float(rows[-1].p[token])
         draw = Draw(name(token), *chances, chain.seed, chain._native.position, chain.completion)
-    return Explanation(
-        chain.numerics,
-        inner.n_vocab,
-        len(chain.history),
-        rows[0].shape,
-        tuple(stages),
-        tuple(_traces(rows, top, token, name)),
-        top,
-        draw,
-    )
+    traces = tuple(_traces(rows, top, token, name))
+    before = chain.numerics, inner.n_vocab, len(chain.history), rows[0].shape
+    return Explanation(*before, tuple(stages), traces, top, draw)
 
 
 class _Row:
@@ -190,20 +183,11 @@ def _stage(
     cut = float(before.p[gone].sum())
     stayed = before.p * after.member
     moved = 0.5 * float(np.abs(after.p - stayed / (stayed.sum() or 1.0)).sum())
+    moved = moved if moved > ROUNDING else 0.0
     likely = gone[np.argsort(-before.p[gone], kind="stable")[:REMOVED]].tolist()
-    return Stage(
-        sampler.name,
-        sampler.describe(),
-        sampler.neutral,
-        before.shape,
-        after.shape,
-        len(gone),
-        cut,
-        tuple(Removed(name(token), float(before.p[token])) for token in likely),
-        moved if moved > ROUNDING else 0.0,
-        state,
-        microseconds,
-    )
+    removed = tuple(Removed(name(token), float(before.p[token])) for token in likely)
+    what = sampler.name, sampler.describe(), sampler.neutral, before.shape, after.shape
+    return Stage(*what, len(gone), cut, removed, moved, state, microseconds)
 
 
 def _traces(rows: Sequence[_Row], top: int, drawn: int | None, name: Namer) -> list[Trace]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from aleator.core.errors import ParameterError
-from aleator.core.pictures import require_matplotlib
+from aleator.core.packages import require_matplotlib
 from aleator.samplers.explain_text import mass_cuts, percent, states
 from aleator.samplers.explained import Explained, Stage, Trace
 
@@ -33,10 +33,8 @@ def plot_step(e: Explained, path: str | PathLike[str]) -> None:
     counts = [shape.candidates for _, shape in shapes]
     entropies = [shape.entropy for _, shape in shapes]
     width, height = 14.0, 2.1 + max(1.0 * len(at), 0.55 * len(shapes) + 0.5)
-    edges = {
-        "top": 1 - 0.6 / height,
-        "bottom": 1.5 / height,
-    }  # room for the title, the tokens and the legend
+    # Room for the title, the tokens and the legend.
+    edges = {"top": 1 - 0.6 / height, "bottom": 1.5 / height}
     with matplotlib.rc_context(_style(matplotlib)):
         figure = figure_class(figsize=(width, height))
         grid = figure.add_gridspec(len(at), 1, left=0.05, right=0.74, hspace=0.24, **edges)
@@ -117,16 +115,8 @@ def _bars(axes: Any, e: Explained, traces: Sequence[Trace], index: int | None, t
     if drawn is not None:
         axes.bar(drawn, now[drawn], 0.56, color=DRAWN)
     below = axes.get_xaxis_transform()  # x as data, y as a fraction of the height
-    axes.plot(
-        x[out],
-        [-0.08] * int(out.sum()),
-        "x",
-        color=CUT,
-        ms=4,
-        mew=1.2,
-        clip_on=False,
-        transform=below,
-    )
+    crosses = {"color": CUT, "ms": 4, "mew": 1.2, "clip_on": False}
+    axes.plot(x[out], [-0.08] * int(out.sum()), "x", transform=below, **crosses)
     axes.set_ylim(0, 1.25 * np.sqrt(top))
     axes.set_xlim(-0.8, max(len(traces), 2) - 0.2)
     ticks = [t for t in (1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 0.25, 0.5, 1) if 0.01 * top < t <= top]
@@ -177,15 +167,7 @@ def _levels(
 
 
 def _token_axis(axes: Any, labels: Sequence[str], drawn: int | None) -> None:
-    axes.set_xticks(
-        range(len(labels)),
-        [_shortened(_drawable(label), 16) for label in labels],
-        rotation=60,
-        ha="right",
-        rotation_mode="anchor",
-        family=["DejaVu Sans Mono"],
-        fontsize=8,
-    )
+    _label(axes, labels, 16, rotation=60, ha="right", rotation_mode="anchor")
     axes.tick_params(axis="x", length=0, pad=9)
     if drawn is not None:
         axes.get_xticklabels()[drawn].set_color("#a87800")
@@ -196,9 +178,8 @@ def _entropy_curves(axes: Any, x: Any, steps: Sequence[Explained]) -> None:
     axes.fill_between(x, [e.before.entropy for e in steps], color=GHOST, label="of the logits")
     after = [e.after.entropy for e in steps]
     axes.plot(x, after, color=KEPT, marker=".", markersize=5, label="after the chain")
-    surprise = [
-        -np.log2(e.draw.probability) if e.draw and e.draw.probability else np.nan for e in steps
-    ]
+    chances = [e.draw.probability if e.draw else 0.0 for e in steps]
+    surprise = [-np.log2(p) if p else np.nan for p in chances]
     axes.plot(x, surprise, ".", color=DRAWN, markersize=8, label="surprise of the token drawn")
     axes.set_ylim(bottom=0)
     axes.set_ylabel("entropy, bits")
@@ -240,13 +221,12 @@ def _step_axis(axes: Any, steps: Sequence[Explained]) -> None:
         axes.set_xlabel("step")
         return
     labels = [e.draw.token.label for e in steps if e.draw is not None]
-    axes.set_xticks(
-        range(len(steps)),
-        [_shortened(_drawable(label), 14) for label in labels],
-        rotation=90,
-        family=["DejaVu Sans Mono"],
-        fontsize=8,
-    )
+    _label(axes, labels, 14, rotation=90)
+
+
+def _label(axes: Any, labels: Sequence[str], length: int, **style: Any) -> None:
+    shown = [_shortened(_drawable(label), length) for label in labels]
+    axes.set_xticks(range(len(shown)), shown, family=["DejaVu Sans Mono"], fontsize=8, **style)
 
 
 def _side_legend(axes: Any) -> None:

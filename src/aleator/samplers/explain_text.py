@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from itertools import pairwise
 
-from aleator.samplers.explained import Explained, Stage, Trace
+from aleator.samplers.explained import Explained, Shape, Stage, Trace
 
 FULL, GAINED, GHOST = "█", "▓", "░"
 LEVELS = "▁▂▃▄▅▆▇█"
@@ -25,26 +25,14 @@ def table(e: Explained) -> str:
     """The samplers that do something, one per line, with what they removed below."""
     head = ("sampler", "left", "removed", "mass cut", "moved", "entropy", "choices", "best", "time")
     b = e.before
-    rows = [
-        head,
-        ("logits", f"{b.candidates:,}", "", "", "", *_shape(b.entropy, b.choices, b.top), ""),
-    ]
+    rows = [head, ("logits", f"{b.candidates:,}", "", "", "", *_shape(b), "")]
     for s in e.active:
-        cut = percent(s.mass_cut) if s.n_removed else ""
-        rows.append(
-            (
-                s.label,
-                f"{s.after.candidates:,}",
-                f"{s.n_removed:,}" if s.n_removed else "",
-                cut,
-                percent(s.moved) if s.moved else "",
-                *_shape(s.after.entropy, s.after.choices, s.after.top),
-                f"{s.microseconds:.1f} us",
-            )
-        )
+        left, time = f"{s.after.candidates:,}", f"{s.microseconds:.1f} us"
+        removed, cut = (f"{s.n_removed:,}", percent(s.mass_cut)) if s.n_removed else ("", "")
+        moved = percent(s.moved) if s.moved else ""
+        rows.append((s.label, left, removed, cut, moved, *_shape(s.after), time))
     lines = _aligned(rows)
-    notes = [_notes(s) for s in e.active]
-    lines += [line for note in notes for line in note]
+    lines += [line for s in e.active for line in _notes(s)]
     if len(e.active) < len(e.stages):
         lines.append(f"neutral: {', '.join(s.name for s in e.stages if s.neutral)}")
     lines.append(draw_line(e))
@@ -187,8 +175,8 @@ def _unique(name: str, taken: dict[str, list[float]]) -> str:
     return unique
 
 
-def _shape(entropy: float, choices: float, top: float) -> tuple[str, str, str]:
-    return f"{entropy:.2f} bits", f"{choices:.1f}", percent(top)
+def _shape(shape: Shape) -> tuple[str, str, str]:
+    return f"{shape.entropy:.2f} bits", f"{shape.choices:.1f}", percent(shape.top)
 
 
 def _notes(stage: Stage) -> list[str]:

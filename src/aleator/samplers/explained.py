@@ -16,13 +16,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Shape:
-    """What the candidates look like at one point of the chain.
-
-    Args:
-        candidates: How many there are.
-        entropy: Of their distribution, in bits.
-        top: Probability of the most likely one.
-    """
+    """How many candidates there are at one point, their entropy in bits, and the best's probability."""
 
     candidates: int
     entropy: float
@@ -44,31 +38,22 @@ class Removed:
 
 @dataclass(frozen=True)
 class Stage:
-    """What one sampler did.
-
-    Args:
-        name, label: The sampler's name, and the name with its parameters.
-        neutral: Whether its parameters make it do nothing.
-        before, after: The candidates.
-        n_removed, mass_cut: How many tokens it removed, and their probability in all.
-        removed: The most likely ones of them.
-        moved: Probability that changed hands among the tokens that stay: half the sum of the differences to
-            what a renormalisation alone would have given.
-        state: What the sampler remembered before the step, and the pending temperature if it changed it, by
-            name.
-        microseconds: Time of this one application.
-    """
+    """What one sampler did."""
 
     name: str
-    label: str
+    label: str  # the name with its parameters
     neutral: bool
     before: Shape
     after: Shape
     n_removed: int
-    mass_cut: float
-    removed: tuple[Removed, ...]
+    mass_cut: float  # probability of all removed tokens
+    removed: tuple[Removed, ...]  # the most likely ones
+    # Probability that changed hands among the tokens that stay: half the sum of the differences to what a
+    # renormalisation alone would have given.
     moved: float
-    state: dict[str, float]
+    state: dict[
+        str, float
+    ]  # what it remembered before, and the pending temperature if it changed it
     microseconds: float
 
 
@@ -105,26 +90,18 @@ class Draw:
 
 @dataclass(frozen=True)
 class Explained:
-    """One step of a chain.
-
-    Args:
-        numerics: The chain's.
-        n_vocab, history: Logits, and tokens accepted before this step.
-        before: The candidates before the chain.
-        stages: One per sampler, in order.
-        traces: Tokens followed through the chain: the most likely before or after it, and the one drawn.
-        top: How many of them the table and the picture show.
-        draw: ``None`` if the chain selects nothing.
-    """
+    """One step of a chain."""
 
     numerics: str
     n_vocab: int
-    history: int
+    history: int  # tokens accepted before this step
     before: Shape
-    stages: tuple[Stage, ...]
-    traces: tuple[Trace, ...]
-    top: int
-    draw: Draw | None
+    stages: tuple[Stage, ...]  # one per sampler, in order
+    traces: tuple[
+        Trace, ...
+    ]  # of the most likely tokens before or after the chain, and the one drawn
+    top: int  # how many of them the table and the picture show
+    draw: Draw | None  # None if the chain selects nothing
 
     @property
     def after(self) -> Shape:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row
 from aleator.core.parameter import Parameter
-from aleator.samplers.base import Sampler, only_portable
+from aleator.samplers.base import Place, Sampler, only_portable
 
 MASS = Parameter(
     "mass", str, "current", "measure against the current candidates, or the full row that Softmax saw",
@@ -44,7 +45,17 @@ def _nothing_noted(sampler: str) -> ParameterError:
     )
 
 
-def refuse_full_mass(mass: str, sampler: str) -> None:
-    """Refuse what llama.cpp does not have."""
-    if mass == "full":
-        raise only_portable(f"mass of {sampler}", mass, "current")
+class MeasuredSampler(Sampler):
+    """A sampler whose last parameter is the mass that it measures against."""
+
+    mass: str
+
+    def arguments(self, place: Place) -> tuple[Any, ...]:
+        """The numbers, then whether the full mass counts."""
+        return (*super().arguments(place)[:-1], self.mass == "full")
+
+    def llama_arguments(self, place: Place) -> tuple[Any, ...]:
+        """The numbers: llama.cpp has the current mass only."""
+        if self.mass == "full":
+            raise only_portable(f"mass of {self.name}", self.mass, "current")
+        return super().arguments(place)[:-1]

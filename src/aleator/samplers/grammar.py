@@ -18,14 +18,14 @@ from aleator.core.errors import ParameterError
 from aleator.core.parameter import check_unicode
 from aleator.core.records import dataclass
 from aleator.grammar import compile_gbnf, llguidance
-from aleator.samplers.constrained import ConstraintSampler
+from aleator.samplers.constrained import LLGuidanceSampler
 from aleator.samplers.token_arguments import check_ids
 
 LLGUIDANCE = "%llguidance"
 
 
 @dataclass(frozen=True)
-class Grammar(ConstraintSampler):
+class Grammar(LLGuidanceSampler):
     """Keep what makes a text that a GBNF grammar describes.
 
     Args:
@@ -40,6 +40,7 @@ class Grammar(ConstraintSampler):
     """
 
     name = "grammar"
+    described = "the Lark grammar"
     grammar: str
     root: str = "root"
     vocabulary: Any = field(default=None, repr=False, compare=False)
@@ -69,12 +70,7 @@ class Grammar(ConstraintSampler):
     def compile(self) -> host.Constraint:
         """Make the constraint."""
         if self.grammar.startswith(LLGUIDANCE):
-            source: str = self._source  # type: ignore[attr-defined]
-            return llguidance.constraint(source, self.vocabulary, "the Lark grammar")
+            return super().compile()
         return compile_gbnf(
-            self.grammar,
-            self.root,
-            self.vocabulary,
-            self.trigger_patterns,
-            self.trigger_tokens,
+            self.grammar, self.root, self.vocabulary, self.trigger_patterns, self.trigger_tokens
         )

@@ -20,14 +20,8 @@ class Greedy(Sampler):
 
     name = "greedy"
     selects = True
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/greedy.cpp."""
-        return host.Greedy()
-
-    def native_llama(self, place: Place) -> host.LlamaSampler:
-        """llama.cpp's numbers: native/llama/greedy.cpp."""
-        return host.LlamaGreedy()
+    kernel = host.Greedy
+    llama_kernel = host.LlamaGreedy
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

@@ -40,6 +40,8 @@ class Infill(Compiled):
     name = "infill"
     letter = "i"
     reads = "mass"
+    kernel = host.Infill
+    llama_kernel = host.LlamaInfill
     vocabulary: Any = field(repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -53,22 +55,16 @@ class Infill(Compiled):
         special = getattr(vocab, "is_special", lambda token: False)
         pieces = [b"" if special(i) else vocab.token_bytes(i) for i in range(len(vocab))]
         native = host.InfillVocabulary(pieces, sorted(vocab.eog), end)
-        for name, value in (("native_vocabulary", native), ("pieces", pieces), ("end", end)):
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "eog", vocab.eog)
+        vars(self).update(native_vocabulary=native, pieces=pieces, end=end, eog=vocab.eog)
 
     @classmethod
     def from_values(cls, values: Any) -> Infill:
         """Make it from a chain's tokenizer."""
         return cls(values.get("tokenizer"))
 
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/infill.cpp."""
-        return host.Infill(self.native_vocabulary)  # type: ignore[attr-defined]
-
-    def native_llama(self, place: Place) -> host.LlamaSampler:
-        """Host kernel: native/llama/infill.cpp."""
-        return host.LlamaInfill(self.native_vocabulary)  # type: ignore[attr-defined]
+    def arguments(self, place: Place) -> tuple[Any, ...]:
+        """The vocabulary's native form."""
+        return (self.native_vocabulary,)  # type: ignore[attr-defined]
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

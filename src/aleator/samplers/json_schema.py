@@ -14,14 +14,13 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any
 
-from aleator.core import host
 from aleator.core.records import dataclass
 from aleator.grammar import llguidance
-from aleator.samplers.constrained import ConstraintSampler
+from aleator.samplers.constrained import LLGuidanceSampler
 
 
 @dataclass(frozen=True)
-class JSONSchema(ConstraintSampler):
+class JSONSchema(LLGuidanceSampler):
     """Keep what makes JSON that a schema describes.
 
     Args:
@@ -34,16 +33,11 @@ class JSONSchema(ConstraintSampler):
     """
 
     name = "json_schema"
+    described = "the JSON schema"
     schema: Any
     vocabulary: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the schema."""
         object.__setattr__(self, "schema", llguidance.schema_text(self.schema))
-        object.__setattr__(self, "_source", llguidance.schema_grammar(self.schema))
-        self._check_vocabulary()
-
-    def compile(self) -> host.Constraint:
-        """Make the constraint."""
-        source: str = self._source  # type: ignore[attr-defined]
-        return llguidance.constraint(source, self.vocabulary, "the JSON schema")
+        self._check_source(llguidance.schema_grammar(self.schema))

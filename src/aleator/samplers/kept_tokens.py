@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
 from aleator.samplers.candidates import Candidates
@@ -21,8 +20,7 @@ class KeptTokens:
     """The tokens that were left when a chain drew one: after all filters and temperatures.
 
     Attributes:
-        logprob: Natural-log probability of the drawn token among them, weight over mass; -inf if it is not one
-            of them.
+        logprob: Natural-log probability of the drawn token among them; -inf if it is not one of them.
         mask: Which tokens they are: bit id % 8 of byte id // 8 is set for each.
     """
 
@@ -41,13 +39,7 @@ class KeptTokens:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptRow:
-    """The tokens that a chain keeps of one row, with their probabilities.
-
-    Attributes:
-        n_vocab: Length of the row.
-        ids: int32 [n], ascending.
-        logprobs: float64 [n], natural logs of the probabilities of these tokens among themselves.
-    """
+    """The tokens that a chain keeps of a row of ``n_vocab``: ids ascending, logs of their probabilities [n]."""
 
     n_vocab: int
     ids: npt.NDArray[np.int32]
@@ -55,21 +47,15 @@ class KeptRow:
 
     @classmethod
     def of(cls, chain: SamplerChain, logits: npt.ArrayLike) -> KeptRow:
-        """Apply a chain to logits [V]; the chain does not change.
-
-        Raises:
-            ParameterError: The chain has llama.cpp's numerics, which draw whenever they are applied.
-            LogitsError: As :meth:`SamplerChain.sample`.
-        """
-        candidates = Candidates(logits)
-        if chain.numerics == "portable":
-            chain.apply(candidates)
-        native = candidates._native
-        if chain.numerics != "portable" or not isinstance(native, host.Candidates):
+        """Apply a chain to logits [V]; the chain does not change.  llama.cpp's numerics are refused."""
+        if chain.numerics != "portable":
             raise ParameterError(
                 "kept",
                 f"kept: numerics={chain.numerics!r} draws whenever it is applied: give 'portable'",
             )
+        candidates = Candidates(logits)
+        chain.apply(candidates)
+        native = candidates._native_for("portable")
         weights = native.weights
         with np.errstate(divide="ignore"):
             logprobs = np.log(weights.astype(np.float64)) - np.log(

@@ -12,14 +12,13 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any
 
-from aleator.core import host
 from aleator.core.records import dataclass
 from aleator.grammar import llguidance
-from aleator.samplers.constrained import ConstraintSampler
+from aleator.samplers.constrained import LLGuidanceSampler
 
 
 @dataclass(frozen=True)
-class Lark(ConstraintSampler):
+class Lark(LLGuidanceSampler):
     """Keep what makes a text that a Lark grammar describes.
 
     Args:
@@ -32,15 +31,10 @@ class Lark(ConstraintSampler):
     """
 
     name = "lark"
+    described = "the Lark grammar"
     grammar: str
     vocabulary: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the grammar."""
-        object.__setattr__(self, "_source", llguidance.lark_grammar(self.grammar))
-        self._check_vocabulary()
-
-    def compile(self) -> host.Constraint:
-        """Make the constraint."""
-        source: str = self._source  # type: ignore[attr-defined]
-        return llguidance.constraint(source, self.vocabulary, "the Lark grammar")
+        self._check_source(llguidance.lark_grammar(self.grammar))

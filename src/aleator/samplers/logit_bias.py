@@ -80,11 +80,7 @@ def check_biases(value: Any) -> tuple[tuple[int | str, float], ...]:
 def biases_of_ids(
     biases: Iterable[tuple[int | str, float]], tokenizer: Tokenizer | None
 ) -> tuple[tuple[int, float], ...]:
-    """Biases by token id, with the tokens of texts.
-
-    Raises:
-        ParameterError: There is no tokenizer for a text, or two biases differ of one token.
-    """
+    """Biases by token id, with the tokens of texts; those of one token must not differ."""
     made: dict[int, float] = {}
     for token, bias in biases:
         if isinstance(token, int):
@@ -128,6 +124,9 @@ class LogitBias(Sampler):
 
     name = "logit_bias"
     writes = True
+    switch = LOGIT_BIAS
+    kernel = host.LogitBias
+    llama_kernel = host.LlamaLogitBias
     logit_bias: Any = declare(LOGIT_BIAS)
     tokenizer: Any = field(default=None, repr=False, compare=False)
 
@@ -135,19 +134,6 @@ class LogitBias(Sampler):
         """Check tokens and biases, and turn texts into tokens."""
         biases = biases_of_ids(check_biases(self.logit_bias), self.tokenizer)
         object.__setattr__(self, "logit_bias", biases)
-
-    @property
-    def neutral(self) -> bool:
-        """True without biases."""
-        return not self.logit_bias
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/logit_bias.cpp."""
-        return host.LogitBias(list(self.logit_bias))
-
-    def native_llama(self, place: Place) -> host.LlamaSampler:
-        """llama.cpp's numbers: native/llama/logit_bias.cpp."""
-        return host.LlamaLogitBias(list(self.logit_bias))
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

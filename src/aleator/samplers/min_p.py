@@ -19,10 +19,10 @@ import numpy as np
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step
-from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare, single
+from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare
 from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler
-from aleator.samplers.full_mass import MASS, refuse_full_mass, require_full_mass
+from aleator.samplers.base import Place
+from aleator.samplers.full_mass import MASS, MeasuredSampler, require_full_mass
 
 MIN_P = Parameter(
     "min_p", float, 0.0,
@@ -33,30 +33,19 @@ MIN_P = Parameter(
 
 
 @dataclass(frozen=True)
-class MinP(Sampler):
+class MinP(MeasuredSampler):
     """Keep tokens at least ``min_p`` times as likely as the most likely one."""
 
     name = "min_p"
     letter = "m"
     aliases = ("min-p", "minp")
     reads = "mass"
+    switch = MIN_P
+    kernel = host.MinP
+    llama_kernel = host.LlamaMinP
     min_p: float = declare(MIN_P)
     min_keep: int = declare(MIN_KEEP)
     mass: str = declare(MASS)
-
-    @property
-    def neutral(self) -> bool:
-        """True at 0."""
-        return single(self.min_p) == 0
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/min_p.cpp."""
-        return host.MinP(self.min_p, self.min_keep, self.mass == "full")
-
-    def native_llama(self, place: Place) -> host.LlamaSampler:
-        """llama.cpp's numbers: native/llama/min_p.cpp."""
-        refuse_full_mass(self.mass, self.name)
-        return host.LlamaMinP(self.min_p, self.min_keep)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

@@ -39,6 +39,7 @@ class MinTokens(Sampler):
 
     name = "min_tokens"
     writes = True
+    kernel = host.MinTokens
     min_tokens: int = declare(MIN_TOKENS)
     end_tokens: tuple[int, ...] = field(default=())
 
@@ -57,9 +58,9 @@ class MinTokens(Sampler):
         """True at 0, or where no token ends a text."""
         return self.min_tokens == 0 or not self.end_tokens
 
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/min_tokens.cpp."""
-        return host.MinTokens(self.min_tokens, list(self.end_tokens))
+    def arguments(self, place: Place) -> tuple[Any, ...]:
+        """The number and the tokens."""
+        return self.min_tokens, self.end_tokens
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference, of a chain that was not restarted."""

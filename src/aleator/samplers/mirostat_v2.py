@@ -19,8 +19,8 @@ from aleator.core import host
 from aleator.core.contract import Purpose
 from aleator.core.numerics import Row, Step, ints, log2_q32
 from aleator.core.records import dataclass
-from aleator.samplers.base import Place, llama_seed
-from aleator.samplers.mirostat_state import MirostatSampler
+from aleator.samplers.base import Place
+from aleator.samplers.mirostat import MirostatSampler
 
 
 @dataclass(frozen=True)
@@ -29,18 +29,8 @@ class MirostatV2(MirostatSampler):
 
     name = "mirostat_v2"
     purpose = Purpose.MIROSTAT_V2
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/mirostat_v2.cpp."""
-        return host.MirostatV2(
-            self.mirostat_tau, self.mirostat_eta, self.seed_in(place), place.ordinal
-        )
-
-    def native_llama(self, place: Place) -> host.LlamaSampler:
-        """llama.cpp's numbers: native/llama/mirostat_v2.cpp."""
-        return host.LlamaMirostatV2(
-            self.mirostat_tau, self.mirostat_eta, llama_seed(self.seed, place)
-        )
+    kernel = host.MirostatV2
+    llama_kernel = host.LlamaMirostatV2
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

@@ -31,16 +31,9 @@ class NoRepeatNgram(Sampler):
 
     name = "no_repeat_ngram"
     writes = True
+    switch = NO_REPEAT_NGRAM_SIZE
+    kernel = host.NoRepeatNgram
     no_repeat_ngram_size: int = declare(NO_REPEAT_NGRAM_SIZE)
-
-    @property
-    def neutral(self) -> bool:
-        """True at 0."""
-        return self.no_repeat_ngram_size == 0
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/no_repeat_ngram.cpp."""
-        return host.NoRepeatNgram(self.no_repeat_ngram_size)
 
     def banned(self, history: Sequence[int]) -> set[int]:
         """The tokens that would repeat a run."""

@@ -42,8 +42,7 @@ def parse_names(names: str | Iterable[str]) -> tuple[str, ...]:
             continue
         if key in _BY_THEMSELVES:
             raise ParameterError(
-                "samplers",
-                f"samplers: {key} is not named in an order: it {_BY_THEMSELVES[key]}",
+                "samplers", f"samplers: {key} is not named in an order: it {_BY_THEMSELVES[key]}"
             )
         if key not in BY_NAME:
             raise ParameterError(

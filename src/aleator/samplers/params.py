@@ -67,7 +67,7 @@ def _constraint(name: str, value: Any) -> ConstraintSampler:
 
 ALLOWED_TOKEN_IDS = Parameter(
     "allowed_token_ids", tuple, None, "draw only these tokens; may be repeated", optional=True,
-    flags=("--allowed-token-id",), checker=lambda value: _allowed(value), metavar="ID",
+    flags=("--allowed-token-id",), checker=_allowed, metavar="ID",
     reader=lambda words: [read_number("allowed_token_ids", int, word) for word in words],
     annotation="Iterable[int] | None", schema={"type": ["array", "null"], "items": {"type": "integer"}},
 )  # fmt: skip
@@ -82,10 +82,7 @@ OF_ALL = (MIROSTAT, REPETITION_UNDER_GRAMMAR, ALLOWED_TOKEN_IDS, STOP_TOKEN_IDS)
 
 # Every parameter of every sampler, by name.  Flags, tables and tests are made from these.
 PARAMETERS: dict[str, Parameter] = unique(
-    [
-        *OF_ALL,
-        *(p for cls in SAMPLERS if cls is not TokenMask for p in cls.parameters()),
-    ]
+    [*OF_ALL, *(p for cls in SAMPLERS if cls is not TokenMask for p in cls.parameters())]
 )
 # What mirostat does in another way: a preset's values of these give way to it.
 _TRUNCATION = (
@@ -289,8 +286,7 @@ def _check_inside(parameter: str, ids: Sequence[int], n_vocab: int) -> None:
     """Raise ParameterError if the vocabulary has not all of the tokens, which are in order."""
     if ids[-1] >= n_vocab:
         raise ParameterError(
-            parameter,
-            f"{parameter} names token {ids[-1]}: the vocabulary has 0 to {n_vocab - 1}",
+            parameter, f"{parameter} names token {ids[-1]}: the vocabulary has 0 to {n_vocab - 1}"
         )
 
 
@@ -388,16 +384,6 @@ def _from_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
                 "to use instead, such as llama.cpp",
             )
     return values
-
-
-def field_types() -> dict[str, type]:
-    """The type of each field of ``SamplingParams``."""
-    return {p.name: p.type for p in ALL.values()}
-
-
-def field_defaults() -> dict[str, Any]:
-    """The default of each field of ``SamplingParams``."""
-    return dict(_NEUTRAL)
 
 
 def document() -> str:

@@ -64,6 +64,8 @@ class Penalties(Sampler):
     name = "penalties"
     writes = True
     letter = "e"
+    kernel = host.Penalties
+    llama_kernel = host.LlamaPenalties
     penalty_last_n: int = declare(PENALTY_LAST_N)
     repetition_penalty: float = declare(REPETITION_PENALTY)
     frequency_penalty: float = declare(FREQUENCY_PENALTY)
@@ -86,30 +88,22 @@ class Penalties(Sampler):
         window = history if n < 0 else history[-n:]
         return {"window": len(window), "distinct": len(set(window))}
 
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/penalties.cpp."""
-        return host.Penalties(
-            self.penalty_last_n,
-            self.repetition_penalty,
-            self.frequency_penalty,
-            self.presence_penalty,
+    def arguments(self, place: Place) -> tuple[Any, ...]:
+        """The numbers, then which tokens count, and how."""
+        return (
+            *super().arguments(place)[:-2],
             self.penalty_scope != "generated",
             self.penalty_scope == "all",
             self.repetition_per == "occurrence",
         )
 
-    def native_llama(self, place: Place) -> host.LlamaSampler:
-        """llama.cpp's numbers: native/llama/penalties.cpp."""
+    def llama_arguments(self, place: Place) -> tuple[Any, ...]:
+        """The numbers: llama.cpp has nothing else."""
         if self.penalty_scope != "all":
             raise only_portable("penalty_scope", self.penalty_scope, "all")
         if self.repetition_per != "token":
             raise only_portable("repetition_per", self.repetition_per, "token")
-        return host.LlamaPenalties(
-            self.penalty_last_n,
-            self.repetition_penalty,
-            self.frequency_penalty,
-            self.presence_penalty,
-        )
+        return super().arguments(place)[:-2]
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

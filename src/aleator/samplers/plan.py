@@ -5,9 +5,92 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aleator.core.records import dataclass
+from aleator.samplers.bad_words import BadWords
 from aleator.samplers.base import Sampler
-from aleator.samplers.device_forms import why_not
+from aleator.samplers.dist import Dist
+from aleator.samplers.dry import DRY
+from aleator.samplers.no_repeat_ngram import NoRepeatNgram
 from aleator.samplers.top_k import TopK
+from aleator.samplers.user import UserSampler
+
+NAMES = frozenset(
+    {
+        "adaptive_p", "bad_words", "dry", "epsilon_cutoff", "eta_cutoff", "greedy", "logit_bias", "min_p",
+        "min_tokens", "mirostat", "mirostat_v2", "no_repeat_ngram", "penalties", "smoothing", "softmax",
+        "temperature", "token_mask", "top_k", "top_n_sigma", "top_p", "typical_p", "xtc",
+    }
+)  # fmt: skip
+"""Samplers that have a device form, but for the settings that `why_not` names."""
+DRAWS = ("inverse", "gumbel")
+"""The draws of ``dist`` that have one."""
+MAX_DRY_WINDOW = 512
+"""The longest window in which DRY seeks repetitions on a device.
+
+It compares all pairs, which keeps no state to roll back, but is quadratic.
+"""
+MAX_BREAKERS = 64
+"""How many sequence breakers of several tokens DRY has on a device."""
+MAX_BREAKER_TOKENS = 24
+"""Tokens of such a breaker."""
+
+MAX_BAD_WORDS = 256
+"""How many bad words of several tokens a row has on a device."""
+MAX_BAD_WORD_TOKENS = 24
+"""Tokens of such a word."""
+MAX_NGRAM = 64
+"""The longest run that `no_repeat_ngram` compares on a device."""
+
+
+def long_breakers(sampler: DRY) -> list[tuple[int, ...]]:
+    """The sequence breakers of several tokens."""
+    return [tokens for tokens in sampler.breakers if len(tokens) > 1]
+
+
+def long_words(sampler: BadWords) -> list[tuple[int, ...]]:
+    """The bad words of several tokens."""
+    return [sequence for sequence in sampler.sequences if len(sequence) > 1]
+
+
+def why_not(sampler: Sampler) -> str:
+    """Why a chain's sampler cannot run on a device; "" if it can."""
+    if isinstance(sampler, UserSampler):
+        able = callable(getattr(sampler.user, "apply_device", None))
+        return "" if able else f"{sampler.name} has no device form"
+    if sampler.name not in NAMES and not isinstance(sampler, Dist):
+        return f"{sampler.name} has no device form"
+    return "" if sampler.neutral else _beyond_limits(sampler)
+
+
+def _beyond_limits(sampler: Sampler) -> str:
+    """Which of its settings has no device form; "" if all have one."""
+    if isinstance(sampler, Dist) and sampler.draw == "mt19937":
+        return "draw='mt19937' takes its numbers one after the other from a generator on the host"
+    if isinstance(sampler, Dist) and sampler.draw not in DRAWS:
+        return f"draw={sampler.draw!r} has no device form"
+    if isinstance(sampler, NoRepeatNgram):
+        if sampler.no_repeat_ngram_size > MAX_NGRAM:
+            return (
+                f"no_repeat_ngram has a device form for runs of at most {MAX_NGRAM} tokens, not for "
+                f"no_repeat_ngram_size={sampler.no_repeat_ngram_size}"
+            )
+    elif isinstance(sampler, BadWords):
+        words = long_words(sampler)
+        return _too_many("bad_words", "sequences", words, MAX_BAD_WORDS, MAX_BAD_WORD_TOKENS)
+    elif isinstance(sampler, DRY):
+        if not 0 <= sampler.dry_penalty_last_n <= MAX_DRY_WINDOW:
+            return (
+                f"dry has a device form for windows of at most {MAX_DRY_WINDOW} tokens, not for "
+                f"dry_penalty_last_n={sampler.dry_penalty_last_n}"
+            )
+        breakers = long_breakers(sampler)
+        return _too_many("dry", "sequence breakers", breakers, MAX_BREAKERS, MAX_BREAKER_TOKENS)
+    return ""
+
+
+def _too_many(name: str, what: str, given: list[tuple[int, ...]], most: int, tokens: int) -> str:
+    if len(given) <= most and max(map(len, given), default=0) <= tokens:
+        return ""
+    return f"{name} has a device form for at most {most} {what} of several tokens, of {tokens} tokens each"
 
 
 @dataclass(frozen=True)
@@ -23,7 +106,6 @@ class Plan:
         bound: candidates that are transferred to the host at most; 0: all.
         grammar: the host makes a mask of a row's grammar before every step.
         kernels: what computes the device's part, and why, where there is more than one form; "" where not.
-
     """
 
     where: str
@@ -57,14 +139,8 @@ def make_plan(
 ) -> Plan:
     """Split samplers for a device: the longest beginning that can run there does.
 
-    A neutral sampler can stand anywhere: it does nothing.
-
-    Args:
-        samplers: of a chain, in order.
-        where: the device.
-        portable: llama.cpp's numbers are made on the host only.
-        grammar: the chain has one.
-
+    A neutral sampler can stand anywhere: it does nothing.  llama.cpp's numbers, which are not ``portable``, are
+    made on the host only.
     """
     if not portable:
         names = tuple(sampler.name for sampler in samplers if not sampler.neutral)

@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step
-from aleator.samplers.base import Place
 from aleator.samplers.chain import SamplerChain
 
 
@@ -17,9 +16,7 @@ class ReferenceChain:
     def __init__(self, chain: SamplerChain) -> None:
         if chain.numerics != "portable":
             raise ParameterError("numerics", "references exist for numerics='portable' only")
-        self._pairs = list(chain.placed)
-        if chain.grammar is not None:
-            self._pairs.insert(0, (chain.grammar, Place(chain.seed, 0, chain.completion)))
+        self._pairs = chain.all_placed
         self.step = Step(completion=chain.completion)
 
     def apply(self, logits: NDArray[np.floating]) -> Row:

@@ -11,14 +11,13 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any
 
-from aleator.core import host
 from aleator.core.records import dataclass
 from aleator.grammar import llguidance
-from aleator.samplers.constrained import ConstraintSampler
+from aleator.samplers.constrained import LLGuidanceSampler
 
 
 @dataclass(frozen=True)
-class Regex(ConstraintSampler):
+class Regex(LLGuidanceSampler):
     """Keep what makes a text that a regular expression matches.
 
     Args:
@@ -31,15 +30,10 @@ class Regex(ConstraintSampler):
     """
 
     name = "regex"
+    described = "the regular expression"
     pattern: str
     vocabulary: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the expression."""
-        object.__setattr__(self, "_source", llguidance.regex_grammar(self.pattern))
-        self._check_vocabulary()
-
-    def compile(self) -> host.Constraint:
-        """Make the constraint."""
-        source: str = self._source  # type: ignore[attr-defined]
-        return llguidance.constraint(source, self.vocabulary, "the regular expression")
+        self._check_source(llguidance.regex_grammar(self.pattern))

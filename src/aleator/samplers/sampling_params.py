@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from aleator.core.records import dataclass
-from aleator.samplers.params import Methods, document, field_defaults, field_types
+from aleator.samplers.params import ALL, Methods, document
 
 SamplingParams = dataclass(frozen=True)(
     type(
@@ -17,9 +17,9 @@ SamplingParams = dataclass(frozen=True)(
         {
             "__doc__": document(),
             "__module__": __name__,
-            "__annotations__": field_types(),
+            "__annotations__": {p.name: p.type for p in ALL.values()},
             "__init__": Methods.__init__,
-            **field_defaults(),
+            **{p.name: p.neutral for p in ALL.values()},
         },
     )
 )

@@ -37,13 +37,10 @@ class Smoothing(Sampler):
     name = "smoothing"
     aliases = ("quadratic", "quadratic_sampling")
     writes = True
+    switch = SMOOTHING_FACTOR
+    kernel = host.Smoothing
     smoothing_factor: float = declare(SMOOTHING_FACTOR)
     smoothing_curve: float = declare(SMOOTHING_CURVE)
-
-    @property
-    def neutral(self) -> bool:
-        """True at a factor of 0."""
-        return single(self.smoothing_factor) == 0
 
     @property
     def coefficients(self) -> tuple[float, float]:
@@ -51,11 +48,9 @@ class Smoothing(Sampler):
         factor, curve = self.smoothing_factor, self.smoothing_curve
         return single(factor * (3 - curve) / 2), single(factor * (curve - 1) / 2)
 
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/smoothing.cpp."""
-        if self.neutral:
-            return host.Smoothing(0.0, 0.0)
-        return host.Smoothing(*self.coefficients)
+    def arguments(self, place: Place) -> tuple[float, float]:
+        """The coefficients."""
+        return (0.0, 0.0) if self.neutral else self.coefficients
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

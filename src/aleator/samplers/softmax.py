@@ -22,14 +22,8 @@ class Softmax(Sampler):
 
     name = "softmax"
     reads = "mass"
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/softmax.cpp."""
-        return host.Softmax()
-
-    def native_llama(self, place: Place) -> host.LlamaSampler:
-        """llama.cpp's numbers: native/llama/softmax.cpp."""
-        return host.LlamaSoftmax()
+    kernel = host.Softmax
+    llama_kernel = host.LlamaSoftmax
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

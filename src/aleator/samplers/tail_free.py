@@ -15,7 +15,7 @@ import itertools
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints
-from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare, single
+from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 
@@ -33,21 +33,11 @@ class TailFree(Sampler):
     name = "tail_free"
     aliases = ("tfs_z", "tfs", "tail-free")
     reads = "mass"
+    switch = TFS_Z
+    kernel = host.TailFree
+    llama_kernel = host.LlamaTailFree
     tfs_z: float = declare(TFS_Z)
     min_keep: int = declare(MIN_KEEP)
-
-    @property
-    def neutral(self) -> bool:
-        """True at 1 or more."""
-        return single(self.tfs_z) >= 1
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/tail_free.cpp."""
-        return host.TailFree(self.tfs_z, self.min_keep)
-
-    def native_llama(self, place: Place) -> host.LlamaSampler:
-        """llama.cpp's numbers: native/llama/tail_free.cpp."""
-        return host.LlamaTailFree(self.tfs_z, self.min_keep)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

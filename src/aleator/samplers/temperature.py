@@ -49,6 +49,8 @@ class Temperature(Sampler):
     writes = True
     letter = "t"
     aliases = ("temp",)
+    kernel = host.Temperature
+    llama_kernel = host.LlamaTemperature
     temperature: float = declare(TEMPERATURE)
     dynatemp_range: float = declare(DYNATEMP_RANGE)
     dynatemp_exponent: float = declare(DYNATEMP_EXPONENT)
@@ -62,14 +64,6 @@ class Temperature(Sampler):
     def neutral(self) -> bool:
         """True at 1 without a range."""
         return self.temperature == 1 and self.dynatemp_range == 0
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/temperature.cpp."""
-        return host.Temperature(self.temperature, self.dynatemp_range, self.dynatemp_exponent)
-
-    def native_llama(self, place: Place) -> host.LlamaSampler:
-        """llama.cpp's numbers: native/llama/temperature.cpp."""
-        return host.LlamaTemperature(self.temperature, self.dynatemp_range, self.dynatemp_exponent)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

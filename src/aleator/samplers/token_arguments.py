@@ -29,11 +29,7 @@ def require_tokenizer(parameter: str, tokenizer: Tokenizer | None) -> Tokenizer:
 
 
 def check_ids(parameter: str, value: Any) -> tuple[int, ...]:
-    """Return token ids, each once, ascending.
-
-    Raises:
-        ParameterError: The value is no sequence or set of token ids.
-    """
+    """Return token ids, each once, ascending."""
     ids = ids_of(value)
     if ids is None:
         raise ParameterError(
@@ -59,11 +55,7 @@ def ids_of(value: Any) -> tuple[int, ...] | None:
 
 
 def check_sequences(parameter: str, value: Any) -> tuple[str | tuple[int, ...], ...]:
-    """Return texts and sequences of token ids.
-
-    Raises:
-        ParameterError: The value holds something else, or an empty text or sequence.
-    """
+    """Return texts and sequences of token ids, none of them empty."""
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise ParameterError(
             parameter,

@@ -29,11 +29,7 @@ class Words(tuple[int, ...]):
 
 
 def pack_mask(allowed: Any) -> Words:
-    """Pack a boolean array over the vocabulary, or token ids in a set, a sequence or an integer array.
-
-    Raises:
-        ParameterError: It is neither, it is empty, or an id is out of range.
-    """
+    """Pack a boolean array over the vocabulary, or token ids in a set, a sequence or an integer array."""
     array = np.asarray(list(allowed) if isinstance(allowed, (set, frozenset)) else allowed)
     if array.ndim != 1:
         raise ParameterError("allowed", f"allowed has shape {array.shape}: give one dimension")
@@ -42,18 +38,16 @@ def pack_mask(allowed: Any) -> Words:
         bits[: len(array)] = array
         return Words(np.packbits(bits, bitorder="little").view("<u4").tolist())
     if len(array) == 0 or array.dtype.kind not in "iu":
-        raise ParameterError(
-            "allowed",
-            "allowed must hold token ids or booleans; TokenMask.of_words takes words of 32 bits",
-        )
+        raise _not_allowed("must hold token ids or booleans")
     if array.min() < 0 or array.max() > MAX_TOKEN:
-        raise ParameterError(
-            "allowed",
-            "allowed names a token outside 0 to 16,777,215; TokenMask.of_words takes words of 32 bits",
-        )
+        raise _not_allowed("names a token outside 0 to 16,777,215")
     bits = np.zeros((int(array.max()) // 32 + 1) * 32, np.bool_)
     bits[array] = True
     return pack_mask(bits)
+
+
+def _not_allowed(what: str) -> ParameterError:
+    return ParameterError("allowed", f"allowed {what}; TokenMask.of_words takes words of 32 bits")
 
 
 @dataclass(frozen=True)
@@ -66,6 +60,8 @@ class TokenMask(Sampler):
     """
 
     name = "token_mask"
+    switch = ALLOWED
+    kernel = host.TokenMask
     allowed: Any = declare(ALLOWED)
 
     def __post_init__(self) -> None:
@@ -91,15 +87,6 @@ class TokenMask(Sampler):
                 "token ids go to TokenMask(allowed)",
             )
         return cls(Words(array.view(np.uint32).tolist()))
-
-    @property
-    def neutral(self) -> bool:
-        """True without a mask."""
-        return self.allowed is None
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/token_mask.cpp."""
-        return host.TokenMask(None if self.allowed is None else list(self.allowed))
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

@@ -14,7 +14,7 @@ import math
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints, run_length
-from aleator.core.parameter import Parameter, declare, single
+from aleator.core.parameter import Parameter, declare
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 
@@ -31,16 +31,9 @@ class TopA(Sampler):
     name = "top_a"
     aliases = ("top-a", "topa")
     reads = "mass"
+    switch = TOP_A
+    kernel = host.TopA
     top_a: float = declare(TOP_A)
-
-    @property
-    def neutral(self) -> bool:
-        """True at 0."""
-        return single(self.top_a) == 0
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/top_a.cpp."""
-        return host.TopA(self.top_a)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

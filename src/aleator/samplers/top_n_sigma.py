@@ -36,20 +36,14 @@ class TopNSigma(Sampler):
     name = "top_n_sigma"
     letter = "s"
     aliases = ("top-n-sigma", "topnsigma")
+    kernel = host.TopNSigma
+    llama_kernel = host.LlamaTopNSigma
     top_n_sigma: float = declare(TOP_N_SIGMA)
 
     @property
     def neutral(self) -> bool:
         """True at 0 and -1."""
         return single(self.top_n_sigma) <= 0
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/top_n_sigma.cpp."""
-        return host.TopNSigma(self.top_n_sigma)
-
-    def native_llama(self, place: Place) -> host.LlamaSampler:
-        """llama.cpp's numbers: native/llama/top_n_sigma.cpp."""
-        return host.LlamaTopNSigma(self.top_n_sigma)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

@@ -18,10 +18,10 @@ import math
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints, prefix_of_mass
-from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare, single
+from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare
 from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler
-from aleator.samplers.full_mass import MASS, refuse_full_mass, require_full_mass
+from aleator.samplers.base import Place
+from aleator.samplers.full_mass import MASS, MeasuredSampler, require_full_mass
 
 TOP_P = Parameter(
     "top_p", float, 1.0, "keep the most likely tokens that together hold this probability; 1 keeps all",
@@ -35,30 +35,19 @@ TOP_P = Parameter(
 
 
 @dataclass(frozen=True)
-class TopP(Sampler):
+class TopP(MeasuredSampler):
     """Keep the most likely tokens that together hold ``top_p`` of the mass."""
 
     name = "top_p"
     letter = "p"
     aliases = ("top-p", "topp", "nucleus")
     reads = "mass"
+    switch = TOP_P
+    kernel = host.TopP
+    llama_kernel = host.LlamaTopP
     top_p: float = declare(TOP_P)
     min_keep: int = declare(MIN_KEEP)
     mass: str = declare(MASS)
-
-    @property
-    def neutral(self) -> bool:
-        """True at 1."""
-        return single(self.top_p) >= 1
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/top_p.cpp."""
-        return host.TopP(self.top_p, self.min_keep, self.mass == "full")
-
-    def native_llama(self, place: Place) -> host.LlamaSampler:
-        """llama.cpp's numbers: native/llama/top_p.cpp."""
-        refuse_full_mass(self.mass, self.name)
-        return host.LlamaTopP(self.top_p, self.min_keep)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

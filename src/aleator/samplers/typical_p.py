@@ -19,7 +19,7 @@ import numpy as np
 
 from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints, prefix_of_mass
-from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare, single
+from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 
@@ -40,21 +40,11 @@ class TypicalP(Sampler):
     aliases = ("typ_p", "typ-p", "typp", "typ")
     reads = "mass"
     since = 2
+    switch = TYPICAL_P
+    kernel = host.TypicalP
+    llama_kernel = host.LlamaTypicalP
     typical_p: float = declare(TYPICAL_P)
     min_keep: int = declare(MIN_KEEP)
-
-    @property
-    def neutral(self) -> bool:
-        """True at 1."""
-        return single(self.typical_p) >= 1
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/typical_p.cpp."""
-        return host.TypicalP(self.typical_p, self.min_keep)
-
-    def native_llama(self, place: Place) -> host.LlamaSampler:
-        """llama.cpp's numbers: native/llama/typical_p.cpp."""
-        return host.LlamaTypicalP(self.typical_p, self.min_keep)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

@@ -76,14 +76,7 @@ class UserSampler(Sampler):
 
 
 class Adapter:
-    """What the native side calls.
-
-    Attributes:
-        user: the user's sampler.
-        name: of it, for messages.
-        pending: what a state that was read holds for it; None: nothing.
-
-    """
+    """What the native side calls; ``pending`` is what a state that was read holds for the user's sampler."""
 
     def __init__(self, user: Any, candidates_of: Callable[[Any], Any]) -> None:
         self.user, self._candidates_of = user, candidates_of

@@ -22,8 +22,7 @@ from aleator.core.numerics import Row, Step, exact, ints, run_length
 from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare, single
 from aleator.core.philox import stream, uniform64
 from aleator.core.records import dataclass
-from aleator.samplers.base import Place, llama_seed
-from aleator.samplers.seeded import SeededSampler
+from aleator.samplers.base import Place, SeededSampler
 
 XTC_PROBABILITY = Parameter(
     "xtc_probability", float, 0.0, "chance that the top choices are excluded at a step; 0 is off",
@@ -44,6 +43,8 @@ class XTC(SeededSampler):
     name = "xtc"
     letter = "x"
     reads = "mass"
+    kernel = host.XTC
+    llama_kernel = host.LlamaXTC
     xtc_probability: float = declare(XTC_PROBABILITY)
     xtc_threshold: float = declare(XTC_THRESHOLD)
     min_keep: int = declare(MIN_KEEP)
@@ -52,22 +53,6 @@ class XTC(SeededSampler):
     def neutral(self) -> bool:
         """True at probability 0 or a threshold of 1."""
         return single(self.xtc_probability) == 0 or single(self.xtc_threshold) > 0.5
-
-    def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/xtc.cpp."""
-        return host.XTC(
-            self.xtc_probability,
-            self.xtc_threshold,
-            self.min_keep,
-            self.seed_in(place),
-            place.ordinal,
-        )
-
-    def native_llama(self, place: Place) -> host.LlamaSampler:
-        """llama.cpp's numbers: native/llama/xtc.cpp."""
-        return host.LlamaXTC(
-            self.xtc_probability, self.xtc_threshold, self.min_keep, llama_seed(self.seed, place)
-        )
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

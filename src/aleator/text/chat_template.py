@@ -17,13 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from aleator.core.errors import ParameterError, TemplateError
-from aleator.text.rendered import (
-    Marks,
-    Rendered,
-    control_names,
-    guarded_names,
-    longest_first,
-)
+from aleator.text.rendered import Marks, Rendered, control_names, guarded_names, longest_first
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
@@ -75,12 +69,8 @@ class ChatTemplate:
         self._names = longest_first([*control_names(vocab), *self._guarded])
         self._tokens = {
             f"{name}_token": "" if token is None else vocab.text(token)
-            for name, token in (
-                ("bos", vocab.bos),
-                ("eos", vocab.eos),
-                ("unk", vocab.unk),
-                ("pad", vocab.pad),
-            )
+            for name in ("bos", "eos", "unk", "pad")
+            for token in [getattr(vocab.special, name)]
         }
 
     def render(
@@ -336,11 +326,7 @@ def _to_json(
     """JSON of a value, not escaped for HTML: Hugging Face's filter, which is not jinja2's own."""
     _check_numbers((indent,))
     return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
 
 

@@ -10,28 +10,19 @@ from numpy.typing import NDArray
 
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.text.special_tokens import TokenAttribute
+from aleator.text.special_tokens import SpecialTokens, TokenAttribute
 from aleator.text.texts import StoredTexts, TextNumbers
 
 # GGUF's names of the special ids, as tokenizer.ggml.<name>_token_id.
 _GGUF_SPECIALS = {
-    "bos": "bos",
-    "eos": "eos",
-    "eot": "eot",
-    "eom": "eom",
     "unknown": "unk",
     "seperator": "sep",
     "padding": "pad",
-    "mask": "mask",
     "prefix": "fim_pre",
     "suffix": "fim_suf",
     "middle": "fim_mid",
-    "fim_pre": "fim_pre",
-    "fim_suf": "fim_suf",
-    "fim_mid": "fim_mid",
-    "fim_pad": "fim_pad",
-    "fim_rep": "fim_rep",
-    "fim_sep": "fim_sep",
+    **{field: field for field in ("bos", "eos", "eot", "eom", "mask")},
+    **{field: field for field in SpecialTokens.__annotations__ if field.startswith("fim_")},
 }
 
 

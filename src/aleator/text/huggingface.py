@@ -14,22 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
-from aleator.models.files.fields import Fields
-from aleator.models.files.json_object import read_json
+from aleator.models.files.fields import Fields, read_json
 from aleator.text.gguf_vocabulary import is_byte_token
 from aleator.text.special_tokens import TokenAttribute, resolve
 
 _MAX_TOKENS = 1 << 24
 _MAX_TEMPLATE = 1 << 20  # bytes
 # Names in the configurations -> fields of SpecialTokens.
-_NAMES = {
-    "bos_token": "bos",
-    "eos_token": "eos",
-    "unk_token": "unk",
-    "sep_token": "sep",
-    "pad_token": "pad",
-    "mask_token": "mask",
-}
+_NAMES = {f"{name}_token": name for name in ("bos", "eos", "unk", "sep", "pad", "mask")}
 
 
 def read_fields(directory: Path) -> dict[str, Any]:

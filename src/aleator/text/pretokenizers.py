@@ -54,35 +54,19 @@ _WORDS = r" ?[^(\s|.,!?…。，、।۔،)]+"
 _DIGITS_APART = (r"\p{N}", _GPT2)
 
 LLAMA3_NAMES = (
-    "llama-bpe",
-    "llama3",
-    "llama-v3",
-    "falcon3",
-    "falcon-h1",
-    "pixtral",
-    "midm-2.0",
-    "lfm2",
-)
+    "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
+)  # fmt: skip
 _GPT2_NAMES = (
-    *("gpt-2", "phi-2", "gigachat", "a.x-4.0", "mellum", "mpt", "olmo", "jais", "trillion"),
-    *("granite-docling", "exaone4"),
-)
+    "gpt-2", "phi-2", "gigachat", "a.x-4.0", "mellum", "mpt", "olmo", "jais", "trillion", "granite-docling",
+    "exaone4",
+)  # fmt: skip
 _DIGIT_NAMES = (
-    *("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"),
-)
+    "smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2",
+)  # fmt: skip
 _QWEN2_NAMES = (
-    *(
-        "qwen2",
-        "deepseek-r1-qwen",
-        "kormo",
-        "f2llmv2",
-        "megrez",
-        "stablelm2",
-        "hunyuan",
-        "solar-open",
-    ),
+    "qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez", "stablelm2", "hunyuan", "solar-open",
     "grok-2",
-)
+)  # fmt: skip
 
 # Each expression cuts what the one before left, into matches and what lies between them.
 PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
@@ -131,14 +115,7 @@ stand apart, and nothing else is cut."""
 
 
 def expressions(name: str) -> tuple[str, ...]:
-    """The expressions of a pre-tokenizer.
-
-    Args:
-        name: GGUF's, of tokenizer.ggml.pre.
-
-    Raises:
-        UnsupportedModel: it is not known.
-    """
+    """The expressions of a pre-tokenizer, by GGUF's name; UnsupportedModel if it is not known."""
     if name not in PRE_TOKENIZERS:
         raise UnsupportedModel(
             f"the pre-tokenizer {name!r} (tokenizer.ggml.pre) is not supported; supported are "

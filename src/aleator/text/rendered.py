@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
+import numpy as np
+
 from aleator.core.records import dataclass
 from aleator.text.special_tokens import TokenAttribute
 from aleator.text.tokenizer import Tokenizer, cut
@@ -71,13 +73,14 @@ def unmarked(text: str, literal: Mapping[str, str]) -> str:
 
 def control_names(vocab: Vocabulary) -> list[str]:
     """Texts that are read as control tokens where special tokens are parsed, the longest first."""
-    control = (TokenAttribute.CONTROL, TokenAttribute.UNKNOWN)
-    names = [
-        vocab.tokens[i]
-        for i, attribute in enumerate(vocab.attributes.tolist())
-        if attribute in control and vocab.tokens[i]
-    ]
-    return longest_first(names)
+    return longest_first(
+        filter(None, _texts_of(vocab, TokenAttribute.CONTROL, TokenAttribute.UNKNOWN))
+    )
+
+
+def _texts_of(vocab: Vocabulary, *kinds: TokenAttribute) -> Iterator[str]:
+    """The texts of tokens that have one of the attributes."""
+    return (vocab.tokens[i] for i in np.flatnonzero(np.isin(vocab.attributes, kinds)).tolist())
 
 
 def guarded_names(vocab: Vocabulary, source: str) -> frozenset[str]:
@@ -85,14 +88,9 @@ def guarded_names(vocab: Vocabulary, source: str) -> frozenset[str]:
 
     Others, such as runs of spaces and tags of HTML, are read in any text.
     """
-    names = (
-        vocab.tokens[i]
-        for i, attribute in enumerate(vocab.attributes.tolist())
-        if attribute == TokenAttribute.USER_DEFINED
-    )
     return frozenset(
         name
-        for name in names
+        for name in _texts_of(vocab, TokenAttribute.USER_DEFINED)
         if name.strip() and (name in source or (name.startswith("<|") and name.endswith("|>")))
     )
 
@@ -107,12 +105,8 @@ class Marks:
 
     Templates trim, change and quote texts, so the names could not be found again afterwards.
 
-    Args:
-        values: all that it is given; texts at any depth are looked at.
-        names: of tokens, the longest first.
-
-    Attributes:
-        literal: the name of every private character.
+    ``values`` are all that the template is given, with texts at any depth; ``names`` those of tokens, the
+    longest first.  ``literal`` has the name of every private character.
     """
 
     def __init__(self, values: Any, names: Sequence[str]) -> None:
@@ -122,12 +116,7 @@ class Marks:
         self.literal = dict(zip(free, found, strict=False)) if found else {}
 
     def mark(self, value: Any, but: Collection[str] = ()) -> Any:
-        """A value with the private characters in place of the names.
-
-        Args:
-            value: a text, or texts in lists and mappings.
-            but: names that stay.
-        """
+        """A text, or texts in lists and mappings, with private characters in place of names, but some."""
         if isinstance(value, str):
             for character, name in self.literal.items():
                 if name not in but:

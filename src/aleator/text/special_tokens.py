@@ -47,77 +47,32 @@ class SpecialTokens:
 # Found by their text where the file does not name them; the first one present counts.
 _KNOWN_TEXTS: dict[str, tuple[str, ...]] = {
     "eot": (
-        "<|eot_id|>",
-        "<|im_end|>",
-        "<|end|>",
-        "<end_of_turn>",
-        "<EOT>",
-        "_<EOT>",
-        "[EOT]",
-        "<end_of_utterance>",
-        "<｜end▁of▁sentence｜>",
-        "<|end_of_text|>",
-        "<|endoftext|>",
+        "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<EOT>", "_<EOT>", "[EOT]",
+        "<end_of_utterance>", "<｜end▁of▁sentence｜>", "<|end_of_text|>", "<|endoftext|>",
     ),
     "eom": ("<|eom_id|>",),
     "fim_pre": (
-        "<|fim_prefix|>",
-        "<fim-prefix>",
-        "<fim_prefix>",
-        "<｜fim▁begin｜>",
-        "<PRE>",
-        "▁<PRE>",
-        "<|code_prefix|>",
-        "<|prefix|>",
+        "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>",
+        "<|code_prefix|>", "<|prefix|>",
     ),
     "fim_suf": (
-        "<|fim_suffix|>",
-        "<fim-suffix>",
-        "<fim_suffix>",
-        "<｜fim▁hole｜>",
-        "<SUF>",
-        "▁<SUF>",
-        "<|code_suffix|>",
-        "<|suffix|>",
+        "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>",
+        "<|code_suffix|>", "<|suffix|>",
     ),
     "fim_mid": (
-        "<|fim_middle|>",
-        "<fim-middle>",
-        "<fim_middle>",
-        "<｜fim▁end｜>",
-        "<MID>",
-        "▁<MID>",
-        "<|code_middle|>",
-        "<|middle|>",
+        "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>",
+        "<|code_middle|>", "<|middle|>",
     ),
     "fim_pad": ("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"),
     "fim_rep": ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
     "fim_sep": ("<|file_sep|>",),
-}
+}  # fmt: skip
 # End a generation wherever a vocabulary has them.
 _END_TEXTS = (
-    "<|eot_id|>",
-    "<|im_end|>",
-    "<|end|>",
-    "<|return|>",
-    "<|call|>",
-    "<|flush|>",
-    "<|calls|>",
-    "<end_of_turn>",
-    "<|endoftext|>",
-    "<|eom_id|>",
-    "</s>",
-    "<EOT>",
-    "_<EOT>",
-    "[EOT]",
-    "[EOS]",
-    "[e~[",
-    "<eos>",
-    "<turn|>",
-    "<|tool_response>",
-    "<|end_of_text|>",
-    "<end_of_utterance>",
-)
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
+    "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "</s>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "[e~[",
+    "<eos>", "<turn|>", "<|tool_response>", "<|end_of_text|>", "<end_of_utterance>",
+)  # fmt: skip
 _END_SPECIALS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 # gpt-oss separates the parts of a message with these; they are text to be shown, not control.
 _MESSAGE_PARTS = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
@@ -126,15 +81,10 @@ _MESSAGE_PARTS = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
 def resolve(
     named: Mapping[str, int], ids: Mapping[str, int], also_ends: Iterable[int] = ()
 ) -> tuple[SpecialTokens, frozenset[int], dict[int, TokenAttribute]]:
-    """Find the special tokens, as llama.cpp does.
+    """The special tokens as llama.cpp finds them, the ids that end a generation, and attributes by texts.
 
-    Args:
-        named: ids that the model's files name, by field of :class:`SpecialTokens`.
-        ids: the id of every token's text.
-        also_ends: ids that the files list as ends.
-
-    Returns:
-        The special tokens, the ids that end a generation, and attributes that follow from texts.
+    ``named`` are ids that the model's files name, by field of :class:`SpecialTokens`; ``ids`` has that of every
+    token's text; ``also_ends`` are ends that the files list.
     """
     found = dict(named)
     attributes: dict[int, TokenAttribute] = {}

@@ -12,11 +12,7 @@ import aleator._native as _native
 
 
 class StoredTexts(Sequence[str]):
-    """Strings of a GGUF file, by number.
-
-    Attributes:
-        stored: the native form.
-    """
+    """Strings of a GGUF file, by number; ``stored`` is their native form."""
 
     __slots__ = ("stored",)
 
@@ -47,14 +43,7 @@ class StoredTexts(Sequence[str]):
 
 
 def native_texts(texts: Sequence[str]) -> _native.StringArray:
-    """Texts as native code reads them: where their file has them, or a copy.
-
-    Args:
-        texts: any number.
-
-    Returns:
-        All of them, or those before the first with a lone surrogate.
-    """
+    """Texts as native code reads them, from their file or a copy: those before the first lone surrogate."""
     if isinstance(texts, StoredTexts):
         return texts.stored
     data = bytearray()

@@ -279,7 +279,7 @@ class _Characters:
     """BPE that begins with characters: merged by native code between newlines."""
 
     def __init__(self, vocab: Vocabulary) -> None:
-        self.native = _merging(vocab, [_BYTE_TOKENS[byte] for byte in range(256)], characters=True)
+        self.native = _merging(vocab, list(_BYTE_TOKENS.values()), characters=True)
 
     def encode(self, text: str) -> list[int]:
         return self.native.encode(_LINES.findall(text))
@@ -326,9 +326,8 @@ def _check_merges(vocab: Vocabulary, bad: int) -> None:
 def _sentencepiece(vocab: Vocabulary) -> _native.SentencePieceEncoder:
     if vocab.scores is None:
         raise TokenizerError("a SentencePiece vocabulary needs scores")
-    byte_texts = [_BYTE_TOKENS[byte] for byte in range(256)]
-    tokens = _tokens(vocab)
-    return _native.SentencePieceEncoder(tokens, vocab.scores, byte_texts, vocab.unk, SPACE)
+    bytes_ = list(_BYTE_TOKENS.values())
+    return _native.SentencePieceEncoder(_tokens(vocab), vocab.scores, bytes_, vocab.unk, SPACE)
 
 
 @contextmanager

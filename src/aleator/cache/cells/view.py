@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.core.errors import ParameterError
-from aleator.core.pictures import require_matplotlib
+from aleator.core.packages import require_matplotlib
 from aleator.core.records import dataclass
 
 if TYPE_CHECKING:

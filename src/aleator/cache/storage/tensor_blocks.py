@@ -12,7 +12,7 @@ from aleator.cache.storage.types import StorageType
 
 
 def hadamard(x: torch.Tensor, block: int) -> torch.Tensor:
-    """Rows float32 [n, width], turned by a Hadamard matrix in blocks of a power of two; 0: not turned."""
+    """Rows float32 [n, width], rotated by a Hadamard matrix in blocks of a power of two; 0: as they are."""
     if not block:
         return x
     matrix = torch.ones(1, 1, device=x.device)

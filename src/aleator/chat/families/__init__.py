@@ -1,21 +1,20 @@
-"""How families of models write calls of tools: one file each, found by the text of the template."""
+"""How families of models write calls of tools: found by the text of the template."""
 
 from __future__ import annotations
 
+from aleator.chat.families.bare import Generic, Llama3
 from aleator.chat.families.deepseek import DeepSeek
 from aleator.chat.families.family import Family
 from aleator.chat.families.gemma4 import Gemma4
-from aleator.chat.families.generic import Generic
 from aleator.chat.families.harmony import Harmony
-from aleator.chat.families.hermes import Hermes
 from aleator.chat.families.kimi import Kimi
-from aleator.chat.families.llama3 import Llama3
-from aleator.chat.families.mistral import Mistral
 from aleator.chat.families.pythonic import Pythonic
 from aleator.chat.families.tagged import Glm, MiniMaxM2, Qwen3Coder, SeedOss
 from aleator.chat.families.wrapped import (
     CommandR7B,
     Granite,
+    Hermes,
+    Mistral,
     NemotronNano,
     ToolCallsLines,
     ToolCallsList,

@@ -18,15 +18,10 @@ class DeepSeek(Family):
     """Templates of DeepSeek R1 and V3 (arguments in a block of code), and of V3.1 on (bare)."""
 
     name = "deepseek"
+    shown_by = (CALL,)
     marks = (BEGIN, END, CALL, SEPARATOR, CALL_END)
 
-    @staticmethod
-    def shows(template: str) -> bool:
-        """Whether the template has their marks."""
-        return CALL in template
-
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
-        """See :meth:`Family.read`."""
         while (yield from read_text(reader, BEGIN, CALL)):
             yield from reader.skip_space()
             yield from reader.read_any(CALL)
@@ -65,7 +60,6 @@ class DeepSeek(Family):
         yield from reader.read_any(CALL_END)
 
     def call(self, function: Function) -> list[Part]:
-        """See :meth:`Family.call`."""
         if FENCE in self.template:
             head = f"{BEGIN}{CALL}function{SEPARATOR}{function.name}\n{FENCE}json\n"
         else:

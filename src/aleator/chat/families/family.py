@@ -49,13 +49,7 @@ drawn."""
 
 @dataclass(frozen=True)
 class Thinking:
-    """How a model writes its reasoning.
-
-    Attributes:
-        begin: What begins it.
-        end: What ends it.
-        after: What stands between it and the answer.
-    """
+    """What begins and ends a model's reasoning, and what stands between it and the answer."""
 
     begin: str
     end: str
@@ -64,25 +58,18 @@ class Thinking:
 
 @dataclass(frozen=True)
 class Function:
-    """A tool as it was declared.
-
-    Attributes:
-        name: Its name.
-        parameters: JSON schema of its arguments.
-    """
+    """A tool as it was declared: its name, and the JSON schema of its arguments."""
 
     name: str
     parameters: Any
 
 
 class Family(ABC):
-    """Templates whose models write calls in one way.
-
-    Args:
-        template: The template's text.
-    """
+    """Templates whose models write calls in one way."""
 
     name: ClassVar[str]
+    shown_by: ClassVar[tuple[str, ...]] = ()
+    """What the text of such a template has, all of it; none: it may be any."""
     thinking: ClassVar[Thinking | None] = None
     """Of families that have a way of their own to write reasoning, and read it themselves."""
     marks: ClassVar[tuple[str, ...]] = ()
@@ -91,20 +78,14 @@ class Family(ABC):
     def __init__(self, template: str) -> None:
         self.template = template
 
-    @staticmethod
-    @abstractmethod
-    def shows(template: str) -> bool:
+    @classmethod
+    def shows(cls, template: str) -> bool:
         """Whether a template is of this family."""
+        return all(mark in template for mark in cls.shown_by)
 
     @abstractmethod
     def read(self, reader: TextReader, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
-        """Read a reply, after its reasoning.
-
-        Args:
-            reader: The text.
-            calls: Of the reply.
-            tools: Schemas of the tools' arguments by the tools' names.
-        """
+        """Read a reply, after its reasoning; ``tools`` are schemas of arguments by the tools' names."""
 
     @abstractmethod
     def call(self, function: Function) -> list[Part]:
@@ -131,13 +112,6 @@ def read_text(reader: TextReader, *markers: str) -> Generator[Delta | None, None
 
 
 def object_with(function: Function, key: str, name: str = "name", first: str = "") -> list[Part]:
-    """A call as a JSON object.
-
-    Args:
-        function: The tool.
-        key: Of the arguments.
-        name: The key of the name.
-        first: What the object begins with.
-    """
+    """A call as a JSON object that begins with ``first``; ``key`` names the arguments, ``name`` the name."""
     head = f'{{{first}{json.dumps(name)}: {json.dumps(function.name)}, "{key}": '
     return [head, Schema(function.parameters), "}"]

@@ -12,7 +12,7 @@ from aleator.chat.call_object import Calls, Deltas
 from aleator.chat.families.family import Family, Function, Part, Words, read_text
 from aleator.chat.families.named_arguments import forced, with_commas
 from aleator.chat.message import Delta
-from aleator.chat.text_reader import Malformed, TextReader
+from aleator.chat.text_reader import Malformed, TextReader, collected
 
 BEGIN, END, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
 THOUGHT, THOUGHT_END = "<|channel>", "<channel|>"
@@ -27,18 +27,13 @@ class Gemma4(Family):
     """Templates of Gemma 4."""
 
     name = "gemma4"
+    shown_by = (f"{BEGIN}call:",)
     marks = (BEGIN, END, QUOTE, THOUGHT, THOUGHT_END)
 
-    @staticmethod
-    def shows(template: str) -> bool:
-        """Whether the template has their mark."""
-        return f"{BEGIN}call:" in template
-
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
-        """See :meth:`Family.read`."""
         while found := (yield from read_text(reader, BEGIN, THOUGHT, THOUGHT_END)):
             if found == THOUGHT:
-                thought, _ = yield from reader.collect_until(THOUGHT_END)
+                thought, _ = yield from collected(reader.read_until(THOUGHT_END))
                 yield Delta("reasoning", thought.removeprefix("thought").lstrip("\n"))
             if found != BEGIN:
                 continue
@@ -62,8 +57,6 @@ class Gemma4(Family):
             yield from reader.skip_space()
 
     def call(self, function: Function) -> list[Part]:
-        """See :meth:`Family.call`."""
-
         def one(key: str, value: Part) -> list[Part]:
             return [f"{key}:{QUOTE}" if isinstance(value, Words) else f"{key}:", value]
 

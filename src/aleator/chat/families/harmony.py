@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from aleator.chat.call_object import Calls, Deltas, read_arguments
 from aleator.chat.families.family import Family, Function, Part, Schema, Thinking, read_text
 from aleator.chat.message import Delta
-from aleator.chat.text_reader import Malformed, TextReader
+from aleator.chat.text_reader import Malformed, TextReader, collected
 
 CHANNEL, MESSAGE, START, END = "<|channel|>", "<|message|>", "<|start|>", "<|end|>"
 CALL, RETURN, AGAIN = "<|call|>", "<|return|>", f"{START}assistant"
@@ -21,19 +21,14 @@ class Harmony(Family):
     """Templates of gpt-oss."""
 
     name = "harmony"
+    shown_by = (CHANNEL, MESSAGE)
     marks = (CHANNEL, MESSAGE, START, END, "<|constrain|>")
     thinking: ClassVar[Thinking | None] = Thinking(f"{CHANNEL}analysis{MESSAGE}", END, AGAIN)
 
-    @staticmethod
-    def shows(template: str) -> bool:
-        """Whether the template has their marks."""
-        return CHANNEL in template and MESSAGE in template
-
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
-        """See :meth:`Family.read`."""
         while True:
             start = reader.at
-            header, marked = yield from reader.collect_until(MESSAGE)
+            header, marked = yield from collected(reader.read_until(MESSAGE))
             if not marked:
                 if start == 0 and not header.startswith((CHANNEL, START)):
                     yield Delta("content", header)  # no channels at all
@@ -42,17 +37,15 @@ class Harmony(Family):
             if recipient is not None:
                 with suppress(Malformed):  # cut off within its arguments
                     yield from read_arguments(reader, calls, recipient[1])
-                yield from reader.collect_until(END, CALL, RETURN, AGAIN)
+                yield from collected(reader.read_until(END, CALL, RETURN, AGAIN))
                 continue
             reasoning = f"{CHANNEL}analysis" in header
             for delta in read_text(reader, END, CALL, RETURN, AGAIN):
                 yield Delta("reasoning", delta.text) if delta and reasoning else delta
 
     def call(self, function: Function) -> list[Part]:
-        """See :meth:`Family.call`."""
         head = f"{CHANNEL}commentary to=functions.{function.name} <|constrain|>json{MESSAGE}"
         return [head, Schema(function.parameters)]
 
     def content(self, schema: Any) -> list[Part]:
-        """See :meth:`Family.content`."""
         return [f"{CHANNEL}final{MESSAGE}", Schema(schema)]

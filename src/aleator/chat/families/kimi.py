@@ -24,15 +24,10 @@ class Kimi(Family):
     """Templates of Kimi K2."""
 
     name = "kimi"
+    shown_by = (BEGIN,)
     marks = (BEGIN, END, CALL, ARGUMENTS, CALL_END)
 
-    @staticmethod
-    def shows(template: str) -> bool:
-        """Whether the template has their mark."""
-        return BEGIN in template
-
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
-        """See :meth:`Family.read`."""
         while mark := (yield from read_text(reader, BEGIN, CALL)):
             start, before = reader.at, calls.n
             yield from reader.skip_space()
@@ -58,6 +53,5 @@ class Kimi(Family):
             yield from reader.skip_space()
 
     def call(self, function: Function) -> list[Part]:
-        """See :meth:`Family.call`."""
         head = f"{BEGIN}{CALL}functions.{function.name}:0{ARGUMENTS}"
         return [head, Schema(function.parameters), f"{CALL_END}{END}"]

@@ -54,15 +54,7 @@ def _is_text(schema: Any) -> bool:
 
 
 def json_value(text: str, schema: Any) -> str:
-    """What a value without quotes is in JSON.
-
-    Args:
-        text: The value.
-        schema: What describes it; None where nothing does.
-
-    Returns:
-        A JSON string where the schema describes strings, or the text is no JSON; otherwise the text.
-    """
+    """A value without quotes in JSON: a string where the schema says so, or it is no JSON; else as it is."""
     if not _is_text(schema):
         bare = text.strip()
         bare = _PYTHON.get(bare, bare)
@@ -86,7 +78,7 @@ def forced(
     mark: str = "",
     end: str = "",
 ) -> list[tuple[bool, list[Part]]]:
-    """Arguments as a grammar forces them.
+    """Arguments as a grammar forces them, in the order of the schema; each with whether it must be there.
 
     Args:
         function: The tool.
@@ -94,9 +86,6 @@ def forced(
         one: Writes an argument with a name and a value.
         mark: What a string without quotes is read up to; "": strings have quotes.
         end: What is written after it, with the mark.
-
-    Returns:
-        For each argument whether it must be there, and its parts, in the order of the schema.
 
     Raises:
         GrammarError: The schema says what cannot be enforced in this form.

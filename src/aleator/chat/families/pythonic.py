@@ -25,13 +25,12 @@ class Pythonic(Family):
     end: ClassVar[str] = "<|tool_call_end|>"
     marks = (begin, end)
 
-    @staticmethod
-    def shows(template: str) -> bool:
+    @classmethod
+    def shows(cls, template: str) -> bool:
         """Whether the template has their marks."""
         return "<|tool_call_start|>" in template or "<|tool_list_start|>" in template
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
-        """See :meth:`Family.read`."""
         while (yield from read_text(reader, self.begin)):
             start = reader.at
             try:
@@ -50,21 +49,15 @@ class Pythonic(Family):
             yield from reader.skip_space()
 
     def call(self, function: Function) -> list[Part]:
-        """See :meth:`Family.call`."""
         arguments = forced(function, self.name, lambda key, value: [f"{key}=", value])
         head = f"{self.begin}[{function.name}("
         return [head, *with_commas(arguments), f")]{self.end}"]
 
 
 def parsed(text: str, tools: Collection[str] = ()) -> list[tuple[str, dict[str, Any]]] | None:
-    """Calls as names and arguments.
+    """Calls as names and arguments, in Python's or JSON's values; None where the text is no such thing.
 
-    Args:
-        text: A list of calls, or one; values are Python's or JSON's.
-        tools: Names, which need not be Python's.
-
-    Returns:
-        None where the text is no such thing.
+    ``tools`` are names, which need not be Python's.
     """
     names: dict[str, str] = {}
     for i, name in enumerate(tools):
@@ -81,11 +74,7 @@ def parsed(text: str, tools: Collection[str] = ()) -> list[tuple[str, dict[str, 
 
 
 def _call(node: ast.expr, names: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-    """A call's name and arguments.
-
-    Raises:
-        ValueError: It is none.
-    """
+    """A call's name and arguments; ValueError if it is none."""
     if not isinstance(node, ast.Call) or node.args:
         raise ValueError(node)
     name = ast.unparse(node.func)

@@ -64,7 +64,6 @@ class Tagged(Family):
         return self.tags
 
     def read(self, reader: TextReader, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
-        """See :meth:`Family.read`."""
         tags = self.own
         while (yield from read_text(reader, tags.begin)):
             start, before = reader.at, calls.n
@@ -119,7 +118,6 @@ class Tagged(Family):
         yield calls.end()
 
     def call(self, function: Function) -> list[Part]:
-        """See :meth:`Family.call`."""
         tags = self.own
 
         def one(key: str, value: Part) -> list[Part]:
@@ -134,6 +132,7 @@ class Qwen3Coder(Tagged):
     """Templates of Qwen3-Coder, Qwen3.5, Nemotron 3, Step 3.5 and those after their pattern."""
 
     name = "qwen3-coder"
+    shown_by = ("<tool_call>", "<function=")
     marks = ("<tool_call>", "</tool_call>")
     tags = Tags(
         "<tool_call>", "<function=", (">",), "<parameter=", ">", "", "</parameter>", "</function>",
@@ -141,16 +140,12 @@ class Qwen3Coder(Tagged):
         "</function>\n</tool_call>",
     )  # fmt: skip
 
-    @staticmethod
-    def shows(template: str) -> bool:
-        """Whether the template has their marks."""
-        return "<tool_call>" in template and "<function=" in template
-
 
 class SeedOss(Tagged):
     """Templates of Seed-OSS."""
 
     name = "seed-oss"
+    shown_by = ("<seed:tool_call>",)
     marks = ("<seed:tool_call>", "</seed:tool_call>")
     tags = Tags(
         "<seed:tool_call>", "<function=", (">",), "<parameter=", ">", "", "</parameter>", "</function>",
@@ -158,16 +153,12 @@ class SeedOss(Tagged):
         "</function>\n</seed:tool_call>",
     )  # fmt: skip
 
-    @staticmethod
-    def shows(template: str) -> bool:
-        """Whether the template has their mark."""
-        return "<seed:tool_call>" in template
-
 
 class MiniMaxM2(Tagged):
     """Templates of MiniMax M2."""
 
     name = "minimax-m2"
+    shown_by = ("<minimax:tool_call>",)
     marks = ("<minimax:tool_call>", "</minimax:tool_call>")
     tags = Tags(
         "<minimax:tool_call>", '<invoke name="', ('">',), '<parameter name="', '">', "", "</parameter>",
@@ -175,16 +166,12 @@ class MiniMaxM2(Tagged):
         '<parameter name="{key}">', "</parameter>\n", "</invoke>\n</minimax:tool_call>",
     )  # fmt: skip
 
-    @staticmethod
-    def shows(template: str) -> bool:
-        """Whether the template has their mark."""
-        return "<minimax:tool_call>" in template
-
 
 class Glm(Tagged):
     """Templates of GLM 4.5 and later, and of others with their tags."""
 
     name = "glm"
+    shown_by = ("<tool_call>", "<arg_key>")
     marks = (
         "<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"
     )  # fmt: skip
@@ -196,11 +183,6 @@ class Glm(Tagged):
     in_a_line: ClassVar[Tags] = replace(
         tags, head="<tool_call>{name}", before="<arg_key>{key}</arg_key><arg_value>", after="</arg_value>"
     )  # fmt: skip
-
-    @staticmethod
-    def shows(template: str) -> bool:
-        """Whether the template has their marks."""
-        return "<tool_call>" in template and "<arg_key>" in template
 
     @property
     def own(self) -> Tags:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Generator
+from contextlib import suppress
 from typing import ClassVar
 
-from aleator.chat.call_object import Calls, Deltas, read_call
-from aleator.chat.families.family import Family, Function, Part, object_with, read_text
+from aleator.chat.call_object import Calls, Deltas, read_arguments, read_call
+from aleator.chat.families.family import Family, Function, Part, Schema, object_with, read_text
 from aleator.chat.message import Delta
-from aleator.chat.text_reader import TextReader
+from aleator.chat.text_reader import Malformed, TextReader
 from aleator.core.records import dataclass
+
+BEGIN, ARGUMENTS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
+"""Marks of Mistral's."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,7 @@ class Wrapping:
         begin: Before them.
         end: After them; "": nothing.
         listed: They are a JSON list.
+        single: There is one at most.
         name: The key of the name.
         arguments: The key of the arguments.
         first: What else an object begins with when it is written.
@@ -29,6 +34,7 @@ class Wrapping:
     begin: str
     end: str
     listed: bool = True
+    single: bool = False
     name: str = "name"
     arguments: str = "arguments"
     first: str = ""
@@ -41,7 +47,6 @@ class Wrapped(Family):
     wrapping: ClassVar[Wrapping]
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
-        """See :meth:`Family.read`."""
         marks = self.wrapping
         while found := (yield from read_text(reader, marks.begin, *marks.answer)):
             if found in marks.answer:
@@ -53,7 +58,7 @@ class Wrapped(Family):
                 yield from reader.skip_space()
             while (yield from read_call(reader, calls, key=marks.name)) == "call":
                 yield from reader.skip_space()
-                if marks.listed and not (yield from reader.read_any(",")):
+                if marks.single or (marks.listed and not (yield from reader.read_any(","))):
                     break
                 yield from reader.skip_space()
             if calls.n == before:
@@ -66,53 +71,49 @@ class Wrapped(Family):
             yield from reader.skip_space()
             if marks.end:
                 yield from reader.read_any(marks.end)
-            yield from reader.skip_space()
+                yield from reader.skip_space()
 
     def call(self, function: Function) -> list[Part]:
-        """See :meth:`Family.call`."""
         marks = self.wrapping
         begin, end = ("[", "]") if marks.listed else ("\n", "\n")
         inner = object_with(function, marks.arguments, marks.name, marks.first)
         return [f"{marks.begin}{begin}", *inner, f"{end}{marks.end}"]
 
 
+class Hermes(Wrapped):
+    """Templates of Hermes, Qwen 2.5, Qwen 3 and those after their pattern."""
+
+    name = "hermes"
+    shown_by = ("<tool_call>",)
+    marks = ("<tool_call>", "</tool_call>")
+    wrapping = Wrapping("<tool_call>", "</tool_call>", listed=False, single=True)
+
+
 class Granite(Wrapped):
     """Templates of Granite 3."""
 
     name = "granite"
+    shown_by = ("<|tool_call|>",)
     marks = ("<|tool_call|>",)
     wrapping = Wrapping("<|tool_call|>", "")
-
-    @staticmethod
-    def shows(template: str) -> bool:
-        """Whether the template has their mark."""
-        return "<|tool_call|>" in template
 
 
 class NemotronNano(Wrapped):
     """Templates of Nemotron Nano v2."""
 
     name = "nemotron-v2"
+    shown_by = ("<TOOLCALL>",)
     marks = ("<TOOLCALL>", "</TOOLCALL>")
     wrapping = Wrapping("<TOOLCALL>", "</TOOLCALL>")
-
-    @staticmethod
-    def shows(template: str) -> bool:
-        """Whether the template has their mark."""
-        return "<TOOLCALL>" in template
 
 
 class ToolCallsList(Wrapped):
     """Templates of Apriel and others with a list in ``<tool_calls>``."""
 
     name = "tool-calls-list"
+    shown_by = ("<tool_calls>[",)
     marks = ("<tool_calls>", "</tool_calls>")
     wrapping = Wrapping("<tool_calls>", "</tool_calls>")
-
-    @staticmethod
-    def shows(template: str) -> bool:
-        """Whether the template has their mark."""
-        return "<tool_calls>[" in template
 
 
 class ToolCallsLines(Wrapped):
@@ -122,8 +123,8 @@ class ToolCallsLines(Wrapped):
     marks = ("<tool_calls>", "</tool_calls>")
     wrapping = Wrapping("<tool_calls>", "</tool_calls>", listed=False)
 
-    @staticmethod
-    def shows(template: str) -> bool:
+    @classmethod
+    def shows(cls, template: str) -> bool:
         """Whether the template has their marks."""
         return "<tool_calls>\\n{" in template or "<tool_calls>\n{" in template
 
@@ -132,13 +133,63 @@ class CommandR7B(Wrapped):
     """Templates of Command R7B, Command A and later."""
 
     name = "command-r7b"
+    shown_by = ("<|START_ACTION|>",)
     marks = ("<|START_ACTION|>", "<|END_ACTION|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>")
     wrapping = Wrapping(
         "<|START_ACTION|>", "<|END_ACTION|>", name="tool_name", arguments="parameters",
         first='"tool_call_id": "0", ', answer=("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
     )  # fmt: skip
 
-    @staticmethod
-    def shows(template: str) -> bool:
-        """Whether the template has their mark."""
-        return "<|START_ACTION|>" in template
+
+class Mistral(Family):
+    """Templates of Mistral: ``[TOOL_CALLS][{"name": ...}]``, later ``[TOOL_CALLS]name[ARGS]{...}``."""
+
+    name = "mistral"
+    shown_by = (BEGIN,)
+    marks = (BEGIN, ARGUMENTS, CALL_ID)
+
+    def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
+        while (yield from read_text(reader, BEGIN)):
+            start = reader.at
+            yield from reader.skip_space()
+            if (yield from reader.read_any("[")):
+                found = yield from self._list(reader, calls)
+            elif (yield from reader.peek()) == "{":
+                found = (yield from read_call(reader, calls)) != "text"
+            else:
+                found = yield from self._named(reader, calls)
+            if found:
+                yield from reader.skip_space()
+            else:
+                reader.at = start
+                yield Delta("content", BEGIN)
+
+    def _list(self, reader: TextReader, calls: Calls) -> Generator[Delta | None, None, bool]:
+        found = False
+        while (yield from read_call(reader, calls)) == "call":
+            found = True
+            yield from reader.skip_space()
+            if not (yield from reader.read_any(",")):
+                break
+        yield from reader.read_any("]")
+        return found
+
+    def _named(self, reader: TextReader, calls: Calls) -> Generator[Delta | None, None, bool]:
+        name = ""
+        while (yield from reader.peek()) not in ("", "[", "{", "\n"):
+            name += yield from reader.peek()
+            reader.at += 1
+        if (yield from reader.read_any(CALL_ID)):
+            while (yield from reader.peek()) not in ("", "[", "{"):
+                reader.at += 1
+        yield from reader.read_any(ARGUMENTS)
+        if not name.strip() or (yield from reader.peek()) != "{":
+            return False
+        with suppress(Malformed):  # cut off within its arguments
+            yield from read_arguments(reader, calls, name.strip())
+        return True
+
+    def call(self, function: Function) -> list[Part]:
+        if ARGUMENTS in self.template:
+            return [f"{BEGIN}{function.name}{ARGUMENTS}", Schema(function.parameters)]
+        return [f"{BEGIN}[", *object_with(function, "arguments"), "]"]

@@ -13,12 +13,7 @@ from aleator.samplers import SamplerChain
 
 
 class DraftContext:
-    """A small model's context, in which the texts of several requests have a sequence each.
-
-    Args:
-        make: Makes the context; called with the first guess.
-        n_tokens: Tokens of the vocabulary.
-    """
+    """A small model's context, made with the first guess; each request's text has a sequence in it."""
 
     def __init__(self, make: Callable[[], Context], n_tokens: int) -> None:
         self._make, self.n_tokens = make, n_tokens
@@ -50,10 +45,6 @@ class DraftModel:
     """Draws guesses from a small model's logits with a copy of the chain that draws the tokens.
 
     The copy has the same keys, so where both models think alike their draws are the same.
-
-    Args:
-        shared: Where it is computed.
-        chain: Draws the tokens; it is copied, never changed.
     """
 
     def __init__(self, shared: DraftContext, chain: SamplerChain) -> None:
@@ -63,11 +54,7 @@ class DraftModel:
         self.sure = 0  # of these so many are the text's
 
     def begin(self, tokens: Sequence[int]) -> list[int]:
-        """Go back to where the cache's text and this one diverge.
-
-        Returns:
-            The tokens to compute, one or more.
-        """
+        """Go back to where the cache's text and this one diverge; returns the one or more tokens to compute."""
         if self.seq < 0:
             self.seq = self.shared.take()
         sure = self.sure
@@ -97,13 +84,10 @@ class DraftModel:
 
 @dataclass
 class Draft:
-    """Guesses that are asked of a draft model.
+    """At most ``n`` guesses, 1 or more, that are asked of a draft model.
 
     Attributes:
-        model: Guesses.
         tokens: The prompt and all that was drawn.
-        n: How many to guess at most; 1 or more.
-        found: The guesses.
         error: Of the chain, which ends the guessing for this text alone.
     """
 
@@ -115,11 +99,7 @@ class Draft:
 
 
 def draft_together(drafts: Sequence[Draft]) -> None:
-    """Guess for several texts of one :class:`DraftContext`: the next token of each in one batch.
-
-    Args:
-        drafts: What is asked; gets what is found.
-    """
+    """Guess for several texts of one :class:`DraftContext`: the next token of each in one batch."""
     shared = drafts[0].model.shared
     context, going = shared.context, []
     for draft in drafts:

@@ -2,14 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from time import perf_counter
+from typing import Protocol
 
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
 from aleator.generate.speculation.draft_model import DraftModel
-from aleator.generate.speculation.drafter import Drafter
+
+SIZES = (3, 2)
+"""Lengths of the runs of tokens that are looked for, the longest first."""
+REMEMBERED = 2**16
+"""Tokens of earlier texts that are remembered at most."""
+
+
+class Texts:
+    """Earlier texts of an engine, found by runs of their tokens; the oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._texts: deque[tuple[str, tuple[int, ...]]] = deque()
+        self._size = 0
+        # After a run of tokens: the text, and where what followed begins in it.
+        self._after: dict[tuple[str, tuple[int, ...]], tuple[tuple[int, ...], int]] = {}
+
+    def add(self, tokens: Sequence[int], namespace: str) -> None:
+        """Remember the last :data:`REMEMBERED` tokens of a text, for other texts of the same namespace."""
+        text = (*tokens[-REMEMBERED:],)  # an object of its own, by which _forget knows it
+        self._texts.append((namespace, text))
+        self._size += len(text)
+        self._learn(namespace, text)
+        while self._size > REMEMBERED:
+            self._forget(*self._texts.popleft())
+
+    def _learn(self, namespace: str, text: tuple[int, ...]) -> None:
+        for size in SIZES:
+            for end in range(size, len(text)):
+                self._after[namespace, text[end - size : end]] = text, end
+
+    def _forget(self, namespace: str, text: tuple[int, ...]) -> None:
+        """The oldest text goes: a run of tokens that was found in it last is in no other."""
+        self._size -= len(text)
+        for size in SIZES:
+            for end in range(size, len(text)):
+                key = namespace, text[end - size : end]
+                if key in self._after and self._after[key][0] is text:
+                    del self._after[key]
+
+    def follow(self, last: tuple[int, ...], n: int, namespace: str) -> Sequence[int]:
+        """Up to ``n`` tokens that came after some others; none if these never occurred."""
+        text, start = self._after.get((namespace, last), ((), 0))
+        return text[start : start + n]
+
+
+class PromptLookup:
+    """Guesses that a text goes on as it did before, or as an earlier one of the engine did.
+
+    ``texts`` are earlier ones, of which those of ``namespace`` may be looked at; None: only the text itself is.
+    """
+
+    def __init__(self, texts: Texts | None = None, namespace: str = "") -> None:
+        self._texts, self._namespace = texts, namespace
+        self._after: dict[tuple[int, ...], int] = {}
+        self._known = 0
+
+    def draft(self, tokens: Sequence[int], n: int) -> Sequence[int]:
+        """See :class:`aleator.generate.speculation.speculation.Drafter`."""
+        if len(tokens) < self._known:  # a context shift has moved everything
+            self._after, self._known = {}, 0
+        for end in range(max(self._known, 1), len(tokens)):
+            for size in SIZES:
+                if end >= size:
+                    self._after[tuple(tokens[end - size : end])] = end
+        self._known = len(tokens)
+        for size in SIZES:
+            last = tuple(tokens[-size:])
+            start = self._after.get(last)
+            if start is not None:
+                found = list(tokens[start : start + n])
+                while len(found) < n:  # it goes on as it has just begun to
+                    found.append(found[len(found) - (len(tokens) - start)])
+                return found
+            if self._texts is not None:
+                earlier = self._texts.follow(last, n, self._namespace)
+                if earlier:
+                    return earlier
+        return ()
+
+
+class Drafter(Protocol):
+    """Guesses what follows a text; a wrong guess costs time and changes nothing.
+
+    ``generate(..., drafter=...)`` and ``Engine.submit(..., drafter=...)`` take one of yours.
+    """
+
+    def draft(self, tokens: Sequence[int], n: int) -> Iterable[int]:
+        """Token ids that may follow.
+
+        Args:
+            tokens: the prompt and all that was drawn, as the model sees it.
+            n: how many at most; 1 or more.
+        """
+        ...
+
 
 ROW_COST = 0.2
 """What a further row of a step of one sequence is thought to cost, of that step, before any was measured."""
@@ -66,20 +162,17 @@ class Costs:
 
 
 class Speculation:
-    """Asks a drafter for as many tokens as are worth their rows.
+    """Asks a drafter for as many tokens as are worth their rows, ``n_max`` at most.
 
     It keeps an account, counted in tokens.  Each right guess adds one; rows and the drafter's time go off, in
     units of the time that a token takes without guesses.  What is lost stays below :data:`ALLOWANCE` plus
     :data:`SHARE` of the steps, however badly the drafter guesses and whatever its rows cost.
-
-    Args:
-        drafter: Guesses.
-        n_max: Tokens at most.
-        n_tokens: Tokens of the vocabulary.
     """
 
     def __init__(self, drafter: Drafter | DraftModel, n_max: int, n_tokens: int) -> None:
         self._drafter, self._n_max, self._n_tokens = drafter, n_max, n_tokens
+        # Guesses for several texts at once; None: `asked` asks another drafter.
+        self.model = drafter if isinstance(drafter, DraftModel) else None
         self._right, self._tried = 1.0, 2.0
         self._draft_seconds = 0.0  # for each token
         self._off, self._retry = 0, RETRY
@@ -93,19 +186,8 @@ class Speculation:
         """How likely a guess is right, by what was seen lately."""
         return self._right / self._tried
 
-    @property
-    def model(self) -> DraftModel | None:
-        """The draft model, which guesses for several at once; None: :meth:`asked` asks another drafter."""
-        return self._drafter if isinstance(self._drafter, DraftModel) else None
-
     def wanted(self, room: int, n_sequences: int, costs: Costs) -> int:
-        """How many tokens to guess; 0: none.
-
-        Args:
-            room: How many there may be.
-            n_sequences: How many sequences take part in the step.
-            costs: Of steps.
-        """
+        """How many tokens to guess, ``room`` at most, in a step of ``n_sequences``; 0: none."""
         if not costs.known(n_sequences):
             return 0  # first a step to compare with
         row = n_sequences * costs.row(n_sequences)  # in tokens
@@ -125,11 +207,7 @@ class Speculation:
         return n
 
     def asked(self, tokens: Sequence[int], n: int) -> list[int]:
-        """Guesses of a drafter that is no draft model.
-
-        Args:
-            tokens: The text, the token drawn last included.
-            n: How many at most; 1 or more.
+        """At most ``n`` guesses of a drafter that is no draft model; the text includes the token drawn last.
 
         Raises:
             ParameterError: the drafter gave something that is no token.
@@ -152,8 +230,8 @@ class Speculation:
 
     def end(self) -> None:
         """Nothing will be guessed any more."""
-        if isinstance(self._drafter, DraftModel):
-            self._drafter.end()
+        if self.model is not None:
+            self.model.end()
 
     def _worth(self, n_sequences: int, costs: Costs) -> int:
         """With how many guesses a second gives most tokens."""
@@ -170,12 +248,7 @@ class Speculation:
         return best
 
     def learn(self, guessed: int, right: int) -> None:
-        """Learn what came of guesses.
-
-        Args:
-            guessed: how many tokens were decoded.
-            right: how many of them were drawn, before the first that was not.
-        """
+        """Learn what came of guesses: of those decoded, so many were drawn before the first that was not."""
         self._account += right
         self._unpaid_rows += guessed
         tried = right + (right < guessed)

@@ -25,19 +25,7 @@ from aleator.models.files.tensor_types import BY_ID, StoredTensor, unsupported_t
 
 _STRING, _ARRAY, _BOOL = 8, 9, 7
 # Value types of fixed size: number -> struct code.
-_SCALARS = {
-    0: "B",
-    1: "b",
-    2: "H",
-    3: "h",
-    4: "I",
-    5: "i",
-    6: "f",
-    7: "B",
-    10: "Q",
-    11: "q",
-    12: "d",
-}
+_SCALARS = dict(enumerate("BbHhIifB")) | {10: "Q", 11: "q", 12: "d"}
 _MIN_ENTRY = 8 + 1 + 4 + 1  # key length, key, value type, value
 _MIN_TENSOR = 8 + 1 + 4 + 8 + 4 + 8  # name length, name, dimensions, one of them, type, offset
 _FOREIGN = {
@@ -232,11 +220,7 @@ class GGUFFile:
         self._elsewhere: dict[str, GGUFFile] = {}
 
     def take(self, part: GGUFFile) -> None:
-        """Add the tensors of another file of the same model.
-
-        Raises:
-            FileFormatError: this one has a tensor of the same name.
-        """
+        """Add the tensors of another file of the same model; no name may be in both."""
         for name, info in part.tensors.items():
             if name in self.tensors:
                 where = self._elsewhere.get(name, self).path.name
@@ -252,11 +236,7 @@ class GGUFFile:
         return self._metadata.array_length(key)
 
     def strings(self, key: str) -> _native.StringArray | None:
-        """The strings of the array ``key`` where they are; None where it is not an array of strings.
-
-        Raises:
-            FileFormatError: one is not UTF-8.
-        """
+        """The strings of the array ``key`` where they are; None where it is not an array of strings."""
         return self._metadata.strings(key)
 
     def numbers(self, key: str) -> NDArray[Any] | None:
@@ -264,12 +244,7 @@ class GGUFFile:
         return self._metadata.numbers(key)
 
     def stored(self, name: str) -> StoredTensor:
-        """The tensor ``name`` as the file stores it.
-
-        Raises:
-            FileFormatError: there is none of that name.
-            UnsupportedModel: its type is not one of :data:`TENSOR_TYPES`.
-        """
+        """The tensor ``name`` as the file stores it."""
         if name not in self.tensors:
             raise FileFormatError(self.path, f"the tensor {name!r} is missing", field=name)
         if name in self._elsewhere:

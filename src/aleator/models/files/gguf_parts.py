@@ -17,18 +17,7 @@ MOST = 99_999
 
 
 def open_parts(path: Path) -> GGUFFile:
-    """Open a GGUF file, with the others of its model if it is the first of several.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The file with the metadata, and the tensors of all.
-
-    Raises:
-        ModelNotFound: the file, or another part, is not there.
-        FileFormatError: a file is damaged, is not the first part, or the parts do not belong together.
-    """
+    """Open a GGUF file, with the tensors of the others of its model if it is the first of several."""
     first = GGUFFile(path)
     count = first.fields.integer("split.count", 0, MOST, default=0)
     if count <= 1:

@@ -17,14 +17,7 @@ from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
 
 
 def require_little_endian(path: str | os.PathLike[str]) -> None:
-    """Refuse a file of weights on a machine that would read its numbers backwards.
-
-    Args:
-        path: The file, for the message.
-
-    Raises:
-        UnsupportedModel: This processor is big-endian.
-    """
+    """Refuse a file of weights on a machine that would read its numbers backwards."""
     if sys.byteorder != "little":
         raise UnsupportedModel(
             f"{path}: models need a little-endian processor, and {platform.machine()} is big-endian; "
@@ -33,14 +26,7 @@ def require_little_endian(path: str | os.PathLike[str]) -> None:
 
 
 def lock(data: NDArray[np.uint8]) -> str:
-    """Let the system keep mapped bytes in memory.
-
-    Args:
-        data: ``[size]``, from :func:`map_file`.
-
-    Returns:
-        Why that is not so; "" where it is.
-    """
+    """Have the system keep bytes of :func:`map_file` in memory; says why it does not, or ""."""
     try:
         mlock = ctypes.CDLL(None, use_errno=True).mlock
     except (AttributeError, OSError, TypeError):
@@ -51,21 +37,11 @@ def lock(data: NDArray[np.uint8]) -> str:
 
 
 def map_file(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
-    """Map a regular file into memory, in pages of 2 MiB where the system has them for files.
+    """The bytes of a regular file, uint8 ``[size]``, read-only, each page read when it is first used.
 
-    With pages of 4 KiB a processor looks up where each page lies, which takes a fifth to a third of the time of
-    reading weights.  Linux takes large pages only for what it reads from disk after it was asked (on ext4 and
-    XFS); what lies in its page cache already stays as it is.
-
-    Args:
-        path: the file.
-
-    Returns:
-        Its bytes, uint8 ``[size]``, read-only; a page is read when it is first used.
-
-    Raises:
-        ModelNotFound: there is no such file.
-        FileFormatError: it is a pipe, a device or a folder, is empty, or cannot be read.
+    Pages have 2 MiB where the system has such for files: with 4 KiB a processor looks up where each page lies,
+    which takes a fifth to a third of the time of reading weights.  Linux takes large pages only for what it
+    reads from disk after it was asked (on ext4 and XFS); what lies in its page cache already stays as it is.
     """
     try:
         # O_NONBLOCK: opening a pipe must not wait for its other end.

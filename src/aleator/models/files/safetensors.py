@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from aleator.core.errors import FileFormatError, UnsupportedModel
-from aleator.models.files.json_object import read_json
+from aleator.models.files.fields import read_json
 from aleator.models.files.mapping import map_file, require_little_endian
 from aleator.models.files.tensor_types import StoredTensor
 
@@ -29,18 +29,7 @@ MAX_DIMENSIONS = 8
 
 
 def read_directory(directory: Path) -> Iterator[tuple[Path, str, StoredTensor]]:
-    """Read the list of tensors of a model, in one file or several.
-
-    Args:
-        directory: holds ``model.safetensors``, or ``model.safetensors.index.json`` and its shards.
-
-    Yields:
-        The file, the tensor's name in it, and the tensor, its data still on disk.
-
-    Raises:
-        FileFormatError: a file, or a tensor that the index names, is missing or damaged.
-        UnsupportedModel: a tensor of a type that is not supported.
-    """
+    """The files, names and tensors of a model in one file or several shards, their data still on disk."""
     index = directory / _INDEX
     if not index.exists():
         file = directory / _SINGLE
@@ -80,12 +69,7 @@ def _is_plain_name(name: str) -> bool:
 
 
 def _read_file(file: Path) -> dict[str, StoredTensor]:
-    """All tensors of one file, their data mapped.
-
-    Raises:
-        FileFormatError: the header is damaged, or data overlap, have gaps or reach past the end of the file.
-        UnsupportedModel: a tensor of a type that is not supported, or a big-endian processor.
-    """
+    """All tensors of one file, their data mapped, without gaps."""
     require_little_endian(file)
     data = map_file(file)
     if data.size < 8:

@@ -110,16 +110,10 @@ class StoredTensor:
         return int(np.prod(self.shape, dtype=np.int64))
 
     def first_nonfinite(self, first: int = 0, most: int | None = None) -> tuple[int | None, int]:
-        """Find the first block with a NaN or an infinity in it.
+        """Find the first block with a NaN or an infinity in about ``most`` bytes, from a block's first on.
 
+        Gives the index of its first element, row-major, or None; and the byte where what was looked at ends.
         Reads the stored bytes once, at about the speed of memory.
-
-        Args:
-            first: the byte where to begin, the first of a block.
-            most: bytes to look at, about; None: to the end.
-
-        Returns:
-            Index of the block's first element, row-major, or None; and the byte where what was looked at ends.
         """
         kind = TENSOR_TYPES[self.type]
         end = self.data.size

@@ -7,11 +7,7 @@ from pathlib import Path
 
 
 def bundled_model() -> Path:
-    """Path of the model that comes with the package: in a checkout its own, else that of aleator-shakespeare.
-
-    Raises:
-        ImportError: The package aleator-shakespeare is not installed; says how to.
-    """
+    """Path of the model that comes with the package: a checkout's own, else that of aleator-shakespeare."""
     path = Path(__file__).parents[2] / "data" / "shakespeare.gguf"
     if path.exists():
         return path

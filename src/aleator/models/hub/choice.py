@@ -62,15 +62,9 @@ def is_model(path: str) -> bool:
 
 
 def gguf_files(files: Sequence[str], quant: str = "") -> list[str]:
-    """The GGUF file that is the model, with the other parts if it is split.
+    """The GGUF file that is the model, with its other parts in their order; none where nothing fits.
 
-    Args:
-        files: paths in the repository.
-        quant: the type that is asked for, such as "Q4_K_M", in either case; "": Q4_K_M, else Q8_0, else the
-            first file.
-
-    Returns:
-        The parts in their order; none where nothing fits.
+    Of the type ``quant`` in either case, or else Q4_K_M, else Q8_0, else the first file.
     """
     first = [each for each in files if is_model(each) and GGUFName.of(each).index == 1]
     for wanted in (quant,) if quant else DEFAULT_TYPES:

@@ -46,11 +46,7 @@ _MOST_TYPES = 20
 
 
 def required_hub(what: str) -> ModuleType:
-    """The package huggingface_hub, imported now.
-
-    Raises:
-        ImportError: it is not installed; says how to.
-    """
+    """The package huggingface_hub, imported now; ImportError says how to install it."""
     try:
         for each in _MODULES:
             import_module(f"huggingface_hub.{each}")
@@ -62,18 +58,11 @@ def required_hub(what: str) -> ModuleType:
 
 
 def fetched(name: HubName, *, token: str | None = None, offline: bool = False) -> Path:
-    """A model's first file, or its directory; what is missing of it is fetched.
+    """A model's first file, or its directory; what is missing of it is fetched unless ``offline``.
 
-    Args:
-        name: which model.
-        token: for the hub; None: what its library finds.
-        offline: take what was fetched before, and ask nobody.
-
-    Raises:
-        HubError: there is no such model, it is not given to this user, or it cannot be reached and was not
-            fetched before.
-        FileFormatError: a file that arrived is not the one that the hub tells of.
-        ImportError: huggingface_hub is not installed.
+    Without a ``token`` the library finds one.  HubError: there is no such model, it is not given to this
+    user, or it cannot be reached and was not fetched before.  FileFormatError: what arrived is not what the
+    hub tells of.
     """
     hub = required_hub(f"model={str(name)!r}")
     offline = offline or bool(hub.constants.HF_HUB_OFFLINE)
@@ -95,11 +84,7 @@ def fetched(name: HubName, *, token: str | None = None, offline: bool = False) -
 
 
 def chosen(name: HubName, files: Sequence[str]) -> list[str]:
-    """The files of the repository that are wanted.
-
-    Raises:
-        HubError: nothing fits, parts are missing, or a path leads out of the repository; says what there is.
-    """
+    """The files of the repository that are wanted; HubError says what there is where nothing fits."""
     if name.file:
         wanted = parts_of(files, name.file) if name.file in files else []
     else:
@@ -277,11 +262,7 @@ def _receive(
 ) -> None:
     """Append what a file has beyond the bytes that are there; ends soon after the file's ``size`` bytes.
 
-    Where the connection breaks after it has brought something, the caller may ask again.
-
-    Raises:
-        ConnectionError: the answer ended early, and brought nothing.
-        huggingface_hub.errors.HTTPError: the connection broke before it brought anything.
+    Where the connection breaks after it has brought something, the caller may ask again; otherwise it raises.
     """
     errors = hub.errors
     held = out.tell()

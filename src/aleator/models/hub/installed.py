@@ -12,11 +12,7 @@ PACKAGE = "llm-"
 
 
 def packaged(name: str) -> Path | None:
-    """The GGUF file of the installed package ``llm-NAME``; None: there is no such package.
-
-    Raises:
-        FileFormatError: it holds several.
-    """
+    """The one GGUF file of the installed package ``llm-NAME``; None: there is no such package."""
     try:
         files = models_of(metadata.distribution(PACKAGE + name.removeprefix(PACKAGE)))
     except metadata.PackageNotFoundError:

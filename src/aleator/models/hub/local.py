@@ -55,11 +55,7 @@ def installed() -> Iterator[LocalModel]:
 
 
 def cached() -> Iterator[LocalModel]:
-    """Models of the hub that were fetched, whole, in the order of their names.
-
-    Raises:
-        ImportError: huggingface_hub is not installed.
-    """
+    """Models of the hub that were fetched, whole, in the order of their names."""
     hub = required_hub("the list of fetched models")
     for repo in sorted(_repositories(hub), key=lambda each: str(each.repo_id)):
         for revision in sorted(repo.revisions, key=lambda each: str(each.commit_hash)):
@@ -69,19 +65,10 @@ def cached() -> Iterator[LocalModel]:
 
 
 def remove(name: str) -> list[LocalModel]:
-    """Remove fetched models from the hub's cache.
+    """Remove fetched models from the hub's cache; returns what was removed.
 
-    Args:
-        name: ``hf:ORG/NAME`` for all of a repository that was fetched, or the name of one model as
-            :func:`cached` gives it.
-
-    Returns:
-        What was removed.
-
-    Raises:
-        HubError: nothing of this name was fetched.
-        ParameterError: it is no name of the hub.
-        ImportError: huggingface_hub is not installed.
+    ``name`` is that of one model as :func:`cached` gives it, or ``hf:ORG/NAME`` for all of a repository.
+    HubError where nothing of this name was fetched.
     """
     wanted = HubName.read(name)
     every = list(cached())

@@ -37,9 +37,8 @@ def located(
         return fetched(HubName.read(str(model)), token=token, offline=offline)
     path = Path(model)
     if isinstance(model, str) and _PLAIN.fullmatch(model) and not path.exists():
-        from aleator.models.hub.installed import (
-            packaged,
-        )  # and with it the reader of packages' metadata
+        # Late, as it reads packages' metadata.
+        from aleator.models.hub.installed import packaged
 
         return packaged(model) or path
     return path

@@ -32,11 +32,7 @@ class HubName:
 
     @classmethod
     def read(cls, text: str) -> HubName:
-        """Read a name, with or without ``hf:``.
-
-        Raises:
-            ParameterError: it is not such a name.
-        """
+        """Read a name, with or without ``hf:``; ParameterError where it is not one."""
         match = _HUB.fullmatch(text.removeprefix(HUB))
         if match is None:
             raise ParameterError(

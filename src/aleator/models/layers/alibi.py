@@ -7,17 +7,10 @@ import numpy.typing as npt
 
 
 def slopes(n_heads: int, largest: float) -> npt.NDArray[np.float32]:
-    """How fast the scores of each head fall with the distance.
+    """How fast the scores of each head fall with the distance, float32 [n_heads].
 
-    Powers of two with exponents in equal steps; where the heads are no power of two, those beyond it take the
-    steps between.
-
-    Args:
-        n_heads: query heads.
-        largest: the largest exponent, 8 in the paper.
-
-    Returns:
-        float32 [n_heads].
+    Powers of two with exponents in equal steps up to ``largest``, 8 in the paper; where the heads are no
+    power of two, those beyond it take the steps between.
     """
     whole = 1 << (n_heads.bit_length() - 1)
     exponents = [largest * (head + 1) / whole for head in range(whole)]

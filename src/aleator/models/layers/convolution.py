@@ -6,6 +6,31 @@ import torch
 
 from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.cache.storage.tensors import as_tensor
+from aleator.models.layers.feed_forward import Following
+from aleator.models.layers.layer import LayerWeights, Pass
+from aleator.models.layers.norms import norm
+from aleator.models.layers.recurrent_parts import ShortConvolution
+
+
+class ShortConvolutionLayer:
+    """``output(C * conv(B * x))`` added to the layer's input, and a feed-forward part."""
+
+    def __init__(self, weights: LayerWeights, index: int) -> None:
+        parts = ShortConvolution(weights, index)
+        self.layer, self.parts = index, parts
+        self.norm = norm("rms", parts.norm, weights.config.rms_eps)
+        self.following = Following(weights, parts.ffn_norm, parts.ffn)
+
+    def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
+        """Compute a micro-batch, see :class:`Layer`; leaves the states of all T tokens."""
+        parts = self.parts
+        b, c, values = parts.project(self.norm(x)).float().chunk(3, dim=1)
+        mixed = c * convolve(
+            b * values, parts.conv_weight, parts.conv_bias, batch.states, self.layer
+        )
+        if rows is not None:
+            x, mixed = x.index_select(0, rows), mixed.index_select(0, rows)
+        return self.following(x + parts.output(mixed.to(x)))
 
 
 def convolve(
@@ -15,17 +40,9 @@ def convolve(
     states: RecurrentBatch,
     layer: int,
 ) -> torch.Tensor:
-    """Each channel's latest values, weighted; keeps them for the tokens to come.
+    """Each channel's latest values, weighted, [T, channels]; keeps them for the tokens to come.
 
-    Args:
-        x: values, float32 [T, channels].
-        weight: [channels, width], oldest first.
-        bias: [channels], or None.
-        states: of the micro-batch.
-        layer: its number among the layers that keep a state.
-
-    Returns:
-        [T, channels].
+    x is float32 [T, channels], weight [channels, width], oldest first, bias [channels].
     """
     kept, width = as_tensor(states.conv[layer]), weight.shape[1]
     out = torch.empty_like(x)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from aleator.cache.storage.tensors import as_tensor
 from aleator.models.layers.convolution import convolve
-from aleator.models.layers.feed_forward import feed_forward
+from aleator.models.layers.feed_forward import Following
 from aleator.models.layers.layer import LayerWeights, Pass
 from aleator.models.layers.norms import norm
 from aleator.models.layers.recurrent_parts import DeltaNet
@@ -19,20 +19,10 @@ class DeltaNetLayer:
     """Projections, convolution over time, delta rule, gated norm, projection; then feed-forward."""
 
     def __init__(self, weights: LayerWeights, index: int) -> None:
-        """Read the layer's tensors.
-
-        Args:
-            weights: the file's tensors of this layer.
-            index: its number among the layers that keep a state.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         self.parts = DeltaNet(weights, index)
         kind, self.eps = weights.architecture.norm, weights.config.rms_eps
         self.norm = norm(kind, self.parts.norm, self.eps)
-        self.ffn_norm = norm(kind, self.parts.ffn_norm, self.eps)
-        self.ffn = feed_forward(self.parts.ffn)
+        self.following = Following(weights, self.parts.ffn_norm, self.parts.ffn)
 
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         """Compute a micro-batch, see :class:`Layer`; leaves the states of all T tokens."""
@@ -58,8 +48,7 @@ class DeltaNetLayer:
         y = y * F.silu(parts.gate(taken).float())
         if rows is not None:
             x, y = x.index_select(0, rows), y.index_select(0, rows)
-        x = x + parts.output(y.to(x))
-        return x + self.ffn(self.ffn_norm(x))
+        return self.following(x + parts.output(y.to(x)))
 
     def _scan(
         self,

@@ -26,21 +26,9 @@ GATE_UP = ["ffn_gate", "ffn_up"]
 def expert_tensors(
     source: LayerSource[M, V], names: Sequence[str], n_in: int, n_outs: Sequence[int], bias: bool
 ) -> list[list[ExpertMatrix]]:
-    """The matrices of every expert.
+    """Of each expert a list with a matrix for each name, see :meth:`LayerSource.matrix`.
 
-    Args:
-        source: the layer.
-        names: of the matrices.
-        n_in: width of the input.
-        n_outs: width of each output.
-        bias: whether biases must exist; those that do are used in any case.
-
-    Returns:
-        Of each expert a list with a matrix for each name.  Matrices are looked at for NaN where rows of logits
-        are not finite: what no token goes through stays on disk.
-
-    Raises:
-        FileFormatError: a tensor is missing, of another shape, or not finite; names it.
+    NaN is looked for where rows of logits are not finite: what no token goes through stays on disk.
     """
     config = source.config.experts
     if config is None:
@@ -90,16 +78,7 @@ def stacked(
 ) -> list[StoredTensor]:
     """The matrices [n_out, n_in] of the tensor ``name.weight`` [n, n_out, n_in], unread.
 
-    Args:
-        source: the layer.
-        name: of the tensor.
-        n: matrices.
-        n_in: width of the input.
-        n_out: width of each output.
-        seldom: not every token reads all of them: NaN is looked for where rows of logits are not finite.
-
-    Raises:
-        FileFormatError: the tensor is missing, of another shape, or not finite.
+    ``seldom``: not every token reads all of them, so NaN is looked for where rows of logits are not finite.
     """
     weights, tensor = source.weights, f"{source.prefix}{name}.weight"
     weights.expect(tensor, (n, n_out, n_in))

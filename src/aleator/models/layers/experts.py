@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from aleator.models.layers.norms import RMSNorm
+
 if TYPE_CHECKING:
     from aleator.models.experts import ExpertsConfig
     from aleator.models.layers.linear import Linear
-    from aleator.models.layers.parts import Mixture
+    from aleator.models.layers.parts import BesideNorms, Mixture
 
 Part = Callable[[torch.Tensor], torch.Tensor]
 """[T, n_embd] -> [T, n_embd]."""
+
+
 LEAST_SUM = 2.0**-14
 """Weights are divided by no smaller sum, as in llama.cpp."""
 
@@ -27,13 +31,6 @@ class Experts:
     def __init__(
         self, parts: Mixture[Linear, torch.Tensor], experts: Sequence[Part], shared: Part | None
     ) -> None:
-        """Compute with the tensors of ``parts``.
-
-        Args:
-            parts: the layer's tensors and configuration.
-            experts: the experts.
-            shared: one that every token goes through.
-        """
         self.config, self.router, self.choice_bias = parts.config, parts.router, parts.choice_bias
         self.experts, self.shared, self.shared_router = experts, shared, parts.shared_router
         self.scales = parts.scales
@@ -64,6 +61,28 @@ class Experts:
             return total + self.shared(x)
         weight = torch.sigmoid(x.float() @ self.shared_router).to(x)
         return total + weight[:, None] * self.shared(x)
+
+
+class DenseAndExperts:
+    """A dense part and a mixture side by side (gemma4's 26B-A4B).
+
+    Both take the running sum, each with a norm of its own, and so does the router.
+    """
+
+    def __init__(
+        self, dense: Part, experts: Experts, norms: BesideNorms[torch.Tensor], eps: float
+    ) -> None:
+        self.dense, self.experts = dense, experts
+        self.router_norm, self.expert_norm = RMSNorm(norms.router, eps), RMSNorm(norms.expert, eps)
+        self.dense_post_norm = RMSNorm(norms.dense_post, eps)
+        self.expert_post_norm = RMSNorm(norms.expert_post, eps)
+
+    def __call__(self, x: torch.Tensor, normed: torch.Tensor) -> torch.Tensor:
+        """What both give for ``x`` [T, n_embd]; ``normed``: as the dense part takes it."""
+        dense = self.dense_post_norm(self.dense(normed))
+        logits = self.experts.router(self.router_norm(x))
+        given = self.experts.mixed(self.expert_norm(x), logits)
+        return dense + self.expert_post_norm(given)
 
 
 def route(

@@ -5,14 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 
-from aleator.models.layers.activations import activation
 from aleator.models.layers.experts import Experts
-from aleator.models.layers.head_parts import FeedForwardAlone
 from aleator.models.layers.layer import LayerWeights, Pass
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import norm
 from aleator.models.layers.parts import FeedForward, Mixture
+from aleator.models.layers.recurrent_parts import FeedForwardAlone
+
+
+def activation(kind: str, x: torch.Tensor) -> torch.Tensor:
+    """An activation of every number, by its name of :func:`~aleator.models.layers.parts.gate_of`.
+
+    "gelu_rounded" is GELU as llama.cpp computes it, from a table of float16 values (ggml_vec_gelu_f32):
+    arguments and results are rounded to float16, except beyond -10 and 10, where it is 0 or the identity.
+    """
+    if kind == "silu":
+        return F.silu(x)
+    if kind == "gelu_rounded":
+        inside = F.gelu(x.half().float(), approximate="tanh").half().to(x)
+        return torch.where(x.abs() < 10.0, inside, x.clamp_min(0.0))
+    if kind == "relu_squared":
+        return F.relu(x).square()
+    return F.gelu(x, approximate="none" if kind == "gelu_exact" else "tanh")
+
 
 Parts = FeedForward[Linear] | Mixture[Linear, torch.Tensor]
 
@@ -39,8 +56,7 @@ class Ungated:
 
     Attributes:
         up: to the inner width.
-        down: back to the width.
-        kind: the activation, see :func:`~aleator.models.layers.activations.activation`.
+        kind: the activation, see :func:`~aleator.models.layers.feed_forward.activation`.
     """
 
     __slots__ = ("down", "kind", "up")
@@ -58,7 +74,6 @@ class Gated:
 
     Attributes:
         gate_up: gives gate and up side by side, [T, 2 * n_ff], so that both are one product.
-        down: back to the width.
         n_ff: width of gate and up.
         kind: the activation, or "silu_clamped": gpt-oss's, which clamps gate and up, has a steeper gate and
             adds 1 to up (https://openai.com/index/introducing-gpt-oss).
@@ -86,13 +101,6 @@ class Following:
     def __init__(
         self, weights: LayerWeights, weight: torch.Tensor | None, parts: Parts | None
     ) -> None:
-        """Use what was read.
-
-        Args:
-            weights: the file's tensors of the layer.
-            weight: of the norm before it; None: there is no such part.
-            parts: its tensors.
-        """
         config = weights.config
         self.norm = norm("rms", weight, config.rms_eps)
         self.ffn = None if parts is None else feed_forward(parts)
@@ -107,11 +115,6 @@ class FeedForwardLayer:
     """A layer of nothing but a feed-forward part."""
 
     def __init__(self, weights: LayerWeights) -> None:
-        """Read the layer's tensors.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         parts = FeedForwardAlone(weights)
         self.part = Following(weights, parts.norm, parts.ffn)
 

@@ -9,9 +9,9 @@ from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.cache.storage.tensors import as_tensor
 from aleator.models.layers.convolution import convolve
 from aleator.models.layers.feed_forward import Following
-from aleator.models.layers.head_parts import HeadSpace
 from aleator.models.layers.layer import LayerWeights, Pass
 from aleator.models.layers.norms import norm
+from aleator.models.layers.recurrent_parts import HeadSpace
 from aleator.models.layers.selective_scan import selective_scan
 
 
@@ -22,15 +22,6 @@ class HeadSpaceLayer:
     """
 
     def __init__(self, weights: LayerWeights, index: int) -> None:
-        """Read the layer's tensors.
-
-        Args:
-            weights: the file's tensors of this layer.
-            index: its number among the layers that keep a state.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         parts = HeadSpace(weights, index)
         config = weights.config
         self.layer, self.ssm, self.parts = index, parts.ssm, parts
@@ -46,13 +37,7 @@ class HeadSpaceLayer:
         return self.following(x + given * self.residual_scale)
 
     def mixed(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
-        """What is added to the running sum.
-
-        Args:
-            x: normalised, [T, n_embd].
-            batch: what layers share.
-            rows: the tokens whose output is wanted; None: all.
-        """
+        """What is added to the running sum for ``x``, normalised, [T, n_embd]."""
         ssm, parts, states = self.ssm, self.parts, batch.states
         inner, heads, n = ssm.d_inner, ssm.heads, ssm.groups * ssm.d_state
         projected = parts.project(x).float()

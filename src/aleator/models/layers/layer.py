@@ -13,8 +13,7 @@ from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.cache.rows.tensors import CellTensors
 from aleator.models.layers.expert_tensors import expert_tensors, stacked
 from aleator.models.layers.layer_source import LayerSource
-from aleator.models.layers.linear import Linear, expert_linear, linear
-from aleator.models.layers.parameters import parameter
+from aleator.models.layers.linear import Linear, expert_linear, linear, parameter
 from aleator.models.layers.rotary import Rotary
 
 if TYPE_CHECKING:
@@ -118,14 +117,9 @@ class Pass:
         fused: bool,
         query_scales: torch.Tensor | None = None,
     ) -> None:
-        """Share a micro-batch of T tokens.
+        """Share a micro-batch of T tokens, no position of which is above ``highest``.
 
-        Args:
-            positions: int64 or int32 [T], on the decoder's device.
-            highest: no position is higher.
-            cells: what the cache gave the micro-batch.
-            fused: whether attention may use torch's fused kernel.
-            query_scales: what growing queries are multiplied by, float32 [T]; None: none grow.
+        ``query_scales`` [T] multiply growing queries.
         """
         self.query_scales = query_scales
         self.embeddings: torch.Tensor | None = None

@@ -22,6 +22,8 @@ V = TypeVar("V")
 class LayerSource(ABC, Generic[M, V]):
     """The tensors of one layer, read and checked when they are asked for.
 
+    A tensor that is missing, of another shape, or not finite raises FileFormatError, which names it.
+
     Names are without "blk.N.".
 
     Attributes:
@@ -41,26 +43,14 @@ class LayerSource(ABC, Generic[M, V]):
 
     @abstractmethod
     def values(self, name: str, *shape: int, exact: bool = False) -> V:
-        """The tensor ``name`` of this shape; ``exact``: in float32 whatever the decoder's type.
-
-        Raises:
-            FileFormatError: it is missing, of another shape, or not finite.
-        """
+        """The tensor ``name`` of this shape; ``exact``: in float32 whatever the decoder's type."""
 
     @abstractmethod
     def flat(self, name: str, n: int) -> V:
-        """The tensor ``name`` of n elements, whatever its shape, as a vector of float32.
-
-        Raises:
-            FileFormatError: it is missing, of another size, or not finite.
-        """
+        """The tensor ``name`` of n elements, whatever its shape, as a vector of float32."""
 
     def expect_size(self, name: str, n: int) -> tuple[int, ...]:
-        """The shape of the tensor ``name``, which must have n elements.
-
-        Raises:
-            FileFormatError: it is missing, or of another size.
-        """
+        """The shape of the tensor ``name``, which must have n elements."""
         stored = self.weights.stored(self.prefix + name)
         if stored.n_elements != n:
             self.weights.expect(self.prefix + name, (n,))
@@ -80,14 +70,7 @@ class LayerSource(ABC, Generic[M, V]):
     ) -> M:
         """The matrices ``name.weight`` [n_out, n_in], which have the same input.
 
-        Args:
-            names: of the matrices.
-            n_in: width of the input.
-            n_outs: width of each output.
-            bias: every ``name.bias`` must exist; one that exists is used in any case.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
+        ``bias``: every ``name.bias`` must exist; one that exists is used in any case.
         """
 
     @abstractmethod
@@ -107,11 +90,7 @@ class LayerSource(ABC, Generic[M, V]):
 
     @abstractmethod
     def stacked(self, name: str, n: int, n_in: int, n_out: int) -> list[M]:
-        """The matrices [n_out, n_in] of one tensor ``name.weight`` [n, n_out, n_in].
-
-        Raises:
-            FileFormatError: it is missing, of another shape, or not finite.
-        """
+        """The matrices [n_out, n_in] of one tensor ``name.weight`` [n, n_out, n_in]."""
 
     @abstractmethod
     def experts(
@@ -121,13 +100,4 @@ class LayerSource(ABC, Generic[M, V]):
 
         Those of all experts are in ``name_exps.weight`` [experts, n_out, n_in], those of one in
         ``name.expert.weight``; gate and up may be one tensor, ``ffn_gate_up_exps.weight``.
-
-        Args:
-            names: of the matrices.
-            n_in: width of the input.
-            n_outs: width of each output.
-            bias: whether ``name_exps.bias`` [experts, n_out] must exist.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
         """

@@ -6,21 +6,64 @@ the same ``__call__``, chosen in :func:`linear`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 import aleator._native as _native
+from aleator.core.errors import ParameterError
 from aleator.core.threads import MAX_THREADS, pool
-from aleator.models.layers.parameters import parameter
 from aleator.models.layers.stored import StoredWeight, expert_weight, stored_weight
 
 if TYPE_CHECKING:
     from aleator.models.layers.expert_tensors import ExpertMatrix
     from aleator.models.weights import Weights
+
+Linear = Callable[[torch.Tensor], torch.Tensor]
+"""What takes ``x`` [T, n_in] to x times the weights, plus the bias if there is one: [T, n_out]."""
+Embedding = Callable[[torch.Tensor], torch.Tensor]
+"""What takes ids int64 [T] to rows of the token embedding, [T, n_embd]."""
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+"""Types to compute in, by name."""
+
+_STORED = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+def tensor(weights: Weights, name: str, dtype: torch.dtype) -> torch.Tensor:
+    """A copy of a tensor on the CPU, dequantised."""
+    weights.check_finite(name)
+    stored = weights.stored(name)
+    if stored.type in _STORED:
+        made = torch.empty(stored.shape, dtype=_STORED[stored.type])
+        made.view(-1).view(torch.uint8).numpy()[:] = stored.data
+        made = made.to(dtype)
+    else:
+        made = torch.empty(stored.shape, dtype=dtype)
+        rows = made.view(-1, stored.shape[-1])
+        for first, part in stored.pieces():
+            rows[first : first + len(part)] = torch.from_numpy(part)
+    if dtype == torch.float16 and not bool(made.isfinite().all()):
+        raise ParameterError(
+            "dtype",
+            f"{weights.path}: the tensor {name!r} has numbers beyond float16's range "
+            "(65504); use dtype bfloat16 or float32",
+        )
+    return made
+
+
+def parameter(
+    weights: Weights,
+    name: str,
+    shape: tuple[int, ...],
+    device: torch.device,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """A tensor of the file, which must be of this shape, on ``device`` in ``dtype``."""
+    weights.expect(name, shape)
+    return tensor(weights, name, dtype).to(device)
 
 
 def torch_pool() -> _native.ThreadPool:
@@ -64,14 +107,6 @@ def _product(weight: StoredWeight, x: torch.Tensor) -> torch.Tensor:
     return y
 
 
-class Linear(Protocol):
-    """``x`` [T, n_in] times the weights, plus the bias if there is one: [T, n_out]."""
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """[T, n_in] -> [T, n_out]."""
-        ...
-
-
 class DenseLinear:
     """Weights as one tensor in the decoder's type."""
 
@@ -83,14 +118,6 @@ class DenseLinear:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[T, n_in] -> [T, n_out]."""
         return F.linear(x, self.weight, self.bias)
-
-
-class Embedding(Protocol):
-    """Rows of the token embedding."""
-
-    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
-        """Ids int64 [T] -> [T, n_embd]."""
-        ...
 
 
 class DenseEmbedding:
@@ -113,18 +140,7 @@ def embedding(
     dtype: torch.dtype,
     name: str = "token_embd",
 ) -> Embedding:
-    """The token embedding.
-
-    Args:
-        weights: the model file.
-        shape: [n_vocab, n_embd].
-        device: where rows are wanted.
-        dtype: type of the rows.
-        name: of the tensor, without ".weight".
-
-    Raises:
-        FileFormatError: it is missing, of another shape, or not finite.
-    """
+    """The token embedding, of ``shape`` [n_vocab, n_embd]."""
     if _stored(device, dtype):
         return StoredEmbedding(stored_weight(weights, name, *shape, bias=False))
     return DenseEmbedding(parameter(weights, f"{name}.weight", shape, device, dtype))
@@ -146,17 +162,7 @@ def linear(
 ) -> Linear:
     """One product for one or more matrices with the same input, their outputs side by side.
 
-    Args:
-        weights: the model file.
-        names: tensor names without ".weight".
-        n_in: input width of all of them.
-        n_outs: output width of each.
-        device: where the product is computed.
-        dtype: type of the weights there.
-        bias: whether every ``name.bias`` must exist; one that exists is used in any case.
-
-    Raises:
-        FileFormatError: a tensor is missing, of another shape, or not finite.
+    ``bias``: see :meth:`~aleator.models.layers.layer_source.LayerSource.matrix`.
     """
     if _stored(device, dtype):
         return StoredLinear(
@@ -181,13 +187,7 @@ def linear(
 def expert_linear(
     matrices: Sequence[ExpertMatrix], device: torch.device, dtype: torch.dtype
 ) -> Linear:
-    """One product for the matrices of an expert with the same input, their outputs side by side.
-
-    Args:
-        matrices: as the file stores them.
-        device: where the product is computed.
-        dtype: type of the weights there.
-    """
+    """One product for the matrices of an expert with the same input, their outputs side by side."""
     if _stored(device, dtype):
         return StoredLinear([expert_weight(matrix) for matrix in matrices])
     rows = np.concatenate([stored.floats() for stored, _ in matrices])

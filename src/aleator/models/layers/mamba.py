@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 
 from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.cache.storage.tensors import as_tensor
 from aleator.models.layers.convolution import convolve
-from aleator.models.layers.feed_forward import feed_forward
+from aleator.models.layers.feed_forward import Following
 from aleator.models.layers.layer import LayerWeights, Pass
+from aleator.models.layers.norms import RMSNorm
 from aleator.models.layers.recurrent_parts import StateSpace
-from aleator.models.layers.rms_norm import RMSNorm
 from aleator.models.layers.selective_scan import selective_scan
 
 
@@ -24,55 +22,35 @@ class MambaLayer:
     """
 
     def __init__(self, weights: LayerWeights, index: int) -> None:
-        """Read the layer's tensors.
-
-        Args:
-            weights: the file's tensors of this layer.
-            index: its number among the layers that keep a state.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         parts = StateSpace(weights, index)
         eps = weights.config.rms_eps
-        self.layer, self.ssm = index, parts.ssm
+        self.layer, self.parts = index, parts
         self.norm = RMSNorm(parts.norm, eps)
-        self.project, self.select = parts.project, parts.select
-        self.time_step, self.output = parts.time_step, parts.output
-        self.conv_weight, self.a, self.d = parts.conv_weight, parts.a, parts.d
-        self.conv_bias = parts.conv_bias
         self.norms: list[RMSNorm] | None = None
         if parts.norms is not None:
             self.norms = [RMSNorm(weight, eps) for weight in parts.norms]
-        self.ffn_norm: RMSNorm | None = None
-        self.ffn: Callable[[torch.Tensor], torch.Tensor] | None = None
-        if parts.ffn is not None and parts.ffn_norm is not None:
-            self.ffn_norm = RMSNorm(parts.ffn_norm, eps)
-            self.ffn = feed_forward(parts.ffn)
+        self.following = Following(weights, parts.ffn_norm, parts.ffn)
 
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         """Compute a micro-batch, see :class:`Layer`; leaves the states of all T tokens."""
-        states = batch.states
-        inner, n = self.ssm.d_inner, self.ssm.d_state
-        projected = self.project(self.norm(x))
+        tensors, ssm, states = self.parts, self.parts.ssm, batch.states
+        inner, n = ssm.d_inner, ssm.d_state
+        projected = tensors.project(self.norm(x))
         u, gate = projected[:, :inner].float(), projected[:, inner:]
-        u = F.silu(convolve(u, self.conv_weight, self.conv_bias, states, self.layer))
-        selected = self.select(u.to(x)).float()
-        parts = torch.split(selected, [self.ssm.dt_rank, n, n], dim=1)
-        eps = self.ssm.norm_eps
+        u = F.silu(convolve(u, tensors.conv_weight, tensors.conv_bias, states, self.layer))
+        selected = tensors.select(u.to(x)).float()
+        parts = torch.split(selected, [ssm.dt_rank, n, n], dim=1)
+        eps = ssm.norm_eps
         if eps is not None:
             parts = tuple(F.rms_norm(part, part.shape[1:], None, eps) for part in parts)
         if self.norms is not None:
             parts = tuple(norm(part) for norm, part in zip(self.norms, parts, strict=True))
         step, b, c = parts
-        y = self._scan(u, F.softplus(self.time_step(step.to(x)).float()), b, c, states)
+        y = self._scan(u, F.softplus(tensors.time_step(step.to(x)).float()), b, c, states)
         if rows is not None:
             x, y, u, gate = (each.index_select(0, rows) for each in (x, y, u, gate))
-        y = (y + self.d * u) * F.silu(gate.float())
-        x = x + self.output(y.to(x))
-        if self.ffn is None or self.ffn_norm is None:
-            return x
-        return x + self.ffn(self.ffn_norm(x))
+        y = (y + tensors.d * u) * F.silu(gate.float())
+        return self.following(x + tensors.output(y.to(x)))
 
     def _scan(
         self,
@@ -87,7 +65,7 @@ class MambaLayer:
             at = torch.tensor(run.tokens, device=u.device)
             state = torch.zeros_like(kept[0]) if run.source < 0 else kept[run.source]
             y, after = selective_scan(
-                u[at], dt[at], self.a, b[at], c[at], state, [index for index, _ in run.stores]
+                u[at], dt[at], self.parts.a, b[at], c[at], state, [index for index, _ in run.stores]
             )
             out[at] = y
             for (_, row), new in zip(run.stores, after, strict=True):

@@ -1,37 +1,57 @@
-"""Layers in native code: how they are appended to the native step of a decoder over one pool."""
+"""Layers in native code: how they are appended to the native step of a decoder over one pool.
+
+Rows of the cache are float32: [rows, channels, width - 1] of convolutions, [rows, channels, N] of states.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 import aleator._native as _native
 from aleator.cache.storage.host import HostLayer
 from aleator.core.errors import ParameterError
-from aleator.models.layers.head_parts import HeadSpace, ShortConvolution
-from aleator.models.layers.native_feed_forward import gated_matrices, mixture_arguments
-from aleator.models.layers.native_recurrent import (
-    Part,
-    Stateful,
-    delta_net,
-    feed_forward_arguments,
-    head_space,
-    short_convolution,
-    space_arguments,
+from aleator.models.layers.parts import FeedForward, Mixture
+from aleator.models.layers.recurrent_parts import (
+    DeltaNet,
+    FeedForwardAlone,
+    HeadSpace,
+    ShortConvolution,
+    StateSpace,
 )
-from aleator.models.layers.parts import Mixture
-from aleator.models.layers.recurrent_parts import DeltaNet
+from aleator.models.layers.stored import Floats, StoredLayer, StoredWeight
 
 if TYPE_CHECKING:
     from aleator.cache.pools.recurrent import RecurrentPool
     from aleator.cache.rows.rows import Rows
     from aleator.cache.storage import Storage
     from aleator.models.layers.parts import Attention, Latent
-    from aleator.models.layers.stored import Floats, StoredWeight
+
+Stored = list[StoredWeight]
+Part = FeedForward[Stored] | Mixture[Stored, Floats]
+Stateful = (
+    StateSpace[Stored, Floats]
+    | HeadSpace[Stored, Floats]
+    | ShortConvolution[Stored, Floats]
+    | DeltaNet[Stored, Floats]
+)
+"""A layer that keeps a state."""
+Matrices = tuple[_native.StoredMatrix, _native.StoredMatrix, _native.StoredMatrix]
+Gated = _native.StoredMatrix | None
 
 
-def add_attention(
-    step: _native.DecoderStep, block: Attention[list[StoredWeight], Floats], rows: Rows
-) -> None:
+def stateful(source: StoredLayer, index: int) -> Stateful:
+    """The tensors of the ``index``-th layer that keeps a state, of its architecture's kind."""
+    kind = source.architecture.recurrent
+    if kind == "heads":
+        return HeadSpace(source, index)
+    if kind == "delta net":
+        return DeltaNet(source, index)
+    return (ShortConvolution if kind == "short convolution" else StateSpace)(source, index)
+
+
+def add_attention(step: _native.DecoderStep, block: Attention[Stored, Floats], rows: Rows) -> None:
     """Append a layer with attention, whose keys and values are in ``rows``."""
     (o,) = block.output
     if block.latent is not None:
@@ -48,7 +68,7 @@ def add_attention(
         k,
         v,
         o.matrix,
-        *((None, None, None) if block.ffn is None else gated_matrices(block.ffn)),
+        *_gated(block.ffn),
         block.attn_norm,
         block.ffn_norm,
         None if block.q_norm is None else block.q_norm.reshape(-1),
@@ -65,13 +85,13 @@ def add_attention(
         block.v_norm,
         1.0 if block.output_scale is None else float(block.output_scale[0]),
     )
-    add_mixture(step, block.ffn)
+    _add_mixture(step, block.ffn)
 
 
 def _add_latent(
     step: _native.DecoderStep,
-    block: Attention[list[StoredWeight], Floats],
-    latent: Latent[list[StoredWeight], Floats],
+    block: Attention[Stored, Floats],
+    latent: Latent[Stored, Floats],
     rows: Rows,
 ) -> None:
     """Append a layer whose keys and values are compressed."""
@@ -93,13 +113,13 @@ def _add_latent(
         latent.config.head_dim - latent.rotated,
         latent.config.head_dim_v,
         o.matrix,
-        *((None, None, None) if block.ffn is None else gated_matrices(block.ffn)),
+        *_gated(block.ffn),
         block.attn_norm,
         block.ffn_norm,
         _memory(rows.keys, block.index),
         None if latent.config.compressed else _memory(rows.values, block.index),
     )
-    add_mixture(step, block.ffn)
+    _add_mixture(step, block.ffn)
 
 
 def _check_blocks(keys: Storage, rank: int) -> None:
@@ -118,28 +138,146 @@ def add_state(
 ) -> None:
     """Append a layer that keeps a state in ``pool``; ``beside``: it belongs to the layer before."""
     conv, state = pool.conv[layer.index], pool.ssm[layer.index]
+    feeding = None
+    if layer.ffn is not None and layer.ffn_norm is not None:
+        feeding = (*_gated(layer.ffn), layer.ffn_norm)
     if isinstance(layer, HeadSpace):
         space = head_space(layer, conv, state)
         if beside:
             step.add_space_beside(space)
             return
-        step.add_head_space(space, feed_forward_arguments(layer.ffn, layer.ffn_norm))
+        step.add_head_space(space, feeding)
     elif isinstance(layer, ShortConvolution):
-        step.add_short_convolution(
-            short_convolution(layer, conv), feed_forward_arguments(layer.ffn, layer.ffn_norm)
+        (project,), (output,) = layer.project, layer.output
+        short = _native.ShortConvolution(
+            project.matrix, output.matrix, layer.norm, *_convolution(layer), conv
         )
+        step.add_short_convolution(short, feeding)
     elif isinstance(layer, DeltaNet):
-        feeding = feed_forward_arguments(layer.ffn, layer.ffn_norm)
-        step.add_delta_net(delta_net(layer, conv, state), feeding)
+        step.add_delta_net(_delta_net(layer, conv, state), feeding)
     else:
-        step.add_recurrent_layer(*space_arguments(layer, conv, state))
-    add_mixture(step, layer.ffn)
+        norms = None if layer.norms is None else tuple(layer.norms)
+        arguments = [*space_arguments(layer, conv, state), norms, feeding]
+        step.add_recurrent_layer(*arguments)
+    _add_mixture(step, layer.ffn)
 
 
-def add_mixture(step: _native.DecoderStep, part: Part | None) -> None:
-    """The feed-forward part of the layer before, where it is a mixture of experts."""
+def add_feed_forward(step: _native.DecoderStep, layer: FeedForwardAlone[Stored, Floats]) -> None:
+    """Append a layer of nothing but a feed-forward part."""
+    step.add_feed_forward((*_gated(layer.ffn), layer.norm))
+    _add_mixture(step, layer.ffn)
+
+
+def space_arguments(layer: StateSpace[Stored, Floats], conv: Floats, state: Floats) -> list[Any]:
+    """The arguments of ``_native.SSMStep.add_layer``."""
+    matrices = (layer.project, layer.select, layer.time_step, layer.output)
+    return [
+        *(matrix.matrix for (matrix,) in matrices),
+        layer.norm,
+        *_convolution(layer),
+        layer.a,
+        layer.d,
+        conv,
+        state,
+    ]
+
+
+def head_space(layer: HeadSpace[Stored, Floats], conv: Floats, state: Floats) -> _native.HeadSpace:
+    """A layer whose heads have one decay each."""
+    (project,), (output,) = layer.project, layer.output
+    return _native.HeadSpace(
+        project.matrix,
+        output.matrix,
+        layer.norm,
+        *_convolution(layer),
+        layer.time_bias,
+        layer.a,
+        layer.d,
+        layer.ssm.groups,
+        layer.ssm.least_step,
+        layer.gated_norm,
+        layer.norm_groups,
+        conv,
+        state,
+    )
+
+
+def _delta_net(layer: DeltaNet[Stored, Floats], conv: Floats, state: Floats) -> _native.DeltaNet:
+    (qkv,), (gate,), (output,) = layer.qkv, layer.gate, layer.output
+    (beta,), (decay,) = layer.beta, layer.decay
+    return _native.DeltaNet(
+        qkv.matrix,
+        gate.matrix,
+        beta.matrix,
+        decay.matrix,
+        output.matrix,
+        layer.norm,
+        *_convolution(layer),
+        layer.a,
+        layer.time_bias,
+        layer.head_norm,
+        layer.net.n_key_heads,
+        layer.net.tiled,
+        layer.net.unit_eps,
+        conv,
+        state,
+    )
+
+
+def _convolution(layer: Stateful) -> tuple[Floats, Floats]:
+    """Weights [width, channels] and biases of a layer's convolution; those that there are not are 0."""
+    weight = layer.conv_weight
+    bias = None if isinstance(layer, DeltaNet) else layer.conv_bias
+    own = np.zeros(len(weight), np.float32) if bias is None else bias
+    return np.ascontiguousarray(weight.T), own
+
+
+def _gated(part: Part | None) -> tuple[Gated, Gated, Gated]:
+    """Gate, up and down of a layer, the only matrix in place of a gate that there is not.
+
+    Of a mixture, which ``_native.DecoderStep.add_mixture`` takes, those of the part beside it; None where
+    there is no such part.
+    """
     if isinstance(part, Mixture):
-        step.add_mixture(*mixture_arguments(part))
+        part = part.dense
+    if part is None:
+        return None, None, None
+    if part.gated:
+        return _matrices(part)
+    (up,), (down,) = part.gate_up, part.down
+    return up.matrix, None, down.matrix
+
+
+def _matrices(part: FeedForward[Stored]) -> Matrices:
+    gate, up = part.gate_up
+    (down,) = part.down
+    return gate.matrix, up.matrix, down.matrix
+
+
+def _add_mixture(step: _native.DecoderStep, part: Part | None) -> None:
+    """The feed-forward part of the layer before, where it is a mixture of experts."""
+    if not isinstance(part, Mixture):
+        return
+    config, norms = part.config, part.norms
+    (router,) = part.router
+    step.add_mixture(
+        router.matrix,
+        [_matrices(expert) for expert in part.experts],
+        None if part.shared is None else _matrices(part.shared),
+        part.choice_bias,
+        part.shared_router,
+        config.n_used,
+        config.scores,
+        config.normalised,
+        config.scale,
+        config.n_groups,
+        config.n_groups_used,
+        config.n_group_best,
+        config.weighs_input,
+        part.gate,
+        part.scales,
+        [] if norms is None else [norms.router, norms.expert, norms.dense_post, norms.expert_post],
+    )
 
 
 def _memory(side: Storage, layer: int) -> _native.CacheMemory:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Generic
 
-from aleator.cache.rows.rows import LayerShape
+from aleator.core.errors import UnsupportedModel
 from aleator.core.records import dataclass
-from aleator.models.config import LatentConfig
+from aleator.models.config import LatentConfig, ModelConfig, PerLayerConfig
 from aleator.models.experts import ExpertsConfig
 from aleator.models.layers.layer_source import LayerSource, M, V
 
@@ -18,7 +18,6 @@ class FeedForward(Generic[M]):
 
     Attributes:
         gate_up: gate and up; only up where there is no gate.
-        down: back to the width.
         n_ff: width of gate and up.
         gate: the activation, see :func:`gate_of`.
         gated: whether there is a gate.
@@ -65,11 +64,6 @@ class Mixture(Generic[M, V]):
     """
 
     def __init__(self, source: LayerSource[M, V], config: ExpertsConfig) -> None:
-        """Read the tensors.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         n_embd, n_ff, gate = source.config.n_embd, config.n_ff, gate_of(source)
         self.config, self.gate = config, gate
         self.router = source.matrix(
@@ -122,11 +116,7 @@ def gate_of(source: LayerSource[M, V]) -> str:
 
 
 def feed_forward(source: LayerSource[M, V]) -> FeedForward[M] | Mixture[M, V]:
-    """The tensors of a layer's feed-forward part.
-
-    Raises:
-        FileFormatError: a tensor is missing, of another shape, or not finite.
-    """
+    """The tensors of a layer's feed-forward part."""
     config = source.config
     if config.experts is not None and config.has_experts(source.layer):
         return Mixture(source, config.experts)
@@ -134,11 +124,7 @@ def feed_forward(source: LayerSource[M, V]) -> FeedForward[M] | Mixture[M, V]:
 
 
 def dense_part(source: LayerSource[M, V]) -> FeedForward[M]:
-    """The tensors of a part that every token goes through.
-
-    Raises:
-        FileFormatError: a tensor is missing, of another shape, or not finite.
-    """
+    """The tensors of a part that every token goes through."""
     config = source.config
     n_embd, n_ff = config.n_embd, config.n_ff[source.layer]
     gated = source.architecture.gated
@@ -156,7 +142,6 @@ class Latent(Generic[M, V]):
     """The tensors that queries, keys and values are computed from where these are compressed.
 
     Attributes:
-        config: the dimensions.
         rotated: channels of a head that are rotated, the last ones.
         query: queries, or the numbers that they are computed from.
         query_norm: normalisation of those; None: there are none.
@@ -170,11 +155,6 @@ class Latent(Generic[M, V]):
     """
 
     def __init__(self, source: LayerSource[M, V], config: LatentConfig, heads: int) -> None:
-        """Read the tensors.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         n_embd, self.rotated = source.config.n_embd, source.config.rope.dim
         self.config, q_width = config, heads * config.head_dim
         plain = config.head_dim - self.rotated
@@ -229,11 +209,6 @@ class Attention(Generic[M, V]):
     """
 
     def __init__(self, source: LayerSource[M, V], windowed: bool, index: int) -> None:
-        """Read the layer's tensors.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         config, architecture, layer = source.config, source.architecture, source.layer
         self.windowed, self.index = windowed, index
         self.rotated, self.grows = config.rotated(layer), config.grows(layer)
@@ -301,7 +276,49 @@ class Attention(Generic[M, V]):
             return (heads * self.head_dim,)
         return (heads, self.head_dim) if kind == "each" else (self.head_dim,)
 
-    @property
-    def shape(self) -> LayerShape:
-        """What the layer stores per cell."""
-        return LayerShape(self.n_kv_heads, self.head_dim, self.head_dim_v)
+
+TABLE = "per_layer_token_embd"
+"""GGUF's name of the embeddings, [n_vocab, layers * width]."""
+
+
+class LayerEmbeddings(Generic[M, V]):
+    """What all layers have in common, besides the table.
+
+    Attributes:
+        width: numbers that a token has for a layer.
+        projection: of the usual embeddings, [layers * width, n_embd].
+        norm: of each layer's part of what the projection gives, [width].
+    """
+
+    def __init__(self, source: LayerSource[M, V]) -> None:
+        config = source.config
+        self.width = per_layer(config).width
+        n = config.n_layers * self.width
+        self.projection = source.matrix(["per_layer_model_proj"], config.n_embd, [n])
+        self.norm = source.norm("per_layer_proj_norm", self.width)
+
+
+class LayerEmbedding(Generic[M, V]):
+    """A layer's part, which adds norm(output(gate(project(x)) * embeddings)) to what the layer gives.
+
+    Attributes:
+        project: to the embeddings' width.
+        output: back to the model's.
+        norm: normalisation of what ``output`` gives.
+        gate: the activation, see :func:`~aleator.models.layers.parts.gate_of`.
+    """
+
+    def __init__(self, source: LayerSource[M, V]) -> None:
+        config = source.config
+        width = per_layer(config).width
+        self.layer, self.gate = source.layer, gate_of(source)
+        self.project = source.matrix(["inp_gate"], config.n_embd, [width])
+        self.output = source.matrix(["proj"], width, [config.n_embd])
+        self.norm = source.norm("post_norm")
+
+
+def per_layer(config: ModelConfig) -> PerLayerConfig:
+    """The dimensions of the embeddings of each layer."""
+    if config.per_layer is None:
+        raise UnsupportedModel("embeddings for each layer in a model that has none")
+    return config.per_layer

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from aleator.models.layers.activations import activation
+from aleator.models.layers.feed_forward import activation
 from aleator.models.layers.linear import embedding
-from aleator.models.layers.per_layer_parts import TABLE, LayerEmbedding, LayerEmbeddings, per_layer
-from aleator.models.layers.rms_norm import RMSNorm
+from aleator.models.layers.norms import RMSNorm
+from aleator.models.layers.parts import TABLE, LayerEmbedding, LayerEmbeddings, per_layer
 
 if TYPE_CHECKING:
     from aleator.models.layers.layer import LayerWeights
@@ -20,11 +20,6 @@ class TokenEmbeddings:
     """What the tokens of a micro-batch have for each layer."""
 
     def __init__(self, outside: LayerWeights) -> None:
-        """Read the tensors outside the layers.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         config = outside.config
         parts = LayerEmbeddings(outside)
         self.width, self.projection = parts.width, parts.projection
@@ -33,14 +28,9 @@ class TokenEmbeddings:
         self.table = embedding(outside.weights, shape, outside.device, outside.dtype, TABLE)
 
     def __call__(self, ids: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
-        """The numbers of every token and layer.
+        """The numbers of every token and layer, [T, layers, width].
 
-        Args:
-            ids: of the tokens, int64 [T]; None: every one counts as token 0, as in llama.cpp.
-            x: their embeddings as the first layer takes them, [T, n_embd].
-
-        Returns:
-            [T, layers, width].
+        Without ``ids`` every token counts as token 0, as in llama.cpp; ``x`` is what the first layer takes.
         """
         if ids is None:
             ids = torch.zeros(len(x), dtype=torch.int64, device=x.device)
@@ -54,11 +44,6 @@ class EmbeddingPart:
     """A layer's part: it gates the tokens' embeddings, and adds them to what the layer gives."""
 
     def __init__(self, weights: LayerWeights) -> None:
-        """Read the layer's tensors.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         parts = LayerEmbedding(weights)
         self.layer, self.kind = parts.layer, parts.gate
         self.project, self.output = parts.project, parts.output

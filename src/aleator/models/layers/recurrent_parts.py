@@ -1,4 +1,7 @@
-"""The tensors of layers with a selective state space or a gated delta net, and the shape of their states."""
+"""The tensors of layers that keep a state, or are a feed-forward part alone, and the shape of the states.
+
+``index`` is a layer's number among those that keep a state, ``ssm`` or ``net`` its dimensions.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,12 @@ class StateSpace(Generic[M, V]):
     """The tensors of a selective state space (Gu and Dao 2023, arXiv:2312.00752), and its dimensions.
 
     Attributes:
-        index: its number among the layers that keep a state.
-        ssm: the dimensions.
         conv_bias: None: there is none.
         norms: weights of the normalisations of time step, B and C, if there are any.
         ffn_norm: weight of the normalisation before the feed-forward part; None: there is no such part.
-        ffn: the feed-forward part.
     """
 
     def __init__(self, source: LayerSource[M, V], index: int) -> None:
-        """Read the layer's tensors.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         config = source.config
         self.index, self.ssm = index, state_space(config)
         inner, rank, state = self.ssm.d_inner, self.ssm.dt_rank, self.ssm.d_state
@@ -50,11 +45,7 @@ class StateSpace(Generic[M, V]):
                 source.norm(f"ssm_{name}_norm", n, exact=True)
                 for name, n in (("dt", rank), ("b", state), ("c", state))
             ]
-        self.ffn_norm: V | None = None
-        self.ffn: FeedForward[M] | Mixture[M, V] | None = None
-        if config.n_ff:
-            self.ffn_norm = source.norm("ffn_norm")
-            self.ffn = feed_forward(source)
+        self.ffn_norm, self.ffn = following(source)
 
 
 def state_space(config: ModelConfig) -> SSMConfig:
@@ -64,12 +55,71 @@ def state_space(config: ModelConfig) -> SSMConfig:
     return config.ssm
 
 
+class HeadSpace(Generic[M, V]):
+    """A state space whose heads have one decay each (Dao and Gu 2024, arXiv:2405.21060).
+
+    Attributes:
+        norm: of what the layer takes; None beside attention, whose norm it is.
+        project: gives the gate, the convolution's channels (values, B and C) and time steps.
+        conv_bias: None: there is none.
+        time_bias: of time steps, [heads].
+        a: decays, [heads].
+        d: [heads].
+        gated_norm: weights [inner] of the normalisation after the gate; None: there is none.
+        norm_groups: parts that it normalises by themselves.
+        ffn_norm: of what the feed-forward part takes; None: there is no such part.
+    """
+
+    def __init__(self, source: LayerSource[M, V], index: int) -> None:
+        config = source.config
+        beside = config.attends(source.layer)
+        self.index, self.ssm = index, state_space(config)
+        inner, channels, heads = self.ssm.d_inner, self.ssm.conv_channels, self.ssm.heads
+        self.norm: V | None = None if beside else source.norm("attn_norm")
+        self.project = source.matrix(["ssm_in"], config.n_embd, [inner + channels + heads])
+        self.conv_weight = source.values("ssm_conv1d.weight", channels, self.ssm.d_conv, exact=True)
+        self.conv_bias: V | None = None
+        if "ssm_conv1d.bias" in source:
+            self.conv_bias = source.values("ssm_conv1d.bias", channels, exact=True)
+        self.time_bias = source.values("ssm_dt.bias", heads, exact=True)
+        self.a = source.flat("ssm_a", heads)
+        self.d = source.flat("ssm_d", heads)
+        self.gated_norm: V | None = None
+        if not beside or "ssm_norm.weight" in source:
+            self.gated_norm = source.flat("ssm_norm.weight", inner)
+        self.norm_groups = self.ssm.groups
+        self.output = source.matrix(["ssm_out"], inner, [config.n_embd])
+        self.ffn_norm: V | None = None
+        self.ffn: FeedForward[M] | Mixture[M, V] | None = None
+        if not beside:
+            self.ffn_norm, self.ffn = following(source)
+
+
+class ShortConvolution(Generic[M, V]):
+    """A convolution over the latest few values, multiplied before and after by what else is projected.
+
+    Attributes:
+        norm: of what the layer takes.
+        project: gives B, C and x.
+    """
+
+    def __init__(self, source: LayerSource[M, V], index: int) -> None:
+        self.index, self.ssm = index, state_space(source.config)
+        n, width = source.config.n_embd, self.ssm.d_conv
+        self.norm = source.norm("attn_norm")
+        self.project = source.matrix(["shortconv.in_proj"], n, [3 * n])
+        self.conv_weight = source.values("shortconv.conv.weight", n, width, exact=True)
+        self.conv_bias: V | None = None
+        if "shortconv.conv.bias" in source:
+            self.conv_bias = source.values("shortconv.conv.bias", n, exact=True)
+        self.output = source.matrix(["shortconv.out_proj"], n, [n])
+        self.ffn_norm, self.ffn = following(source)
+
+
 class DeltaNet(Generic[M, V]):
     """The tensors of a gated delta net (Yang et al. 2024, arXiv:2412.06464), and its dimensions.
 
     Attributes:
-        index: its number among the layers that keep a state.
-        net: the dimensions.
         norm: normalisation of what the layer takes.
         qkv: queries, keys and values, which are convolved.
         gate: of what the heads give.
@@ -77,15 +127,9 @@ class DeltaNet(Generic[M, V]):
         decay: how much of the state stays.
         head_norm: normalisation of what a head gives.
         ffn_norm: normalisation before the feed-forward part.
-        ffn: the feed-forward part.
     """
 
     def __init__(self, source: LayerSource[M, V], index: int) -> None:
-        """Read the layer's tensors.
-
-        Raises:
-            FileFormatError: a tensor is missing, of another shape, or not finite.
-        """
         config = source.config
         self.index, self.net = index, delta_net(config)
         net = self.net
@@ -99,8 +143,7 @@ class DeltaNet(Generic[M, V]):
         self.time_bias = source.values("ssm_dt.bias", net.n_heads, exact=True)
         self.head_norm = source.values("ssm_norm.weight", net.head_dim_v, exact=True)
         self.output = source.matrix(["ssm_out"], net.values, [config.n_embd])
-        self.ffn_norm = source.norm(source.architecture.ffn_norm)
-        self.ffn = feed_forward(source)
+        self.ffn_norm, self.ffn = following(source)
 
 
 def delta_net(config: ModelConfig) -> DeltaNetConfig:
@@ -108,6 +151,28 @@ def delta_net(config: ModelConfig) -> DeltaNetConfig:
     if config.delta is None:
         raise UnsupportedModel("a layer that keeps a state in a model without a gated delta net")
     return config.delta
+
+
+class FeedForwardAlone(Generic[M, V]):
+    """A layer of nothing but a feed-forward part.
+
+    Attributes:
+        norm: of what it takes.
+        ffn: the part.
+    """
+
+    def __init__(self, source: LayerSource[M, V]) -> None:
+        self.norm = source.norm("attn_norm")
+        self.ffn = feed_forward(source)
+
+
+def following(
+    source: LayerSource[M, V],
+) -> tuple[V | None, FeedForward[M] | Mixture[M, V] | None]:
+    """The norm and the feed-forward part after a layer's state, where the architecture has one."""
+    if not source.config.n_ff or source.architecture.single_parts:
+        return None, None
+    return source.norm(source.architecture.ffn_norm), feed_forward(source)
 
 
 def state_shape(config: ModelConfig) -> RecurrentShape:

@@ -35,15 +35,7 @@ class Rotary:
         self._table = torch.empty(0, 1, self.dim // 2, dtype=torch.complex64, device=device)
 
     def angles(self, positions: torch.Tensor, highest: int) -> torch.Tensor:
-        """exp(i angle) of every pair.
-
-        Args:
-            positions: integers [T].
-            highest: none is higher.
-
-        Returns:
-            complex64 [T, 1, dim / 2].
-        """
+        """exp(i angle) of every pair at positions [T], none above ``highest``: complex64 [T, 1, dim / 2]."""
         if highest >= TABLE_ROWS:
             return self._polar(positions, self.magnitude)
         if highest >= len(self._table):
@@ -61,15 +53,7 @@ class Rotary:
         return torch.polar(torch.full_like(angle, magnitude), angle).to(torch.complex64)
 
     def rotate(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-        """Rotate queries or keys in place.
-
-        Args:
-            x: float32 [T, heads, head_dim].
-            angles: what :meth:`angles` gives for their positions.
-
-        Returns:
-            ``x``.
-        """
+        """Rotate queries or keys, float32 [T, heads, head_dim], in place by what :meth:`angles` gave."""
         part = x if x.shape[-1] == self.dim else x[..., self.offset : self.offset + self.dim]
         if self.interleaved and self.offset:
             pairs = part.reshape(*part.shape[:-1], -1, 2)
@@ -91,13 +75,5 @@ class Rotary:
         return factors
 
     def shift(self, keys: torch.Tensor, deltas: torch.Tensor) -> torch.Tensor:
-        """Rotate stored keys further, in place; their lengths stay, for they carry the magnitude already.
-
-        Args:
-            keys: float32 [n, G, head_dim].
-            deltas: int64 [n], positions to rotate by.
-
-        Returns:
-            ``keys``.
-        """
+        """Rotate stored keys by ``deltas``, see :meth:`Rotation.shift`."""
         return self.rotate(keys, self._polar(deltas, 1.0))

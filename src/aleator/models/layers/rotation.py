@@ -32,13 +32,7 @@ class Rotation:
         divisors: npt.NDArray[np.float64] | None = None,
         n_ctx: int = 0,
     ) -> None:
-        """Compute the frequencies.
-
-        Args:
-            rope: the model's rotary embedding.
-            divisors: the file's own, float64 [dim / 2]; None: there are none.
-            n_ctx: positions of the context, for scaling that depends on it.
-        """
+        """Compute the frequencies, see :func:`~aleator.models.layers.frequencies.frequencies`."""
         self.frequencies, self.magnitude = frequencies(rope, divisors, n_ctx)
         self.dim, self.offset = rope.dim, rope.offset
         self.interleaved = rope.style == "norm"
@@ -52,14 +46,9 @@ class Rotation:
     def shift(
         self, keys: npt.NDArray[np.float32], deltas: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.float32]:
-        """Rotate stored keys further, in place; their lengths stay, for they carry the magnitude already.
+        """Rotate stored keys [n, G, head_dim] further by ``deltas`` [n], in place.
 
-        Args:
-            keys: float32 [n, G, head_dim].
-            deltas: int64 [n], positions to rotate by.
-
-        Returns:
-            ``keys``.
+        Their lengths stay, for they carry the magnitude already.
         """
         angles = self.angles(deltas.astype(np.int32), 1.0)
         if self.offset == 0:

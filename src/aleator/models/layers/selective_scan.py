@@ -34,7 +34,6 @@ def selective_scan(
 
     Returns:
         y [T, D], and the states [D, N] after the tokens in ``keep``.
-
     """
     outputs, kept = [], []
     wanted = list(keep)

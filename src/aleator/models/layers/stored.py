@@ -42,18 +42,9 @@ class StoredWeight:
 
 
 def stored_weight(weights: Weights, name: str, n_out: int, n_in: int, bias: bool) -> StoredWeight:
-    """A matrix of the file.
+    """The matrix ``name.weight`` of the file, and ``name.bias`` if it exists or must.
 
-    Args:
-        weights: the model file.
-        name: of the tensor, without ".weight".
-        n_out: width of the output.
-        n_in: width of the input.
-        bias: whether ``name.bias`` must exist; one that exists is used in any case.
-
-    Raises:
-        FileFormatError: it is missing, of another shape, or not finite; names the tensor.  What lies behind the
-            first bytes of a file is looked at later (:mod:`aleator.models.finite_check`).
+    What lies behind a file's first bytes is looked at for NaN later (:mod:`aleator.models.finite_check`).
     """
     tensor = f"{name}.weight"
     weights.expect(tensor, (n_out, n_in))
@@ -119,10 +110,6 @@ def expert_weight(matrix: ExpertMatrix) -> StoredWeight:
 
 
 def floats(weights: Weights, name: str, shape: tuple[int, ...]) -> Floats:
-    """A tensor of the file as float32, its shape checked.
-
-    Raises:
-        FileFormatError: it is missing, of another shape, or not finite.
-    """
+    """A tensor of the file as float32, its shape checked."""
     weights.expect(name, shape)
     return weights.floats(name)

@@ -14,9 +14,9 @@ from aleator.device.places import BITS, DeviceSampler, DeviceStep, Field, Fields
 from aleator.device.token_bits import bits_of_tokens, unpack
 from aleator.samplers.bad_words import BadWords
 from aleator.samplers.base import Place, Sampler
-from aleator.samplers.device_forms import MAX_BAD_WORD_TOKENS, MAX_BAD_WORDS, long_words
 from aleator.samplers.min_tokens import MinTokens
 from aleator.samplers.no_repeat_ngram import NoRepeatNgram
+from aleator.samplers.plan import MAX_BAD_WORD_TOKENS, MAX_BAD_WORDS, long_words
 from aleator.samplers.token_mask import TokenMask
 
 
@@ -70,7 +70,7 @@ def _among(tokens: Tensor, n_vocab: int, data: DeviceCandidates) -> Tensor:
 
 
 class DeviceBadWords(DeviceSampler):
-    """Masks tokens that would complete a forbidden sequence; limits are in samplers.device_forms."""
+    """Masks tokens that would complete a forbidden sequence; limits are in samplers.plan."""
 
     fields: ClassVar[Fields] = {
         "single": Field(torch.int32, 0, BITS),  # the tokens that are words by themselves

@@ -1,4 +1,4 @@
-"""DRY on the device; the contract is in aleator.samplers.dry, the limits in aleator.samplers.device_forms."""
+"""DRY on the device; the contract is in aleator.samplers.dry, the limits in aleator.samplers.plan."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from aleator.device.candidates import DeviceCandidates
 from aleator.device.places import BITS, DeviceSampler, DeviceStep, Field, Fields, Values, expect
 from aleator.device.token_bits import bits_of_tokens, unpack
 from aleator.samplers.base import Place, Sampler
-from aleator.samplers.device_forms import (
+from aleator.samplers.dry import DRY
+from aleator.samplers.plan import (
     MAX_BREAKER_TOKENS,
     MAX_BREAKERS,
     MAX_DRY_WINDOW,
     long_breakers,
 )
-from aleator.samplers.dry import DRY
 
 
 class DeviceDRY(DeviceSampler):

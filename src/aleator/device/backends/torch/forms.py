@@ -7,8 +7,8 @@ from aleator.device.backends.torch.dry import DeviceDRY
 from aleator.device.backends.torch.user import DeviceUser
 from aleator.device.places import DeviceSampler
 from aleator.samplers.base import Sampler
-from aleator.samplers.device_forms import has_device_form
 from aleator.samplers.dist import Dist
+from aleator.samplers.plan import why_not
 from aleator.samplers.user import UserSampler
 
 FORMS: dict[str, type[DeviceSampler]] = {
@@ -43,7 +43,7 @@ DRAWS: dict[str, type[DeviceSampler]] = {"inverse": draws.DeviceDist, "gumbel": 
 
 def device_form(sampler: Sampler) -> type[DeviceSampler] | None:
     """The device form of a chain's sampler; None: it runs on the host."""
-    if not has_device_form(sampler):
+    if why_not(sampler):
         return None
     if isinstance(sampler, UserSampler):
         return DeviceUser

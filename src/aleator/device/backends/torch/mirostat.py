@@ -23,8 +23,7 @@ from aleator.device.places import (
     uniform,
 )
 from aleator.samplers.base import Place, Sampler
-from aleator.samplers.mirostat import Mirostat
-from aleator.samplers.mirostat_state import MirostatSampler
+from aleator.samplers.mirostat import Mirostat, MirostatSampler
 
 
 class DeviceMirostatSampler(DeviceSampler):

@@ -1,9 +1,4 @@
-"""The decoder's numerics contract in NumPy: float products, norms, activations, rotation, attention, scans.
-
-The rules are those of docs/numerics.md, part 2.  Nothing that computes imports this module: it states what
-native code must give, bit for bit, on every instruction set, for any number of tokens and threads.  Products
-with weights in blocks are in :mod:`aleator.models.block_numerics`.
-"""
+"""Float products, norms, activations, rotation, attention, scans."""
 
 from __future__ import annotations
 
@@ -12,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aleator.models.block_numerics import Floats, fused
+from decoder_numerics.blocks import Floats, fused
 
 ONE = np.float32(1)
 
@@ -110,6 +105,12 @@ def exponential(x: Floats) -> Floats:
     power = ((shifted.view(np.int32) + np.int32(127)) << np.int32(23)).view(np.float32)
     value: Floats = np.where(x < -87, np.float32(0), polynomial(r, _EXP) * power)
     return value
+
+
+def sigmoid(x: Floats) -> Floats:
+    """``1 / (1 + e^-x)``."""
+    y: Floats = ONE / (ONE + exponential(-x))
+    return y
 
 
 def silu(x: Floats) -> Floats:
@@ -210,7 +211,7 @@ def attention(
         scores = scores + slope * distances
     highest = max(scores.max(), np.float32(sink))
     weights = exponential(scores - highest)
-    total = tree(_lane_sums(weights))
+    total = total16(weights)
     if sink > -math.inf:
         total = total + exponential(np.float32(sink) - highest)
     out = np.zeros(values.shape[1], np.float32)
@@ -218,13 +219,6 @@ def attention(
         out = fused(np.full_like(value, weight), value, out)
     y: Floats = out * (ONE / total)
     return y
-
-
-def _lane_sums(x: Floats) -> Floats:
-    total = np.zeros(16, np.float32)
-    for group in in_lanes(x):
-        total = total + group
-    return total
 
 
 def convolve(

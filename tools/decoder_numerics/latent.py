@@ -1,16 +1,12 @@
-"""The decoder's numerics contract in NumPy: attention over compressed keys (docs/numerics.md, part 2).
-
-Nothing that computes imports this module: it states what native code must give, bit for bit, on every
-instruction set, for any number of tokens and threads.
-"""
+"""Attention over compressed keys."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from aleator.core.records import dataclass
-from aleator.models.block_numerics import Floats
-from aleator.models.decoder_numerics import attention, products, rms_norm, rotate
+from decoder_numerics.blocks import Floats
+from decoder_numerics.floats import attention, products, rms_norm, rotate
 
 
 @dataclass(frozen=True)

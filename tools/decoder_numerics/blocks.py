@@ -1,8 +1,4 @@
-"""The decoder's numerics contract in NumPy: products with weights in ggml's blocks (docs/numerics.md, part 2).
-
-Nothing that computes imports this module: it states what native code must give, bit for bit, on every
-instruction set, for any number of tokens and threads.
-"""
+"""Products with weights in ggml's blocks."""
 
 from __future__ import annotations
 

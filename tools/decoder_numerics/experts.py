@@ -1,8 +1,4 @@
-"""The decoder's numerics contract in NumPy: mixtures of experts (docs/numerics.md, part 2).
-
-Nothing that computes imports this module: it states what native code must give, bit for bit, on every
-instruction set, for any number of tokens and threads.
-"""
+"""Mixtures of experts."""
 
 from __future__ import annotations
 
@@ -11,34 +7,20 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from aleator.models.block_numerics import Floats, fused
-from aleator.models.decoder_numerics import ONE, dot16, exponential, in_lanes, tree
 from aleator.models.experts import ExpertsConfig
+from decoder_numerics.blocks import Floats, fused
+from decoder_numerics.floats import ONE, dot16, exponential, sigmoid, total16
 
 LEAST_SUM = np.float32(2.0**-14)
 Part = Callable[[Floats], Floats]
 """An expert: [T, n_embd] -> [T, n_embd]."""
 
 
-def sigmoid(x: Floats) -> Floats:
-    """``1 / (1 + e^-x)``."""
-    y: Floats = ONE / (ONE + exponential(-x))
-    return y
-
-
 def softmax(x: Floats) -> Floats:
     """e^(x - the largest) over their sum, for [n]; the sum goes over 16 lanes and the tree."""
     e = exponential(x - x.max())
-    y: Floats = e * (ONE / lane_sum(e))
+    y: Floats = e * (ONE / total16(e))
     return y
-
-
-def lane_sum(x: Floats) -> np.float32:
-    """The sum of [n] in 16 lanes, and then the tree."""
-    total = np.zeros(16, np.float32)
-    for group in in_lanes(x):
-        total = total + group
-    return np.float32(tree(total))
 
 
 def silu_clamped(gate: Floats, up: Floats) -> Floats:
@@ -83,7 +65,7 @@ def route(
     elif config.scores == "chosen sigmoid":
         weights = sigmoid(weights)
     if config.normalised:
-        weights = weights / np.maximum(lane_sum(weights), LEAST_SUM)
+        weights = weights / np.maximum(np.float32(total16(weights)), LEAST_SUM)
     weights = weights * np.float32(config.scale)
     return chosen, weights if scales is None else weights * scales[chosen]
 

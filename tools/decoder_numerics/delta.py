@@ -1,27 +1,17 @@
-"""The decoder's numerics contract in NumPy: gated delta nets and gates of attention (docs/numerics.md, part 2).
-
-Nothing that computes imports this module: it states what native code must give, bit for bit, on every
-instruction set, for any number of tokens and threads.
-"""
+"""Gated delta nets and gates of attention."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from aleator.models.block_numerics import Floats, fused
-from aleator.models.decoder_numerics import ONE, dot16, exponential, rms_norm, silu, softplus
+from decoder_numerics.blocks import Floats, fused
+from decoder_numerics.floats import ONE, dot16, exponential, rms_norm, silu, softplus
 
 
 def unit_length(x: Floats, eps: float, scale: float = 1.0) -> Floats:
     """Rows [..., n] divided by their length, times ``scale``."""
     factor = np.float32(scale) / np.sqrt(dot16(x, x) + np.float32(eps))
     y: Floats = x * factor[..., None]
-    return y
-
-
-def beta_of(x: Floats) -> Floats:
-    """``1 / (1 + e^-x)``."""
-    y: Floats = ONE / (ONE + exponential(-x))
     return y
 
 

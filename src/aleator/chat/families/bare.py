@@ -1,4 +1,4 @@
-"""Llama 3: the whole reply is ``{"name": ..., "parameters": ...}``, perhaps after ``<|python_tag|>``."""
+"""Calls as JSON objects that are the whole reply: of Llama 3, and of templates without marks of their own."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ TAG, START, END = "<|python_tag|>", "<|python_start|>", "<|python_end|>"
 
 
 class Llama3(Family):
-    """Templates of Llama 3.1 to 3.3 and 4."""
+    """Templates of Llama 3.1 to 3.3 and 4: ``{"name": ..., "parameters": ...}``, perhaps after a tag."""
 
     name = "llama3"
     marks = (TAG, START, END)
 
-    @staticmethod
-    def shows(template: str) -> bool:
+    @classmethod
+    def shows(cls, template: str) -> bool:
         """Whether the template has their marks."""
         headers = "<|start_header_id|>" in template or "<|header_start|>" in template
         return TAG in template or (headers and "ipython" in template)
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
-        """See :meth:`Family.read`."""
         start = reader.at
         yield from reader.skip_space()
         tagged = yield from reader.read_any(TAG, START)
@@ -47,5 +46,29 @@ class Llama3(Family):
             yield from read_text(reader)
 
     def call(self, function: Function) -> list[Part]:
-        """See :meth:`Family.call`."""
         return object_with(function, "parameters")
+
+
+class Generic(Family):
+    """``{"name": ..., "arguments": ...}`` as the whole reply, with the name of a tool."""
+
+    name = "generic"
+
+    def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
+        start = reader.at
+        yield from reader.skip_space()
+        listed = yield from reader.read_any("[")
+        while (yield from read_call(reader, calls, tools)) == "call":
+            yield from reader.skip_space()
+            if not listed or not (yield from reader.read_any(",")):
+                break
+        if calls.n and listed:
+            yield from reader.read_any("]")
+        if calls.n:
+            yield from reader.skip_space()
+        else:
+            reader.at = start
+        yield from read_text(reader)
+
+    def call(self, function: Function) -> list[Part]:
+        return object_with(function, "arguments")

@@ -22,7 +22,8 @@ from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import FileFormatError, ParameterError
 from aleator.core.options import declarations
 from aleator.core.records import dataclass
-from aleator.engine.engine import Served
+from aleator.engine.engine import Engine, Served
+from aleator.engine.options import SubmitOptions
 from aleator.generate.generation import Generation, writing_of
 from aleator.generate.options import GenerateOptions
 from aleator.generate.request import Request
@@ -77,12 +78,10 @@ class Made:
     @classmethod
     def of(cls, generation: Generation) -> Made:
         """What a generation has made; waits for its end."""
-        logprobs = generation.logprobs
+        logprobs, has_text = generation.logprobs, writing_of(generation).completion.has_text
         return cls(
             tokens=tuple(generation.tokens),
-            text_hash=hash_of_text(generation.text)
-            if writing_of(generation).completion.has_text
-            else "",
+            text_hash=hash_of_text(generation.text) if has_text else "",
             stop_reason=generation.stop_reason,
             logprobs=None if logprobs is None else tuple(e.chosen.logprob for e in logprobs),
         )
@@ -222,11 +221,7 @@ class Record:
 
     @classmethod
     def from_json(cls, value: object, path: str = "record") -> Record:
-        """Read what :meth:`as_json` or :meth:`header` made.
-
-        Args:
-            value: The parsed JSON.
-            path: Where it is from, for errors.
+        """Read what :meth:`as_json` or :meth:`header` made; errors name ``path``.
 
         Raises:
             FileFormatError: It is no record, or one of a newer form.
@@ -250,11 +245,9 @@ class Record:
             raise FileFormatError(path, f"the record is damaged: {error}") from None
 
     def request(self, prompt: Sequence[int] | None = None, vocab: Any = None) -> Request:
-        """The request to make again.
+        """The request to make again; ``vocab`` is the model's, as for :meth:`SamplingParams.chain`.
 
-        Args:
-            prompt: Its tokens, where the record has only their hash.
-            vocab: Of the model, as for :meth:`SamplingParams.chain`.
+        The tokens of the prompt are needed where the record has only their hash.
 
         Raises:
             ParameterError: There are no tokens, others than then, or no parameters; or another version of the
@@ -326,10 +319,9 @@ def _read(name: str, value: Any) -> Any:
             stop_reason=str(value["stop_reason"]),
             logprobs=None if logprobs is None else tuple(float(each) for each in logprobs),
         )
-    if name in ("seed", "n_ctx", "completion", "position", "n_keep", "numerics", "arithmetic"):
-        if type(value) is not int:
-            raise TypeError(f"{name} is {value!r:.40}")
-        return value
+    whole = name in ("seed", "n_ctx", "completion", "position", "n_keep", "numerics", "arithmetic")
+    if whole and type(value) is not int:
+        raise TypeError(f"{name} is {value!r:.40}")
     return value
 
 
@@ -341,3 +333,61 @@ def hash_of_tokens(tokens: Sequence[int]) -> str:
 def hash_of_text(text: str) -> str:
     """32 hexadecimal digits: SHA-256 of a text in UTF-8; half a surrogate pair counts as if it could be."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def make_again(record: Record, model: Served, prompt: Sequence[int] | None = None) -> Made:
+    """Make a record's text again, by itself.
+
+    The tokens of the prompt are needed where the record has only their hash.
+
+    Raises:
+        ParameterError: As for :meth:`Record.request`; or the model was loaded with too small an ``n_ctx``.
+    """
+    request = record.request(prompt, model.tokenizer)
+    if record.n_ctx > model.n_ctx:
+        raise ParameterError(
+            "n_ctx",
+            f"the text might use {record.n_ctx} positions, and the model was loaded with {model.n_ctx}: load "
+            f"it with n_ctx={record.n_ctx}",
+        )
+    cells = max(record.n_ctx, len(request.remaining) + 1)
+    with Engine(model, n_seq_max=1, n_ctx=cells) as engine:
+        generation = engine.start(request, SubmitOptions())
+        if record.made is not None and record.made.stop_reason in CUT_OFF:
+            wanted = len(record.made.tokens)
+            for _ in generation:
+                if len(writing_of(generation).completion.tokens) >= wanted:
+                    generation.cancel()
+        return Made.of(generation)
+
+
+def differences(then: Made, now: Made) -> list[str]:
+    """Where two texts differ, in words; none: they are the same to the bit."""
+    n = len(then.tokens)
+    cut_off = then.stop_reason in CUT_OFF
+    tokens = now.tokens[:n] if cut_off else now.tokens
+    found = []
+    if tokens != then.tokens:
+        at = next(
+            (i for i, (a, b) in enumerate(zip(then.tokens, tokens, strict=False)) if a != b),
+            min(n, len(tokens)),
+        )
+        was, is_now = (each[at] if at < len(each) else "the end" for each in (then.tokens, tokens))
+        found.append(f"token {at} of the text: {was} then, {is_now} now")
+    if then.logprobs is not None and now.logprobs is not None:
+        for i, (a, b) in enumerate(zip(then.logprobs, now.logprobs, strict=False)):
+            if a != b:
+                found.append(f"log-probability of token {i}: {a!r} then, {b!r} now")
+                break
+        else:
+            if len(then.logprobs) != len(now.logprobs[:n] if cut_off else now.logprobs):
+                found.append(
+                    f"{len(then.logprobs)} log-probabilities then, {len(now.logprobs)} now"
+                )
+    if cut_off:
+        return found
+    if now.stop_reason != then.stop_reason:
+        found.append(f"why it ended: {then.stop_reason!r} then, {now.stop_reason!r} now")
+    if not found and now.text_hash != then.text_hash:
+        found.append("the tokens are equal, and their text is not: the tokenizer is another one")
+    return found
