@@ -32,26 +32,27 @@ help:
 demo: $(VENV)/.built
 	@$(BIN)/aleator generate -p "ROMEO:" -n 200 --seed 4
 
+# Two processes, which divide the tests about evenly.
+FIRST := tests/benchmarks tests/core tests/device tests/grammar tests/models tests/ops tests/samplers tests/threads
+RUN := $(BIN)/python -m pytest -p no:cacheprovider
+.PHONY: first rest
+first:
+	OMP_NUM_THREADS=1 $(RUN) $(FIRST)
+rest:
+	OMP_NUM_THREADS=1 $(RUN) tests $(FIRST:%=--ignore=%)
+
 test: setup
-	$(BIN)/python -m pytest
+	$(MAKE) --no-print-directory --output-sync=line --jobs 2 first rest
 
 check: lint types cover
 
-# Two processes, for counting takes time.  What commands started by tests run is not counted.
-FIRST := tests/benchmarks tests/core tests/device tests/grammar tests/models tests/ops tests/samplers tests/threads
-COUNTED := OMP_NUM_THREADS=1 $(BIN)/coverage run --parallel-mode -m pytest -p no:cacheprovider
-.PHONY: cover-first cover-rest
+# What commands started by tests run is not counted.
+cover: RUN := $(BIN)/coverage run --parallel-mode -m pytest -p no:cacheprovider
 cover: setup
 	@mkdir -p build && $(BIN)/coverage erase
-	$(MAKE) --output-sync --jobs 2 cover-first cover-rest
+	$(MAKE) --output-sync --jobs 2 first rest RUN="$(RUN)"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered
-
-cover-first:
-	$(COUNTED) $(FIRST)
-
-cover-rest:
-	$(COUNTED) tests $(FIRST:%=--ignore=%)
 
 MINUTES ?= 1000000
 mutate: setup

@@ -16,9 +16,10 @@ import torch
 from wide_models import SMALL, write_any
 
 from aleator.cache import PrefixConfig
-from aleator.cache.handle.sequence import Checkpoint, Sequence
+from aleator.cache.handle.sequence import Sequence
 from aleator.cache.pools.attention import AttentionPool, first_of
 from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.cache.sequence_verbs import Checkpoint
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
@@ -101,7 +102,7 @@ def _cells(pool: AttentionPool) -> Snapshot:
         "do_defrag": pool.do_defrag,
     }
     for name, side in (("keys", pool.rows.keys), ("values", pool.rows.values)) if len(used) else ():
-        found[name] = _digest(side.bytes_of(layer, used) for layer in range(len(side.layers)))
+        found[name] = _digest(side.parts[layer].bytes_of(used) for layer in range(len(side.layers)))
     return found
 
 

@@ -20,9 +20,10 @@ import numpy as np
 import pytest
 
 import aleator
+from aleator.cache.arguments import END
 from aleator.cache.cells.split import Cuts
 from aleator.cache.journal import Journal
-from aleator.cache.pools.pool import END, AnyPool
+from aleator.cache.pools.pool import AnyPool
 from aleator.cache.pools.step import Step
 from aleator.core.errors import CacheError, CannotRewind, CannotShift, InvalidBatch, ParameterError
 from aleator.generate import Batch

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from aleator.cache import KVCache, LayerShape
-from aleator.cache.hybrid import HybridCache
+from aleator.cache.kv_cache import HybridCache
 from aleator.cache.prefix import PrefixConfig
 from aleator.core.errors import (
     CacheFull,

@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from aleator._native import fail_allocation
-from aleator.cache.hybrid import HybridCache
-from aleator.cache.kv_cache import LayerShape
+from aleator.cache.kv_cache import HybridCache, LayerShape
+from aleator.cache.pools.kept_states import kept_rows
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.pools.window import WindowPool
 from aleator.cache.prefix import PrefixConfig
-from aleator.cache.prefix.states import kept_rows
 from aleator.core.errors import CacheFull, CannotRewind, ParameterError
 from aleator.generate import Batch
 
@@ -116,7 +115,7 @@ class Pools(RuleBasedStateMachine):
         for cells, pool in ((part.base, self.cache.first), (part.window, self.window)):
             if cells is not None and pool is not None:
                 for side in (pool.rows.keys, pool.rows.values):
-                    side.write(0, cells.cell_ids, values)
+                    side.parts[0].write(cells.cell_ids, values)
         for run in part.recurrent.runs if part.recurrent else ():
             value = 0 if run.source < 0 else int(part.recurrent.ssm[0][run.source].item())
             stores = dict(run.stores)

@@ -13,8 +13,8 @@ import pytest
 from make_models import SPECS, write_model
 
 from aleator import load
+from aleator.cache.pools.kept_states import ENDS, MOST, SPARE, KeptStates
 from aleator.cache.prefix import PrefixConfig
-from aleator.cache.prefix.states import ENDS, MOST, SPARE, KeptStates
 from aleator.cache.recurrent import RecurrentCache, RecurrentShape
 from aleator.core.errors import CacheError
 from aleator.generate import Batch, Context

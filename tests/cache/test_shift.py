@@ -39,7 +39,7 @@ class Keys:
             owners = np.ones((N, 1), np.uint64)
             cell_ids = step.place(self.positions, np.zeros(N, np.int32), owners).cell_ids
             for layer in range(LAYERS):
-                self.cache.keys.write(layer, cell_ids, self.rotated_keys(layer))
+                self.cache.keys.parts[layer].write(cell_ids, self.rotated_keys(layer))
 
     def rotate(self, layer: int, keys: Floats, deltas: npt.NDArray[np.int64]) -> Floats:
         self.calls += 1
@@ -193,5 +193,5 @@ def test_copied_rows_take_their_position_along() -> None:
     keys.cache.first.rows.copy(np.arange(3), np.arange(40, 43))
     assert keys.cache.key_positions[40:43].tolist() == [0, 1, 2]
     for layer in range(LAYERS):
-        stored = keys.cache.keys.read(layer, np.arange(64))
+        stored = keys.cache.keys.parts[layer].read(np.arange(64))
         assert np.array_equal(stored[40:43], stored[:3])

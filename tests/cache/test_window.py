@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from make_models import SPECS, write_model
 
-from aleator.cache.hybrid import HybridCache
-from aleator.cache.kv_cache import LayerShape
+from aleator.cache.kv_cache import HybridCache, LayerShape
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.pools.window import WindowPool, window_capacity

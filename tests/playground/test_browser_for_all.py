@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aleator.server.playground.told import Telling
+from aleator.server.playground.step_json import StepFormatter
 from aleator.text.special_tokens import SpecialTokens, TokenAttribute
 from aleator.text.vocabulary import BYTE_CHARACTERS, Vocabulary
 from tests.playground.browser import AXE, VIEWS, Browser, missing, tokens, violations, write
@@ -51,8 +51,8 @@ def test_tokens_of_a_hostile_model_are_text(
     page: Browser, server: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, app = server
-    hostile = Telling(hostile_vocabulary(2048))
-    monkeypatch.setattr(app.state.playground.writer, "telling", hostile)
+    hostile = StepFormatter(hostile_vocabulary(2048))
+    monkeypatch.setattr(app.state.playground, "formatter", hostile)
     write(page, 60)
     shown = tokens(page)
     assert {"<img src=x onerror=alert(1)>", "⟨f0 9f⟩", "␀␛[2J", "⟨U+202E⟩abc", "</span>"} <= set(

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from aleator.generate.session import Session
-from aleator.server.grammars import Trials
-from aleator.server.playground import replay
+from aleator.server.grammar_limits import Trials
 from tests.playground.conftest import Client, MakeClient
 
 PROMPT = "ROMEO:\n"
@@ -217,7 +216,7 @@ def test_the_end_of_the_server_and_its_limit_of_time_end_texts_too(make_client: 
 
 
 def test_branches_of_branches_have_a_bound(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "MOST_BRANCHES", 2)
+    monkeypatch.setattr("aleator.server.playground.recording.MOST_BRANCHES", 2)
     name = client.write(prompt=PROMPT, seed=1, max_tokens=2).id
     for _ in range(2):
         name = client.write(parent=name, at=1, max_tokens=2).id

@@ -20,7 +20,8 @@ from typing import Any
 from aleator.engine.engine import Engine
 from aleator.language_model import LanguageModel
 from aleator.server.app import create_guarded
-from aleator.server.grammars import AT_ONCE, Grammars, Trials
+from aleator.server.grammar_limits import Trials
+from aleator.server.grammars import AT_ONCE, Grammars
 from aleator.server.options import ServerOptions
 from aleator.server.run import Server, bound
 from aleator.server.service import Service

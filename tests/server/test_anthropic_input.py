@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aleator.core.errors import ParameterError
-from aleator.server.chatting import ChatRequest
+from aleator.server.chat import ChatRequest
 from aleator.server.dialects.anthropic_input import COUNTED, FIELDS, messages_of, request_of
 
 HI = [{"role": "user", "content": "Hi"}]
@@ -231,4 +231,4 @@ def test_what_cannot_be_honoured_is_refused_by_name(
 
 def test_lenient() -> None:
     given = {"model": "m", "messages": [{**HI[0], "typo": 1}], "max_tokens": 3, "typo": 1}
-    assert request_of(FIELDS.read(given, True), lenient=True).messages == HI
+    assert request_of(FIELDS.read(given, True)).messages == HI

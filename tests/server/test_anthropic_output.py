@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aleator.server.chatting import ChatEvent, Usage
+from aleator.server.chat import ChatEvent, Usage
 from aleator.server.dialects.anthropic import MessageWriter
 
 USAGE = Usage(prompt=5, completion=4, cached=2)

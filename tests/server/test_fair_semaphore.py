@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aleator.core.errors import EngineClosed
-from aleator.server.fair_semaphore import FairSemaphore
+from aleator.server.grammars import FairSemaphore
 
 
 def test_the_order() -> None:

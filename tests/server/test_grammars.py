@@ -16,10 +16,16 @@ from aleator import LanguageModel
 from aleator.core.errors import EngineClosed, GrammarError, ParameterError
 from aleator.samplers import Grammar
 from aleator.samplers.constrained import ConstraintSampler
-from aleator.server import grammars
-from aleator.server.caller import Caller, set_caller
-from aleator.server.grammars import AT_ONCE, Grammars, Trials, sampler_of
-from aleator.server.kept_grammars import KEPT, KEPT_BYTES, KeptGrammars, allocated_bytes
+from aleator.server import grammar_limits
+from aleator.server.auth import Caller, set_caller
+from aleator.server.grammar_limits import (
+    KEPT,
+    KEPT_BYTES,
+    KeptGrammars,
+    Trials,
+    allocated_bytes,
+)
+from aleator.server.grammars import AT_ONCE, Grammars, sampler_of
 from tests.server.conftest import TEMPLATE
 from tests.server.live import in_thread, request_of, rest, until
 
@@ -124,12 +130,12 @@ def test_what_takes_too_much_memory_is_refused(
     def big(i: int) -> dict[str, Any]:
         return {"option": "json_schema", "value": {"type": "integer", "multipleOf": 50021 + i}}
 
-    monkeypatch.setattr(grammars, "NOTICED_BYTES", 2**22)
+    monkeypatch.setattr(grammar_limits, "NOTICED_BYTES", 2**22)
     for i in range(2):
-        monkeypatch.setattr(grammars, "MOST_BYTES", 2**30)
+        monkeypatch.setattr(grammar_limits, "MOST_BYTES", 2**30)
         assert trials.run("json_schema", big(2 * i)) > 2**22
         assert trials._process is None  # what it used is not used again unseen
-        monkeypatch.setattr(grammars, "MOST_BYTES", 2**20)
+        monkeypatch.setattr(grammar_limits, "MOST_BYTES", 2**20)
         with pytest.raises(GrammarError, match="MiB of memory"):
             trials.run("json_schema", big(2 * i + 1))
     assert trials.run("regex", {"option": "regex", "value": "[a-z]+"}) < 2**22

@@ -11,8 +11,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aleator.core.errors import ParameterError
-from aleator.server import caller, limits
-from aleator.server.caller import KeyRing, current_caller, namespace_of
+from aleator.server import auth, limits
+from aleator.server.auth import KeyRing, current_caller, namespace_of
 from aleator.server.errors import ApiError
 from aleator.server.limits import Bodies, Gate, Hosts, Keys, host_name, loopback_names
 
@@ -179,7 +179,7 @@ def test_all_keys_are_compared_whichever_is_right(
     class Counting:
         compare_digest = staticmethod(compare)
 
-    monkeypatch.setattr(caller, "hmac", Counting)
+    monkeypatch.setattr(auth, "hmac", Counting)
     for key in (b"first-key", b"second", b"wrong", None):
         compared.clear()
         ring.tenant(key)

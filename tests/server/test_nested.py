@@ -17,6 +17,7 @@ from aleator.server.dialects.nested import (
     listed,
     text_part,
 )
+from aleator.server.fields import mapping, text, whole
 
 
 def nested(lenient: bool = False, **fields: Any) -> Nested:
@@ -25,7 +26,7 @@ def nested(lenient: bool = False, **fields: Any) -> Nested:
 
 def test_a_field_that_nobody_reads_is_refused_with_the_nearest_name() -> None:
     item = nested(name="x", tpye="y")
-    assert (item.text("name"), item.text_or_none("type")) == ("x", None)
+    assert (item.text("name"), item.optional("type", text)) == ("x", None)
     with pytest.raises(
         ParameterError, match=r"a\[1\]\.tpye is unknown: did you mean type\?"
     ) as caught:
@@ -46,9 +47,9 @@ def test_null_is_not_given() -> None:
     item = nested(a=None, b=None, c=None, d=None, e=None, f=None)
     assert not item.has("a")
     assert item.choice("a", "x", "y") == "x"
-    assert item.flag("b", True) is True
-    assert item.count("c") is None
-    assert item.schema("d") is None
+    assert item.flag("b") is False
+    assert item.optional("c", whole(0, 9)) is None
+    assert item.optional("d", mapping) is None
     assert item.nested("e") is None
     assert item.objects("f") == []
     item.take({"a": Accepted("", ())})
@@ -62,10 +63,10 @@ def test_null_is_not_given() -> None:
         (lambda item: item.choice("x", "a", "b"), "c"),
         (lambda item: item.choice("x", "a", "b"), ["a"]),
         (lambda item: item.flag("x"), 1),
-        (lambda item: item.count("x", 1), 0),
-        (lambda item: item.count("x"), True),
-        (lambda item: item.count("x"), 1.0),
-        (lambda item: item.schema("x"), [1]),
+        (lambda item: item.optional("x", whole(1, 9)), 0),
+        (lambda item: item.optional("x", whole(0, 9)), True),
+        (lambda item: item.optional("x", whole(0, 9)), 1.0),
+        (lambda item: item.optional("x", mapping), [1]),
         (lambda item: item.nested("x"), "text"),
         (lambda item: item.objects("x"), {"a": 1}),
         (lambda item: item.objects("x"), ["a"]),

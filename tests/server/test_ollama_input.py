@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aleator.core.errors import ParameterError
-from aleator.server.chatting import ChatRequest
+from aleator.server.chat import ChatRequest
 from aleator.server.dialects.ollama_input import (
     CHAT,
     GENERATION,
@@ -188,4 +188,4 @@ def test_lenient() -> None:
     body = CHAT.read(
         {"model": "m", "messages": [{**HI[0], "typo": 1}], "typo": 1, "options": {"typo": 1}}, True
     )
-    assert chat_of(body, 64, lenient=True) == ChatRequest(messages=HI)
+    assert chat_of(body, 64) == ChatRequest(messages=HI)

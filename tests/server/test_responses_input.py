@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aleator.core.errors import ParameterError
-from aleator.server.chatting import ChatRequest
+from aleator.server.chat import ChatRequest
 from aleator.server.dialects.responses_input import FIELDS, messages_of, repeated, request_of
 
 
@@ -228,7 +228,7 @@ def test_lenient() -> None:
         {"input": "x", "truncation": "auto", "typo": 1, "text": {"verbosity": "low", "typo": 1}},
         True,
     )
-    assert request_of(body, lenient=True).messages == [{"role": "user", "content": "x"}]
+    assert request_of(body).messages == [{"role": "user", "content": "x"}]
 
 
 def test_the_response_repeats_the_request() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from aleator.generate.logprobs import Logprobs, TokenLogprob
-from aleator.server.chatting import ChatEvent, ChatStop, Usage
+from aleator.server.chat import ChatEvent, ChatStop, Usage
 from aleator.server.dialects.openai_responses import ResponseWriter
 from aleator.server.errors import ApiError
 

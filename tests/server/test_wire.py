@@ -16,7 +16,7 @@ import pytest
 from aleator.engine.engine_core import EngineCore
 from aleator.generate.writing import Piece, Writing
 from aleator.language_model import LanguageModel
-from aleator.server.wire import WIRE, Line, Wire, wire_of
+from aleator.server.streaming import WIRE, Line, Wire, wire_of
 from tests.server.live import PATIENCE, Live, in_thread, request_of, rest
 
 TEXT = {"prompt": "ROMEO:", "max_tokens": 12, "seed": 3, "temperature": 1.5, "stream": True}
@@ -107,7 +107,7 @@ def test_the_bytes_do_not_depend_on_who_sends_them(
             changed.setattr(Wire, "ready", lambda self: False)
             assert events(live, path, body) == sent, path
         with monkeypatch.context() as changed:
-            changed.setattr("aleator.server.wire.os.write", sometimes)
+            changed.setattr("aleator.server.streaming.os.write", sometimes)
             assert events(live, path, body) == sent, path
 
 
@@ -170,7 +170,9 @@ def test_the_loop_writes_the_rest_of_a_chunk_before_what_follows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write = os.write
-    monkeypatch.setattr("aleator.server.wire.os.write", lambda file, data: write(file, data[:4]))
+    monkeypatch.setattr(
+        "aleator.server.streaming.os.write", lambda file, data: write(file, data[:4])
+    )
 
     class Made:
         """A text whose last pieces are taken in the loop's thread, without a turn of the loop."""

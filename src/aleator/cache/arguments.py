@@ -34,12 +34,7 @@ def check_sequence_or_all(name: str, seq: object, n_seq_max: int) -> None:
 
 
 def position_range(p0: object, p1: object) -> tuple[int, int]:
-    """Positions [p0, p1): p0 < 0 is 0, p1 < 0 is infinity, and so is what no position reaches.
-
-    Raises:
-        ParameterError: one of them is not an integer.
-
-    """
+    """Positions [p0, p1): p0 < 0 is 0, p1 < 0 is infinity, and so is what no position reaches."""
     first, end = integer("p0", p0), integer("p1", p1)
     return min(max(first, 0), END), END if end < 0 else min(end, END)
 

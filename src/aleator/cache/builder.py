@@ -7,14 +7,13 @@ from typing import Any
 
 from aleator.cache.cache import Cache
 from aleator.cache.devices import CPU, Device
-from aleator.cache.hybrid import HybridCache
-from aleator.cache.kv_cache import KVCache
+from aleator.cache.kv_cache import HybridCache, KVCache
 from aleator.cache.options import CacheOptions
+from aleator.cache.pools.kept_states import kept_rows
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.pools.window import WindowPool, window_capacity
 from aleator.cache.prefix import PrefixConfig, require_config
-from aleator.cache.prefix.states import kept_rows
 from aleator.cache.recurrent import RecurrentCache
 from aleator.cache.rows.rows import LayerShape, RotateKeys, bytes_for
 from aleator.cache.storage import storage_type
@@ -24,23 +23,11 @@ from aleator.core.records import dataclass
 
 @dataclass(frozen=True)
 class Layers:
-    """What the layers of a model keep.
+    """What the layers of a model keep and where they compute: all-seeing ones, with windows, with states.
 
-    Attributes:
-        architecture: the model's, as state files name it.
-        count: all layers.
-        shapes: of the layers that see everything.
-        devices: where each of these computes.
-        window: positions that tokens of window layers see; None: there are no such layers.
-        chunked: they see the positions of their own chunk, of which each has ``window``.
-        window_shapes: of these.
-        window_devices: where each of them computes.
-        states: of the recurrent layers.
-        state_devices: where each of them computes.
-        shift: rotates keys of layers that see everything to other positions; None: they cannot be.
-        shift_window: rotates those of window layers.
-        position_axes: positions of a token; more than one are kept where no prefixes are cached.
-
+    ``shift`` and ``shift_window`` rotate keys to other positions, None where they cannot be; ``chunked``
+    windows are of the position's own chunk; more than one of ``position_axes`` are kept where no prefixes
+    are cached.
     """
 
     architecture: str
@@ -61,35 +48,22 @@ class Layers:
 def build_cache(
     model: Layers, options: CacheOptions, n_ctx: int, n_ubatch: int, prefix: PrefixConfig | None
 ) -> Cache:
-    """The cache of a decoder's layers: of one kind of pool, or of several.
-
-    Args:
-        model: what its layers keep.
-        options: the cache's options.
-        n_ctx: cells, ``options.n_ctx`` resolved.
-        n_ubatch: tokens of a micro-batch, ``options.n_ubatch`` resolved.
-        prefix: how prefixes are cached; None: not at all.
-
-    Raises:
-        ParameterError: a value out of range.
-
-    """
+    """The cache of a decoder's layers; ``n_ctx`` and ``n_ubatch`` are those of ``options``, resolved."""
     require_config(prefix)
     if options.swa_sinks and model.window is None:
         raise ParameterError(
             "swa_sinks", f"swa_sinks={options.swa_sinks}: this model has no windows"
         )
     shapes, states = model.shapes, model.states
+    of_states: dict[str, Any] = {
+        "n_seq_max": options.n_seq_max,
+        "rollback": options.n_rollback,
+        "device": list(model.state_devices),
+        "architecture": model.architecture,
+        "n_layers": model.count,
+    }
     if states and not shapes:
-        return RecurrentCache(
-            states,
-            n_seq_max=options.n_seq_max,
-            rollback=options.n_rollback,
-            device=list(model.state_devices),
-            prefix=prefix,
-            architecture=model.architecture,
-            n_layers=model.count,
-        )
+        return RecurrentCache(states, prefix=prefix, **of_states)
     if options.k_storage == "raw" and model.shift is None:
         raise ParameterError(
             "k_storage",
@@ -110,23 +84,24 @@ def build_cache(
     first = {**common, "rotate": model.shift, "compat": options.compat}
     first["device"] = list(model.devices) if options.offload_kqv else CPU
     if states:
-        pool = RecurrentPool(
-            states,
-            n_seq_max=options.n_seq_max,
-            rollback=options.n_rollback,
-            device=list(model.state_devices),
-            kept_rows=kept_rows(prefix, options.n_seq_max, states),
-            architecture=model.architecture,
-            n_layers=model.count,
-        )
+        kept = kept_rows(prefix, options.n_seq_max, states)
+        pool = RecurrentPool(states, kept_rows=kept, **of_states)
         return HybridCache(shapes, n_ctx, recurrent=pool, prefix=prefix, **first)
     if model.position_axes > 1 and prefix is None:
         first["n_pos_per_embd"] = model.position_axes
     if model.window is None:
         return KVCache(shapes, n_ctx, prefix=prefix, **first)
+    cells = n_ctx
+    if not options.swa_full:
+        shares = options.n_seq_max if options.policy == "streams" else 1
+        of_share = n_ctx // shares, options.n_seq_max // shares
+        cells = shares * window_capacity(model.window, *of_share, n_ubatch, options.swa_sinks)
+        if prefix:
+            cell = sum(bytes_for(model.window_shapes, 1, options.type_k, options.type_v))
+            cells = min(n_ctx, cells + prefix.bytes // cell)
     window = WindowPool(
         model.window_shapes,
-        _window_cells(model.window, model.window_shapes, options, n_ctx, n_ubatch, prefix),
+        cells,
         window=model.window,
         chunked=model.chunked,
         sinks=options.swa_sinks,
@@ -137,24 +112,3 @@ def build_cache(
         **common,
     )
     return HybridCache(shapes, n_ctx, window=window, prefix=prefix, **first)
-
-
-def _window_cells(
-    size: int,
-    shapes: Sequence[LayerShape],
-    options: CacheOptions,
-    n_ctx: int,
-    n_ubatch: int,
-    prefix: PrefixConfig | None,
-) -> int:
-    """Cells of the window pool."""
-    if options.swa_full:
-        return n_ctx
-    shares = options.n_seq_max if options.policy == "streams" else 1
-    cells = shares * window_capacity(
-        size, n_ctx // shares, options.n_seq_max // shares, n_ubatch, options.swa_sinks
-    )
-    if prefix:
-        cell = sum(bytes_for(shapes, 1, options.type_k, options.type_v))
-        cells = min(n_ctx, cells + prefix.bytes // cell)
-    return cells

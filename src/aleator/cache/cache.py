@@ -5,27 +5,23 @@ Here arguments are checked, checkpoints told of changes, and each method is all 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
-from weakref import ref
 
 from aleator.cache.arguments import Uncopyable
 from aleator.cache.cells.batch_rules import Tokens
 from aleator.cache.cells.split import Cuts
 from aleator.cache.devices import sizes_by_device
-from aleator.cache.handle.sequence import Sequence as Handle
-from aleator.cache.journal import atomic
+from aleator.cache.handle.sequence import Handles
 from aleator.cache.options import CacheOptions
+from aleator.cache.pools.kept_states import KeptStates
 from aleator.cache.pools.pool import AnyPool
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.step import Step
 from aleator.cache.pools.window import WindowPool
-from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex, checked_text, require_config
-from aleator.cache.state_verbs import StateVerbs
-from aleator.core.errors import CacheError, CacheFull
+from aleator.cache.prefix import PrefixConfig, PrefixIndex, require_config
 
 
-class Cache(StateVerbs, Uncopyable):
+class Cache(Handles, Uncopyable):
     """Sequences in a pool, by llama.cpp's verbs and by handles.
 
     Ranges of positions are [p0, p1); p0 < 0 means 0, p1 < 0 means infinity.  Every method either
@@ -39,6 +35,7 @@ class Cache(StateVerbs, Uncopyable):
     Attributes:
         pool: what holds the sequences.
         prefix: the index of cached prefixes; None: there are none.
+        kept: the states of cached prefixes; None without recurrent layers or ``prefix``.
         recurrent: the pool of recurrent layers; None: there are none.
         window: the pool of window layers; None: there are none.
 
@@ -53,15 +50,17 @@ class Cache(StateVerbs, Uncopyable):
         if prefix is not None:
             serves = pool.serves if in_parts else None
             self.prefix = PrefixIndex(prefix, pool.journal, pool, pool.n_seq_max, serves)
+        self.kept: KeptStates | None = None
         self.recurrent: RecurrentPool | None = None
         self.window: WindowPool | None = None
         for leaf in pool.leaves:
             leaf.texts = self.prefix
             if isinstance(leaf, RecurrentPool):
                 self.recurrent = leaf
+                if self.prefix is not None:
+                    self.kept = leaf.keeper = KeptStates(leaf, self.prefix, leaf.kept_rows)
             elif isinstance(leaf, WindowPool):
                 self.window = leaf
-        self._handles: dict[int, ref[Handle]] = {}
 
     @property
     def architecture(self) -> str:
@@ -137,116 +136,3 @@ class Cache(StateVerbs, Uncopyable):
     def step(self, plan: Any = None) -> Step[Any, Any]:
         """A block that changes the cache, and changes nothing if it raises; see :class:`Step`."""
         return Step(self.pool, plan)
-
-    # Handles
-
-    @atomic
-    def sequence(self, id: int | None = None) -> Handle:
-        """A handle on a sequence; see :class:`aleator.cache.Sequence`.
-
-        Args:
-            id: which; None is the lowest that is empty and has no handle.
-
-        Raises:
-            CacheFull: every sequence is in use.
-
-        """
-        if id is None:
-            for seq in range(self.n_seq_max):
-                if self.pool.seq_pos_max(seq) < 0 and not self._has_handle(seq):
-                    id = seq
-                    break
-            else:
-                raise CacheFull(
-                    0,
-                    0,
-                    message=f"all {self.n_seq_max} sequences are in use: close one, or create the "
-                    "context with a larger n_seq_max",
-                )
-        self._check("id", id)
-        if self._has_handle(id):
-            raise CacheError(f"sequence {id} has a handle already: use that, or close it")
-        made = self._handle(id)
-        self.journal.put(self._handles, id, ref(made))
-        return made
-
-    def _handle(self, id: int) -> Handle:
-        return Handle(self, id)
-
-    def _has_handle(self, id: int) -> bool:
-        handle = self._handles.get(id)
-        return handle is not None and handle() is not None
-
-    def forget(self, id: int) -> None:
-        """Take back a sequence's handle."""
-        self.journal.drop(self._handles, id)
-
-    # Cached prefixes; see aleator.cache.prefix
-
-    @atomic
-    def match(self, tokens: Sequence[int], namespace: str = "") -> Match:
-        """Find the longest beginning of ``tokens`` that is cached, and why it is not longer."""
-        text = checked_text(tokens, namespace)
-        if self.prefix is None:
-            return Match(
-                0,
-                0,
-                ("this cache caches no prefixes: create it with prefix=PrefixConfig()",),
-                namespace,
-            )
-        return self.prefix.match(text, namespace)
-
-    @atomic
-    def adopt(self, seq: int, match: Match) -> None:
-        """Let an empty sequence hold what was found, at positions 0 to ``match.length`` - 1."""
-        self._check("seq", seq)
-        if self.pool.seq_pos_max(seq) >= 0:
-            raise CacheError(f"sequence {seq} is not empty: remove it with seq_rm first")
-        if match.length == 0:
-            return
-        if self.prefix is None or match.text is None or not self.prefix.holds(match):
-            raise CacheError("what was matched is not kept any more: match again")
-        if self.pool.serves(match.text.seq, match.length) != match.length:
-            raise CacheError("what was matched is not kept any more: match again")
-        self.pool.adopt(match.text.seq, seq, match.length)
-
-    @atomic
-    def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
-        """:meth:`match` and :meth:`adopt`; returns how many tokens need not be computed."""
-        match = self.match(tokens, namespace)
-        self.adopt(seq, match)
-        return match.length
-
-    @atomic
-    def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
-        """Keep the text that a sequence holds, for later ones that begin like it.
-
-        It stays, also after ``seq_rm``, until there is no room for something else.
-
-        Args:
-            seq: the sequence.
-            tokens: what positions 0, 1, ... were computed from, and nothing else: not what is left after
-                something before them was removed.
-            namespace: texts of one namespace are never found in another.
-
-        Returns:
-            Whether it is kept: not without ``prefix``, nor if all that is kept is pinned, nor of recurrent
-            layers if no state of just these tokens is held.
-
-        """
-        self._check("seq", seq)
-        text = checked_text(tokens, namespace)
-        if self.prefix is None or len(text) == 0 or not self.pool.holds(seq, len(text)):
-            return False
-        return self.prefix.keep(seq, text, namespace)
-
-    @atomic
-    def give_up(self, namespace: str) -> int:
-        """Forget what is kept in a namespace; what is pinned, and what sequences hold, stays.
-
-        Returns:
-            How many cached prefixes there were.
-
-        """
-        checked_text((), namespace)
-        return 0 if self.prefix is None else self.prefix.give_up(namespace)

@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from aleator._native import Cells
 from aleator.cache.arguments import check_sequence
-from aleator.cache.cells.view import Frame, take_frame
+from aleator.cache.cells.view import Frame, plot_frames, take_frame
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal, atomic
 from aleator.cache.pools.attention import AttentionPool, first_of
+from aleator.cache.pools.cell_pool import Defragmented
 from aleator.cache.pools.pool import AnyPool
-from aleator.cache.rows.defrag import Defragmented
 from aleator.cache.rows.rows import LayerShape, RotateKeys
 from aleator.cache.rows.shift import read_keys
 from aleator.cache.storage import Storage
@@ -28,12 +28,7 @@ from aleator.core.integers import UNBOUNDED, integer_in
 
 
 class CellVerbs(ABC):
-    """Cells and what they store.
-
-    Attributes:
-        pool: what holds the sequences.
-
-    """
+    """Cells and what they store, of ``pool``, which holds the sequences."""
 
     pool: AnyPool
 
@@ -200,7 +195,7 @@ class CellVerbs(ABC):
 
         NumPy's array on the CPU, torch's tensor on a device.
         """
-        return self.values.read(layer, np.asarray(cells, np.int64))
+        return self.values.parts[layer].read(np.asarray(cells, np.int64))
 
     def find_slot(
         self, n: int, *, contiguous: bool | None = None, seq: int = 0
@@ -267,6 +262,4 @@ class CellVerbs(ABC):
             frames: what :meth:`frame` gave over time, oldest first; without any, what the cells hold now.
 
         """
-        from aleator.cache.cells.view_plot import plot_frames  # matplotlib is optional
-
         plot_frames(frames or [self.frame()], path)

@@ -12,13 +12,9 @@ from aleator.core.records import dataclass
 
 @dataclass(frozen=True)
 class Device:
-    """Where something is computed or kept.
+    """Where something is computed or kept: "cpu", or "cuda" and its device's number; None: the current one.
 
-    Attributes:
-        type: "cpu" or "cuda".
-        index: number of the CUDA device; None: the current one.  The CPU is one device whatever its number, but
-            a map of layers may name its parts by numbers.
-
+    The CPU is one device whatever its number, but a map of layers may name its parts by numbers.
     """
 
     type: str
@@ -34,16 +30,9 @@ _NAME = re.compile(r"([a-z]+)(?::(\d{1,4}))?")
 
 
 def checked_device(name: str, device: object) -> Device:
-    """Return the device that a name stands for.
+    """The device that "cpu", "cuda", "cuda:1" or torch's object for it stands for; ``name``: the parameter.
 
-    Args:
-        name: the parameter.
-        device: "cpu", "cuda", "cuda:1", ..., or torch's object for it.
-
-    Raises:
-        ParameterError: there is no such device, or none of that number here.
-        ImportError: a CUDA device without PyTorch; says what to install.
-
+    ParameterError: there is none here.  ImportError: a CUDA device without PyTorch; says what to install.
     """
     if isinstance(device, Device):
         return device
@@ -63,12 +52,7 @@ def checked_devices(name: str, given: object, n_layers: int) -> list[Device]:
 
 
 def named_device(name: str, device: object) -> Device:
-    """The device that a name stands for, whether it is here or not; a number of the CPU is kept.
-
-    Raises:
-        ParameterError: it is no name of a device.
-
-    """
+    """The device that a name stands for, whether it is here or not; a number of the CPU is kept."""
     found = _NAME.fullmatch(str(device))
     if found is None:
         raise ParameterError(name, f"{name}={device!r}: give cpu, cuda or cuda:N")
@@ -104,14 +88,6 @@ def described(sizes: Mapping[str, int]) -> str:
 
 
 def cuda_devices(what: str) -> int:
-    """How many CUDA devices PyTorch finds.
-
-    Args:
-        what: what needs it, for the error.
-
-    Raises:
-        ImportError: PyTorch is not installed; says what to install.
-
-    """
+    """How many CUDA devices PyTorch finds; ImportError, naming ``what`` needs it, if there is no PyTorch."""
     torch = required_torch(what)
     return torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -1,4 +1,4 @@
-"""The KV cache of layers that see every position."""
+"""Caches of cells: of layers that see every position, of those with windows, and of several kinds."""
 
 from __future__ import annotations
 
@@ -9,11 +9,23 @@ from typing import Any
 from aleator.cache.cache import Cache
 from aleator.cache.devices import described, sizes_by_device
 from aleator.cache.pools.attention import AttentionPool
+from aleator.cache.pools.cell_pool import Defragmented
+from aleator.cache.pools.hybrid import HybridBatch, HybridCheckpoint, HybridPool
+from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.cache.pools.window import WindowPool, window_capacity
 from aleator.cache.prefix import PrefixConfig, require_config
-from aleator.cache.rows.defrag import Defragmented
 from aleator.cache.rows.rows import LayerShape, RotateKeys, bytes_for
 
-__all__ = ["Defragmented", "KVCache", "LayerShape", "RotateKeys"]
+# Names that are imported from here too.
+__all__ = [
+    "Defragmented",
+    "HybridBatch",
+    "HybridCache",
+    "HybridCheckpoint",
+    "KVCache",
+    "LayerShape",
+]
+__all__ += ["RotateKeys", "WindowCache", "window_capacity"]
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +87,56 @@ class KVCache(Cache):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.used}/{self.size} cells used, K {self.type_k}, V {self.type_v})"
+
+
+class WindowCache(KVCache):
+    """Keys and values of window layers.
+
+    Args:
+        layers: what each layer stores.
+        capacity: how many cells; see :func:`window_capacity`.
+        options: those of :class:`aleator.cache.pools.window.WindowPool`.
+
+    """
+
+    def __init__(self, layers: Sequence[LayerShape], capacity: int, **options: Any) -> None:
+        Cache.__init__(self, WindowPool(layers, capacity, **options))
+        log_size(self.first)
+
+
+class HybridCache(KVCache):
+    """Cells that know every position, and the pools that follow them, with the verbs and handles of one.
+
+    What would leave a window layer without a key that the next token must see, or a recurrent layer without
+    its state, is refused: CannotRewind, with the oldest legal position, or CannotShift.
+
+    Args:
+        layers: layers that see everything; there may be none.
+        n_cells: capacity in tokens, of the first pool.
+        window: the pool of window layers; with ``prefix`` its ``n_kept`` is ``prefix.texts``.
+        recurrent: the pool of recurrent layers; its ``kept_rows`` are for prefixes.
+        prefix: see :class:`KVCache`; a prefix is found as far as every pool can go on from it.
+        options: the others of :class:`KVCache`.
+
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LayerShape],
+        n_cells: int,
+        *,
+        window: WindowPool | None = None,
+        recurrent: RecurrentPool | None = None,
+        prefix: PrefixConfig | None = None,
+        **options: Any,
+    ) -> None:
+        require_config(prefix)
+        n_kept = prefix.texts if prefix else 0
+        first = AttentionPool(layers, n_cells, n_kept=n_kept, **options)
+        Cache.__init__(self, HybridPool(first, window, recurrent), prefix, in_parts=True)
+        for leaf in self.pools:
+            if isinstance(leaf, AttentionPool):
+                log_size(leaf)
 
 
 def log_size(pool: AttentionPool) -> None:

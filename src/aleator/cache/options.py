@@ -1,11 +1,9 @@
-"""What a cache is made of: its options, and which of them go together."""
+"""What a cache is made of: its options."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from aleator.core.errors import ParameterError
-from aleator.core.integers import integer_in
 from aleator.core.options import Options, declarations, option
 from aleator.core.records import dataclass
 
@@ -109,65 +107,5 @@ class CacheOptions(Options):
 
 
 def checked(name: str, value: object) -> Any:
-    """Check a value as the option ``name`` of :class:`CacheOptions` and return it.
-
-    Raises:
-        ParameterError: it has another type or is out of range.
-
-    """
+    """Check a value as the option ``name`` of :class:`CacheOptions` and return it."""
     return declarations(CacheOptions)[name].check(value)
-
-
-def check_options(
-    n_cells: int,
-    n_seq_max: int,
-    *,
-    k_storage: str,
-    policy: str,
-    compat: str | None,
-    pad: int | None,
-    n_pos_per_embd: int,
-    rotates: bool,
-    keeps: bool,
-) -> None:
-    """Check the options of a cache of cells, and which of them go together.
-
-    Args:
-        n_cells: capacity in tokens.
-        n_seq_max: sequence ids lie in [0, n_seq_max).
-        k_storage: as in :class:`CacheOptions`.
-        policy: as in :class:`CacheOptions`.
-        compat: as in :class:`CacheOptions`.
-        pad: cells that are read are rounded up to a multiple of this; None: llama.cpp's number.
-        n_pos_per_embd: positions of one token.
-        rotates: keys can be rotated to other positions.
-        keeps: prefixes are cached.
-
-    Raises:
-        ParameterError: a value out of range, or two that exclude each other.
-
-    """
-    integer_in("n_ctx", n_cells, 1, 2**31 - 1)
-    checked("n_seq_max", n_seq_max)
-    checked("k_storage", k_storage)
-    checked("policy", policy)
-    checked("compat", compat)
-    if k_storage == "raw" and not rotates:
-        raise ParameterError("k_storage", "k_storage='raw' needs a model whose keys can be rotated")
-    if policy == "streams" and (keeps or compat is not None):
-        raise ParameterError("policy", "policy='streams' has neither prefix nor compat")
-    if policy == "streams" and n_cells % n_seq_max:
-        raise ParameterError(
-            "n_ctx",
-            f"with policy='streams' n_ctx must be a multiple of n_seq_max = {n_seq_max}, not {n_cells}",
-        )
-    if n_pos_per_embd not in (1, 4):
-        raise ParameterError(
-            "n_pos_per_embd", f"n_pos_per_embd must be 1 or 4, not {n_pos_per_embd}"
-        )
-    if n_pos_per_embd == 4 and (keeps or rotates):
-        raise ParameterError(
-            "n_pos_per_embd", "n_pos_per_embd=4 has neither prefix nor rotate: its cells stay"
-        )
-    if pad is not None:
-        integer_in("pad", pad, 1, 2**20)

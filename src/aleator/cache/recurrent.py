@@ -1,4 +1,4 @@
-"""The cache of recurrent layers alone."""
+"""The cache of recurrent layers alone, and its handles."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from aleator.cache.arguments import checked_delta, checked_divisor
 from aleator.cache.cache import Cache
 from aleator.cache.devices import described
-from aleator.cache.handle.recurrent import RecurrentSequence
+from aleator.cache.handle.sequence import Handles, Slid
+from aleator.cache.handle.sequence import Sequence as Handle
+from aleator.cache.journal import atomic
 from aleator.cache.options import CacheOptions, checked
 from aleator.cache.pools.history import History
+from aleator.cache.pools.kept_states import kept_rows
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import (
     RecurrentCheckpoint,
@@ -19,11 +26,111 @@ from aleator.cache.pools.recurrent_rows import (
     row_bytes,
 )
 from aleator.cache.prefix import PrefixConfig, require_config
-from aleator.cache.prefix.states import KeptStates, kept_rows
+from aleator.cache.sequence_verbs import Checkpoint
+from aleator.core.errors import CannotRewind, CannotShift
+from aleator.core.integers import UNBOUNDED, integer_in
 
-__all__ = ["RecurrentCache", "RecurrentCheckpoint", "RecurrentShape"]
+__all__ = ["RecurrentCache", "RecurrentCheckpoint", "RecurrentSequence", "RecurrentShape"]
 
 log = logging.getLogger(__name__)
+
+
+class RecurrentSequence(Handle):
+    """One sequence of a :class:`RecurrentCache`, made by :meth:`RecurrentCache.sequence` or :meth:`fork`.
+
+    Its length is that of the text it stands for.  What would take a part out of its state is refused.
+    """
+
+    def __init__(self, cache: Handles, pool: RecurrentPool, id: int) -> None:
+        super().__init__(cache, id)
+        self._pool = pool
+
+    def __len__(self) -> int:
+        """Its next position."""
+        return self.next
+
+    def __repr__(self) -> str:
+        if self._cache is None:
+            return f"RecurrentSequence({self.id}, closed)"
+        return f"RecurrentSequence({self.id}, next position {self.next})"
+
+    @property
+    def pos_min(self) -> int | None:
+        """Its newest position, as its state cannot be taken apart; None if it is empty."""
+        return self.pos_max
+
+    @property
+    def positions(self) -> npt.NDArray[np.int32]:
+        """The positions after which its state is held, ascending, int32."""
+        return np.array([p for _, p in self._pool.states.history(self.id)], dtype=np.int32)
+
+    @property
+    def cells(self) -> npt.NDArray[np.int64]:
+        """The rows of these states, int64."""
+        return np.array([row for row, _ in self._pool.states.history(self.id)], dtype=np.int64)
+
+    @atomic
+    def fork(self, upto: int | None = None) -> Handle:
+        """A new sequence with the same state, or that before ``upto``; nothing is copied.
+
+        Raises:
+            CacheFull: no sequence id is free.
+            CannotRewind: the state before ``upto`` is not held.
+
+        """
+        if upto is not None:
+            upto = integer_in("upto", upto, 0, UNBOUNDED)
+        other = self.cache.sequence()
+        self.cache.seq_cp(self.id, other.id)
+        if upto is not None:
+            other.truncate(upto)
+        return other
+
+    @atomic
+    def restore(self, mark: Checkpoint) -> None:
+        """Go back to a checkpoint of this sequence, whatever has happened since.
+
+        Raises:
+            CannotRewind: it is of another sequence or another cache.
+
+        """
+        self._check_own(mark)
+        if mark.copy is None:
+            self.truncate(0)
+        else:
+            self.cache.restore(self.id, mark.copy)
+
+    def drop(self, start: int, stop: int) -> None:
+        """Remove positions [start, stop): the newest ones, as :meth:`truncate` would."""
+        self._check_range(start, stop)
+        if start < stop < self.next and start < self.next:
+            raise CannotRewind(
+                f"positions [{start}, {stop}) cannot be taken out of the middle of a state: truncate({start}) "
+                "and decode the rest again",
+                self.oldest_rewind(),
+            )
+        self.cache.seq_rm(self.id, start, max(stop, start))
+
+    @atomic
+    def shift(self, start: int, stop: int, delta: int) -> None:
+        """Add ``delta`` to its newest position if that is in the range, for this sequence only."""
+        self._check_range(start, stop)
+        self._pool.relabel(self.id, start, stop, checked_delta(delta))
+
+    @atomic
+    def divide(self, start: int, stop: int, divisor: int) -> None:
+        """Divide its newest position if that is in the range, for this sequence only."""
+        self._check_range(start, stop)
+        divisor = checked_divisor(divisor)
+        newest = self.next - 1
+        self._pool.relabel(self.id, start, stop, newest // divisor - newest)
+
+    def slide(self, keep: int = 4, discard: int | None = None) -> Slid:
+        """Refused: a state forgets nothing, and needs no room."""
+        raise CannotShift(
+            "a recurrent model's state cannot forget single positions, and takes no more room for a longer "
+            "text: go on decoding"
+        )
 
 
 class RecurrentCache(Cache):
@@ -48,9 +155,6 @@ class RecurrentCache(Cache):
         architecture: the model's, as state files name it.
         n_layers: all layers of the model, which state files name too; None: these are all.
 
-    Attributes:
-        kept: the states of cached prefixes; None without ``prefix``.
-
     """
 
     def __init__(
@@ -66,20 +170,16 @@ class RecurrentCache(Cache):
     ) -> None:
         require_config(prefix)
         n_seq_max = checked("n_seq_max", n_seq_max)
-        kept = kept_rows(prefix, n_seq_max, layers)
         self._states = RecurrentPool(
             layers,
             n_seq_max=n_seq_max,
             rollback=rollback,
             device=device,
-            kept_rows=kept,
+            kept_rows=kept_rows(prefix, n_seq_max, layers),
             architecture=architecture,
             n_layers=n_layers,
         )
         super().__init__(self._states, prefix, in_parts=True)
-        self.kept: KeptStates | None = None
-        if self.prefix is not None:
-            self.kept = self._states.keeper = KeptStates(self._states, self.prefix, kept)
         log.info(
             "recurrent states: %d sequences, %d layers, %s: %.2f MiB",
             n_seq_max,

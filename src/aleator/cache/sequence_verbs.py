@@ -6,6 +6,7 @@ Here arguments are checked and checkpoints told of changes, and each method is a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 from weakref import WeakSet
 
 from aleator.cache.arguments import (
@@ -16,26 +17,36 @@ from aleator.cache.arguments import (
     position_range,
 )
 from aleator.cache.cell_verbs import CellVerbs
-from aleator.cache.handle.sequence import Checkpoint
 from aleator.cache.journal import atomic
 from aleator.cache.pools.pool import AnyPool
-from aleator.cache.prefix import PrefixIndex
+from aleator.cache.prefix import Match, PrefixIndex, checked_text
+from aleator.core.errors import CacheError
+
+
+class Checkpoint:
+    """A point that a sequence can go back to while everything before it stays as it is.
+
+    Attributes:
+        seq: the sequence.
+        length: its next position then.
+        valid_to: positions from here on have changed since.
+        copy: what layers with windows or states held then; None where no layer forgets.
+
+    """
+
+    __slots__ = ("__weakref__", "copy", "length", "seq", "valid_to")
+
+    def __init__(self, seq: int, length: int, copy: Any = None) -> None:
+        self.seq, self.length, self.valid_to, self.copy = seq, length, length, copy
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds."""
+        return 0 if self.copy is None else int(self.copy.nbytes)
 
 
 class SequenceVerbs(CellVerbs):
-    """Sequences in a pool.
-
-    Ranges of positions are [p0, p1); p0 < 0 means 0, p1 < 0 means infinity.  Every method either
-    does what it says or raises and changes nothing.
-
-    Args:
-        pool: what holds the sequences.
-
-    Attributes:
-        pool: what holds the sequences.
-        prefix: the index of cached prefixes; None: there are none.
-
-    """
+    """Sequences in a pool; ``prefix`` is the index of cached prefixes, None where there are none."""
 
     prefix: PrefixIndex | None
 
@@ -196,6 +207,76 @@ class SequenceVerbs(CellVerbs):
         for mark in self._marks:
             if mark.length > p0 and (seqs is None or mark.seq in seqs):
                 self.journal.set(mark, "valid_to", min(mark.valid_to, p0))
+
+    # Cached prefixes; see aleator.cache.prefix
+
+    @atomic
+    def match(self, tokens: Sequence[int], namespace: str = "") -> Match:
+        """Find the longest beginning of ``tokens`` that is cached, and why it is not longer."""
+        text = checked_text(tokens, namespace)
+        if self.prefix is None:
+            return Match(
+                0,
+                0,
+                ("this cache caches no prefixes: create it with prefix=PrefixConfig()",),
+                namespace,
+            )
+        return self.prefix.match(text, namespace)
+
+    @atomic
+    def adopt(self, seq: int, match: Match) -> None:
+        """Let an empty sequence hold what was found, at positions 0 to ``match.length`` - 1."""
+        self._check("seq", seq)
+        if self.pool.seq_pos_max(seq) >= 0:
+            raise CacheError(f"sequence {seq} is not empty: remove it with seq_rm first")
+        if match.length == 0:
+            return
+        if self.prefix is None or match.text is None or not self.prefix.holds(match):
+            raise CacheError("what was matched is not kept any more: match again")
+        if self.pool.serves(match.text.seq, match.length) != match.length:
+            raise CacheError("what was matched is not kept any more: match again")
+        self.pool.adopt(match.text.seq, seq, match.length)
+
+    @atomic
+    def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
+        """:meth:`match` and :meth:`adopt`; returns how many tokens need not be computed."""
+        match = self.match(tokens, namespace)
+        self.adopt(seq, match)
+        return match.length
+
+    @atomic
+    def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
+        """Keep the text that a sequence holds, for later ones that begin like it.
+
+        It stays, also after ``seq_rm``, until there is no room for something else.
+
+        Args:
+            seq: the sequence.
+            tokens: what positions 0, 1, ... were computed from, and nothing else: not what is left after
+                something before them was removed.
+            namespace: texts of one namespace are never found in another.
+
+        Returns:
+            Whether it is kept: not without ``prefix``, nor if all that is kept is pinned, nor of recurrent
+            layers if no state of just these tokens is held.
+
+        """
+        self._check("seq", seq)
+        text = checked_text(tokens, namespace)
+        if self.prefix is None or len(text) == 0 or not self.pool.holds(seq, len(text)):
+            return False
+        return self.prefix.keep(seq, text, namespace)
+
+    @atomic
+    def give_up(self, namespace: str) -> int:
+        """Forget what is kept in a namespace; what is pinned, and what sequences hold, stays.
+
+        Returns:
+            How many cached prefixes there were.
+
+        """
+        checked_text((), namespace)
+        return 0 if self.prefix is None else self.prefix.give_up(namespace)
 
     def _check(self, parameter: str, seq: int) -> None:
         check_sequence(parameter, seq, self.n_seq_max)

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from aleator.cache.arguments import check_sequence_or_all
 from aleator.cache.formats import llama
-from aleator.cache.formats.sequence_file import load_sequence, save_sequence
 from aleator.cache.formats.source import require_format
-from aleator.cache.handle.sequence import Buffer, Restored
+from aleator.cache.formats.state_file import Buffer, pack_state, read_state_file, write_state_file
 from aleator.cache.journal import atomic
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.pool import AnyPool
 from aleator.cache.sequence_verbs import SequenceVerbs
-from aleator.core.errors import ParameterError
+from aleator.core.errors import FileFormatError, Incompatible, ParameterError
+
+
+class Restored(NamedTuple):
+    """What :meth:`Sequence.load` found: the text, if it was saved, and positions restored."""
+
+    tokens: tuple[int, ...]
+    usable: int
 
 
 class StateVerbs(SequenceVerbs):
@@ -134,13 +142,44 @@ class StateVerbs(SequenceVerbs):
         self, seq: int, path: str | os.PathLike[str] | None, tokens: Sequence[int], model: str
     ) -> bytes | None:
         """See :meth:`aleator.cache.Sequence.save`."""
-        return save_sequence(self.pool, seq, path, tokens, model)
+        n = self.pool.seq_pos_max(seq) + 1
+        if n == 0:
+            raise ParameterError("seq", f"sequence {seq} is empty: there is nothing to save")
+        if len(tokens) not in (0, n):
+            raise ParameterError(
+                "tokens",
+                f"{len(tokens)} tokens for a sequence whose next position is {n}: give all or none",
+            )
+        header = {"kind": "sequence", "model": model, "next": n}
+        sections = {
+            "tokens": np.asarray(tokens, "<i4").tobytes(),
+            "rows": llama.write(self.pool, seq),
+        }
+        if path is None:
+            return b"".join(pack_state(header, sections))
+        write_state_file(path, header, sections)
+        return None
 
     @atomic
     def load_sequence(
         self, seq: int, source: str | os.PathLike[str] | Buffer, model: str
     ) -> Restored:
         """See :meth:`aleator.cache.Sequence.load`."""
-        done = load_sequence(self.pool, seq, source, model)
+        state = read_state_file(source)
+        header, sections = state.header, state.sections
+        if header.get("kind") != "sequence" or not {"tokens", "rows"} <= sections.keys():
+            raise FileFormatError(state.name, "the file holds no sequence", field="kind")
+        n, made_with = header.get("next"), header.get("model")
+        if model and made_with and made_with != model:
+            raise Incompatible("model", made_with, model)
+        if type(n) is not int or len(sections["tokens"]) not in (0, 4 * n):
+            raise FileFormatError(state.name, f"next is {n!r}", field="next")
+        tokens = np.frombuffer(sections["tokens"], "<i4")
+        if len(tokens) and tokens.min() < 0:
+            raise FileFormatError(state.name, "there are tokens below 0", field="tokens")
+        # Rows of nothing would leave the sequence as it is, which may end there too.
+        cells = llama.read(self.pool, sections["rows"], seq)
+        if cells == 0 or self.pool.seq_pos_max(seq) + 1 != n:
+            raise FileFormatError(state.name, f"its rows do not end before {n}", field="rows")
         self._edited([seq], 0)
-        return done
+        return Restored(tuple(tokens.tolist()), n)

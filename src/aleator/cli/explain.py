@@ -21,8 +21,7 @@ from aleator.cli.sampling import (
 )
 from aleator.cli.terminal import ProgressBar, note, on_interrupt, write
 from aleator.core.errors import ParameterError
-from aleator.server.playground.recording import LogitsMemory, Recording
-from aleator.server.playground.replay import branch
+from aleator.server.playground.recording import LogitsMemory, Recording, branch
 from aleator.server.playground.saved import Named, Shown, saved_page
 
 if TYPE_CHECKING:

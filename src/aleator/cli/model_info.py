@@ -196,8 +196,8 @@ def about_cache(config: Any, arguments: argparse.Namespace) -> dict[str, Any]:
 def cache_of_layers(config: Any, arguments: argparse.Namespace) -> list[tuple[int, int, int]]:
     """Bytes of each layer's keys, of its values, and of its states of one sequence."""
     from aleator.cache.kv_cache import KVCache, LayerShape
+    from aleator.cache.pools.window import window_capacity
     from aleator.cache.recurrent import RecurrentCache
-    from aleator.cache.window import window_capacity
     from aleator.models.layers.recurrent_parts import state_shape
 
     n_ctx = arguments.ctx_size or config.context_length

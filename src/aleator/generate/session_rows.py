@@ -14,8 +14,8 @@ from aleator.cache.cache import Cache
 from aleator.cache.formats import llama
 from aleator.cache.formats.state_file import StateFile
 from aleator.cache.pools.attention import AttentionPool
+from aleator.cache.pools.kept_states import ENDS, KeptStates
 from aleator.cache.pools.recurrent import RecurrentPool
-from aleator.cache.prefix.states import ENDS, KeptStates
 from aleator.core.errors import CacheError
 from aleator.core.records import dataclass
 from aleator.generate.context import Context

@@ -23,8 +23,9 @@ from transformers import Cache
 from transformers.cache_utils import CacheLayerMixin
 
 from aleator.cache import KVCache
-from aleator.cache.handle.sequence import Buffer, Restored
+from aleator.cache.formats.state_file import Buffer
 from aleator.cache.handle.sequence import Sequence as Handle
+from aleator.cache.state_verbs import Restored
 from aleator.cache.storage.tensors import TensorSide
 from aleator.core.errors import CacheError, ParameterError
 from aleator.generate.batch import Batch

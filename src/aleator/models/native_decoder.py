@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 import aleator._native as _native
 from aleator.cache.pools.attention import first_of
-from aleator.cache.pools.hybrid import HybridPool
-from aleator.cache.pools.hybrid_batch import HybridBatch
+from aleator.cache.pools.hybrid import HybridBatch, HybridPool
 from aleator.cache.pools.pool import AnyPool
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.core.threads import pool as thread_pool

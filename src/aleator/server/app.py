@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -15,16 +16,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aleator.core.errors import AleatorError
+from aleator.core.errors import AleatorError, ParameterError
 from aleator.core.version import __version__
-from aleator.server.caller import KeyRing
+from aleator.engine.replay import Record
+from aleator.server.auth import KeyRing, current_caller
 from aleator.server.dialects import DIALECTS, OPENAI, Dialect
 from aleator.server.errors import ApiError, api_error
 from aleator.server.limits import Bodies, Gate, Hosts, Keys, loopback_names
 from aleator.server.logs import Requests
 from aleator.server.metrics import Metrics
 from aleator.server.playground import routes as playground
-from aleator.server.records import replay_header
 from aleator.server.service import Service
 from aleator.server.slots import Slots
 
@@ -37,12 +38,7 @@ EXPOSED = ("x-request-id", "x-aleator-replay", "x-aleator-seed", "retry-after")
 
 @dataclass(frozen=True)
 class Guarded:
-    """An application and its guards.
-
-    Attributes:
-        app: The outermost.
-        gate: Counts requests, and lets none in once the server drains.
-    """
+    """The outermost application, and the gate, which lets no request in once the server drains."""
 
     app: ASGIApp
     gate: Gate
@@ -90,17 +86,7 @@ def create_app(
 def create_guarded(
     service: Service, metrics: Metrics | None = None, dialects: Sequence[Dialect] = DIALECTS
 ) -> Guarded:
-    """The application with everything that a request from a network must pass.
-
-    Args:
-        service: Makes the texts.
-        metrics: As for :func:`create_app`.
-        dialects: What is spoken.
-
-    Raises:
-        ParameterError: A key that cannot be one, or a file without any.
-        OSError: The file with keys cannot be read.
-    """
+    """The application with everything that a request from a network must pass."""
     shown = metrics or Metrics(__version__, service.fingerprint)
     app = create_app(service, dialects, shown)
     routes = [(route, each) for each in spoken(service, dialects) for route in each.ROUTES]
@@ -153,9 +139,7 @@ def _of_http(request: Request, error: HTTPException) -> ApiError:
 class Replays:
     """Writes into the header ``x-aleator-replay`` what makes the first text of a response again.
 
-    Args:
-        app: What answers.
-        service: Makes the texts.
+    The other texts of the response have other ``completion``.
     """
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
@@ -165,9 +149,10 @@ class Replays:
         """Answer a request."""
 
         async def recorded(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] == 200:
-                record = replay_header(self._service)
-                if record is not None:
+            begun = current_caller().begun
+            if message["type"] == "http.response.start" and message["status"] == 200 and begun:
+                with suppress(ParameterError):  # it cannot be made again
+                    record = Record.of(begun[0], self._service.model, __version__).header()
                     own = (b"x-aleator-replay", record.encode("ascii"))
                     message["headers"] = [*message.get("headers", []), own]
             await send(message)

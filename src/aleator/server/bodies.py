@@ -28,9 +28,6 @@ def check_content_type(headers: Headers) -> None:
 
     A browser sends texts and forms for any page without asking the server first, and with the header Origin: so
     a body that is said to be a form, or nothing, is taken for JSON only where there is no such header.
-
-    Raises:
-        ApiError: 415.
     """
     said = headers.get("content-type", "")
     kind, *parameters = (part.strip().lower() for part in said.split(";"))
@@ -49,11 +46,7 @@ def check_content_type(headers: Headers) -> None:
 
 
 async def body_of(request: Request) -> Any:
-    """The JSON of a request's body.
-
-    Raises:
-        ApiError: It is not JSON, or is said to be something else.
-    """
+    """The JSON of a request's body."""
     check_content_type(request.headers)
     # Not request.body(), which keeps it for as long as the request lives.
     data = b"".join([piece async for piece in request.stream()])
@@ -73,11 +66,7 @@ def not_taken(what: str) -> ApiError:
 
 
 def parsed(data: bytes) -> Any:
-    """The JSON of a body.
-
-    Raises:
-        ApiError: It is not JSON, or not in UTF-8, has a name twice in one object, or is nested too deeply.
-    """
+    """The JSON of a body."""
     encoding = json.detect_encoding(data)
     if not encoding.startswith("utf-8"):
         raise not_taken(f"a body in {encoding.upper()}")

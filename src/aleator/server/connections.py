@@ -17,7 +17,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from aleator.server.wire import WIRE, Wire
+from aleator.server.streaming import WIRE, Wire
 
 try:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -53,15 +53,7 @@ class ConnectionLimits:
 
 
 class Connections:
-    """The connections of one server.
-
-    Args:
-        limits: What they may do.
-        clock: Seconds.
-
-    Attributes:
-        live: Those that are there.
-    """
+    """The connections of one server."""
 
     def __init__(self, limits: ConnectionLimits, clock: Callable[[], float] = monotonic) -> None:
         self.limits, self.clock = limits, clock
@@ -98,13 +90,7 @@ class Connections:
 
 
 class Guarded(asyncio.Protocol):
-    """One connection: a protocol of uvicorn's, and a watch on it.
-
-    Args:
-        connections: Where it belongs.
-        inner: Reads and writes HTTP.
-        wire: Lets other threads write chunks of responses.
-    """
+    """One connection: a protocol of uvicorn's, and a watch on it."""
 
     def __init__(
         self, connections: Connections, inner: H11Protocol | HttpToolsProtocol, wire: Wire
@@ -178,17 +164,14 @@ class Guarded(asyncio.Protocol):
             return False
         if transport.is_closing() and self._closing_since is None:
             self._closing_since = now  # what is still in its buffer may stay unread, too
-        return (
-            _longer(self._head_since, limits.head_seconds, now)
-            or _longer(self._stalled_since, limits.stall_seconds, now)
-            or _longer(self._closing_since, limits.stall_seconds, now)
+        waits = (
+            (self._head_since, limits.head_seconds),
+            (self._stalled_since, limits.stall_seconds),
+            (self._closing_since, limits.stall_seconds),
         )
+        return any(since is not None and now - since > longest for since, longest in waits)
 
     def abort(self) -> None:
         """End it at once; whoever answers it is told that the client has gone."""
         if self._transport is not None:
             self._transport.abort()
-
-
-def _longer(since: float | None, seconds: float, now: float) -> bool:
-    return since is not None and now - since > seconds

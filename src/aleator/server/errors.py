@@ -53,21 +53,12 @@ class ApiError(AleatorError):
 
 
 def not_built(what: str, instead: str = "") -> ApiError:
-    """What this server has no endpoint or field for; 501, as llama-server answers.
-
-    Args:
-        what: A sentence without its full stop.
-        instead: What to do.
-    """
+    """What this server has no endpoint or field for, as a sentence; 501, as llama-server answers."""
     return ApiError(501, f"{what}{': ' if instead else ''}{instead}", code="not_supported")
 
 
 def api_error(error: BaseException, spelled: Mapping[str, str] | None = None) -> ApiError:
     """What a client is told of an error.
-
-    Args:
-        error: What was raised.
-        spelled: The client's spelling of fields, by our names.
 
     Returns:
         An error whose message says nothing of this machine but what the error itself names; what nobody
@@ -111,11 +102,7 @@ def _told(error: BaseException, spelled: Mapping[str, str]) -> ApiError:
 
 @contextmanager
 def spelled_as(names: Mapping[str, str]) -> Iterator[None]:
-    """Let errors name fields as the client spelled them.
-
-    Args:
-        names: The client's spelling, by our names.
-    """
+    """Let errors name fields as the client spelled them; ``names`` has that by our names."""
     try:
         yield
     except ParameterError as error:

@@ -14,7 +14,7 @@ import re
 import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
@@ -25,6 +25,7 @@ from aleator.server.accepted import ACCEPTED, Accepted
 from aleator.server.errors import ApiError
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 DEEPEST = 128
 """Levels that a body may be nested."""
@@ -95,22 +96,16 @@ class Body:
         own: The endpoint's own fields by name but for options, those that were not given with their defaults.
         options: Options of the generation by our names, as they were given: what makes the request checks them.
         spelled: How the client spelled what it gave, by our names.
+        lenient: What is not known within its objects is logged, too, and not refused.
     """
 
     own: dict[str, Any]
     options: dict[str, Any] = field(default_factory=dict)
     spelled: dict[str, str] = field(default_factory=dict)
+    lenient: bool = False
 
     def force(self, name: str, made: Mapping[str, Any]) -> None:
-        """Add options that a field of the endpoint's own asks for.
-
-        Args:
-            name: The field.
-            made: Options.
-
-        Raises:
-            ParameterError: One of them is given too.
-        """
+        """Add options that a field of the endpoint's own asks for."""
         for each in made:
             if each in self.options:
                 raise ParameterError(
@@ -181,7 +176,8 @@ class Fields:
         if len(body) > MOST_FIELDS:
             raise ApiError(400, f"the body has {len(body)} fields: give at most {MOST_FIELDS}")
         check_depth(body)
-        made = Body({name: each.default for name, each in self.own.items() if not each.option})
+        defaults = {name: each.default for name, each in self.own.items() if not each.option}
+        made = Body(defaults, lenient=lenient)
         for word, value in body.items():
             try:
                 self._take(made, word, value)
@@ -241,11 +237,7 @@ class _NotHonoured(Exception):
 
 
 def known_ids(name: str, ids: Iterable[int], size: int) -> None:
-    """See that token ids are those of a vocabulary.
-
-    Raises:
-        ParameterError: One is not; names the field and the id.
-    """
+    """See that token ids are those of a vocabulary."""
     stranger = next((each for each in ids if not 0 <= each < size), None)
     if stranger is not None:
         raise ParameterError(
@@ -259,11 +251,7 @@ def token_id(key: str) -> int | str:
 
 
 def check_depth(body: Mapping[str, Any]) -> None:
-    """See that fields are not nested too deeply to be read, and that texts have a form in UTF-8.
-
-    Raises:
-        ParameterError: Names the field.
-    """
+    """See that fields are not nested too deeply to be read, and that texts have a form in UTF-8."""
     for name, value in body.items():
         level = [value, name]
         for _ in range(DEEPEST):
@@ -300,13 +288,7 @@ def shown(value: object) -> str:
 
 
 def wrong(where: str, value: object, remedy: str) -> ParameterError:
-    """The error of a field with a value that cannot be.
-
-    Args:
-        where: The field's path, such as ``input[2].role``.
-        value: What was given.
-        remedy: What to give instead.
-    """
+    """The error of a field, by its path such as ``input[2].role``, with what to give instead."""
     return ParameterError(where, f"{where}={shown(value)}: {remedy}")
 
 
@@ -318,18 +300,19 @@ def is_whole(value: object) -> bool:
 # Checks of values.
 
 
-def text(name: str, value: Any) -> str:
-    """A text."""
-    if not isinstance(value, str):
-        raise wrong(name, value, "give a text")
-    return value
+def _of_type(kind: type[T], remedy: str) -> Callable[[str, Any], T]:
+    def check(name: str, value: Any) -> T:
+        if not isinstance(value, kind):
+            raise wrong(name, value, remedy)
+        return value
+
+    return check
 
 
-def switch(name: str, value: Any) -> bool:
-    """True or false."""
-    if not isinstance(value, bool):
-        raise wrong(name, value, "give true or false")
-    return value
+text = _of_type(str, "give a text")
+switch = _of_type(bool, "give true or false")
+mapping: Callable[[str, Any], dict[str, Any]] = _of_type(dict, "give an object")
+listing: Callable[[str, Any], list[Any]] = _of_type(list, "give a list")
 
 
 def whole(low: int, high: int) -> Check:
@@ -367,33 +350,13 @@ def one_of(*choices: str) -> Check:
     return check
 
 
-def mapping(name: str, value: Any) -> dict[str, Any]:
-    """An object."""
-    if not isinstance(value, dict):
-        raise wrong(name, value, "give an object")
-    return value
-
-
-def listing(name: str, value: Any) -> list[Any]:
-    """A list."""
-    if not isinstance(value, list):
-        raise wrong(name, value, "give a list")
-    return value
-
-
 def anything(name: str, value: Any) -> Any:
     """Any value: what uses it checks it."""
     return value
 
 
 def known_keys(where: str, value: Mapping[str, Any], keys: Iterable[str]) -> None:
-    """Refuse an unknown name in an object within a body.
-
-    Args:
-        where: Which object, such as "stream_options".
-        value: The object.
-        keys: Names that it may have.
-    """
+    """Refuse an unknown name in an object within a body."""
     allowed = list(keys)
     for name in value:
         if name not in allowed:

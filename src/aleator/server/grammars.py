@@ -1,162 +1,101 @@
-"""Grammars of requests: compiled once, and never for longer than the server allows.
-
-What compiles a grammar is native code that no signal ends.  So a new one is first compiled in a process of
-its own (grammar_trial.py), up to its first mask, which is killed when the time is over; only what passes is
-compiled here.
-"""
+"""Grammars of requests: compiled once, and never for longer than the server allows (grammar_limits.py)."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
-import subprocess
-import sys
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from select import select
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from aleator.core.errors import AleatorError, EngineClosed, GrammarError, ParameterError
+from aleator.core.errors import AleatorError, EngineClosed
 from aleator.samplers.as_json import constraint_as_json, constraint_from_json
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.params import CHAIN_OPTIONS, CONSTRAINTS
+from aleator.server.auth import current_caller
 from aleator.server.bodies import in_thread
-from aleator.server.caller import current_caller
-from aleator.server.fair_semaphore import FairSemaphore
-from aleator.server.kept_grammars import KEPT, KeptGrammars
+from aleator.server.grammar_limits import KEPT, KeptGrammars, Trials
 from aleator.text.tokenizer import Tokenizer
 
 R = TypeVar("R")
 
-MOST_BYTES = 2**27
-"""Of memory that one grammar may take, as far as its trial shows."""
-NOTICED_BYTES = 2**25
-"""After a trial that took more the process begins anew: where only memory in use is told, what is used again
-would not be seen."""
 AT_ONCE = 2
 """New grammars that are compiled at the same time, each for another key, each in a process of its own."""
-START_SECONDS = 120.0
-"""That the process for trials has to begin: it reads the vocabulary."""
 
 
-class Trials:
-    """A process that compiles grammars, to see whether it can be done in time.
+class FairSemaphore:
+    """Lets a few holders in at a time, in one event loop; each caller holds it once at a time.
 
-    Args:
-        model: Path of the model whose vocabulary it reads.
-        seconds: That a grammar has.
+    The caller that has waited longest since it last held the semaphore is next, however many requests of the
+    same caller wait.
     """
 
-    def __init__(self, model: str, seconds: float) -> None:
-        self._model, self.seconds = model, seconds
-        self._process: subprocess.Popen[bytes] | None = None
-        self._greeted = self._cut = False  # it has said that it is ready; it is to end
+    def __init__(self, most: int) -> None:
+        self._left, self._closed = most, False
+        self._holding: set[str] = set()
+        # In the order in which they are let in.
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
-    def begin(self) -> None:
-        """Start the process without waiting for it, so that the first grammar finds it ready."""
-        if self._process is None:
-            self._greeted = False
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "aleator.server.grammar_trial", self._model],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-            )
-
-    def run(self, name: str, value: Mapping[str, object]) -> int:
-        """Compile a grammar; returns how many bytes of memory it took.
-
-        Args:
-            name: Of the field that it came in.
-            value: The grammar, as :func:`said` writes it.
-
-        Raises:
-            GrammarError: It is wrong, or asks for too much.
-            ParameterError: It takes longer than it may.
-            EngineClosed: :meth:`cut` was called.
-        """
-        process = self._started()
+    @asynccontextmanager
+    async def acquire(self, who: str) -> AsyncIterator[None]:
+        """Wait for the semaphore, and hold it within the block."""
+        if self._closed:
+            raise _closed()
+        mine = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(who, deque()).append(mine)
+        self._go_on()
         try:
-            answer = self._ask(process, json.dumps(value).encode() + b"\n", self.seconds)
-        except BaseException:
-            self.close()
+            await mine
+        except asyncio.CancelledError:
+            if mine.done() and not mine.cancelled():  # at the same moment
+                self._give_back(who)
             raise
-        if answer is None:
-            raise self._ended(
-                name,
-                f"{name} takes longer than {self.seconds:g} s to compile: simplify it, or start the server "
-                "with a larger --grammar-timeout",
-            )
-        told = json.loads(answer)
-        if "error" in told:
-            raise GrammarError(told["error"], told["line"], told["column"])
-        if told["bytes"] > NOTICED_BYTES:
-            self.close()
-        if told["bytes"] > MOST_BYTES:
-            raise GrammarError(
-                f"the grammar asks for too much: {told['bytes'] >> 20} MiB of memory, and {MOST_BYTES >> 20} "
-                "are the most: simplify it"
-            )
-        return int(told["bytes"])
-
-    def cut(self) -> None:
-        """End the process, also while it tries a grammar; from any thread."""
-        self._cut, process = True, self._process
-        if process is not None:
-            process.kill()
+        try:
+            yield
+        finally:
+            self._give_back(who)
 
     def close(self) -> None:
-        """End the process; the next trial begins another one."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
+        """Let nobody in any more, also none of those that wait; called in the event loop."""
+        self._closed = True
+        waiting, self._waiting = self._waiting, {}
+        for each in (each for queue in waiting.values() for each in queue if not each.done()):
+            each.set_exception(_closed())
 
-    def _ended(self, name: str, message: str) -> AleatorError:
-        """End a process that did not answer; returns why it did not."""
-        self.close()
-        return EngineClosed("the server ends") if self._cut else ParameterError(name, message)
+    def _give_back(self, who: str) -> None:
+        self._holding.discard(who)
+        self._left += 1
+        if who in self._waiting:  # goes behind those that have waited longer
+            self._waiting[who] = self._waiting.pop(who)
+        self._go_on()
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        self.begin()
-        if self._cut:  # not before: a process that begins now, nobody else ends
-            raise self._ended("", "")
-        process = self._process
-        if process is None:
-            raise RuntimeError("the process was ended by another thread")
-        if not self._greeted:
-            if self._ask(process, b"", START_SECONDS) is None:
-                raise self._ended(
-                    "grammar",
-                    "grammars cannot be compiled: the process that tries them did not begin",
-                )
-            self._greeted = True
-        return process
+    def _go_on(self) -> None:
+        """Let in whoever may hold it."""
+        for who in [each for each in self._waiting if each not in self._holding]:
+            if not self._left:
+                return
+            queue = self._waiting.pop(who)
+            while queue and queue[0].done():  # it was cancelled
+                queue.popleft()
+            if not queue:
+                continue
+            self._left -= 1
+            self._holding.add(who)
+            queue.popleft().set_result(None)
+            if queue:
+                self._waiting[who] = queue
 
-    @staticmethod
-    def _ask(process: subprocess.Popen[bytes], question: bytes, seconds: float) -> bytes | None:
-        """Send a line, and get one back; None: none came in time."""
-        if process.stdin is None or process.stdout is None:
-            raise RuntimeError("the process has no pipes")
-        try:
-            process.stdin.write(question)
-            process.stdin.flush()
-        except BrokenPipeError:
-            return None
-        ready, _, _ = select([process.stdout], [], [], seconds)
-        return process.stdout.readline() or None if ready else None
+
+def _closed() -> EngineClosed:
+    return EngineClosed("the server ends: ask again")
 
 
 class Grammars:
     """The grammars of a server's requests, compiled for its vocabulary.
-
-    Args:
-        tokenizer: Of the model.
 
     Attributes:
         trials: Try those that are new, one each at a time; none: they are compiled as they come.
@@ -194,10 +133,6 @@ class Grammars:
 
         So slow grammars do not take all threads, and requests with another key or a known grammar do not wait
         for them.
-
-        Args:
-            options: Of the request.
-            work: What to do.
         """
         if not constrained(options) or await in_thread(self._known, options):
             return await in_thread(work)
@@ -205,34 +140,20 @@ class Grammars:
             return await in_thread(work)
 
     async def tried(self, options: Mapping[str, Any]) -> None:
-        """Do what :meth:`try_out` does, in another thread, after waiting for :class:`FairSemaphore`.
-
-        Raises:
-            GrammarError, ParameterError: As there.
-        """
+        """Do what :meth:`try_out` does, in another thread, after waiting for :class:`FairSemaphore`."""
         if self.trials and constrained(options) and not await in_thread(self._all_passed, options):
             async with self._semaphore.acquire(current_caller().tenant):
                 await in_thread(self.try_out, options)
 
     def try_out(self, options: Mapping[str, Any]) -> None:
-        """See whether the grammar of a request can be compiled in time.
-
-        Raises:
-            GrammarError: It is wrong.
-            ParameterError: It takes too long.
-        """
+        """See whether the grammar of a request can be compiled in time."""
         for name, told, key in _grammars_of(options):
             if self.trials and not self._passed(key):
                 with self._alone(key):
                     self._try(name, told, key)
 
     def compiled(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Options of a request with its grammar compiled, where it has one.
-
-        Raises:
-            GrammarError: It is wrong.
-            ParameterError: It takes too long.
-        """
+        """Options of a request with its grammar compiled, where it has one."""
         given = _grammars_of(options)
         return {**options, **{name: self._sampler(name, told, key) for name, told, key in given}}
 
@@ -341,11 +262,7 @@ def said(name: str, value: Any) -> dict[str, Any]:
 
 
 def sampler_of(told: Mapping[str, Any]) -> ConstraintSampler:
-    """What :func:`said` was made from, without a vocabulary.
-
-    Raises:
-        GrammarError: It is wrong.
-    """
+    """What :func:`said` was made from, without a vocabulary."""
     if "option" not in told:
         return constraint_from_json(told)
     made = CHAIN_OPTIONS[told["option"]].check(told["value"])

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections.abc import Callable, Iterable
-from time import monotonic
+from contextlib import suppress
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aleator.server.caller import Caller, KeyRing, set_caller
+from aleator.server.auth import Caller, KeyRing, set_caller
 from aleator.server.errors import ApiError
 
 Answer = Callable[[Scope, ApiError], ASGIApp]
@@ -39,16 +39,7 @@ def header(scope: Scope, name: bytes) -> bytes | None:
 
 
 class Gate:
-    """Counts requests under way, and lets no more in once the server drains.
-
-    Args:
-        app: What it guards.
-        answer: Makes responses to refused requests.
-
-    Attributes:
-        draining: New requests are refused.
-        running: Requests under way.
-    """
+    """Counts requests under way, and lets no more in once the server drains."""
 
     def __init__(self, app: ASGIApp, answer: Answer) -> None:
         self._app, self._answer = app, answer
@@ -81,20 +72,11 @@ class Gate:
                 self._idle.set()
 
     async def idle(self, timeout: float) -> bool:
-        """Wait until no request is under way.
-
-        Args:
-            timeout: seconds after which to give up.
-
-        Returns:
-            Whether none is.
-        """
-        try:
+        """Wait until no request is under way; returns whether none is, after at most ``timeout`` seconds."""
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._idle.wait()
-        except TimeoutError:
-            return False
-        return True
+        return self._idle.is_set()
 
 
 class Hosts:
@@ -102,12 +84,6 @@ class Hosts:
 
     A page can have its own name point to 127.0.0.1 (DNS rebinding): then the header Host has that name.  It can
     also send simple requests to any address without asking first: then the header Origin has the page's.
-
-    Args:
-        app: What it guards.
-        answer: Makes responses to refused requests.
-        names: Values of Host, without port, that are allowed; None: any.
-        origins: Origins of pages that may ask, "*" for any; a page of this server itself always may.
     """
 
     def __init__(
@@ -179,13 +155,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Keys:
-    """Lets in who has a key, and notes who it is (:mod:`aleator.server.caller`).
-
-    Args:
-        app: What it guards.
-        answer: Makes responses to refused requests.
-        ring: The keys.
-    """
+    """Lets in who has a key, and notes who it is (:mod:`aleator.server.auth`)."""
 
     def __init__(self, app: ASGIApp, answer: Answer, ring: KeyRing) -> None:
         self._app, self._answer, self._ring = app, answer, ring
@@ -223,15 +193,7 @@ def given_key(scope: Scope) -> bytes | None:
 
 
 class Bodies:
-    """Reads a request's body whole before anything else happens, within limits of size and time.
-
-    Args:
-        app: What it guards.
-        answer: Makes responses to refused requests.
-        most_bytes: Of one body.
-        timeout: Seconds that a body may take to arrive.
-        most_held: Bytes of all bodies that are arriving, together.
-    """
+    """Reads a request's body whole before anything else happens, within limits of size and time."""
 
     def __init__(
         self, app: ASGIApp, answer: Answer, *, most_bytes: int, timeout: float, most_held: int
@@ -308,13 +270,10 @@ class Bodies:
 
     async def _discard(self, receive: Receive) -> None:
         """Read what still comes, for a moment: a sender who is cut off does not read the answer."""
-        end = monotonic() + min(DRAIN_SECONDS, self._timeout)
-        try:
-            async with asyncio.timeout(end - monotonic()):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(DRAIN_SECONDS, self._timeout)):
                 while (await receive()).get("more_body", False):
                     pass
-        except TimeoutError:
-            return
 
 
 def has_body(scope: Scope) -> bool:

@@ -21,12 +21,10 @@ from typing import TextIO
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aleator.core.errors import ParameterError
-from aleator.server.wire import wire_of
+from aleator.server.streaming import BODY, wire_of
 
 LOGGER = "aleator.server"
 FORMATS = ("text", "json")
-BODY = "aleator.body"
-"""Where a scope has what sends the pieces of a response: past all that only looks at its beginning."""
 METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
 
 log = logging.getLogger(LOGGER)
@@ -40,11 +38,7 @@ Observe = Callable[[str, str, int, float], None]
 
 
 class Lines(logging.Formatter):
-    """Log records as lines: ``text`` for people, ``json`` for programs.
-
-    Args:
-        form: one of :data:`FORMATS`.
-    """
+    """Log records as lines: ``text`` for people, ``json`` for programs."""
 
     def __init__(self, form: str) -> None:
         super().__init__()
@@ -85,13 +79,7 @@ def described(error: BaseException) -> dict[str, Field]:
 
 
 def configure(form: str = "text", level: int = logging.INFO, stream: TextIO | None = None) -> None:
-    """Let the server's log, and uvicorn's, go to a stream, in lines of :class:`Lines`.
-
-    Args:
-        form: one of :data:`FORMATS`.
-        level: of what is written.
-        stream: where to; None: standard error.
-    """
+    """Let the server's log, and uvicorn's, go to a stream, or to standard error, in lines of :class:`Lines`."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(Lines(form))
     for name, least in ((LOGGER, level), ("uvicorn.error", max(level, logging.WARNING))):
@@ -116,12 +104,6 @@ class Requests:
 
     The id is the client's header ``x-request-id`` if it is a plain word, and in the response's header of that
     name.  Paths are written as their routes, without queries, since they may hold anything.
-
-    Args:
-        app: what answers.
-        route: the route of a scope that has been answered, such as ``/slots/{id}``; "other" for none.
-        observe: told of each; None: nobody is.
-        log_all: log those that went well, too.
     """
 
     def __init__(

@@ -99,11 +99,7 @@ LLAMA_FIGURES = (
 
 
 class EngineFigures:
-    """Reads :data:`FIGURES` each time that they are asked for.
-
-    Args:
-        stats: the engine's counts.
-    """
+    """Reads :data:`FIGURES` each time that they are asked for."""
 
     def __init__(self, stats: Callable[[], EngineStats]) -> None:
         self._stats = stats
@@ -117,12 +113,7 @@ class EngineFigures:
 
 
 class Metrics:
-    """The figures of one server.
-
-    Args:
-        version: of the package.
-        fingerprint: of the model.
-    """
+    """The figures of one server."""
 
     def __init__(self, version: str, fingerprint: str) -> None:
         self.registry = registry = CollectorRegistry()
@@ -196,12 +187,7 @@ def _rate(of: float, per: float) -> float:
 
 
 def llama_figures(stats: EngineStats, longest: int) -> bytes:
-    """Figures under llama-server's names, in Prometheus' text form.
-
-    Args:
-        stats: The engine's counts.
-        longest: Tokens of the longest text so far, its prompt included.
-    """
+    """Figures under llama-server's names; ``longest`` is the longest text so far, its prompt included."""
     own = Figure(
         "n_tokens_max",
         "tokens of the longest text so far, its prompt included",

@@ -70,14 +70,7 @@ _MEANS = re.compile(r"[\\.+*?()|\[\]{}^$]")
 
 
 def force_chat(body: Body) -> dict[str, Any] | None:
-    """Add the options that fields of a chat ask for; returns what the template is given.
-
-    Args:
-        body: With the fields :data:`CHAT`.
-
-    Raises:
-        ParameterError: As :func:`force_form`; log-probabilities of likely tokens alone.
-    """
+    """Add the options that fields of a chat ask for; returns what the template is given."""
     own = body.own
     force_form(body)
     if own["top_logprobs"] and not own["logprobs"]:
@@ -88,25 +81,13 @@ def force_chat(body: Body) -> dict[str, Any] | None:
 
 
 def template_arguments(own: Mapping[str, Any], effort: str | None) -> dict[str, Any] | None:
-    """What the template is given.
-
-    Args:
-        own: An endpoint's fields, ``chat_template_kwargs`` among them where it has that.
-        effort: How much the model reasons; None: not given.
-    """
+    """What the template is given; ``effort`` says how much the model reasons, None where it is not given."""
     made = dict(own.get("chat_template_kwargs") or {})
     return made | ({} if effort is None else {"reasoning_effort": effort}) or None
 
 
 def force_form(body: Body) -> None:
-    """Add the options that the fields of a text's form ask for.
-
-    Args:
-        body: With the fields :data:`FORM`.
-
-    Raises:
-        ParameterError: Another form, a field of one that is not known, or two forms.
-    """
+    """Add the options that the fields of a text's form ask for."""
     own = body.own
     body.force("response_format", format_options(own["response_format"]))
     body.force("structured_outputs", _structured(own["structured_outputs"]))
@@ -115,11 +96,7 @@ def force_form(body: Body) -> None:
 
 
 def format_options(asked: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The options that a ``response_format`` asks for.
-
-    Raises:
-        ParameterError: Another format, or a field of it that is not known.
-    """
+    """The options that a ``response_format`` asks for."""
     if asked is None:
         return {}
     name, kind = "response_format", asked.get("type")

@@ -20,9 +20,10 @@ import uvicorn
 
 from aleator.core.errors import ParameterError
 from aleator.server.app import Guarded, create_guarded
-from aleator.server.caller import KeyRing
+from aleator.server.auth import KeyRing
 from aleator.server.connections import ConnectionLimits, Connections
-from aleator.server.grammars import AT_ONCE, Trials
+from aleator.server.grammar_limits import Trials
+from aleator.server.grammars import AT_ONCE
 from aleator.server.limits import is_loopback
 from aleator.server.logs import configure, event
 from aleator.server.metrics import Metrics
@@ -42,11 +43,7 @@ HANDLED = (signal.SIGINT, signal.SIGTERM)
 
 
 def bound(options: ServerOptions) -> socket.socket:
-    """A socket that listens where the options say; what else can be wrong with them is refused, too.
-
-    Raises:
-        ParameterError: Nothing can listen there, or a key or certificate cannot be used; says why.
-    """
+    """A socket that listens where the options say; what else can be wrong with them is refused, too."""
     KeyRing.of(options.api_key, options.api_key_file)
     _check_certificate(options)
     if options.uds is not None:
@@ -144,12 +141,6 @@ class Server(uvicorn.Server):
 
     At the first signal no request is let in any more, and those under way may come to their end; connections
     are taken, so that whoever comes is told to ask again.  At the second signal the process ends.
-
-    Args:
-        guarded: What answers.
-        options: Of the server.
-        listens: Called once it listens.
-        cut: Ends the texts that are still made.
     """
 
     def __init__(

@@ -31,9 +31,9 @@ from aleator.language_model import LanguageModel
 from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.samplers import SamplingParams
 from aleator.samplers.params import CONSTRAINTS
+from aleator.server.auth import current_caller, own_namespace
 from aleator.server.bodies import body_of, in_thread
-from aleator.server.caller import current_caller, own_namespace
-from aleator.server.chatting import ChatAnswer, ChatChoice, ChatRequest
+from aleator.server.chat import ChatAnswer, ChatChoice, ChatRequest
 from aleator.server.errors import ApiError
 from aleator.server.fields import Body, Fields, known_ids
 from aleator.server.grammars import Grammars, constrained
@@ -50,9 +50,6 @@ class Service:
         defaults: Options of requests that do not give them, by our names.
 
     Attributes:
-        model: Answers.
-        engine: Makes the texts.
-        options: Of the server.
         name: What responses call the model: the first alias, or the name of its file.
         names: What requests may call it.
         started: When it was made, in seconds since 1970.
@@ -88,14 +85,7 @@ class Service:
         self.grammars = Grammars(model.tokenizer)
 
     def check_model(self, name: str | None) -> str:
-        """What a response calls the model.
-
-        Args:
-            name: The request's ``model``; None: none was given.
-
-        Raises:
-            ApiError: 404, there is no such model here.
-        """
+        """What a response calls the model."""
         if name is None or name in self.names or self.options.any_model:
             return name or self.name
         raise ApiError(
@@ -168,23 +158,13 @@ class Service:
         return await self.grammars.in_thread(asked.options, partial(self._answer, request, asked))
 
     async def chat_tokens(self, request: ChatRequest) -> list[int]:
-        """The prompt that messages become; makes nothing.
-
-        Raises:
-            ParameterError, TemplateError: As :meth:`chat`.
-        """
+        """The prompt that messages become; makes nothing."""
         return (await in_thread(self._asked, request)).tokens
 
     async def embed(
         self, name: str, texts: Sequence[str | Sequence[int]], pooling: str, normalize: bool
     ) -> tuple[npt.NDArray[np.float32], int]:
         """Vectors of texts, and how many tokens these have together.
-
-        Args:
-            name: Of the field that they came in.
-            texts: Texts or lists of token ids.
-            pooling: As for ``LanguageModel.embed``.
-            normalize: As there.
 
         Raises:
             ApiError, ParameterError: Names the text that has an id which is none, no token, or too many.

@@ -33,6 +33,10 @@ LONGEST_NAME = 200
 _NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u2215\u2216\uff0e\ufeff\ufffd]+")
 
 
+NOTHING = Session((), 0)
+"""The text of a slot that none has."""
+
+
 class UnderWay(Protocol):
     """A request as ``/slots`` shows it."""
 
@@ -44,28 +48,9 @@ class UnderWay(Protocol):
         """What is told of it: no text."""
 
 
-@dataclass
-class Slot:
-    """What is known of a slot of one namespace.
-
-    Attributes:
-        tokens: Its text.
-        n_prompt: How many of them were not drawn.
-    """
-
-    tokens: tuple[int, ...] = ()
-    n_prompt: int = 0
-
-
 @dataclass(frozen=True)
 class Moved:
-    """What was saved or restored.
-
-    Attributes:
-        tokens: Tokens with their keys and values.
-        bytes: Of the file.
-        seconds: How long it took.
-    """
+    """What was saved or restored."""
 
     tokens: int
     bytes: int
@@ -73,14 +58,7 @@ class Moved:
 
 
 class Slots:
-    """The slots of a server.
-
-    Args:
-        service: Makes the texts.
-
-    Raises:
-        ParameterError: ``slot_save_path`` is no directory.
-    """
+    """The slots of a server."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -91,7 +69,7 @@ class Slots:
                 "slot_save_path",
                 f"slot_save_path={path}: there is no such directory: make it first",
             )
-        self._slots: dict[tuple[str, int], Slot] = {}
+        self._slots: dict[tuple[str, int], Session] = {}  # the text of each
         self._under_way: list[UnderWay] = []
 
     @property
@@ -106,27 +84,17 @@ class Slots:
         return min(self._service.model.n_ctx, engine.n_ctx // engine.options.n_seq_max)
 
     def namespace(self, number: int, namespace: str) -> str:
-        """Where the prompt cache has the texts of a slot.
-
-        Args:
-            number: The slot; -1: none, its requests share with all others without one.
-            namespace: Of whoever asks.
-
-        Raises:
-            ParameterError: There is no such slot.
-        """
+        """Where the prompt cache has the texts of a slot; -1: those of all requests without a slot."""
         if number == -1:
             return namespace
-        self.check("id_slot", number)
+        self.check(number)
         return f"{namespace}/slot {number}"
 
-    def check(self, name: str, number: int) -> None:
-        """See that there is a slot; ParameterError names the field."""
+    def check(self, number: int) -> None:
+        """See that there is a slot."""
         if not 0 <= number < self.n:
-            raise ParameterError(
-                name,
-                f"{name}={number}: give 0 to {self.n - 1}; there are as many slots as --parallel says",
-            )
+            remedy = f"give 0 to {self.n - 1}; there are as many slots as --parallel says"
+            raise wrong("id_slot", number, remedy)
 
     @contextmanager
     def shown(self, request: UnderWay) -> Iterator[None]:
@@ -138,16 +106,9 @@ class Slots:
             self._under_way.remove(request)
 
     def ended(self, number: int, namespace: str, tokens: Sequence[int], n_prompt: int) -> None:
-        """Note the text of a request that named a slot.
-
-        Args:
-            number: The slot; -1: it named none.
-            namespace: Of whoever asked.
-            tokens: Its text, the prompt first.
-            n_prompt: How many of them are the prompt.
-        """
+        """Note the text of a request that named a slot (-1: none), the prompt first."""
         if number >= 0:
-            self._slots[namespace, number] = Slot(tuple(tokens), n_prompt)
+            self._slots[namespace, number] = Session(tuple(tokens), n_prompt)
 
     def described(self) -> list[dict[str, Any]]:
         """The slots as ``/slots`` shows them: those with a request under way are as many as the engine makes.
@@ -190,13 +151,9 @@ class Slots:
         """Write a slot's text to a file, with its keys and values as far as they are cached.
 
         A file of this name is replaced once the new one is complete.
-
-        Raises:
-            ApiError: There is nothing to save, or the file is in use.
-            ParameterError: No such slot, or a name that may not be.
         """
         started, path = perf_counter(), self._path(number, namespace, name)
-        slot = self._slots.get((namespace, number), Slot())
+        slot = self._slots.get((namespace, number), NOTHING)
         if not slot.tokens:
             raise ApiError(
                 400, f"slot {number} has no text: no request with id_slot={number} has ended"
@@ -207,16 +164,11 @@ class Slots:
             return rows_of(context, slot.tokens, where, seq)
 
         rows = await asyncio.wrap_future(self._service.engine.visit(copy))
-        size = await in_thread(self._write, path, Session(slot.tokens, slot.n_prompt), rows)
+        size = await in_thread(self._write, path, slot, rows)
         return Moved(rows.held, size, perf_counter() - started)
 
     async def restore(self, number: int, namespace: str, name: str) -> Moved:
-        """Make a file's text that of a slot; requests go on from there as if it had just been computed.
-
-        Raises:
-            ApiError: There is no such file, or it does not fit this model.
-            ParameterError: No such slot, or a name that may not be.
-        """
+        """Make a file's text that of a slot; requests go on from there as if it had just been computed."""
         started, path = perf_counter(), self._path(number, namespace, name)
         model = self._service.model
         try:
@@ -243,18 +195,14 @@ class Slots:
         restored = await asyncio.wrap_future(self._service.engine.visit(put))
         if restored.restored < before:
             raise ApiError(400, f"the slot cannot be restored: {restored.why_not}", "filename")
-        self._slots[namespace, number] = Slot(session.tokens, session.n_prompt)
+        self._slots[namespace, number] = Session(session.tokens, session.n_prompt)
         return Moved(restored.restored, size, perf_counter() - started)
 
     async def erase(self, number: int, namespace: str) -> int:
-        """Forget a slot's text; returns how many of its tokens were cached.
-
-        Raises:
-            ParameterError: No such slot.
-        """
-        self.check("id_slot", number)
+        """Forget a slot's text; returns how many of its tokens were cached."""
+        self.check(number)
         where = self.namespace(number, namespace)
-        slot = self._slots.pop((namespace, number), Slot())
+        slot = self._slots.pop((namespace, number), NOTHING)
 
         def forget(context: Context, seq: int) -> int:
             held = context.cache.match([*slot.tokens, 0], where).length
@@ -270,7 +218,7 @@ class Slots:
 
     def _path(self, number: int, namespace: str, name: str) -> Path:
         """The file of a name, in a folder of its own for each key and salt; errors are those of save."""
-        self.check("id_slot", number)
+        self.check(number)
         if self._folder is None:
             raise ApiError(
                 501, "slots are not saved: start the server with --slot-save-path DIRECTORY"
@@ -300,12 +248,7 @@ class Slots:
 
 
 def check_name(name: str) -> None:
-    """See that a file's name is one, and reaches no other directory.
-
-    Raises:
-        ParameterError: It has parts of a path, begins with a dot, or has characters that some systems read in
-            another way.
-    """
+    """See that a file's name is one, and reaches no other directory."""
     strange = _NAME.fullmatch(name) is None or ".." in name or name != name.strip(" ")
     if strange or name.startswith(".") or name.endswith(".") or len(name.encode()) > LONGEST_NAME:
         raise ParameterError(

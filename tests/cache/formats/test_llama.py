@@ -20,7 +20,7 @@ from make_models import SPECS, write_model
 from aleator.cache import KVCache
 from aleator.cache.formats import llama
 from aleator.cache.prefix import PrefixConfig
-from aleator.cache.storage import Storage
+from aleator.cache.storage.host import HostLayer
 from aleator.core.errors import (
     AleatorError,
     CacheFull,
@@ -433,15 +433,15 @@ def test_rows_that_are_not_finite_are_refused(kind: str, bad: float, by_channel:
         for layer in range(len(cache.shapes)):
             size = side.type.block_bytes
             for offset in side.type.scales:
-                sound = side.bytes_of(layer, cells)
+                sound = side.parts[layer].bytes_of(cells)
                 broken = sound.copy()
                 flat = broken.reshape(-1)
                 at = len(flat) - size + offset  # in the last block
                 flat[at : at + len(raw)] = raw
-                side.put_bytes(layer, cells, broken)
+                side.parts[layer].put_bytes(cells, broken)
                 whole, one = cache.state_write(), cache.state_write(seq=0)
                 session = cache.session_write([1, 2], 0)
-                side.put_bytes(layer, cells, sound)
+                side.parts[layer].put_bytes(cells, sound)
                 match = f"{name} of layer {layer} holds NaN or an infinity"
                 for read in (
                     partial(cache.state_read, whole),
@@ -460,7 +460,7 @@ def test_blocks_are_read_and_written_back_byte_for_byte(kind: str) -> None:
     decode(ctx, *((t, i, [0]) for i, t in enumerate(text_of(5))))
     written = bytearray(ctx.state_write(seq=0))
     golden = np.load(Path(__file__).parents[2] / "data" / "golden_blocks.npz")[kind]
-    row = ctx.cache.keys.row_bytes(0)
+    row = ctx.cache.keys.parts[0].row_bytes
     at = (
         8 + 4 + 4 + 5 * 12 + 8 + 12
     )  # head, streams, cells, positions and owners, layout, type and size
@@ -476,14 +476,14 @@ def test_blocks_are_read_and_written_back_byte_for_byte(kind: str) -> None:
 def test_a_failure_in_the_middle_changes_nothing(seq: int, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[1]
     blob = golden(case, "whole" if seq < 0 else "sequence")
-    original = Storage.put_bytes
+    original = HostLayer.put_bytes
     for call in range(1, 5):
         for error in (MemoryError, KeyboardInterrupt):
             ctx = context(case)
             decode(ctx, *((t, i, [1]) for i, t in enumerate([3, 1, 4, 1])))
             count = 0
 
-            def put(self: Storage, *args: Any, e: Any = error, at: int = call) -> None:
+            def put(self: HostLayer, *args: Any, e: Any = error, at: int = call) -> None:
                 nonlocal count
                 count += 1
                 if count == at:
@@ -492,7 +492,7 @@ def test_a_failure_in_the_middle_changes_nothing(seq: int, monkeypatch: pytest.M
 
             before = snapshot(ctx)
             with monkeypatch.context() as patch:
-                patch.setattr(Storage, "put_bytes", put)
+                patch.setattr(HostLayer, "put_bytes", put)
                 with pytest.raises(error):
                     ctx.state_read(blob, seq)
             assert snapshot(ctx) == before
@@ -536,7 +536,7 @@ def test_streams_are_exchanged_with_streams_only() -> None:
             cell_ids = step.find(np.arange(n, dtype=np.int32), owners)
             streams.key_positions[cell_ids] = np.arange(n)
             rows = np.random.default_rng(n).standard_normal((n, 1, 64))
-            streams.keys.write(0, cell_ids, rows)
+            streams.keys.parts[0].write(cell_ids, rows)
     whole, one = streams.state_write(), streams.state_write(2)
     assert struct.unpack_from("<5i", one, 8) == (4, 0, 0, 3, 0)
     other = cache("streams")

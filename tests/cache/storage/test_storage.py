@@ -10,7 +10,7 @@ import pytest
 
 from aleator.cache import KVCache, LayerShape
 from aleator.cache.devices import CPU
-from aleator.cache.storage import Storage, make_storage
+from aleator.cache.storage import Storage
 from aleator.core.errors import ParameterError
 
 BLOCKS = ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
@@ -26,7 +26,7 @@ TOLERANCE = {"f32": 0, "f16": 2e-3, "bf16": 2e-2, "q8_0": 0.02, "q5_1": 0.3, "q5
 
 
 def make(kind: str, layout: str, shapes: list[tuple[int, int]] = SHAPES) -> Storage:
-    return make_storage("type_v", kind, shapes, 10, [CPU] * len(shapes), layout=layout)
+    return Storage("type_v", kind, shapes, 10, [CPU] * len(shapes), layout=layout)
 
 
 @pytest.mark.parametrize(("kind", "layout"), KINDS)
@@ -42,36 +42,36 @@ def test_write_read_take_put_copy(kind: str, layout: str, uniform: bool) -> None
     for layer, (heads, dim) in enumerate(shapes):
         part = side.parts[layer]
         x = rng.standard_normal((4, heads, dim)).astype(np.float32)
-        side.write(layer, row, x)
+        part.write(row, x)
         close: dict[str, Any] = {"atol": TOLERANCE.get(kind, 0.5), "rtol": 0}
-        np.testing.assert_allclose(side.read(layer, row), x, **close)
-        assert np.array_equal(side.bytes_of(layer, row).size, 4 * side.row_bytes(layer))
-        side.write(layer, scattered, x[:3])
-        assert np.array_equal(side.read(layer, scattered), side.read(layer, row[:3]))
-        assert not side.read(layer, np.array([1])).any()
+        np.testing.assert_allclose(part.read(row), x, **close)
+        assert np.array_equal(part.bytes_of(row).size, 4 * part.row_bytes)
+        part.write(scattered, x[:3])
+        assert np.array_equal(part.read(scattered), part.read(row[:3]))
+        assert not part.read(np.array([1])).any()
         taken = part.take(scattered)
         part.put(np.array([1, 8, 7]), taken)
         assert list(taken.shape) == part.taken_shape(3)
-        assert np.array_equal(side.read(layer, np.array([1, 8, 7])), side.read(layer, scattered))
+        assert np.array_equal(part.read(np.array([1, 8, 7])), part.read(scattered))
         call, *arguments = part.put_back(scattered)
         part.zero(scattered)
-        assert not side.read(layer, scattered).any()
+        assert not part.read(scattered).any()
         call(*arguments)
-        assert np.array_equal(side.read(layer, scattered), side.read(layer, row[:3]))
+        assert np.array_equal(part.read(scattered), part.read(row[:3]))
         encoded = part.encoded(x)
         if not part.by_channel:
-            assert np.array_equal(encoded, side.bytes_of(layer, row))
-        side.put_bytes(layer, row, side.bytes_of(layer, row))
-        np.testing.assert_allclose(side.read(layer, row), x, **close)
+            assert np.array_equal(encoded, part.bytes_of(row))
+        part.put_bytes(row, part.bytes_of(row))
+        np.testing.assert_allclose(part.read(row), x, **close)
     every = np.arange(10)
-    rows = [side.read(i, every) for i in range(3)]
+    rows = [side.parts[i].read(every) for i in range(3)]
     side.copy(np.array([3, 4, 5]), np.array([4, 5, 3]))  # a cycle
     for i in range(3):
         expected = rows[i].copy()
         expected[[4, 5, 3]] = rows[i][[3, 4, 5]]
-        assert np.array_equal(side.read(i, every), expected)
+        assert np.array_equal(side.parts[i].read(every), expected)
     assert side.addresses() == before
-    assert side.nbytes == 10 * sum(side.row_bytes(i) for i in range(3))
+    assert side.nbytes == 10 * sum(side.parts[i].row_bytes for i in range(3))
     side.zero()
     assert not any(t.any() for t in side.layers)
 

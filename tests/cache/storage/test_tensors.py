@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aleator.cache.devices import CPU
-from aleator.cache.storage import TYPES, make_storage
+from aleator.cache.storage import TYPES, Storage
 from aleator.cache.storage.host import HostLayer, HostStates
 from aleator.cache.storage.layer import LayerFormat, LayerStorage, StateArrays
 from aleator.cache.storage.tensors import (
@@ -73,18 +73,22 @@ def test_both_store_the_same(kind: str, by_channel: bool) -> None:
 def test_layers_in_torch_write_the_hosts_memory(kind: str, layout: str) -> None:
     if layout == "channel" and TYPES[kind].block > 1:
         pytest.skip("no blocks by channel")
-    side = make_storage("type_v", kind, [(HEADS, DIM)] * 2, CELLS, [CPU] * 2, layout=layout)
+    side = Storage("type_v", kind, [(HEADS, DIM)] * 2, CELLS, [CPU] * 2, layout=layout)
     shared = TensorSide(side.parts)
     x = torch.randn(3, HEADS, DIM, generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
         shared.write(1, slice(2, 5), x)
     shared.write(1, torch.tensor([9, 8, 7]), x)
-    assert np.array_equal(side.read(1, np.arange(2, 5)), side.read(1, np.array([9, 8, 7])))
-    same = make_storage("type_v", kind, [(HEADS, DIM)] * 2, CELLS, [CPU] * 2, layout=layout)
-    same.write(1, np.arange(2, 5), x.numpy())
-    assert np.array_equal(side.bytes_of(1, np.arange(2, 5)), same.bytes_of(1, np.arange(2, 5)))
     assert np.array_equal(
-        shared.read(1, slice(2, 5)).float().numpy(), side.read(1, np.arange(2, 5))
+        side.parts[1].read(np.arange(2, 5)), side.parts[1].read(np.array([9, 8, 7]))
+    )
+    same = Storage("type_v", kind, [(HEADS, DIM)] * 2, CELLS, [CPU] * 2, layout=layout)
+    same.parts[1].write(np.arange(2, 5), x.numpy())
+    assert np.array_equal(
+        side.parts[1].bytes_of(np.arange(2, 5)), same.parts[1].bytes_of(np.arange(2, 5))
+    )
+    assert np.array_equal(
+        shared.read(1, slice(2, 5)).float().numpy(), side.parts[1].read(np.arange(2, 5))
     )
     if TYPES[kind].block == 1:
         assert shared.layers[1].address == side.parts[1].address

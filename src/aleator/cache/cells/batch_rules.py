@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from aleator.cache.arguments import END
 from aleator.core.errors import InvalidBatch
 from aleator.core.integers import exact, first_inexact
-from aleator.core.records import dataclass
-
-_END = 2**31 - 1  # above every position
 
 Position = int | tuple[int, ...] | None
 
@@ -51,23 +49,22 @@ class Places(Protocol):
 
 
 def checked_positions(
-    batch: Tokens, cells: Places, n_seq_max: int, least_step: int | None = None
+    positions: Sequence[Position],
+    sequences: Sequence[Sequence[int]],
+    cells: Places,
+    n_seq_max: int,
+    least_step: int | None = None,
 ) -> list[int]:
-    """Positions with None filled in; raises InvalidBatch unless every sequence simply continues.
+    """Positions with None filled in; InvalidBatch, of a token, unless every sequence simply continues.
 
-    Args:
-        batch: the tokens.
-        cells: what is there.
-        n_seq_max: ids lie below.
-        least_step: how far the first position must at least be behind the last in the cache, and gaps
-            are allowed; None: it must be the next, and there must be none.
-
+    ``least_step``: how far the first position must at least be behind the last in the cache, and gaps are
+    allowed; None: it must be the next, and there must be none.
     """
     last: dict[int, int] = {}
     groups: set[frozenset[int]] = set()
     previous: Sequence[int] | None = None
-    positions: list[int] = []
-    for i, (given, seqs) in enumerate(zip(batch.positions, batch.sequences, strict=True)):
+    made: list[int] = []
+    for i, (given, seqs) in enumerate(zip(positions, sequences, strict=True)):
         if seqs != previous:
             _check_sequences(i, seqs, groups, cells, n_seq_max)
             previous = seqs
@@ -76,17 +73,12 @@ def checked_positions(
             _position(i, pos, s, last, cells, least_step)
         for s in seqs:
             last[s] = pos
-        positions.append(pos)
-    return positions
+        made.append(pos)
+    return made
 
 
 def _position(
-    i: int,
-    pos: Position,
-    s: int,
-    last: dict[int, int],
-    cells: Places,
-    least_step: int | None,
+    i: int, pos: Position, s: int, last: dict[int, int], cells: Places, least_step: int | None
 ) -> int:
     """The position of token ``i`` in sequence ``s``: the next, or within a batch the same again."""
     if isinstance(pos, tuple):
@@ -113,7 +105,7 @@ def _position(
             f"position {pos} lies behind sequence {s}, whose last position is {before}: pass at least "
             f"{before + least_step}, or remove positions with seq_rm first",
         )
-    if not 0 <= pos < _END:
+    if not 0 <= pos < END:
         raise InvalidBatch(i, f"position {pos} must lie in [0, 2^31 - 1)")
     return pos
 
@@ -126,10 +118,6 @@ def checked_sections(
     A text's token at p lies at (p, p, p, 0) and comes after all that is there; embeddings say (t, y, x, z),
     and may begin at the last t.  Both may leave gaps; t never falls within a batch, and is not below 0
     (llama.cpp takes -1).
-
-    Raises:
-        InvalidBatch: a rule is broken; names the token.
-
     """
     firsts: list[Position] = []
     for i, pos in enumerate(batch.positions):
@@ -138,32 +126,18 @@ def checked_sections(
                 raise InvalidBatch(
                     i, f"position {pos} of a token: only embeddings have four, pass one"
                 )
-            if len(pos) != 4 or not all(0 <= p < _END for p in pos):
+            if len(pos) != 4 or not all(0 <= p < END for p in pos):
                 raise InvalidBatch(i, f"position {pos} must be (t, y, x, z), each in [0, 2^31 - 1)")
         firsts.append(pos[0] if isinstance(pos, tuple) else pos)
-    places = _Placed(batch.tokens, firsts, batch.sequences, batch.wanted)
-    positions = checked_positions(places, cells, n_seq_max, 1 if len(batch.tokens) else 0)
+    least_step = 1 if len(batch.tokens) else 0
+    positions = checked_positions(firsts, batch.sequences, cells, n_seq_max, least_step)
     given = zip(positions, batch.positions, strict=True)
     sections = [pos if isinstance(pos, tuple) else (p, p, p, 0) for p, pos in given]
     return positions, np.array(sections, np.int32).reshape(-1, 4)
 
 
-@dataclass
-class _Placed:
-    """A batch with other positions."""
-
-    tokens: list[int]
-    positions: list[Position]
-    sequences: list[Sequence[int]]
-    wanted: Callable[[], list[int]]
-
-
 def _check_sequences(
-    i: int,
-    seqs: Sequence[int],
-    groups: set[frozenset[int]],
-    cells: Places,
-    n_seq_max: int,
+    i: int, seqs: Sequence[int], groups: set[frozenset[int]], cells: Places, n_seq_max: int
 ) -> None:
     """Ids in range, and sequences that share a token still hold the same text.
 
@@ -220,3 +194,9 @@ def owner_bits(batch: Tokens, words: int, n_seq_max: int) -> npt.NDArray[np.uint
             for s in ids:
                 owners[i, s // 64] |= np.uint64(1 << (s % 64))
     return owners
+
+
+def bits_of(owners: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
+    """Owners as of :func:`owner_bits` with a column for each sequence, 0 or 1: uint8 [T, 64 * words]."""
+    words = np.ascontiguousarray(owners, "<u8")
+    return np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")

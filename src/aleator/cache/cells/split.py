@@ -18,15 +18,9 @@ Part = list[int]
 
 @dataclass(frozen=True)
 class Cuts:
-    """How a batch is cut into micro-batches.
+    """How a batch is cut into pieces of ``n_batch``, and these into micro-batches.
 
-    Attributes:
-        n_ubatch: tokens of a micro-batch at most.
-        n_batch: the batch is first cut into pieces of so many.
-        rule: how each of these is cut, see :func:`split`.
-        keep_tail: with rule "equal", the last so many tokens of a sequence stay in one micro-batch.
-        causal: whether a token sees only positions up to its own; otherwise all must fit one micro-batch.
-
+    The arguments are those of :meth:`aleator.cache.Cache.plan`.
     """
 
     n_ubatch: int
@@ -44,7 +38,7 @@ def split(
     sequential: bool = False,
     keep_tail: int = 0,
 ) -> list[Part]:
-    """Cut a batch into micro-batches of at most ``n_ubatch`` tokens.
+    """Cut a batch into micro-batches of at most ``n_ubatch`` tokens; returns the batch indices of each.
 
     Args:
         sequences: each token's sequence ids.
@@ -52,14 +46,7 @@ def split(
         rule: "simple" takes the next tokens as they come; "equal" takes equally many of several
             sequences and groups them by sequence; "sequence" takes one sequence at a time.
         sequential: with "equal", the sequences of a micro-batch have consecutive ids, and no token has several.
-        keep_tail: with "equal", the last so many tokens of a sequence stay in one micro-batch; less
-            than ``n_ubatch``.
-
-    Returns:
-        Batch indices of each micro-batch.
-
-    Raises:
-        ParameterError: unknown rule; tokens of several sequences with ``sequential``.
+        keep_tail: see :class:`Cuts`; less than ``n_ubatch``.
 
     """
     if n_ubatch < 1:

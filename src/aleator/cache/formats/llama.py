@@ -17,14 +17,15 @@ What is read is hostile until proven otherwise: everything is checked before any
 
 from __future__ import annotations
 
+import functools
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from aleator.cache.cells.batch_rules import bits_of
 from aleator.cache.formats import recurrent
-from aleator.cache.formats.recurrent import States
 from aleator.cache.formats.source import Source
 from aleator.cache.pools.attention import AttentionPool, first_of
 from aleator.cache.pools.hybrid import HybridPool
@@ -50,15 +51,10 @@ Ints = npt.NDArray[np.int32]
 
 @dataclass
 class Section:
-    """The cells of one stream.
+    """The cells of one stream, n of them.
 
-    Attributes:
-        positions: int32 [n].
-        owners: uint64 [n, words], each cell's owners as bits.
-        extras: int32 [n, 3], y, x and token of each; None where cells have none.
-        keys: per layer uint8 [n, bytes of a row].
-        values: the same, or by channel uint8 [channels, n * bytes of an element].
-
+    ``owners`` are bits, uint64 [n, words]; ``extras`` y, x and token of each, int32 [n, 3]; keys and values per
+    layer uint8 [n, bytes of a row], values by channel [channels, n * bytes of an element].
     """
 
     positions: Ints
@@ -106,10 +102,7 @@ def _memories(pool: AnyPool, seq: int, partial: bool = False, windows_only: bool
 def _memory(pool: AttentionPool, seq: int, windows_only: bool) -> bytes:
     parts = [struct.pack("<I", pool.cells.n_streams)]
     share = pool.cells.size // pool.cells.n_streams
-    rows = pool.cells.owners[: pool.cells.top]
-    bits = np.unpackbits(
-        np.ascontiguousarray(rows, "<u8").view(np.uint8), axis=1, bitorder="little"
-    )
+    bits = bits_of(pool.cells.owners[: pool.cells.top])
     bits = bits[:, : pool.n_seq_max]  # cached prefixes are not part of the state
     own = bits[:, seq] if seq >= 0 else bits.any(1)
     if seq >= 0 and windows_only:
@@ -148,20 +141,20 @@ def _data(pool: AttentionPool, cells: npt.NDArray[np.int64]) -> list[bytes]:
     parts = [struct.pack("<II", values.by_channel, len(pool.rows.shapes))]
     behind = pool.cells.positions[cells] != pool.rows.key_positions[cells]
     for layer in range(len(pool.rows.shapes)):
-        rows = keys.bytes_of(layer, cells)
+        rows = keys.parts[layer].bytes_of(cells)
         if behind.any():
             rotated = read_keys(pool.cells, pool.rows, layer, cells[behind])
-            rows[behind] = keys.encoded(layer, rotated)
-        parts += [struct.pack("<iQ", keys.type.ggml, keys.row_bytes(layer)), rows.tobytes()]
+            rows[behind] = keys.parts[layer].encoded(rotated)
+        parts += [struct.pack("<iQ", keys.type.ggml, keys.parts[layer].row_bytes), rows.tobytes()]
     for layer, (heads, dim) in enumerate(values.shapes):
         if dim == 0:
             continue
-        rows = values.bytes_of(layer, cells)
+        rows = values.parts[layer].bytes_of(cells)
         if values.by_channel:
             size = values.type.block_bytes
             parts.append(struct.pack("<iII", values.type.ggml, size, heads * dim))
         else:
-            parts.append(struct.pack("<iQ", values.type.ggml, values.row_bytes(layer)))
+            parts.append(struct.pack("<iQ", values.type.ggml, values.parts[layer].row_bytes))
         parts.append(rows.tobytes())
     return parts
 
@@ -173,13 +166,7 @@ def read(pool: AnyPool, blob: bytes | memoryview, seq: int, partial: bool = Fals
     """Replace everything (-1) or one sequence by a state; returns its cells.
 
     The state of an empty sequence has none and changes nothing; that of a recurrent cache empties its
-    destination.
-
-    Raises:
-        Corrupt: the bytes are no such state.
-        Incompatible: they are the state of another kind of cache.
-        CacheFull: more cells than there are.
-
+    destination.  Corrupt: the bytes are no such state.  Incompatible: they are another kind of cache's.
     """
     source = Source(blob)
     _head(pool, source, seq)
@@ -211,26 +198,23 @@ def read_session(pool: AnyPool, data: bytes | memoryview, seq: int) -> tuple[lis
 
 def _read_memories(pool: AnyPool, source: Source, seq: int, partial: bool = False) -> int:
     """Within a frame, check the states of all pools and then replace them; returns the first's cells."""
-    found: list[tuple[AttentionPool, list[Section]] | tuple[RecurrentPool, States]] = []
+    filled = seq < 0
+    restores: list[Callable[[], int]] = []
     for leaf in pool.leaves[1:] if partial else pool.leaves:
         if isinstance(leaf, RecurrentPool):
-            found.append((leaf, recurrent.read(leaf, source, seq)))
+            states = recurrent.read(leaf, source, seq)
+            restores.append(functools.partial(recurrent.restore, leaf, states, seq))
+            filled = True
         else:
-            first = first_of(leaf)
-            found.append((first, _sections(first, source, seq)))
+            sections = _sections(first_of(leaf), source, seq)
+            restores.append(functools.partial(_restore, first_of(leaf), sections, seq))
+            filled = filled or any(len(s.positions) for s in sections)
     if source.left:
         raise Corrupt(source.offset, f"{source.left} bytes follow the end of the state")
     # llama.cpp's attention caches do nothing with the state of an empty sequence; its recurrent ones empty it.
-    if seq >= 0 and not any(
-        isinstance(x, States) or any(len(s.positions) for s in x) for _, x in found
-    ):
+    if not filled:
         return 0
-    cells = []
-    for to, what in found:
-        if isinstance(to, RecurrentPool) and isinstance(what, States):
-            cells.append(recurrent.restore(to, what, seq))
-        elif isinstance(to, AttentionPool) and isinstance(what, list):
-            cells.append(_restore(to, what, seq))
+    cells = [restore() for restore in restores]
     if partial and isinstance(pool, HybridPool):
         pool.rewind_to_followers(seq)
     pool.require_complete()
@@ -334,7 +318,7 @@ def _read_data(pool: AttentionPool, source: Source, n: int) -> tuple[list[Bytes]
 
     def stored(side: Storage, name: str, layer: int) -> Bytes:
         source.expect(f"type_{name}", source.u32(f"type_{name}"), side.type.ggml)
-        size = side.row_bytes(layer)
+        size = side.parts[layer].row_bytes
         if side.by_channel:
             element, width = side.type.block_bytes, side.shapes[layer][0] * side.shapes[layer][1]
             source.expect(f"{name} element bytes", source.u32("element bytes"), element)
@@ -369,11 +353,11 @@ def _restore(pool: AttentionPool, sections: list[Section], seq: int) -> int:
         raw = pool.rows.k_storage == "raw"
         pool.rows.key_positions[cells] = section.positions
         for layer in range(len(pool.rows.shapes)):
-            pool.rows.values.put_bytes(layer, cells, section.values[layer])
+            pool.rows.values.parts[layer].put_bytes(cells, section.values[layer])
             if raw:
                 _put_raw(pool, layer, cells, section)
             else:
-                pool.rows.keys.put_bytes(layer, cells, section.keys[layer])
+                pool.rows.keys.parts[layer].put_bytes(cells, section.keys[layer])
         if raw:
             pool.rows.key_positions[cells] = 0
     if seq < 0:
@@ -387,7 +371,7 @@ def _put_raw(
 ) -> None:
     """Keys rotated to their positions, stored as at position 0."""
     assert pool.rows.rotate is not None  # noqa: S101  raw storage has one
-    pool.rows.keys.put_bytes(layer, cells, section.keys[layer])
-    keys = pool.rows.keys.read(layer, cells)
+    pool.rows.keys.parts[layer].put_bytes(cells, section.keys[layer])
+    keys = pool.rows.keys.parts[layer].read(cells)
     back = -section.positions.astype(np.int64)
-    pool.rows.keys.write(layer, cells, pool.rows.rotate(layer, keys, back))
+    pool.rows.keys.parts[layer].write(cells, pool.rows.rotate(layer, keys, back))

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from aleator.cache.arguments import END
 from aleator.cache.formats.source import Bytes, Source
-from aleator.cache.pools.pool import END
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.core.errors import Corrupt, Incompatible
 from aleator.core.records import dataclass
@@ -23,11 +23,10 @@ _F32 = 0
 
 @dataclass
 class States:
-    """Each state's position, owners and rows: per layer convolution and state."""
+    """Each state's position and owners, and rows: each layer's convolution, then each layer's state."""
 
     cells: list[tuple[int, tuple[int, ...]]]
-    conv: list[Bytes]
-    ssm: list[Bytes]
+    rows: list[Bytes]
 
 
 def write(pool: RecurrentPool, seq: int) -> bytes:
@@ -90,7 +89,7 @@ def read(pool: RecurrentPool, source: Source, seq: int) -> States:
         if not np.isfinite(found.view("<f4")).all():
             raise Corrupt(source.offset, f"{name} holds NaN or an infinity")
         rows.append(found)
-    return States(cells, rows[: len(pool.conv)], rows[len(pool.conv) :])
+    return States(cells, rows)
 
 
 def restore(pool: RecurrentPool, states: States, seq: int) -> int:
@@ -102,7 +101,7 @@ def restore(pool: RecurrentPool, states: States, seq: int) -> int:
     for i, (position, ids) in enumerate(states.cells):
         made = [
             arrays.of_host(rows[i].view("<f4").astype(np.float32).reshape(t.shape[1:]))
-            for (arrays, t), rows in zip(pool.rows.made, states.conv + states.ssm, strict=True)
+            for (arrays, t), rows in zip(pool.rows.made, states.rows, strict=True)
         ]
-        pool.put(ids, position, made[: len(pool.conv)], made[len(pool.conv) :])
+        pool.put(ids, position, made)
     return len(states.cells)

@@ -30,13 +30,9 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(frozen=True)
 class StateFile:
-    """An open state file whose checksums have been verified.
+    """An open state file whose checksums have been verified; ``name`` is its path, for messages.
 
-    Attributes:
-        name: the path, for messages.
-        header: what the writer put in.
-        sections: their bytes, by name; of a file they are mapped, not read.
-
+    The sections of a file are mapped, not read.
     """
 
     name: str
@@ -86,10 +82,7 @@ def write_state_file(
 def read_state_file(source: str | os.PathLike[str] | Buffer) -> StateFile:
     """Open a state file, or the bytes of one, and verify it whole.
 
-    Raises:
-        FileFormatError: another kind of file, a later version, or a damaged one; names field and offset.
-        OSError: it cannot be read.
-
+    FileFormatError, of another kind of file, a later version, or a damaged one, names field and offset.
     """
     if isinstance(source, bytes | bytearray | memoryview):
         return _parse("state", memoryview(source).cast("B"))

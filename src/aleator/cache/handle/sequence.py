@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence as Seq
-from types import TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
 
 from aleator._native import Cells
 from aleator.cache.arguments import Uncopyable, checked_delta, checked_divisor
+from aleator.cache.formats.state_file import Buffer
 from aleator.cache.journal import Journal, atomic
-from aleator.cache.pools.attention import AttentionPool
+from aleator.cache.pools.pool import AnyPool
 from aleator.cache.prefix import Match
-from aleator.core.errors import CacheError, CannotRewind, ParameterError
+from aleator.cache.sequence_verbs import Checkpoint
+from aleator.cache.state_verbs import Restored, StateVerbs
+from aleator.core.errors import CacheError, CacheFull, CannotRewind, ParameterError
 from aleator.core.integers import UNBOUNDED, integer_in
-
-Buffer = bytes | bytearray | memoryview
-
-
-class Restored(NamedTuple):
-    """What :meth:`Sequence.load` found: the text, if it was saved, and positions restored."""
-
-    tokens: tuple[int, ...]
-    usable: int
 
 
 class Slid(NamedTuple):
@@ -35,96 +29,53 @@ class Slid(NamedTuple):
     new_len: int
 
 
-class Checkpoint:
-    """A point that a sequence can go back to while everything before it stays as it is.
+class Handles(StateVerbs):
+    """Gives handles on sequences."""
 
-    Attributes:
-        seq: the sequence.
-        length: its next position then.
-        valid_to: positions from here on have changed since.
-        copy: what layers with windows or states held then; None where no layer forgets.
+    def __init__(self, pool: AnyPool) -> None:
+        super().__init__(pool)
+        self._handles: dict[int, ref[Sequence]] = {}
 
-    """
-
-    __slots__ = ("__weakref__", "copy", "length", "seq", "valid_to")
-
-    def __init__(self, seq: int, length: int, copy: Any = None) -> None:
-        self.seq, self.length, self.valid_to, self.copy = seq, length, length, copy
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that it holds."""
-        return 0 if self.copy is None else int(self.copy.nbytes)
-
-
-class Host(Protocol):
-    """The cache that a handle is on; see :class:`aleator.cache.KVCache`."""
-
-    @property
-    def journal(self) -> Journal:
-        """The journal that changes of the cache are recorded in."""
-
-    @property
-    def first(self) -> AttentionPool:
-        """The pool whose cells know every position."""
-
+    @atomic
     def sequence(self, id: int | None = None) -> Sequence:
-        """A handle on a sequence."""
+        """A handle on a sequence; see :class:`aleator.cache.Sequence`.
+
+        Args:
+            id: which; None is the lowest that is empty and has no handle.
+
+        Raises:
+            CacheFull: every sequence is in use.
+
+        """
+        if id is None:
+            for seq in range(self.n_seq_max):
+                if self.pool.seq_pos_max(seq) < 0 and not self._has_handle(seq):
+                    id = seq
+                    break
+            else:
+                raise CacheFull(
+                    0,
+                    0,
+                    message=f"all {self.n_seq_max} sequences are in use: close one, or create the "
+                    "context with a larger n_seq_max",
+                )
+        self._check("id", id)
+        if self._has_handle(id):
+            raise CacheError(f"sequence {id} has a handle already: use that, or close it")
+        made = self._handle(id)
+        self.journal.put(self._handles, id, ref(made))
+        return made
+
+    def _handle(self, id: int) -> Sequence:
+        return Sequence(self, id)
+
+    def _has_handle(self, id: int) -> bool:
+        handle = self._handles.get(id)
+        return handle is not None and handle() is not None
 
     def forget(self, id: int) -> None:
         """Take back a sequence's handle."""
-
-    def remember(self, mark: Checkpoint) -> None:
-        """Tell a checkpoint of changes from now on."""
-
-    def remembers(self, mark: Checkpoint) -> bool:
-        """Whether a checkpoint is one of this cache."""
-
-    def seq_rm(self, seq: int, p0: int = -1, p1: int = -1) -> bool:
-        """Remove positions."""
-
-    def seq_cp(self, src: int, dst: int, p0: int = -1, p1: int = -1) -> None:
-        """Share positions."""
-
-    def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
-        """Move positions."""
-
-    def seq_div(self, seq: int, p0: int, p1: int, divisor: int) -> None:
-        """Divide positions."""
-
-    def unshare(self, seq: int, p0: int = -1, p1: int = -1) -> None:
-        """Copy what others have too."""
-
-    def seq_pos_max(self, seq: int) -> int:
-        """The highest position, or -1."""
-
-    def oldest_rewind(self, seq: int) -> int:
-        """The lowest position, but 0, that can be rewound to."""
-
-    def checkpoint(self, seq: int) -> Any:
-        """What must be copied to rewind later."""
-
-    def restore(self, seq: int, checkpoint: Any) -> None:
-        """Rewind to a copy."""
-
-    def match(self, tokens: Seq[int], namespace: str = "") -> Match:
-        """Find a cached prefix."""
-
-    def adopt(self, seq: int, match: Match) -> None:
-        """Take over what was found."""
-
-    def keep(self, seq: int, tokens: Seq[int], namespace: str = "") -> bool:
-        """Keep a text."""
-
-    def save_sequence(
-        self, seq: int, path: str | os.PathLike[str] | None, tokens: Seq[int], model: str
-    ) -> bytes | None:
-        """Write a sequence."""
-
-    def load_sequence(
-        self, seq: int, source: str | os.PathLike[str] | Buffer, model: str
-    ) -> Restored:
-        """Read a sequence."""
+        self.journal.drop(self._handles, id)
 
 
 class Sequence(Uncopyable):
@@ -139,12 +90,12 @@ class Sequence(Uncopyable):
 
     """
 
-    def __init__(self, cache: Host, id: int) -> None:
-        self._cache: Host | None = cache
+    def __init__(self, cache: Handles, id: int) -> None:
+        self._cache: Handles | None = cache
         self.id = id
 
     @property
-    def cache(self) -> Host:
+    def cache(self) -> Handles:
         """The cache it is in; raises CacheError once it is closed."""
         if self._cache is None:
             raise CacheError(f"the handle on sequence {self.id} is closed: make a new one")
@@ -153,12 +104,7 @@ class Sequence(Uncopyable):
     def __enter__(self) -> Sequence:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -166,7 +112,7 @@ class Sequence(Uncopyable):
         if self._cache is not None:
             self._cache.journal.run(self._close, self._cache)
 
-    def _close(self, cache: Host) -> None:
+    def _close(self, cache: Handles) -> None:
         cache.seq_rm(self.id)
         cache.forget(self.id)
         cache.journal.set(self, "_cache", None)
@@ -299,11 +245,7 @@ class Sequence(Uncopyable):
         return self.cache.keep(self.id, tokens, namespace)
 
     def save(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        tokens: Seq[int] = (),
-        model: str = "",
+        self, path: str | os.PathLike[str] | None = None, *, tokens: Seq[int] = (), model: str = ""
     ) -> bytes | None:
         """Write the sequence to a file, or return it as bytes, for :meth:`load`.
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from aleator.cache.arguments import END
 from aleator.cache.pools.cell_pool import CellPool
-from aleator.cache.pools.pool import END, AnyPool
+from aleator.cache.pools.pool import AnyPool
 from aleator.core.errors import CacheError, CacheFull, CannotShift, NoCells, ParameterError
 
 
@@ -19,9 +20,6 @@ class AttentionPool(CellPool):
     def first(self) -> AttentionPool:
         """The pool itself."""
         return self
-
-    def require_complete(self) -> None:
-        """Nothing: whatever positions are held, the next tokens see them."""
 
     def in_state(self, seq: int, positions: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
         """Which positions a sequence's state holds: all."""
@@ -34,11 +32,9 @@ class AttentionPool(CellPool):
         self.cells.seq_cp(seq, text, 0, length)
 
     def give_up(self, text: int, length: int) -> None:
-        """Let sequence ``text`` hold no more than its first ``length`` tokens."""
         self.cells.seq_rm(text, length, -1)
 
     def holds(self, seq: int, length: int) -> bool:
-        """Whether a sequence's first ``length`` tokens can be held; ParameterError if it has not so many."""
         if self.cells.seq_pos_min(seq) != 0 or self.cells.seq_pos_max(seq) < length - 1:
             raise ParameterError(
                 "tokens",
@@ -47,11 +43,9 @@ class AttentionPool(CellPool):
         return True
 
     def serves(self, text: int, length: int) -> int:
-        """The most of the first ``length`` tokens that ``text`` holds that can be gone on from: all."""
         return length
 
     def adopt(self, text: int, seq: int, length: int) -> None:
-        """Let an empty sequence hold the first ``length`` tokens of ``text``."""
         self.cells.seq_cp(text, seq, 0, length)
 
     def _leave_texts(self, seq: int, p0: int) -> None:
@@ -70,10 +64,7 @@ class AttentionPool(CellPool):
         self.cells.seq_rm(seq, p0, p1)
 
     def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
-        """Let ``dst`` own the cells of ``src`` in a range too; no data moves.
-
-        With ``policy="streams"`` nothing can be shared: ``dst`` becomes a copy of ``src``, at once.
-        """
+        """With ``policy="streams"`` nothing can be shared: ``dst`` becomes a copy of ``src``, at once."""
         if self.policy == "unified":
             self.cells.seq_cp(src, dst, p0, p1)
             return
@@ -92,14 +83,10 @@ class AttentionPool(CellPool):
         self.cells.follow_head(dst, src)
 
     def seq_keep(self, seq: int) -> None:
-        """Remove every other sequence."""
         self.cells.seq_keep(seq)
 
     def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
-        """Add ``delta`` to the positions in a range, for all sequences that share the cells.
-
-        A cell moved below 0 is freed.  The stored keys are rotated at the next decode.
-        """
+        """Move cells for all that share them; below 0 they are freed.  Keys are rotated at the next decode."""
         self.require_shift()
         if delta and p0 < p1:
             self._leave_texts(seq, p0)
@@ -109,18 +96,15 @@ class AttentionPool(CellPool):
             raise ParameterError("delta", str(error)) from None
 
     def seq_div(self, seq: int, p0: int, p1: int, divisor: int) -> None:
-        """Divide the positions in a range, rounding down, for all sequences that share the cells."""
         self.require_shift()
         if divisor > 1 and p0 < p1:
             self._leave_texts(seq, p0)
         self.cells.seq_div(seq, p0, p1, divisor)
 
     def seq_pos_min(self, seq: int) -> int:
-        """The sequence's lowest position, or -1 if it is empty."""
         return self.cells.seq_pos_min(seq)
 
     def seq_pos_max(self, seq: int) -> int:
-        """The sequence's highest position, or -1 if it is empty."""
         return self.cells.seq_pos_max(seq)
 
     def unshare(self, seq: int, p0: int, p1: int) -> None:
@@ -149,25 +133,20 @@ class AttentionPool(CellPool):
             raise CannotShift("this model's keys cannot be rotated to new positions")
 
     def can_shift(self) -> bool:
-        """Whether keys can be rotated to new positions."""
         return self.rows.rotate is not None
 
     def oldest_rewind(self, seq: int) -> int:
-        """The lowest position, but 0, from which a rewind works: any."""
         return 0
 
     @property
     def rewindable(self) -> int:
-        """Tokens by which a sequence can be rewound: any number."""
         return END
 
     def stands_for(self, seq: int, n: int) -> bool:
-        """Whether a sequence holds positions 0 to ``n`` - 1, and no others."""
         low, high = self.cells.seq_pos_min(seq), self.cells.seq_pos_max(seq)
         return (low, high, self.cells.seq_cells(seq)) == (0, n - 1, n)
 
     def checkpoint(self, seq: int) -> Any:
-        """What must be copied of a sequence to rewind it later: nothing, here."""
         return None
 
     def restore(self, seq: int, mark: Any) -> None:

@@ -9,49 +9,37 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator._native import Cells
-from aleator.cache.cells.batch_rules import Tokens
-from aleator.cache.cells.plan import Part, Plan, full, make_plan
-from aleator.cache.cells.split import Cuts
+from aleator.cache.cells.batch_rules import Tokens, checked_positions, checked_sections, owner_bits
+from aleator.cache.cells.plan import Part, Plan
+from aleator.cache.cells.split import Cuts, split
 from aleator.cache.devices import Device, checked_devices
 from aleator.cache.journal import Journal
-from aleator.cache.options import CacheOptions, check_options
-from aleator.cache.pools.pool import AnyPool, Pool, Texts
+from aleator.cache.options import CacheOptions, checked
+from aleator.cache.pools.pool import Pool
+from aleator.cache.prefix import PrefixIndex
 from aleator.cache.rows import shift
 from aleator.cache.rows.batch import MicroBatch
-from aleator.cache.rows.defrag import Defragmented, moves_for
-from aleator.cache.rows.rows import LayerShape, RotateKeys, Rows, bytes_for
-from aleator.core.errors import CacheError, CacheFull, ParameterError
+from aleator.cache.rows.rows import LayerShape, RotateKeys, Rows, bytes_for, unbroken
+from aleator.core.errors import CacheError, CacheFull, InvalidBatch, ParameterError
+from aleator.core.integers import integer_in
 from aleator.core.memory import memory_limit
+from aleator.core.records import dataclass
 
 
-class Aside:
-    """Which cells' rows the innermost frame of a journal has kept aside, so that none is kept twice.
+@dataclass(frozen=True)
+class Defragmented:
+    """What :meth:`KVCache.defrag` did: runs (from, to, length), and how many cells there were before."""
 
-    Args:
-        cells: positions and owners.
-        rows: what the cells store.
+    moves: tuple[tuple[int, int, int], ...]
+    n_cells: int
 
-    """
-
-    def __init__(self, cells: Cells, rows: Rows) -> None:
-        self._cells, self._rows = cells, rows
-        self._kept, self._frame = np.zeros(0, np.bool_), 0
-
-    def keep(self, journal: Journal, cell_ids: npt.NDArray[np.int64]) -> None:
-        """Keep what cells stored that were used before, as something else is about to be stored there.
-
-        Outside of frames there is nothing to keep it for.
-        """
-        cells = self._cells.used_before(cell_ids)
-        if len(cells) == 0:
-            return
-        if self._frame != journal.frame:
-            self._kept = np.zeros(self._cells.size, np.bool_)
-            self._frame = journal.frame
-        cells = cells[~self._kept[cells]]
-        if len(cells):
-            self._rows.preserve(journal, cells)
-            self._kept[cells] = True
+    def cells(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The cells that moved and where to, int64 each."""
+        src = [np.arange(a, a + n) for a, _, n in self.moves]
+        dst = [np.arange(b, b + n) for _, b, n in self.moves]
+        return np.concatenate([[], *src]).astype(np.int64), np.concatenate([[], *dst]).astype(
+            np.int64
+        )
 
 
 class CellPool(Pool[Plan, MicroBatch, Any]):
@@ -59,12 +47,6 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
 
     Arguments are those of :class:`aleator.cache.KVCache`; ``n_kept`` is the number of sequences beyond the
     numbered ones, which hold cached prefixes.
-
-    Attributes:
-        cells: positions and owners.
-        rows: what the cells store.
-        do_defrag: whether the next update or decode fills holes first.
-
     """
 
     def __init__(
@@ -87,17 +69,10 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         architecture: str = "",
         n_pos_per_embd: int = 1,
     ) -> None:
-        check_options(
-            n_cells,
-            n_seq_max,
-            k_storage=k_storage,
-            policy=policy,
-            compat=compat,
-            pad=pad,
-            n_pos_per_embd=n_pos_per_embd,
-            rotates=rotate is not None,
-            keeps=n_kept > 0,
-        )
+        self.n_seq_max, self.architecture = n_seq_max, architecture
+        self.type_k, self.type_v, self.v_layout = type_k, type_v, v_layout
+        self.policy, self.compat, self.n_pos_per_embd = policy, compat, n_pos_per_embd
+        self._check_options(n_cells, k_storage, pad, rotate is not None, n_kept > 0)
         devices = checked_devices("device", device, len(layers))
         k_bytes, v_bytes = bytes_for(layers, n_cells, type_k, type_v)
         where = ", ".join(dict.fromkeys(str(d) for d in devices)) or "cpu"
@@ -109,8 +84,7 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         limit = memory_limit() if on_host else None
         if limit is not None and sum(bytes_for(on_host, n_cells, type_k, type_v)) > limit:
             raise ParameterError(
-                "n_ctx",
-                f"{too_much}, and there are {limit / 2**20:,.0f} MiB; use a smaller n_ctx",
+                "n_ctx", f"{too_much}, and there are {limit / 2**20:,.0f} MiB; use a smaller n_ctx"
             )
         try:
             self.rows = Rows(
@@ -133,26 +107,52 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
             )
         except (RuntimeError, MemoryError) as error:
             raise ParameterError("n_ctx", f"{too_much}; use a smaller n_ctx") from error
-        self.n_seq_max, self.architecture = n_seq_max, architecture
-        self.type_k, self.type_v, self.v_layout = type_k, type_v, v_layout
-        self.policy, self.compat, self.n_pos_per_embd = policy, compat, n_pos_per_embd
         self.contiguous = compat is not None
         self.pad = pad or (32 if compat else 256)
         self.do_defrag = False
-        self.texts: Texts | None = None
+        self.texts: PrefixIndex | None = None
         self.journal = Journal()
         self.journal.enlist(self.cells)
-        self._aside = Aside(self.cells, self.rows)
+        self._aside, self._frame = np.zeros(0, np.bool_), 0  # what that frame has kept aside
+
+    def _check_options(
+        self, n_cells: int, k_storage: str, pad: int | None, rotates: bool, keeps: bool
+    ) -> None:
+        """Raise ParameterError unless the options are in range and go together.
+
+        ``rotates``: keys can be rotated to other positions; ``keeps``: prefixes are cached.
+        """
+        integer_in("n_ctx", n_cells, 1, 2**31 - 1)
+        checked("n_seq_max", self.n_seq_max)
+        checked("k_storage", k_storage)
+        checked("policy", self.policy)
+        checked("compat", self.compat)
+        if k_storage == "raw" and not rotates:
+            raise ParameterError(
+                "k_storage", "k_storage='raw' needs a model whose keys can be rotated"
+            )
+        if self.policy == "streams" and (keeps or self.compat is not None):
+            raise ParameterError("policy", "policy='streams' has neither prefix nor compat")
+        if self.policy == "streams" and n_cells % self.n_seq_max:
+            raise ParameterError(
+                "n_ctx",
+                f"with policy='streams' n_ctx must be a multiple of n_seq_max = {self.n_seq_max}, "
+                f"not {n_cells}",
+            )
+        if self.n_pos_per_embd not in (1, 4):
+            raise ParameterError(
+                "n_pos_per_embd", f"n_pos_per_embd must be 1 or 4, not {self.n_pos_per_embd}"
+            )
+        if self.n_pos_per_embd == 4 and (keeps or rotates):
+            raise ParameterError(
+                "n_pos_per_embd", "n_pos_per_embd=4 has neither prefix nor rotate: its cells stay"
+            )
+        if pad is not None:
+            integer_in("pad", pad, 1, 2**20)
 
     def join(self, journal: Journal) -> None:
-        """Record changes in the journal of the whole that this becomes a part of."""
         journal.enlist(self.cells)
         self.journal = journal
-
-    @property
-    def leaves(self) -> list[AnyPool]:
-        """The pool itself alone."""
-        return [self]
 
     @property
     def used(self) -> int:
@@ -174,49 +174,96 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
 
     @property
     def version(self) -> int:
-        """Changes with every change."""
         return self.cells.version
 
     @property
-    def layer_bytes(self) -> list[tuple[Device, int]]:
-        """Each layer's device, and the bytes allocated for its keys and values there."""
+    def sides(self) -> list[tuple[Device, int, int]]:
         rows = self.rows
-        sides = zip(rows.devices, rows.keys.parts, rows.values.parts, strict=True)
-        return [(device, k.nbytes + v.nbytes) for device, k, v in sides]
-
-    @property
-    def bytes_k(self) -> int:
-        """Bytes allocated for keys."""
-        return self.rows.keys.nbytes
-
-    @property
-    def bytes_v(self) -> int:
-        """Bytes allocated for values."""
-        return self.rows.values.nbytes
+        parts = zip(rows.devices, rows.keys.parts, rows.values.parts, strict=True)
+        return [(device, k.nbytes, v.nbytes) for device, k, v in parts]
 
     def addresses(self) -> list[int]:
-        """Where each layer's keys and then values begin in memory; never changes."""
         return self.rows.keys.addresses() + self.rows.values.addresses()
 
     def check(self) -> None:
-        """Raise RuntimeError if the indexes of the cells and the cells disagree; O(size)."""
         self.cells.check()
 
     # Plan and step
 
     def plan(self, batch: Tokens, cuts: Cuts) -> Plan:
-        """Check a batch, cut it and choose cells, without changing anything."""
-        return make_plan(self, batch, cuts)
+        cells, n = self.cells, len(batch.positions)
+        if n == 0:
+            raise InvalidBatch(-1, "the batch is empty: add at least one token")
+        if not cuts.causal and n > cuts.n_ubatch:
+            raise InvalidBatch(
+                -1,
+                f"{n} tokens that see each other must be computed at once, and n_ubatch is {cuts.n_ubatch}: "
+                "pass fewer, or create the context with a larger n_ubatch",
+            )
+        sections = extras = None
+        if self.n_pos_per_embd == 1:
+            given = checked_positions(batch.positions, batch.sequences, cells, self.n_seq_max)
+        else:
+            given, sections = checked_sections(batch, cells, self.n_seq_max)
+            extras = np.full((n, 3), -1, np.int32)
+            extras[:, :2] = sections[:, 1:3]
+            if len(batch.tokens):
+                extras[:, 2] = batch.tokens
+        positions = np.array(given, dtype=np.int32)
+        # Only where later tokens are seen does it matter which, and llama.cpp takes the last.
+        seqs = np.array([s[0 if cuts.causal else -1] for s in batch.sequences], dtype=np.int32)
+        owners = owner_bits(batch, cells.words, self.n_seq_max)
+        wanted = np.array(batch.wanted(), dtype=np.int64)
+        version = cells.version
+        at_once = n <= min(cuts.n_ubatch, cuts.n_batch) and cuts.rule == "simple"
+        if at_once and cells.n_streams == 1:
+            cell_ids = cells.find(n, self.contiguous)
+            if len(cell_ids) == n:
+                part = Part(slice(0, n), cell_ids, wanted)
+                return Plan(
+                    positions, seqs, owners, (part,), version, None, cuts.causal, sections, extras
+                )
+        tokens = [
+            [start + i for i in part]
+            for start in range(0, n, cuts.n_batch)
+            for part in split(
+                batch.sequences[start : start + cuts.n_batch],
+                cuts.n_ubatch,
+                cuts.rule,
+                sequential=cells.n_streams > 1,
+                keep_tail=cuts.keep_tail,
+            )
+        ]
+        is_wanted = np.zeros(n, np.bool_)
+        is_wanted[wanted] = True
+
+        def trial() -> tuple[list[Part], list[npt.NDArray[np.int64]]]:
+            parts, order = [], []
+            self.make_room(n)
+            for members in tokens:
+                index = np.array(members, np.int64)
+                cell_ids = self.find(
+                    positions[index], owners[index], None if extras is None else extras[index]
+                )
+                wanted_here = np.flatnonzero(is_wanted[index])
+                parts.append(Part(unbroken(index) or index, cell_ids, wanted_here))
+                order.append(index[is_wanted[index]])
+            return parts, order
+
+        parts, order = self.journal.attempt(trial)  # nothing of it stays
+        flat = np.concatenate(order)
+        rows = None if bool((flat[1:] > flat[:-1]).all()) else np.argsort(flat)
+        return Plan(
+            positions, seqs, owners, tuple(parts), version, rows, cuts.causal, sections, extras
+        )
 
     def prepare(self, plan: Plan) -> None:
-        """Make room for a plan and settle shifts; CacheError if it is void."""
         if plan.version != self.cells.version:
             raise CacheError("the cache has changed since the plan was made: plan again")
         self.make_room(len(plan))
         self.apply_shifts()
 
     def carried_out(self, plan: Plan) -> Iterator[MicroBatch]:
-        """The micro-batches of a plan that was prepared, each placed when it is asked for."""
         for part in plan.parts:
             yield self.apply(plan, part)
 
@@ -256,7 +303,6 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         raise CacheFull(needed, free, self.free - free)
 
     def apply_shifts(self) -> None:
-        """Settle pending shifts: see :mod:`aleator.cache.rows.shift`."""
         shift.settle(self.journal, self.cells, self.rows)
 
     def find(
@@ -272,7 +318,19 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         try:
             return self.cells.place(positions, owners, self.contiguous, extras)
         except ValueError:
-            raise full(self.contiguous, len(positions), self.free) from None
+            raise self._no_cells(len(positions)) from None
+
+    def _no_cells(self, needed: int) -> CacheFull:
+        """The error for tokens that find no cells, saying why where cells are free."""
+        if needed > self.free:
+            return CacheFull(needed, self.free)
+        why = "in a row" if self.contiguous else "in the share that each sequence has to itself"
+        return CacheFull(
+            needed,
+            self.free,
+            message=f"the KV cache has {self.free} free cells, but not {needed} {why}: "
+            + ("defrag() it" if self.contiguous else "remove or shift the sequence"),
+        )
 
     def place(
         self,
@@ -281,17 +339,27 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         owners: npt.NDArray[np.uint64],
         causal: bool = True,
     ) -> MicroBatch:
-        """Place T tokens without a plan; raises CacheFull."""
         cell_ids = self.find(positions, owners)
         self.keep_rows(cell_ids)
         return MicroBatch(self.cells, self.rows, cell_ids, positions, seqs, causal)
 
     def keep_rows(self, cell_ids: npt.NDArray[np.int64]) -> None:
-        """Keep aside what cells stored before, as something else is about to be stored there."""
-        self._aside.keep(self.journal, cell_ids)
+        """Keep aside what cells stored that were used before, as something else is about to be stored there.
+
+        A frame of the journal keeps none twice; outside of frames there is nothing to keep it for.
+        """
+        cells = self.cells.used_before(cell_ids)
+        if len(cells) == 0:
+            return
+        if self._frame != self.journal.frame:
+            self._aside = np.zeros(self.cells.size, np.bool_)
+            self._frame = self.journal.frame
+        cells = cells[~self._aside[cells]]
+        if len(cells):
+            self.rows.preserve(self.journal, cells)
+            self._aside[cells] = True
 
     def clear(self, data: bool) -> None:
-        """Free every cell; with ``data`` zero what free cells store, once the outermost step is over."""
         self.cells.clear()
         self.journal.set(self, "do_defrag", False)
         if data:
@@ -302,16 +370,19 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
 
     def defrag(self, threshold: float | None, max_moves: int | None) -> Defragmented:
         """Move the last cells into the holes before them, keys and values included."""
-        done = moves_for(self.cells, self.n, threshold, max_moves)
+        cells, n = self.cells, self.n
+        done = Defragmented((), cells.top)
+        if threshold is None or (1 - cells.used / n if n >= 128 else 0) > threshold:
+            moves = cells.defrag_plan(-1 if max_moves is None else max_moves)
+            done = Defragmented(tuple(moves), cells.top)
         if done.moves:
             src, dst = done.cells()
-            self.cells.move(list(done.moves))
+            cells.move(list(done.moves))
             self.keep_rows(dst)
             self.rows.copy(src, dst)
         return done
 
     def defrag_if_asked(self) -> None:
-        """Fill the holes if ``do_defrag`` says so."""
         if self.do_defrag:
             self.journal.set(self, "do_defrag", False)
             self.defrag(None, None)

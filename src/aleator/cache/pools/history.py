@@ -1,28 +1,39 @@
-"""A sequence's states in a recurrent pool: which rows hold them, and at which positions they were taken."""
+"""What a recurrent pool knows of states: the rows that hold a sequence's, and the runs that make them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from aleator.cache.pools.pool import END
+from aleator.cache.arguments import END
 from aleator.core.errors import CannotRewind, ParameterError
+from aleator.core.records import dataclass
 
 History = tuple[tuple[int, int], ...]
 """(row, position) of a sequence's states, oldest first."""
 
 
+@dataclass
+class Run:
+    """Tokens of one micro-batch that continue one state, one after the other.
+
+    Attributes:
+        source: the row to start from, or -1 for the state of nothing.
+        tokens: indices in the micro-batch, ascending.
+        stores: (index in ``tokens``, row): after which tokens the state is kept, and where.
+
+    """
+
+    source: int
+    owners: tuple[int, ...]
+    tokens: list[int]
+    positions: list[int]
+    stores: list[tuple[int, int]]
+
+
 def rewound(history: History, p0: int, seq: int, rollback: int) -> History:
-    """What is left of a sequence's states without position ``p0`` and later ones.
+    """What is left of a sequence's states, of which there are some, without position ``p0`` and later ones.
 
-    Args:
-        history: of the sequence; not empty.
-        p0: 0: nothing is left.
-        seq: the sequence, for the message.
-        rollback: how many tokens it can be rewound by, for the message.
-
-    Raises:
-        CannotRewind: no state before ``p0`` is held; names the oldest legal position.
-
+    CannotRewind, which names the oldest legal position, if no state before ``p0`` is held and that is not 0.
     """
     if p0 == 0:
         return ()
@@ -43,18 +54,7 @@ def relabelled(
     """A sequence's states with other positions in [p0, p1), which the newest lies in.
 
     Older states stay as long as their positions are in the range, below those of later ones, and not below 0.
-
-    Args:
-        history: of the sequence; not empty.
-        p0: the first position that moves.
-        p1: behind the last.
-        move: gives the new position.
-        name: the argument that says how positions move, for the message.
-        seq: the sequence, for the message.
-
-    Raises:
-        ParameterError: the newest position would not lie in [0, 2^31 - 1).
-
+    ParameterError, which names the argument ``name``, if the newest position would not lie in [0, 2^31 - 1).
     """
     newest = history[-1][1]
     if not 0 <= move(newest) < END:

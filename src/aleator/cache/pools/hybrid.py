@@ -7,37 +7,92 @@ recurrent states, or both.  A sequence lives in all of them, and an operation ch
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from aleator.cache.arguments import END
 from aleator.cache.cells.batch_rules import Tokens
 from aleator.cache.cells.plan import Plan
 from aleator.cache.cells.split import Cuts
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal
 from aleator.cache.pools.attention import AttentionPool
-from aleator.cache.pools.forgotten import Forgotten
-from aleator.cache.pools.hybrid_batch import HybridBatch, HybridCheckpoint
-from aleator.cache.pools.pool import END, AnyPool, Pool
+from aleator.cache.pools.pool import AnyPool, Pool
 from aleator.cache.pools.recurrent import RecurrentPool
-from aleator.cache.pools.window import WindowPool
-from aleator.cache.rows.batch import MicroBatch
-from aleator.core.errors import CannotRewind, Corrupt, ParameterError
+from aleator.cache.pools.recurrent_batch import RecurrentBatch
+from aleator.cache.pools.recurrent_rows import RecurrentCheckpoint
+from aleator.cache.pools.window import WindowCheckpoint, WindowPool
+from aleator.cache.rows.batch import MicroBatch, WindowBatch
+from aleator.core.errors import CacheError, CannotRewind, CannotShift, Corrupt, ParameterError
+from aleator.core.records import dataclass
+
+if TYPE_CHECKING:
+    from aleator.cache.rows.tensors import CellTensors
+
+
+@dataclass(frozen=True)
+class HybridCheckpoint:
+    """What a sequence's followers held when its next position was ``length``, copied."""
+
+    seq: int
+    length: int
+    window: WindowCheckpoint | None
+    recurrent: RecurrentCheckpoint | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the copies."""
+        return sum(part.nbytes for part in (self.window, self.recurrent) if part is not None)
+
+
+class HybridBatch:
+    """One micro-batch in every pool that there is."""
+
+    __slots__ = ("base", "positions", "recurrent", "tokens", "wanted", "window")
+
+    def __init__(
+        self, base: MicroBatch, window: WindowBatch | None, recurrent: RecurrentBatch | None
+    ) -> None:
+        self.base, self.window, self.recurrent = base, window, recurrent
+        self.positions, self.tokens, self.wanted = base.positions, base.tokens, base.wanted
+
+    def tensors(self) -> CellTensors:
+        """The first pool's cells for layers that compute with torch."""
+        return self.base.tensors()
+
+
+class Forgotten(CacheError):
+    """What the next token of a sequence, at ``position``, sees is not held by ``layers``."""
+
+    def __init__(self, seq: int, position: int, layers: str) -> None:
+        super().__init__(f"sequence {seq} cannot go on at position {position}")
+        self.seq, self.position, self.layers = seq, position, layers
+
+    def of_a_rewind(self, oldest: int) -> CannotRewind:
+        """The error of a rewind; positions from ``oldest`` on are legal."""
+        return CannotRewind(
+            f"{self._needs}: the oldest legal position is {oldest}, or 0 to remove all of it",
+            oldest,
+        )
+
+    def of_a_shift(self) -> CannotShift:
+        """The error of a shift."""
+        return CannotShift(
+            f"{self._needs}: shift more at once, or create the context with swa_full=True"
+        )
+
+    @property
+    def _needs(self) -> str:
+        return (
+            f"the next token of sequence {self.seq}, at position {self.position}, needs what its window or "
+            "recurrent layers do not hold any more"
+        )
 
 
 class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
-    """Cells that know every position, and the pools that follow them.
-
-    What would leave a window layer without a key that the next token must see, or a recurrent layer without
-    its state, is refused: CannotRewind, with the oldest legal position, or CannotShift.
-
-    Args:
-        first: the pool of layers that see everything; there may be no such layers.
-        window: the pool of window layers.
-        recurrent: the pool of recurrent layers.
-
-    """
+    """The pools of a :class:`aleator.cache.HybridCache`; the first may have no layers."""
 
     def __init__(
         self,
@@ -51,7 +106,7 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
             )
         if first.n_pos_per_embd != 1:
             raise ParameterError("n_pos_per_embd", "n_pos_per_embd=4 is for caches of one pool")
-        self._first, self.window, self.recurrent = first, window, recurrent
+        self.first, self.window, self.recurrent = first, window, recurrent
         self.followers: list[AnyPool] = [pool for pool in (window, recurrent) if pool is not None]
         self.n_seq_max, self.architecture = first.n_seq_max, first.architecture
         self.texts = None
@@ -60,47 +115,27 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
             pool.join(self.journal)
 
     def join(self, journal: Journal) -> None:
-        """Record changes in the journal of the whole that this becomes a part of."""
         for pool in self.leaves:
             pool.join(journal)
         self.journal = journal
 
     @property
-    def first(self) -> AttentionPool:
-        """The pool whose cells know every position."""
-        return self._first
-
-    @property
     def leaves(self) -> list[AnyPool]:
-        """The first pool and its followers."""
-        return [self._first, *self.followers]
+        return [self.first, *self.followers]
 
     @property
     def version(self) -> int:
         """Of the first pool, which changes with every other."""
-        return self._first.version
+        return self.first.version
 
     @property
-    def layer_bytes(self) -> list[tuple[Device, int]]:
-        """The layers of the first pool, then those of its followers."""
-        return [each for pool in self.leaves for each in pool.layer_bytes]
-
-    @property
-    def bytes_k(self) -> int:
-        """Bytes allocated for keys in every pool, and the convolutions' values."""
-        return sum(pool.bytes_k for pool in self.leaves)
-
-    @property
-    def bytes_v(self) -> int:
-        """Bytes allocated for values in every pool, and states."""
-        return sum(pool.bytes_v for pool in self.leaves)
+    def sides(self) -> list[tuple[Device, int, int]]:
+        return [each for pool in self.leaves for each in pool.sides]
 
     def addresses(self) -> list[int]:
-        """Where what layers store begins in memory: the first pool's layers, then the others'."""
         return [at for pool in self.leaves for at in pool.addresses()]
 
     def check(self) -> None:
-        """Raise an error if the bookkeeping of a pool contradicts itself, or that of another."""
         for pool in self.leaves:
             pool.check()
         self._require_complete()
@@ -108,19 +143,16 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
     # Plan and step
 
     def plan(self, batch: Tokens, cuts: Cuts) -> Plan:
-        """The first pool's plan; the other pools place their tokens micro-batch by micro-batch."""
-        return self._first.plan(batch, cuts)
+        return self.first.plan(batch, cuts)
 
     def prepare(self, plan: Plan) -> None:
-        """Make room in the first pool and settle shifts; CacheError if the plan is void."""
-        self._first.prepare(plan)
+        self.first.prepare(plan)
         for pool in self.followers:
             pool.apply_shifts()
 
     def carried_out(self, plan: Plan) -> Iterator[HybridBatch]:
-        """The micro-batches of a plan that was prepared, each placed in every pool when it is asked for."""
         for part in plan.parts:
-            base = self._first.apply(plan, part)
+            base = self.first.apply(plan, part)
             seqs, owners = plan.seqs[part.tokens], plan.owners[part.tokens]
             yield self._beside(base, seqs, owners, plan.causal)
 
@@ -131,8 +163,7 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
         owners: npt.NDArray[np.uint64],
         causal: bool = True,
     ) -> HybridBatch:
-        """Place T tokens in every pool, without a plan."""
-        base = self._first.place(positions, seqs, owners, causal)
+        base = self.first.place(positions, seqs, owners, causal)
         return self._beside(base, seqs, owners, causal)
 
     def _beside(
@@ -150,56 +181,44 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
         return HybridBatch(base, window, recurrent)
 
     def apply_shifts(self) -> None:
-        """Settle pending shifts in every pool."""
         for pool in self.leaves:
             pool.apply_shifts()
 
     def defrag_if_asked(self) -> None:
-        """Fill the first pool's holes if that was asked for."""
-        self._first.defrag_if_asked()
+        self.first.defrag_if_asked()
 
     # Cached prefixes
 
     def hold(self, seq: int, text: int, length: int) -> None:
-        """Let sequence ``text`` hold a sequence's first ``length`` tokens, in every pool."""
         for pool in self.leaves:
             pool.hold(seq, text, length)
 
     def give_up(self, text: int, length: int) -> None:
-        """Let sequence ``text`` hold no more than its first ``length`` tokens, in every pool."""
         for pool in self.leaves:
             pool.give_up(text, length)
 
     def holds(self, seq: int, length: int) -> bool:
         """Whether the first pool holds a sequence's first ``length`` tokens, or ParameterError."""
-        return self._first.holds(seq, length)
+        return self.first.holds(seq, length)
 
     def serves(self, text: int, length: int) -> int:
-        """The most of a text's first ``length`` tokens that every pool can go on from."""
         while length:
             before = length
             if self.recurrent is not None:
                 length = self.recurrent.serves(text, length)
             if self.window is not None:
-                length = self.window.serves_beside(self._first, text, length)
+                length = self.window.serves_beside(self.first, text, length)
             if length == before or self.recurrent is None:
                 break
         return length
 
     def adopt(self, text: int, seq: int, length: int) -> None:
-        """Let an empty sequence hold the first ``length`` tokens of ``text``, in every pool."""
         for pool in self.leaves:
             pool.adopt(text, seq, length)
 
     # Verbs
 
     def seq_rm(self, seq: int, p0: int, p1: int) -> None:
-        """Remove positions of a sequence (-1: of every one) in every pool.
-
-        Raises:
-            CannotRewind: the next token would miss what has left a window, or a state that is not held.
-
-        """
         try:
             self._all_or_none(lambda: [pool.seq_rm(seq, p0, p1) for pool in self.leaves])
         except CannotRewind:
@@ -209,22 +228,15 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
             raise Forgotten(seq, p0, "").of_a_rewind(self.oldest_rewind(seq)) from None
 
     def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
-        """Let ``dst`` own what ``src`` has in a range too, in every pool.
-
-        Raises:
-            CannotRewind: the next token of ``dst`` would miss what has left a window, or a state that is not
-                held.
-            ParameterError: a recurrent pool copies beginnings of sequences only, into empty ones.
-
-        """
+        """With states: only a beginning, and only into an empty sequence."""
         states = self.recurrent
-        if states is not None and self._first.cells.seq_cells(dst):
+        if states is not None and self.first.cells.seq_cells(dst):
             raise ParameterError(
                 "dst", f"sequence {dst} is not empty, and states cannot be mixed: seq_rm it first"
             )
 
         def change() -> None:
-            self._first.seq_cp(src, dst, p0, p1)
+            self.first.seq_cp(src, dst, p0, p1)
             if self.window is not None:
                 self.window.seq_cp(src, dst, p0, p1)
             if states is not None and p0 == 0:  # a beginning: copy, then rewind
@@ -239,56 +251,37 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
         self._all_or_none(change, source=src)
 
     def seq_keep(self, seq: int) -> None:
-        """Remove every other sequence."""
         self._all_or_none(lambda: [pool.seq_keep(seq) for pool in self.leaves])
 
     def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
-        """Add ``delta`` to the positions in a range, in every pool.
-
-        Raises:
-            CannotShift: the next token would see positions that have left a window.
-
-        """
         self._all_or_none(
             lambda: [pool.seq_add(seq, p0, p1, delta) for pool in self.leaves], shift=True
         )
 
     def seq_div(self, seq: int, p0: int, p1: int, divisor: int) -> None:
-        """Divide the positions in a range by ``divisor``, in every pool; CannotShift as ``seq_add``."""
         self._all_or_none(
             lambda: [pool.seq_div(seq, p0, p1, divisor) for pool in self.leaves], shift=True
         )
 
     def seq_pos_min(self, seq: int) -> int:
-        """The lowest position that every pool holds, or -1 if the sequence is empty."""
         return max(pool.seq_pos_min(seq) for pool in self.leaves)
 
     def seq_pos_max(self, seq: int) -> int:
-        """The sequence's highest position, or -1 if it is empty."""
-        return self._first.seq_pos_max(seq)
+        return self.first.seq_pos_max(seq)
 
     def unshare(self, seq: int, p0: int, p1: int) -> None:
-        """Give a sequence copies of the cells in a range that others own too, in every pool.
-
-        Raises:
-            CacheFull: no cells for the copies.
-            CannotShift: its recurrent state is another sequence's too.
-
-        """
         for pool in self.leaves:
             pool.unshare(seq, p0, p1)
 
     def clear(self, data: bool) -> None:
-        """Remove every sequence in every pool."""
         for pool in self.leaves:
             pool.clear(data)
 
     # What rewinds and shifts are possible
 
     def oldest_rewind(self, seq: int) -> int:
-        """The lowest position, but 0, that every pool can rewind to."""
         oldest = 0
-        if self.window is not None and (gone := self.window.missing(self._first, seq)) >= 0:
+        if self.window is not None and (gone := self.window.missing(self.first, seq)) >= 0:
             oldest = self.window.leaves_at(gone)
         if self.recurrent is not None:
             oldest = max(oldest, self.recurrent.oldest_rewind(seq))
@@ -296,19 +289,15 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
 
     @property
     def rewindable(self) -> int:
-        """Tokens of one micro-batch by which a sequence can be rewound at least."""
         return min(pool.rewindable for pool in self.leaves)
 
     def can_shift(self) -> bool:
-        """Whether every pool's positions can be shifted."""
         return all(pool.can_shift() for pool in self.leaves)
 
     def stands_for(self, seq: int, n: int) -> bool:
-        """Whether the first pool holds a sequence's positions 0 to ``n`` - 1, and no others."""
-        return self._first.stands_for(seq, n)
+        return self.first.stands_for(seq, n)
 
     def checkpoint(self, seq: int) -> HybridCheckpoint:
-        """Copy what the window and recurrent layers hold of a sequence: little, beside the rest."""
         return HybridCheckpoint(
             seq,
             self.seq_pos_max(seq) + 1,
@@ -317,15 +306,7 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
         )
 
     def restore(self, seq: int, mark: HybridCheckpoint) -> None:
-        """Rewind a sequence to a checkpoint of it, however far that is.
-
-        Positions up to the checkpoint must be as they were then.
-
-        Raises:
-            CannotRewind: the first pool does not hold them any more.
-            ParameterError: a checkpoint of another kind of cache.
-
-        """
+        """Rewind a sequence to a checkpoint; positions up to it must be as they were then, or CannotRewind."""
         if (mark.window is None) != (self.window is None) or (mark.recurrent is None) != (
             self.recurrent is None
         ):
@@ -344,21 +325,18 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
 
     def cut(self, seq: int, length: int) -> None:
         """Leave the first pool a sequence's first ``length`` positions; CannotRewind if it lacks the last."""
-        if not self._first.cells.seq_runs(seq, length - 1, length):
+        if not self.first.cells.seq_runs(seq, length - 1, length):
             raise CannotRewind(
                 f"sequence {seq} does not hold position {length - 1}, at which the checkpoint was taken, "
                 "any more"
             )
-        self._first.cells.seq_rm(seq, length, -1)
+        self.first.cells.seq_rm(seq, length, -1)
 
-    def rewind_to_followers(self, seq: int) -> int:
-        """Cut a sequence where the followers end, whose states were read; returns its length."""
-        length = 1 + max(pool.seq_pos_max(seq) for pool in self.followers)
-        self.cut(seq, length)
-        return length
+    def rewind_to_followers(self, seq: int) -> None:
+        """Cut a sequence where the followers end, whose states were read."""
+        self.cut(seq, 1 + max(pool.seq_pos_max(seq) for pool in self.followers))
 
     def require_complete(self) -> None:
-        """Raise Corrupt, of a state that was read, unless every pool holds what the next tokens see."""
         try:
             self._require_complete()
         except Forgotten as error:
@@ -387,11 +365,11 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
 
     def _require_complete(self) -> None:
         for seq in range(self.n_seq_max):
-            position = self._first.cells.seq_pos_max(seq) + 1
+            position = self.first.cells.seq_pos_max(seq) + 1
             if self.recurrent is not None and self.recurrent.seq_pos_max(seq) != position - 1:
                 raise Forgotten(seq, position, "recurrent layers")
             if self.window is None:
                 continue
             ahead = self.window.cells.seq_pos_max(seq) >= position
-            if ahead or (position and not self.window.complete(self._first, seq, position)):
+            if ahead or (position and not self.window.complete(self.first, seq, position)):
                 raise Forgotten(seq, position, "window layers")

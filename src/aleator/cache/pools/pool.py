@@ -18,32 +18,7 @@ from aleator.cache.cells.batch_rules import Tokens
 from aleator.cache.cells.split import Cuts
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal
-
-END = 2**31 - 1
-"""Above every position."""
-
-
-class Texts(Protocol):
-    """What pools ask of the cached prefixes, which sequences beyond the numbered ones hold."""
-
-    def evict_block(self) -> bool:
-        """Give up the last block of the prefix that was not used for longest; False if there is none."""
-
-    def shorten(self, seq: int, length: int) -> None:
-        """Forget all but the first ``length`` tokens of the prefix that sequence ``seq`` holds."""
-
-    def numbers(self) -> list[int]:
-        """The sequences that hold prefixes."""
-
-    def used_at(self, seq: int, position: int) -> int:
-        """When the block of a prefix with this position was used last."""
-
-    def pinned(self, seq: int) -> int:
-        """How many leading tokens of a prefix must stay."""
-
-    @property
-    def block(self) -> int:
-        """Tokens of a block."""
+from aleator.cache.prefix import PrefixIndex
 
 
 class Plan(Protocol):
@@ -98,7 +73,7 @@ class Pool(Uncopyable, ABC, Generic[PlanT, BatchT, MarkT]):
     journal: Journal
     n_seq_max: int
     architecture: str
-    texts: Texts | None
+    texts: PrefixIndex | None
 
     # Verbs
 
@@ -227,9 +202,9 @@ class Pool(Uncopyable, ABC, Generic[PlanT, BatchT, MarkT]):
     # Rows, bytes and state
 
     @property
-    @abstractmethod
     def leaves(self) -> list[Pool[Any, Any, Any]]:
         """The pools that this one is made of, in the order of their states in files."""
+        return [self]
 
     @abstractmethod
     def addresses(self) -> list[int]:
@@ -237,22 +212,23 @@ class Pool(Uncopyable, ABC, Generic[PlanT, BatchT, MarkT]):
 
     @property
     @abstractmethod
+    def sides(self) -> list[tuple[Device, int, int]]:
+        """Each layer's device, and the bytes there for keys or convolutions, and for values or states."""
+
+    @property
     def layer_bytes(self) -> list[tuple[Device, int]]:
         """Each layer's device, and the bytes allocated for it there."""
+        return [(device, k + v) for device, k, v in self.sides]
 
     @property
-    @abstractmethod
     def bytes_k(self) -> int:
         """Bytes allocated for keys, or for the convolutions' values."""
+        return sum(k for _, k, _ in self.sides)
 
     @property
-    @abstractmethod
     def bytes_v(self) -> int:
         """Bytes allocated for values, or for states."""
-
-    @abstractmethod
-    def require_complete(self) -> None:
-        """Raise Corrupt, of a state that was read, unless the next tokens see what they should."""
+        return sum(v for _, _, v in self.sides)
 
     @abstractmethod
     def check(self) -> None:
@@ -261,6 +237,9 @@ class Pool(Uncopyable, ABC, Generic[PlanT, BatchT, MarkT]):
     @abstractmethod
     def join(self, journal: Journal) -> None:
         """Record changes in the journal of the whole that this becomes a part of."""
+
+    def require_complete(self) -> None:
+        """Raise Corrupt, of a state that was read, unless next tokens see what they should: one pool's do."""
 
     def apply_shifts(self) -> None:
         """Do what must be done about shifts before decoding: nothing, unless there are cells."""

@@ -22,8 +22,8 @@ from aleator.cache.devices import Device, checked_devices
 from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions, checked
 from aleator.cache.pools.history import History, relabelled, rewound
-from aleator.cache.pools.keeper import Keeper
-from aleator.cache.pools.pool import AnyPool, Pool, Texts
+from aleator.cache.pools.kept_states import KeptStates
+from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent_batch import Placement, RecurrentBatch, RecurrentPlan
 from aleator.cache.pools.recurrent_rows import (
     RecurrentCheckpoint,
@@ -32,29 +32,17 @@ from aleator.cache.pools.recurrent_rows import (
     own_rows,
     row_bytes,
 )
+from aleator.cache.prefix import PrefixIndex
 from aleator.core.errors import CacheError, CannotShift, InvalidBatch, ParameterError
 from aleator.core.integers import integer_in
 
 
 class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
-    """States of up to ``n_seq_max`` sequences.
-
-    A state has no parts.  So a range that ends with the newest position is removed by going back to an older
-    state that is still held; one without it changes nothing, as in llama.cpp.  A copy is of the whole
-    sequence, and positions are labels of the newest state.
-
-    Args:
-        layers: what each layer keeps.
-        n_seq_max: sequence ids lie in [0, n_seq_max).
-        rollback: tokens that every sequence can be rewound by.
-        device: where the states are; a list has one device per layer.
-        kept_rows: rows for the states of cached prefixes.
-        architecture: the model's, as state files name it.
-        n_layers: all layers of the model, which state files name too; None: these are all.
+    """The states of a :class:`aleator.cache.RecurrentCache`; ``kept_rows`` are for cached prefixes.
 
     Attributes:
         states: whose states the rows hold.
-        rows: the states themselves.
+        rows: the states themselves; ``conv`` and ``ssm`` are its lists.
         keeper: the states of cached prefixes; None: there are none.
 
     """
@@ -88,65 +76,30 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
                 f"{', '.join(dict.fromkeys(map(str, devices)))}; use fewer sequences or a "
                 "smaller n_rollback",
             ) from error
+        self.conv, self.ssm = self.rows.conv, self.rows.ssm
         self.journal, self.states = Journal(), States(n_rows)
         self.journal.enlist(self.states)
-        self.keeper: Keeper | None = None
-        self.texts: Texts | None = None
+        self.keeper: KeptStates | None = None
+        self.texts: PrefixIndex | None = None
 
     def join(self, journal: Journal) -> None:
-        """Record changes in the journal of the whole that this becomes a part of."""
         journal.enlist(self.states)
         self.journal = journal
 
     @property
-    def leaves(self) -> list[AnyPool]:
-        """The pool itself alone."""
-        return [self]
-
-    @property
     def version(self) -> int:
-        """Changes with every change."""
         return self.states.version
 
     @property
-    def layer_bytes(self) -> list[tuple[Device, int]]:
-        """Each layer's device, and the bytes allocated for its states there."""
-        rows = self.rows
-        sides = zip(rows.devices, rows.conv, rows.ssm, strict=True)
-        return [(device, conv.nbytes + ssm.nbytes) for device, conv, ssm in sides]
-
-    @property
-    def conv(self) -> list[Any]:
-        """Per layer float32 [rows, channels, conv]."""
-        return self.rows.conv
-
-    @property
-    def ssm(self) -> list[Any]:
-        """Per layer float32 [rows, channels, state]."""
-        return self.rows.ssm
-
-    @property
-    def bytes_k(self) -> int:
-        """Bytes allocated for the convolutions' values, which take the place of keys."""
-        return sum(t.nbytes for t in self.conv)
-
-    @property
-    def bytes_v(self) -> int:
-        """Bytes allocated for the states, which take the place of values."""
-        return sum(t.nbytes for t in self.ssm)
+    def sides(self) -> list[tuple[Device, int, int]]:
+        parts = zip(self.rows.devices, self.conv, self.ssm, strict=True)
+        return [(device, conv.nbytes, ssm.nbytes) for device, conv, ssm in parts]
 
     def addresses(self) -> list[int]:
-        """Where each layer's convolution and then its state begin in memory.
-
-        That changes only when a step within a step needs more rows than there are.
-        """
+        """They change only when a step within a step needs more rows than there are."""
         return self.rows.addresses()
 
-    def require_complete(self) -> None:
-        """Nothing: a state is all that the next token sees."""
-
     def check(self) -> None:
-        """Raise AssertionError or RuntimeError if the bookkeeping contradicts itself."""
         self.states.check()
         for seq, history in self.states.book().items():
             if seq < self.n_seq_max and len(history) > self.rollback + 1:
@@ -157,17 +110,14 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
     # Plan and step
 
     def plan(self, batch: Tokens, cuts: Cuts) -> RecurrentPlan:
-        """Check a batch and cut it into micro-batches, without changing anything.
-
-        Of the rules only the order of the batch is needed here, where a micro-batch may hold any tokens of any
-        sequences, and no cut harms a rewind.
-        """
+        """Only the order of the batch matters: a micro-batch may hold any tokens, and no cut harms a rewind."""
         if not cuts.causal:
             raise ParameterError("causal_attn", "causal_attn=False: a state knows no later tokens")
         n = len(batch.positions)
         if n == 0:
             raise InvalidBatch(-1, "the batch is empty: add at least one token")
-        positions = np.array(checked_positions(batch, self, self.n_seq_max), dtype=np.int32)
+        given = checked_positions(batch.positions, batch.sequences, self, self.n_seq_max)
+        positions = np.array(given, dtype=np.int32)
         owners = owner_bits(batch, (self.n_seq_max + 63) // 64, self.n_seq_max)
         wanted = np.array(batch.wanted(), dtype=np.int64)
         size = min(cuts.n_ubatch, cuts.n_batch)
@@ -184,12 +134,10 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         return self.newest_row(a) == self.newest_row(b)
 
     def prepare(self, plan: RecurrentPlan) -> None:
-        """Raise CacheError if a plan is void."""
         if plan.version != self.version:
             raise CacheError("the cache has changed since the plan was made: plan again")
 
     def carried_out(self, plan: RecurrentPlan) -> Iterator[RecurrentBatch]:
-        """The micro-batches of a plan, each placed when it is asked for."""
         for part in plan.parts:
             low, high = np.searchsorted(plan.wanted, (part.start, part.stop))
             wanted = plan.wanted[low:high] - part.start
@@ -204,7 +152,6 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         owners: npt.NDArray[np.uint64],
         causal: bool = True,
     ) -> RecurrentBatch:
-        """Give T tokens rows to start from and rows to leave their states in, without a plan."""
         return RecurrentBatch(
             self.conv, self.ssm, Placement(self).runs(positions, owners), positions
         )
@@ -212,37 +159,26 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
     # Cached prefixes
 
     def hold(self, seq: int, text: int, length: int) -> None:
-        """Keep the states of a sequence's first ``length`` tokens as those of ``text``."""
         if self.keeper is not None:
             self.keeper.hold(seq, text, length)
 
     def give_up(self, text: int, length: int) -> None:
-        """Give up a text's states of more than ``length`` tokens."""
         if self.keeper is not None:
             self.keeper.give_up(text, length)
 
     def holds(self, seq: int, length: int) -> bool:
-        """Whether a state of the sequence's first ``length`` tokens is held."""
         return self.keeper is not None and self.keeper.holds(seq, length)
 
     def serves(self, text: int, length: int) -> int:
-        """The most of a text's first ``length`` tokens after which a state is kept."""
         return 0 if self.keeper is None else self.keeper.serves(text, length)
 
     def adopt(self, text: int, seq: int, length: int) -> None:
-        """Let an empty sequence continue from a text's state after ``length`` tokens."""
         if self.keeper is not None:
             self.keeper.adopt(text, seq, length)
 
     # Verbs
 
     def seq_rm(self, seq: int, p0: int, p1: int) -> None:
-        """Remove positions [p0, p1) of a sequence (-1: of every one).
-
-        Raises:
-            CannotRewind: the state before ``p0`` is not held any more; names the oldest legal position.
-
-        """
         changes: dict[int, History] = {}
         for each in [seq] if seq != -1 else range(self.n_seq_max):
             history = self.states.history(each)
@@ -254,12 +190,7 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         self.states.change(changes)
 
     def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
-        """Let ``dst`` continue from the state of ``src``, instead of its own; no data moves.
-
-        Raises:
-            ParameterError: the range is not the whole sequence.
-
-        """
+        """Let ``dst`` continue from the state of ``src``, all of it, instead of its own; no data moves."""
         history = self.states.history(src)
         if history and (p0 > 0 or p1 <= history[-1][1]):
             raise ParameterError(
@@ -270,7 +201,6 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         self.states.change({dst: history} | self._at_boundaries(dst, src))
 
     def seq_keep(self, seq: int) -> None:
-        """Remove every other sequence."""
         own = (seq, self.keeper.number(seq) if self.keeper is not None else seq)
         self.states.change({each: () for each in self.states.book() if each not in own})
 
@@ -309,7 +239,6 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         return self.seq_pos_max(seq)
 
     def seq_pos_max(self, seq: int) -> int:
-        """The sequence's newest position, or -1 if it is empty."""
         newest = self.states.newest(seq)
         return newest[1] if newest else -1
 
@@ -324,7 +253,6 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
                 )
 
     def clear(self, data: bool) -> None:
-        """Drop every sequence; with ``data`` zero what free rows hold, once the outermost step is over."""
         self.states.change(dict.fromkeys(self.states.book(), ()))
         if data:
             self.journal.after_commit(self._zero_free)
@@ -335,13 +263,11 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
     # What rewinds and shifts are possible
 
     def oldest_rewind(self, seq: int) -> int:
-        """The lowest position, but 0, from which a rewind is exact."""
         history = self.states.history(seq)
         return history[0][1] + 1 if history else 0
 
     @property
     def rewindable(self) -> int:
-        """Tokens by which a sequence can be rewound at least, once it has so many."""
         return self.rollback
 
     def can_shift(self) -> bool:
@@ -349,31 +275,23 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         return True
 
     def stands_for(self, seq: int, n: int) -> bool:
-        """Whether a sequence is at position ``n`` - 1."""
         return self.seq_pos_max(seq) == n - 1
 
     def checkpoint(self, seq: int) -> RecurrentCheckpoint:
-        """A copy of the sequence's newest state."""
         row, position = self.states.history(seq)[-1]
         return self.rows.copied(row, position)
 
     def restore(self, seq: int, mark: RecurrentCheckpoint) -> None:
         """Let the sequence continue from a checkpoint, of this pool or one of equal layers."""
         self.rows.check_checkpoint(mark)
-        self.put((seq,), mark.position, mark.conv, mark.ssm)
+        self.put((seq,), mark.position, mark.conv + mark.ssm)
 
-    def put(
-        self,
-        seqs: Sequence[int],
-        position: int,
-        conv: Sequence[Any],
-        ssm: Sequence[Any],
-    ) -> None:
-        """Let sequences share a state that is given: per layer [channels, conv] and [channels, state]."""
+    def put(self, seqs: Sequence[int], position: int, values: Sequence[Any]) -> None:
+        """Let sequences share a state that is given: each layer's convolution, then each layer's state."""
         if not self.states.free_rows(1):  # a step has changed all, and its old rows are kept
             self.states.change(dict.fromkeys(seqs, ()))
         (row,) = self.free_rows(1)
-        self.rows.put(row, conv, ssm)
+        self.rows.put(row, values)
         changes: dict[int, History] = dict.fromkeys(seqs, ((row, position),))
         for seq in seqs:
             changes |= self._at_boundaries(seq)
@@ -387,14 +305,10 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         return newest[0] if newest else -1
 
     def free_rows(self, n: int) -> list[int]:
-        """The next ``n`` rows that nobody holds.
+        """The next ``n`` rows that nobody holds; CacheFull if there is no memory for them.
 
         A step within a step keeps what the outer one made, which may take more rows than there are: then
         the states get more, and keep them.
-
-        Raises:
-            CacheFull: there is no memory for them.
-
         """
         rows = self.states.free_rows(n)
         if len(rows) < n:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from aleator._native import States
-from aleator.cache.pools.keeper import Keeper
-from aleator.cache.pools.run import Run
+from aleator.cache.cells.batch_rules import bits_of
+from aleator.cache.pools.history import Run
+from aleator.cache.pools.kept_states import StatePool
 from aleator.core.records import dataclass
 
 
@@ -19,15 +18,12 @@ class RecurrentBatch:
 
     Attributes:
         runs: in an order in which a run comes after the one whose state it continues.
-        conv: per layer float32 [rows, channels, conv].
-        ssm: per layer float32 [rows, channels, state].
+        conv, ssm: per layer float32 [rows, channels, conv] and [rows, channels, state].
         order: int64 [T], the tokens run by run.
         starts: int64 [runs + 1], where in ``order`` a run begins.
         sources: int64 [runs], the rows to start from, or -1.
         stores: int64 [T], by index in ``order``: the row that keeps the state after the token, or -1.
-        positions: int32 [T].
-        tokens: which tokens of the batch these are.
-        wanted: int64, which of them want logits, counted from the start of the micro-batch.
+        wanted: int64, which of its tokens want logits.
 
     """
 
@@ -68,16 +64,9 @@ class RecurrentBatch:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RecurrentPlan:
-    """What :meth:`RecurrentPool.plan` decided about a batch of T tokens.
+    """A batch of T tokens, cut: int32 [T], uint64 [T, words], and int64, the wanted tokens' indices.
 
-    Attributes:
-        positions: int32 [T].
-        owners: uint64 [T, words], the sequences of each token as bits.
-        wanted: int64, ascending indices of the tokens whose logits are wanted.
-        parts: the micro-batches.
-        version: of the cache that the plan was made for; the plan is void after any change.
-        rows: rows come in the order of the batch, so None.
-
+    The plan is void after any change of ``version``; rows come in the order of the batch, so ``rows`` is None.
     """
 
     positions: npt.NDArray[np.int32]
@@ -92,36 +81,16 @@ class RecurrentPlan:
         return len(self.positions)
 
 
-class StateRows(Protocol):
-    """What a placement needs of :class:`~aleator.cache.pools.recurrent.RecurrentPool`, which has these."""
-
-    rollback: int
-    states: States
-    keeper: Keeper | None
-
-    def newest_row(self, seq: int) -> int:
-        """The row that a sequence continues from, or -1."""
-
-    def free_rows(self, n: int) -> Sequence[int]:
-        """The next ``n`` rows that nobody holds."""
-
-
 class Placement:
     """Makes the runs of one micro-batch, and the changes that its states are."""
 
-    def __init__(self, pool: StateRows) -> None:
+    def __init__(self, pool: StatePool) -> None:
         self._pool = pool
         self._runs: list[Run] = []
         self._open: dict[int, Run] = {}  # by sequence
 
     def runs(self, positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]) -> list[Run]:
-        """The runs of a micro-batch.
-
-        Args:
-            positions: int32 [T].
-            owners: uint64 [T, words], the sequences of each token as bits.
-
-        """
+        """The runs of T tokens; ``owners``: uint64 [T, words], the sequences of each as bits."""
         for token, (position, group) in enumerate(
             zip(positions.tolist(), _owner_sets(owners), strict=True)
         ):
@@ -165,12 +134,9 @@ def _owner_sets(owners: npt.NDArray[np.uint64]) -> list[tuple[int, ...]]:
     if len(owners) == 1 and owners.shape[1] == 1:
         word = int(owners[0, 0])
         return [tuple(bit for bit in range(word.bit_length()) if word >> bit & 1)]
-    bits = np.unpackbits(
-        np.ascontiguousarray(owners, "<u8").view(np.uint8), axis=1, bitorder="little"
-    )
     known: dict[bytes, tuple[int, ...]] = {}
     sets = []
-    for row in bits:
+    for row in bits_of(owners):
         key = row.tobytes()
         if key not in known:
             known[key] = tuple(np.flatnonzero(row).tolist())

@@ -51,19 +51,10 @@ class RecurrentCheckpoint:
 class StateRows:
     """Rows of states; what sequences hold them is written elsewhere (``States``).
 
-    Args:
-        layers: what each layer keeps.
-        n_rows: how many rows.
-        devices: where each layer's are.
-
     Attributes:
-        devices: where each layer's are.
         arrays: makes each of :attr:`tensors`: NumPy's on the CPU, torch's on a device.
         conv: per layer float32 [rows, channels, conv].
         ssm: per layer float32 [rows, inner, state].
-
-    Raises:
-        RuntimeError: there is no memory for them; or MemoryError.
 
     """
 
@@ -99,18 +90,14 @@ class StateRows:
 
     def check_checkpoint(self, mark: RecurrentCheckpoint) -> None:
         """Raise ParameterError unless a checkpoint is of layers like these."""
-        pairs = [
-            *zip(self.conv, mark.conv, strict=True),
-            *zip(self.ssm, mark.ssm, strict=True),
-        ]
+        pairs = zip(self.tensors, mark.conv + mark.ssm, strict=True)
         if any(ours.shape[1:] != theirs.shape for ours, theirs in pairs):
             raise ParameterError("checkpoint", "checkpoint: it is of a model of another shape")
 
-    def put(self, row: int, conv: Sequence[Any], ssm: Sequence[Any]) -> None:
-        """Store a state: per layer [channels, conv] and [inner, state]."""
-        for tensors, values in ((self.conv, conv), (self.ssm, ssm)):
-            for ours, theirs in zip(tensors, values, strict=True):
-                ours[row] = theirs
+    def put(self, row: int, values: Sequence[Any]) -> None:
+        """Store a state: a row of each of :attr:`tensors`."""
+        for ours, theirs in zip(self.tensors, values, strict=True):
+            ours[row] = theirs
 
     def zero(self, rows: Sequence[int]) -> None:
         """Zero rows."""
@@ -118,12 +105,7 @@ class StateRows:
             each.zero(t, rows)
 
     def grow(self, size: int, n: int, free: int) -> None:
-        """Have ``size`` rows, ``n`` more than now; ``free`` of those that there are are free.
-
-        Raises:
-            CacheFull: there is no memory for them.
-
-        """
+        """Have ``size`` rows, ``n`` more than now, of which ``free`` are free; or CacheFull."""
         try:
             # Of what an interrupt left half done, some have their rows already.
             grown = [t if len(t) >= size else each.grown(t, size) for each, t in self.made]

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from aleator.cache.cells.batch_rules import bits_of
 from aleator.cache.pools.attention import AttentionPool
-from aleator.cache.pools.pool import Texts
+from aleator.cache.prefix import PrefixIndex
 from aleator.cache.rows.batch import WindowBatch
 from aleator.cache.rows.rows import LayerShape
 from aleator.core.errors import CacheFull, ParameterError
@@ -180,14 +181,7 @@ class WindowPool(AttentionPool):
         cell_ids = self.find(positions, owners)
         self.keep_rows(cell_ids)
         return WindowBatch(
-            self.cells,
-            self.rows,
-            cell_ids,
-            positions,
-            seqs,
-            self.window,
-            self.sinks,
-            self.chunked,
+            self.cells, self.rows, cell_ids, positions, seqs, self.window, self.sinks, self.chunked
         )
 
     def make_room(self, needed: int) -> None:
@@ -224,7 +218,10 @@ class WindowPool(AttentionPool):
             if len(cells) == n:
                 cell_ids[own] = cells
             else:
-                self._make_share_fit(seq, n, {seq: position})
+                share = self.cells.size // self.cells.n_streams
+                excess = self.cells.seq_cells(seq) + n - share
+                if excess > 0:
+                    self._forget(seq, self._left(seq, {seq: position}), excess)
                 found = False
         return cell_ids if found else cell_ids[:0]
 
@@ -282,13 +279,6 @@ class WindowPool(AttentionPool):
                 "context with a larger n_seq_max or n_ubatch",
             )
 
-    def _make_share_fit(self, seq: int, needed: int, following: dict[int, int]) -> None:
-        """Free cells in the share that a sequence has to itself."""
-        cells = self.cells
-        excess = cells.seq_cells(seq) + needed - cells.size // cells.n_streams
-        if excess > 0:
-            self._forget(seq, self._left(seq, following), excess)
-
     def _forget(self, seq: int, runs: list[tuple[int, int]], n: int) -> None:
         """Free the first ``n`` of a sequence's cells in runs of positions."""
         for start, length in runs:
@@ -316,12 +306,12 @@ class WindowPool(AttentionPool):
                 return
             self._forget(most, runs, excess)
 
-    def _shorten_texts(self, texts: Texts, target: int) -> None:
+    def _shorten_texts(self, texts: PrefixIndex, target: int) -> None:
         """Free cells of prefixes from their ends, those unused for longest first, until ``target`` are used.
 
         So a prefix's beginnings stay of use, and the prefix itself stays cached.
         """
-        cells, block = self.cells, texts.block
+        cells, block = self.cells, texts.config.block
         left = [seq for seq in texts.numbers() if cells.seq_cells(seq)]
         while cells.used > target and left:
             last = {seq: cells.seq_pos_max(seq) for seq in left}
@@ -364,10 +354,7 @@ def _following(positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64])
         return dict.fromkeys(
             (s for s in range(word.bit_length()) if word >> s & 1), int(positions[0])
         )
-    bits = np.unpackbits(
-        np.ascontiguousarray(owners, "<u8").view(np.uint8), axis=1, bitorder="little"
-    )
     following: dict[int, int] = {}
-    for token, seq in zip(*np.nonzero(bits), strict=True):
+    for token, seq in zip(*np.nonzero(bits_of(owners)), strict=True):
         following.setdefault(int(seq), int(positions[token]))
     return following

@@ -1,4 +1,4 @@
-"""Prefix reuse: an index of cached prefixes, their eviction, and the states that recurrent layers need."""
+"""Prefix reuse: an index of cached prefixes, and their eviction."""
 
 from aleator.cache.prefix.config import PrefixConfig, require_config
 from aleator.cache.prefix.index import Match, PrefixIndex, Text, checked_text

@@ -78,14 +78,9 @@ class Match:
 class PrefixIndex:
     """Finds cached prefixes by their beginnings.
 
-    Args:
-        config: block size and number of texts.
-        journal: what the index's changes are recorded in, with those of the cells.
-        owners: what holds the prefixes; it is held weakly, since its pools hold the index.
-        first: number of the first of ``config.texts`` sequences that cache prefixes.
-        serves: a method, held weakly too: ``serves(seq, n)`` is how many of the first ``n`` tokens of the text
-            that ``seq`` keeps can be gone on from; None: all.
-
+    ``owners`` and the method ``serves`` are held weakly, since their pools hold the index.  Prefixes are cached
+    by ``config.texts`` sequences from number ``first`` on.  ``serves(seq, n)`` is how many of the first ``n``
+    tokens of the text that ``seq`` keeps can be gone on from; None: all.
     """
 
     def __init__(
@@ -122,11 +117,6 @@ class PrefixIndex:
             raise ReferenceError("the cache of these prefixes is gone")
         return owners
 
-    @property
-    def block(self) -> int:
-        """Tokens of a block."""
-        return self.config.block
-
     def numbers(self) -> list[int]:
         """The sequences that hold prefixes."""
         return list(self._texts)
@@ -142,13 +132,7 @@ class PrefixIndex:
 
     @atomic
     def match(self, tokens: Sequence[int] | Tokens, namespace: str = "") -> Match:
-        """Find the longest beginning of ``tokens`` that is cached; only its time of last use changes.
-
-        Args:
-            tokens: token ids, those to be computed included.
-            namespace: texts of another namespace are never found.
-
-        """
+        """Find the longest beginning of ``tokens`` that is cached; only its time of last use changes."""
         wanted = checked_text(tokens, namespace)
         limit = len(wanted) - 1
         if limit <= 0:
@@ -192,13 +176,9 @@ class PrefixIndex:
 
     @atomic
     def keep(self, seq: int, tokens: Sequence[int] | Tokens, namespace: str = "") -> bool:
-        """Keep the text that sequence ``seq`` holds at positions 0, 1, ...
+        """Keep the text that sequence ``seq`` holds at positions 0, 1, ...; False if all texts are pinned.
 
         Texts that are its beginning are given up: it covers them.
-
-        Returns:
-            Whether it is kept: not if all texts are pinned.
-
         """
         kept = checked_text(tokens, namespace)
         if len(kept) == 0:
@@ -252,12 +232,7 @@ class PrefixIndex:
 
     @atomic
     def evict_block(self) -> bool:
-        """Give up the last block of the text whose last block was unused for longest.
-
-        Returns:
-            False if there is nothing left to give up.
-
-        """
+        """Give up the last block of the text whose last block was unused for longest; False: there is none."""
         block = self.config.block
         oldest = min(
             (t for t in self if max(t.pins, default=0) <= (len(t.used) - 1) * block),

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator._native import Cells, before_window, seen_cells
-from aleator.cache.rows.rows import Rows
-from aleator.cache.rows.seen import Seen
+from aleator.cache.rows.rows import Rows, Seen
 
 if TYPE_CHECKING:
     from aleator.cache.rows.tensors import CellTensors, WindowTensors
@@ -101,10 +100,5 @@ class WindowBatch(MicroBatch):
         from aleator.cache.rows.tensors import WindowTensors
 
         return WindowTensors(
-            self._cells,
-            self._rows,
-            self.cell_ids,
-            self.seen,
-            self._lows,
-            self._sinks,
+            self._cells, self._rows, self.cell_ids, self.seen, self._lows, self._sinks
         )

@@ -1,10 +1,10 @@
-"""What the cells of one pool store: keys and values of every layer."""
+"""What the cells of one pool store, keys and values of every layer, and which of them tokens see."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from aleator._native import StoredRows
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions
-from aleator.cache.storage import make_storage, side_bytes
+from aleator.cache.storage import Storage, side_bytes
 from aleator.core.records import dataclass
 
 RotateKeys = Callable[[int, Any, Any], Any]
@@ -22,6 +22,14 @@ overwrite, rotated by int64 [n] positions.  Keys are NumPy's arrays where the ca
 tensors; torch's layers pass tensors in any case.  Positions are NumPy's or torch's."""
 
 CellIndex = npt.NDArray[np.int64]
+
+
+def unbroken(index: CellIndex) -> slice | None:
+    """A run that ascends without gaps as a slice, which is read without a copy; None: it is none."""
+    n = len(index)
+    if n == 0 or index[-1] - index[0] != n - 1 or (n > 2 and bool((np.diff(index) != 1).any())):
+        return None
+    return slice(int(index[0]), int(index[0]) + n)
 
 
 @dataclass(frozen=True)
@@ -51,23 +59,29 @@ def bytes_for(
     )
 
 
-class Rows:
-    """Keys and values of ``n_cells`` cells, in every layer.
-
-    Args:
-        layers: what each layer stores.
-        n_cells: how many cells.
-        devices: of each layer.
-        type_k: the type keys are stored in.
-        type_v: the type values are stored in.
-        v_layout: "token" or "channel".
-        k_storage: "rotated" or "raw".
-        hadamard: rotate heads by a Hadamard matrix before they are rounded to blocks.
-        rotate: rotates keys to new positions; None where positions cannot be shifted.
+class Seen(NamedTuple):
+    """Which cells T tokens attend to: lists in order of position, of which each sees a beginning.
 
     Attributes:
-        keys: the storage of keys.
-        values: the storage of values.
+        cells: int32, the lists one after the other.
+        start: int64, where each begins, and the end of the last.
+        list: int32 [T], each token's list.
+        counts: int64 [T], how many of its cells the token sees.
+        deltas: int32, how far the listed cells' stored keys are behind them; None: nowhere.
+
+    """
+
+    cells: npt.NDArray[np.int32]
+    start: npt.NDArray[np.int64]
+    list: npt.NDArray[np.int32]
+    counts: npt.NDArray[np.int64]
+    deltas: npt.NDArray[np.int32] | None
+
+
+class Rows:
+    """Keys and values of ``n_cells`` cells, in every layer, with arguments of :class:`aleator.cache.KVCache`.
+
+    Attributes:
         key_positions: int32 [n_cells], the position that a cell's stored key is rotated to.  It is behind
             the cell's position after a shift, and attention makes up for the difference.
 
@@ -88,23 +102,11 @@ class Rows:
     ) -> None:
         self.shapes, self.devices = list(layers), list(devices)
         self.k_storage, self.rotate = k_storage, rotate
-        self.keys = make_storage(
-            "type_k",
-            type_k,
-            [(s.kv_heads, s.head_dim) for s in layers],
-            n_cells,
-            self.devices,
-            keys=True,
-            hadamard=hadamard,
-        )
-        self.values = make_storage(
-            "type_v",
-            type_v,
-            [(s.kv_heads, s.head_dim_v) for s in layers],
-            n_cells,
-            self.devices,
-            layout=v_layout,
-            hadamard=hadamard,
+        keys = [(s.kv_heads, s.head_dim) for s in layers]
+        self.keys = Storage("type_k", type_k, keys, n_cells, devices, keys=True, hadamard=hadamard)
+        values = [(s.kv_heads, s.head_dim_v) for s in layers]
+        self.values = Storage(
+            "type_v", type_v, values, n_cells, devices, layout=v_layout, hadamard=hadamard
         )
         self.key_positions = np.zeros(n_cells, np.int32)
 

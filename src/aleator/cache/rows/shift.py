@@ -55,13 +55,13 @@ def rewrite(journal: Journal, cells: Cells, rows: Rows, moved: CellIndex) -> Non
         heads = rows.shapes[layers[0]].kv_heads
         for i, layer in enumerate(layers):
             journal.undo(*rows.keys.parts[layer].put_back(part))
-            rows.keys.write(layer, part, rotated[:, i * heads : (i + 1) * heads])
+            rows.keys.parts[layer].write(part, rotated[:, i * heads : (i + 1) * heads])
     positions[moved] = cells.positions[moved]
 
 
 def read_keys(cells: Cells, rows: Rows, layer: int, index: CellIndex) -> Any:
     """A layer's keys of some cells at the cells' positions, float32 [n, heads, dim]."""
-    keys = rows.keys.read(layer, index)
+    keys = rows.keys.parts[layer].read(index)
     if rows.rotate is None:
         return keys
     return rows.rotate(layer, keys, _distances(cells, rows, index))
@@ -85,7 +85,8 @@ def _rotated(
     for layers in groups.values():
         shape = rows.shapes[layers[0]]
         step = max(1, CHUNK_BYTES // (len(layers) * shape.kv_heads * shape.head_dim * 4))
+        parts = [rows.keys.parts[i] for i in layers]
         for start in range(0, len(moved), step):
             part = moved[start : start + step]
-            keys = rows.keys.parts[layers[0]].joined([rows.keys.read(i, part) for i in layers])
+            keys = parts[0].joined([each.read(part) for each in parts])
             yield layers, part, rows.rotate(layers[0], keys, _distances(cells, rows, part))

@@ -9,8 +9,7 @@ import numpy.typing as npt
 import torch
 
 from aleator._native import Cells
-from aleator.cache.rows.rows import Rows
-from aleator.cache.rows.seen import Seen
+from aleator.cache.rows.rows import Rows, Seen, unbroken
 from aleator.cache.storage.tensors import Index, TensorSide, torch_device
 
 
@@ -172,8 +171,4 @@ class WindowTensors(CellTensors):
 
 
 def _index(cells: npt.NDArray[np.int64], device: torch.device) -> Index:
-    """An unbroken ascending run as a slice, which is read without a copy."""
-    n = len(cells)
-    if n and cells[-1] - cells[0] == n - 1 and (n < 3 or bool((np.diff(cells) == 1).all())):
-        return slice(int(cells[0]), int(cells[0]) + n)
-    return torch.from_numpy(cells).to(device)
+    return unbroken(cells) or torch.from_numpy(cells).to(device)

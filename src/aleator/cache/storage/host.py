@@ -24,12 +24,7 @@ ALIGNMENT = 64
 
 
 def zeros(n_bytes: int) -> Bytes:
-    """Bytes set to 0; memory is taken as they are first used.
-
-    Raises:
-        MemoryError: there is no room for so many.
-
-    """
+    """Bytes set to 0, or MemoryError; memory is taken as they are first used."""
     try:
         data = np.zeros(n_bytes + ALIGNMENT - 1, np.uint8)
     except ValueError as error:  # more than can be counted
@@ -56,27 +51,24 @@ class HostLayer(LayerStorage[Array]):
 
     @property
     def address(self) -> int:
-        """See :class:`LayerStorage`."""
         return self.bytes.ctypes.data
 
     @property
     def rows(self) -> Bytes | None:
-        """See :class:`LayerStorage`."""
         return None if self.by_channel else self.bytes.reshape(self.n_cells, -1)
 
     def write(self, cells: Cells, rows: Array) -> None:
-        """See :class:`LayerStorage`."""
         if not self.dim:  # of a model whose values are part of its keys
             return
         own = self.rows
         if own is None:
-            self.put_bytes(cells, self._by_channel(self.encoded(rows)))
+            elements = self.encoded(rows).view(self.data.dtype)
+            self.put_bytes(cells, np.ascontiguousarray(elements.T).view(np.uint8))
         else:
             x = np.ascontiguousarray(rows, np.float32).reshape(len(rows), -1)
             _native.store_rows(pool(), self.type.native, self.rotation, x, own, cells)
 
     def read(self, cells: Cells) -> Array:
-        """See :class:`LayerStorage`."""
         if not self.dim:
             return np.empty((len(cells), self.heads, 0), np.float32)
         own = self.rows
@@ -89,39 +81,31 @@ class HostLayer(LayerStorage[Array]):
 
     @staticmethod
     def joined(rows: Sequence[Array]) -> Array:
-        """See :class:`LayerStorage`."""
         return np.concatenate(rows, 1)
 
     def take(self, cells: Cells) -> Array:
-        """See :class:`LayerStorage`."""
         return self.data.take(cells, self.axis)
 
     def put(self, cells: Cells, taken: Array) -> None:
-        """See :class:`LayerStorage`."""
         self.data[self._at(cells)] = taken
 
     def put_back(self, cells: Cells) -> tuple[Any, ...]:
-        """See :class:`LayerStorage`."""
         return self.data.__setitem__, self._at(cells), self.take(cells)
 
     def encoded(self, rows: Array) -> Bytes:
-        """See :class:`LayerStorage`."""
         x = np.ascontiguousarray(rows, np.float32).reshape(len(rows), -1)
         return encoded_rows(self.type, self.rotation, x)
 
     def bytes_of(self, cells: Cells) -> Bytes:
-        """See :class:`LayerStorage`."""
         rows = self.heads * self.dim if self.by_channel else len(cells)
         flat: Bytes = self.take(cells).reshape(-1).view(np.uint8)
         return flat.reshape(rows, -1)
 
     def put_bytes(self, cells: Cells, data: Bytes) -> None:
-        """See :class:`LayerStorage`."""
         flat = np.ascontiguousarray(data).reshape(-1).view(self.data.dtype)
         self.put(cells, flat.reshape(self.taken_shape(len(cells))))
 
     def zero(self, cells: Cells | None = None) -> None:
-        """See :class:`LayerStorage`."""
         if cells is None:
             self.data.fill(0)
         else:
@@ -130,43 +114,26 @@ class HostLayer(LayerStorage[Array]):
     def _at(self, cells: Cells) -> tuple[Any, ...]:
         return (..., cells) if self.by_channel else (cells,)
 
-    def _by_channel(self, encoded: Bytes) -> Bytes:
-        """Rows [T, bytes of a cell] as :meth:`put_bytes` takes them."""
-        elements = encoded.view(self.data.dtype)
-        return np.ascontiguousarray(elements.T).view(np.uint8)
-
 
 class HostStates(StateArrays[Array]):
     """Recurrent states on the CPU."""
 
     def zeros(self, shape: Sequence[int]) -> Array:
-        """See :class:`StateArrays`."""
         return zeros(4 * int(np.prod(shape, dtype=np.int64))).view(np.float32).reshape(shape)
 
-    def grown(self, array: Array, n_rows: int) -> Array:
-        """See :class:`StateArrays`."""
-        made = self.zeros((n_rows, *array.shape[1:]))
-        made[: len(array)] = array
-        return made
-
     def row(self, array: Array, row: int) -> Array:
-        """See :class:`StateArrays`."""
         copy: Array = array[row].copy()
         return copy
 
     def zero(self, array: Array, rows: Sequence[int]) -> None:
-        """See :class:`StateArrays`."""
         array[list(rows)] = 0
 
     def host(self, array: Array, rows: Sequence[int]) -> npt.NDArray[np.float32]:
-        """See :class:`StateArrays`."""
         taken: npt.NDArray[np.float32] = array[list(rows)]
         return taken
 
     def of_host(self, values: npt.NDArray[np.float32]) -> Array:
-        """See :class:`StateArrays`."""
         return values
 
     def address(self, array: Array) -> int:
-        """See :class:`StateArrays`."""
         return array.ctypes.data

@@ -21,15 +21,10 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class LayerFormat:
-    """How one layer stores its keys, or its values.
+    """How one layer stores its keys, or its values: ``heads`` of ``dim`` elements per cell.
 
-    Attributes:
-        type: how elements are stored.
-        heads: heads of a cell.
-        dim: elements per head.
-        n_cells: how many cells.
-        by_channel: a channel's cells lie side by side, instead of a cell's channels.
-        rotation: heads are stored rotated by a Hadamard matrix in blocks of so many; 0: as they are.
+    ``by_channel``: a channel's cells lie side by side, instead of a cell's channels.
+    ``rotation``: heads are stored rotated by a Hadamard matrix in blocks of so many; 0: as they are.
     """
 
     type: StorageType
@@ -41,27 +36,18 @@ class LayerFormat:
 
 
 class LayerStorage(ABC, Generic[A]):
-    """Keys or values of one layer, allocated once, zeroed, never moved.
+    """Keys or values of one layer, allocated once, zeroed, never moved; the format's fields are attributes too.
 
-    Args:
-        format: how; its fields are attributes here too.
-
-    Attributes:
-        data: [n_cells, heads, dim] of the stored elements, by channel [heads, dim, n_cells], of blocks
-            uint8 [n_cells, bytes of a cell].
-
+    ``data`` is [n_cells, heads, dim] of the stored elements, by channel [heads, dim, n_cells], of blocks
+    uint8 [n_cells, bytes of a cell].
     """
 
     data: A
 
     def __init__(self, format: LayerFormat) -> None:
         self.format = format
-        self.type, self.heads, self.dim = format.type, format.heads, format.dim
-        self.n_cells, self.by_channel, self.rotation = (
-            format.n_cells,
-            format.by_channel,
-            format.rotation,
-        )
+        self.type, self.rotation, self.by_channel = format.type, format.rotation, format.by_channel
+        self.heads, self.dim, self.n_cells = format.heads, format.dim, format.n_cells
 
     @property
     def row_bytes(self) -> int:
@@ -146,9 +132,11 @@ class StateArrays(ABC, Generic[A]):
     def zeros(self, shape: Sequence[int]) -> A:
         """A new array."""
 
-    @abstractmethod
-    def grown(self, array: A, n_rows: int) -> A:
+    def grown(self, array: Any, n_rows: int) -> Any:
         """A copy with ``n_rows`` rows, the new ones 0."""
+        made: Any = self.zeros((n_rows, *array.shape[1:]))
+        made[: len(array)] = array
+        return made
 
     @abstractmethod
     def row(self, array: A, row: int) -> A:

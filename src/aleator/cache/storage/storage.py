@@ -9,68 +9,53 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.cache.devices import Device
-from aleator.cache.storage.host import HostLayer
-from aleator.cache.storage.layer import Bytes, Cells, LayerFormat, LayerStorage
-from aleator.cache.storage.types import StorageType
+from aleator.cache.storage.host import HostLayer, HostStates
+from aleator.cache.storage.layer import Cells, LayerFormat, LayerStorage, StateArrays
+from aleator.cache.storage.types import TYPES, storage_type
 from aleator.core.errors import ParameterError
 
 
 class Storage:
-    """Keys or values of every layer, allocated once, zeroed, never moved.
+    """Keys or values of every layer, allocated once, zeroed, never moved, in the type of a name.
 
-    Args:
-        type_: how elements are stored.
-        shapes: (heads, elements per head) of each layer.
-        n_cells: cells of every layer.
-        devices: of each layer.
-        by_channel: a channel's cells lie side by side, instead of a cell's channels.
-        rotation: heads are stored rotated by a Hadamard matrix in blocks of so many; 0: as they are.
-
-    Attributes:
-        parts: the layers.
-
+    Errors call the type ``parameter``.  ``shapes`` are (heads, elements per head) of each layer; ``layout`` is
+    "token" or "channel"; ``hadamard``: heads may be rotated before they are rounded to blocks.
     """
 
     def __init__(
         self,
-        type_: StorageType,
+        parameter: str,
+        type_name: str,
         shapes: Sequence[tuple[int, int]],
         n_cells: int,
         devices: Sequence[Device],
-        by_channel: bool = False,
-        rotation: int = 0,
+        *,
+        keys: bool = False,
+        layout: str = "token",
+        hadamard: bool = True,
     ) -> None:
-        self.type, self.shapes, self.n_cells = type_, list(shapes), n_cells
-        self.by_channel, self.rotation = by_channel, rotation
-        self.parts: list[LayerStorage[Any]] = [
-            _layer(device, LayerFormat(type_, heads, dim, n_cells, by_channel, rotation))
-            for (heads, dim), device in zip(shapes, devices, strict=True)
-        ]
+        side_bytes(parameter, type_name, shapes, n_cells)
+        self.type, self.shapes, self.n_cells = TYPES[type_name], list(shapes), n_cells
+        if layout not in ("token", "channel"):
+            raise ParameterError("v_layout", f"v_layout must be token or channel, not {layout!r}")
+        self.by_channel, self.rotation = layout == "channel", 0
+        if self.type.block > 1:
+            if self.by_channel:
+                raise ParameterError(
+                    "v_layout",
+                    f"v_layout='channel' cannot hold {parameter}={type_name}, whose blocks lie along a "
+                    "token's channels: use v_layout='token', or f32, f16 or bf16",
+                )
+            self.rotation = hadamard_block(shapes, keys) if hadamard else 0
+        self.parts: list[LayerStorage[Any]] = []
+        for (heads, dim), device in zip(shapes, devices, strict=True):
+            stored = (self.type, heads, dim, n_cells, self.by_channel, self.rotation)
+            self.parts.append(_layer(device, LayerFormat(*stored)))
 
     @property
     def layers(self) -> list[Any]:
         """The layers' arrays, see :attr:`LayerStorage.data`: NumPy's on the CPU, torch's on devices."""
         return [part.data for part in self.parts]
-
-    def write(self, layer: int, cells: Cells, rows: Any) -> None:
-        """Store rows float32 [T, heads, dim], rounded to the type, in the cells."""
-        self.parts[layer].write(cells, rows)
-
-    def read(self, layer: int, cells: Cells) -> Any:
-        """A copy of the cells' rows, float32 [n, heads, dim]."""
-        return self.parts[layer].read(cells)
-
-    def encoded(self, layer: int, rows: Any) -> Bytes:
-        """Bytes [T, bytes of a cell] that :meth:`write` would store token by token."""
-        return self.parts[layer].encoded(rows)
-
-    def bytes_of(self, layer: int, cells: Cells) -> Bytes:
-        """A copy of the stored bytes [n, bytes of a cell]; by channel [channels, n * bytes each]."""
-        return self.parts[layer].bytes_of(cells)
-
-    def put_bytes(self, layer: int, cells: Cells, data: Bytes) -> None:
-        """Store what :meth:`bytes_of` gave, or another cache's did."""
-        self.parts[layer].put_bytes(cells, data)
 
     def rows(self) -> list[npt.NDArray[np.uint8]] | None:
         """Every layer's bytes [cells, bytes of a cell], shared; None where they lie otherwise or elsewhere."""
@@ -82,10 +67,6 @@ class Storage:
         """Copy the cells ``src`` to ``dst`` in every layer, as if all were read before any is written."""
         for part in self.parts:
             part.put(dst, part.take(src))
-
-    def row_bytes(self, layer: int) -> int:
-        """Bytes of one cell in a layer."""
-        return self.parts[layer].row_bytes
 
     @property
     def nbytes(self) -> int:
@@ -111,15 +92,20 @@ def _layer(device: Device, format: LayerFormat) -> LayerStorage[Any]:
     return TensorLayer.on(torch_device(device), format)
 
 
-def bytes_for(
-    parameter: str, type_: StorageType, shapes: Sequence[tuple[int, int]], n_cells: int
+def state_arrays(device: Device) -> StateArrays[Any]:
+    """What makes arrays of recurrent states; those on devices need PyTorch."""
+    if device.type == "cpu":
+        return HostStates()
+    from aleator.cache.storage.tensors import TensorStates, torch_device
+
+    return TensorStates(torch_device(device))
+
+
+def side_bytes(
+    parameter: str, type_name: str, shapes: Sequence[tuple[int, int]], n_cells: int
 ) -> int:
-    """Bytes of a side, without allocating it.
-
-    Raises:
-        ParameterError: a head does not fill whole blocks.
-
-    """
+    """Bytes that :class:`Storage` will allocate; ParameterError if a head does not fill whole blocks."""
+    type_ = storage_type(parameter, type_name)
     for layer, (_, dim) in enumerate(shapes):
         if dim % type_.block:
             raise ParameterError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -11,16 +12,7 @@ from aleator.cache.storage.types import StorageType
 
 
 def hadamard(x: torch.Tensor, block: int) -> torch.Tensor:
-    """Turn rows by a Hadamard matrix.
-
-    Args:
-        x: float32 [n, width].
-        block: elements rotated together, a power of two; 0: none.
-
-    Returns:
-        float32 [n, width].
-
-    """
+    """Rows float32 [n, width], turned by a Hadamard matrix in blocks of a power of two; 0: not turned."""
     if not block:
         return x
     matrix = torch.ones(1, 1, device=x.device)
@@ -30,16 +22,7 @@ def hadamard(x: torch.Tensor, block: int) -> torch.Tensor:
 
 
 def quantised(type_: StorageType, x: torch.Tensor) -> torch.Tensor:
-    """Round rows to blocks as ggml's reference quantiser does.
-
-    Args:
-        type_: a type in blocks.
-        x: float32 [n, width].
-
-    Returns:
-        uint8 [n, bytes of a row].
-
-    """
+    """Rows float32 [n, width] rounded as by ggml's reference quantiser: uint8 [n, bytes of a row]."""
     v = x.view(len(x), -1, 32)
     poison = (v * 0).sum(-1, keepdim=True)  # NaN where something is not finite
     scales, q = _QUANTISERS[type_.name](v)
@@ -48,16 +31,7 @@ def quantised(type_: StorageType, x: torch.Tensor) -> torch.Tensor:
 
 
 def dequantised(type_: StorageType, rows: torch.Tensor) -> torch.Tensor:
-    """Read what :func:`quantised` made.
-
-    Args:
-        type_: a type in blocks.
-        rows: uint8 [n, bytes of a row].
-
-    Returns:
-        float32 [n, width].
-
-    """
+    """Rows float32 [n, width] of what :func:`quantised` made."""
     blocks = rows.reshape(len(rows), -1, type_.block_bytes)
     d = blocks[..., :2].contiguous().view(torch.float16).float()
     name = type_.name
@@ -107,7 +81,10 @@ def _nibbles(q: torch.Tensor) -> torch.Tensor:
     return q[..., :16] & 15 | (q[..., 16:] & 15) << 4
 
 
-def _fifth_and_nibbles(q: torch.Tensor) -> torch.Tensor:
+def _packed(q: torch.Tensor, count: int) -> torch.Tensor:
+    """Integers of 16 levels in nibbles; of 32, the fifth bits before them."""
+    if count == 16:
+        return _nibbles(q)
     places = torch.arange(8, dtype=torch.uint8, device=q.device)
     bits = ((q >> 4 & 1).view(*q.shape[:-1], 4, 8) << places).sum(-1).to(torch.uint8)
     return torch.cat((bits, _nibbles(q)), -1)
@@ -121,25 +98,15 @@ def _q8_0(v: torch.Tensor) -> _Quantised:
     return (d,), q
 
 
-def _signed(v: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _signed(v: torch.Tensor, count: int) -> _Quantised:
     """Scale and integers of ``count`` levels: the extreme becomes the lowest, whatever its sign."""
     middle = count // 2
     d = _extreme(v) / -middle
     q = (v * _inverse(d) + (middle + 0.5)).nan_to_num(0).clamp(0, count - 1)
-    return d, q.to(torch.uint8)
+    return (d,), _packed(q.to(torch.uint8), count)
 
 
-def _q4_0(v: torch.Tensor) -> _Quantised:
-    d, q = _signed(v, 16)
-    return (d,), _nibbles(q)
-
-
-def _q5_0(v: torch.Tensor) -> _Quantised:
-    d, q = _signed(v, 32)
-    return (d,), _fifth_and_nibbles(q)
-
-
-def _from_least(v: torch.Tensor, count: int) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+def _from_least(v: torch.Tensor, count: int) -> _Quantised:
     """Scale, least element, and integers of ``count`` levels above it."""
     least, most = v.amin(-1, keepdim=True), v.amax(-1, keepdim=True)
     # Of zeros the first one counts, whose sign is stored.
@@ -147,17 +114,7 @@ def _from_least(v: torch.Tensor, count: int) -> tuple[tuple[torch.Tensor, ...], 
     least = torch.where(least == 0, zero, least)
     d = torch.where(most == least, 0, (most - least) / (count - 1))
     q = ((v - least) * _inverse(d) + 0.5).nan_to_num(0).clamp(0, count - 1)
-    return (d, least), q.to(torch.uint8)
-
-
-def _q4_1(v: torch.Tensor) -> _Quantised:
-    scales, q = _from_least(v, 16)
-    return scales, _nibbles(q)
-
-
-def _q5_1(v: torch.Tensor) -> _Quantised:
-    scales, q = _from_least(v, 32)
-    return scales, _fifth_and_nibbles(q)
+    return (d, least), _packed(q.to(torch.uint8), count)
 
 
 def _iq4_nl(v: torch.Tensor) -> _Quantised:
@@ -180,9 +137,9 @@ def _iq4_nl(v: torch.Tensor) -> _Quantised:
 
 _QUANTISERS: dict[str, Callable[[torch.Tensor], _Quantised]] = {
     "q8_0": _q8_0,
-    "q4_0": _q4_0,
-    "q4_1": _q4_1,
-    "q5_0": _q5_0,
-    "q5_1": _q5_1,
+    "q4_0": partial(_signed, count=16),
+    "q4_1": partial(_from_least, count=16),
+    "q5_0": partial(_signed, count=32),
+    "q5_1": partial(_from_least, count=32),
     "iq4_nl": _iq4_nl,
 }

@@ -32,18 +32,9 @@ class TensorLayer(LayerStorage[torch.Tensor]):
     """
 
     def __init__(
-        self,
-        flat: torch.Tensor,
-        format: LayerFormat,
-        host: HostLayer | None = None,
+        self, flat: torch.Tensor, format: LayerFormat, host: HostLayer | None = None
     ) -> None:
-        """Take memory as a layer.
-
-        Args:
-            flat: all its bytes, uint8.
-            format: how they are used.
-            host: the layer whose memory it is; None: it is the tensor's own.
-        """
+        """Take the bytes ``flat``, uint8, as a layer; they are the memory of ``host``, if that is given."""
         super().__init__(format)
         element = _ELEMENTS.get(format.type.name)
         data = flat if element is None else flat.view(element)
@@ -69,12 +60,10 @@ class TensorLayer(LayerStorage[torch.Tensor]):
 
     @property
     def address(self) -> int:
-        """See :class:`LayerStorage`."""
         return self.data.data_ptr()
 
     @property
     def rows(self) -> Bytes | None:
-        """See :class:`LayerStorage`."""
         return None
 
     def store(self, cells: Index, rows: torch.Tensor) -> None:
@@ -110,32 +99,25 @@ class TensorLayer(LayerStorage[torch.Tensor]):
         return part.permute(2, 0, 1) if self.by_channel else part
 
     def write(self, cells: Cells, rows: torch.Tensor) -> None:
-        """See :class:`LayerStorage`."""
         self.store(self._index(cells), rows)
 
     def read(self, cells: Cells) -> torch.Tensor:
-        """See :class:`LayerStorage`."""
         return self.load(self._index(cells)).float()
 
     @staticmethod
     def joined(rows: Sequence[torch.Tensor]) -> torch.Tensor:
-        """See :class:`LayerStorage`."""
         return torch.cat(list(rows), 1)
 
     def take(self, cells: Cells) -> torch.Tensor:
-        """See :class:`LayerStorage`."""
         return self.data.index_select(self.axis, self._index(cells))
 
     def put(self, cells: Cells, taken: torch.Tensor) -> None:
-        """See :class:`LayerStorage`."""
         self.data.index_copy_(self.axis, self._index(cells), taken)
 
     def put_back(self, cells: Cells) -> tuple[Any, ...]:
-        """See :class:`LayerStorage`."""
         return self.data.index_copy_, self.axis, self._index(cells), self.take(cells)
 
     def encoded(self, rows: torch.Tensor) -> Bytes:
-        """See :class:`LayerStorage`."""
         if self.type.block > 1:
             x = rows.reshape(len(rows), -1).float().cpu().contiguous().numpy()
             return encoded_rows(self.type, self.rotation, x)
@@ -143,17 +125,14 @@ class TensorLayer(LayerStorage[torch.Tensor]):
         return _host_bytes(stored).reshape(len(rows), -1)
 
     def bytes_of(self, cells: Cells) -> Bytes:
-        """See :class:`LayerStorage`."""
         rows = self.heads * self.dim if self.by_channel else len(cells)
         return _host_bytes(self.take(cells)).reshape(rows, -1)
 
     def put_bytes(self, cells: Cells, data: Bytes) -> None:
-        """See :class:`LayerStorage`."""
         flat = torch.from_numpy(data.reshape(-1).copy()).view(self.data.dtype)
         self.put(cells, flat.view(self.taken_shape(len(cells))).to(self.data.device))
 
     def zero(self, cells: Cells | None = None) -> None:
-        """See :class:`LayerStorage`."""
         if cells is None:
             self.data.zero_()
         else:
@@ -164,11 +143,7 @@ class TensorLayer(LayerStorage[torch.Tensor]):
 
 
 class TensorSide:
-    """A side of a cache as tensors that share its memory, for layers in torch.
-
-    Args:
-        parts: its layers, :attr:`Storage.parts`.
-    """
+    """A side of a cache, :attr:`Storage.parts`, as tensors that share its memory, for layers in torch."""
 
     def __init__(self, parts: Sequence[LayerStorage[Any]]) -> None:
         self.layers = [TensorLayer.of(part) for part in parts]
@@ -189,35 +164,23 @@ class TensorStates(StateArrays[torch.Tensor]):
         self._device = device
 
     def zeros(self, shape: Sequence[int]) -> torch.Tensor:
-        """See :class:`StateArrays`."""
         with torch.inference_mode(False):
             return torch.zeros(*shape, device=self._device)
 
-    def grown(self, array: torch.Tensor, n_rows: int) -> torch.Tensor:
-        """See :class:`StateArrays`."""
-        made = self.zeros((n_rows, *array.shape[1:]))
-        made[: len(array)] = array
-        return made
-
     def row(self, array: torch.Tensor, row: int) -> torch.Tensor:
-        """See :class:`StateArrays`."""
         return array[row].clone()
 
     def zero(self, array: torch.Tensor, rows: Sequence[int]) -> None:
-        """See :class:`StateArrays`."""
         array.index_fill_(0, torch.tensor(list(rows), device=array.device), 0)
 
     def host(self, array: torch.Tensor, rows: Sequence[int]) -> npt.NDArray[np.float32]:
-        """See :class:`StateArrays`."""
         taken: npt.NDArray[np.float32] = array[list(rows)].cpu().numpy()
         return taken
 
     def of_host(self, values: npt.NDArray[np.float32]) -> torch.Tensor:
-        """See :class:`StateArrays`."""
         return torch.from_numpy(np.array(values, np.float32)).to(self._device)
 
     def address(self, array: torch.Tensor) -> int:
-        """See :class:`StateArrays`."""
         return array.data_ptr()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from aleator.cache.pools.hybrid_batch import HybridBatch
+from aleator.cache.pools.hybrid import HybridBatch
 from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.cache.rows.tensors import CellTensors
 from aleator.models.layers.expert_tensors import expert_tensors, stacked

@@ -16,7 +16,6 @@ from aleator.server.dialects import (
     llama_results,
     llama_slots,
     llama_tokens,
-    not_built,
     ollama,
     openai_chat,
     openai_completions,
@@ -29,12 +28,7 @@ from aleator.server.errors import ApiError
 
 @dataclass(frozen=True)
 class Dialect:
-    """Endpoints whose errors have one form.
-
-    Attributes:
-        render_error: Makes the body of a response that is an error.
-        ROUTES: The endpoints; each is an ``async def endpoint(request)``.
-    """
+    """Endpoints, each an ``async def endpoint(request)``, and what makes the bodies of their errors."""
 
     render_error: Callable[[ApiError], dict[str, Any]]
     ROUTES: Sequence[Route]
@@ -65,9 +59,9 @@ DIALECTS: tuple[Dialect, ...] = (
     Dialect(anthropic.render_error, anthropic.ROUTES),
     Dialect(ollama.render_error, ollama.ROUTES),
     LLAMA_SERVER,
-    Dialect(llama_results.render_error, not_built.LLAMA_SERVER),
-    Dialect(anthropic.render_error, not_built.ANTHROPIC),
-    Dialect(ollama.render_error, not_built.OLLAMA),
-    Dialect(openai_forms.render_error, not_built.OPENAI),
+    Dialect(llama_results.render_error, operation.NO_LLAMA_SERVER),
+    Dialect(anthropic.render_error, operation.NO_ANTHROPIC),
+    Dialect(ollama.render_error, operation.NO_OLLAMA),
+    Dialect(openai_forms.render_error, operation.NO_OPENAI),
 )
 """All that the server speaks, in the order in which routes are looked at."""

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, Container, Iterable, Mapping
+from collections.abc import AsyncGenerator, Container, Mapping
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aleator.server.chatting import ChatAnswer, ChatChoice, ChatEvent, ChatStop, Usage
+from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatStop, Usage
 from aleator.server.dialects.anthropic_input import COUNTED, FIELDS, request_of
 from aleator.server.dialects.nested import fitting, in_words, input_of, with_records
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import Body
 from aleator.server.service import Service, read_body
-from aleator.server.sse import EventStream, dumps, event, unless_gone
+from aleator.server.streaming import EventStream, dumps, event, typed_events, unless_gone
 
 Event = dict[str, Any]
 STOPS: Mapping[ChatStop, str] = {
@@ -53,15 +53,7 @@ WORDS = {
 
 
 class MessageWriter:
-    """Writes a message as it comes.
-
-    Args:
-        name: Of the request; the message's id is made of it.
-        model: What the request called the model.
-
-    Attributes:
-        content: The blocks so far, also calls that were cut off.
-    """
+    """Writes a message as it comes; ``content`` has the blocks so far, also calls that were cut off."""
 
     def __init__(self, name: str, model: str) -> None:
         self._name, self._model = name, model
@@ -71,11 +63,7 @@ class MessageWriter:
         self._cut_off: set[int] = set()  # places of calls that did not come to their end
 
     def begin(self, usage: Usage) -> list[Event]:
-        """The events before anything was made.
-
-        Args:
-            usage: Tokens so far.
-        """
+        """The events before anything was made."""
         nothing = {"stop_reason": None, "stop_sequence": None}
         return [{"type": "message_start", "message": self.message(nothing, usage)}]
 
@@ -104,12 +92,7 @@ class MessageWriter:
         return [*begun, self._delta(**{"type": f"{kind}_delta", field: event.text})]
 
     def end(self, stop: Mapping[str, str | None], usage: Usage) -> list[Event]:
-        """The events after everything was made.
-
-        Args:
-            stop: As :func:`stop_of` says it.
-            usage: Tokens.
-        """
+        """The events after everything was made."""
         return [
             *self._close(),
             {"type": "message_delta", "delta": dict(stop), "usage": usage_of(usage)},
@@ -137,11 +120,7 @@ class MessageWriter:
         return [{"type": "content_block_start", "index": index, "content_block": dict(block)}]
 
     def _close(self, complete: bool = False) -> list[Event]:
-        """End the block under way.
-
-        Args:
-            complete: It is a call that the model brought to its end.
-        """
+        """End the block under way; ``complete``: it is a call that the model brought to its end."""
         if not self._open:
             return []
         self._open = False
@@ -166,16 +145,11 @@ def usage_of(used: Usage) -> dict[str, int]:
 
 
 def stop_of(choice: ChatChoice, sequences: Container[str]) -> dict[str, str | None]:
-    """Why an answer ended, as Anthropic says it.
-
-    Args:
-        choice: The answer.
-        sequences: The request's; a model has texts of its own that end its turns.
-    """
+    """Why an answer ended; ``sequences`` are the request's: a model has texts of its own that end its turns."""
     text = choice.stop_string
     if text is not None and text in sequences:
         return {"stop_reason": "stop_sequence", "stop_sequence": text}
-    full = choice.stop == "length" and choice.stop_detail == "context"
+    full = choice.stop == "length" and choice.generation.stop_reason == "context"
     reason = "model_context_window_exceeded" if full else STOPS[choice.stop or "stop"]
     return {"stop_reason": reason, "stop_sequence": None}
 
@@ -189,9 +163,8 @@ def render_error(error: ApiError) -> dict[str, Any]:
 async def messages(request: Request) -> Response:
     """Answer messages, at once or as a stream."""
     service, body = await read_body(request, FIELDS)
-    lenient = service.options.lenient
     model = service.check_model(body.own["model"])
-    asked = request_of(body, lenient)
+    asked = request_of(body)
     with in_words(WORDS, body):
         answer = await service.chat(fitting(asked, service))
     writer = MessageWriter(secrets.token_hex(12), model)
@@ -212,8 +185,7 @@ async def messages(request: Request) -> Response:
 async def count_tokens(request: Request) -> Response:
     """How many tokens the prompt of a request has."""
     service, body = await read_body(request, COUNTED)
-    lenient = service.options.lenient
-    asked = request_of(body, lenient)
+    asked = request_of(body)
     with in_words(WORDS, body):
         tokens = await service.chat_tokens(fitting(asked, service))
     return JSONResponse({"input_tokens": len(tokens)})
@@ -226,14 +198,10 @@ async def _events(
     async for events in answer.events():
         made = [] if begun else writer.begin(answer.usage)  # the prompt is read: its usage is known
         begun = True
-        yield _written([*made, *(each for event in events for each in writer.push(event))])
+        yield typed_events([*made, *(each for event in events for each in writer.push(event))])
     end = writer.end(stop_of(answer.choices[0], stops), answer.usage)
     with_records(service, body, answer, end[-1])
-    yield _written(end)
-
-
-def _written(events: Iterable[Event]) -> bytes:
-    return b"".join(event(dumps(each), each["type"]) for each in events)
+    yield typed_events(end)
 
 
 def _failed(error: BaseException) -> bytes:

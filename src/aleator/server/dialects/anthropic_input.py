@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.server.accepted import LABEL, Accepted
-from aleator.server.caller import own_namespace
-from aleator.server.chatting import ChatRequest
+from aleator.server.auth import own_namespace
+from aleator.server.chat import ChatRequest
 from aleator.server.dialects.nested import (
     Nested,
     answered,
     arguments_of,
     chat_call,
+    content_of,
     listed,
     text_part,
 )
@@ -83,17 +84,9 @@ COUNTED = Fields(
 """Fields of ``/v1/messages/count_tokens``."""
 
 
-def request_of(body: Body, lenient: bool = False) -> ChatRequest:
-    """What a request asks of a chat.
-
-    Args:
-        body: As :data:`FIELDS` read it.
-        lenient: Log fields of objects within it that are unknown, instead of refusing them.
-
-    Raises:
-        ParameterError: A field that is unknown or cannot be honoured.
-    """
-    own, options = body.own, body.options
+def request_of(body: Body) -> ChatRequest:
+    """What a request asks of a chat."""
+    own, options, lenient = body.own, body.options, body.lenient
     if own.get("stop_sequences"):
         options["stop"] = own["stop_sequences"]
     thinking, budget = _thinking(own["thinking"], lenient)
@@ -102,7 +95,7 @@ def request_of(body: Body, lenient: bool = False) -> ChatRequest:
     effort, schema = None, _schema(own["output_format"], "output_format", lenient)
     if own["output_config"] is not None:
         output = Nested("output_config", own["output_config"], "an object", lenient)
-        effort = output.text_or_none("effort")
+        effort = output.optional("effort", text)
         schema = schema or _schema(output.value("format"), "output_config.format", lenient)
         output.done()
     if schema is not None:
@@ -127,7 +120,7 @@ def _thinking(given: object, lenient: bool) -> tuple[bool | None, int | None]:
         return None, None
     thinking = Nested("thinking", given, "an object with a type", lenient)
     kind = thinking.choice("type", "adaptive", "enabled", "disabled")
-    budget = thinking.count("budget_tokens", 1)
+    budget = thinking.optional("budget_tokens", whole(1, 2**31 - 1))
     thinking.take(_THINKING)
     thinking.done()
     if kind == "adaptive":
@@ -143,7 +136,7 @@ def _schema(given: object, where: str, lenient: bool) -> dict[str, Any] | None:
         return None
     wanted = Nested(where, given, "an object with a type and a schema", lenient)
     wanted.choice("type", "json_schema")
-    schema = wanted.schema("schema")
+    schema = wanted.optional("schema", mapping)
     wanted.done()
     if schema is None:
         raise wrong(wanted.path("schema"), None, "give a JSON schema")
@@ -160,7 +153,7 @@ def _tool(tool: Nested) -> dict[str, Any]:
         )
     tool.take(_TOOL)
     function: dict[str, Any] = {"name": tool.text("name")}
-    description, schema = tool.text_or_none("description"), tool.schema("input_schema")
+    description, schema = tool.optional("description", text), tool.optional("input_schema", mapping)
     if schema is None:
         raise wrong(tool.path("input_schema"), None, "give a JSON schema of type 'object'")
     if description is not None:
@@ -191,14 +184,6 @@ def messages_of(
 
     Turns of one role in a row become one message, as at Anthropic.  Results of tools are messages of their own,
     in the order of the blocks.
-
-    Args:
-        given: The request's ``messages``.
-        system: The request's ``system``.
-        lenient: Log fields that are unknown, instead of refusing them.
-
-    Raises:
-        ParameterError: A block of another type, or with a field that is unknown.
     """
     made: list[dict[str, Any]] = []
     for text_of_system in _texts("system", system, lenient):
@@ -225,7 +210,7 @@ def messages_of(
             f"messages[{len(messages) - 1}].role='assistant': going on with a text of the assistant's is not "
             "supported: end with a message of the user, or use /v1/completions",
         )
-    return [{**each, "content": _joined(each["content"])} for each in made]
+    return [{**each, "content": content_of(each["content"]) or ""} for each in made]
 
 
 def _add_block(block: Nested, role: str, made: list[dict[str, Any]]) -> None:
@@ -275,9 +260,3 @@ def _texts(where: str, given: object, lenient: bool) -> list[str]:
         texts.append(text_part(block, "text"))
         block.done()
     return texts
-
-
-def _joined(texts: Sequence[str]) -> str | list[dict[str, str]]:
-    if len(texts) <= 1:
-        return "".join(texts)
-    return [{"type": "text", "text": text} for text in texts]

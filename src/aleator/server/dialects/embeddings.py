@@ -44,11 +44,7 @@ LLAMA_FIELDS = Fields(
 
 
 def texts_of(name: str, value: Any) -> Texts:
-    """Texts and lists of token ids; one of them stands for a list of one.
-
-    Raises:
-        ParameterError: Anything else, or one that is empty: it has no vector.
-    """
+    """Texts and lists of token ids; one of them stands for a list of one."""
     ids = isinstance(value, list) and bool(value) and all(map(is_whole, value))
     items = value if isinstance(value, list) and not ids else [value]
     if not 1 <= len(items) <= MOST_PROMPTS:
@@ -100,11 +96,7 @@ async def embeddings(request: Request) -> Response:
 
 
 def check_dimensions(service: Service, wanted: int | None) -> None:
-    """See that vectors are to have the length that they have.
-
-    Raises:
-        ParameterError: They are to be shorter, or longer.
-    """
+    """See that vectors are to have the length that they have."""
     width = service.model.weights.config.n_embd
     if wanted not in (None, width):
         raise wrong(
@@ -144,11 +136,9 @@ async def embedding(request: Request) -> Response:
 
 
 def normalized(vectors: npt.NDArray[np.float32], power: int) -> npt.NDArray[np.float32]:
-    """Vectors [n, width] with a norm of 1.
+    """Vectors [n, width], float32, with a norm of 1.
 
-    Args:
-        vectors: Float32.
-        power: Of the norm; -1: they stay as they are; 0: the largest becomes 32760, as llama.cpp has it.
+    Power -1 leaves them as they are; 0 makes the largest number 32760, as llama.cpp has it.
     """
     if power == -1:
         return vectors

@@ -16,8 +16,8 @@ from aleator.core.errors import ContextFull, EngineClosed
 from aleator.engine.replay import KEY
 from aleator.generate.generation import Generation, writing_of
 from aleator.generate.writing import Piece
+from aleator.server.auth import own_namespace
 from aleator.server.bodies import in_thread
-from aleator.server.caller import own_namespace
 from aleator.server.dialects.llama_fields import FIELDS, Prompt, options_of, tokens_of
 from aleator.server.dialects.llama_results import (
     STOP_TYPES,
@@ -29,32 +29,16 @@ from aleator.server.dialects.llama_results import (
     settings,
     without_text,
 )
+from aleator.server.dialects.openai_forms import progressed, replay_field, timings
 from aleator.server.errors import api_error, spelled_as
 from aleator.server.fields import Body
-from aleator.server.records import progressed, replay_field, timings
 from aleator.server.service import Service, read_body
 from aleator.server.slots import Slots
-from aleator.server.sse import EventStream, dumps, event, merged, unless_gone
-from aleator.server.wire import Line
+from aleator.server.streaming import EventStream, Line, dumps, event, merged, unless_gone
 
 
 class Reading:
-    """One completion as its response tells it.
-
-    Args:
-        service: Makes it.
-        index: In the response.
-        generation: Makes the text.
-        own: The request's own fields.
-        after: Probabilities after sampling; None: those before are told, if any.
-
-    Attributes:
-        index: In the response.
-        generation: Makes the text.
-        id_slot: The slot that the request names, or -1.
-        text: What was told of it.
-        n_predicted: Tokens that were told.
-    """
+    """One completion as its response tells it."""
 
     def __init__(
         self,
@@ -95,11 +79,7 @@ class Reading:
         }
 
     async def pieces(self, line: Line[dict[str, Any]] | None = None) -> AsyncIterator[list[Piece]]:
-        """The pieces, up to where it ends; those together that are there together.
-
-        Args:
-            line: Sends the events of pieces itself where it can; those are not given here.
-        """
+        """The pieces up to where it ends, those together that are there together; ``line`` sends some."""
         if self._own["n_predict"] == 0:  # the prompt was computed, and that is all that is wanted
             await self.generation
             return
@@ -232,14 +212,7 @@ async def completion(request: Request) -> Response:
 async def respond(
     request: Request, body: Body, prompts: Sequence[Prompt], several: bool = False
 ) -> Response:
-    """Continue prompts as a body asks.
-
-    Args:
-        request: Whose body was read.
-        body: What it says, but for the prompts.
-        prompts: What is continued.
-        several: They came in a list, so the response is one too.
-    """
+    """Continue prompts as a body asks; ``several``: they came in a list, so the response is one too."""
     service: Service = request.app.state.service
     slots: Slots = request.app.state.slots
     namespace = own_namespace(body.own["cache_salt"])
@@ -284,8 +257,7 @@ async def _begin(
 ) -> tuple[list[Reading], str | None]:
     """Begin all completions of all prompts; where one cannot be, none is.
 
-    Returns:
-        The completions, and the namespace of the prompt cache that is to be forgotten afterwards, if any is.
+    Returns, too, the namespace of the prompt cache that is to be forgotten afterwards, if any is.
     """
     own, model = body.own, service.model
     options = options_of(body, int(model.vocab.add_bos))

@@ -53,12 +53,7 @@ LLAMA_ACCEPTED: Mapping[str, Accepted] = {
 
 
 def options_of(body: Body, n_bos: int) -> dict[str, Any]:
-    """The options of a generation that a body asks for, by our names.
-
-    Args:
-        body: What was read.
-        n_bos: Tokens before every prompt, which ``n_keep`` does not count.
-    """
+    """The options of a generation; ``n_bos`` tokens begin every prompt, which ``n_keep`` does not count."""
     own, made = body.own, dict(body.options)
     if made.get("grammar") == "":
         del made["grammar"]
@@ -138,9 +133,6 @@ def prompts_of(name: str, value: Any) -> tuple[bool, list[Prompt]]:
 
     A prompt is a text; token ids, with texts among them; or an object with ``prompt_string``.  Several are in a
     list.
-
-    Raises:
-        ParameterError: Anything else; says which item.
     """
     several = isinstance(value, list) and not any(is_whole(each) for each in value)
     items = value if several else [value]
@@ -179,15 +171,7 @@ def tokens_of(
     add_special: bool = True,
     to_continue: bool = True,
 ) -> list[int]:
-    """The tokens of a prompt as llama-server makes them.
-
-    Args:
-        tokenizer: Of the model.
-        prompt: What to write in tokens.
-        parse_special: Read names of control tokens as these tokens.
-        add_special: Where it begins with a text, put BOS and EOS where the vocabulary wants them.
-        to_continue: It has no end: leave EOS out.
-    """
+    """The tokens of a prompt as llama-server makes them, without EOS where it is to be continued."""
     parts: Sequence[int | str] = [prompt] if isinstance(prompt, str) else prompt
     made: list[int] = []
     for i, part in enumerate(parts):

@@ -30,17 +30,7 @@ PROJECT, UNNAMED, CURRENT = "myproject\n", "tmp", "filename\n"
 def infilling(
     tokenizer: Tokenizer, prompt: str | list[int], suffix: str, parse_special: bool
 ) -> list[int]:
-    """The tokens after which a model writes what stands between two texts.
-
-    Args:
-        tokenizer: Of the model.
-        prompt: What stands before: text or token ids.
-        suffix: What stands after.
-        parse_special: Whether names of control tokens in them are these tokens.
-
-    Raises:
-        ParameterError: The vocabulary has no tokens for it.
-    """
+    """The tokens after which a model writes what stands between two texts."""
     special = tokenizer.vocab.special
     before, after, middle = special.fim_pre, special.fim_suf, special.fim_mid
     if before is None or after is None or middle is None:
@@ -121,16 +111,7 @@ def infill_tokens(
     others: Sequence[tuple[str, str]],
     room: int,
 ) -> list[int]:
-    """The tokens that ask for the text between two others.
-
-    Args:
-        tokenizer: Of the model; its vocabulary has the three tokens.
-        before: What stands before; its end is kept.
-        after: What stands after; its beginning is kept.
-        middle: How the text between begins.
-        others: Names and texts of other files; the last are kept.
-        room: Tokens of these at most.
-    """
+    """The tokens that ask for the text between the end of ``before`` and the beginning of ``after``."""
     special, vocab = tokenizer.vocab.special, tokenizer.vocab
     pre, suf, mid = special.fim_pre, special.fim_suf, special.fim_mid
     if pre is None or suf is None or mid is None:

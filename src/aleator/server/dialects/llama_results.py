@@ -69,14 +69,7 @@ KINDS = {
 def settings(
     params: SamplingParams, options: GenerateOptions, tokenizer: Tokenizer, about: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """``generation_settings``: what was asked for, as it is in effect.
-
-    Args:
-        params: Of the request.
-        options: Of the request.
-        tokenizer: Knows the tokens of texts, and those that end one, which ``ignore_eos`` masks.
-        about: The request's own fields: ``stream``, ``n_probs`` and the like.
-    """
+    """``generation_settings``: what was asked for, as it is in effect."""
     values = params.values()
     made = {name: values[name] for name in (*_SHARED, *_OURS)}
     made |= {name: values[ours] for name, ours in _NAMES.items()}
@@ -179,10 +172,6 @@ class PostSampling:
     """Looks at what is left of the distribution before each draw; of several completions at once.
 
     A copy of the chain is applied, so the tokens are those of a request without this.
-
-    Args:
-        top: How many of the most probable tokens to tell.
-        vocab: Their bytes.
     """
 
     def __init__(self, top: int, vocab: Vocabulary) -> None:
@@ -193,16 +182,7 @@ class PostSampling:
     def asked_for(
         cls, own: Mapping[str, Any], options: Mapping[str, Any], vocab: Vocabulary
     ) -> PostSampling | None:
-        """What a request asks for; None: nothing of this kind.
-
-        Args:
-            own: The request's own fields.
-            options: Of the generation.
-            vocab: The tokens.
-
-        Raises:
-            ParameterError: It asks for it with options under which a token is not drawn from one distribution.
-        """
+        """What a request asks for; None: nothing of this kind."""
         if not own["post_sampling_probs"] or not own["n_probs"]:
             return None
         why = ""
@@ -250,13 +230,7 @@ class PostSampling:
 
 
 class TooLong(ApiError):
-    """A prompt that does not fit, with llama-server's two counts.
-
-    Args:
-        message: What is wrong.
-        n_prompt_tokens: Tokens of the prompt.
-        n_ctx: Positions that it may have.
-    """
+    """A prompt that does not fit, with llama-server's two counts."""
 
     def __init__(self, message: str, n_prompt_tokens: int, n_ctx: int) -> None:
         super().__init__(400, message, "prompt", "context_length_exceeded")

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from aleator.server.auth import own_namespace
 from aleator.server.bodies import body_of
-from aleator.server.caller import own_namespace
 from aleator.server.dialects.llama_results import settings, without_text
 from aleator.server.errors import ApiError, not_built
 from aleator.server.fields import Field, Fields, text, wrong
@@ -102,14 +102,14 @@ async def act(request: Request) -> Response:
         return JSONResponse({"id_slot": number, "n_erased": await made.erase(number, namespace)})
     own = FILE.read(await body_of(request), lenient).own
     name, namespace = own["filename"], own_namespace(own["cache_salt"])
-    head = {"id_slot": number, "filename": name}
     if action == "save":
-        moved = await made.save(number, namespace, name)
-        counts = {"n_saved": moved.tokens, "n_written": moved.bytes}
-        return JSONResponse({**head, **counts, "timings": {"save_ms": 1e3 * moved.seconds}})
-    moved = await made.restore(number, namespace, name)
-    counts = {"n_restored": moved.tokens, "n_read": moved.bytes}
-    return JSONResponse({**head, **counts, "timings": {"restore_ms": 1e3 * moved.seconds}})
+        work, n_tokens, n_bytes, took = made.save, "n_saved", "n_written", "save_ms"
+    else:
+        work, n_tokens, n_bytes, took = made.restore, "n_restored", "n_read", "restore_ms"
+    moved = await work(number, namespace, name)
+    counts = {n_tokens: moved.tokens, n_bytes: moved.bytes}
+    times = {took: 1e3 * moved.seconds}
+    return JSONResponse({"id_slot": number, "filename": name, **counts, "timings": times})
 
 
 ROUTES = [

@@ -165,12 +165,8 @@ async def tokenizer_info(request: Request) -> Response:
         "add_eos_token": vocab.add_eos,
         "chat_template": service.options.chat_template or vocab.chat_template,
     }
-    for name, token in (
-        ("bos", special.bos),
-        ("eos", special.eos),
-        ("unk", special.unk),
-        ("pad", special.pad),
-    ):
+    for name in ("bos", "eos", "unk", "pad"):
+        token: int | None = getattr(special, name)
         made[f"{name}_token"] = None if token is None else vocab.text(token)
         made[f"{name}_token_id"] = token
     return JSONResponse(made)

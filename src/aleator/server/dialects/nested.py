@@ -8,21 +8,22 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from aleator.core.errors import ParameterError
 from aleator.core.parameter import nearest
 from aleator.engine.replay import KEY
 from aleator.server.accepted import Accepted
-from aleator.server.chatting import ChatAnswer, ChatRequest
-from aleator.server.fields import Body, Check, mapping, one_of, shown, switch, text, whole, wrong
-from aleator.server.records import replay_field
+from aleator.server.chat import ChatAnswer, ChatRequest
+from aleator.server.dialects.openai_forms import replay_field
+from aleator.server.fields import Body, one_of, shown, switch, text, wrong
 from aleator.server.service import Service
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 MEDIA = {
     "image": "pictures",
@@ -53,12 +54,6 @@ class Nested:
         value: What was given.
         shape: What to give, for the error message.
         lenient: Log fields that are unknown, or ask for something that is not done, instead of refusing them.
-
-    Attributes:
-        where: Its path.
-
-    Raises:
-        ParameterError: It is not an object.
     """
 
     def __init__(self, where: str, value: object, shape: str, lenient: bool = False) -> None:
@@ -85,12 +80,8 @@ class Nested:
         """Fields whose value says nothing about the text."""
         self._read.update(names)
 
-    def optional(self, name: str, check: Check) -> Any:
-        """A field as a check of fields.py keeps it; None where it was not given.
-
-        Raises:
-            ParameterError: The check refuses it.
-        """
+    def optional(self, name: str, check: Callable[[str, Any], T]) -> T | None:
+        """A field as a check of fields.py keeps it; None where it was not given."""
         value = self.value(name)
         return None if value is None else check(self.path(name), value)
 
@@ -98,29 +89,13 @@ class Nested:
         """A text that must be given; ParameterError where it is missing, or another type."""
         return text(self.path(name), self.value(name))
 
-    def text_or_none(self, name: str) -> str | None:
-        """A text that may be left out."""
-        made: str | None = self.optional(name, text)
-        return made
-
     def choice(self, name: str, *allowed: str) -> str:
         """One of some words; the first one where the field was not given."""
         return self.optional(name, one_of(*allowed)) or allowed[0]
 
-    def flag(self, name: str, default: bool = False) -> bool:
-        """A switch."""
-        made: bool | None = self.optional(name, switch)
-        return default if made is None else made
-
-    def count(self, name: str, low: int = 0, high: int = 2**31 - 1) -> int | None:
-        """A whole number in a range; None where it was not given."""
-        made: int | None = self.optional(name, whole(low, high))
-        return made
-
-    def schema(self, name: str) -> dict[str, Any] | None:
-        """An object as it is, such as a JSON schema; None where it was not given."""
-        made: dict[str, Any] | None = self.optional(name, mapping)
-        return made
+    def flag(self, name: str) -> bool:
+        """A switch; false where it was not given."""
+        return self.optional(name, switch) or False
 
     def nested(self, name: str, shape: str = "an object") -> Nested | None:
         """An object whose fields are read too; None where it was not given."""
@@ -134,22 +109,14 @@ class Nested:
         return listed(self.path(name), self.value(name), shape, self.lenient)
 
     def take(self, accepted: Mapping[str, Accepted]) -> None:
-        """Read fields that are accepted although nothing is done with them.
-
-        Raises:
-            ParameterError: One has a value that asks for something else.
-        """
+        """Read fields that are accepted although nothing is done with them."""
         for name, each in accepted.items():
             value = self.value(name)
             if not each.takes(value):
                 self._ignore(name, f"{self.path(name)}={shown(value)} is not supported: {each.why}")
 
     def done(self) -> None:
-        """See that every field was read.
-
-        Raises:
-            ParameterError: One was not; names the nearest known one.
-        """
+        """Refuse the first field that was not read, with the nearest known one."""
         for name in self._fields:
             if name in self._read:
                 continue
@@ -163,17 +130,7 @@ class Nested:
 
 
 def listed(where: str, value: object, shape: str, lenient: bool = False) -> list[Nested]:
-    """A list of objects; [] where it was not given.
-
-    Args:
-        where: Its path.
-        value: What was given.
-        shape: What to give, for the error message.
-        lenient: As for :class:`Nested`.
-
-    Raises:
-        ParameterError: It is something else.
-    """
+    """A list of objects; [] where it was not given."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -182,15 +139,7 @@ def listed(where: str, value: object, shape: str, lenient: bool = False) -> list
 
 
 def text_part(part: Nested, *types: str) -> str:
-    """The text of a content part.
-
-    Args:
-        part: The part; its ``type`` is read here.
-        types: What the dialect calls parts with a text; a part without a type is one too.
-
-    Raises:
-        ParameterError: It is a picture, audio or a file, or of another type.
-    """
+    """The text of a content part: one without a type, or of a type that the dialect calls text."""
     kind = part.value("type")
     if isinstance(kind, str) and kind in MEDIA and kind not in types:
         raise ParameterError(
@@ -203,12 +152,15 @@ def text_part(part: Nested, *types: str) -> str:
     return part.text("text")
 
 
-def arguments_of(call: Nested, name: str) -> dict[str, Any]:
-    """The arguments of a call: an object, or its JSON text.
+def content_of(texts: Sequence[str]) -> str | list[dict[str, str]]:
+    """Texts as the content of a message: one as it is, else a part for each."""
+    if len(texts) == 1:
+        return texts[0]
+    return [{"type": "text", "text": text} for text in texts]
 
-    Raises:
-        ParameterError: They are something else.
-    """
+
+def arguments_of(call: Nested, name: str) -> dict[str, Any]:
+    """The arguments of a call: an object, or its JSON text."""
     value = call.value(name)
     if isinstance(value, str):
         try:
@@ -227,16 +179,7 @@ def chat_call(name: str, function: str, arguments: Mapping[str, Any]) -> dict[st
 
 
 def answered(result: Nested, name: str, messages: Sequence[Mapping[str, Any]]) -> str:
-    """The id of the call that a result answers.
-
-    Args:
-        result: Of a tool.
-        name: The field with the id.
-        messages: Those before it.
-
-    Raises:
-        ParameterError: No call before it has this id.
-    """
+    """The id of the call that a result answers."""
     wanted = result.text(name)
     if not any(
         call.get("id") == wanted for each in messages for call in each.get("tool_calls", ())
@@ -248,14 +191,7 @@ def answered(result: Nested, name: str, messages: Sequence[Mapping[str, Any]]) -
 def with_records(
     service: Service, body: Body, answer: ChatAnswer, made: dict[str, Any]
 ) -> dict[str, Any]:
-    """A response with the record of its text, if the request wants it.
-
-    Args:
-        service: Made it.
-        body: The request.
-        answer: Has ended.
-        made: The response; the record is put into it.
-    """
+    """A response with the record of its text, if the request wants it."""
     if body.own.get(KEY):
         made[KEY] = replay_field(service, (choice.generation for choice in answer.choices))
     return made
@@ -263,12 +199,7 @@ def with_records(
 
 @contextmanager
 def in_words(words: Mapping[str, str], body: Body) -> Iterator[None]:
-    """Let errors name fields as the client does.
-
-    Args:
-        words: The dialect's, by those of a chat, such as ``.function.strict`` and ``.strict``.
-        body: The request.
-    """
+    """Let errors name fields as the client does; ``words`` are the dialect's by those of a chat."""
     try:
         yield
     except ParameterError as error:
@@ -295,11 +226,7 @@ def fitting(asked: ChatRequest, service: Service) -> ChatRequest:
 
 
 def input_of(arguments: str) -> dict[str, Any]:
-    """The arguments of a call as an object.
-
-    Args:
-        arguments: JSON text as the model wrote it, which may be wrong where no call was forced.
-    """
+    """The arguments of a call as an object; where no call was forced, the model may write something else."""
     try:
         value = json.loads(arguments)
     except (ValueError, RecursionError):

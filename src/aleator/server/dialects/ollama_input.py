@@ -7,8 +7,8 @@ from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.server.accepted import Accepted
-from aleator.server.caller import own_namespace
-from aleator.server.chatting import ChatRequest
+from aleator.server.auth import own_namespace
+from aleator.server.chat import ChatRequest
 from aleator.server.dialects.nested import Nested, arguments_of, chat_call, listed
 from aleator.server.fields import (
     SPELLINGS,
@@ -34,9 +34,7 @@ REQUEST: Mapping[str, Accepted] = {
     "images": _PICTURES,
     "truncate": Accepted("a prompt is not cut: shorten it", (False,)),
     "shift": Accepted("give context_shift among the options", (False,)),
-    "width": Accepted("pictures are not made", (0,)),
-    "height": Accepted("pictures are not made", (0,)),
-    "steps": Accepted("pictures are not made", (0,)),
+    **dict.fromkeys(("width", "height", "steps"), Accepted("pictures are not made", (0,))),
 }
 """Fields of requests that are accepted, or refused but for some values."""
 
@@ -109,19 +107,10 @@ OPTIONS = Fields(
 )
 
 
-def options_of(body: Body, n_ctx: int, lenient: bool) -> dict[str, Any]:
-    """Options of a generation, under our names; how the client spelled them is noted in the body.
-
-    Args:
-        body: The request.
-        n_ctx: Positions that a text can have here.
-        lenient: Log what cannot be honoured, and go on without it.
-
-    Raises:
-        ParameterError: One that is unknown or cannot be honoured.
-    """
+def options_of(body: Body, n_ctx: int) -> dict[str, Any]:
+    """Options of a generation, under our names; how the client spelled them is noted in the body."""
     try:
-        given = OPTIONS.read(body.own["options"] or {}, lenient)
+        given = OPTIONS.read(body.own["options"] or {}, body.lenient)
     except ParameterError as error:
         raise ParameterError(f"options.{error.parameter}", f"options: {error}") from None
     body.spelled |= {name: f"options.{word}" for name, word in given.spelled.items()}
@@ -145,32 +134,23 @@ def options_of(body: Body, n_ctx: int, lenient: bool) -> dict[str, Any]:
     return made | body.options
 
 
-def chat_of(body: Body, n_ctx: int, lenient: bool = False) -> ChatRequest:
-    """What a request of ``/api/chat`` asks of a chat.
-
-    Args:
-        body: As :data:`CHAT` read it.
-        n_ctx: Positions that a text can have here.
-        lenient: Log what is unknown or cannot be honoured, and go on without it.
-
-    Raises:
-        ParameterError: A field that is unknown or cannot be honoured.
-    """
-    tools = body.own["tools"]
-    return _asked(body, messages_of(body.own["messages"], lenient), tools, n_ctx, lenient)
+def chat_of(body: Body, n_ctx: int) -> ChatRequest:
+    """What a request of ``/api/chat`` asks of a chat."""
+    messages = messages_of(body.own["messages"], body.lenient)
+    return _asked(body, messages, body.own["tools"], n_ctx)
 
 
-def generation_of(body: Body, n_ctx: int, lenient: bool = False) -> ChatRequest:
-    """What a request of ``/api/generate`` asks of a chat; arguments are those of :func:`chat_of`."""
+def generation_of(body: Body, n_ctx: int) -> ChatRequest:
+    """What a request of ``/api/generate`` asks of a chat."""
     messages = [
         {"role": role, "content": body.own[name]}
         for role, name in (("system", "system"), ("user", "prompt"))
         if body.own[name]
     ]
-    return _asked(body, messages, None, n_ctx, lenient)
+    return _asked(body, messages, None, n_ctx)
 
 
-def _asked(body: Body, messages: object, tools: object, n_ctx: int, lenient: bool) -> ChatRequest:
+def _asked(body: Body, messages: object, tools: object, n_ctx: int) -> ChatRequest:
     think = body.own["think"]
     level = think if isinstance(think, str) else None
     return ChatRequest(
@@ -178,7 +158,7 @@ def _asked(body: Body, messages: object, tools: object, n_ctx: int, lenient: boo
         tools=tools,
         enable_thinking=None if level else think,
         template_arguments=template_arguments(body.own, level),
-        options=options_of(body, n_ctx, lenient),
+        options=options_of(body, n_ctx),
         deadline=body.own["deadline"],
         namespace=own_namespace(body.own["cache_salt"]),
     )
@@ -189,9 +169,6 @@ def messages_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
 
     Ollama's calls need no ids, so those without one get one; a result without one answers the first call of its
     tool that is not answered yet.
-
-    Raises:
-        ParameterError: A message with a field that is unknown or cannot be honoured.
     """
     made: list[dict[str, Any]] = []
     calls: list[dict[str, Any]] = []
@@ -201,9 +178,9 @@ def messages_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
         if message.value("role") is None:
             raise ParameterError("messages", f"{message.path('role')} is missing: give 'user'")
         role = message.choice("role", "user", "assistant", "system", "tool")
-        entry: dict[str, Any] = {"role": role, "content": message.text_or_none("content") or ""}
+        entry: dict[str, Any] = {"role": role, "content": message.optional("content", text) or ""}
         if role == "assistant":
-            thought = message.text_or_none("thinking")
+            thought = message.optional("thinking", text)
             if thought:
                 entry["reasoning_content"] = thought
             here = [
@@ -223,7 +200,7 @@ def messages_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
 def _call(call: Nested, place: int) -> dict[str, Any]:
     """A call as chat completions write it; its id is the one given, or made of its place."""
     call.accept("type")
-    given = call.text_or_none("id")
+    given = call.optional("id", text)
     function = call.nested("function", "an object with a name and arguments")
     call.done()
     if function is None:
@@ -238,7 +215,7 @@ def _answer(
     message: Nested, calls: Sequence[dict[str, Any]], open_calls: list[dict[str, Any]]
 ) -> dict[str, str]:
     """Which call the result of a tool answers."""
-    given, name = message.text_or_none("tool_call_id"), message.text_or_none("tool_name")
+    given, name = message.optional("tool_call_id", text), message.optional("tool_name", text)
     if given is not None:
         found = [call for call in calls if call["id"] == given]
         if not found:

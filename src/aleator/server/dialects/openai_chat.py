@@ -11,9 +11,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.generate.generation import writing_of
-from aleator.server.caller import own_namespace
-from aleator.server.chatting import ChatAnswer, ChatChoice, ChatEvent, ChatRequest, ChatStop
+from aleator.server.auth import own_namespace
+from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatRequest
 from aleator.server.dialects.openai_forms import (
+    FINISH,
     SHARED,
     Head,
     chat_logprobs,
@@ -25,8 +26,7 @@ from aleator.server.fields import Body, Field, Fields, switch, whole
 from aleator.server.openai_fields import CHAT, NOT_OF_CHATS, force_chat
 from aleator.server.service import read_body
 from aleator.server.slots import Slots
-from aleator.server.sse import EventStream, dumps, unless_gone
-from aleator.server.wire import Line
+from aleator.server.streaming import EventStream, Line, dumps, unless_gone
 
 MOST_SLOT = 2**31 - 1
 """``id_slot`` is looked at once it is known how many there are."""
@@ -38,15 +38,6 @@ FIELDS = Fields(
     Field("id_slot", whole(-1, MOST_SLOT), -1),
     without=NOT_OF_CHATS,
 )
-
-FINISH: Mapping[ChatStop, str] = {
-    "stop": "stop",
-    "tool_calls": "tool_calls",
-    "length": "length",
-    "deadline": "length",
-    "interrupted": "interrupted",
-}
-"""OpenAI's ``finish_reason``."""
 
 
 async def chat_completions(request: Request) -> Response:
@@ -79,15 +70,15 @@ async def chat_completions(request: Request) -> Response:
         events = writer.stream(line, over, own["return_progress"])
         return EventStream(events, gone, failed, headers=headers, line=line)
     try:
-        choices = await unless_gone(request, answer.finished(), answer.cancel)
+        await unless_gone(request, answer.collected(), answer.cancel)
     finally:
         over()
     made = head.whole(
-        [_choice(choice) for choice in choices],
+        [_choice(choice) for choice in answer.choices],
         answer.usage,
         answer.generations,
         answer.generations[0],
-        choices[0].completion_tokens,
+        answer.choices[0].completion_tokens,
     )
     return JSONResponse(made, headers=headers)
 
@@ -102,11 +93,7 @@ async def input_tokens(request: Request) -> Response:
 
 
 def chat_request(body: Body) -> ChatRequest:
-    """What a body asks for, as all dialects ask it.
-
-    Raises:
-        ParameterError: A field that cannot be honoured; names it.
-    """
+    """What a body asks for, as all dialects ask it."""
     own, arguments = body.own, force_chat(body)
     return ChatRequest(
         messages=own["messages"],
@@ -134,19 +121,14 @@ def _choice(choice: ChatChoice) -> dict[str, Any]:
     return {
         "index": choice.index,
         "message": made,
-        "finish_reason": FINISH[choice.stop or "stop"],
+        "finish_reason": FINISH.get(choice.stop or "stop", "stop"),
         "stop_reason": choice.stop_string,
         "logprobs": chat_logprobs(choice.logprobs),
     }
 
 
 class ChunkWriter:
-    """Writes an answer as the chunks of a stream.
-
-    Args:
-        answer: Of the model.
-        head: Of the chunks.
-    """
+    """Writes an answer as the chunks of a stream."""
 
     def __init__(self, answer: ChatAnswer, head: Head) -> None:
         self._answer, self._head = answer, head
@@ -161,13 +143,7 @@ class ChunkWriter:
     async def stream(
         self, line: Line[ChatEvent], over: Callable[[], None], progress: bool
     ) -> AsyncGenerator[bytes, None]:
-        """All chunks; what is there together is sent together.
-
-        Args:
-            line: Writes the chunks of events, and sends them itself where it can.
-            over: Called when the answers have ended.
-            progress: Whether the progress of the prompt is told before the answers.
-        """
+        """All chunks; what is there together is sent together."""
         answer, head = self._answer, self._head
         role = {"role": "assistant", "content": ""}
         yield b"".join(head.chunk(dumps([_delta(each.index, role)])) for each in answer.choices)
@@ -212,7 +188,7 @@ def _told(event: ChatEvent, choice: ChatChoice) -> dict[str, Any]:
     if event.logprobs:
         made["logprobs"] = chat_logprobs(event.logprobs)
     if event.stop is not None:
-        made["finish_reason"] = FINISH[event.stop]
+        made["finish_reason"] = FINISH.get(event.stop, "stop")
         made["stop_reason"] = choice.stop_string
     return made
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -15,15 +14,16 @@ from aleator.core.errors import ParameterError
 from aleator.generate.generation import Generation, writing_of
 from aleator.generate.logprobs import Logprobs
 from aleator.generate.writing import Piece
+from aleator.server.auth import own_namespace
 from aleator.server.bodies import in_thread
-from aleator.server.caller import own_namespace
 from aleator.server.dialects.llama_infill import infilling
 from aleator.server.dialects.openai_forms import (
+    FINISH,
     SHARED,
     Head,
     LegacyLogprobs,
     failed,
-    joined,
+    lists_of,
     texts_of_chunks,
     usage_of,
 )
@@ -42,8 +42,7 @@ from aleator.server.fields import (
 )
 from aleator.server.openai_fields import FORM, force_form
 from aleator.server.service import Service, read_body
-from aleator.server.sse import EventStream, dumps, merged, unless_gone
-from aleator.server.wire import Line
+from aleator.server.streaming import EventStream, Line, dumps, merged, unless_gone
 
 FIELDS = Fields(
     *SHARED,
@@ -56,43 +55,82 @@ FIELDS = Fields(
     without=("shown_tokens", "reasoning_marks"),
 )
 
-FINISH = {
-    "length": "length",
-    "context": "length",
-    "deadline": "length",
-    "interrupted": "interrupted",
-}
-"""OpenAI's ``finish_reason`` where it is not "stop"."""
 
-
-@dataclass
 class Choice:
-    """One completion of one prompt.
+    """One completion of one prompt; ``reads`` notes what the model thinks of the tokens of the prompt."""
 
-    Attributes:
-        index: In the response.
-        generation: Makes its text.
-        legacy: Writes its log-probabilities; None where none were asked for.
-        reads: Notes what the model thinks of the prompt's tokens as it computes them; None: nobody does.
-    """
+    def __init__(
+        self,
+        index: int,
+        generation: Generation,
+        head: Head,
+        legacy: LegacyLogprobs | None,
+        reads: Generation | None,
+    ) -> None:
+        self.index, self.generation, self._head = index, generation, head
+        self.legacy, self.reads = legacy, reads
+        self._around: tuple[bytes, bytes] | None = None
+        # Tokens whose log-probabilities were given; None: not even those of the prompt were.
+        self._told: int | None = None
 
-    index: int
-    generation: Generation
-    legacy: LegacyLogprobs | None
-    reads: Generation | None = None
-
-    async def read(self) -> None:
-        """Wait until it is known what the model thinks of the prompt, where that is told."""
+    async def stream(self, line: Line[Piece] | None, progress: bool) -> AsyncIterator[bytes]:
+        """The chunks, those together that are there together; not those that ``line`` sends itself."""
+        writing = writing_of(self.generation)
+        if self.legacy is None:  # chunks differ in their text alone
+            end = ',"logprobs":null,"finish_reason":null}]'
+            self._around = self._head.around(f'[{{"index":{self.index},"text":', end)
+        if progress:
+            none = {"text": "", "logprobs": None, "finish_reason": None}
+            async for each in writing.prompt_progress():
+                yield self._head.progress({"index": self.index, **none}, each)
         if self.reads is not None:
             await writing_of(self.reads).wait_for_prompt()
+        while True:
+            if line is not None:
+                await line.follow(writing, lambda pieces: pieces)
+            pieces = await writing.next_pieces()
+            if not pieces:
+                break
+            yield self.chunks(pieces)
+        yield self._chunk("", len(writing.completion.tokens), self.finish())
 
-    @property
-    def prompt(self) -> Sequence[Logprobs | None]:
-        """Those of the prompt's tokens, where it is echoed with them; [] where its time was over."""
+    def chunks(self, pieces: Sequence[Piece]) -> bytes:
+        """The chunks of pieces."""
+        if self._around is not None:
+            return texts_of_chunks([piece.text for piece in pieces], self._around)
+        none = {"finish_reason": None}
+        return b"".join([self._chunk(piece.text, piece.end, none) for piece in pieces])
+
+    def _chunk(self, text: str, n: int, finish: Mapping[str, Any]) -> bytes:
+        told = {"index": self.index, "text": text, "logprobs": self.logprobs(n), **finish}
+        return self._head.chunk(dumps([told]) + self._head.timed(self.generation, n))
+
+    def logprobs(self, end: int | None = None) -> dict[str, list[Any]] | None:
+        """Log-probabilities of the tokens up to a place that were not told yet, those of the prompt first."""
+        if self.legacy is None:
+            return None
+        prompt = self._of_prompt() if self._told is None else ()
+        since, self._told = self._told or 0, end
+        told = writing_of(self.generation).completion.logprobs[since:end]
+        return lists_of([*self.legacy.of_prompt(prompt), *self.legacy.of(told)])
+
+    def _of_prompt(self) -> Sequence[Logprobs | None]:
+        """Those of the prompt's tokens, where it is echoed with them; () where its time was over."""
         if self.reads is None:
             return ()
         made = self.reads.prompt_logprobs
-        return made if len(made) == len(self.reads.request.tokens) else []
+        return made if len(made) == len(self.reads.request.tokens) else ()
+
+    def finish(self) -> dict[str, Any]:
+        """How it ended; it must have."""
+        made = self.generation
+        reason = FINISH.get(made.stop_reason, "stop")
+        return {"finish_reason": reason, "stop_reason": made.stop_string}
+
+    def whole(self, index: int) -> dict[str, Any]:
+        """All of it as a choice of a response that is no stream."""
+        told = {"index": index, "text": self.generation.text, "logprobs": self.logprobs()}
+        return told | self.finish()
 
 
 async def completions(request: Request) -> Response:
@@ -109,7 +147,7 @@ async def completions(request: Request) -> Response:
         )
     force_form(body)
     with spelled_as(body.names):
-        choices = await _begin(service, body, best_of)
+        choices = await _begin(service, body, best_of, head)
 
     def gone() -> None:
         for choice in choices:
@@ -117,14 +155,14 @@ async def completions(request: Request) -> Response:
 
     headers = {"x-aleator-seed": str(choices[0].generation.seed)}
     if own["stream"]:
-        told = [Telling(choice, head) for choice in choices]
-        line = Line[Piece](told[0].chunks) if len(told) == 1 else None
-        return EventStream(_events(told, head, own, line), gone, failed, headers=headers, line=line)
+        line = Line[Piece](choices[0].chunks) if len(choices) == 1 else None
+        events = _events(choices, head, own, line)
+        return EventStream(events, gone, failed, headers=headers, line=line)
     await unless_gone(request, _ended(choices), gone)
     first = choices[0].generation
     best = await in_thread(_best, choices, own["n"], best_of)
     made = head.whole(
-        await in_thread(_chosen, best),
+        await in_thread(lambda: [each.whole(i) for i, each in enumerate(best)]),
         usage_of([each.generation for each in choices], best_of),
         (each.generation for each in best),
         first,
@@ -134,11 +172,7 @@ async def completions(request: Request) -> Response:
 
 
 def prompts_of(name: str, value: Any) -> list[str] | list[list[int]]:
-    """The prompts of a request: a text, token ids, or a list of either.
-
-    Raises:
-        ParameterError: Anything else; says which item.
-    """
+    """The prompts of a request: a text, token ids, or a list of either."""
     items = value if isinstance(value, list) else [value]
     if items is value and value and all(type(each) is int for each in value):
         items = [value]
@@ -159,7 +193,7 @@ def prompts_of(name: str, value: Any) -> list[str] | list[list[int]]:
     raise wrong(name, value, "give a text, a list of token ids, or a list of either")
 
 
-async def _begin(service: Service, body: Body, best_of: int) -> list[Choice]:
+async def _begin(service: Service, body: Body, best_of: int, head: Head) -> list[Choice]:
     """Begin all completions of all prompts; where one cannot be, none is."""
     own, options = body.own, dict(body.options)
     prompts, suffix, echo = own["prompt"], own["suffix"], own["echo"]
@@ -192,7 +226,7 @@ async def _begin(service: Service, body: Body, best_of: int) -> list[Choice]:
                 if top is not None:
                     legacy = LegacyLogprobs(service.model, each.request, prompt, echo)
                 reads = begun[0] if told is not None else None
-                choices.append(Choice(len(choices), each, legacy, reads=reads))
+                choices.append(Choice(len(choices), each, head, legacy, reads))
             options["seed"] = begun[0].seed  # one for all, if none was given
     except BaseException:
         for choice in choices:
@@ -217,103 +251,18 @@ def _best(choices: Sequence[Choice], n: int, best_of: int) -> list[Choice]:
     return made
 
 
-def _chosen(best: Sequence[Choice]) -> list[dict[str, Any]]:
-    """The choices of a response."""
-    made: list[dict[str, Any]] = []
-    for choice in best:
-        logprobs = None
-        if choice.legacy is not None:
-            told = choice.generation.logprobs or []
-            logprobs = joined(choice.legacy.of_prompt(choice.prompt), choice.legacy.of(told))
-        made.append(
-            {"index": len(made), "text": choice.generation.text, "logprobs": logprobs}
-            | _finish(choice.generation)
-        )
-    return made
-
-
 def _mean_logprob(choice: Choice) -> float:
     told = choice.generation.logprobs or []
     return math.fsum(each.chosen.logprob for each in told) / max(1, len(told))
 
 
-def _finish(made: Generation) -> dict[str, Any]:
-    """How a completion ended; it must have."""
-    return {"finish_reason": FINISH.get(made.stop_reason, "stop"), "stop_reason": made.stop_string}
-
-
-class Telling:
-    """Writes the chunks of one completion.
-
-    Args:
-        choice: The completion.
-        head: Of the chunks.
-    """
-
-    def __init__(self, choice: Choice, head: Head) -> None:
-        self.choice, self._head = choice, head
-        self._around: tuple[bytes, bytes] | None = None
-        if choice.legacy is None:  # chunks differ in their text alone
-            end = ',"logprobs":null,"finish_reason":null}]'
-            self._around = head.around(f'[{{"index":{choice.index},"text":', end)
-        self._told = 0  # tokens whose log-probabilities were given
-        self._prompt: Sequence[Logprobs | None] = ()  # what was not given of the prompt
-
-    async def stream(self, line: Line[Piece] | None, progress: bool) -> AsyncIterator[bytes]:
-        """The chunks, those together that are there together.
-
-        Args:
-            line: Sends chunks itself where it can; those are not given here.
-            progress: Whether the progress of the prompt is told first.
-        """
-        writing = writing_of(self.choice.generation)
-        if progress:
-            none = {"text": "", "logprobs": None, "finish_reason": None}
-            async for each in writing.prompt_progress():
-                yield self._head.progress({"index": self.choice.index, **none}, each)
-        await self.choice.read()
-        self._prompt = self.choice.prompt
-        while True:
-            if line is not None:
-                await line.follow(writing, lambda pieces: pieces)
-            pieces = await writing.next_pieces()
-            if not pieces:
-                break
-            yield self.chunks(pieces)
-        n = len(writing.completion.tokens)
-        yield self._chunk("", n, _finish(self.choice.generation))
-
-    def chunks(self, pieces: Sequence[Piece]) -> bytes:
-        """The chunks of pieces."""
-        if self._around is not None:
-            return texts_of_chunks([piece.text for piece in pieces], self._around)
-        none = {"finish_reason": None}
-        return b"".join([self._chunk(piece.text, piece.end, none) for piece in pieces])
-
-    def _chunk(self, text: str, n: int, finish: Mapping[str, Any]) -> bytes:
-        made = self.choice.generation
-        told = {"index": self.choice.index, "text": text, "logprobs": self._logprobs(n), **finish}
-        return self._head.chunk(dumps([told]) + self._head.timed(made, n))
-
-    def _logprobs(self, end: int) -> Any:
-        """Log-probabilities of the tokens up to a place that were not told yet."""
-        legacy, prompt = self.choice.legacy, self._prompt
-        if legacy is None:
-            return None
-        since, self._told, self._prompt = self._told, end, ()
-        return joined(
-            legacy.of_prompt(prompt),
-            legacy.of(writing_of(self.choice.generation).completion.logprobs[since:end]),
-        )
-
-
 async def _events(
-    told: Sequence[Telling], head: Head, own: Mapping[str, Any], line: Line[Piece] | None
+    choices: Sequence[Choice], head: Head, own: Mapping[str, Any], line: Line[Piece] | None
 ) -> AsyncGenerator[bytes, None]:
     """The chunks of a stream; ``line`` sends those of an only completion itself where it can."""
-    async for made in merged([each.stream(line, own["return_progress"]) for each in told]):
+    async for made in merged([each.stream(line, own["return_progress"]) for each in choices]):
         yield made
-    generations = [each.choice.generation for each in told]
+    generations = [each.generation for each in choices]
     n = len(writing_of(generations[0]).completion.tokens)
     yield head.end(usage_of(generations, own["n"]), generations, n)
 

@@ -10,25 +10,35 @@ from json.encoder import encode_basestring
 from typing import Any
 
 from aleator.core.errors import ParameterError
-from aleator.engine.replay import KEY
+from aleator.core.version import __version__
+from aleator.engine.replay import KEY, Record
+from aleator.generate.completion import Stats
 from aleator.generate.generation import Generation, writing_of
 from aleator.generate.logprobs import Logprobs, TokenLogprob
 from aleator.generate.request import Request
 from aleator.generate.writing import PromptProgress
 from aleator.language_model import LanguageModel
-from aleator.server.chatting import Usage
+from aleator.server.chat import Usage
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import MOST_COMPLETIONS, Field, known_keys, mapping, switch, text, whole
 from aleator.server.openai_fields import OURS, TIMES
-from aleator.server.records import progressed, replay_field, timings
 from aleator.server.service import Service
-from aleator.server.sse import DONE, dumps, event
+from aleator.server.streaming import DONE, dumps, event
+
+FINISH = {
+    "tool_calls": "tool_calls",
+    "length": "length",
+    "context": "length",
+    "deadline": "length",
+    "interrupted": "interrupted",
+}
+"""OpenAI's ``finish_reason`` where it is not "stop"."""
 
 LEAST_LOGPROB = -9999.0
 """JSON has no infinity; OpenAI writes this for what cannot be."""
 
-Lists = dict[str, list[Any]]
-"""``tokens``, ``token_logprobs``, ``top_logprobs`` and ``text_offset``."""
+Row = tuple[str, float | None, dict[str, float] | None, int]
+"""A token's name, its log-probability, those of likely tokens, and its place in the text."""
 
 
 class LegacyLogprobs:
@@ -36,12 +46,6 @@ class LegacyLogprobs:
 
     ``text_offset`` counts the characters of the choice's text before a token, those of an echoed prompt
     included.  A token that has no text there, such as BOS, takes up none.
-
-    Args:
-        model: Whose tokens they are.
-        request: The completion's.
-        prompt: As the client gave it.
-        echo: Whether the text begins with the prompt.
     """
 
     def __init__(
@@ -49,34 +53,24 @@ class LegacyLogprobs:
     ) -> None:
         self._model, self._request = model, request
         self._typed = prompt if isinstance(prompt, str) else None
-        self._stream = model.tokenizer.stream(True, True, request.options.shown_tokens)
+        self._stream = model.tokenizer.stream(True, echo, request.options.shown_tokens)
         self._offset = 0
-        if not echo:  # the text goes on from the prompt
-            self._stream = model.tokenizer.stream(True, False, request.options.shown_tokens)
 
-    def of_prompt(self, entries: Sequence[Logprobs | None]) -> Lists:
-        """The tokens of the prompt; of the first one nothing is known but its name.
-
-        Args:
-            entries: For each token of the prompt; empty where it is not echoed with them.
-        """
-        made = _lists()
+    def of_prompt(self, entries: Sequence[Logprobs | None]) -> list[Row]:
+        """The tokens of a prompt, if it is echoed with them; of the first one nothing is known but its name."""
         if not entries:
-            return made
+            return []
         tokens = self._request.tokens
-        offsets = self._offsets(tokens)
-        for token, entry, offset in zip(tokens, entries, offsets, strict=True):
-            if entry is None:
-                _add(made, self._name(token), None, None, offset)
-            else:
-                _add_entry(made, entry, offset)
-        return made
+        return [
+            (self._name(token), None, None, offset) if entry is None else _row(entry, offset)
+            for token, entry, offset in zip(tokens, entries, self._offsets(tokens), strict=True)
+        ]
 
-    def of(self, entries: Sequence[Logprobs]) -> Lists:
+    def of(self, entries: Sequence[Logprobs]) -> list[Row]:
         """The next tokens that were drawn."""
-        made = _lists()
+        made: list[Row] = []
         for entry in entries:
-            _add_entry(made, entry, self._offset)
+            made.append(_row(entry, self._offset))
             self._offset += len(self._stream.push(entry.chosen.token))
         return made
 
@@ -100,24 +94,11 @@ class LegacyLogprobs:
         return self._model.vocab.token_bytes(token).decode("utf-8", "replace")
 
 
-def _lists() -> Lists:
-    return {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
-
-
-def _add_entry(made: Lists, entry: Logprobs, offset: int) -> None:
+def _row(entry: Logprobs, offset: int) -> Row:
     top: dict[str, float] = {}
     for each in entry.top:
         top.setdefault(name_of(each), finite(each.logprob))
-    _add(made, name_of(entry.chosen), finite(entry.chosen.logprob), top, offset)
-
-
-def _add(
-    made: Lists, name: str, logprob: float | None, top: dict[str, float] | None, offset: int
-) -> None:
-    made["tokens"].append(name)
-    made["token_logprobs"].append(logprob)
-    made["top_logprobs"].append(top)
-    made["text_offset"].append(offset)
+    return name_of(entry.chosen), finite(entry.chosen.logprob), top, offset
 
 
 def name_of(entry: TokenLogprob) -> str:
@@ -133,9 +114,10 @@ def finite(logprob: float) -> float:
     return max(logprob, LEAST_LOGPROB)
 
 
-def joined(first: Lists, second: Lists) -> Lists:
-    """Two lists of tokens, one after the other."""
-    return {name: first[name] + second[name] for name in first}
+def lists_of(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """Tokens as completions write them."""
+    names = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
 
 def _stream_options(name: str, value: Any) -> dict[str, Any]:
@@ -157,6 +139,54 @@ SHARED = (
     *TIMES,
 )
 """Fields of completions and chats alike."""
+
+
+def timings(stats: Stats, n_predicted: int) -> dict[str, Any]:
+    """``timings``: counts, milliseconds and rates of one completion.
+
+    The first token comes of the prompt's last logits, so rates count the steps after it.
+    """
+    prompt_ms, predicted_ms = 1e3 * stats.prompt_seconds, 1e3 * stats.decode_seconds
+    steps = max(0, n_predicted - 1)
+    made: dict[str, Any] = {
+        "cache_n": stats.reused_tokens,
+        "prompt_n": stats.prompt_tokens,
+        "prompt_ms": prompt_ms,
+        "prompt_per_token_ms": _ratio(prompt_ms, stats.prompt_tokens),
+        "prompt_per_second": _ratio(1e3 * stats.prompt_tokens, prompt_ms),
+        "predicted_n": n_predicted,
+        "predicted_ms": predicted_ms,
+        "predicted_per_token_ms": _ratio(predicted_ms, steps),
+        "predicted_per_second": _ratio(1e3 * steps, predicted_ms),
+    }
+    if stats.draft_n:
+        made |= {"draft_n": stats.draft_n, "draft_n_accepted": stats.draft_n_accepted}
+    return made
+
+
+def progressed(progress: PromptProgress, times: bool) -> dict[str, Any]:
+    """``prompt_progress``, with ``timings`` where they are asked for: fields of an event before the text."""
+    cached, computed, seconds = progress.cached, progress.computed, progress.seconds
+    made: dict[str, Any] = {}
+    if times:
+        so_far = Stats(prompt_tokens=computed, reused_tokens=cached, prompt_seconds=seconds)
+        made["timings"] = timings(so_far, 0)
+    made["prompt_progress"] = {
+        "total": progress.total,
+        "cache": cached,
+        "processed": cached + computed,
+        "time_ms": int(1e3 * seconds),
+    }
+    return made
+
+
+def _ratio(a: float, b: float) -> float:
+    return a / b if b else 0.0
+
+
+def replay_field(service: Service, made: Iterable[Generation]) -> list[dict[str, Any]]:
+    """The field ``aleator_replay`` of a response: the records of its texts, in their order."""
+    return [Record.of(each, service.model, __version__).as_json() for each in made]
 
 
 def render_error(error: ApiError) -> dict[str, Any]:
@@ -216,17 +246,8 @@ def _token(each: TokenLogprob) -> dict[str, Any]:
 class Head:
     """What all chunks of one response begin with, and what they have in common.
 
-    Args:
-        service: Serves it.
-        kind: OpenAI's ``object``.
-        prefix: Of the response's id.
-        own: The request's fields, those of :data:`SHARED` among them.
-
     Attributes:
         nothing: JSON of the usage of a chunk that has none; "": chunks have no such field.
-
-    Raises:
-        ApiError, ParameterError: There is no such model; or something is asked of a stream, and there is none.
     """
 
     def __init__(self, service: Service, kind: str, prefix: str, own: Mapping[str, Any]) -> None:
@@ -265,15 +286,7 @@ class Head:
         first: Generation,
         n: int,
     ) -> dict[str, Any]:
-        """A response that is no stream.
-
-        Args:
-            choices: What it tells.
-            used: Tokens.
-            told: What made the choices.
-            first: The first completion, which timings are of.
-            n: Its tokens.
-        """
+        """A response that is no stream; timings are those of the first completion, which has ``n`` tokens."""
         made = {**self._fields, "choices": choices, "usage": usage(used), "seed": first.seed}
         if self._times:
             made["timings"] = timings(first.stats, n)
@@ -294,27 +307,14 @@ class Head:
         return b"".join((self._begin, choices.encode(), told.encode(), more.encode(), b"}\n\n"))
 
     def around(self, before: str, after: str) -> tuple[bytes, bytes] | None:
-        """What stands before and after a text in its chunk, for chunks that differ in their text alone.
-
-        Args:
-            before: JSON of the choices up to the text.
-            after: And from its end on.
-
-        Returns:
-            None where chunks differ in their timings, too.
-        """
+        """What stands around a text in its chunk; None where chunks differ in their timings, too."""
         if self._times:
             return None
         first, last = self.chunk(f"{before}\0{after}").split(b"\0")
         return first, last
 
     def timed(self, made: Generation, n: int) -> str:
-        """``timings`` so far, as JSON that follows another field; "" where nobody asks for them.
-
-        Args:
-            made: A completion.
-            n: Its tokens so far.
-        """
+        """``timings`` so far, as JSON that follows another field; "" where nobody asks for them."""
         return f',"timings":{dumps(timings(made.stats, n))}' if self._times else ""
 
     def progress(self, choice: Mapping[str, Any], progress: PromptProgress) -> bytes:
@@ -322,13 +322,7 @@ class Head:
         return self.chunk(f"{dumps([choice])},{dumps(progressed(progress, self._times))[1:-1]}")
 
     def end(self, used: Usage, told: Sequence[Generation], n: int) -> bytes:
-        """The end of a stream: usage and records, where they are asked for.
-
-        Args:
-            used: Tokens.
-            told: What made the choices.
-            n: Tokens of the first one.
-        """
+        """The end of a stream: usage and records, where they are asked for."""
         made = b""
         if self.nothing:
             made = self.chunk("[]" + self.timed(told[0], n), dumps(usage(used)))
@@ -339,12 +333,7 @@ class Head:
 
 
 def texts_of_chunks(texts: Sequence[str], around: tuple[bytes, bytes]) -> bytes:
-    """The chunks of texts, one for each.
-
-    Args:
-        texts: What is new.
-        around: As :meth:`Head.around` makes it.
-    """
+    """The chunks of texts, one for each."""
     before, after = around
     return b"".join([b"%b%b%b" % (before, encode_basestring(x).encode(), after) for x in texts])
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -15,15 +15,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.generate.generation import writing_of
-from aleator.server.chatting import ChatAnswer, ChatEvent, ChatStop, Usage
+from aleator.server.chat import ChatAnswer, ChatEvent, ChatStop, Usage
 from aleator.server.dialects.nested import in_words, with_records
-from aleator.server.dialects.openai_forms import chat_logprobs
+from aleator.server.dialects.openai_forms import chat_logprobs, progressed, timings
 from aleator.server.dialects.responses_input import FIELDS, STATELESS, repeated, request_of
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import Body
-from aleator.server.records import progressed, timings
 from aleator.server.service import Service, read_body
-from aleator.server.sse import EventStream, dumps, event, unless_gone
+from aleator.server.streaming import EventStream, typed_events, unless_gone
 
 Event = dict[str, Any]
 
@@ -47,16 +46,7 @@ WORDS = {
 
 
 class ResponseWriter:
-    """Writes a response as it comes.
-
-    Args:
-        name: Of the request; ids of the response and its items are made of it.
-        created: Seconds since 1970.
-        fixed: Fields of the response that are known from the beginning.
-
-    Attributes:
-        output: The items so far.
-    """
+    """Writes a response as it comes; ``output`` has the items so far."""
 
     def __init__(self, name: str, created: int, fixed: Mapping[str, Any]) -> None:
         self._name, self._created, self._fixed = name, created, fixed
@@ -73,11 +63,7 @@ class ResponseWriter:
         ]
 
     def progress(self, about: Mapping[str, Any]) -> list[Event]:
-        """The event of a piece of the prompt, in llama-server's manner.
-
-        Args:
-            about: What it tells.
-        """
+        """The event of a piece of the prompt, in llama-server's manner."""
         said = {"id": f"resp_{self._name}", "object": "response", "status": "in_progress"}
         return [self._event("response.in_progress", response=said, **about)]
 
@@ -104,12 +90,7 @@ class ResponseWriter:
         return [*begun, self._of_part("response.output_text.delta", **said)]
 
     def end(self, stop: ChatStop, usage: Usage) -> list[Event]:
-        """The events after everything was made; the last one holds the whole response.
-
-        Args:
-            stop: Why the answer ended.
-            usage: Tokens.
-        """
+        """The events after everything was made; the last one holds the whole response."""
         incomplete = INCOMPLETE[stop]
         status = "completed" if incomplete is None else "incomplete"
         empty = [] if self.output else self._begin("message")
@@ -160,23 +141,16 @@ class ResponseWriter:
             return []
         closed = self._close()
         number = len(self.output)
+        more: dict[str, Any]
+        part: dict[str, Any]
         if kind == "message":
-            item: dict[str, Any] = {
-                "id": f"msg_{self._name}_{number}",
-                "type": kind,
-                "status": "in_progress",
-            }
-            item |= {"role": "assistant", "content": []}
-            part: dict[str, Any] = {
-                "type": "output_text",
-                "text": "",
-                "annotations": [],
-                "logprobs": [],
-            }
+            word, more = "msg", {"role": "assistant", "content": []}
+            part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
         else:
-            item = {"id": f"rs_{self._name}_{number}", "type": kind, "status": "in_progress"}
-            item |= {"summary": [], "content": [], "encrypted_content": None}
+            word, more = "rs", {"summary": [], "content": [], "encrypted_content": None}
             part = {"type": "reasoning_text", "text": ""}
+        name = f"{word}_{self._name}_{number}"
+        item = {"id": name, "type": kind, "status": "in_progress", **more}
         self._open = True
         self.output.append(item)
         added = self._event("response.output_item.added", output_index=number, item=dict(item))
@@ -246,20 +220,19 @@ def usage_of(used: Usage) -> dict[str, Any]:
 async def responses(request: Request) -> Response:
     """Answer items, at once or as a stream."""
     service, body = await read_body(request, FIELDS)
-    lenient = service.options.lenient
     model = service.check_model(body.own["model"])
-    asked = request_of(body, lenient)
+    asked = request_of(body)
     with in_words(WORDS, body):
         answer = await service.chat(asked)
     writer = ResponseWriter(
-        secrets.token_hex(12), int(time.time()), _fixed(service, body, answer, model, lenient)
+        secrets.token_hex(12), int(time.time()), _fixed(service, body, answer, model)
     )
     headers = {"x-aleator-seed": str(answer.seed)}
     if body.own["stream"]:
         return EventStream(
             _events(service, body, answer, writer),
             answer.cancel,
-            lambda error: _written(writer.fail(api_error(error))),
+            lambda error: typed_events(writer.fail(api_error(error))),
             headers=headers,
         )
     for each in await unless_gone(request, answer.collected(), answer.cancel):
@@ -272,8 +245,7 @@ async def responses(request: Request) -> Response:
 async def input_tokens(request: Request) -> Response:
     """How many tokens the prompt of a response has; makes nothing."""
     service, body = await read_body(request, FIELDS)
-    lenient = service.options.lenient
-    asked = request_of(body, lenient)
+    asked = request_of(body)
     with in_words(WORDS, body):
         tokens = await service.chat_tokens(asked)
     return JSONResponse({"object": "response.input_tokens", "input_tokens": len(tokens)})
@@ -284,13 +256,11 @@ async def stored(request: Request) -> Response:
     raise ApiError(404, STATELESS, "response_id", "not_found")
 
 
-def _fixed(
-    service: Service, body: Body, answer: ChatAnswer, model: str, lenient: bool
-) -> dict[str, Any]:
+def _fixed(service: Service, body: Body, answer: ChatAnswer, model: str) -> dict[str, Any]:
     """What a response says from its beginning."""
     params = answer.choices[0].generation.request.params
     return {
-        **repeated(body, lenient),
+        **repeated(body),
         "model": model,
         "seed": answer.seed,
         "system_fingerprint": service.fingerprint,
@@ -304,21 +274,21 @@ def _fixed(
 async def _events(
     service: Service, body: Body, answer: ChatAnswer, writer: ResponseWriter
 ) -> AsyncGenerator[bytes, None]:
-    yield _written(writer.begin())
+    yield typed_events(writer.begin())
     if body.own["return_progress"]:
         async for progress in writing_of(answer.choices[0].generation).prompt_progress():
             about = progressed(progress, body.own["timings_per_token"])
-            yield _written(writer.progress(about))
+            yield typed_events(writer.progress(about))
     async for events in answer.events():
         made = [each for event in events for each in writer.push(event)]
         for each in made:
             if each["type"].endswith(".delta"):
                 each |= _times(body, answer)
-        yield _written(made)
+        yield typed_events(made)
     end = writer.end(answer.choices[0].stop or "stop", answer.usage)
     with_records(service, body, answer, end[-1]["response"])
     end[-1] |= _times(body, answer)
-    yield _written(end)
+    yield typed_events(end)
 
 
 def _times(body: Body, answer: ChatAnswer) -> dict[str, Any]:
@@ -327,10 +297,6 @@ def _times(body: Body, answer: ChatAnswer) -> dict[str, Any]:
         return {}
     choice = answer.choices[0]
     return {"timings": timings(choice.generation.stats, choice.completion_tokens)}
-
-
-def _written(events: Iterable[Event]) -> bytes:
-    return b"".join(event(dumps(each), each["type"]) for each in events)
 
 
 ROUTES = [

@@ -1,16 +1,19 @@
-"""``/health``, ``/metrics`` and ``/v1/models``: what runs here."""
+"""``/health``, ``/metrics`` and ``/v1/models``: what runs here; and endpoints that are not here."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aleator.server.errors import ApiError
+from aleator.server.errors import ApiError, not_built
 from aleator.server.metrics import CONTENT_TYPE, Metrics
 from aleator.server.service import Service
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 async def health(request: Request) -> Response:
@@ -71,3 +74,66 @@ ROUTES = [
     Route("/models", models),
     Route("/v1/models/{name:path}", model),
 ]
+
+
+def _not_built(paths: Mapping[str, Sequence[str]]) -> list[Route]:
+    """Endpoints that other servers of a dialect have and this one has not, by why they are not there.
+
+    One rule for all: they, and what lies below them, answer 501 and say why.  Any other path is 404.
+    """
+
+    def refusing(why: str) -> Callable[[Request], Awaitable[Response]]:
+        async def refused(request: Request) -> Response:
+            raise not_built(f"{request.url.path!r:.200}: {why}")
+
+        return refused
+
+    return [
+        Route(each, refusing(why), methods=METHODS)
+        for why, those in paths.items()
+        for path in those
+        for each in (path, f"{path}/{{below:path}}")
+    ]
+
+
+NO_LLAMA_SERVER = _not_built(
+    {
+        "documents are not reranked": ("/rerank", "/reranking", "/v1/rerank", "/v1/reranking"),
+        "LoRA adapters are not supported": ("/lora-adapters",),
+        "audio is not supported": ("/audio/transcriptions", "/v1/audio/transcriptions"),
+        # GET /models is another endpoint's.
+        "one server serves one model": ("/models", "/models/load", "/models/unload", "/models/sse"),
+        "the server runs no tools, and speaks no MCP": ("/tools", "/mcp"),
+        "the server fetches nothing from other servers": ("/cors-proxy",),
+        "streams cannot be resumed": ("/v1/stream", "/v1/streams/lookup"),
+        "a chat under way cannot be steered": ("/v1/chat/completions/control",),
+    }
+)
+NO_OPENAI = _not_built(
+    {
+        "audio is not supported": ("/v1/audio",),
+        "no pictures or videos are made": ("/v1/images", "/v1/videos"),
+        "texts are not judged": ("/v1/moderations", "/v1/evals"),
+        "there are no sessions: send requests, with stream for pieces": ("/v1/realtime",),
+        "nothing is stored: send all that a request needs": (
+            "/v1/files", "/v1/uploads", "/v1/conversations", "/v1/vector_stores", "/v1/containers",
+            "/v1/assistants", "/v1/threads",
+        ),
+        "nothing is stored: send the requests, or run aleator batch": ("/v1/batches",),
+        "models are not trained": ("/v1/fine_tuning",),
+    }
+)  # fmt: skip
+NO_ANTHROPIC = _not_built(
+    {
+        "nothing is stored: send the requests": ("/v1/messages/batches",),
+        "give /v1/messages the messages": ("/v1/complete",),
+    }
+)
+NO_OLLAMA = _not_built(
+    {
+        "give /api/embed the text as input": ("/api/embeddings",),
+        "models are chosen when the server is started: aleator serve -m": (
+            "/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs",
+        ),
+    }
+)  # fmt: skip

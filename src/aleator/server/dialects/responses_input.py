@@ -7,13 +7,14 @@ from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.server.accepted import LABEL, Accepted
-from aleator.server.caller import own_namespace
-from aleator.server.chatting import ChatRequest
+from aleator.server.auth import own_namespace
+from aleator.server.chat import ChatRequest
 from aleator.server.dialects.nested import (
     Nested,
     answered,
     arguments_of,
     chat_call,
+    content_of,
     listed,
     text_part,
 )
@@ -117,17 +118,9 @@ FIELDS = Fields(
 )
 
 
-def request_of(body: Body, lenient: bool = False) -> ChatRequest:
-    """What a request asks of a chat.
-
-    Args:
-        body: As :data:`FIELDS` read it.
-        lenient: Log fields of objects within it that are unknown, instead of refusing them.
-
-    Raises:
-        ParameterError: A field that is unknown or cannot be honoured.
-    """
-    own, options = body.own, body.options
+def request_of(body: Body) -> ChatRequest:
+    """What a request asks of a chat."""
+    own, options, lenient = body.own, body.options, body.lenient
     wanted, effort = _format(own["text"], lenient), _effort(own["reasoning"], lenient)
     if wanted["type"] != "text":
         body.force("text.format", {"json_schema": wanted.get("schema", {"type": "object"})})
@@ -147,9 +140,9 @@ def request_of(body: Body, lenient: bool = False) -> ChatRequest:
     )
 
 
-def repeated(body: Body, lenient: bool = False) -> dict[str, Any]:
-    """Fields of a request that its response repeats; arguments are those of :func:`request_of`."""
-    own = body.own
+def repeated(body: Body) -> dict[str, Any]:
+    """Fields of a request that its response repeats."""
+    own, lenient = body.own, body.lenient
     return {
         "instructions": own["instructions"],
         "max_output_tokens": body.options.get("max_tokens"),
@@ -177,8 +170,8 @@ def _format(given: object, lenient: bool) -> dict[str, Any]:
     if made["type"] == "json_schema":
         made |= {
             "name": wanted.text("name"),
-            "description": wanted.text_or_none("description"),
-            "schema": wanted.schema("schema"),
+            "description": wanted.optional("description", text),
+            "schema": wanted.optional("schema", mapping),
             "strict": wanted.flag("strict"),
         }
         if made["schema"] is None:
@@ -193,17 +186,13 @@ def _effort(given: object, lenient: bool) -> str | None:
         return None
     reasoning = Nested("reasoning", given, "an object", lenient)
     reasoning.take(_REASONING)
-    effort = reasoning.text_or_none("effort")
+    effort = reasoning.optional("effort", text)
     reasoning.done()
     return effort
 
 
 def tools_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
-    """Tools, as the response repeats them.
-
-    Raises:
-        ParameterError: One that is no function, or has a field that is unknown.
-    """
+    """Tools, as the response repeats them."""
     made = []
     for tool in listed("tools", given, "a list of tools", lenient):
         kind = tool.value("type")
@@ -214,8 +203,8 @@ def tools_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
             {
                 "type": "function",
                 "name": tool.text("name"),
-                "description": tool.text_or_none("description"),
-                "parameters": tool.schema("parameters"),
+                "description": tool.optional("description", text),
+                "parameters": tool.optional("parameters", mapping),
                 "strict": tool.flag("strict"),
             }
         )
@@ -246,14 +235,6 @@ def messages_of(
     """Input items as messages of a chat.
 
     What the assistant said in a row becomes one message: its reasoning, its text, its calls.
-
-    Args:
-        given: The request's ``input``.
-        instructions: Come first, as a system message.
-        lenient: Log fields that are unknown, instead of refusing them.
-
-    Raises:
-        ParameterError: An item of another type, or with a field that is unknown.
     """
     made: list[dict[str, Any]] = []
     if instructions is not None:
@@ -278,19 +259,23 @@ def messages_of(
 
 def _message(item: Nested, made: list[dict[str, Any]]) -> None:
     role = item.choice("role", "user", "assistant", "system", "developer")
-    if isinstance(item.value("content"), str):
-        texts = [item.text("content")]
-    elif item.value("content") is None:
+    if item.value("content") is None:
         raise ParameterError(
             item.path("content"), f"{item.path('content')} is missing: give a text"
         )
+    content = _content(item, "content", role)
+    if role == "assistant":
+        _assistant(made, "content", "tool_calls")["content"] = content
     else:
-        texts = list(_texts(item.objects("content", "a text, or a list of parts"), role))
-    if role != "assistant":
-        made.append({"role": role, "content": _joined(texts)})
-        return
-    last = _assistant(made, "content", "tool_calls")
-    last["content"] = _joined(texts)
+        made.append({"role": role, "content": content})
+
+
+def _content(item: Nested, name: str, role: str) -> str | list[dict[str, str]]:
+    """A text, or a list of parts with texts, as chat completions write it."""
+    if isinstance(item.value(name), str):
+        return item.text(name)
+    parts = item.objects(name, "a text, or a list of parts")
+    return content_of(list(_texts(parts, role)))
 
 
 def _texts(parts: Iterable[Nested], role: str) -> Iterable[str]:
@@ -302,12 +287,6 @@ def _texts(parts: Iterable[Nested], role: str) -> Iterable[str]:
             yield text_part(part, "output_text" if role == "assistant" else "input_text", "text",
                             "input_text")  # fmt: skip
         part.done()
-
-
-def _joined(texts: list[str]) -> str | list[dict[str, str]]:
-    if len(texts) == 1:
-        return texts[0]
-    return [{"type": "text", "text": text} for text in texts]
 
 
 def _reasoning(item: Nested, made: list[dict[str, Any]]) -> None:
@@ -338,13 +317,7 @@ def _call(item: Nested, made: list[dict[str, Any]]) -> None:
 
 
 def _output(item: Nested, made: list[dict[str, Any]]) -> None:
-    content: str | list[dict[str, str]]
-    if isinstance(item.value("output"), str):
-        content = item.text("output")
-    else:
-        content = _joined(
-            list(_texts(item.objects("output", "a text, or a list of parts"), "tool"))
-        )
+    content = _content(item, "output", "tool")
     made.append(
         {"role": "tool", "tool_call_id": answered(item, "call_id", made), "content": content}
     )

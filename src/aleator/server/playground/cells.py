@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from itertools import pairwise
 from time import perf_counter
 from typing import Any
@@ -25,18 +26,7 @@ NO_CELLS: dict[str, Any] = {"owner": [], "owners": [], "positions": [], "shifts"
 
 
 def frames(model: LanguageModel, script: Sequence[Any]) -> dict[str, Any]:
-    """Run a script.
-
-    Args:
-        model: Whose cache it is.
-        script: Operations, each a text.
-
-    Returns:
-        ``frames``: what the cells hold after each, and what it cost; ``error``: why the script ends early.
-
-    Raises:
-        ParameterError: Something that is not an operation, or too much of it.
-    """
+    """Run a script: what the cells hold after each operation, and what it cost; an error ends it early."""
     if not all(isinstance(each, str) and each.split() for each in script):
         raise ParameterError("script", "script: give a list of operations, such as 'decode 0 20'")
     if len(script) > MOST_OPERATIONS:
@@ -114,10 +104,7 @@ def runs(frame: Frame) -> dict[str, Any]:
 
 
 def _sequences(frame: Frame) -> list[dict[str, int]]:
-    return [
-        {"seq": s.seq, "cells": s.cells, "low": s.low, "high": s.high, "runs": s.runs}
-        for s in frame.spans
-    ]
+    return [asdict(span) for span in frame.spans]
 
 
 def _frame(frame: Frame) -> dict[str, Any]:

@@ -15,40 +15,26 @@ from aleator.samplers import DEFAULT_PRESET, PRESETS, SAMPLERS, Sampler, Samplin
 from aleator.samplers.index import FIRST, ORDERED
 from aleator.samplers.params import ALL
 
-USUAL: Mapping[str, tuple[float, float]] = {
-    "temperature": (0, 2),
-    "dynatemp_range": (0, 2),
-    "dynatemp_exponent": (0, 4),
-    "smoothing_factor": (0, 2),
-    "smoothing_curve": (1, 4),
-    "top_k": (0, 200),
-    "top_p": (0, 1),
-    "min_p": (0, 1),
-    "typical_p": (0, 1),
-    "top_a": (0, 1),
-    "tfs_z": (0, 1),
-    "epsilon_cutoff": (0, 0.1),
-    "eta_cutoff": (0, 0.1),
-    "xtc_probability": (0, 1),
-    "xtc_threshold": (0, 1),
-    "adaptive_target": (-1, 1),
-    "adaptive_decay": (0, 0.99),
-    "top_k_limit": (0, 512),
-    "top_n_sigma": (-1, 4),
-    "min_keep": (0, 20),
-    "min_tokens": (0, 200),
-    "repetition_penalty": (1, 2),
-    "presence_penalty": (-2, 2),
-    "frequency_penalty": (-2, 2),
-    "penalty_last_n": (-1, 512),
-    "dry_multiplier": (0, 2),
-    "dry_base": (1, 4),
-    "dry_allowed_length": (0, 16),
-    "dry_penalty_last_n": (-1, 512),
-    "no_repeat_ngram_size": (0, 8),
-    "mirostat_tau": (0, 10),
-    "mirostat_eta": (0, 1),
+_ENDS: Mapping[tuple[float, float], str] = {
+    (0, 1): "top_p min_p typical_p top_a tfs_z xtc_probability xtc_threshold mirostat_eta",
+    (0, 2): "temperature dynatemp_range smoothing_factor dry_multiplier",
+    (0, 4): "dynatemp_exponent",
+    (0, 8): "no_repeat_ngram_size",
+    (0, 10): "mirostat_tau",
+    (0, 16): "dry_allowed_length",
+    (0, 20): "min_keep",
+    (0, 200): "top_k min_tokens",
+    (0, 512): "top_k_limit",
+    (0, 0.1): "epsilon_cutoff eta_cutoff",
+    (0, 0.99): "adaptive_decay",
+    (1, 2): "repetition_penalty",
+    (1, 4): "smoothing_curve dry_base",
+    (-1, 1): "adaptive_target",
+    (-1, 4): "top_n_sigma",
+    (-1, 512): "penalty_last_n dry_penalty_last_n",
+    (-2, 2): "presence_penalty frequency_penalty",
 }
+USUAL = {name: ends for ends, names in _ENDS.items() for name in names.split()}
 """Where a slider begins and ends: values that are worth trying.  The whole declared range can be typed."""
 
 SLIDER = 100
@@ -115,15 +101,7 @@ def _parameter(p: Parameter) -> dict[str, Any]:
 
 
 def spellings(sampling: Mapping[str, Any]) -> dict[str, str]:
-    """How to write sampling parameters.
-
-    Args:
-        sampling: ``preset`` and parameters by their names, checked, ready for JSON.
-
-    Returns:
-        ``cli``: the flags of ``aleator generate``; ``json``: the fields of a request; ``python``: an
-        expression.
-    """
+    """How the command line, JSON and Python write sampling parameters that were checked."""
     words: list[str] = []
     for name, value in sampling.items():
         words += ["--preset", str(value)] if name == "preset" else _flags(SAMPLING[name], value)

@@ -1,22 +1,31 @@
-"""Texts of the playground: how they came about, and the logits of their steps, within a bound."""
+"""Texts of the playground, the logits of their steps within a bound, chains over these, and branches.
+
+Nothing is decoded for a chain: it works on the kept logits.  So watching slows no text down, and any other
+chain can be tried on the same rows.  A branch is a request to the engine, not a sequence of its own: if the
+prompt cache gave up its beginning, it costs its prompt.
+"""
 
 from __future__ import annotations
 
 import secrets
 import threading
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aleator.core.errors import ParameterError
+from aleator.core.errors import ConstraintError, ParameterError
 from aleator.engine.prompts import SAMPLING
 from aleator.generate.generation import Generation, writing_of
 from aleator.generate.request import Request
-from aleator.samplers import SamplerChain
+from aleator.generate.session import Session, go_on
+from aleator.samplers import Candidates, SamplerChain, SamplingParams
+from aleator.samplers.explain import Explanation
 from aleator.server.errors import ApiError
+from aleator.text.tokenizer import Tokenizer
 
 MOST_TEXTS = 512
 """Texts that are kept; the one that was not used for the longest time is forgotten first."""
@@ -38,11 +47,7 @@ class Forgotten(ApiError):
 
 
 class Row:
-    """The logits of one step; texts that begin alike share it.
-
-    Attributes:
-        logits: float32 [V]; None once they were forgotten.
-    """
+    """The logits of one step, float32 [V] (None once they are forgotten); texts that begin alike share it."""
 
     __slots__ = ("logits",)
 
@@ -51,33 +56,25 @@ class Row:
 
 
 class LogitsMemory:
-    """Keeps rows of logits, and forgets the oldest where they would take more than a bound.
-
-    Args:
-        limit: bytes, 0 or more.
-    """
+    """Keeps rows of logits, and forgets the oldest where they would take more bytes than a bound."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._used = 0
+        self.used = 0
         self._rows: deque[Row] = deque()
         self._lock = threading.Lock()
 
     def keep(self, logits: Any) -> Row:
-        """Copy a row.
-
-        Args:
-            logits: float32 [V].
-        """
+        """Copy a row."""
         kept = np.array(logits, np.float32)
         row = Row(kept)
         with self._lock:
             self._rows.append(row)
-            self._used += kept.nbytes
-            while self._used > self.limit:
+            self.used += kept.nbytes
+            while self.used > self.limit:
                 oldest = self._rows.popleft()
                 if oldest.logits is not None:
-                    self._used -= oldest.logits.nbytes
+                    self.used -= oldest.logits.nbytes
                     oldest.logits = None
         return row
 
@@ -87,14 +84,9 @@ class LogitsMemory:
         with self._lock:
             for row in rows:
                 if row.logits is not None:
-                    self._used -= row.logits.nbytes
+                    self.used -= row.logits.nbytes
                     row.logits = None
             self._rows = deque(row for row in self._rows if id(row) not in gone)
-
-    @property
-    def used(self) -> int:
-        """Bytes that are held now."""
-        return self._used
 
     @property
     def rows(self) -> int:
@@ -118,12 +110,6 @@ class NoSuchText(ApiError):
 class Recording:
     """One text: a prompt, what an earlier text contributed, and what was drawn after that.
 
-    Args:
-        memory: keeps the logits.
-        parent: the text that it branches off; None: it begins with a prompt.
-        at: how many of the parent's drawn tokens it shares.
-        inherited: its first drawn tokens: those, and the token that was picked, if one was.
-
     Attributes:
         id: its name.
         depth: how many texts it comes from.
@@ -143,31 +129,21 @@ class Recording:
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.rows: list[Row] = [] if parent is None else parent.rows[: len(inherited)]
         self.sampling: Mapping[str, Any] = {}
-        self._memory = memory
+        self.memory = memory
         self._generation: Generation | None = None
 
     def look(self, chain: SamplerChain, logits: Any) -> None:
         """Keep the logits [V] from which the next token is drawn; called before each draw."""
         step = chain.position
         del self.rows[step:]
-        self.rows.append(self._memory.keep(logits))
+        self.rows.append(self.memory.keep(logits))
 
     def begin(self, generation: Generation, asked: Mapping[str, Any]) -> None:
-        """Take in what writes the text.
-
-        Args:
-            generation: Writes it.
-            asked: The options of the request, sampling parameters among them.
-        """
+        """Take in what writes the text."""
         self._generation = generation
         self.sampling = {
             name: value for name, value in asked.items() if name == "preset" or name in SAMPLING
         }
-
-    @property
-    def memory(self) -> LogitsMemory:
-        """What keeps its logits."""
-        return self._memory
 
     @property
     def generation(self) -> Generation:
@@ -191,15 +167,7 @@ class Recording:
         return [*self.inherited, *writing_of(self.generation).completion.tokens]
 
     def logits(self, step: int) -> Any:
-        """The logits [V] of a step.
-
-        Args:
-            step: 0 for the first token after the prompt.
-
-        Raises:
-            ParameterError: there is no such step.
-            Forgotten: they are not kept any more.
-        """
+        """The logits [V] of a step; 0 is the first token after the prompt."""
         if not 0 <= step < len(self.rows):
             raise ParameterError(
                 "step", f"step={step} is out of range: the text has steps 0 to {len(self.rows) - 1}"
@@ -209,18 +177,9 @@ class Recording:
             raise Forgotten(step)
         return logits
 
-    @property
-    def own_rows(self) -> list[Row]:
-        """The rows that no earlier text has."""
-        return self.rows[len(self.inherited) :]
-
 
 class Recordings:
-    """The texts that are kept.
-
-    Args:
-        limit: bytes of all their logits together.
-    """
+    """The texts that are kept."""
 
     def __init__(self, limit: int) -> None:
         self.memory = LogitsMemory(limit)
@@ -248,7 +207,145 @@ class Recordings:
             del self._texts[name]
             others = list(self._texts.values())
         shared = {id(row) for each in others for row in each.rows}
-        self.memory.release([row for row in recording.own_rows if id(row) not in shared])
+        own = recording.rows[len(recording.inherited) :]
+        self.memory.release([row for row in own if id(row) not in shared])
 
     def __len__(self) -> int:
         return len(self._texts)
+
+
+class Replay:
+    """Goes through a text's steps with a chain, which accepts the tokens that were written.
+
+    With the text's own parameters it is where the chain that wrote it was, also where draws move it
+    (mirostat) or generators count them (llama.cpp's numerics).
+    """
+
+    def __init__(
+        self, recording: Recording, tokenizer: Tokenizer, params: SamplingParams | None = None
+    ) -> None:
+        self._recording, request = recording, recording.request
+        self.chain = (params or request.params).chain(tokenizer, completion=request.completion)
+        # A chain that draws move must draw at every step.
+        self._draws = bool(self.chain.adapts) or self.chain.numerics != "portable"
+        if params is None:
+            go_on(self.chain, request.tokens, request.drawn, request.chain_state)
+        else:
+            self.chain.accept_many(recording.prompt)
+
+    def draw(self, step: int) -> int:
+        """The token that the chain draws at the step where it stands; accepts the one that was written."""
+        written = self._recording.drawn[step]
+        token = self.chain.sample(self._recording.logits(step))
+        if token != written:
+            self.chain.rollback(1)
+            self.chain.accept(written, generated=True)
+        return token
+
+    def go_to(self, step: int) -> None:
+        """Accept the tokens up to a step, which must not lie behind."""
+        self._recording.logits(step)  # says whether there is such a step
+        at = self.chain.position
+        if self._draws:
+            for each in range(at, step):
+                self.draw(each)
+        else:
+            self.chain.accept_many(self._recording.drawn[at:step], generated=True)
+
+    def explain(self, step: int, top: int) -> Explanation:
+        """What the chain does at a step; see :meth:`aleator.SamplerChain.explain`."""
+        self.go_to(step)
+        return self.chain.explain(self._recording.logits(step), top=top)
+
+
+def chain_at(
+    recording: Recording, tokenizer: Tokenizer, step: int, params: SamplingParams | None
+) -> Replay:
+    """A chain at a step, for the text's own parameters in the state in which it drew."""
+    owner = recording
+    while params is None and owner.parent is not None and step < len(owner.inherited):
+        owner = owner.parent
+    replay = Replay(owner, tokenizer, params)
+    replay.go_to(step)
+    return replay
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """What a chain would have drawn at every step of a text, up to the first that its grammar refuses."""
+
+    steps: int
+    changed: dict[int, int]
+    forgotten: int
+    refused: int | None
+
+
+def resample(recording: Recording, tokenizer: Tokenizer, params: SamplingParams) -> Resampled:
+    """Draw every token of a text again with another chain, each after the tokens that were written."""
+    drawn = recording.drawn
+    replay = Replay(recording, tokenizer, params)
+    changed: dict[int, int] = {}
+    forgotten, refused = 0, None
+    for step, written in enumerate(drawn):
+        try:
+            if recording.rows[step].logits is None:
+                forgotten += 1
+                replay.chain.accept(written, generated=True)
+                continue
+            token = replay.draw(step)
+            if token != written:
+                changed[step] = token
+        except ConstraintError:
+            refused = step
+            break
+    return Resampled(len(drawn), changed, forgotten, refused)
+
+
+def draws(chain: SamplerChain, logits: object, n: int) -> Counter[int]:
+    """Draw at one step with a copy of a chain, at the positions 0 to n - 1 of its random stream."""
+    copy = chain.clone()
+    counts: Counter[int] = Counter()
+    for position in range(n):
+        if copy.numerics == "portable":
+            copy.position = position
+        candidates = Candidates(logits)
+        copy.apply(candidates)
+        if candidates.selected is not None:
+            counts[candidates.selected] += 1
+    return counts
+
+
+def branch(
+    parent: Recording, at: int | None, pick: int | None, tokenizer: Tokenizer, memory: LogitsMemory
+) -> tuple[Recording, Session]:
+    """Begin a branch; nothing is written yet.  Returns it, and what is to be continued for it."""
+    if parent.depth >= MOST_BRANCHES:
+        raise ParameterError(
+            "parent",
+            f"parent={parent.id!r} comes from {parent.depth} texts that branch off one another: begin a "
+            "new one with its tokens as prompt",
+        )
+    drawn = parent.drawn
+    at = len(drawn) if at is None else at
+    most = len(drawn) if pick is None else len(drawn) - 1
+    if not 0 <= at <= most:
+        raise ParameterError(
+            "at",
+            f"at={at} is out of range: the text has drawn {len(drawn)} tokens, give 0 to {most}",
+        )
+    if pick is not None and not 0 <= pick < len(tokenizer.vocab):
+        raise ParameterError("token", f"token={pick} is not in the vocabulary")
+    inherited = (*drawn[:at], *(() if pick is None else (pick,)))
+    prompt = parent.prompt
+    replay = None
+    if parent.request.params.chain(tokenizer).adapts and at < len(drawn):
+        replay = chain_at(parent, tokenizer, at, None)
+        if pick is not None:
+            replay.chain.accept(pick, generated=True)
+    session = Session(
+        tokens=(*prompt, *inherited),
+        n_prompt=len(prompt),
+        seed=parent.request.params.values()["seed"],
+        chain=b"" if replay is None else replay.chain.state_write(),
+    )
+    return Recording(memory, parent, at, inherited), session

@@ -18,18 +18,15 @@ from starlette.routing import Route
 from aleator.core.errors import CacheError, GrammarError, ParameterError
 from aleator.engine.prompts import SAMPLING
 from aleator.models.hub.bundled import bundled_model
-from aleator.samplers import SamplingParams
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import OPTIONS, Body, Check, Field, Fields, listing, text, whole, wrong
 from aleator.server.playground.cells import engine_cells, frames
 from aleator.server.playground.declared import everything, spellings
-from aleator.server.playground.recording import Recording, Recordings
-from aleator.server.playground.replay import Replay, chain_at, resample
+from aleator.server.playground.recording import Recording, resample
 from aleator.server.playground.saved import PAGE, Named, Shown, drawn_often, saved_page
-from aleator.server.playground.writing import Writer, line
-from aleator.server.service import Service, readable
-from aleator.server.sse import EventStream
+from aleator.server.playground.writing import Playground, line
+from aleator.server.streaming import EventStream
 
 MOST_TOP = 1000
 MOST_DRAWS = 10_000
@@ -47,17 +44,9 @@ TYPES = {
     "mjs": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-POLICY = "; ".join(
-    [
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' data:",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    ]
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "content-security-policy": POLICY,
@@ -92,10 +81,8 @@ async def page(request: Request) -> Response:
 
 def prompt(name: str, value: Any) -> str | list[int]:
     """A text, or token ids."""
-    if isinstance(value, str):
+    if isinstance(value, str | list):
         return value
-    if isinstance(value, list):
-        return listing(name, value)
     raise wrong(name, value, "give a text or a list of token ids")
 
 
@@ -148,34 +135,6 @@ CACHE = Fields(Field("script", listing, required=True), options={}, accepted={})
 TOKENS = Fields(Field("text", text, required=True), options={}, accepted={})
 
 
-class Playground:
-    """What the endpoints share.
-
-    Args:
-        service: of the server.
-        limit: bytes of logits that are kept.
-    """
-
-    def __init__(self, service: Service, limit: int) -> None:
-        self.service = service
-        self.recordings = Recordings(limit)
-        self.writer = Writer(service, self.recordings)
-        self.telling = self.writer.telling
-
-    @readable()
-    def params(self, options: dict[str, Any], seed: int | None = None) -> SamplingParams:
-        """The sampling parameters of a request; without a seed they get ``seed``."""
-        given = self.service.grammars.compiled(options)
-        preset = given.pop("preset", None)
-        return self.service.model.request_maker.sampling_params(preset, None, seed, **given)
-
-    def chain_at(self, recording: Recording, step: int, options: dict[str, Any]) -> Replay:
-        """A chain at a step of a text: the text's own where a request gives no options."""
-        own = recording.request.params.values()["seed"]
-        params = self.params(options, own) if options else None
-        return chain_at(recording, self.service.model.tokenizer, step, params)
-
-
 def bundled(path: Path) -> bool:
     """Whether a model is the one that comes with the package, which continues plays."""
     try:
@@ -210,10 +169,10 @@ async def write(request: Request) -> Response:
     """POST /api/playground/texts: write a text or a branch; a stream of lines."""
     playground = of(request)
     body = WRITE.read(await body_of(request))
-    work = partial(playground.writer.begin, body.own, body.options)
+    work = partial(playground.begin, body.own, body.options)
     recording = await playground.service.grammars.in_thread(body.options, work)
     return EventStream(
-        playground.writer.lines(recording, body.own["top"]),
+        playground.lines(recording, body.own["top"]),
         recording.generation.cancel,
         lambda error: line({"event": "error", **render_error(api_error(error))}),
         media_type=NDJSON,
@@ -234,21 +193,21 @@ def explained(playground: Playground, recording: Recording, body: Body) -> dict[
     step = body.own["step"]
     replay = playground.chain_at(recording, step, body.options)
     found = replay.chain.explain(recording.logits(step), top=body.own["top"])
-    return playground.telling.full_step(recording, step, found)
+    return playground.formatter.full_step(recording, step, found)
 
 
 def resampled(playground: Playground, recording: Recording, body: Body) -> dict[str, Any]:
     """POST /api/playground/texts/{id}/resample: what another chain would have drawn at every step."""
     params = playground.params(body.options, recording.request.params.values()["seed"])
-    found = resample(recording, playground.service.model.tokenizer, params)
-    return playground.telling.resampled(found)
+    found = resample(recording, playground.tokenizer, params)
+    return playground.formatter.resampled(found)
 
 
 def histogram(playground: Playground, recording: Recording, body: Body) -> dict[str, Any]:
     """POST /api/playground/texts/{id}/draws: many draws at one step, beside the exact probabilities."""
     step, n = body.own["step"], body.own["n"]
     replay = playground.chain_at(recording, step, body.options)
-    return drawn_often(replay, recording.logits(step), playground.telling, n)
+    return drawn_often(replay, recording.logits(step), playground.formatter, n)
 
 
 def of_text(
@@ -273,7 +232,7 @@ async def check(request: Request) -> Response:
 
     def work() -> dict[str, Any]:
         params = playground.params(options)
-        chain = params.chain(playground.service.model.tokenizer)
+        chain = params.chain(playground.tokenizer)
         return {
             "chain": chain.describe(),
             "samplers": [
@@ -355,15 +314,14 @@ async def tokens(request: Request) -> Response:
     playground = of(request)
     body = TOKENS.read(await body_of(request))
     ids = await in_thread(playground.service.model.prompt_tokens, body.own["text"])
-    return JSONResponse({"tokens": playground.telling.tokens(ids)})
+    return JSONResponse({"tokens": playground.formatter.tokens(ids)})
 
 
 def of(request: Request) -> Playground:
     """What the endpoints share, made when the first of them is used."""
     state = request.app.state
     if not hasattr(state, "playground"):
-        service: Service = state.service
-        state.playground = Playground(service, service.options.playground_memory << 20)
+        state.playground = Playground(state.service)
     made: Playground = state.playground
     return made
 
@@ -376,25 +334,20 @@ def render_error(error: ApiError) -> dict[str, Any]:
     return {"error": made}
 
 
-def route(path: str, handler: Handler, method: str) -> Route:
-    """A route under :data:`ROOT`."""
-    return Route(f"{ROOT}{path}", handler, methods=[method])
-
-
 ROOT = "/api/playground"
 ROUTES = [
     Route("/", page, methods=["GET"]),
     Route("/playground/{path:path}", page, methods=["GET"]),
-    route("", declarations, "GET"),
-    route("/texts", write, "POST"),
-    route("/texts/{id}", forget, "DELETE"),
-    route("/texts/{id}/step", of_text(EXPLAIN, explained), "POST"),
-    route("/texts/{id}/resample", of_text(CHAIN(), resampled), "POST"),
-    route("/texts/{id}/draws", of_text(DRAW, histogram), "POST"),
-    route("/chain", check, "POST"),
-    route("/texts/{id}/page", save, "GET"),
-    route("/page", save_all, "POST"),
-    route("/cache", cache, "POST"),
-    route("/cells", cells, "GET"),
-    route("/tokens", tokens, "POST"),
+    Route(ROOT, declarations, methods=["GET"]),
+    Route(ROOT + "/texts", write, methods=["POST"]),
+    Route(ROOT + "/texts/{id}", forget, methods=["DELETE"]),
+    Route(ROOT + "/texts/{id}/step", of_text(EXPLAIN, explained), methods=["POST"]),
+    Route(ROOT + "/texts/{id}/resample", of_text(CHAIN(), resampled), methods=["POST"]),
+    Route(ROOT + "/texts/{id}/draws", of_text(DRAW, histogram), methods=["POST"]),
+    Route(ROOT + "/chain", check, methods=["POST"]),
+    Route(ROOT + "/texts/{id}/page", save, methods=["GET"]),
+    Route(ROOT + "/page", save_all, methods=["POST"]),
+    Route(ROOT + "/cache", cache, methods=["POST"]),
+    Route(ROOT + "/cells", cells, methods=["GET"]),
+    Route(ROOT + "/tokens", tokens, methods=["POST"]),
 ]

@@ -15,9 +15,8 @@ from typing import Any
 
 from aleator.samplers.explain import Explanation
 from aleator.server.playground.declared import spellings
-from aleator.server.playground.recording import Forgotten, Recording
-from aleator.server.playground.replay import Replay, chain_at, draws
-from aleator.server.playground.told import Telling
+from aleator.server.playground.recording import Forgotten, Recording, Replay, chain_at, draws
+from aleator.server.playground.step_json import StepFormatter
 from aleator.text.tokenizer import Tokenizer
 
 PAGE = files("aleator.server.playground") / "page"
@@ -38,12 +37,7 @@ DRAWS = 1000
 
 @dataclass(frozen=True)
 class Named:
-    """A text, and what its reader calls it.
-
-    Attributes:
-        recording: The text.
-        name: "" for the name that the page gives.
-    """
+    """A text, and what its reader calls it."""
 
     recording: Recording
     name: str = ""
@@ -75,17 +69,7 @@ class Shown:
 def saved_page(
     texts: Sequence[Named], tokenizer: Tokenizer, model: str, shown: Shown | None = None
 ) -> str:
-    """The HTML of texts that were written, and of those that they branch off.
-
-    Args:
-        texts: At least one.
-        tokenizer: Of the model.
-        model: Its name.
-        shown: What the file shows first.
-
-    Raises:
-        Forgotten: The logits of no step are kept.
-    """
+    """The HTML of texts that were written, and of those that they branch off."""
     held = rounded(told(texts, tokenizer, model, shown or Shown()))
     record = json.dumps(held, ensure_ascii=False, separators=(",", ":"))
     modules = {f"page/{name}": _url(text) for name, text in _modules(FIRST).items()}
@@ -112,12 +96,12 @@ def saved_page(
 
 def told(texts: Sequence[Named], tokenizer: Tokenizer, model: str, shown: Shown) -> dict[str, Any]:
     """What the file holds: texts, each after the one that it branches off, and what is shown of them."""
-    telling = Telling(tokenizer.vocab)
+    formatter = StepFormatter(tokenizer.vocab)
     order = _with_ancestors(texts)
     ends = _ends(texts, order)
     index = {recording: i for i, recording in enumerate(order)}
     made = [
-        _text(recording, name, ends[recording], tokenizer, telling)
+        _text(recording, name, ends[recording], tokenizer, formatter)
         | {"parent": None if recording.parent is None else index[recording.parent]}
         for recording, name in order.items()
     ]
@@ -138,7 +122,7 @@ def told(texts: Sequence[Named], tokenizer: Tokenizer, model: str, shown: Shown)
         "draws": [
             {"text": index[recording], "step": step}
             | drawn_often(
-                chain_at(recording, tokenizer, step, None), recording.logits(step), telling
+                chain_at(recording, tokenizer, step, None), recording.logits(step), formatter
             )
             for recording, step in shown.draws
         ],
@@ -155,10 +139,12 @@ def rounded(value: Any) -> Any:
     return [rounded(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def drawn_often(replay: Replay, logits: Any, telling: Telling, n: int = DRAWS) -> dict[str, Any]:
+def drawn_often(
+    replay: Replay, logits: Any, formatter: StepFormatter, n: int = DRAWS
+) -> dict[str, Any]:
     """Many draws of a chain at the step where it stands, beside the exact probabilities."""
     found = replay.chain.explain(logits, top=100)
-    return telling.draws(found, draws(replay.chain, logits, n), n)
+    return formatter.draws(found, draws(replay.chain, logits, n), n)
 
 
 def _with_ancestors(texts: Sequence[Named]) -> dict[Recording, str]:
@@ -186,7 +172,7 @@ def _ends(texts: Sequence[Named], order: Mapping[Recording, str]) -> dict[Record
 
 
 def _text(
-    recording: Recording, name: str, end: int, tokenizer: Tokenizer, telling: Telling
+    recording: Recording, name: str, end: int, tokenizer: Tokenizer, formatter: StepFormatter
 ) -> dict[str, Any]:
     """A text from where it leaves the one that it branches off; null for a step that is forgotten."""
     generation = recording.generation
@@ -201,18 +187,18 @@ def _text(
             else:
                 found = replay.explain(step, TOP)
         except Forgotten:
-            steps.append(telling.forgotten(recording, step))
+            steps.append(formatter.forgotten(recording, step))
             full.append(None)
         else:
-            steps.append(telling.step(recording, step, found, TOP))
-            full.append(_full(telling, recording, step, found))
+            steps.append(formatter.step(recording, step, found, TOP))
+            full.append(_full(formatter, recording, step, found))
     sampling = {**recording.sampling, "seed": generation.seed}
     stats = generation.stats
     return {
         "name": name,
         "at": recording.at,
         "inherited": len(recording.inherited),
-        "prompt": telling.tokens(recording.prompt) if recording.parent is None else [],
+        "prompt": formatter.tokens(recording.prompt) if recording.parent is None else [],
         "seed": generation.seed,
         "chain": generation.chain.describe(),
         "spelled": spellings(sampling),
@@ -225,9 +211,11 @@ def _text(
     }
 
 
-def _full(telling: Telling, recording: Recording, step: int, found: Explanation) -> dict[str, Any]:
+def _full(
+    formatter: StepFormatter, recording: Recording, step: int, found: Explanation
+) -> dict[str, Any]:
     """Everything about a step, but the tokens that no view shows."""
-    whole = telling.full_step(recording, step, found)
+    whole = formatter.full_step(recording, step, found)
     wanted = {each["token"]["id"] for each in whole["traces"][:ROWS]}
     for each in (whole["token"], whole["draw"] and whole["draw"]["token"]):
         if each:

@@ -9,11 +9,18 @@ from typing import Any
 from aleator.chat.prompt import ChatPrompt, prepare_chat
 from aleator.core.errors import ConstraintError, ParameterError
 from aleator.generate.session import Session
+from aleator.samplers import SamplingParams
+from aleator.server.auth import own_namespace
 from aleator.server.bodies import in_thread
-from aleator.server.caller import own_namespace
-from aleator.server.playground.recording import Forgotten, Recording, Recordings
-from aleator.server.playground.replay import Replay, branch
-from aleator.server.playground.told import Telling
+from aleator.server.playground.recording import (
+    Forgotten,
+    Recording,
+    Recordings,
+    Replay,
+    branch,
+    chain_at,
+)
+from aleator.server.playground.step_json import StepFormatter
 from aleator.server.service import Service, readable
 from aleator.text.tokenizer import Tokenizer
 
@@ -26,33 +33,31 @@ def line(told: Mapping[str, Any]) -> bytes:
     return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-class Writer:
-    """Begins texts and branches, and tells their steps.
+class Playground:
+    """What the endpoints share: the texts that are kept, how they begin and branch, and how steps are told."""
 
-    Args:
-        service: of the server.
-        recordings: where texts are kept.
-    """
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.recordings = Recordings(service.options.playground_memory << 20)
+        self.tokenizer: Tokenizer = service.model.tokenizer
+        self.formatter = StepFormatter(service.model.vocab)
 
-    def __init__(self, service: Service, recordings: Recordings) -> None:
-        self._service, self._recordings = service, recordings
-        self._tokenizer: Tokenizer = service.model.tokenizer
-        self.telling = Telling(service.model.vocab)
+    @readable()
+    def params(self, options: dict[str, Any], seed: int | None = None) -> SamplingParams:
+        """The sampling parameters of a request; without a seed they get ``seed``."""
+        given = self.service.grammars.compiled(options)
+        preset = given.pop("preset", None)
+        return self.service.model.request_maker.sampling_params(preset, None, seed, **given)
+
+    def chain_at(self, recording: Recording, step: int, options: dict[str, Any]) -> Replay:
+        """A chain at a step of a text: the text's own where a request gives no options."""
+        own = recording.request.params.values()["seed"]
+        params = self.params(options, own) if options else None
+        return chain_at(recording, self.tokenizer, step, params)
 
     @readable()
     def begin(self, own: Mapping[str, Any], options: Mapping[str, Any]) -> Recording:
-        """Begin a text.
-
-        Args:
-            own: ``prompt`` of a new one; ``messages`` of a new one that is an answer; or ``parent``, the text
-                that it branches off, with ``at``: how many of that text's drawn tokens it shares, None: all;
-                and ``token``: the one that follows these, None: the chain draws it.
-            options: of the generation, and sampling parameters, by name.
-
-        Raises:
-            ParameterError: an option, or a place at which the text cannot branch.
-            NoSuchText: the parent is not kept.
-        """
+        """Begin a text from a prompt or messages, or a branch of the text ``parent``."""
         begins = {name: own[name] for name in ("prompt", "messages", "parent")}
         several = [name for name, value in begins.items() if value is not None]
         if len(several) != 1:
@@ -61,17 +66,17 @@ class Writer:
                 f"{' and '.join(several) or 'nothing'} given: give one of prompt, messages and parent",
             )
         given: str | list[int] | Session
-        service, asked = self._service, options
+        service, asked = self.service, options
         if own["messages"] is not None:
             service.grammars.try_out(options)
             given, options = self._chat(own["messages"], options)
-            recording = Recording(self._recordings.memory)
+            recording = Recording(self.recordings.memory)
         elif own["prompt"] is not None:
-            given, recording = own["prompt"], Recording(self._recordings.memory)
+            given, recording = own["prompt"], Recording(self.recordings.memory)
         else:
-            parent = self._recordings[own["parent"]]
+            parent = self.recordings[own["parent"]]
             recording, given = branch(
-                parent, own["at"], own["token"], self._tokenizer, self._recordings.memory
+                parent, own["at"], own["token"], self.tokenizer, self.recordings.memory
             )
         options = service.grammars.compiled(options) | {"namespace": own_namespace()}
         if service.options.request_timeout is not None:
@@ -82,16 +87,16 @@ class Writer:
             raise ParameterError("token", str(error)) from None
         service.watch([generation])
         recording.begin(generation, asked)
-        self._recordings.add(recording)
+        self.recordings.add(recording)
         return recording
 
     def _chat(
         self, messages: list[Any], options: Mapping[str, Any]
     ) -> tuple[list[int], Mapping[str, Any]]:
         """The prompt of an answer as the model's template writes it, and options with what ends a turn."""
-        service = self._service
+        service = self.service
         chat_format = service.model.chat_format(service.options.chat_template)
-        asked = prepare_chat(ChatPrompt(messages), chat_format, self._tokenizer, options)
+        asked = prepare_chat(ChatPrompt(messages), chat_format, self.tokenizer, options)
         return asked.tokens, asked.options
 
     def started(self, recording: Recording) -> dict[str, Any]:
@@ -102,7 +107,7 @@ class Writer:
             "id": recording.id,
             "parent": None if recording.parent is None else recording.parent.id,
             "at": recording.at,
-            "prompt": self.telling.tokens(recording.prompt),
+            "prompt": self.formatter.tokens(recording.prompt),
             "inherited": len(recording.inherited),
             "seed": generation.seed,
             "chain": generation.chain.describe(),
@@ -110,7 +115,7 @@ class Writer:
 
     def ended(self, recording: Recording) -> dict[str, Any]:
         """The last line of a text."""
-        generation, memory = recording.generation, self._recordings.memory
+        generation, memory = recording.generation, self.recordings.memory
         stats = generation.stats
         return {
             "event": "end",
@@ -125,27 +130,19 @@ class Writer:
         }
 
     async def lines(self, recording: Recording, top: int) -> AsyncGenerator[bytes, None]:
-        """A text as it is written: its start, a line per step, and its end.
-
-        Args:
-            recording: the text.
-            top: most likely tokens that are named for each step.
-        """
+        """A text as it is written: its start, a line per step, and its end."""
         yield line(self.started(recording))
         generation = recording.generation
-        replay = await in_thread(Replay, recording, self._tokenizer)
+        replay = await in_thread(Replay, recording, self.tokenizer)
         step = len(recording.inherited)
-        async for _ in generation:
+        ended = False
+        while not ended:
+            ended = await anext(generation, None) is None
             while step < len(recording.drawn):
                 made = await in_thread(self._steps, recording, replay, step, top)
                 step += len(made)
                 for told in made:
                     yield told
-        while step < len(recording.drawn):
-            made = await in_thread(self._steps, recording, replay, step, top)
-            step += len(made)
-            for told in made:
-                yield told
         yield line(self.ended(recording))
 
     def _steps(self, recording: Recording, replay: Replay, begin: int, top: int) -> list[bytes]:
@@ -156,8 +153,8 @@ class Writer:
             try:
                 found = replay.explain(step, max(top, 1))
             except Forgotten:  # the text is written faster than it is told
-                of_step = self.telling.forgotten(recording, step)
+                of_step = self.formatter.forgotten(recording, step)
             else:
-                of_step = self.telling.step(recording, step, found, top)
+                of_step = self.formatter.step(recording, step, found, top)
             told.append(line({"event": "step", **of_step}))
         return told

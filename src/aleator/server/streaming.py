@@ -1,21 +1,43 @@
-"""Streams of events, and waiting for work whose client may go away."""
+"""Streams: responses that are sent as they are made, and waiting for work whose client may go away.
+
+A token of a text that is streamed wakes a reader in the event loop, which writes a few hundred bytes.  The
+waking costs more than the writing: it is another thread, with code and data that the decoder's weights have
+driven out of the processor's caches (248 us of a processor for each token, against 50:
+benchmarks/results/bench_server_mixed.2026-11-23.md).  So the engine's thread writes them itself, as long as
+the client's socket takes them at once and the text has not ended.  All else stays with the loop: the head,
+the end, errors, clients that read slowly, encrypted connections, several texts in one response.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import os
+import threading
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from aleator.server.logs import BODY
-from aleator.server.wire import Line, Wire, wire_of
+from aleator.generate.writing import Piece, Writing
 
 T = TypeVar("T")
+
+WIRE = "aleator.wire"
+"""Where the state of a scope has the wire of its connection; a scope of another server's has none."""
+BODY = "aleator.body"
+"""Where a scope has what sends the pieces of a response: past all that only looks at its beginning."""
 
 dumps: Callable[[Any], str] = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=(",", ":")
@@ -29,15 +51,114 @@ DONE = b"data: [DONE]\n\n"
 """How OpenAI's streams end."""
 
 
-def event(data: str, name: str = "") -> bytes:
-    """One event.
+class Wire:
+    """Writes to a connection from any thread."""
 
-    Args:
-        data: JSON on one line.
-        name: Of the event; "": none is written.
-    """
+    def __init__(self) -> None:
+        self.sent = 0
+        # The socket's file may be closed, and its number given to another.
+        self._lock = threading.Lock()
+        self._file = -1
+        self._transport: asyncio.Transport | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._rest = b""  # what the socket did not take, until the loop writes it
+
+    def opened(self, transport: asyncio.Transport) -> None:
+        """The connection is there; called in the loop."""
+        found = transport.get_extra_info("socket")
+        if os.name != "posix" or found is None:  # elsewhere a socket is no file
+            return
+        if transport.get_extra_info("sslcontext") is None:
+            self._loop, self._transport = asyncio.get_running_loop(), transport
+            self._file = found.fileno()
+
+    def lost(self) -> None:
+        """The connection ends: its socket is closed after this."""
+        with self._lock:
+            self._file, self._transport = -1, None
+
+    def ready(self) -> bool:
+        """Whether nothing waits to be written, so that a chunk can be next."""
+        transport = self._transport
+        if transport is None or self._rest:
+            return False
+        try:
+            return not transport.get_write_buffer_size() and not transport.is_closing()
+        except RuntimeError:  # the loop has just changed what waits
+            return False
+
+    def send(self, body: bytes) -> None:
+        """Send a chunk, which is not empty; the loop writes what the socket does not take now."""
+        data = b"%x\r\n%b\r\n" % (len(body), body)
+        with self._lock:
+            if self._file < 0 or self._loop is None:  # the client is gone, and the loop knows
+                return
+            self.sent += len(body)
+            try:
+                n = os.write(self._file, data) if self.ready() else 0
+            except (BlockingIOError, InterruptedError):
+                n = 0
+            except OSError:  # the client is gone, and the loop is about to know
+                return
+            if n < len(data):
+                if not self._rest:
+                    self._loop.call_soon_threadsafe(self.flush)
+                self._rest += data[n:]
+
+    def flush(self) -> None:
+        """Write what the socket did not take; in the loop, before it writes anything else."""
+        with self._lock:
+            if self._rest and self._transport is not None:
+                self._transport.write(self._rest)
+            self._rest = b""  # not before: then other threads would write
+
+
+def wire_of(scope: Scope) -> Wire | None:
+    """The wire of a request's connection; None where there is none, or its responses come in no chunks."""
+    if scope.get("http_version") != "1.1" or scope["method"] == "HEAD":
+        return None
+    found = scope.get("state", {}).get(WIRE)
+    return found if isinstance(found, Wire) else None
+
+
+class Line(Generic[T]):
+    """What a stream sends while its one text is made; the loop or the engine calls ``write``, never both."""
+
+    def __init__(self, write: Callable[[Sequence[T]], bytes]) -> None:
+        self.write = write
+        self._wire: Wire | None = None
+
+    def open(self, wire: Wire | None) -> None:
+        """The head of the response was sent, and chunks may go past the loop if there is a wire."""
+        self._wire = wire
+
+    async def follow(self, writing: Writing, read: Callable[[list[Piece]], Sequence[T]]) -> None:
+        """Let pieces of a text be sent as they are made; returns when the loop has to go on."""
+        wire = self._wire
+        if wire is None:
+            return
+        send = wire.send
+
+        def take(pieces: list[Piece]) -> None:
+            data = self.write(read(pieces))
+            if data:
+                send(data)
+
+        try:
+            await writing.pass_on(wire.ready, take)
+        finally:
+            wire.flush()
+
+
+def event(data: str, name: str = "") -> bytes:
+    """One event."""
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {data}\n\n".encode()
+
+
+def typed_events(events: Iterable[Mapping[str, Any]]) -> bytes:
+    """Events that are named by their type."""
+    return b"".join(event(dumps(each), each["type"]) for each in events)
 
 
 class EventStream(Response):
@@ -47,8 +168,6 @@ class EventStream(Response):
         chunks: What to send, each at once.  An error of it is sent by ``failed``, and ends the stream.
         gone: Called when the client is gone before the end: frees what makes the chunks.
         failed: Writes an error in the middle of a stream.
-        headers: Of the response.
-        media_type: Of the response.
         comment: Sent while nothing else is; b"": nothing, where the form has no comments.
         line: Lets the engine's thread send chunks itself, where the connection can; None: the loop sends all.
     """
@@ -124,9 +243,7 @@ class EventStream(Response):
                     wire.flush()
                 await _body(send, self._comment)
             elif wire.sent == before:
-                wire.send(
-                    self._comment
-                )  # it must not come into the middle of another thread's chunk
+                wire.send(self._comment)  # not into the middle of another thread's chunk
 
 
 async def _body(send: Send, data: bytes, more: bool = True) -> None:
@@ -142,13 +259,7 @@ async def disconnected(receive: Receive) -> None:
 
 
 async def unless_gone(request: Request, work: Awaitable[T], gone: Callable[[], object]) -> T:
-    """Wait for work, and end it where the client goes away before.
-
-    Args:
-        request: Its body must have been read.
-        work: What is waited for.
-        gone: Called when the client is gone: lets ``work`` come to its end soon.
-    """
+    """Wait for work, and end it where the client goes away before."""
     working = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(disconnected(request.receive))
     watching.add_done_callback(lambda task: None if task.cancelled() else gone())

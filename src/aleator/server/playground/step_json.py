@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from aleator.samplers.explain import Explanation, Shape, Stage
-from aleator.server.playground.recording import Recording
-from aleator.server.playground.replay import Resampled
+from aleator.server.playground.recording import Recording, Resampled
 from aleator.text.vocabulary import Vocabulary
 
 MOST_TEXT = 2000
 """Characters of a token that are sent; the bundled page shows fewer."""
 
 
-class Telling:
-    """Tokens and steps of one vocabulary as JSON.
-
-    Args:
-        vocab: the model's.
-    """
+class StepFormatter:
+    """Tokens and steps of one vocabulary as JSON."""
 
     def __init__(self, vocab: Vocabulary) -> None:
         self._vocab = vocab
@@ -54,14 +50,7 @@ class Telling:
         return [self.token(token) for token in tokens]
 
     def step(self, recording: Recording, step: int, found: Explanation, top: int) -> dict[str, Any]:
-        """A step in short, as the stream has it.
-
-        Args:
-            recording: the text.
-            step: which one.
-            found: what the chain did.
-            top: most likely tokens to name.
-        """
+        """A step in short, as the stream has it."""
         told = self._written(recording, step, found)
         told["entropy"], told["entropy_after"] = found.before.entropy, found.after.entropy
         told["left"] = found.after.candidates
@@ -118,13 +107,7 @@ class Telling:
         }
 
     def draws(self, found: Explanation, counts: Mapping[int, int], n: int) -> dict[str, Any]:
-        """Counts of draws beside the exact probabilities.
-
-        Args:
-            found: What the chain does at the step; its traces have the probabilities.
-            counts: How often each token was drawn.
-            n: All draws.
-        """
+        """Counts of draws beside the exact probabilities."""
         exact = {trace.token.id: trace.after for trace in found.traces}
         order = sorted(
             {*counts, *(token for token, p in exact.items() if p > 0)},
@@ -138,12 +121,8 @@ class Telling:
 
     def resampled(self, found: Resampled) -> dict[str, Any]:
         """What another chain would have drawn."""
-        return {
-            "steps": found.steps,
-            "changed": {str(step): self.token(token) for step, token in found.changed.items()},
-            "forgotten": found.forgotten,
-            "refused": found.refused,
-        }
+        changed = {str(step): self.token(token) for step, token in found.changed.items()}
+        return {**asdict(found), "changed": changed}
 
     def _written(self, recording: Recording, step: int, found: Explanation) -> dict[str, Any]:
         drawn = recording.drawn
@@ -185,9 +164,4 @@ class Telling:
 
 
 def _shape(shape: Shape) -> dict[str, float]:
-    return {
-        "candidates": shape.candidates,
-        "entropy": shape.entropy,
-        "top": shape.top,
-        "choices": shape.choices,
-    }
+    return {**asdict(shape), "choices": shape.choices}

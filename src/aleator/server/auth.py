@@ -14,11 +14,7 @@ from aleator.generate.generation import Generation
 
 
 class KeyRing:
-    """API keys, compared without their time telling anything.
-
-    Args:
-        keys: The keys; none: everybody may ask.
-    """
+    """API keys, compared without their time telling anything."""
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
         self._digests = [_digest(key.encode(), b"aleator key") for key in dict.fromkeys(keys)]
@@ -39,20 +35,18 @@ class KeyRing:
         for number, key in enumerate(made, 1):
             _check_key("api_key", f"the {number}. key", key)
         if file is not None:
-            before = len(made)
             try:
-                lines = Path(file).read_text(encoding="utf-8").splitlines()
+                lines = map(str.strip, Path(file).read_text(encoding="utf-8").splitlines())
             except UnicodeDecodeError:
                 raise ParameterError("api_key_file", f"{file} is not a text file") from None
-            for number, line in enumerate(lines, 1):
-                word = line.strip()
-                if word and not word.startswith("#"):
-                    _check_key("api_key_file", f"{file}, line {number}", word)
-                    made.append(word)
-            if len(made) == before:
+            found = {n: key for n, key in enumerate(lines, 1) if key and not key.startswith("#")}
+            if not found:
                 raise ParameterError(
                     "api_key_file", f"{file} has no key: write one on a line of its own"
                 )
+            for number, key in found.items():
+                _check_key("api_key_file", f"{file}, line {number}", key)
+            made += found.values()
         return cls(made)
 
     def tenant(self, key: bytes | None) -> str | None:
@@ -80,12 +74,7 @@ def _digest(data: bytes, purpose: bytes) -> bytes:
 
 @dataclass
 class Caller:
-    """A request over the network, as far as it is not in its body.
-
-    Attributes:
-        tenant: A digest of the API key; "" where the server has no keys.
-        begun: The texts that were begun for it.
-    """
+    """Who asks, as a digest of the API key ("" without keys), and the texts that were begun for the request."""
 
     tenant: str = ""
     begun: list[Generation] = field(default_factory=list)
@@ -114,10 +103,6 @@ def namespace_of(tenant: str, salt: str = "") -> str:
 
     Prompts share what was computed only within one namespace.  So nobody can find out, by the time that a
     prompt takes, what somebody with another key or another salt has asked.
-
-    Args:
-        tenant: A digest of the API key; "" without keys.
-        salt: Field ``cache_salt`` of the request.
 
     Returns:
         A name that no other tenant and salt have, whatever the salt is; "" without either.

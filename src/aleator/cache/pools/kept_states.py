@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import Protocol
 from weakref import ref
 
-from aleator.cache.pools.history import History
-from aleator.cache.pools.recurrent import RecurrentPool
+from aleator._native import States
+from aleator.cache.journal import Journal
+from aleator.cache.pools.history import History, Run
 from aleator.cache.pools.recurrent_rows import RecurrentShape, row_bytes
-from aleator.cache.pools.run import Run
-from aleator.cache.prefix.config import PrefixConfig
-from aleator.cache.prefix.index import PrefixIndex
+from aleator.cache.prefix import PrefixConfig, PrefixIndex
 
 MOST = 32
 """States of one text at multiples of its spacing; between half as many and so many once it is long."""
@@ -40,31 +40,40 @@ def kept_rows(prefix: PrefixConfig | None, n_seq_max: int, layers: Sequence[Recu
     return min((prefix.texts + n_seq_max) * (MOST + ENDS), most)
 
 
+class StatePool(Protocol):
+    """What is needed here of :class:`~aleator.cache.pools.recurrent.RecurrentPool`, which has these."""
+
+    n_seq_max: int
+    rollback: int
+    journal: Journal
+    states: States
+    keeper: KeptStates | None
+
+    def newest_row(self, seq: int) -> int:
+        """The row that a sequence continues from, or -1."""
+
+    def free_rows(self, n: int) -> Sequence[int]:
+        """The next ``n`` rows that nobody holds."""
+
+
 class KeptStates:
     """The states of cached prefixes, and of texts under way that may become cached prefixes.
 
     The pool stores each list of states under a number.  Sequences have [0, n_seq_max), cached prefixes the
     numbers above.  Above these again each sequence has one more, for the states at boundaries of its text.
-
-    Attributes:
-        index: finds texts by their tokens.
-        rows: how many rows these states may take within a step; between steps a few less.
-
+    The states may take ``rows`` rows within a step, and between steps a few less.
     """
 
-    def __init__(self, pool: RecurrentPool, index: PrefixIndex, rows: int) -> None:
-        self._pool_held, self.index, self.rows = (
-            ref(pool),
-            index,
-            rows,
-        )  # the pool holds this object
+    def __init__(self, pool: StatePool, index: PrefixIndex, rows: int) -> None:
+        self._pool_held = ref(pool)  # which holds this object
+        self.index, self.rows = index, rows
         self._spacing = index.config.spacing
         self.limit = rows - min(SPARE, rows // 2)
         self._first = pool.n_seq_max + index.config.texts
         self.grown = False  # since the last trim
 
     @property
-    def _pool(self) -> RecurrentPool:
+    def _pool(self) -> StatePool:
         pool = self._pool_held()
         if pool is None:
             raise ReferenceError("the cache of these states is gone")

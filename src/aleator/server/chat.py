@@ -12,12 +12,10 @@ from typing import Any, Literal
 
 from aleator.chat.message import Delta, Message
 from aleator.chat.reply import Reply
-from aleator.generate.completion import StopReason
 from aleator.generate.generation import Generation, writing_of
 from aleator.generate.logprobs import Logprobs
 from aleator.generate.writing import Piece
-from aleator.server.sse import merged
-from aleator.server.wire import Line
+from aleator.server.streaming import Line, merged
 
 ChatStop = Literal["stop", "tool_calls", "length", "deadline", "interrupted"]
 """Why an answer ended.
@@ -111,12 +109,6 @@ class ChatEvent:
 class ChatChoice:
     """One answer of a chat.
 
-    Args:
-        index: Which of the answers.
-        generation: Makes its text.
-        reply: Reads it.
-        one_call: End it with its first call.
-
     Attributes:
         completion_tokens: Tokens drawn, so far as they were read.
         reasoning_tokens: Those of them that are reasoning.
@@ -147,24 +139,12 @@ class ChatChoice:
         return self._made.logprobs[: self.completion_tokens]
 
     @property
-    def stop_detail(self) -> StopReason:
-        """Why it ended, in the words of :attr:`Generation.stop_reason`; it must have ended."""
-        return self.generation.stop_reason
-
-    @property
     def stop_string(self) -> str | None:
         """The stop string that ended it; it must have ended."""
         return self.generation.stop_string if self.stop == "stop" else None
 
     async def events(self, line: Line[ChatEvent] | None = None) -> AsyncIterator[list[ChatEvent]]:
-        """Its events as they are made; each list holds those that are there together.
-
-        Args:
-            line: Sends events itself where it can; those are not given here.
-
-        Raises:
-            Exception: What ended the generation, if that was an error.
-        """
+        """Its events as they are made, those together that are there together; ``line`` sends some itself."""
         while self.stop is None:
             if line is not None and not self._one_call:
                 await line.follow(writing_of(self.generation), self._read_all)
@@ -238,14 +218,7 @@ class ChatChoice:
 
 
 class ChatAnswer:
-    """The answers to a chat, under way.
-
-    Args:
-        choices: The answers.
-
-    Attributes:
-        choices: The answers.
-    """
+    """The answers to a chat, under way."""
 
     def __init__(self, choices: Sequence[ChatChoice]) -> None:
         self.choices = choices
@@ -261,16 +234,11 @@ class ChatAnswer:
         return self.choices[0].generation.seed
 
     @property
-    def prompt_tokens(self) -> tuple[int, ...]:
-        """The prompt's token ids."""
-        return self.choices[0].generation.request.tokens
-
-    @property
     def usage(self) -> Usage:
         """Tokens so far as the answers were read."""
         stats = [each.stats for each in self.generations]
         return Usage(
-            prompt=len(self.prompt_tokens),
+            prompt=len(self.choices[0].generation.request.tokens),
             completion=sum(choice.completion_tokens for choice in self.choices),
             cached=stats[0].reused_tokens,
             reasoning=sum(choice.reasoning_tokens for choice in self.choices),
@@ -284,27 +252,12 @@ class ChatAnswer:
             each.cancel()
 
     def events(self, line: Line[ChatEvent] | None = None) -> AsyncIterator[list[ChatEvent]]:
-        """Events of all answers as they are made; each list is of one answer.
-
-        Reading them raises what ended a generation, if that was an error.
-
-        Args:
-            line: Sends events of an only answer itself where it can; those are not given here.
-        """
+        """Events of all answers as they are made, each list of one; of an only one ``line`` sends some."""
         only = line if len(self.choices) == 1 else None
         return merged([choice.events(only) for choice in self.choices])
 
-    async def finished(self) -> Sequence[ChatChoice]:
-        """Wait for the end of all answers; errors are those of :meth:`events`."""
-        await self.collected()
-        return self.choices
-
     async def collected(self) -> list[ChatEvent]:
-        """Wait for the end of all answers; all their events, those of the first answer first.
-
-        Raises:
-            Exception: What ended a generation, if that was an error.
-        """
+        """Wait for the end of all answers; all their events, those of the first answer first."""
         made: list[ChatEvent] = []
         for choice in self.choices:
             if not choice._one_call:

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from aleator.server.playground.told import MOST_TEXT, Telling
+from aleator.server.playground.step_json import MOST_TEXT, StepFormatter
 from aleator.text.special_tokens import SpecialTokens, TokenAttribute
 from aleator.text.vocabulary import BYTE_CHARACTERS, Vocabulary
 
@@ -38,7 +38,7 @@ def vocabulary() -> Vocabulary:
 
 
 def test_tokens_are_told_as_they_are() -> None:
-    told = Telling(vocabulary()).tokens(range(7))
+    told = StepFormatter(vocabulary()).tokens(range(7))
     assert json.loads(json.dumps(told)) == told
     assert told[0] == {"id": 0, "text": "<script>alert(1)</script>"}
     assert told[1] == {"id": 1, "text": None, "bytes": "f09f"}

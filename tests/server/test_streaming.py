@@ -14,9 +14,9 @@ import pytest
 import uvicorn
 
 import aleator
-from aleator.server import sse
+from aleator.server import streaming
 from aleator.server.logs import Requests
-from aleator.server.sse import EventStream, merged
+from aleator.server.streaming import EventStream, merged
 from tests.server.conftest import Client
 
 LONG = {"prompt": "ROMEO:", "max_tokens": 900, "min_tokens": 900, "context_shift": True}
@@ -125,7 +125,7 @@ def test_an_error_in_the_middle_is_told() -> None:
 
 
 def test_idle_streams_are_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "KEEP_ALIVE", 0.001)
+    monkeypatch.setattr(streaming, "KEEP_ALIVE", 0.001)
 
     async def run() -> None:
         commented = asyncio.Event()

@@ -1,0 +1,217 @@
+"""What bounds the time and the memory of grammars.
+
+What compiles a grammar is native code that no signal ends.  So a new one is first compiled in a process of
+its own (grammar_trial.py), up to its first mask, which is killed when the time is over; only what passes is
+compiled here.  Compiled grammars are kept for the next request, as long as their memory is within bounds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from select import select
+
+from aleator.core.errors import AleatorError, EngineClosed, GrammarError, ParameterError
+from aleator.samplers.constrained import ConstraintSampler
+
+MOST_BYTES = 2**27
+"""Of memory that one grammar may take, as far as its trial shows."""
+NOTICED_BYTES = 2**25
+"""After a trial that took more the process begins anew: where only memory in use is told, what is used again
+would not be seen."""
+START_SECONDS = 120.0
+"""That the process for trials has to begin: it reads the vocabulary."""
+KEPT = 64
+"""Compiled grammars that are kept, those used last."""
+KEPT_BYTES = 2**27
+"""Of memory that those which are kept take together, as far as the process shows."""
+RETURNED_BYTES = 2**24
+"""When more is freed, the C library is told to return what it holds to the system: it would keep most of it."""
+
+
+class Trials:
+    """A process that compiles grammars, to see whether it can be done in time."""
+
+    def __init__(self, model: str, seconds: float) -> None:
+        self._model, self.seconds = model, seconds
+        self._process: subprocess.Popen[bytes] | None = None
+        self._greeted = self._cut = False  # it has said that it is ready; it is to end
+
+    def begin(self) -> None:
+        """Start the process without waiting for it, so that the first grammar finds it ready."""
+        if self._process is None:
+            self._greeted = False
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "aleator.server.grammar_trial", self._model],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+
+    def run(self, name: str, value: Mapping[str, object]) -> int:
+        """Compile a grammar; returns how many bytes of memory it took."""
+        process = self._started()
+        try:
+            answer = self._ask(process, json.dumps(value).encode() + b"\n", self.seconds)
+        except BaseException:
+            self.close()
+            raise
+        if answer is None:
+            raise self._ended(
+                name,
+                f"{name} takes longer than {self.seconds:g} s to compile: simplify it, or start the server "
+                "with a larger --grammar-timeout",
+            )
+        told = json.loads(answer)
+        if "error" in told:
+            raise GrammarError(told["error"], told["line"], told["column"])
+        if told["bytes"] > NOTICED_BYTES:
+            self.close()
+        if told["bytes"] > MOST_BYTES:
+            raise GrammarError(
+                f"the grammar asks for too much: {told['bytes'] >> 20} MiB of memory, and {MOST_BYTES >> 20} "
+                "are the most: simplify it"
+            )
+        return int(told["bytes"])
+
+    def cut(self) -> None:
+        """End the process, also while it tries a grammar; from any thread."""
+        self._cut, process = True, self._process
+        if process is not None:
+            process.kill()
+
+    def close(self) -> None:
+        """End the process; the next trial begins another one."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with suppress(BrokenPipeError):  # of a question that it did not read
+                        pipe.close()
+
+    def _ended(self, name: str, message: str) -> AleatorError:
+        """End a process that did not answer; returns why it did not."""
+        self.close()
+        return EngineClosed("the server ends") if self._cut else ParameterError(name, message)
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        self.begin()
+        if self._cut:  # not before: a process that begins now, nobody else ends
+            raise self._ended("", "")
+        process = self._process
+        if process is None:
+            raise RuntimeError("the process was ended by another thread")
+        if not self._greeted:
+            if self._ask(process, b"", START_SECONDS) is None:
+                raise self._ended(
+                    "grammar",
+                    "grammars cannot be compiled: the process that tries them did not begin",
+                )
+            self._greeted = True
+        return process
+
+    @staticmethod
+    def _ask(process: subprocess.Popen[bytes], question: bytes, seconds: float) -> bytes | None:
+        """Send a line, and get one back; None: none came in time."""
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("the process has no pipes")
+        try:
+            process.stdin.write(question)
+            process.stdin.flush()
+        except BrokenPipeError:
+            return None
+        ready, _, _ = select([process.stdout], [], [], seconds)
+        return process.stdout.readline() or None if ready else None
+
+
+class KeptGrammars:
+    """Compiled grammars by their text: those used last, within a number and an amount of memory.
+
+    A grammar goes on growing after it is compiled: llguidance makes the states of its automaton when a text
+    reaches them, and keeps them for the next text (whole numbers that are multiples of 300,100 begin with
+    45 MiB, and have 130 after 512 digits).  It does not tell how much.  So the bound is on what the whole
+    process allocates beyond what it had when no grammar was kept; what others allocate meanwhile counts until
+    all have been dropped once.
+    """
+
+    def __init__(self, allocated: Callable[[], int] | None = None) -> None:
+        self._made: OrderedDict[str, ConstraintSampler] = OrderedDict()
+        self._allocated = allocated or allocated_bytes
+        self._without = self._allocated()  # any grammar
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def find(self, key: str) -> ConstraintSampler | None:
+        """A grammar that is kept, or None; it is the one used last from now on."""
+        with self._lock:
+            known = self._made.get(key)
+            if known is not None:
+                self._made.move_to_end(key)
+            self._evict()
+            return known
+
+    def keep(self, key: str, grammar: ConstraintSampler) -> None:
+        """Keep a grammar that was compiled just now."""
+        with self._lock:
+            self._made[key] = grammar
+            self._evict()
+
+    def _evict(self) -> None:
+        now = first = self._allocated()
+        while self._made and (len(self._made) > KEPT or now - self._without > KEPT_BYTES):
+            self._made.popitem(last=False)
+            now = self._allocated()
+        if first - now > RETURNED_BYTES and _LIBC is not None:
+            _LIBC.malloc_trim(0)
+        self._without = min(self._without, now) if self._made else now
+
+
+class _Mallinfo2(ctypes.Structure):
+    """What glibc's ``mallinfo2`` returns (its manual page)."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks",
+            "keepcost",
+        )
+    )  # fmt: skip
+
+
+def _glibc() -> ctypes.CDLL | None:
+    """The C library, if it is glibc 2.33 or newer."""
+    try:
+        found = ctypes.CDLL(None)
+        found.mallinfo2.restype = _Mallinfo2
+    except (AttributeError, OSError, TypeError):
+        return None
+    return found
+
+
+_LIBC = _glibc()
+
+
+def allocated_bytes() -> int:
+    """Bytes that native code of this process has allocated and not freed.
+
+    Where the C library does not tell: the bytes that are in memory; 0 where the system does not tell either.
+    """
+    if _LIBC is not None:
+        told = _LIBC.mallinfo2()
+        return int(told.uordblks + told.hblkhd)
+    try:
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
