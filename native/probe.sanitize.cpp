@@ -1,8 +1,6 @@
 // Mistakes on purpose, in builds with sanitizers only: tools/sanitize.py makes each of them and
 // expects the process to be ended.
-#include <cstdint>
 #include <thread>
-#include <vector>
 
 #include "bind.hpp"
 
@@ -16,8 +14,8 @@ ALEATOR_BIND(sanitize_probe) {
         volatile float* z = row.data();
         z[n] = 1;
       },
-      nb::arg("n"), "Writes behind an array of n floats on the heap.");
-  m.def("add_one", [](int32_t x) { return x + 1; }, nb::arg("x"), "Overflows at 2^31 - 1.");
+      "n"_a, "Writes behind an array of n floats on the heap.");
+  m.def("add_one", [](int32_t x) { return x + 1; }, "x"_a, "Overflows at 2^31 - 1.");
   m.def(
       "race_to",
       [](int n) {
@@ -30,7 +28,7 @@ ALEATOR_BIND(sanitize_probe) {
         other.join();
         return counted;
       },
-      nb::arg("n"), "Two threads count to n in one number, without a lock.");
+      "n"_a, "Two threads count to n in one number, without a lock.");
 }
 
 }  // namespace aleator

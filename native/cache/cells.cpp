@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <numeric>
 #include <stdexcept>
-#include <string>
 
 #include "cache/cell_arrays.hpp"
 
@@ -73,36 +72,20 @@ const Runs& Cells::runs(int32_t seq) const {
 }
 
 void Cells::stale(const Segment& s) noexcept {
-  for (const int32_t seq : sets_.ids(s.owners)) {
-    Index& x = sequences_[static_cast<size_t>(seq)];
-    x.stale = true;
-    x.runs.clear();
-  }
+  for (const int32_t seq : sets_.ids(s.owners)) sequences_[static_cast<size_t>(seq)].spoil();
 }
 
 void Cells::index(const Segment& s) noexcept {
   for (const int32_t seq : sets_.ids(s.owners)) {
     Index& x = sequences_[static_cast<size_t>(seq)];
-    if (x.stale) continue;
-    try {
-      x.runs.insert(s.run());
-    } catch (const std::bad_alloc&) {
-      x.stale = true;
-      x.runs.clear();
-    }
+    if (!x.stale) x.update([&](Runs& own) { own.insert(s.run()); });
   }
 }
 
 void Cells::unindex(const Segment& s) noexcept {
   for (const int32_t seq : sets_.ids(s.owners)) {
     Index& x = sequences_[static_cast<size_t>(seq)];
-    if (x.stale) continue;
-    try {
-      x.runs.erase(s.run());
-    } catch (const std::bad_alloc&) {
-      x.stale = true;
-      x.runs.clear();
-    }
+    if (!x.stale) x.update([&](Runs& own) { own.erase(s.run()); });
   }
 }
 
@@ -124,15 +107,8 @@ bool Cells::move_together(const Vector<Segment>& segments, int32_t p0, int32_t p
 }
 
 void Cells::shift_runs(int32_t owners, int32_t p0, int32_t p1, int32_t delta) noexcept {
-  for (const int32_t seq : sets_.ids(owners)) {
-    Index& x = sequences_[static_cast<size_t>(seq)];
-    try {
-      x.runs.shift(p0, p1, delta);
-    } catch (const std::bad_alloc&) {
-      x.stale = true;
-      x.runs.clear();
-    }
-  }
+  for (const int32_t seq : sets_.ids(owners))
+    sequences_[static_cast<size_t>(seq)].update([&](Runs& own) { own.shift(p0, p1, delta); });
 }
 
 // Arrays

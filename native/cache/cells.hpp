@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -161,6 +162,16 @@ class Cells final : public Part {
   struct Index {
     Runs runs;
     bool stale = false;  // to be made anew from the cells
+    void spoil() noexcept { stale = true, runs.clear(); }
+    // Where memory is short it becomes stale.
+    template <typename F>
+    void update(F&& change) noexcept {
+      try {
+        change(runs);
+      } catch (const std::bad_alloc&) {
+        spoil();
+      }
+    }
   };
 
   void require(int32_t seq, const char* what) const;

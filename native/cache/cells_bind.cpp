@@ -1,10 +1,5 @@
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
 
-#include <optional>
 #include <stdexcept>
 
 #include "bind.hpp"
@@ -12,27 +7,19 @@
 
 namespace {
 
+using aleator::Array;
+using aleator::owned_array;
 using aleator::cache::Cells;
 using aleator::cache::Extra;
 using aleator::cache::Move;
 using aleator::cache::Run;
 using aleator::cache::Sight;
-using namespace nb::literals;
-template <typename T>
-using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Rows = nb::ndarray<const uint64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Rows = Array<const uint64_t, 2>;
 // [tokens, 3] or [tokens, 2]
 using Triplets =
     std::optional<nb::ndarray<const int32_t, nb::shape<-1, 3>, nb::c_contig, nb::device::cpu>>;
 using Pairs =
     std::optional<nb::ndarray<const int32_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>>;
-
-template <typename T>
-nb::ndarray<nb::numpy, T> owned_array(std::vector<T>&& values) {
-  auto* kept = new std::vector<T>(std::move(values));
-  nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return nb::ndarray<nb::numpy, T>(kept->data(), {kept->size()}, owner);
-}
 
 void require_rows(const Cells& c, const Rows& owners, size_t n) {
   if (owners.shape(0) != n || owners.shape(1) != static_cast<size_t>(c.words()))
@@ -46,7 +33,7 @@ const Extra* extras_of(const Triplets& extras, size_t n) {
   return reinterpret_cast<const Extra*>(extras->data());
 }
 
-nb::ndarray<nb::numpy, int64_t> place(Cells& c, Array<int32_t> positions, Rows owners,
+nb::ndarray<nb::numpy, int64_t> place(Cells& c, Array<const int32_t> positions, Rows owners,
                                       bool contiguous, Triplets extras) {
   const size_t n = positions.shape(0);
   require_rows(c, owners, n);
@@ -54,7 +41,8 @@ nb::ndarray<nb::numpy, int64_t> place(Cells& c, Array<int32_t> positions, Rows o
                              static_cast<int64_t>(n), contiguous));
 }
 
-void put(Cells& c, Array<int64_t> cells, Array<int32_t> positions, Rows owners, Triplets extras) {
+void put(Cells& c, Array<const int64_t> cells, Array<const int32_t> positions, Rows owners,
+         Triplets extras) {
   const size_t n = positions.shape(0);
   require_rows(c, owners, n);
   if (cells.shape(0) != n) throw std::invalid_argument("cells and positions must be equally long");
@@ -62,15 +50,15 @@ void put(Cells& c, Array<int64_t> cells, Array<int32_t> positions, Rows owners, 
         static_cast<int64_t>(n));
 }
 
-void duplicate(Cells& c, Array<int64_t> from, Array<int64_t> to, int32_t seq, bool leave) {
+void duplicate(Cells& c, Array<const int64_t> from, Array<const int64_t> to, int32_t seq,
+               bool leave) {
   if (from.shape(0) != to.shape(0)) throw std::invalid_argument("from and to must be equally long");
   c.duplicate(from.data(), to.data(), static_cast<int64_t>(from.shape(0)), seq, leave);
 }
 
-using Visible = nb::ndarray<bool, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-
-int64_t mask(const Cells& c, Array<int32_t> positions, Array<int32_t> seqs, Visible out,
-             bool causal, const std::string& window, int32_t width, Pairs coordinates) {
+int64_t mask(const Cells& c, Array<const int32_t> positions, Array<const int32_t> seqs,
+             Array<bool, 2> out, bool causal, const std::string& window, int32_t width,
+             Pairs coordinates) {
   const size_t t = positions.shape(0), n = out.shape(1);
   if (seqs.shape(0) != t || out.shape(0) != t || n > static_cast<size_t>(c.size()))
     throw std::invalid_argument("out must be [queries, n] with n at most the number of cells");
@@ -102,14 +90,12 @@ auto per_cell(const Cells& c, int64_t width, F&& f) {
   return values;
 }
 
-nb::ndarray<nb::numpy, uint64_t, nb::ndim<2>> owner_rows(const Cells& c) {
-  auto* rows =
-      new std::vector<uint64_t>(per_cell<uint64_t>(c, c.words(), [&](int64_t i, uint64_t* row) {
-        for (const int32_t s : c.owners(i)) row[s / 64] |= uint64_t{1} << (s % 64);
-      }));
-  nb::capsule owner(rows, [](void* p) noexcept { delete static_cast<std::vector<uint64_t>*>(p); });
-  return nb::ndarray<nb::numpy, uint64_t, nb::ndim<2>>(
-      rows->data(), {static_cast<size_t>(c.size()), static_cast<size_t>(c.words())}, owner);
+auto owner_rows(const Cells& c) {
+  auto rows = per_cell<uint64_t>(c, c.words(), [&](int64_t i, uint64_t* row) {
+    for (const int32_t s : c.owners(i)) row[s / 64] |= uint64_t{1} << (s % 64);
+  });
+  return owned_array<nb::ndim<2>>(std::move(rows),
+                                  {static_cast<size_t>(c.size()), static_cast<size_t>(c.words())});
 }
 
 using Triples = std::vector<std::tuple<int64_t, int64_t, int64_t>>;
@@ -164,8 +150,7 @@ ALEATOR_BIND(cells) {
           },
           nb::rv_policy::reference_internal,
           "int32 [size, 3], read-only view: y, x and token (-1: an embedding) of each used cell; "
-          "of "
-          "an empty one anything. None without extras.")
+          "of an empty one anything. None without extras.")
       .def_prop_ro(
           "shifts",
           [](const Cells& c) {
@@ -210,8 +195,7 @@ ALEATOR_BIND(cells) {
       .def("place", &place, "positions"_a, "owners"_a, "contiguous"_a = false,
            "extras"_a = nb::none(),
            "Give the cells that find names positions (int32 [n]), owners (uint64 [n, words]) and, "
-           "if "
-           "they have them, extras (int32 [n, 3]: y, x, token); return them.")
+           "if they have them, extras (int32 [n, 3]: y, x, token); return them.")
       .def("put", &put, "cells"_a, "positions"_a, "owners"_a, "extras"_a = nb::none(),
            "Give these free cells (int64 [n]) positions, owners and extras.")
       .def(
@@ -305,7 +289,7 @@ ALEATOR_BIND(cells) {
            "Restore the state at the last begin; after its commit too, until the next change.")
       .def(
           "used_before",
-          [](const Cells& c, Array<int64_t> cells) {
+          [](const Cells& c, Array<const int64_t> cells) {
             return owned_array(c.used_before(cells.data(), static_cast<int64_t>(cells.shape(0))));
           },
           "cells"_a,

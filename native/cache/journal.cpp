@@ -1,7 +1,6 @@
 #include "cache/journal.hpp"
 
 #include <chrono>
-#include <utility>
 
 #include "bind.hpp"
 

@@ -1,4 +1,3 @@
-#include <nanobind/stl/optional.h>
 
 #include "bind.hpp"
 #include "cache/cells.hpp"
@@ -10,7 +9,6 @@ namespace {
 using aleator::cache::Cells;
 using aleator::cache::Journal;
 using aleator::cache::States;
-using namespace nb::literals;
 
 // The frame of one block under `with`.  Entering and leaving are native, so that a block that was
 // entered is left whatever comes between.
@@ -73,8 +71,7 @@ ALEATOR_BIND(journal) {
           nb::sig("def run(self, function: collections.abc.Callable[..., typing.Any], *args: "
                   "typing.Any, **kwargs: typing.Any) -> typing.Any"),
           "Call a function in a frame of its own: what it changed stays if it returns, and is "
-          "taken "
-          "back exactly if it raises anything at all.")
+          "taken back exactly if it raises anything at all.")
       .def(
           "attempt",
           [](Journal& j, nb::callable function, nb::args args, nb::kwargs kwargs) {

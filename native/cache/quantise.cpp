@@ -1,11 +1,6 @@
 #include "cache/quantise.hpp"
 
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/string.h>
-
 #include <stdexcept>
-#include <string>
-#include <vector>
 
 #include "bind.hpp"
 #include "layers/rows.hpp"
@@ -14,9 +9,7 @@
 
 namespace aleator {
 
-template <class T, int n>
-using Rows = nb::ndarray<T, nb::ndim<n>, nb::c_contig, nb::device::cpu>;
-using CellList = Rows<const int64_t, 1>;
+using CellList = Array<const int64_t>;
 
 // Bytes [n_cells, row_bytes] of rows of `width` elements, and which of them x goes to or comes
 // from.
@@ -54,7 +47,7 @@ static void each_row(Pool& pool, int64_t n, F&& f) {
 }
 
 static void store_rows(Pool& pool, const std::string& name, int64_t rotation,
-                       Rows<const float, 2> x, Rows<uint8_t, 2> data, CellList cells) {
+                       Array<const float, 2> x, Array<uint8_t, 2> data, CellList cells) {
   const Stored type = checked(name, data, cells, x);
   const int64_t width = int64_t(x.shape(1)), row_bytes = int64_t(data.shape(1));
   require_blocks(width, rotation);
@@ -76,7 +69,7 @@ static void store_rows(Pool& pool, const std::string& name, int64_t rotation,
 }
 
 static void load_rows(Pool& pool, const std::string& name, int64_t rotation,
-                      Rows<const uint8_t, 2> data, CellList cells, Rows<float, 2> y) {
+                      Array<const uint8_t, 2> data, CellList cells, Array<float, 2> y) {
   const Stored type = checked(name, data, cells, y);
   const int64_t width = int64_t(y.shape(1)), row_bytes = int64_t(data.shape(1));
   require_blocks(width, rotation);
@@ -90,18 +83,16 @@ static void load_rows(Pool& pool, const std::string& name, int64_t rotation,
   });
 }
 
-}  // namespace aleator
-
 ALEATOR_BIND(quantise) {
-  using namespace aleator;
-  m.def("store_rows", &store_rows, nb::arg("pool"), nb::arg("type"), nb::arg("rotation"),
-        nb::arg("x"), nb::arg("data").noconvert(), nb::arg("cells"),
+  m.def("store_rows", &store_rows, "pool"_a, "type"_a, "rotation"_a, "x"_a, "data"_a.noconvert(),
+        "cells"_a,
         "data[cells[i]] = row i of x float32 [n, width], first rotated by a Hadamard matrix in "
         "blocks of `rotation` elements (0: not), rounded to type 'F32', 'F16', 'BF16', 'Q8_0', "
         "'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1' or 'IQ4_NL'; data uint8 [n_cells, row bytes], cells int64 "
-        "[n].  ValueError, with nothing "
-        "changed, when sizes disagree or a cell is out of range.");
-  m.def("load_rows", &load_rows, nb::arg("pool"), nb::arg("type"), nb::arg("rotation"),
-        nb::arg("data"), nb::arg("cells"), nb::arg("y").noconvert(),
+        "[n].  ValueError, with nothing changed, when sizes disagree or a cell is out of range.");
+  m.def("load_rows", &load_rows, "pool"_a, "type"_a, "rotation"_a, "data"_a, "cells"_a,
+        "y"_a.noconvert(),
         "The other way: y[i] float32 [n, width] = row cells[i] of data, rotated back.");
 }
+
+}  // namespace aleator

@@ -2,37 +2,24 @@
 //
 // The tokens of one sequence share a list, of which each sees a beginning; so a list costs what its
 // sequence holds, not tokens times cells, and sums run in the order of the text wherever it lies.
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
-
 #include <algorithm>
-#include <optional>
 #include <stdexcept>
-#include <vector>
 
 #include "bind.hpp"
 #include "cache/cells.hpp"
 
 namespace {
 
+using aleator::Array;
+using aleator::owned_array;
 using aleator::cache::Cells;
 using aleator::cache::Run;
-using namespace nb::literals;
-template <class T>
-using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-template <class T>
-nb::ndarray<nb::numpy, T> array(std::vector<T>&& values) {
-  auto* kept = new std::vector<T>(std::move(values));
-  nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return nb::ndarray<nb::numpy, T>(kept->data(), {kept->size()}, owner);
-}
-
 using Pairs =
     std::optional<nb::ndarray<const int32_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>>;
 
-nb::tuple seen_cells(const Cells& book, In<int32_t> positions, In<int32_t> seqs, bool causal,
-                     std::optional<In<int32_t>> key_positions, Pairs coordinates) {
+nb::tuple seen_cells(const Cells& book, Array<const int32_t> positions, Array<const int32_t> seqs,
+                     bool causal, std::optional<Array<const int32_t>> key_positions,
+                     Pairs coordinates) {
   const int64_t n_tokens = int64_t(positions.size());
   if ((key_positions && int64_t(key_positions->size()) < book.top()) ||
       int64_t(seqs.size()) != n_tokens ||
@@ -77,15 +64,16 @@ nb::tuple seen_cells(const Cells& book, In<int32_t> positions, In<int32_t> seqs,
     for (const int32_t c : cells) behind |= key_pos[c] != pos[c];
   if (behind)
     for (const int32_t c : cells) deltas.push_back(pos[c] - key_pos[c]);
-  return nb::make_tuple(array(std::move(cells)), array(std::move(start)), array(std::move(list)),
-                        array(std::move(count)),
-                        behind ? nb::cast(array(std::move(deltas))) : nb::none());
+  return nb::make_tuple(owned_array(std::move(cells)), owned_array(std::move(start)),
+                        owned_array(std::move(list)), owned_array(std::move(count)),
+                        behind ? nb::cast(owned_array(std::move(deltas))) : nb::none());
 }
 
 // Of each token's list, how many cells at its beginning lie before the token's window.
-nb::ndarray<nb::numpy, int64_t> before_window(const Cells& book, In<int32_t> cells,
-                                              In<int64_t> start, In<int32_t> list,
-                                              In<int32_t> positions, int32_t window, bool chunked) {
+nb::ndarray<nb::numpy, int64_t> before_window(const Cells& book, Array<const int32_t> cells,
+                                              Array<const int64_t> start, Array<const int32_t> list,
+                                              Array<const int32_t> positions, int32_t window,
+                                              bool chunked) {
   if (window < 1) throw std::invalid_argument("window must be at least 1");
   const int64_t lists = int64_t(start.size()) - 1;
   if (list.size() != positions.size() || lists < 0 || start(lists) > int64_t(cells.size()))
@@ -104,24 +92,22 @@ nb::ndarray<nb::numpy, int64_t> before_window(const Cells& book, In<int32_t> cel
     const int64_t low = aleator::cache::window_begin(positions(t), window, chunked);
     first[t] = std::partition_point(begin, end, [&](int32_t c) { return pos[c] < low; }) - begin;
   }
-  return array(std::move(first));
+  return owned_array(std::move(first));
 }
 
 }  // namespace
 
 ALEATOR_BIND(seen) {
-  m.def(
-      "seen_cells", &seen_cells, "cells"_a, "positions"_a, "seqs"_a, "causal"_a,
-      "key_positions"_a.none(), "coordinates"_a = nb::none(),
-      "(seen, list_start, seen_list, seen_count, seen_deltas) of the tokens at positions[t] in "
-      "sequence seqs[t], as DecoderStep.run wants them: for each sequence the cells that it owns, "
-      "in order of position, of which a token sees those not after it (causal) or all. "
-      "coordinates (int32 [tokens, 2]: y, x) orders the cells of one position. "
-      "seen_deltas: positions minus key_positions of the listed cells; None if all 0.");
-  m.def(
-      "before_window", &before_window, "cells"_a, "seen"_a, "list_start"_a, "seen_list"_a,
-      "positions"_a, "window"_a, "chunked"_a = false,
-      "int64 [tokens]: of the list of each token at positions[t], as seen_cells gave it, how many "
-      "cells at its beginning lie below positions[t] - window + 1, or chunked: below the multiple "
-      "of window that is next at or below positions[t].");
+  m.def("seen_cells", &seen_cells, "cells"_a, "positions"_a, "seqs"_a, "causal"_a,
+        "key_positions"_a.none(), "coordinates"_a = nb::none(),
+        "(seen, list_start, seen_list, seen_count, seen_deltas) of the tokens at positions[t] in "
+        "sequence seqs[t], as DecoderStep.run wants them: for each sequence the cells that it "
+        "owns, in order of position, of which a token sees those not after it (causal) or all. "
+        "coordinates (int32 [tokens, 2]: y, x) orders the cells of one position. seen_deltas: "
+        "positions minus key_positions of the listed cells; None if all 0.");
+  m.def("before_window", &before_window, "cells"_a, "seen"_a, "list_start"_a, "seen_list"_a,
+        "positions"_a, "window"_a, "chunked"_a = false,
+        "int64 [tokens]: of the list of each token at positions[t], as seen_cells gave it, how "
+        "many cells at its beginning lie below positions[t] - window + 1, or chunked: below the "
+        "multiple of window that is next at or below positions[t].");
 }

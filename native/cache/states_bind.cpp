@@ -1,5 +1,3 @@
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/vector.h>
 
 #include "bind.hpp"
 #include "cache/states.hpp"
@@ -7,7 +5,6 @@
 namespace {
 
 using aleator::cache::States;
-using namespace nb::literals;
 
 nb::tuple pair_of(const std::pair<int32_t, int32_t>& state) {
   return nb::make_tuple(state.first, state.second);

@@ -1,20 +1,14 @@
 // Copies of what some cells store in every layer, taken and put back in one call.
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/vector.h>
-
 #include <cstring>
 #include <stdexcept>
-#include <string>
-#include <vector>
 
 #include "bind.hpp"
 
 namespace {
 
-using namespace nb::literals;
-using Layer = nb::ndarray<uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Index = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using aleator::Array;
+using Layer = Array<uint8_t, 2>;
+using Index = Array<const int64_t>;
 
 class StoredRows {
  public:
@@ -28,17 +22,15 @@ class StoredRows {
 
   nb::ndarray<nb::numpy, uint8_t> take(Index cells) const {
     check(cells);
-    auto* taken = new std::vector<uint8_t>(cells.size() * bytes_);
-    nb::capsule owner(taken,
-                      [](void* p) noexcept { delete static_cast<std::vector<uint8_t>*>(p); });
-    each(cells, [to = taken->data()](uint8_t* row, size_t n) mutable {
+    std::vector<uint8_t> taken(cells.size() * bytes_);
+    each(cells, [to = taken.data()](uint8_t* row, size_t n) mutable {
       std::memcpy(to, row, n);
       to += n;
     });
-    return nb::ndarray<nb::numpy, uint8_t>(taken->data(), {taken->size()}, owner);
+    return aleator::owned_array(std::move(taken));
   }
 
-  void put(Index cells, Bytes taken) const {
+  void put(Index cells, aleator::Bytes taken) const {
     check(cells);
     if (taken.size() != cells.size() * bytes_)
       throw std::invalid_argument("taken is not of so many cells");

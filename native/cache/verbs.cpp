@@ -39,13 +39,7 @@ void Cells::seq_rm(int32_t seq, int32_t p0, int32_t p1) {
     rest[i] = i > 0 && segments[i - 1].owners == set ? rest[i - 1] : sets_.without(set, seq);
   }
   for (const Segment& s : segments) record(s);
-  Index& x = sequences_[static_cast<size_t>(seq)];
-  try {
-    x.runs.erase(in.p0, in.p1);
-  } catch (const std::bad_alloc&) {
-    x.stale = true;
-    x.runs.clear();
-  }
+  sequences_[static_cast<size_t>(seq)].update([&](Runs& own) { own.erase(in.p0, in.p1); });
   for (size_t i = 0; i < segments.size(); ++i) {
     const Segment& s = segments[i];
     if (rest[i] != kNone) {

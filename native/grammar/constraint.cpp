@@ -1,33 +1,13 @@
 // Constraint as Python sees it, whatever grammar stands behind it.
 #include "grammar/constraint.hpp"
 
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/unique_ptr.h>
-
 #include "bind.hpp"
 #include "errors.hpp"
 #include "samplers/binding.hpp"
 
 namespace aleator {
 
-using Words = nb::ndarray<uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
 ALEATOR_BIND(constraint) {
-  nb::register_exception_translator(
-      [](const std::exception_ptr& p, void*) {
-        const auto errors = [] { return nb::module_::import_("aleator.core.errors"); };
-        try {
-          std::rethrow_exception(p);
-        } catch (const ConstraintError& e) {
-          nb::object type = errors().attr("ConstraintError");
-          PyErr_SetObject(type.ptr(), type(e.token, e.what()).ptr());
-        } catch (const GrammarError& e) {
-          nb::object type = errors().attr("GrammarError");
-          PyErr_SetObject(type.ptr(), type(e.what(), e.line, e.column).ptr());
-        }
-      },
-      nullptr);
-
   nb::class_<Constraint>(m, "Constraint",
                          "Which token may come next, given those accepted.  One thread at a time; "
                          "clones are independent.")
@@ -46,19 +26,19 @@ ALEATOR_BIND(constraint) {
           "Tokens allowed next: uint32 words, bit ``id % 32`` of word ``id // 32``.")
       .def(
           "mask_into",
-          [](Constraint& c, const Words& words) {
+          [](Constraint& c, const Array<uint32_t>& words) {
             if (static_cast<int64_t>(words.shape(0)) != mask_words(c.n_vocab()))
               throw ParameterError("words", "words must have " +
                                                 std::to_string(mask_words(c.n_vocab())) +
                                                 " elements, one bit a token");
             c.mask(words.data());
           },
-          nb::arg("words").noconvert(), "Write the words of mask() into a contiguous uint32 array.")
-      .def("allows", &Constraint::allows, nb::arg("token"),
+          "words"_a.noconvert(), "Write the words of mask() into a contiguous uint32 array.")
+      .def("allows", &Constraint::allows, "token"_a,
            "Whether one token is allowed next: cheaper than a mask.")
-      .def("accept", &Constraint::accept, nb::arg("token"),
+      .def("accept", &Constraint::accept, "token"_a,
            "Add a token.  Raises ConstraintError, nothing changed, if it is not allowed.")
-      .def("rollback", &Constraint::rollback, nb::arg("n"), "Take back the last ``n`` tokens.")
+      .def("rollback", &Constraint::rollback, "n"_a, "Take back the last ``n`` tokens.")
       .def("reset", &Constraint::reset, "Back to the beginning.")
       .def(
           "jump_forward",

@@ -1,9 +1,4 @@
 // GBNF in Python: src/aleator/grammar/gbnf.py.
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/unique_ptr.h>
-#include <nanobind/stl/vector.h>
-
 #include "bind.hpp"
 #include "errors.hpp"
 #include "grammar/gbnf_constraint.hpp"
@@ -27,7 +22,7 @@ ALEATOR_BIND(gbnf) {
                 throw ParameterError("eog", "an end-of-generation token is outside the vocabulary");
             new (self) TokenTrie(std::move(texts), eog);
           },
-          nb::arg("pieces"), nb::arg("eog"))
+          "pieces"_a, "eog"_a)
       .def_prop_ro("bytes", &TokenTrie::bytes);
 
   m.attr("GRAMMAR_ELEMENTS") = kMaxElements;
@@ -46,8 +41,7 @@ ALEATOR_BIND(gbnf) {
             std::make_shared<const GbnfProgram>(std::move(grammar), std::move(trie)),
             std::move(patterns), std::move(trigger_tokens));
       },
-      nb::arg("text"), nb::arg("root"), nb::arg("trie"), nb::arg("token_of"),
-      nb::arg("trigger_patterns"), nb::arg("trigger_tokens"));
+      "text"_a, "root"_a, "trie"_a, "token_of"_a, "trigger_patterns"_a, "trigger_tokens"_a);
 }
 
 }  // namespace aleator

@@ -1,7 +1,6 @@
 #include "grammar/token_trie.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <span>
 
 #include "grammar/constraint.hpp"

@@ -11,29 +11,29 @@ constexpr size_t kMostInstructions = 5000;
 constexpr int kMostNesting = 100;
 constexpr uint32_t kEndless = UINT32_MAX;
 
-using Bytes = std::bitset<256>;
+using ByteSet = std::bitset<256>;
 
 // The lowest byte of a set; 256 for the empty one.
-size_t lowest(const Bytes& set) {
+size_t lowest(const ByteSet& set) {
   size_t c = 0;
   while (c < set.size() && !set[c]) ++c;
   return c;
 }
 
 template <typename Predicate>
-Bytes bytes_where(Predicate predicate) {
-  Bytes set;
+ByteSet bytes_where(Predicate predicate) {
+  ByteSet set;
   for (unsigned c = 0; c < 256; ++c) set[c] = predicate(static_cast<uint8_t>(c));
   return set;
 }
 
 // The C locale's classes, and the three that escapes name.
-std::optional<Bytes> named_class(std::string_view name) {
+std::optional<ByteSet> named_class(std::string_view name) {
   const auto between = [](uint8_t a, uint8_t b) {
     return bytes_where([=](uint8_t c) { return a <= c && c <= b; });
   };
-  const Bytes digit = between('0', '9'), lower = between('a', 'z'), upper = between('A', 'Z');
-  const Bytes print = between(' ', '~');
+  const ByteSet digit = between('0', '9'), lower = between('a', 'z'), upper = between('A', 'Z');
+  const ByteSet print = between(' ', '~');
   if (name == "digit" || name == "d") return digit;
   if (name == "lower") return lower;
   if (name == "upper") return upper;
@@ -89,7 +89,7 @@ class TriggerParser {
     out_.program_.push_back({op, x, y});
     return here() - 1;
   }
-  void emit_set(const Bytes& set) {
+  void emit_set(const ByteSet& set) {
     const auto it = std::find(out_.sets_.begin(), out_.sets_.end(), set);
     const auto index = static_cast<uint32_t>(it - out_.sets_.begin());
     if (it == out_.sets_.end()) out_.sets_.push_back(set);
@@ -176,9 +176,9 @@ class TriggerParser {
     }
   }
 
-  static Bytes one(char c) { return Bytes().set(static_cast<uint8_t>(c)); }
+  static ByteSet one(char c) { return ByteSet().set(static_cast<uint8_t>(c)); }
 
-  Bytes escape(bool in_bracket) {
+  ByteSet escape(bool in_bracket) {
     if (pos_ >= text_.size()) fail("nothing follows the \\");
     const char c = text_[pos_++];
     switch (c) {
@@ -238,15 +238,15 @@ class TriggerParser {
     return value;
   }
 
-  Bytes bracket() {
+  ByteSet bracket() {
     const bool negated = take('^');
-    Bytes set;
+    ByteSet set;
     while (!take(']')) {
-      const Bytes first = bracket_item();
+      const ByteSet first = bracket_item();
       if (first.count() == 1 && pos_ + 1 < text_.size() && text_[pos_] == '-' &&
           text_[pos_ + 1] != ']') {
         ++pos_;
-        const Bytes last = bracket_item();
+        const ByteSet last = bracket_item();
         if (last.count() != 1) fail("a range ends in a class of characters");
         const size_t a = lowest(first), b = lowest(last);
         if (b < a) fail("a range ends before it begins");
@@ -258,7 +258,7 @@ class TriggerParser {
     return negated ? ~set : set;
   }
 
-  Bytes bracket_item() {
+  ByteSet bracket_item() {
     if (pos_ >= text_.size()) fail("a class has no closing ]");
     if (take("[:")) {
       const size_t end = text_.find(":]", pos_);

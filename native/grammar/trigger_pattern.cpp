@@ -1,7 +1,6 @@
 // Trigger patterns: matching, by threads in lockstep.
 #include "grammar/trigger_pattern.hpp"
 
-#include <algorithm>
 #include <limits>
 
 #include "errors.hpp"

@@ -1,7 +1,4 @@
 // Python's side of attention by itself.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-
 #include "layers/cache_memory.hpp"
 
 namespace aleator {
@@ -51,31 +48,27 @@ static void attend(Pool& pool, const CacheMemory& keys, const CacheMemory& value
   pool.run([&](int thread) { step.run(thread, pool, shape, q.data(), out.data()); });
 }
 
-}  // namespace aleator
-
 ALEATOR_BIND(attention) {
-  using namespace aleator;
   nb::class_<CacheMemory>(m, "CacheMemory", "One layer's keys or values, its memory borrowed.")
       .def(nb::init<CacheBytes, const std::string&, int64_t, int64_t, int64_t, bool, int64_t>(),
-           nb::arg("data").noconvert(), nb::arg("type"), nb::arg("n_cells"), nb::arg("heads"),
-           nb::arg("dim"), nb::arg("by_channel") = false, nb::arg("rotation") = 0,
+           "data"_a.noconvert(), "type"_a, "n_cells"_a, "heads"_a, "dim"_a, "by_channel"_a = false,
+           "rotation"_a = 0,
            "data: uint8, [n_cells, heads, dim], or by_channel [heads, dim, n_cells], of type "
            "'F32', 'F16', 'BF16', or one in blocks of 32 (dim then a multiple of 32, not "
-           "by_channel); "
-           "rotation: heads are stored rotated by a Hadamard matrix in blocks of so many. "
-           "ValueError when sizes disagree.");
-  m.def(
-      "attend", &attend, nb::arg("pool"), nb::arg("keys"), nb::arg("values"), nb::arg("scale"),
-      nb::arg("q"), nb::arg("seen"), nb::arg("list_start"), nb::arg("seen_list"),
-      nb::arg("seen_count"), nb::arg("seen_deltas").none(), nb::arg("seen_first").none(),
-      nb::arg("seen_sinks").none(), nb::arg("frequencies"), nb::arg("interleaved"), nb::arg("raw"),
-      nb::arg("out").noconvert(), nb::arg("softcap") = 0.0f, nb::arg("slopes").none() = nb::none(),
-      nb::arg("seen_positions").none() = nb::none(), nb::arg("positions").none() = nb::none(),
-      nb::arg("sinks").none() = nb::none(),
-      "Attention of queries q float32 [T, heads, dim] into out float32 [T, heads, dim of the "
-      "values], as DecoderStep does it; for the lists see DecoderStep.run. raw: keys are stored "
-      "unrotated, and rotated by seen_deltas, their positions then. softcap: scores s become "
-      "softcap * tanh(s / softcap); slopes float32 [heads]: the slope times seen_positions of the "
-      "listed cell less positions[t] is added to a score; sinks float32 [heads]: scores that no "
-      "value goes with.");
+           "by_channel); rotation: heads are stored rotated by a Hadamard matrix in blocks of so "
+           "many. ValueError when sizes disagree.");
+  m.def("attend", &attend, "pool"_a, "keys"_a, "values"_a, "scale"_a, "q"_a, "seen"_a,
+        "list_start"_a, "seen_list"_a, "seen_count"_a, "seen_deltas"_a.none(),
+        "seen_first"_a.none(), "seen_sinks"_a.none(), "frequencies"_a, "interleaved"_a, "raw"_a,
+        "out"_a.noconvert(), "softcap"_a = 0.0f, "slopes"_a.none() = nb::none(),
+        "seen_positions"_a.none() = nb::none(), "positions"_a.none() = nb::none(),
+        "sinks"_a.none() = nb::none(),
+        "Attention of queries q float32 [T, heads, dim] into out float32 [T, heads, dim of the "
+        "values], as DecoderStep does it; for the lists see DecoderStep.run. raw: keys are stored "
+        "unrotated, and rotated by seen_deltas, their positions then. softcap: scores s become "
+        "softcap * tanh(s / softcap); slopes float32 [heads]: the slope times seen_positions of "
+        "the listed cell less positions[t] is added to a score; sinks float32 [heads]: scores that "
+        "no value goes with.");
 }
+
+}  // namespace aleator

@@ -3,8 +3,6 @@
 
 #include <arm_neon.h>
 
-#include <type_traits>
-
 #include "layers/block_linear.hpp"
 #include "layers/block_types.hpp"
 #include "layers/lanes16.hpp"

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <bit>
-#include <type_traits>
 
 #include "layers/block_dots.hpp"
 #include "layers/block_linear.hpp"

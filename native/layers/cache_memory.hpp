@@ -2,14 +2,6 @@
 // index is checked here.
 #pragma once
 
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-
-#include <optional>
-#include <stdexcept>
-#include <string>
-#include <utility>
-
 #include "bind.hpp"
 #include "errors.hpp"
 #include "layers/attention_step.hpp"
@@ -17,8 +9,6 @@
 
 namespace aleator {
 
-template <class T, int n>
-using Array = nb::ndarray<T, nb::ndim<n>, nb::c_contig, nb::device::cpu>;
 using CacheBytes = Array<uint8_t, 1>;
 
 // One layer's keys or values as bytes: see CacheSide.

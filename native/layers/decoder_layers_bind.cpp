@@ -1,8 +1,4 @@
 // The layers of a BoundDecoderStep: what Python gives is checked, kept, and added to the step.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
-
 #include "bind.hpp"
 #include "layers/bound_decoder_step.hpp"
 
@@ -16,7 +12,7 @@ void BoundDecoderStep::add_layer(
     const CacheMemory& keys, const CacheMemory& values, std::optional<Floats> attention_post_norm,
     std::optional<Floats> ffn_post_norm, bool window, bool rotated, std::optional<Floats> sinks,
     bool gated, bool scaled, std::optional<Floats> v_norm, float output_scale) {
-  const std::string at = "blk." + std::to_string(n_layers_) + ".";
+  const std::string at = next_layer();
   const int64_t e = shape_.n_embd(), dim = keys.side.dim, dim_v = values.side.dim;
   const int64_t groups = keys.side.heads, heads = q.weights.out / dim / (gated ? 2 : 1);
   require(heads >= groups && heads % groups == 0, at + "attn_q: " + std::to_string(heads) +
@@ -32,16 +28,16 @@ void BoundDecoderStep::add_layer(
   rotated_channels(window, dim, at);
   require(!gated || (dim == dim_v && shape_.head_norm != HeadNorm::all),
           at + "gates need values as wide as keys, and norms of single heads");
-  matrix(q, heads * dim * (gated ? 2 : 1), e, at + "attn_q");
-  if (k) matrix(*k, groups * dim, e, at + "attn_k");
+  require_size(q, heads * dim * (gated ? 2 : 1), e, at + "attn_q");
+  if (k) require_size(*k, groups * dim, e, at + "attn_k");
   require(k || (!v && !k_norm && !v_norm),
           at + "a layer that stores nothing has no attn_v or norms of keys");
-  if (v) matrix(*v, groups * dim_v, e, at + "attn_v");
+  if (v) require_size(*v, groups * dim_v, e, at + "attn_v");
   require(v || (dim == dim_v && shape_.head_norm != HeadNorm::all),
           at + "keys as values need values as wide as keys, and norms of single heads");
   require(!v_norm || (shape_.norm == Norm::rms && int64_t(v_norm->size()) == dim_v),
           at + "v_norm: a weight for each channel of a value");
-  matrix(o, e, heads * dim_v, at + "attn_output");
+  require_size(o, e, heads * dim_v, at + "attn_output");
   if (gate || up || down) feed_forward_sizes(at, e, gate, up, down);
   if (attention_norm) norm(*attention_norm, e, at + "attn_norm");
   if (ffn_norm) norm(*ffn_norm, e, at + "ffn_norm");
@@ -97,7 +93,7 @@ void BoundDecoderStep::add_latent_layer(
     std::optional<StoredMatrix> gate, std::optional<StoredMatrix> up,
     std::optional<StoredMatrix> down, Floats attention_norm, Floats ffn_norm,
     const CacheMemory& keys, std::optional<CacheMemory> values) {
-  const std::string at = "blk." + std::to_string(n_layers_) + ".";
+  const std::string at = next_layer();
   const int64_t e = shape_.n_embd(), dim = keys.side.dim;
   require(shape_.norm == Norm::rms && !shape_.parallel && shape_.head_norm == HeadNorm::none,
           at + "compressed keys in a layer of another kind");
@@ -121,7 +117,7 @@ void BoundDecoderStep::add_latent_layer(
           at + "number of cells differs from the layers before");
   require(!keys.side.by_channel, at + "keys by channels");
   rotated_channels(0, dim, at);
-  matrix(o, e, heads * dim_v, at + "attn_output");
+  require_size(o, e, heads * dim_v, at + "attn_output");
   if (gate || up || down) feed_forward_sizes(at, e, gate, up, down);
   BoundDecoderStep::norm(attention_norm, e, at + "attn_norm");
   BoundDecoderStep::norm(ffn_norm, e, at + "ffn_norm");
@@ -147,7 +143,7 @@ void BoundDecoderStep::add_recurrent_layer(const StoredMatrix& in, const StoredM
                                            Floats d, StateRows conv_rows, StateRows state_rows,
                                            std::optional<nb::tuple> state_norms,
                                            std::optional<nb::tuple> feed_forward) {
-  const std::string at = "blk." + std::to_string(n_layers_) + ".";
+  const std::string at = next_layer();
   SSMMemory memory{in, select, time_step, out,        norm,         conv, conv_bias,
                    a,  d,      conv_rows, state_rows, std::nullopt, {}};
   if (state_norms) {
@@ -159,51 +155,6 @@ void BoundDecoderStep::add_recurrent_layer(const StoredMatrix& in, const StoredM
   add_stateful(at, space, feed_forward);
   n_rows_ = int64_t(conv_rows.shape(0));
   spaces_.push_back(std::move(memory));
-}
-
-void BoundDecoderStep::add_head_space(const HeadMemory& space,
-                                      std::optional<nb::tuple> feed_forward) {
-  const std::string at = "blk." + std::to_string(n_layers_) + ".";
-  space.memory.fits(at, shape_.n_embd(), n_rows_);
-  require(bool(space.memory.norm), at + "attn_norm is missing");
-  add_stateful(at, space.layer, feed_forward);
-  n_rows_ = space.memory.n_rows();
-  heads_.push_back(space);
-}
-
-void BoundDecoderStep::add_space_beside(const HeadMemory& space) {
-  require(n_layers_ > 0 && last_attends_ && !shape_.parallel,
-          "a state space stands beside the attention of the layer before");
-  space.memory.fits("blk." + std::to_string(n_layers_ - 1) + ".", shape_.n_embd(), n_rows_);
-  step_.add_beside(space.layer);
-  n_rows_ = space.memory.n_rows();
-  heads_.push_back(space);
-  last_attends_ = false;
-}
-
-void BoundDecoderStep::add_short_convolution(const ShortMemory& space,
-                                             std::optional<nb::tuple> feed_forward) {
-  const std::string at = "blk." + std::to_string(n_layers_) + ".";
-  space.memory.fits(at, shape_.n_embd(), n_rows_);
-  add_stateful(at, space.layer, feed_forward);
-  n_rows_ = space.memory.n_rows();
-  shorts_.push_back(space);
-}
-
-void BoundDecoderStep::add_delta_net(const DeltaNetMemory& net,
-                                     std::optional<nb::tuple> feed_forward) {
-  const std::string at = "blk." + std::to_string(n_layers_) + ".";
-  net.fits(at, shape_.n_embd(), n_rows_);
-  add_stateful(at, net.layer, feed_forward);
-  n_rows_ = net.n_rows();
-  nets_.push_back(net);
-}
-
-void BoundDecoderStep::add_feed_forward(const nb::tuple& parts) {
-  Kept kept{};
-  const std::string at = "blk." + std::to_string(n_layers_) + ".";
-  step_.add_layer(feed_forward_layer(at, parts, kept));
-  added(std::move(kept));
 }
 
 void BoundDecoderStep::add_mixture(const StoredMatrix& router, nb::list experts,
@@ -225,7 +176,7 @@ void BoundDecoderStep::add_mixture(const StoredMatrix& router, nb::list experts,
   m.routing.n_groups = n_groups, m.routing.n_groups_used = n_groups_used;
   m.routing.n_group_best = n_group_best;
   m.weighs_input = weighs_input, m.gate = gate_named(gate);
-  step_.add_mixture(memory.checked("blk." + std::to_string(n_layers_ - 1) + ".", shape_.n_embd()));
+  step_.add_mixture(memory.checked(last_layer(), shape_.n_embd()));
   mixtures_.push_back(std::move(memory));
 }
 
@@ -234,8 +185,8 @@ void BoundDecoderStep::set_per_layer(const StoredMatrix& embedding, const Stored
   const int64_t width = int64_t(norm.size()), n = projection.weights.out;
   require(width > 0 && n % width == 0 && shape_.norm == Norm::rms,
           "per_layer_proj_norm does not fit per_layer_model_proj");
-  matrix(projection, n, shape_.n_embd(), "per_layer_model_proj");
-  matrix(embedding, embedding.weights.out, n, "per_layer_token_embd");
+  require_size(projection, n, shape_.n_embd(), "per_layer_model_proj");
+  require_size(embedding, embedding.weights.out, n, "per_layer_token_embd");
   require(embedding.weights.out >= embedding_.weights.out,
           "per_layer_token_embd has less tokens than token_embd");
   kept_.push_back({{embedding, projection}, {norm}, {}});
@@ -245,17 +196,12 @@ void BoundDecoderStep::set_per_layer(const StoredMatrix& embedding, const Stored
 
 void BoundDecoderStep::add_per_layer(const StoredMatrix& in, const StoredMatrix& out, Floats norm) {
   require(n_layers_ > 0 && n_layers_ <= per_layer_.layers(), "embeddings of a layer that has none");
-  const std::string at = "blk." + std::to_string(n_layers_ - 1) + ".";
-  matrix(in, per_layer_.width, shape_.n_embd(), at + "inp_gate");
-  matrix(out, shape_.n_embd(), per_layer_.width, at + "proj");
+  const std::string at = last_layer();
+  require_size(in, per_layer_.width, shape_.n_embd(), at + "inp_gate");
+  require_size(out, shape_.n_embd(), per_layer_.width, at + "proj");
   BoundDecoderStep::norm(norm, shape_.n_embd(), at + "post_norm");
   kept_.push_back({{in, out}, {norm}, {}});
   step_.add_per_layer({in.weights, out.weights, norm.data(), n_layers_ - 1});
-}
-
-void BoundDecoderStep::rotated_channels(bool window, int64_t dim, const std::string& at) const {
-  const Rotation& r = shape_.rotation[window];
-  require(r.offset + r.pairs * 2 <= dim, at + "more rotated channels than a head has");
 }
 
 void BoundDecoderStep::keep_feed_forward(DecoderLayer& layer,
@@ -266,14 +212,6 @@ void BoundDecoderStep::keep_feed_forward(DecoderLayer& layer,
   layer.gate = gate->weights, layer.down = down->weights;
   kept_.back().matrices.insert(kept_.back().matrices.end(), {*gate, *down});
   if (up) layer.up = up->weights, kept_.back().matrices.push_back(*up);
-}
-
-void BoundDecoderStep::add_stateful(const std::string& at, const RecurrentLayer& layer,
-                                    const std::optional<nb::tuple>& feed_forward) {
-  Kept kept{};
-  step_.add_layer(layer,
-                  feed_forward ? feed_forward_layer(at, *feed_forward, kept) : DecoderLayer{});
-  added(std::move(kept));
 }
 
 DecoderLayer BoundDecoderStep::feed_forward_layer(const std::string& at, const nb::tuple& parts,
@@ -294,40 +232,14 @@ DecoderLayer BoundDecoderStep::feed_forward_layer(const std::string& at, const n
   return layer;
 }
 
-void BoundDecoderStep::added(Kept&& kept) {
-  n_layers_++;
-  last_attends_ = false;
-  kept_.push_back(std::move(kept));
-}
-
-void BoundDecoderStep::matrix(const StoredMatrix& m, int64_t out, int64_t in,
-                              const std::string& name) {
-  require(m.weights.out == out && m.weights.in == in,
-          name + ".weight is [" + std::to_string(m.weights.out) + ", " +
-              std::to_string(m.weights.in) + "], not [" + std::to_string(out) + ", " +
-              std::to_string(in) + "]");
-}
-
 void BoundDecoderStep::feed_forward_sizes(const std::string& at, int64_t e,
                                           const std::optional<StoredMatrix>& gate,
                                           const std::optional<StoredMatrix>& up,
                                           const std::optional<StoredMatrix>& down) {
   require(gate && down, at + "gate and down go together");
-  matrix(*gate, gate->weights.out, e, at + (up ? "ffn_gate" : "ffn_up"));
-  if (up) matrix(*up, gate->weights.out, e, at + "ffn_up");
-  matrix(*down, e, gate->weights.out, at + "ffn_down");
-}
-
-void BoundDecoderStep::head_norm(const Floats& weight, int64_t heads, int64_t dim,
-                                 const std::string& name) const {
-  if (shape_.head_norm == HeadNorm::all || shape_.head_norm == HeadNorm::each) dim *= heads;
-  norm(weight, dim, name);
-}
-
-void BoundDecoderStep::norm(const Floats& weight, int64_t n, const std::string& name) const {
-  if (shape_.norm == Norm::layer) n *= 2;
-  require(int64_t(weight.size()) == n, name + ".weight has " + std::to_string(weight.size()) +
-                                           " elements, not " + std::to_string(n));
+  require_size(*gate, gate->weights.out, e, at + (up ? "ffn_gate" : "ffn_up"));
+  if (up) require_size(*up, gate->weights.out, e, at + "ffn_up");
+  require_size(*down, e, gate->weights.out, at + "ffn_down");
 }
 
 }  // namespace aleator

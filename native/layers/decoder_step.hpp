@@ -79,19 +79,12 @@ struct DecoderShape {
   int64_t n_embd() const { return embedding.in; }
 };
 
-// T tokens.  All pointers are to arrays that outlive the call.
-struct MicroBatch {
-  int64_t tokens = 0;
-  const int64_t* ids = nullptr;         // [T], or
-  const float* embeddings = nullptr;    // [T, n_embd]
+struct MicroBatch : StepEnds {
   const int32_t* positions = nullptr;   // [T]
   const float* query_scales = nullptr;  // [T] that queries are multiplied by, or none
   int64_t n_groups = 1;
   Seen groups[most_groups];
-  Runs runs;                          // of decoders with recurrent layers
-  const int64_t* out_rows = nullptr;  // [n_out] the tokens whose logits are wanted
-  int64_t n_out = 0;
-  float* logits = nullptr;  // [n_out, n_vocab]
+  Runs runs;  // of decoders with recurrent layers
 };
 
 class DecoderStep {

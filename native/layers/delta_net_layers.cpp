@@ -9,13 +9,10 @@ namespace aleator {
 constexpr int64_t rows_together = 32;
 
 void DeltaNetLayers::reserve(const DeltaNetLayer& l) {
-  const auto grow = [&](std::vector<float>& v, int64_t n) {
-    if (int64_t(v.size()) < tokens_ * n) v.resize(size_t(tokens_ * n));
-  };
   const DeltaNet& d = l.net;
-  grow(values_, d.channels()), grow(convolved_, d.channels());
-  grow(gate_, d.heads * d.dim_v), grow(y_, d.heads * d.dim_v);
-  grow(beta_, d.heads), grow(decay_, d.heads);
+  for (auto* v : {&values_, &convolved_}) grow(*v, tokens_ * d.channels());
+  for (auto* v : {&gate_, &y_}) grow(*v, tokens_ * d.heads * d.dim_v);
+  for (auto* v : {&beta_, &decay_}) grow(*v, tokens_ * d.heads);
 }
 
 void DeltaNetLayers::run(int thread, Products& products, const DeltaNetLayer& l, const Runs& runs,
@@ -57,10 +54,7 @@ void DeltaNetLayers::run(int thread, Products& products, const DeltaNetLayer& l,
     gated_norm_(&y_[size_t(unit * d.dim_v)], d.norm, &gate_[size_t(unit * d.dim_v)], d.dim_v, eps);
   });
   pool.barrier();
-  const int64_t width = d.heads * d.dim_v;
-  products.add(thread, l.out,
-               products.input(thread, y_.data(), width, width, tokens, forms_of({&l.out})), scale);
-  pool.barrier();
+  products.add_rows(thread, l.out, y_.data(), tokens, scale);
 }
 
 }  // namespace aleator

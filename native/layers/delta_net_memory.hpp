@@ -2,22 +2,17 @@
 // kept alive.
 #pragma once
 
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-
-#include <string>
-
 #include "layers/head_memory.hpp"
 
 namespace aleator {
 
-class DeltaNetMemory {
+class DeltaNetMemory : public ConvolutionMemory {
  public:
   DeltaNetMemory(const StoredMatrix& qkv, const StoredMatrix& gate, const StoredMatrix& beta,
                  const StoredMatrix& decay, const StoredMatrix& out, Floats norm, Matrix conv,
                  Floats conv_bias, Floats a, Floats time_bias, Floats head_norm, int64_t key_heads,
                  bool tiled, float eps, StateRows conv_rows, StateRows state_rows)
-      : memory_{qkv, out, norm, conv, conv_bias, conv_rows},
+      : ConvolutionMemory{qkv, out, norm, conv, conv_bias, conv_rows},
         gate_(gate),
         beta_(beta),
         decay_(decay),
@@ -31,14 +26,14 @@ class DeltaNetMemory {
     require(
         key_heads > 0 && d.heads > 0 && d.heads % key_heads == 0 && d.dim > 0 && d.dim_v > 0,
         std::to_string(d.heads) + " heads of values for " + std::to_string(key_heads) + " of keys");
-    d.conv = memory_.checked("ssm_conv1d");
+    d.conv = checked("ssm_conv1d");
     require(d.conv.channels == d.channels(),
             "ssm_conv1d has not the channels of queries, keys and values");
     require(int64_t(time_bias.size()) == d.heads, "ssm_dt.bias: wrong size");
     require(state_rows.shape(0) == conv_rows.shape(0) &&
                 int64_t(state_rows.shape(1)) == d.heads * d.dim_v,
             "rows of states");
-    memory_.sizes(d.channels(), d.heads * d.dim_v, "attn_qkv", "ssm_out");
+    sizes(d.channels(), d.heads * d.dim_v, "attn_qkv", "ssm_out");
     const auto rows = [&](const StoredMatrix& m, int64_t n, const char* name) {
       require(m.weights.out == n && m.weights.in == qkv.weights.in,
               std::string(name) + ".weight: wrong size");
@@ -51,13 +46,9 @@ class DeltaNetMemory {
     layer.qkv = qkv.weights, layer.gate = gate.weights, layer.beta = beta.weights;
     layer.decay = decay.weights, layer.out = out.weights, layer.norm = norm.data();
   }
-  void fits(const std::string& at, int64_t e, int64_t n_rows) const { memory_.fits(at, e, n_rows); }
-  int64_t n_rows() const { return memory_.n_rows(); }
-
   DeltaNetLayer layer;
 
  private:
-  ConvolutionMemory memory_;
   StoredMatrix gate_, beta_, decay_;
   Floats a_, time_bias_, head_norm_;
   StateRows state_rows_;

@@ -2,8 +2,6 @@
 // so that every machine gives the same bits: a C library's may differ from another's.
 #pragma once
 
-#include <cstdint>
-
 namespace aleator {
 
 struct CosSin {

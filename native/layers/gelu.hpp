@@ -21,8 +21,7 @@ ALEATOR_KERNEL(void, soften, (float* x, int64_t n, float cap))
 ALEATOR_KERNEL(void, geglu, (float* gate, const float* up, int64_t n))
 // The same with GELU itself, by the error function.
 ALEATOR_KERNEL(void, geglu_exact, (float* gate, const float* up, int64_t n))
-// By the table: gate is rounded to float16 first, and beyond -10 and 10 GELU is 0 or the
-// identity.
+// By the table: gate is rounded to float16 first, and beyond -10 and 10 GELU is 0 or the identity.
 ALEATOR_KERNEL(void, geglu_rounded,
                (float* gate, const float* up, int64_t n, const uint16_t* table))
 

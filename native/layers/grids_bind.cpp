@@ -1,10 +1,5 @@
 // Python's side of the codebooks of ggml's IQ types.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/string.h>
-
 #include <stdexcept>
-#include <string>
 
 #include "bind.hpp"
 #include "layers/grids.hpp"
@@ -19,11 +14,10 @@ static Codebook codebook(const std::string& name) {
   return Codebook(grid.data, {size_t(grid.entries), size_t(grid.elements)}, nb::handle());
 }
 
-}  // namespace aleator
-
 ALEATOR_BIND(grids) {
-  using namespace aleator;
-  m.def("codebook", &codebook, nb::arg("type"), nb::rv_policy::reference,
+  m.def("codebook", &codebook, "type"_a, nb::rv_policy::reference,
         "A codebook of ggml's IQ types, uint8 [entries, elements]: magnitudes; of IQ1_S and IQ1_M "
         "8 * v + 9 of the values v -1, 0 and 1.");
 }
+
+}  // namespace aleator

@@ -1,8 +1,4 @@
 // Python's side of layers with one decay for each head, and of those with a short convolution.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
-
 #include "bind.hpp"
 #include "layers/head_memory.hpp"
 
@@ -13,11 +9,9 @@ ALEATOR_BIND(head_space) {
       .def(nb::init<const StoredMatrix&, const StoredMatrix&, std::optional<Floats>, Matrix, Floats,
                     Floats, Floats, Floats, int64_t, float, std::optional<Floats>, int64_t,
                     StateRows, StateRows>(),
-           nb::arg("projection"), nb::arg("output"), nb::arg("norm").none(), nb::arg("conv"),
-           nb::arg("conv_bias"), nb::arg("time_bias"), nb::arg("a"), nb::arg("d"),
-           nb::arg("groups"), nb::arg("least_step"), nb::arg("gated_norm").none(),
-           nb::arg("norm_groups"), nb::arg("conv_rows").noconvert(),
-           nb::arg("state_rows").noconvert(),
+           "projection"_a, "output"_a, "norm"_a.none(), "conv"_a, "conv_bias"_a, "time_bias"_a,
+           "a"_a, "d"_a, "groups"_a, "least_step"_a, "gated_norm"_a.none(), "norm_groups"_a,
+           "conv_rows"_a.noconvert(), "state_rows"_a.noconvert(),
            "projection: gate, channels of the convolution (values, then B and C of every group) "
            "and time steps; norm: None beside attention; conv [width, channels]; time_bias, a and "
            "d [heads]; least_step: no time step is shorter; gated_norm [inner]: of what the scan "
@@ -26,8 +20,7 @@ ALEATOR_BIND(head_space) {
   nb::class_<ShortMemory>(m, "ShortConvolution",
                           "A layer that keeps a short convolution's inputs alone.")
       .def(nb::init<const StoredMatrix&, const StoredMatrix&, Floats, Matrix, Floats, StateRows>(),
-           nb::arg("projection"), nb::arg("output"), nb::arg("norm"), nb::arg("conv"),
-           nb::arg("conv_bias"), nb::arg("conv_rows").noconvert(),
+           "projection"_a, "output"_a, "norm"_a, "conv"_a, "conv_bias"_a, "conv_rows"_a.noconvert(),
            "projection: B, C and x, each [channels]; the layer gives output (C * conv(B * x)). "
            "conv [width, channels]; rows of the cache: float32 [rows, channels, width - 1]. "
            "ValueError, naming the tensor, when shapes disagree.");

@@ -35,10 +35,7 @@ void HeadLayers::finish(int thread, Products& products, const HeadLayer& l, cons
     });
     pool.barrier();
   }
-  products.add(thread, l.out,
-               products.input(thread, y_.data(), s.inner, s.inner, tokens_, forms_of({&l.out})),
-               scale);
-  pool.barrier();
+  products.add_rows(thread, l.out, y_.data(), tokens_, scale);
 }
 
 void HeadLayers::run(int thread, Products& products, const ShortLayer& l, const Runs& runs,
@@ -61,9 +58,7 @@ void HeadLayers::run(int thread, Products& products, const ShortLayer& l, const 
         y_[size_t(t * n + i)] *= projected_[size_t((3 * t + 1) * n + i)];
   });
   pool.barrier();
-  products.add(thread, l.out, products.input(thread, y_.data(), n, n, tokens_, forms_of({&l.out})),
-               scale);
-  pool.barrier();
+  products.add_rows(thread, l.out, y_.data(), tokens_, scale);
 }
 
 }  // namespace aleator

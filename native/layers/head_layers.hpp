@@ -47,10 +47,9 @@ class HeadLayers {
 
  private:
   void reserve(int64_t projected, int64_t convolved, int64_t y) {
-    const auto grow = [&](std::vector<float>& v, int64_t n) {
-      if (v.size() < size_t(tokens_ * n)) v.resize(size_t(tokens_ * n));
-    };
-    grow(projected_, projected), grow(convolved_, convolved), grow(y_, y);
+    grow(projected_, tokens_ * projected);
+    grow(convolved_, tokens_ * convolved);
+    grow(y_, tokens_ * y);
   }
 
   int64_t tokens_ = 0;

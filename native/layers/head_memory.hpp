@@ -2,12 +2,6 @@
 // sizes are checked once, and the memory is kept alive.
 #pragma once
 
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-
-#include <optional>
-#include <string>
-
 #include "layers/ssm_memory.hpp"
 
 namespace aleator {
@@ -26,19 +20,13 @@ struct ConvolutionMemory {
                 int64_t(rows.shape(1)) == channels && int64_t(rows.shape(2)) == width - 1 &&
                 rows.shape(0) > 0,
             std::string(name) +
-                ": weight [width, channels], bias [channels] and rows [rows, "
-                "channels, width - 1] do not fit each other");
+                ": weight [width, channels], bias [channels] and rows [rows, channels, width - 1] "
+                "do not fit each other");
     return {channels, width, weight.data(), bias.data(), rows.data()};
   }
   void sizes(int64_t projected, int64_t inner, const char* input, const char* output) const {
-    const auto matrix = [](const StoredMatrix& m, int64_t n_out, int64_t n_in, const char* name) {
-      require(m.weights.out == n_out && m.weights.in == n_in,
-              std::string(name) + ".weight is [" + std::to_string(m.weights.out) + ", " +
-                  std::to_string(m.weights.in) + "], not [" + std::to_string(n_out) + ", " +
-                  std::to_string(n_in) + "]");
-    };
-    matrix(in, projected, out.weights.out, input);
-    matrix(out, out.weights.out, inner, output);
+    require_size(in, projected, out.weights.out, input);
+    require_size(out, out.weights.out, inner, output);
     require(!norm || int64_t(norm->size()) == out.weights.out, "attn_norm: wrong size");
   }
   // Of a decoder of width e, whose layers before have n_rows rows, or 0 of them.
@@ -50,20 +38,20 @@ struct ConvolutionMemory {
   int64_t n_rows() const { return int64_t(rows.shape(0)); }
 };
 
-class HeadMemory {
+class HeadMemory : public ConvolutionMemory {
  public:
   HeadMemory(const StoredMatrix& in, const StoredMatrix& out, std::optional<Floats> norm,
              Matrix conv, Floats conv_bias, Floats time_bias, Floats a, Floats d, int64_t groups,
              float least_step, std::optional<Floats> gated_norm, int64_t norm_groups,
              StateRows conv_rows, StateRows state_rows)
-      : memory{in, out, norm, conv, conv_bias, conv_rows},
+      : ConvolutionMemory{in, out, norm, conv, conv_bias, conv_rows},
         time_bias_(time_bias),
         a_(a),
         d_(d),
         gated_norm_(gated_norm),
         state_rows_(state_rows) {
     HeadSpace s;
-    s.conv = memory.checked("ssm_conv1d");
+    s.conv = checked("ssm_conv1d");
     s.inner = int64_t(state_rows.shape(1)), s.state = int64_t(state_rows.shape(2));
     s.heads = int64_t(a.size()), s.groups = groups;
     require(s.heads > 0 && s.inner > 0 && s.state > 0 && s.inner % s.heads == 0,
@@ -77,13 +65,12 @@ class HeadMemory {
                 (!gated_norm || int64_t(gated_norm->size()) == s.inner),
             "ssm_norm: wrong size");
     require(state_rows.shape(0) == conv_rows.shape(0), "rows of states");
-    memory.sizes(s.projected(), s.inner, "ssm_in", "ssm_out");
+    sizes(s.projected(), s.inner, "ssm_in", "ssm_out");
     s.time_bias = time_bias.data(), s.a = a.data(), s.d = d.data(), s.least_step = least_step;
     s.norm = gated_norm ? gated_norm->data() : nullptr, s.norm_groups = norm_groups;
     s.state_rows = state_rows.data();
     layer = {in.weights, out.weights, norm ? norm->data() : nullptr, s};
   }
-  ConvolutionMemory memory;
   HeadLayer layer;
 
  private:
@@ -92,16 +79,15 @@ class HeadMemory {
   StateRows state_rows_;
 };
 
-class ShortMemory {
+class ShortMemory : public ConvolutionMemory {
  public:
   ShortMemory(const StoredMatrix& in, const StoredMatrix& out, Floats norm, Matrix conv,
               Floats conv_bias, StateRows conv_rows)
-      : memory{in, out, norm, conv, conv_bias, conv_rows} {
-    const Convolution c = memory.checked("shortconv.conv");
-    memory.sizes(3 * c.channels, c.channels, "shortconv.in_proj", "shortconv.out_proj");
+      : ConvolutionMemory{in, out, norm, conv, conv_bias, conv_rows} {
+    const Convolution c = checked("shortconv.conv");
+    sizes(3 * c.channels, c.channels, "shortconv.in_proj", "shortconv.out_proj");
     layer = {in.weights, out.weights, norm.data(), c};
   }
-  ConvolutionMemory memory;
   ShortLayer layer;
 };
 

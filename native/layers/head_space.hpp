@@ -27,9 +27,8 @@ struct HeadSpace {
   int64_t head_dim() const { return inner / heads; }
 };
 
-// Of the channels of one head: h(t) = exp(dt a) h(t - 1) + dt u(t) B(t);
-// y(t) = (C(t) . h(t) + d u(t)) * silu(gate(t)).  projection [T, projected]; convolved
-// [T, conv.channels]; y [T, inner].
+// Of the channels of one head: h(t) = exp(dt a) h(t - 1) + dt u(t) B(t); y(t) = (C(t) . h(t) + d
+// u(t)) * silu(gate(t)).  projection [T, projected]; convolved [T, conv.channels]; y [T, inner].
 ALEATOR_KERNEL(void, scan_head,
                (const HeadSpace& s, const Runs& runs, int64_t tokens, int64_t head,
                 const float* projection, const float* convolved, float* y))

@@ -1,10 +1,6 @@
 // Python's side of LatentLayer: every size is checked here, and the memory kept alive.
 #pragma once
 
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "layers/cache_memory.hpp"
 #include "layers/latent.hpp"
 #include "layers/stored_matrix.hpp"

@@ -1,12 +1,6 @@
 #include "layers/linear.hpp"
 
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-
-#include <algorithm>
-#include <iterator>
 #include <stdexcept>
-#include <vector>
 
 #include "bind.hpp"
 #include "layers/stored_matrix.hpp"
@@ -47,10 +41,8 @@ StoredMatrix::StoredMatrix(Bytes data, const std::string& type, int64_t out, int
                                 std::to_string(out) + " rows");
 }
 
-using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using OutRows = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-
-static void linear(Pool& pool, const StoredMatrix& matrix, Rows x, OutRows y) {
+static void linear(Pool& pool, const StoredMatrix& matrix, Array<const float, 2> x,
+                   Array<float, 2> y) {
   const Weights& w = matrix.weights;
   const int64_t tokens = int64_t(x.shape(0));
   if (int64_t(x.shape(1)) != w.in || int64_t(y.shape(1)) != w.out || int64_t(y.shape(0)) != tokens)
@@ -76,9 +68,8 @@ static void linear(Pool& pool, const StoredMatrix& matrix, Rows x, OutRows y) {
   });
 }
 
-static void read_rows(Pool& pool, const StoredMatrix& matrix,
-                      nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> rows,
-                      OutRows y) {
+static void read_rows(Pool& pool, const StoredMatrix& matrix, Array<const int64_t> rows,
+                      Array<float, 2> y) {
   const Weights& w = matrix.weights;
   const int64_t n = int64_t(rows.size()), *index = rows.data();
   if (int64_t(y.shape(0)) != n || int64_t(y.shape(1)) != w.in)
@@ -97,28 +88,22 @@ static void read_rows(Pool& pool, const StoredMatrix& matrix,
   });
 }
 
-}  // namespace aleator
-
 ALEATOR_BIND(linear) {
-  using namespace aleator;
   nb::class_<StoredMatrix>(m, "StoredMatrix",
                            "A weight matrix [out, in] in its stored type, its memory borrowed.")
-      .def(nb::init<Bytes, const std::string&, int64_t, int64_t, std::optional<Floats>>(),
-           nb::arg("data"), nb::arg("type"), nb::arg("n_out"), nb::arg("n_in"),
-           nb::arg("bias").none() = nb::none(),
+      .def(nb::init<Bytes, const std::string&, int64_t, int64_t, std::optional<Floats>>(), "data"_a,
+           "type"_a, "n_out"_a, "n_in"_a, "bias"_a.none() = nb::none(),
            "data: uint8, all of the matrix; type: a name of ggml's, such as 'F32' or 'Q4_K'; bias: "
            "float32 [out]. ValueError when sizes disagree.")
       .def_prop_ro("shape", [](const StoredMatrix& s) {
         return nb::make_tuple(s.weights.out, s.weights.in);
       });
-  m.def("linear", &linear, nb::arg("pool"), nb::arg("matrix"), nb::arg("x"),
-        nb::arg("y").noconvert(),
+  m.def("linear", &linear, "pool"_a, "matrix"_a, "x"_a, "y"_a.noconvert(),
         "y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads "
-        "and "
-        "tokens, and every instruction set.");
-  m.def("read_rows", &read_rows, nb::arg("pool"), nb::arg("matrix"), nb::arg("rows"),
-        nb::arg("y").noconvert(),
+        "and tokens, and every instruction set.");
+  m.def("read_rows", &read_rows, "pool"_a, "matrix"_a, "rows"_a, "y"_a.noconvert(),
         "y[i] = row rows[i] of the matrix as float32; rows int64 [n], y [n, in]. ValueError for a "
-        "row "
-        "out of range.");
+        "row out of range.");
 }
+
+}  // namespace aleator

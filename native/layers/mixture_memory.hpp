@@ -1,13 +1,7 @@
 // Python's side of mixtures of experts: every size is checked here, and the memory kept alive.
 #pragma once
 
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
+#include <algorithm>
 
 #include "layers/cache_memory.hpp"
 #include "layers/experts.hpp"
@@ -15,16 +9,15 @@
 
 namespace aleator {
 
-inline Gate gate_named(const std::string& name) {
-  if (name == "silu") return Gate::silu;
-  if (name == "gelu") return Gate::gelu;
-  if (name == "silu_clamped") return Gate::silu_clamped;
-  if (name == "gelu_exact") return Gate::gelu_exact;
-  if (name == "relu_squared") return Gate::relu_squared;
-  require(name == "gelu_rounded",
-          "gate must be silu, silu_clamped, gelu, gelu_exact, gelu_rounded or relu_squared, not " +
-              name);
-  return Gate::gelu_rounded;
+inline Gate gate_named(const std::string& name, const char* parameter = "gate") {
+  constexpr const char* names[] = {"silu",         "gelu",       "gelu_rounded",
+                                   "silu_clamped", "gelu_exact", "relu_squared"};
+  const auto found = std::find(std::begin(names), std::end(names), name);
+  require(found != std::end(names),
+          parameter +
+              (" must be silu, silu_clamped, gelu, gelu_exact, gelu_rounded or relu_squared, not " +
+               name));
+  return Gate(found - names);  // in the order of Gate
 }
 
 inline Scores scores_named(const std::string& name) {

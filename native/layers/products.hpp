@@ -22,6 +22,17 @@ void grow(std::vector<T>& v, int64_t n) {
   if (int64_t(v.size()) < n) v.resize(size_t(n));
 }
 
+// What enters a step, and what leaves it: T tokens.  All pointers are to arrays that outlive the
+// call.
+struct StepEnds {
+  int64_t tokens = 0;
+  const int64_t* ids = nullptr;       // [T], or
+  const float* embeddings = nullptr;  // [T, n_embd]
+  const int64_t* out_rows = nullptr;  // [n_out] the tokens whose logits are wanted
+  int64_t n_out = 0;
+  float* logits = nullptr;  // [n_out, n_vocab]
+};
+
 // How rows are normalised.  The weights of a layer norm are followed by as many biases.
 enum class Norm : int { rms, layer };
 
@@ -61,6 +72,11 @@ class Products {
   }
   // The running sum += scale * (W input), or += W input normalised.
   void add(int thread, const Weights& w, const Input& input, float scale = 1);
+  // The same from rows of floats [tokens, W.in]; a barrier follows.
+  void add_rows(int thread, const Weights& w, const float* from, int64_t tokens, float scale) {
+    add(thread, w, input(thread, from, w.in, w.in, tokens, forms_of({&w})), scale);
+    pool_->barrier();
+  }
   void add_normed(int thread, const Weights& w, const Input& input, const float* norm, float eps);
   // Rows `rows` of the running sum, normalised, times W: out [n, W.out]; without W [n, n_embd].
   void logits(int thread, const Weights& w, const float* norm, float eps, const int64_t* rows,

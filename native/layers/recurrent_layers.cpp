@@ -80,10 +80,7 @@ void RecurrentLayers::run(int thread, Products& products, const SSMLayer& l, con
           y_.data());
   });
   pool.barrier();
-  products.add(thread, l.out,
-               products.input(thread, y_.data(), s.inner, s.inner, tokens, forms_of({&l.out})),
-               scale);
-  pool.barrier();
+  products.add_rows(thread, l.out, y_.data(), tokens, scale);
 }
 
 }  // namespace aleator

@@ -1,7 +1,6 @@
 #include "layers/routing.hpp"
 
 #include <cmath>
-#include <cstring>
 
 #include "layers/exponential.hpp"
 

@@ -1,13 +1,4 @@
 // Python's side of routing, for tests of it alone.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "bind.hpp"
 #include "layers/mixture_memory.hpp"
 
@@ -41,14 +32,12 @@ static void route_rows(Array<float, 2> logits, Array<int32_t, 2> chosen, Array<f
            weights.data() + t * r.n_used);
 }
 
-}  // namespace aleator
-
 ALEATOR_BIND(routing) {
-  using namespace aleator;
-  m.def("route", &route_rows, nb::arg("logits").noconvert(), nb::arg("chosen").noconvert(),
-        nb::arg("weights").noconvert(), nb::arg("scores"), nb::arg("normalised"), nb::arg("scale"),
-        nb::arg("n_groups"), nb::arg("n_groups_used"), nb::arg("n_group_best"),
-        nb::arg("bias").none(), nb::arg("scales").none() = nb::none(),
+  m.def("route", &route_rows, "logits"_a.noconvert(), "chosen"_a.noconvert(),
+        "weights"_a.noconvert(), "scores"_a, "normalised"_a, "scale"_a, "n_groups"_a,
+        "n_groups_used"_a, "n_group_best"_a, "bias"_a.none(), "scales"_a.none() = nb::none(),
         "Which experts tokens go through: logits float32 [T, experts], overwritten; writes chosen "
         "int32 and weights float32 [T, n_used], best first.");
 }
+
+}  // namespace aleator

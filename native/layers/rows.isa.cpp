@@ -1,7 +1,6 @@
 #include "layers/rows.hpp"
 
 #include <cmath>
-#include <utility>
 
 #include "cache/quantise.hpp"
 #include "layers/exponential.hpp"

@@ -2,13 +2,6 @@
 // every size and index is checked here, and the memory kept alive.
 #pragma once
 
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "layers/cache_memory.hpp"
 #include "layers/recurrent_layers.hpp"
 #include "layers/stored_matrix.hpp"
@@ -35,21 +28,14 @@ struct SSMMemory {
   SSMLayer checked(const std::string& at, int64_t e, int64_t n_rows) const {
     const int64_t inner = int64_t(a.shape(0)), state = int64_t(a.shape(1));
     const int64_t width = int64_t(conv.shape(0)), rank = time_step.weights.in;
-    const auto matrix = [&](const StoredMatrix& m, int64_t rows, int64_t columns,
-                            const char* name) {
-      require(m.weights.out == rows && m.weights.in == columns,
-              at + name + ".weight is [" + std::to_string(m.weights.out) + ", " +
-                  std::to_string(m.weights.in) + "], not [" + std::to_string(rows) + ", " +
-                  std::to_string(columns) + "]");
-    };
     const auto rows = [&](const StateRows& r, int64_t last) {
       return r.shape(0) == conv_rows.shape(0) && r.shape(0) > 0 && int64_t(r.shape(1)) == inner &&
              int64_t(r.shape(2)) == last;
     };
-    matrix(in, 2 * inner, e, "ssm_in");
-    matrix(select, rank + 2 * state, inner, "ssm_x");
-    matrix(time_step, inner, rank, "ssm_dt");
-    matrix(out, e, inner, "ssm_out");
+    require_size(in, 2 * inner, e, at + "ssm_in");
+    require_size(select, rank + 2 * state, inner, at + "ssm_x");
+    require_size(time_step, inner, rank, at + "ssm_dt");
+    require_size(out, e, inner, at + "ssm_out");
     require(width >= 2 && width <= widest_convolution && int64_t(conv.shape(1)) == inner,
             at + "ssm_conv1d: [" + std::to_string(width) + ", channels]");
     require(int64_t(norm.size()) == e && int64_t(conv_bias.size()) == inner &&
@@ -79,6 +65,35 @@ struct SSMMemory {
     return layer;
   }
 };
+
+// What a step of `n_layers` layers is given for so many tokens, of which `like` is the other name;
+// n_out: numbers that it gives of each row wanted.
+inline StepEnds checked_ends(int64_t n_layers, int64_t tokens, const char* like,
+                             const Weights& embedding, int64_t n_out,
+                             const std::optional<Indices>& ids,
+                             const std::optional<Matrix>& embeddings, const Indices& out_rows,
+                             const Array<float, 2>& logits) {
+  const int64_t rows = int64_t(out_rows.size());
+  require(bool(ids) != bool(embeddings), "either token ids or embeddings");
+  require(n_layers > 0 && tokens > 0, "no layers or no tokens");
+  require(ids ? int64_t(ids->size()) == tokens
+              : int64_t(embeddings->shape(0)) == tokens &&
+                    int64_t(embeddings->shape(1)) == embedding.in,
+          std::string("tokens or embeddings do not match the ") + like);
+  require(int64_t(logits.shape(0)) == rows && int64_t(logits.shape(1)) == n_out && rows <= tokens,
+          "logits must be [out_rows, n_vocab], hidden states [out_rows, n_embd]");
+  for (int64_t i = 0; ids && i < tokens; i++)
+    require((*ids)(i) >= 0 && (*ids)(i) < embedding.out,
+            "token " + std::to_string((*ids)(i)) + " is outside the vocabulary");
+  for (int64_t i = 0; i < rows; i++)
+    require(out_rows(i) >= 0 && out_rows(i) < tokens, "row " + std::to_string(out_rows(i)));
+  return {tokens,
+          ids ? ids->data() : nullptr,
+          embeddings ? embeddings->data() : nullptr,
+          out_rows.data(),
+          rows,
+          logits.data()};
+}
 
 // starts [runs + 1], sources [runs], order [tokens], stores [tokens]: see Runs.
 inline Runs checked_runs(const Indices& starts, const Indices& sources, const Indices& order,

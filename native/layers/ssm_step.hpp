@@ -17,15 +17,8 @@ struct SSMShape {
   float eps = 0;
 };
 
-// T tokens.  All pointers are to arrays that outlive the call.
-struct SSMBatch {
-  int64_t tokens = 0;
-  const int64_t* ids = nullptr;       // [T], or
-  const float* embeddings = nullptr;  // [T, n_embd]
+struct SSMBatch : StepEnds {
   Runs runs;
-  const int64_t* out_rows = nullptr;  // [n_out] the tokens whose logits are wanted
-  int64_t n_out = 0;
-  float* logits = nullptr;  // [n_out, n_vocab]
 };
 
 class SSMStep {

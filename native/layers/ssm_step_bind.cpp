@@ -1,12 +1,5 @@
 // Python's side of SSMStep: every size and index is checked here, and the memory kept alive.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-
 #include <list>
-#include <optional>
-#include <string>
 
 #include "bind.hpp"
 #include "layers/head_memory.hpp"
@@ -36,66 +29,32 @@ class BoundSSMStep {
   void add_layer(const StoredMatrix& in, const StoredMatrix& select, const StoredMatrix& time_step,
                  const StoredMatrix& out, Floats norm, Matrix conv, Floats conv_bias, Matrix a,
                  Floats d, StateRows conv_rows, StateRows state_rows) {
-    kept_.push_back({in,
-                     select,
-                     time_step,
-                     out,
-                     norm,
-                     conv,
-                     conv_bias,
-                     a,
-                     d,
-                     conv_rows,
-                     state_rows,
-                     norm_eps_,
-                     {}});
+    const SSMMemory memory{in, select, time_step, out,        norm,      conv, conv_bias,
+                           a,  d,      conv_rows, state_rows, norm_eps_, {}};
     const std::string at = "blk." + std::to_string(n_layers_) + ".";
-    try {
-      step_.add_layer(kept_.back().checked(at, embedding_.weights.in, n_rows_));
-    } catch (...) {
-      kept_.pop_back();
-      throw;
-    }
+    step_.add_layer(memory.checked(at, embedding_.weights.in, n_rows_));
+    kept_.push_back(memory);
     n_rows_ = int64_t(conv_rows.shape(0));
     n_layers_++;
   }
 
   void add_head_space(const HeadMemory& space) {
-    space.memory.fits("blk." + std::to_string(n_layers_) + ".", embedding_.weights.in, n_rows_);
-    require(bool(space.memory.norm), "attn_norm is missing");
+    space.fits("blk." + std::to_string(n_layers_) + ".", embedding_.weights.in, n_rows_);
+    require(bool(space.norm), "attn_norm is missing");
     heads_.push_back(space);
     step_.add_layer(space.layer);
-    n_rows_ = space.memory.n_rows();
+    n_rows_ = space.n_rows();
     n_layers_++;
   }
 
   void run(Pool& pool, std::optional<Indices> ids, std::optional<Matrix> embeddings, Indices starts,
            Indices sources, Indices order, Indices stores, Indices out_rows,
            Array<float, 2> logits) {
-    SSMBatch b;
-    b.tokens = int64_t(order.size());
-    require(bool(ids) != bool(embeddings), "either token ids or embeddings");
-    require(n_layers_ > 0 && b.tokens > 0, "no layers or no tokens");
-    require(ids ? int64_t(ids->size()) == b.tokens
-                : int64_t(embeddings->shape(0)) == b.tokens &&
-                      int64_t(embeddings->shape(1)) == embedding_.weights.in,
-            "tokens or embeddings do not match the runs");
-    b.runs = checked_runs(starts, sources, order, stores, b.tokens, n_rows_);
-    b.n_out = int64_t(out_rows.size());
-    require(
-        int64_t(logits.shape(0)) == b.n_out &&
-            int64_t(logits.shape(1)) == (output_ ? output_->weights.out : embedding_.weights.in) &&
-            b.n_out <= b.tokens,
-        "logits must be [out_rows, n_vocab], hidden states [out_rows, n_embd]");
-    for (int64_t i = 0; i < b.tokens; i++)
-      require(!ids || ((*ids)(i) >= 0 && (*ids)(i) < embedding_.weights.out),
-              "token " + std::to_string(ids ? (*ids)(i) : 0) + " is outside the vocabulary");
-    for (int64_t i = 0; i < b.n_out; i++)
-      require(out_rows(i) >= 0 && out_rows(i) < b.tokens, "row " + std::to_string(out_rows(i)));
-    b.ids = ids ? ids->data() : nullptr;
-    b.embeddings = embeddings ? embeddings->data() : nullptr;
-    b.out_rows = out_rows.data();
-    b.logits = logits.data();
+    const int64_t tokens = int64_t(order.size());
+    const int64_t n_out = output_ ? output_->weights.out : embedding_.weights.in;
+    const SSMBatch b{checked_ends(n_layers_, tokens, "runs", embedding_.weights, n_out, ids,
+                                  embeddings, out_rows, logits),
+                     checked_runs(starts, sources, order, stores, tokens, n_rows_)};
     interruptibly([&](Watch& watch) { step_.run(pool, b, &watch); });
   }
 
@@ -111,37 +70,30 @@ class BoundSSMStep {
   int64_t n_layers_ = 0, n_rows_ = 0;
 };
 
-}  // namespace aleator
-
 ALEATOR_BIND(ssm_step) {
-  using namespace aleator;
-  nb::class_<BoundSSMStep>(m, "SSMStep",
-                           "A decoder of the mamba kind, run for a micro-batch at a time on the "
-                           "processor.")
+  nb::class_<BoundSSMStep>(
+      m, "SSMStep",
+      "A decoder of the mamba kind, run for a micro-batch at a time on the processor.")
       .def(nb::init<const StoredMatrix&, std::optional<StoredMatrix>, Floats, float,
                     std::optional<float>>(),
-           nb::arg("embedding"), nb::arg("output").none(), nb::arg("output_norm"), nb::arg("eps"),
-           nb::arg("norm_eps").none(),
+           "embedding"_a, "output"_a.none(), "output_norm"_a, "eps"_a, "norm_eps"_a.none(),
            "output: None: hidden states after the last norm in place of logits; norm_eps: time "
            "step, B and C are RMS-normalised with it.")
-      .def(
-          "add_layer", &BoundSSMStep::add_layer, nb::arg("projection"), nb::arg("select"),
-          nb::arg("time_step"), nb::arg("output"), nb::arg("norm"), nb::arg("conv"),
-          nb::arg("conv_bias"), nb::arg("a"), nb::arg("d"), nb::arg("conv_rows").noconvert(),
-          nb::arg("state_rows").noconvert(),
-          "Appends a layer. conv [width, channels]; a [channels, state]; rows of the cache: "
-          "float32 [rows, channels, width - 1] and [rows, channels, state]. ValueError, naming the "
-          "tensor, when shapes disagree.")
-      .def("add_head_space", &BoundSSMStep::add_head_space, nb::arg("space"),
+      .def("add_layer", &BoundSSMStep::add_layer, "projection"_a, "select"_a, "time_step"_a,
+           "output"_a, "norm"_a, "conv"_a, "conv_bias"_a, "a"_a, "d"_a, "conv_rows"_a.noconvert(),
+           "state_rows"_a.noconvert(),
+           "Appends a layer. conv [width, channels]; a [channels, state]; rows of the cache: "
+           "float32 [rows, channels, width - 1] and [rows, channels, state]. ValueError, naming "
+           "the tensor, when shapes disagree.")
+      .def("add_head_space", &BoundSSMStep::add_head_space, "space"_a,
            "Appends a layer whose heads have one decay each.")
-      .def(
-          "run", &BoundSSMStep::run, nb::arg("pool"), nb::arg("ids").none(),
-          nb::arg("embeddings").none(), nb::arg("starts"), nb::arg("sources"), nb::arg("order"),
-          nb::arg("stores"), nb::arg("out_rows"), nb::arg("logits").noconvert(),
-          "T tokens: ids int64 [T] or embeddings float32 [T, n_embd], in runs: order [T] lists the "
-          "tokens run by run, starts [runs + 1] where each begins, sources [runs] the row of "
-          "states "
-          "it starts from or -1, stores [T] the row that keeps the state after the token or -1 "
-          "(int64); writes logits float32 [R, n_vocab] of out_rows. ValueError, with nothing "
-          "changed, for an index out of range.");
+      .def("run", &BoundSSMStep::run, "pool"_a, "ids"_a.none(), "embeddings"_a.none(), "starts"_a,
+           "sources"_a, "order"_a, "stores"_a, "out_rows"_a, "logits"_a.noconvert(),
+           "T tokens: ids int64 [T] or embeddings float32 [T, n_embd], in runs: order [T] lists "
+           "the tokens run by run, starts [runs + 1] where each begins, sources [runs] the row of "
+           "states it starts from or -1, stores [T] the row that keeps the state after the token "
+           "or -1 (int64); writes logits float32 [R, n_vocab] of out_rows. ValueError, with "
+           "nothing changed, for an index out of range.");
 }
+
+}  // namespace aleator

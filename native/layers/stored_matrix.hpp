@@ -1,20 +1,13 @@
 // A weight matrix that Python made: it checks the memory once and keeps it alive.
 #pragma once
 
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-
-#include <optional>
-#include <string>
-
+#include "bind.hpp"
+#include "errors.hpp"
 #include "layers/stored.hpp"
 
 namespace aleator {
 
-using Bytes =
-    nanobind::ndarray<const uint8_t, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
-using Floats =
-    nanobind::ndarray<const float, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+using Floats = Array<const float>;
 
 Stored stored_type(const std::string& name);  // ggml's names; std::invalid_argument
 int64_t stored_row_bytes(Stored type,
@@ -30,5 +23,13 @@ class StoredMatrix {
   Bytes data_;
   std::optional<Floats> bias_;
 };
+
+// std::invalid_argument, naming the tensor, unless the matrix is [out, in].
+inline void require_size(const StoredMatrix& m, int64_t out, int64_t in, const std::string& name) {
+  require(m.weights.out == out && m.weights.in == in,
+          name + ".weight is [" + std::to_string(m.weights.out) + ", " +
+              std::to_string(m.weights.in) + "], not [" + std::to_string(out) + ", " +
+              std::to_string(in) + "]");
+}
 
 }  // namespace aleator

@@ -4,14 +4,13 @@
 
 #include "bind.hpp"
 #include "llama/draws.hpp"
-#include "llama/sampler.hpp"
 
 namespace aleator::llama {
 
-class AdaptiveP : public LlamaCloned<AdaptiveP> {
+class AdaptiveP : public Drawing<AdaptiveP> {
  public:
   AdaptiveP(float target, float decay, uint32_t seed)
-      : target_(target), decay_(std::clamp(decay, 0.0f, 0.99f)), draws_(seed) {
+      : Drawing(seed), target_(target), decay_(std::clamp(decay, 0.0f, 0.99f)) {
     start();
   }
 
@@ -51,7 +50,6 @@ class AdaptiveP : public LlamaCloned<AdaptiveP> {
     start();
   }
   float average() const { return weighted_ / total_; }
-  bool has_state() const override { return true; }
   State state() const override { return {draws_.words(), weighted_, total_, drawn_, drawn_p_}; }
   void restore(const State& s) override {
     draws_.rewind(s.words);
@@ -70,14 +68,12 @@ class AdaptiveP : public LlamaCloned<AdaptiveP> {
 
   float target_, decay_, weighted_ = 0, total_ = 0, drawn_p_ = 0;
   int32_t drawn_ = -1;
-  Draws draws_;
   std::vector<float> original_;
 };
 
 ALEATOR_BIND(llama_adaptive_p) {
   nb::class_<AdaptiveP, LlamaSampler>(m, "LlamaAdaptiveP")
-      .def(nb::init<float, float, uint32_t>(), nb::arg("adaptive_target"),
-           nb::arg("adaptive_decay"), nb::arg("seed"))
+      .def(nb::init<float, float, uint32_t>(), "adaptive_target"_a, "adaptive_decay"_a, "seed"_a)
       .def_prop_ro("average", &AdaptiveP::average);
 }
 

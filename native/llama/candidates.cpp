@@ -1,12 +1,7 @@
 // Contract: docs/llama-cpp.md
 #include "llama/candidates.hpp"
 
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/vector.h>
-
 #include <algorithm>
-#include <optional>
-#include <string>
 
 #include "bind.hpp"
 
@@ -42,8 +37,7 @@ auto probs(LlamaCandidates& candidates) {
 }
 
 // In the order of the array; NaN masks.  An order that no longer descends is not believed in.
-void set_logits(LlamaCandidates& candidates,
-                nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu> z) {
+void set_logits(LlamaCandidates& candidates, Array<const float> z) {
   Row& row = candidates.get();
   const auto n = static_cast<size_t>(row.size());
   if (z.shape(0) != n)
@@ -95,11 +89,11 @@ void select(LlamaCandidates& candidates, std::optional<int32_t> token) {
 ALEATOR_BIND(llama_candidates) {
   using Py = LlamaCandidates;
   nb::class_<Py>(m, "LlamaCandidates")
-      .def(nb::init<PyCandidates&>(), nb::arg("candidates"))
+      .def(nb::init<PyCandidates&>(), "candidates"_a)
       .def("__len__", [](Py& c) { return c.get().size(); })
       .def_prop_ro("n_vocab", [](Py& c) { return c.get().n_vocab(); })
       .def_prop_ro("sorted", [](Py& c) { return c.get().sorted; })
-      .def_prop_rw("selected", &selected, &select, nb::for_setter(nb::arg("token").none()))
+      .def_prop_rw("selected", &selected, &select, nb::for_setter("token"_a.none()))
       .def_prop_ro(
           "ids", [](Py& c) { return column<int32_t>(c, [](auto& x) { return x.id; }); },
           nb::rv_policy::automatic)
@@ -110,8 +104,7 @@ ALEATOR_BIND(llama_candidates) {
           "p", [](Py& c) { return column<float>(c, [](auto& x) { return x.p; }); },
           nb::rv_policy::automatic, "llama.cpp's field p, as the samplers left it.")
       .def_prop_ro("probs", &probs, nb::rv_policy::automatic)
-      .def("keep", &keep, nb::arg("ids"),
-           "Keep these tokens; the others are no candidates any more.");
+      .def("keep", &keep, "ids"_a, "Keep these tokens; the others are no candidates any more.");
 }
 
 }  // namespace aleator::llama

@@ -2,34 +2,19 @@
 // user's sampler, the row of the step under way.
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "llama/row.hpp"
 #include "samplers/binding.hpp"
 
 namespace aleator::llama {
 
-class LlamaCandidates {
+class LlamaCandidates : public Shown<Row> {
  public:
-  explicit LlamaCandidates(PyCandidates& from) : bytes_(from.bytes) {
+  explicit LlamaCandidates(PyCandidates& from) {
+    bytes = from.bytes;
     own_.wants_p = true;
-    own_.load(bytes_.data(), from.get().n_vocab(), from.dtype);
+    own_.load(bytes.data(), from.get().n_vocab(), from.dtype);
   }
-  explicit LlamaCandidates(Row& borrowed) : borrowed_(&borrowed) {}
-  LlamaCandidates(const LlamaCandidates&) = delete;
-
-  Row& get() {
-    if (expired_) PyCandidates::step_is_over();
-    return borrowed_ ? *borrowed_ : own_;
-  }
-  void expire() { expired_ = true; }
-
- private:
-  Row own_;
-  Row* borrowed_ = nullptr;
-  bool expired_ = false;
-  std::vector<uint8_t> bytes_;
+  explicit LlamaCandidates(Row& borrowed) : Shown(borrowed) {}
 };
 
 }  // namespace aleator::llama

@@ -208,31 +208,25 @@ ALEATOR_BIND(llama) {
   bind_chain<LlamaChain, LlamaCandidates>(m, "LlamaChain")
       .def(nb::init<std::vector<std::shared_ptr<LlamaSampler>>,
                     std::shared_ptr<ConstraintSampler>>(),
-           nb::arg("samplers"), nb::arg("grammar").none())
+           "samplers"_a, "grammar"_a.none())
       .def(
           "apply_grammar",
           [](LlamaChain& chain, LlamaCandidates& candidates) {
             const Busy busy(chain.in_use);
             chain.apply_grammar(candidates.get());
           },
-          nb::arg("candidates"), "Mask what the grammar forbids, unless it waits.")
+          "candidates"_a, "Mask what the grammar forbids, unless it waits.")
       .def(
           "rejects",
           [](LlamaChain& chain, LlamaCandidates& candidates) {
             const Busy busy(chain.in_use);
             return chain.rejects(candidates.get());
           },
-          nb::arg("candidates"), "Whether the grammar forbids the token selected.")
+          "candidates"_a, "Whether the grammar forbids the token selected.")
       .def_prop_ro(
           "grammar", [](const LlamaChain& chain) { return chain.grammar(); },
           nb::rv_policy::reference_internal)
-      .def(
-          "rollback",
-          [](LlamaChain& chain, int64_t n, bool replay) {
-            const Busy busy(chain.in_use);
-            chain.rollback(n, replay);
-          },
-          nb::arg("n"), nb::arg("replay"))
+      .def("rollback", alone(&LlamaChain::rollback), "n"_a, "replay"_a)
       .def_prop_ro("generated", [](const LlamaChain& chain) { return chain.history().generated; })
       .def_prop_ro("position", &LlamaChain::n_generated);
 }

@@ -1,9 +1,6 @@
 #pragma once
 
-#include <memory>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "llama/constrained.hpp"
 #include "llama/sampler.hpp"

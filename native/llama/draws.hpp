@@ -1,11 +1,9 @@
 // A sampler's own random numbers: MT19937 that can go back.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <vector>
 
-#include "llama/row.hpp"
+#include "llama/sampler.hpp"
 #include "rng/mt19937.hpp"
 
 namespace aleator::llama {
@@ -57,6 +55,20 @@ class Draws {
   Mt19937 now_;
   uint64_t words_ = 0;
   Copy recent_, older_;
+};
+
+// A sampler whose only state beyond the history is what it has drawn.
+template <typename Derived>
+class Drawing : public LlamaCloned<Derived> {
+ public:
+  explicit Drawing(uint32_t seed) : draws_(seed) {}
+  void reset() override { draws_.reset(); }
+  bool has_state() const override { return true; }
+  State state() const override { return {.words = draws_.words()}; }
+  void restore(const State& s) override { draws_.rewind(s.words); }
+
+ protected:
+  Draws draws_;
 };
 
 // The draw of mirostat and adaptive-p, as libstdc++'s discrete_distribution does it: weights

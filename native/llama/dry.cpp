@@ -1,6 +1,4 @@
 // Contract: docs/llama-cpp.md
-#include <nanobind/stl/vector.h>
-
 #include <cmath>
 
 #include "bind.hpp"
@@ -45,8 +43,8 @@ class DRY : public LlamaCloned<DRY> {
 ALEATOR_BIND(llama_dry) {
   nb::class_<DRY, LlamaSampler>(m, "LlamaDRY")
       .def(nb::init<float, float, int64_t, int64_t, const std::vector<std::vector<int32_t>>&>(),
-           nb::arg("dry_multiplier"), nb::arg("dry_base"), nb::arg("dry_allowed_length"),
-           nb::arg("dry_penalty_last_n"), nb::arg("breakers"));
+           "dry_multiplier"_a, "dry_base"_a, "dry_allowed_length"_a, "dry_penalty_last_n"_a,
+           "breakers"_a);
 }
 
 }  // namespace aleator::llama

@@ -1,8 +1,6 @@
 // Contract: docs/llama-cpp.md
 #include "samplers/infill.hpp"
 
-#include <nanobind/stl/shared_ptr.h>
-
 #include "bind.hpp"
 #include "llama/sampler.hpp"
 
@@ -83,7 +81,7 @@ class Infill : public LlamaCloned<Infill> {
 
 ALEATOR_BIND(llama_infill) {
   nb::class_<Infill, LlamaSampler>(m, "LlamaInfill")
-      .def(nb::init<std::shared_ptr<const InfillVocabulary>>(), nb::arg("vocabulary"));
+      .def(nb::init<std::shared_ptr<const InfillVocabulary>>(), "vocabulary"_a);
 }
 
 }  // namespace aleator::llama

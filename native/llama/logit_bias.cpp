@@ -1,7 +1,4 @@
 // Contract: docs/llama-cpp.md
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/vector.h>
-
 #include <algorithm>
 
 #include "bind.hpp"
@@ -18,10 +15,7 @@ class LogitBias : public LlamaCloned<LogitBias> {
 
   void apply(Row& row, const History&) override {
     if (tokens_.empty()) return;
-    if (tokens_.back() >= row.n_vocab())
-      throw ParameterError(
-          "logit_bias", "logit_bias names token " + std::to_string(tokens_.back()) +
-                            ", but the logits have " + std::to_string(row.n_vocab()) + " values");
+    require_token("logit_bias", tokens_.back(), row.n_vocab());
     row.edit(tokens_, [&](int32_t id, float& logit) {
       const auto at = std::lower_bound(tokens_.begin(), tokens_.end(), id);
       if (at != tokens_.end() && *at == id) logit += biases_[at - tokens_.begin()];
@@ -35,7 +29,7 @@ class LogitBias : public LlamaCloned<LogitBias> {
 
 ALEATOR_BIND(llama_logit_bias) {
   nb::class_<LogitBias, LlamaSampler>(m, "LlamaLogitBias")
-      .def(nb::init<std::vector<std::pair<int32_t, float>>>(), nb::arg("biases"));
+      .def(nb::init<std::vector<std::pair<int32_t, float>>>(), "biases"_a);
 }
 
 }  // namespace aleator::llama

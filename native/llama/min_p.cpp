@@ -33,7 +33,7 @@ class MinP : public LlamaCloned<MinP> {
 
 ALEATOR_BIND(llama_min_p) {
   nb::class_<MinP, LlamaSampler>(m, "LlamaMinP")
-      .def(nb::init<float, int64_t>(), nb::arg("min_p"), nb::arg("min_keep"));
+      .def(nb::init<float, int64_t>(), "min_p"_a, "min_keep"_a);
 }
 
 }  // namespace aleator::llama

@@ -41,8 +41,8 @@ class Mirostat : public MirostatSampler<Mirostat> {
 
 ALEATOR_BIND(llama_mirostat) {
   nb::class_<Mirostat, LlamaSampler>(m, "LlamaMirostat")
-      .def(nb::init<float, float, int64_t, uint32_t>(), nb::arg("mirostat_tau"),
-           nb::arg("mirostat_eta"), nb::arg("mirostat_m"), nb::arg("seed"))
+      .def(nb::init<float, float, int64_t, uint32_t>(), "mirostat_tau"_a, "mirostat_eta"_a,
+           "mirostat_m"_a, "seed"_a)
       .def_prop_ro("mu", &Mirostat::mu);
 }
 

@@ -4,25 +4,23 @@
 #include <cmath>
 
 #include "llama/draws.hpp"
-#include "llama/sampler.hpp"
 
 namespace aleator::llama {
 
 template <typename Derived>
-class MirostatSampler : public LlamaCloned<Derived> {
+class MirostatSampler : public Drawing<Derived> {
  public:
   MirostatSampler(float tau, float eta, uint32_t seed)
-      : tau_(tau), eta_(eta), mu_(2 * tau), draws_(seed) {}
+      : Drawing<Derived>(seed), tau_(tau), eta_(eta), mu_(2 * tau) {}
 
   void reset() override {
     mu_ = 2 * tau_;
-    draws_.reset();
+    this->draws_.reset();
   }
   float mu() const { return mu_; }
-  bool has_state() const override { return true; }
-  State state() const override { return {.words = draws_.words(), .a = mu_}; }
+  State state() const override { return {.words = this->draws_.words(), .a = mu_}; }
   void restore(const State& s) override {
-    draws_.rewind(s.words);
+    this->draws_.rewind(s.words);
     mu_ = s.a;
   }
 
@@ -31,14 +29,13 @@ class MirostatSampler : public LlamaCloned<Derived> {
   void select(Row& row, int64_t n) {
     row.truncate(n);
     row.softmax(true);
-    row.selected = multinomial(row, draws_);
+    row.selected = multinomial(row, this->draws_);
     const float surprise = -std::log2(row.list()[row.selected].p);
     mu_ = mu_ - eta_ * (surprise - tau_);
   }
 
  private:
   float tau_, eta_, mu_;
-  Draws draws_;
 };
 
 }  // namespace aleator::llama

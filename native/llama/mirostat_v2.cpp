@@ -22,8 +22,7 @@ class MirostatV2 : public MirostatSampler<MirostatV2> {
 
 ALEATOR_BIND(llama_mirostat_v2) {
   nb::class_<MirostatV2, LlamaSampler>(m, "LlamaMirostatV2")
-      .def(nb::init<float, float, uint32_t>(), nb::arg("mirostat_tau"), nb::arg("mirostat_eta"),
-           nb::arg("seed"))
+      .def(nb::init<float, float, uint32_t>(), "mirostat_tau"_a, "mirostat_eta"_a, "seed"_a)
       .def_prop_ro("mu", &MirostatV2::mu);
 }
 

@@ -5,14 +5,9 @@
 
 namespace aleator::llama {
 
-class Penalties : public LlamaCloned<Penalties> {
+class Penalties : public Penalised<LlamaCloned<Penalties>> {
  public:
-  Penalties(int64_t last_n, float repetition, float frequency, float presence)
-      : active_(last_n != 0 && (repetition != 1 || frequency != 0 || presence != 0)),
-        repetition_(repetition),
-        frequency_(frequency),
-        presence_(presence),
-        window_(last_n) {}
+  using Penalised::Penalised;
 
   void apply(Row& row, const History&) override {
     if (!active_) return;
@@ -24,26 +19,12 @@ class Penalties : public LlamaCloned<Penalties> {
     });
     row.sorted = false;
   }
-
-  void accept(const History& h) override {
-    if (active_) window_.accept(h);
-  }
-  void unaccept(const History& h) override {
-    if (active_) window_.unaccept(h);
-  }
-  void reset() override { window_.reset(); }
-
- private:
-  bool active_;
-  float repetition_, frequency_, presence_;
-  WindowCounts window_;
 };
 
 ALEATOR_BIND(llama_penalties) {
   nb::class_<Penalties, LlamaSampler>(m, "LlamaPenalties")
-      .def(nb::init<int64_t, float, float, float>(), nb::arg("penalty_last_n"),
-           nb::arg("repetition_penalty"), nb::arg("frequency_penalty"),
-           nb::arg("presence_penalty"));
+      .def(nb::init<int64_t, float, float, float>(), "penalty_last_n"_a, "repetition_penalty"_a,
+           "frequency_penalty"_a, "presence_penalty"_a);
 }
 
 }  // namespace aleator::llama

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <span>

@@ -39,15 +39,9 @@ struct State {
   }
 };
 
-class LlamaSampler {
+class LlamaSampler : public Listener {
  public:
-  virtual ~LlamaSampler() = default;
   virtual void apply(Row& row, const History& history) = 0;
-  // After a token was appended to the history, and before the last one is taken off again.
-  virtual void accept(const History&) {}
-  virtual void unaccept(const History&) {}
-  virtual void reset() {}
-  virtual void restart() {}  // a new text begins: constraints start anew
   virtual bool has_state() const { return false; }
   virtual State state() const { return {}; }
   virtual void restore(const State&) {}
@@ -59,13 +53,7 @@ class LlamaSampler {
   virtual std::shared_ptr<LlamaSampler> clone() const = 0;
 };
 
-// Clone for samplers whose copy constructor does it all.
 template <typename Derived>
-class LlamaCloned : public LlamaSampler {
- public:
-  std::shared_ptr<LlamaSampler> clone() const override {
-    return std::make_shared<Derived>(static_cast<const Derived&>(*this));
-  }
-};
+using LlamaCloned = Cloned<Derived, LlamaSampler>;
 
 }  // namespace aleator::llama

@@ -39,7 +39,7 @@ class TailFree : public LlamaCloned<TailFree> {
 
 ALEATOR_BIND(llama_tail_free) {
   nb::class_<TailFree, LlamaSampler>(m, "LlamaTailFree")
-      .def(nb::init<float, int64_t>(), nb::arg("tfs_z"), nb::arg("min_keep"));
+      .def(nb::init<float, int64_t>(), "tfs_z"_a, "min_keep"_a);
 }
 
 }  // namespace aleator::llama

@@ -42,8 +42,8 @@ class Temperature : public LlamaCloned<Temperature> {
 
 ALEATOR_BIND(llama_temperature) {
   nb::class_<Temperature, LlamaSampler>(m, "LlamaTemperature")
-      .def(nb::init<float, float, float>(), nb::arg("temperature"), nb::arg("dynatemp_range"),
-           nb::arg("dynatemp_exponent"));
+      .def(nb::init<float, float, float>(), "temperature"_a, "dynatemp_range"_a,
+           "dynatemp_exponent"_a);
 }
 
 }  // namespace aleator::llama

@@ -23,7 +23,7 @@ class TopK : public LlamaCloned<TopK> {
 };
 
 ALEATOR_BIND(llama_top_k) {
-  nb::class_<TopK, LlamaSampler>(m, "LlamaTopK").def(nb::init<int64_t>(), nb::arg("top_k"));
+  nb::class_<TopK, LlamaSampler>(m, "LlamaTopK").def(nb::init<int64_t>(), "top_k"_a);
 }
 
 }  // namespace aleator::llama

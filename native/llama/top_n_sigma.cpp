@@ -33,8 +33,7 @@ class TopNSigma : public LlamaCloned<TopNSigma> {
 };
 
 ALEATOR_BIND(llama_top_n_sigma) {
-  nb::class_<TopNSigma, LlamaSampler>(m, "LlamaTopNSigma")
-      .def(nb::init<float>(), nb::arg("top_n_sigma"));
+  nb::class_<TopNSigma, LlamaSampler>(m, "LlamaTopNSigma").def(nb::init<float>(), "top_n_sigma"_a);
 }
 
 }  // namespace aleator::llama

@@ -21,7 +21,7 @@ class TopP : public LlamaCloned<TopP> {
 
 ALEATOR_BIND(llama_top_p) {
   nb::class_<TopP, LlamaSampler>(m, "LlamaTopP")
-      .def(nb::init<float, int64_t>(), nb::arg("top_p"), nb::arg("min_keep"));
+      .def(nb::init<float, int64_t>(), "top_p"_a, "min_keep"_a);
 }
 
 }  // namespace aleator::llama

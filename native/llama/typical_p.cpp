@@ -49,7 +49,7 @@ class TypicalP : public LlamaCloned<TypicalP> {
 
 ALEATOR_BIND(llama_typical_p) {
   nb::class_<TypicalP, LlamaSampler>(m, "LlamaTypicalP")
-      .def(nb::init<float, int64_t>(), nb::arg("typical_p"), nb::arg("min_keep"));
+      .def(nb::init<float, int64_t>(), "typical_p"_a, "min_keep"_a);
 }
 
 }  // namespace aleator::llama

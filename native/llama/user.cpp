@@ -12,10 +12,6 @@ class UserSampler : public Called<LlamaSampler, Row, History, LlamaCandidates> {
   std::shared_ptr<LlamaSampler> clone() const override { return cloned<UserSampler>(); }
 };
 
-ALEATOR_BIND(llama_user) {
-  nb::class_<UserSampler, LlamaSampler>(m, "LlamaUserSampler")
-      .def(nb::init<nb::object>(), nb::arg("adapter"))
-      .def_prop_ro("adapter", &UserSampler::adapter);
-}
+ALEATOR_BIND(llama_user) { bind_user<UserSampler, LlamaSampler>(m, "LlamaUserSampler"); }
 
 }  // namespace aleator::llama

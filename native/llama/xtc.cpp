@@ -1,14 +1,13 @@
 // Contract: docs/llama-cpp.md
 #include "bind.hpp"
 #include "llama/draws.hpp"
-#include "llama/sampler.hpp"
 
 namespace aleator::llama {
 
-class XTC : public LlamaCloned<XTC> {
+class XTC : public Drawing<XTC> {
  public:
   XTC(float probability, float threshold, int64_t min_keep, uint32_t seed)
-      : probability_(probability), threshold_(threshold), min_keep_(min_keep), draws_(seed) {}
+      : Drawing(seed), probability_(probability), threshold_(threshold), min_keep_(min_keep) {}
 
   void apply(Row& row, const History&) override {
     if (probability_ <= 0 || threshold_ > 0.5f || row.size() < 2) return;
@@ -22,21 +21,15 @@ class XTC : public LlamaCloned<XTC> {
     if (last > 0 && row.size() - last >= min_keep_) row.drop_first(last);
   }
 
-  void reset() override { draws_.reset(); }
-  bool has_state() const override { return true; }
-  State state() const override { return {.words = draws_.words()}; }
-  void restore(const State& s) override { draws_.rewind(s.words); }
-
  private:
   float probability_, threshold_;
   int64_t min_keep_;
-  Draws draws_;
 };
 
 ALEATOR_BIND(llama_xtc) {
   nb::class_<XTC, LlamaSampler>(m, "LlamaXTC")
-      .def(nb::init<float, float, int64_t, uint32_t>(), nb::arg("xtc_probability"),
-           nb::arg("xtc_threshold"), nb::arg("min_keep"), nb::arg("seed"));
+      .def(nb::init<float, float, int64_t, uint32_t>(), "xtc_probability"_a, "xtc_threshold"_a,
+           "min_keep"_a, "seed"_a);
 }
 
 }  // namespace aleator::llama

@@ -1,20 +1,14 @@
 // XXH64 of blocks of a file (the algorithm is Yann Collet's, its specification public): what a
 // model's fingerprint is made of.  Reads at memory speed.
-#include <nanobind/ndarray.h>
-
 #include <algorithm>
 #include <bit>
-#include <cstdint>
 #include <cstring>
-#include <vector>
 
 #include "bind.hpp"
 #include "samplers/binding.hpp"
 
 namespace aleator {
 namespace {
-
-using FileBytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 constexpr uint64_t p1 = 0x9E3779B185EBCA87, p2 = 0xC2B2AE3D27D4EB4F, p3 = 0x165667B19E3779F9,
                    p4 = 0x85EBCA77C2B2AE63, p5 = 0x27D4EB2F165667C5;
@@ -62,7 +56,7 @@ uint64_t xxh64(const uint8_t* at, size_t n, uint64_t seed) {
 ALEATOR_BIND(fingerprint) {
   m.def(
       "xxh64_blocks",
-      [](const FileBytes& data, uint64_t block, uint64_t seed) {
+      [](const Bytes& data, uint64_t block, uint64_t seed) {
         const uint64_t n = data.size();
         if (!block) throw nb::value_error("xxh64_blocks: a block has a byte or more");
         std::vector<uint64_t> hashes;
@@ -73,7 +67,7 @@ ALEATOR_BIND(fingerprint) {
         }
         return to_numpy(std::move(hashes));
       },
-      nb::arg("data"), nb::arg("block"), nb::arg("seed") = 0,
+      "data"_a, "block"_a, "seed"_a = 0,
       "XXH64 of each block of this many bytes; the last may be shorter, and one that is empty "
       "stands for no data.");
 }

@@ -3,18 +3,13 @@
 // Weights are finite iff no exponent field has all its bits set; of a quantised type that holds for
 // the half-precision scales of its blocks, or for the exponents that are its scales.  Reads at
 // memory speed.
-#include <nanobind/ndarray.h>
-
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 
 #include "bind.hpp"
 
 namespace aleator {
 namespace {
-
-using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 template <typename Word>
 Word load(const uint8_t* p) {
@@ -64,10 +59,9 @@ int64_t find_nonfinite(const Bytes& data, int64_t offset, int64_t stride, int64_
 }  // namespace aleator
 
 ALEATOR_BIND(finite) {
-  m.def("find_nonfinite", &aleator::find_nonfinite, nb::arg("data"), nb::arg("offset"),
-        nb::arg("stride"), nb::arg("width"), nb::arg("mask"),
-        "Index of the first block of `stride` bytes in `data` (uint8 [n]) whose word of `width` "
-        "(1, 2 "
-        "or 4) bytes at "
-        "`offset` has all bits of `mask`, an exponent field, set; -1 if none has.");
+  m.def(
+      "find_nonfinite", &aleator::find_nonfinite, "data"_a, "offset"_a, "stride"_a, "width"_a,
+      "mask"_a,
+      "Index of the first block of `stride` bytes in `data` (uint8 [n]) whose word of `width` (1, "
+      "2 or 4) bytes at `offset` has all bits of `mask`, an exponent field, set; -1 if none has.");
 }

@@ -6,11 +6,6 @@
 // it gets back, and its offset is where the walk stopped.
 #include "models/gguf_strings.hpp"
 
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
-
-#include "bind.hpp"
-
 namespace aleator {
 namespace {
 
@@ -43,22 +38,18 @@ nb::tuple read_strings(const Bytes& data, uint64_t offset, uint64_t count) {
 
 ALEATOR_BIND(gguf_strings) {
   using aleator::StringArray;
-  m.def("gguf_skip_strings", &aleator::skip_strings, nb::arg("data"), nb::arg("offset"),
-        nb::arg("count"),
+  m.def("gguf_skip_strings", &aleator::skip_strings, "data"_a, "offset"_a, "count"_a,
         "Walk over `count` GGUF strings at `offset` of `data` (uint8 [n]); (strings walked, offset "
         "after).");
-  m.def("gguf_read_strings", &aleator::read_strings, nb::arg("data"), nb::arg("offset"),
-        nb::arg("count"),
+  m.def("gguf_read_strings", &aleator::read_strings, "data"_a, "offset"_a, "count"_a,
         "Decode `count` GGUF strings at `offset` of `data` (uint8 [n]); (list of str, offset "
         "after).");
-  nb::class_<StringArray>(
-      m, "StringArray",
-      "GGUF strings where their file has them; ends before the first that does not fit or is not "
-      "UTF-8.")
-      .def(nb::init<aleator::Bytes, uint64_t, uint64_t>(), nb::arg("data"), nb::arg("offset"),
-           nb::arg("count"))
+  nb::class_<StringArray>(m, "StringArray",
+                          "GGUF strings where their file has them; ends before the first that does "
+                          "not fit or is not UTF-8.")
+      .def(nb::init<aleator::Bytes, uint64_t, uint64_t>(), "data"_a, "offset"_a, "count"_a)
       .def("__len__", &StringArray::size)
-      .def("__getitem__", &StringArray::text, nb::arg("index"))
+      .def("__getitem__", &StringArray::text, "index"_a)
       .def_prop_ro("broken", &StringArray::broken, "Offset of the string that was looked at last.")
       .def_prop_ro("has_empty", &StringArray::has_empty, "Whether one of them is empty.")
       .def(
@@ -72,7 +63,7 @@ ALEATOR_BIND(gguf_strings) {
             }
             return self.find({bytes, size_t(length)});
           },
-          nb::arg("text"), "Number of the last string that is `text`; -1 if none is.")
+          "text"_a, "Number of the last string that is `text`; -1 if none is.")
       .def("first_twice", &StringArray::first_twice,
            "Numbers of the first string that occurs again, and of its last occurrence; None: all "
            "differ.");

@@ -1,21 +1,13 @@
 // Strings of a GGUF file where the file has them.
 #pragma once
 
-#include <nanobind/ndarray.h>
-
 #include <cstdint>
 #include <cstring>
 #include <mutex>
-#include <optional>
-#include <string_view>
-#include <utility>
-#include <vector>
+
+#include "bind.hpp"
 
 namespace aleator {
-
-namespace nb = nanobind;
-
-using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 class StringWalk {
  public:

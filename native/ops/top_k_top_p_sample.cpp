@@ -1,13 +1,9 @@
 // The operator on the CPU: threads over rows.  Contract: docs/operator.md; reference:
 // src/aleator/ops/reference.py.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/vector.h>
-
 #include <array>
 #include <atomic>
 #include <cmath>
 #include <exception>
-#include <optional>
 
 #include "bind.hpp"
 #include "ops/kept_row.hpp"
@@ -70,13 +66,13 @@ std::vector<float> floats(const std::optional<Column>& a, size_t rows, const cha
   return values;
 }
 
-void top_k_top_p_sample(
-    const Rows& logits, const ColumnOf<int32_t>& top_k, const Column& top_p,
-    const std::optional<RowsOf<float>>& q, const std::optional<Column>& min_p,
-    const std::optional<ColumnOf<int64_t>>& seeds,
-    const std::optional<ColumnOf<int64_t>>& positions, float eps, int64_t limit, bool is_logits,
-    std::optional<nb::ndarray<int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>> indices,
-    Written<float> select, Written<int64_t> listed, Written<float> probs, Pool* pool) {
+void top_k_top_p_sample(const Rows& logits, const ColumnOf<int32_t>& top_k, const Column& top_p,
+                        const std::optional<RowsOf<float>>& q, const std::optional<Column>& min_p,
+                        const std::optional<ColumnOf<int64_t>>& seeds,
+                        const std::optional<ColumnOf<int64_t>>& positions, float eps, int64_t limit,
+                        bool is_logits, std::optional<aleator::Array<int64_t>> indices,
+                        Written<float> select, Written<int64_t> listed, Written<float> probs,
+                        Pool* pool) {
   const size_t rows = logits.shape(0), n_vocab = logits.shape(1);
   if (n_vocab > 1 && logits.stride(1) != 1)
     throw ParameterError("logits", "each row of logits must be contiguous");
@@ -148,13 +144,11 @@ void top_k_top_p_sample(
 }  // namespace
 
 ALEATOR_BIND(top_k_top_p_sample) {
-  m.def("top_k_top_p_sample", &top_k_top_p_sample, nb::arg("logits").noconvert(),
-        nb::arg("top_k").noconvert(), nb::arg("top_p").noconvert(), nb::arg("q").noconvert().none(),
-        nb::arg("min_p").noconvert().none(), nb::arg("seeds").noconvert().none(),
-        nb::arg("positions").noconvert().none(), nb::arg("eps"), nb::arg("limit"),
-        nb::arg("is_logits"), nb::arg("indices").noconvert().none(),
-        nb::arg("select").noconvert().none(), nb::arg("listed").noconvert().none(),
-        nb::arg("probs").noconvert().none(), nb::arg("pool").none());
+  m.def("top_k_top_p_sample", &top_k_top_p_sample, "logits"_a.noconvert(), "top_k"_a.noconvert(),
+        "top_p"_a.noconvert(), "q"_a.noconvert().none(), "min_p"_a.noconvert().none(),
+        "seeds"_a.noconvert().none(), "positions"_a.noconvert().none(), "eps"_a, "limit"_a,
+        "is_logits"_a, "indices"_a.noconvert().none(), "select"_a.noconvert().none(),
+        "listed"_a.noconvert().none(), "probs"_a.noconvert().none(), "pool"_a.none());
   m.def(
       "top_k_top_p_sample_paths",
       [](bool reset) {
@@ -162,7 +156,7 @@ ALEATOR_BIND(top_k_top_p_sample) {
         for (auto& count : taken) counts.push_back(reset ? count.exchange(0) : count.load());
         return counts;
       },
-      nb::arg("reset"));
+      "reset"_a);
 }
 
 }  // namespace aleator

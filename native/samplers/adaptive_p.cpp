@@ -1,6 +1,4 @@
 // Contract: src/aleator/samplers/adaptive_p.py
-#include <nanobind/stl/vector.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -120,8 +118,8 @@ class AdaptiveP : public Cloned<AdaptiveP> {
 
 ALEATOR_BIND(sampler_adaptive_p) {
   nb::class_<AdaptiveP, Sampler>(m, "AdaptiveP")
-      .def(nb::init<double, double, uint64_t, uint32_t>(), nb::arg("adaptive_target"),
-           nb::arg("adaptive_decay"), nb::arg("seed"), nb::arg("ordinal"))
+      .def(nb::init<double, double, uint64_t, uint32_t>(), "adaptive_target"_a, "adaptive_decay"_a,
+           "seed"_a, "ordinal"_a)
       .def_prop_ro("average", &AdaptiveP::average)
       .def_prop_ro("course", &AdaptiveP::course);
 }

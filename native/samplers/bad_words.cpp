@@ -1,6 +1,4 @@
 // Contract: src/aleator/samplers/bad_words.py
-#include <nanobind/stl/vector.h>
-
 #include <algorithm>
 
 #include "bind.hpp"
@@ -17,10 +15,7 @@ class BadWords : public Cloned<BadWords> {
   }
 
   void apply(Candidates& c, const Step& step) override {
-    if (last_ >= c.n_vocab())
-      throw ParameterError("bad_words", "bad_words names token " + std::to_string(last_) +
-                                            ", but the logits have " + std::to_string(c.n_vocab()) +
-                                            " values");
+    require_token("bad_words", last_, c.n_vocab());
     banned_.clear();
     for (const auto& sequence : sequences_)
       if (before(step, sequence)) banned_.push_back(sequence.back());
@@ -43,7 +38,7 @@ class BadWords : public Cloned<BadWords> {
 
 ALEATOR_BIND(sampler_bad_words) {
   nb::class_<BadWords, Sampler>(m, "BadWords")
-      .def(nb::init<std::vector<std::vector<int32_t>>>(), nb::arg("sequences"));
+      .def(nb::init<std::vector<std::vector<int32_t>>>(), "sequences"_a);
 }
 
 }  // namespace aleator

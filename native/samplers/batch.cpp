@@ -1,6 +1,4 @@
 // Many chains over many rows, on a pool of threads.
-#include <nanobind/stl/vector.h>
-
 #include <exception>
 
 #include "bind.hpp"
@@ -58,8 +56,7 @@ std::vector<int32_t> sample_batch(const std::vector<Chain*>& chains, const Batch
 }  // namespace
 
 ALEATOR_BIND(sample_batch) {
-  m.def("sample_batch", &sample_batch, nb::arg("chains"), nb::arg("logits").noconvert(),
-        nb::arg("pool"));
+  m.def("sample_batch", &sample_batch, "chains"_a, "logits"_a.noconvert(), "pool"_a);
 }
 
 }  // namespace aleator

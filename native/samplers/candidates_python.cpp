@@ -1,7 +1,4 @@
 // Candidates as Python sees them.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/vector.h>
-
 #include <algorithm>
 
 #include "bind.hpp"
@@ -34,8 +31,7 @@ std::vector<float> noted(Candidates& c) {
   return p;
 }
 
-void set_logits(PyCandidates& c,
-                nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu> z) {
+void set_logits(PyCandidates& c, Array<const float> z) {
   auto& logits = c.get().edit_all();
   if (z.shape(0) != logits.size())
     throw LogitsError("there are " + std::to_string(logits.size()) + " candidates, but " +
@@ -69,7 +65,7 @@ void select(PyCandidates& c, std::optional<int32_t> token) {
 
 ALEATOR_BIND(candidates) {
   nb::class_<PyCandidates>(m, "Candidates")
-      .def(nb::init<const Logits&>(), nb::arg("logits").noconvert())
+      .def(nb::init<const Logits&>(), "logits"_a.noconvert())
       .def("__len__", [](PyCandidates& c) { return c.get().count(); })
       .def_prop_ro("n_vocab", [](PyCandidates& c) { return c.get().n_vocab(); })
       .def_prop_ro(
@@ -81,7 +77,7 @@ ALEATOR_BIND(candidates) {
             const int32_t token = c.get().selected;
             return token < 0 ? std::optional<int32_t>() : std::optional(token);
           },
-          &select, nb::for_setter(nb::arg("token").none()))
+          &select, nb::for_setter("token"_a.none()))
       .def_prop_ro(
           "ids", [](PyCandidates& c) { return to_numpy(std::move(Listed(c.get()).ids)); },
           nb::rv_policy::automatic)
@@ -114,8 +110,7 @@ ALEATOR_BIND(candidates) {
           },
           "Token ids, logits, the temperature they still are to be divided by, and the mass that "
           "Softmax saw.")
-      .def("keep", &keep, nb::arg("ids"),
-           "Keep these tokens; the others are no candidates any more.");
+      .def("keep", &keep, "ids"_a, "Keep these tokens; the others are no candidates any more.");
 }
 
 }  // namespace aleator

@@ -162,56 +162,22 @@ int32_t Chain::sample(const void* data, int64_t n, Dtype dtype) {
 }
 
 ALEATOR_BIND(chain) {
-  nb::register_exception_translator(
-      [](const std::exception_ptr& p, void*) {
-        const auto errors = [] { return nb::module_::import_("aleator.core.errors"); };
-        try {
-          std::rethrow_exception(p);
-        } catch (const LogitsError& e) {
-          PyErr_SetString(errors().attr("LogitsError").ptr(), e.what());
-        } catch (const StateError& e) {
-          PyErr_SetString(errors().attr("StateError").ptr(), e.what());
-        } catch (const ParameterError& e) {
-          nb::object type = errors().attr("ParameterError");
-          PyErr_SetObject(type.ptr(), type(e.parameter, e.what()).ptr());
-        }
-      },
-      nullptr);
-
   nb::class_<Sampler>(m, "Sampler", "A built-in sampler, to be put into a Chain.");
 
   bind_chain<Chain, PyCandidates>(m, "Chain")
-      .def(nb::init<std::vector<std::shared_ptr<Sampler>>, uint32_t>(), nb::arg("samplers"),
-           nb::arg("completion"))
-      .def(
-          "insert",
-          [](Chain& chain, size_t index, std::shared_ptr<Sampler> sampler) {
-            const Busy busy(chain.in_use);
-            chain.insert(index, std::move(sampler));
-          },
-          nb::arg("index"), nb::arg("sampler"))
-      .def(
-          "remove",
-          [](Chain& chain, size_t index) {
-            const Busy busy(chain.in_use);
-            chain.remove(index);
-          },
-          nb::arg("index"))
-      .def("set_ordinals", &Chain::set_ordinals, nb::arg("ordinals"))
-      .def(
-          "rollback",
-          [](Chain& chain, int64_t n) {
-            const Busy busy(chain.in_use);
-            chain.rollback(n);
-          },
-          nb::arg("n"))
+      .def(nb::init<std::vector<std::shared_ptr<Sampler>>, uint32_t>(), "samplers"_a,
+           "completion"_a)
+      .def("insert", alone(&Chain::insert), "index"_a, "sampler"_a)
+      .def("remove", alone(&Chain::remove), "index"_a)
+      .def("set_ordinals", &Chain::set_ordinals, "ordinals"_a)
+      .def("rollback", alone(&Chain::rollback), "n"_a)
       .def(
           "part",
           [](Chain& chain, size_t first, size_t count) {
             const Busy busy(chain.in_use);
             return chain.part(first, count);
           },
-          nb::arg("first"), nb::arg("count"),
+          "first"_a, "count"_a,
           "A chain with copies of some samplers, in the same place of the same text.")
       .def_prop_ro(
           "generated", [](const Chain& chain) { return chain.history().generated; },

@@ -1,12 +1,6 @@
 // What the bindings of both kinds of chain have in common.
 #pragma once
 
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/unique_ptr.h>
-#include <nanobind/stl/vector.h>
-
-#include <cstdint>
-#include <memory>
 #include <span>
 
 #include "bind.hpp"
@@ -14,11 +8,18 @@
 
 namespace aleator {
 
-using Tokens = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+// A method of a chain, which refuses a second thread while it runs.
+template <typename Chain, typename Result, typename... Arguments>
+auto alone(Result (Chain::*method)(Arguments...)) {
+  return [method](Chain& chain, Arguments... arguments) -> Result {
+    const Busy busy(chain.in_use);
+    return (chain.*method)(std::forward<Arguments>(arguments)...);
+  };
+}
 
-// Chain is one of them, and Shown its candidates in Python.  sample and apply let other Python
+// Chain is one of them, and Given its candidates in Python.  sample and apply let other Python
 // threads run.
-template <typename Chain, typename Shown>
+template <typename Chain, typename Given>
 nb::class_<Chain> bind_chain(nb::module_& m, const char* name) {
   return nb::class_<Chain>(m, name)
       .def(
@@ -29,37 +30,31 @@ nb::class_<Chain> bind_chain(nb::module_& m, const char* name) {
             const Busy busy(chain.in_use);
             return chain.sample(logits.data, logits.n, dtype);
           },
-          nb::arg("logits").noconvert())
+          "logits"_a.noconvert())
       .def(
           "apply",
-          [](Chain& chain, Shown& candidates) {
+          [](Chain& chain, Given& candidates) {
             nb::gil_scoped_release release;
             const Busy busy(chain.in_use);
             chain.apply(candidates.get());
           },
-          nb::arg("candidates"))
+          "candidates"_a)
       .def(
           "apply_one",
-          [](Chain& chain, Shown& candidates, size_t index) {
+          [](Chain& chain, Given& candidates, size_t index) {
             const Busy busy(chain.in_use);
             chain.apply_one(candidates.get(), index);
           },
-          nb::arg("candidates"), nb::arg("index"))
-      .def(
-          "accept",
-          [](Chain& chain, int32_t token, bool generated) {
-            const Busy busy(chain.in_use);
-            chain.accept(token, generated);
-          },
-          nb::arg("token"), nb::arg("generated"))
+          "candidates"_a, "index"_a)
+      .def("accept", alone(&Chain::accept), "token"_a, "generated"_a)
       .def(
           "accept_many",
-          [](Chain& chain, const Tokens& tokens, bool generated) {
+          [](Chain& chain, const Array<const int32_t>& tokens, bool generated) {
             nb::gil_scoped_release release;
             const Busy busy(chain.in_use);
             chain.accept_many(std::span(tokens.data(), tokens.shape(0)), generated);
           },
-          nb::arg("tokens").noconvert(), nb::arg("generated"))
+          "tokens"_a.noconvert(), "generated"_a)
       .def(
           "write_state",
           [](Chain& chain, bool users) {
@@ -67,26 +62,16 @@ nb::class_<Chain> bind_chain(nb::module_& m, const char* name) {
             const std::string state = chain.write_state(users);
             return nb::bytes(state.data(), state.size());
           },
-          nb::arg("users"))
+          "users"_a)
       .def(
           "read_state",
           [](Chain& chain, const nb::bytes& state) {
             const Busy busy(chain.in_use);
             chain.read_state({state.c_str(), state.size()});
           },
-          nb::arg("state"))
-      .def(
-          "adopt",
-          [](Chain& chain, Chain& other) {
-            const Busy busy(chain.in_use);
-            chain.adopt(other);
-          },
-          nb::arg("other"))
-      .def("reset_perf",
-           [](Chain& chain) {
-             const Busy busy(chain.in_use);
-             chain.reset_perf();
-           })
+          "state"_a)
+      .def("adopt", alone(&Chain::adopt), "other"_a)
+      .def("reset_perf", alone(&Chain::reset_perf))
       .def("free_scratch",
            [](Chain& chain) {
              if constexpr (requires { chain.free_scratch(); }) {
@@ -97,16 +82,8 @@ nb::class_<Chain> bind_chain(nb::module_& m, const char* name) {
                }
              }
            })
-      .def("reset",
-           [](Chain& chain) {
-             const Busy busy(chain.in_use);
-             chain.reset();
-           })
-      .def("restart",
-           [](Chain& chain) {
-             const Busy busy(chain.in_use);
-             chain.restart();
-           })
+      .def("reset", alone(&Chain::reset))
+      .def("restart", alone(&Chain::restart))
       .def("clone",
            [](Chain& chain) {
              const Busy busy(chain.in_use);

@@ -1,15 +1,11 @@
 // Contract: src/aleator/samplers/constrained.py
 #include "samplers/constrained.hpp"
 
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/vector.h>
-
 #include <bit>
 #include <cstring>
 
 #include "bind.hpp"
-#include "samplers/binding.hpp"
+#include "samplers/user.hpp"
 
 namespace aleator {
 
@@ -53,40 +49,25 @@ void nothing_allowed() {
 
 namespace {
 
-class ConstraintSampler : public Cloned<ConstraintSampler> {
+class ConstraintSampler : public ConstraintIn<Cloned<ConstraintSampler>> {
  public:
-  ConstraintSampler(const Constraint& constraint, std::vector<int32_t> ends)
-      : constrained(constraint.clone(), std::move(ends)) {}
-
+  using ConstraintIn::ConstraintIn;
   void apply(Candidates& c, const Step&) override {
     if (!constrained.waiting() && !c.keep_allowed(constrained.mask())) nothing_allowed();
   }
-  void accept(const History& h) override { constrained.accept(h); }
-  void unaccept(const History& h) override { constrained.unaccept(h); }
-  void reset() override { constrained.reset(); }
-  void restart() override { constrained.reset(); }
-  void write_state(StateWriter& out) const override { constrained.write_state(out); }
-  void read_state(StateReader& in, const History& h) override { constrained.read_state(in, h); }
-
-  Constrained constrained;
 };
 
 // A constraint written in Python, such as aleator.grammar.llguidance.
 class PyConstraint : public Constraint {
  public:
-  explicit PyConstraint(nb::object adapter) : adapter_(std::move(adapter)) {
-    n_vocab_ = nb::cast<int32_t>(adapter_.attr("n_vocab"));
-  }
-  ~PyConstraint() override {
-    nb::gil_scoped_acquire gil;
-    adapter_.reset();
-  }
+  explicit PyConstraint(nb::object adapter)
+      : adapter_(adapter), n_vocab_(nb::cast<int32_t>(adapter.attr("n_vocab"))) {}
 
   int32_t n_vocab() const override { return n_vocab_; }
   void mask(uint32_t* words) override {
     nb::gil_scoped_acquire gil;
-    using Words = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-    const auto made = nb::cast<Words>(adapter_.attr("mask")());
+    using Words = Array<const int32_t>;
+    const auto made = adapter_.call<Words>("mask");
     if (static_cast<int64_t>(made.shape(0)) != mask_words(n_vocab_))
       throw ParameterError("grammar", "the mask has " + std::to_string(made.shape(0)) +
                                           " words of 32 tokens, and the vocabulary " +
@@ -94,38 +75,23 @@ class PyConstraint : public Constraint {
     std::memcpy(words, made.data(), made.nbytes());
     if (n_vocab_ % 32) words[n_vocab_ / 32] &= (1u << (n_vocab_ % 32)) - 1;
   }
-  bool allows(int32_t token) override {
-    nb::gil_scoped_acquire gil;
-    return nb::cast<bool>(adapter_.attr("allows")(token));
-  }
-  void accept(int32_t token) override {
-    nb::gil_scoped_acquire gil;
-    adapter_.attr("accept")(token);
-  }
-  void rollback(int64_t n) override {
-    nb::gil_scoped_acquire gil;
-    adapter_.attr("rollback")(n);
-  }
-  void reset() override {
-    nb::gil_scoped_acquire gil;
-    adapter_.attr("reset")();
-  }
-  bool complete() const override {
-    nb::gil_scoped_acquire gil;
-    return nb::cast<bool>(adapter_.attr("complete")());
-  }
+  bool allows(int32_t token) override { return adapter_.call<bool>("allows", token); }
+  void accept(int32_t token) override { adapter_.call("accept", token); }
+  void rollback(int64_t n) override { adapter_.call("rollback", n); }
+  void reset() override { adapter_.call("reset"); }
+  bool complete() const override { return adapter_.call<bool>("complete"); }
   std::string jump_forward() override {
     nb::gil_scoped_acquire gil;
-    const auto text = nb::cast<nb::bytes>(adapter_.attr("jump_forward")());
+    const auto text = adapter_.call<nb::bytes>("jump_forward");
     return std::string(text.c_str(), text.size());
   }
   std::unique_ptr<Constraint> clone() const override {
     nb::gil_scoped_acquire gil;
-    return std::make_unique<PyConstraint>(adapter_.attr("clone")());
+    return std::make_unique<PyConstraint>(adapter_.call<nb::object>("clone"));
   }
 
  private:
-  nb::object adapter_;
+  Adapter adapter_;
   int32_t n_vocab_;
 };
 
@@ -140,12 +106,10 @@ ALEATOR_BIND(sampler_constrained) {
                    "Whether the text is complete and nothing but its end may follow.")
       .def("count", &Constrained::count, "Tokens that the mask allows.");
 
-  nb::class_<PyConstraint, Constraint>(m, "PyConstraint")
-      .def(nb::init<nb::object>(), nb::arg("adapter"));
+  nb::class_<PyConstraint, Constraint>(m, "PyConstraint").def(nb::init<nb::object>(), "adapter"_a);
 
   nb::class_<ConstraintSampler, Sampler>(m, "ConstraintSampler")
-      .def(nb::init<const Constraint&, std::vector<int32_t>>(), nb::arg("constraint"),
-           nb::arg("ends"))
+      .def(nb::init<const Constraint&, std::vector<int32_t>>(), "constraint"_a, "ends"_a)
       .def_prop_ro(
           "constrained", [](ConstraintSampler& s) -> Constrained& { return s.constrained; },
           nb::rv_policy::reference_internal);

@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "errors.hpp"
@@ -74,5 +73,22 @@ class Constrained {
 };
 
 [[noreturn]] void nothing_allowed();
+
+// A constraint as a sampler of either kind of chain, of which Base is the sampler.
+template <typename Base>
+class ConstraintIn : public Base {
+ public:
+  ConstraintIn(const Constraint& constraint, std::vector<int32_t> ends)
+      : constrained(constraint.clone(), std::move(ends)) {}
+
+  void accept(const History& h) override { constrained.accept(h); }
+  void unaccept(const History& h) override { constrained.unaccept(h); }
+  void reset() override { constrained.reset(); }
+  void restart() override { constrained.reset(); }
+  void write_state(StateWriter& out) const override { constrained.write_state(out); }
+  void read_state(StateReader& in, const History& h) override { constrained.read_state(in, h); }
+
+  Constrained constrained;
+};
 
 }  // namespace aleator

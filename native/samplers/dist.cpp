@@ -104,10 +104,11 @@ class TwisterDist : public Cloned<TwisterDist> {
  private:
   float uniform(const Step& step) {
     if (step.position >= farthest)
-      throw ParameterError("position", "position " + std::to_string(step.position) +
-                                           " is too far for draw='mt19937', which counts from the "
-                                           "beginning: it must be below " +
-                                           std::to_string(farthest));
+      throw ParameterError(
+          "position",
+          "position " + std::to_string(step.position) +
+              " is too far for draw='mt19937', which counts from the beginning: it must be below " +
+              std::to_string(farthest));
     const auto seed = static_cast<uint32_t>(seed_ + step.completion);
     if (step.position < next_ || seed != running_) {
       words_.reseed(running_ = seed);
@@ -126,9 +127,9 @@ class TwisterDist : public Cloned<TwisterDist> {
 };
 
 ALEATOR_BIND(sampler_dist) {
-  nb::class_<Dist, Sampler>(m, "Dist").def(nb::init<uint64_t, uint32_t, int>(), nb::arg("seed"),
-                                           nb::arg("ordinal"), nb::arg("draw"));
-  nb::class_<TwisterDist, Sampler>(m, "TwisterDist").def(nb::init<uint64_t>(), nb::arg("seed"));
+  nb::class_<Dist, Sampler>(m, "Dist").def(nb::init<uint64_t, uint32_t, int>(), "seed"_a,
+                                           "ordinal"_a, "draw"_a);
+  nb::class_<TwisterDist, Sampler>(m, "TwisterDist").def(nb::init<uint64_t>(), "seed"_a);
 }
 
 }  // namespace aleator

@@ -1,8 +1,5 @@
 // Contract: src/aleator/samplers/dry.py
-#include <nanobind/stl/vector.h>
-
 #include <algorithm>
-#include <cmath>
 
 #include "bind.hpp"
 #include "samplers/repeats.hpp"
@@ -49,8 +46,8 @@ class DRY : public Cloned<DRY> {
 ALEATOR_BIND(sampler_dry) {
   nb::class_<DRY, Sampler>(m, "DRY").def(
       nb::init<double, double, int64_t, int64_t, const std::vector<std::vector<int32_t>>&>(),
-      nb::arg("dry_multiplier"), nb::arg("dry_base"), nb::arg("dry_allowed_length"),
-      nb::arg("dry_penalty_last_n"), nb::arg("breakers"));
+      "dry_multiplier"_a, "dry_base"_a, "dry_allowed_length"_a, "dry_penalty_last_n"_a,
+      "breakers"_a);
 }
 
 }  // namespace aleator

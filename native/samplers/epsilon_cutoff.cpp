@@ -21,7 +21,7 @@ class EpsilonCutoff : public Cloned<EpsilonCutoff> {
 
 ALEATOR_BIND(sampler_epsilon_cutoff) {
   nb::class_<EpsilonCutoff, Sampler>(m, "EpsilonCutoff")
-      .def(nb::init<float, int64_t>(), nb::arg("epsilon_cutoff"), nb::arg("min_keep"));
+      .def(nb::init<float, int64_t>(), "epsilon_cutoff"_a, "min_keep"_a);
 }
 
 }  // namespace aleator

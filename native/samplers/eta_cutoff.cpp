@@ -29,7 +29,7 @@ class EtaCutoff : public Cloned<EtaCutoff> {
 
 ALEATOR_BIND(sampler_eta_cutoff) {
   nb::class_<EtaCutoff, Sampler>(m, "EtaCutoff")
-      .def(nb::init<float, int64_t>(), nb::arg("eta_cutoff"), nb::arg("min_keep"));
+      .def(nb::init<float, int64_t>(), "eta_cutoff"_a, "min_keep"_a);
 }
 
 }  // namespace aleator

@@ -1,9 +1,6 @@
 // Contract: src/aleator/samplers/infill.py
 #include "samplers/infill.hpp"
 
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/vector.h>
-
 #include <algorithm>
 #include <numeric>
 
@@ -79,10 +76,10 @@ class Infill : public Cloned<Infill> {
 
 ALEATOR_BIND(sampler_infill) {
   nb::class_<InfillVocabulary>(m, "InfillVocabulary")
-      .def(nb::init<const nb::list&, const std::vector<int32_t>&, int32_t>(), nb::arg("pieces"),
-           nb::arg("eog"), nb::arg("end_of_turn"));
+      .def(nb::init<const nb::list&, const std::vector<int32_t>&, int32_t>(), "pieces"_a, "eog"_a,
+           "end_of_turn"_a);
   nb::class_<Infill, Sampler>(m, "Infill")
-      .def(nb::init<std::shared_ptr<const InfillVocabulary>>(), nb::arg("vocabulary"));
+      .def(nb::init<std::shared_ptr<const InfillVocabulary>>(), "vocabulary"_a);
 }
 
 }  // namespace aleator

@@ -1,12 +1,5 @@
 #pragma once
 
-#include <nanobind/nanobind.h>
-
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "bind.hpp"
 #include "errors.hpp"
 

@@ -1,7 +1,4 @@
 // Contract: src/aleator/samplers/logit_bias.py
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/vector.h>
-
 #include "bind.hpp"
 #include "samplers/sampler.hpp"
 
@@ -13,11 +10,7 @@ class LogitBias : public Cloned<LogitBias> {
 
   void apply(Candidates& c, const Step&) override {
     if (biases_.empty()) return;
-    for (const auto& [token, bias] : biases_)
-      if (token >= c.n_vocab())
-        throw ParameterError("logit_bias", "logit_bias names token " + std::to_string(token) +
-                                               ", but the logits have " +
-                                               std::to_string(c.n_vocab()) + " values");
+    for (const auto& [token, bias] : biases_) require_token("logit_bias", token, c.n_vocab());
     for (const auto& [token, bias] : biases_)
       if (float* z = c.edit(token)) *z += bias;
     c.settle();
@@ -29,7 +22,7 @@ class LogitBias : public Cloned<LogitBias> {
 
 ALEATOR_BIND(sampler_logit_bias) {
   nb::class_<LogitBias, Sampler>(m, "LogitBias")
-      .def(nb::init<std::vector<std::pair<int32_t, float>>>(), nb::arg("biases"));
+      .def(nb::init<std::vector<std::pair<int32_t, float>>>(), "biases"_a);
 }
 
 }  // namespace aleator

@@ -1,8 +1,6 @@
 // Rows of logits from Python.
 #pragma once
 
-#include <nanobind/ndarray.h>
-
 #include "bind.hpp"
 #include "samplers/candidates.hpp"
 

@@ -29,8 +29,8 @@ class MinP : public Cloned<MinP> {
 };
 
 ALEATOR_BIND(sampler_min_p) {
-  nb::class_<MinP, Sampler>(m, "MinP").def(nb::init<float, int64_t, bool>(), nb::arg("min_p"),
-                                           nb::arg("min_keep"), nb::arg("full"));
+  nb::class_<MinP, Sampler>(m, "MinP").def(nb::init<float, int64_t, bool>(), "min_p"_a,
+                                           "min_keep"_a, "full"_a);
 }
 
 }  // namespace aleator

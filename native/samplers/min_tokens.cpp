@@ -1,6 +1,4 @@
 // Contract: src/aleator/samplers/min_tokens.py
-#include <nanobind/stl/vector.h>
-
 #include "bind.hpp"
 #include "samplers/mask_tokens.hpp"
 #include "samplers/sampler.hpp"
@@ -35,7 +33,7 @@ class MinTokens : public Cloned<MinTokens> {
 
 ALEATOR_BIND(sampler_min_tokens) {
   nb::class_<MinTokens, Sampler>(m, "MinTokens")
-      .def(nb::init<int64_t, std::vector<int32_t>>(), nb::arg("min_tokens"), nb::arg("end_tokens"));
+      .def(nb::init<int64_t, std::vector<int32_t>>(), "min_tokens"_a, "end_tokens"_a);
 }
 
 }  // namespace aleator

@@ -1,6 +1,4 @@
 // Contract: src/aleator/samplers/mirostat.py
-#include <nanobind/stl/vector.h>
-
 #include <cmath>
 
 #include "bind.hpp"
@@ -52,8 +50,8 @@ class Mirostat : public MirostatState<Mirostat> {
 
 ALEATOR_BIND(sampler_mirostat) {
   nb::class_<Mirostat, Sampler>(m, "Mirostat")
-      .def(nb::init<double, double, int64_t, uint64_t, uint32_t>(), nb::arg("mirostat_tau"),
-           nb::arg("mirostat_eta"), nb::arg("mirostat_m"), nb::arg("seed"), nb::arg("ordinal"))
+      .def(nb::init<double, double, int64_t, uint64_t, uint32_t>(), "mirostat_tau"_a,
+           "mirostat_eta"_a, "mirostat_m"_a, "seed"_a, "ordinal"_a)
       .def_prop_ro("mu", &Mirostat::mu)
       .def_prop_ro("course", &Mirostat::course);
 }

@@ -1,6 +1,4 @@
 // Contract: src/aleator/samplers/mirostat_v2.py
-#include <nanobind/stl/vector.h>
-
 #include <cmath>
 
 #include "bind.hpp"
@@ -34,8 +32,8 @@ class MirostatV2 : public MirostatState<MirostatV2> {
 
 ALEATOR_BIND(sampler_mirostat_v2) {
   nb::class_<MirostatV2, Sampler>(m, "MirostatV2")
-      .def(nb::init<double, double, uint64_t, uint32_t>(), nb::arg("mirostat_tau"),
-           nb::arg("mirostat_eta"), nb::arg("seed"), nb::arg("ordinal"))
+      .def(nb::init<double, double, uint64_t, uint32_t>(), "mirostat_tau"_a, "mirostat_eta"_a,
+           "seed"_a, "ordinal"_a)
       .def_prop_ro("mu", &MirostatV2::mu)
       .def_prop_ro("course", &MirostatV2::course);
 }

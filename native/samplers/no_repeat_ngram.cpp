@@ -33,7 +33,7 @@ class NoRepeatNgram : public Cloned<NoRepeatNgram> {
 
 ALEATOR_BIND(sampler_no_repeat_ngram) {
   nb::class_<NoRepeatNgram, Sampler>(m, "NoRepeatNgram")
-      .def(nb::init<int64_t>(), nb::arg("no_repeat_ngram_size"));
+      .def(nb::init<int64_t>(), "no_repeat_ngram_size"_a);
 }
 
 }  // namespace aleator

@@ -5,20 +5,16 @@
 
 namespace aleator {
 
-class Penalties : public Cloned<Penalties> {
+class Penalties : public Penalised<Cloned<Penalties>> {
  public:
   // Whether prompt tokens count for the repetition penalty, and for the other two; whether a token
   // that occurs often is penalised for its repetition as often.
   Penalties(int64_t last_n, float repetition, float frequency, float presence, bool prompt_repeats,
             bool prompt_counts, bool per_occurrence)
-      : active_(last_n != 0 && (repetition != 1 || frequency != 0 || presence != 0)),
-        repetition_(repetition),
-        frequency_(frequency),
-        presence_(presence),
+      : Penalised(last_n, repetition, frequency, presence),
         prompt_repeats_(prompt_repeats),
         prompt_counts_(prompt_counts),
-        per_occurrence_(per_occurrence),
-        window_(last_n) {}
+        per_occurrence_(per_occurrence) {}
 
   void apply(Candidates& c, const Step&) override {
     if (!active_ || window_.distinct().empty()) return;
@@ -39,26 +35,15 @@ class Penalties : public Cloned<Penalties> {
     c.settle();
   }
 
-  void accept(const History& h) override {
-    if (active_) window_.accept(h);
-  }
-  void unaccept(const History& h) override {
-    if (active_) window_.unaccept(h);
-  }
-  void reset() override { window_.reset(); }
-
  private:
-  bool active_;
-  float repetition_, frequency_, presence_;
   bool prompt_repeats_, prompt_counts_, per_occurrence_;
-  WindowCounts window_;
 };
 
 ALEATOR_BIND(sampler_penalties) {
   nb::class_<Penalties, Sampler>(m, "Penalties")
-      .def(nb::init<int64_t, float, float, float, bool, bool, bool>(), nb::arg("penalty_last_n"),
-           nb::arg("repetition_penalty"), nb::arg("frequency_penalty"), nb::arg("presence_penalty"),
-           nb::arg("prompt_repeats"), nb::arg("prompt_counts"), nb::arg("per_occurrence"));
+      .def(nb::init<int64_t, float, float, float, bool, bool, bool>(), "penalty_last_n"_a,
+           "repetition_penalty"_a, "frequency_penalty"_a, "presence_penalty"_a, "prompt_repeats"_a,
+           "prompt_counts"_a, "per_occurrence"_a);
 }
 
 }  // namespace aleator

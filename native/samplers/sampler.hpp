@@ -57,15 +57,20 @@ struct Step {
   const History* history = nullptr;
 };
 
-class Sampler {
+// What a sampler of either kind of chain hears.
+class Listener {
  public:
-  virtual ~Sampler() = default;
-  virtual void apply(Candidates& candidates, const Step& step) = 0;
+  virtual ~Listener() = default;
   // After a token was appended to the history, and before the last one is taken off again.
   virtual void accept(const History&) {}
   virtual void unaccept(const History&) {}
   virtual void reset() {}
-  virtual void restart() {}              // a new text begins: constraints start anew
+  virtual void restart() {}  // a new text begins: constraints start anew
+};
+
+class Sampler : public Listener {
+ public:
+  virtual void apply(Candidates& candidates, const Step& step) = 0;
   virtual void set_ordinal(uint32_t) {}  // of its random stream, when the chain was edited
   // What the history does not tell.  read_state is called on a sampler that has accepted nothing;
   // afterwards it is as the one that wrote was after this history.
@@ -75,17 +80,16 @@ class Sampler {
 };
 
 [[noreturn]] inline void throw_no_full_mass(const char* sampler) {
-  throw ParameterError(
-      "mass", std::string(sampler) +
-                  " with mass='full' needs a Softmax before it, and nothing between them that "
-                  "changes logits or temperature");
+  throw ParameterError("mass", std::string(sampler) +
+                                   " with mass='full' needs a Softmax before it, and nothing "
+                                   "between them that changes logits or temperature");
 }
 
 // Clone for samplers whose copy constructor does it all.
-template <typename Derived>
-class Cloned : public Sampler {
+template <typename Derived, typename Base = Sampler>
+class Cloned : public Base {
  public:
-  std::shared_ptr<Sampler> clone() const override {
+  std::shared_ptr<Base> clone() const override {
     return std::make_shared<Derived>(static_cast<const Derived&>(*this));
   }
 };

@@ -27,7 +27,7 @@ class Smoothing : public Cloned<Smoothing> {
 
 ALEATOR_BIND(sampler_smoothing) {
   nb::class_<Smoothing, Sampler>(m, "Smoothing")
-      .def(nb::init<float, float>(), nb::arg("square"), nb::arg("cube"));
+      .def(nb::init<float, float>(), "square"_a, "cube"_a);
 }
 
 }  // namespace aleator

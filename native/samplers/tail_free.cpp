@@ -56,7 +56,7 @@ class TailFree : public Cloned<TailFree> {
 
 ALEATOR_BIND(sampler_tail_free) {
   nb::class_<TailFree, Sampler>(m, "TailFree")
-      .def(nb::init<float, int64_t>(), nb::arg("tfs_z"), nb::arg("min_keep"));
+      .def(nb::init<float, int64_t>(), "tfs_z"_a, "min_keep"_a);
 }
 
 }  // namespace aleator

@@ -1,6 +1,5 @@
 // Contract: src/aleator/samplers/temperature.py
 #include <algorithm>
-#include <cmath>
 
 #include "bind.hpp"
 #include "rng/fixed.hpp"
@@ -34,8 +33,8 @@ class Temperature : public Cloned<Temperature> {
 
 ALEATOR_BIND(sampler_temperature) {
   nb::class_<Temperature, Sampler>(m, "Temperature")
-      .def(nb::init<double, double, double>(), nb::arg("temperature"), nb::arg("dynatemp_range"),
-           nb::arg("dynatemp_exponent"));
+      .def(nb::init<double, double, double>(), "temperature"_a, "dynatemp_range"_a,
+           "dynatemp_exponent"_a);
 }
 
 }  // namespace aleator

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <iterator>
 #include <vector>
 
 #include "errors.hpp"

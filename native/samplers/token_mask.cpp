@@ -1,7 +1,4 @@
 // Contract: src/aleator/samplers/token_mask.py
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/vector.h>
-
 #include "bind.hpp"
 #include "samplers/sampler.hpp"
 
@@ -24,7 +21,7 @@ class TokenMask : public Cloned<TokenMask> {
 
 ALEATOR_BIND(sampler_token_mask) {
   nb::class_<TokenMask, Sampler>(m, "TokenMask")
-      .def(nb::init<std::optional<std::vector<uint32_t>>>(), nb::arg("words").none());
+      .def(nb::init<std::optional<std::vector<uint32_t>>>(), "words"_a.none());
 }
 
 }  // namespace aleator

@@ -23,7 +23,7 @@ class TopA : public Cloned<TopA> {
 };
 
 ALEATOR_BIND(sampler_top_a) {
-  nb::class_<TopA, Sampler>(m, "TopA").def(nb::init<float>(), nb::arg("top_a"));
+  nb::class_<TopA, Sampler>(m, "TopA").def(nb::init<float>(), "top_a"_a);
 }
 
 }  // namespace aleator

@@ -28,9 +28,9 @@ class LimitedTopK : public Cloned<LimitedTopK> {
 };
 
 ALEATOR_BIND(sampler_top_k) {
-  nb::class_<TopK, Sampler>(m, "TopK").def(nb::init<int64_t>(), nb::arg("top_k"));
+  nb::class_<TopK, Sampler>(m, "TopK").def(nb::init<int64_t>(), "top_k"_a);
   nb::class_<LimitedTopK, Sampler>(m, "LimitedTopK")
-      .def(nb::init<int64_t, int64_t>(), nb::arg("top_k"), nb::arg("limit"));
+      .def(nb::init<int64_t, int64_t>(), "top_k"_a, "limit"_a);
 }
 
 }  // namespace aleator

@@ -28,7 +28,7 @@ class TopNSigma : public Cloned<TopNSigma> {
 };
 
 ALEATOR_BIND(sampler_top_n_sigma) {
-  nb::class_<TopNSigma, Sampler>(m, "TopNSigma").def(nb::init<float>(), nb::arg("top_n_sigma"));
+  nb::class_<TopNSigma, Sampler>(m, "TopNSigma").def(nb::init<float>(), "top_n_sigma"_a);
 }
 
 }  // namespace aleator

@@ -24,8 +24,8 @@ class TopP : public Cloned<TopP> {
 };
 
 ALEATOR_BIND(sampler_top_p) {
-  nb::class_<TopP, Sampler>(m, "TopP").def(nb::init<float, int64_t, bool>(), nb::arg("top_p"),
-                                           nb::arg("min_keep"), nb::arg("full"));
+  nb::class_<TopP, Sampler>(m, "TopP").def(nb::init<float, int64_t, bool>(), "top_p"_a,
+                                           "min_keep"_a, "full"_a);
 }
 
 }  // namespace aleator

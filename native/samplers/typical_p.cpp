@@ -1,6 +1,4 @@
 // Contract: src/aleator/samplers/typical_p.py
-#include <cmath>
-
 #include "bind.hpp"
 #include "rng/fixed.hpp"
 #include "samplers/sampler.hpp"
@@ -27,7 +25,7 @@ class TypicalP : public Cloned<TypicalP> {
 
 ALEATOR_BIND(sampler_typical_p) {
   nb::class_<TypicalP, Sampler>(m, "TypicalP")
-      .def(nb::init<float, int64_t>(), nb::arg("typical_p"), nb::arg("min_keep"));
+      .def(nb::init<float, int64_t>(), "typical_p"_a, "min_keep"_a);
 }
 
 }  // namespace aleator

@@ -1,17 +1,32 @@
 // A sampler written in Python, in either kind of chain.  Contract: src/aleator/samplers/user.py
 #pragma once
 
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/vector.h>
-
-#include <memory>
 #include <type_traits>
-#include <utility>
 
 #include "bind.hpp"
 #include "samplers/sampler.hpp"
 
 namespace aleator {
+
+// An object of Python that native code calls, whether or not it holds the interpreter lock.
+class Adapter {
+ public:
+  explicit Adapter(nb::object object) : object_(std::move(object)) {}
+  ~Adapter() {
+    nb::gil_scoped_acquire gil;
+    object_.reset();
+  }
+
+  template <typename Result = void, typename... Arguments>
+  Result call(const char* method, Arguments... arguments) const {
+    nb::gil_scoped_acquire gil;
+    return nb::cast<Result>(object_.attr(method)(arguments...));
+  }
+  nb::object object() const { return object_; }
+
+ private:
+  nb::object object_;
+};
 
 // Base: a chain's sampler; Inner: its candidates, which Python sees as Shown; When: what apply is
 // told.
@@ -23,10 +38,6 @@ class Called : public Base {
   // read_state(bytes or None, tokens, generated); without a position where draws are not keyed by
   // it
   explicit Called(nb::object adapter) : adapter_(std::move(adapter)) {}
-  ~Called() override {
-    nb::gil_scoped_acquire gil;
-    adapter_.reset();
-  }
 
   void apply(Inner& candidates, const When& when) override {
     nb::gil_scoped_acquire gil;
@@ -34,9 +45,9 @@ class Called : public Base {
     nb::object wrapped = nb::cast(shown);
     try {
       if constexpr (std::is_same_v<When, Step>)
-        adapter_.attr("apply")(wrapped, when.position);
+        adapter_.call("apply", wrapped, when.position);
       else
-        adapter_.attr("apply")(wrapped);
+        adapter_.call("apply", wrapped);
     } catch (...) {
       shown->expire();
       throw;
@@ -44,20 +55,13 @@ class Called : public Base {
     shown->expire();
   }
   void accept(const History& h) override {
-    nb::gil_scoped_acquire gil;
-    adapter_.attr("accept")(h.tokens.back(), h.generated.back() != 0);
+    adapter_.call("accept", h.tokens.back(), h.generated.back() != 0);
   }
-  void unaccept(const History&) override {
-    nb::gil_scoped_acquire gil;
-    adapter_.attr("rollback")();
-  }
-  void reset() override {
-    nb::gil_scoped_acquire gil;
-    adapter_.attr("reset")();
-  }
+  void unaccept(const History&) override { adapter_.call("rollback"); }
+  void reset() override { adapter_.call("reset"); }
   void write_state(StateWriter& out) const override {
     nb::gil_scoped_acquire gil;
-    const nb::object state = adapter_.attr("write_state")(out.users);
+    const auto state = adapter_.call<nb::object>("write_state", out.users);
     out.put<uint8_t>(!state.is_none());
     if (state.is_none()) return;
     const auto bytes = nb::cast<nb::bytes>(state);
@@ -70,18 +74,26 @@ class Called : public Base {
       const std::string_view rest = in.rest();
       state = nb::bytes(rest.data(), rest.size());
     }
-    adapter_.attr("read_state")(state, nb::cast(h.tokens), nb::cast(h.generated));
+    adapter_.call("read_state", state, nb::cast(h.tokens), nb::cast(h.generated));
   }
-  nb::object adapter() const { return adapter_; }
+  nb::object adapter() const { return adapter_.object(); }
 
  protected:
   template <typename Derived>
   std::shared_ptr<Base> cloned() const {
     nb::gil_scoped_acquire gil;
-    return std::make_shared<Derived>(adapter_.attr("clone")());
+    return std::make_shared<Derived>(adapter_.call<nb::object>("clone"));
   }
 
-  nb::object adapter_;
+  Adapter adapter_;
 };
+
+// The class of such samplers.
+template <typename UserSampler, typename Base>
+void bind_user(nb::module_& m, const char* name) {
+  nb::class_<UserSampler, Base>(m, name)
+      .def(nb::init<nb::object>(), "adapter"_a)
+      .def_prop_ro("adapter", &UserSampler::adapter);
+}
 
 }  // namespace aleator

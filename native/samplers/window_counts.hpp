@@ -64,4 +64,29 @@ class WindowCounts {
   std::vector<int32_t> distinct_;  // tokens in the window
 };
 
+// What the penalties of both kinds of chain keep; Base is the chain's sampler.
+template <typename Base>
+class Penalised : public Base {
+ public:
+  Penalised(int64_t last_n, float repetition, float frequency, float presence)
+      : active_(last_n != 0 && (repetition != 1 || frequency != 0 || presence != 0)),
+        repetition_(repetition),
+        frequency_(frequency),
+        presence_(presence),
+        window_(last_n) {}
+
+  void accept(const History& h) override {
+    if (active_) window_.accept(h);
+  }
+  void unaccept(const History& h) override {
+    if (active_) window_.unaccept(h);
+  }
+  void reset() override { window_.reset(); }
+
+ protected:
+  bool active_;
+  float repetition_, frequency_, presence_;
+  WindowCounts window_;
+};
+
 }  // namespace aleator

@@ -41,8 +41,8 @@ class XTC : public Cloned<XTC> {
 
 ALEATOR_BIND(sampler_xtc) {
   nb::class_<XTC, Sampler>(m, "XTC").def(nb::init<float, float, int64_t, uint64_t, uint32_t>(),
-                                         nb::arg("xtc_probability"), nb::arg("xtc_threshold"),
-                                         nb::arg("min_keep"), nb::arg("seed"), nb::arg("ordinal"));
+                                         "xtc_probability"_a, "xtc_threshold"_a, "min_keep"_a,
+                                         "seed"_a, "ordinal"_a);
 }
 
 }  // namespace aleator

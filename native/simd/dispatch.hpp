@@ -1,9 +1,8 @@
 // Which copy of a *.isa.cpp file runs.
 //
 // Each copy puts its functions in `namespace aleator::ALEATOR_ISA` (isa_base, isa_v3, isa_v4 or
-// isa_dotprod) and
-// nothing outside it, so that no AVX-512 body of an inline function can leak into the baseline.  A
-// header declares the copies, and names the one that callers get:
+// isa_dotprod) and nothing outside it, so that no AVX-512 body of an inline function can leak into
+// the baseline.  A header declares the copies, and names the one that callers get:
 //
 //     ALEATOR_KERNEL(float, row_max, (const float *x, int64_t n))
 //     ... row_max_(x, n)

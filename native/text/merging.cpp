@@ -1,19 +1,9 @@
 // Text to token ids by merging neighbours, best first: byte-level BPE by the rank of a merge,
 // SentencePiece by the score of the token that two pieces make.  Tokens stay where their file has
 // them.
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
 #include <algorithm>
 #include <bit>
-#include <cstdint>
-#include <optional>
 #include <stdexcept>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "bind.hpp"
 #include "models/gguf_strings.hpp"
@@ -230,7 +220,7 @@ class BytePairEncoder {
 
 class SentencePieceEncoder {
  public:
-  using Scores = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+  using Scores = aleator::Array<const float>;
 
   SentencePieceEncoder(const StringArray& tokens, Scores scores,
                        const std::vector<std::string>& byte_texts, std::optional<int32_t> unknown,
@@ -318,16 +308,15 @@ ALEATOR_BIND(merging) {
       "Byte-level BPE: `tokens` and `merges` are strings of a file, byte_texts the 256 texts of "
       "bytes; with whole_words a word that is a token is not merged. characters: what is merged "
       "first are characters, of which those without a token become bytes; a word of newlines that "
-      "is "
-      "a token is not merged.")
+      "is a token is not merged.")
       .def(nb::init<const aleator::StringArray&, const aleator::StringArray&,
                     const std::vector<std::string>&, bool, bool>(),
-           nb::keep_alive<1, 2>(), nb::arg("tokens"), nb::arg("merges"), nb::arg("byte_texts"),
-           nb::arg("whole_words"), nb::arg("characters") = false)
+           nb::keep_alive<1, 2>(), "tokens"_a, "merges"_a, "byte_texts"_a, "whole_words"_a,
+           "characters"_a = false)
       .def_prop_ro("bad_merge", &BytePairEncoder::bad_merge,
                    "Number of the first merge that is not two tokens with a space between whose "
                    "join is a token; -1: all are.")
-      .def("encode", &BytePairEncoder::encode, nb::arg("words"),
+      .def("encode", &BytePairEncoder::encode, "words"_a,
            "Token ids of words, which are not merged across.");
   nb::class_<SentencePieceEncoder>(
       m, "SentencePieceEncoder",
@@ -335,7 +324,7 @@ ALEATOR_BIND(merging) {
       "token becomes bytes, or `unknown` where one of these has none.")
       .def(nb::init<const aleator::StringArray&, SentencePieceEncoder::Scores,
                     const std::vector<std::string>&, std::optional<int32_t>, std::string>(),
-           nb::keep_alive<1, 2>(), nb::arg("tokens"), nb::arg("scores"), nb::arg("byte_texts"),
-           nb::arg("unknown").none(), nb::arg("space"))
-      .def("encode", &SentencePieceEncoder::encode, nb::arg("text"), "Token ids of a text.");
+           nb::keep_alive<1, 2>(), "tokens"_a, "scores"_a, "byte_texts"_a, "unknown"_a.none(),
+           "space"_a)
+      .def("encode", &SentencePieceEncoder::encode, "text"_a, "Token ids of a text.");
 }

@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <memory>
 #include <type_traits>
-#include <utility>
 
 namespace aleator {
 

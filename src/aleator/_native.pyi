@@ -477,11 +477,6 @@ def find_nonfinite(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), ord
     Index of the first block of `stride` bytes in `data` (uint8 [n]) whose word of `width` (1, 2 or 4) bytes at `offset` has all bits of `mask`, an exponent field, set; -1 if none has.
     """
 
-def give_back_memory() -> None:
-    """
-    Give memory that the C library has free back to the system, where it can.
-    """
-
 class TokenTrie:
     """A vocabulary as grammars read it: built once, then shared."""
 
