@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aleator import ParameterError, ops
-from tests.ops import reference
+from aleator.ops import reference
 
 from . import cases
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from aleator import ops
-from tests.ops import reference
+from aleator.ops import reference
 
 CASES: list[tuple[dict[str, Any], float]] = [
     (case, eps)

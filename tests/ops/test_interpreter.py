@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from aleator.ops import reference
 from aleator.ops.arguments import Call, Sampled, round_up
-from tests.ops import cases, reference
+from tests.ops import cases
 from tests.ops import test_golden as test_golden_cases
 
 if os.environ.get("TRITON_INTERPRET") != "1":

@@ -12,7 +12,7 @@ import pytest
 
 from aleator import SamplerChain, ops
 from aleator import samplers as S
-from tests.ops import reference
+from aleator.ops import reference
 
 from . import cases
 

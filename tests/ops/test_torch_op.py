@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from aleator import LogitsError, ParameterError, ops
-from aleator.ops import torch_op
-from tests.ops import reference
+from aleator.ops import reference, torch_op
 
 from . import cases
 
