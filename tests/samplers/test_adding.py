@@ -84,6 +84,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "tests/drawn.py",
         "tests/optional.py",
         "tests/test_stems.py",
+        "tests/test_from_other_engines.py",
         "tests/device/__init__.py",
         "tests/device/inside.py",
         "tests/device/templates.py",
@@ -93,13 +94,15 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / file).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / file, root / file)
 
-    module, line, golden = blocks()[:3]
+    module, line, golden, told = blocks()[:4]
     (root / f"src/aleator/samplers/{STEM}.py").write_text(module)
     (root / f"tests/golden/portable/{STEM}.json").write_text(golden)
     index = root / "src/aleator/samplers/index.py"
     above = "from aleator.samplers.top_p import TopP as TopP\n"
     assert above in index.read_text()
     index.write_text(index.read_text().replace(above, above + line))
+    others = root / "tools/from_other_engines.toml"
+    others.write_text(others.read_text().replace("[only_ours]\n", "[only_ours]\n" + told))
     return root
 
 
@@ -118,16 +121,18 @@ def test_a_sampler_is_a_module_a_golden_file_and_a_line(copied: Path) -> None:
     assert "--top-share" in python(copied, "-c", USE)
     tests = [
         "tests/test_stems.py",
+        "tests/test_from_other_engines.py",
         "tests/samplers/test_golden_portable.py",
+        "tests/samplers/test_order.py",
         "tests/samplers/test_properties.py",
     ]
-    chosen = f"{STEM} or any_chain or neutral or refused"
+    chosen = f"{STEM} or any_chain or neutral or refused or is_told or is_asked_for"
     out = python(copied, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *tests)
     assert " passed" in out
 
 
 def test_its_test_and_its_benchmark_run(copied: Path) -> None:
-    test, case = blocks()[5:7]
+    test, case = blocks()[6:8]
     (copied / f"tests/samplers/test_{STEM}.py").write_text(test)
     (copied / f"benchmarks/host/{STEM}.toml").write_text(case)
     out = python(
@@ -140,7 +145,7 @@ def test_its_test_and_its_benchmark_run(copied: Path) -> None:
 
 def test_its_device_form_gives_the_tokens_of_the_host(copied: Path) -> None:
     pytest.importorskip("torch")
-    module, imported, entry, chain = blocks()[7:]
+    module, imported, entry, chain = blocks()[8:]
     package = copied / "src" / "aleator"
     (package / f"device/backends/torch/{STEM}.py").write_text(module)
     for name, above, line in (

@@ -12,24 +12,20 @@ from aleator.core.errors import ParameterError
 from aleator.samplers.index import ORDERED
 from aleator.samplers.order import completed
 
-# A parameter that asks for each sampler.
-ASKED: dict[str, dict[str, Any]] = {
+# What asks for samplers that no switch asks for, or not at a half.
+GIVEN: dict[str, dict[str, Any]] = {
     "penalties": {"presence_penalty": 2.0},
     "dry": {"dry_multiplier": 0.8, "dry_sequence_breakers": ()},
     "top_n_sigma": {"top_n_sigma": 1.0},
     "top_k": {"top_k": 1},
-    "top_a": {"top_a": 0.5},
-    "tail_free": {"tfs_z": 0.5},
-    "typical_p": {"typical_p": 0.5},
-    "top_p": {"top_p": 0.5},
-    "min_p": {"min_p": 0.5},
-    "epsilon_cutoff": {"epsilon_cutoff": 0.1},
-    "eta_cutoff": {"eta_cutoff": 0.1},
-    "smoothing": {"smoothing_factor": 0.5},
     "xtc": {"xtc_probability": 1.0},
     "temperature": {"temperature": 0.5},
     "adaptive_p": {"adaptive_target": 0.3},
 }
+SWITCHED: dict[str, dict[str, Any]] = {
+    name: {cls.switch.name: 0.5} for name, cls in ORDERED.items() if cls.switch is not None
+}
+ASKED = SWITCHED | GIVEN
 
 
 def test_every_sampler_of_an_order_is_asked_for_by_a_parameter() -> None:
