@@ -6,9 +6,8 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
-from aleator.chat.chat_mixin import ChatMixin
 from aleator.chat.generation import ChatGeneration
 from aleator.chat.message import Message
 from aleator.chat.messages import checked_messages, checked_tools, chosen_tools
@@ -25,6 +24,18 @@ if TYPE_CHECKING:
 FORMAT = "aleator.conversation/1"
 ToolChoice = str | Mapping[str, Any]
 _NO_OPTIONS = ("progress", "engine")
+
+
+class ChatModel(Protocol):
+    """What a conversation asks of a model; :class:`aleator.LanguageModel` has it."""
+
+    @property
+    def chat(self) -> Callable[..., ChatGeneration]:
+        """Answers messages."""
+
+    @property
+    def check_options(self) -> Callable[..., None]:
+        """Raises the errors that ``generate`` would raise for options."""
 
 
 class Conversation:
@@ -61,7 +72,7 @@ class Conversation:
 
     def __init__(
         self,
-        model: ChatMixin,
+        model: ChatModel,
         system: str | None = None,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
@@ -285,7 +296,7 @@ class Conversation:
     @classmethod
     def from_json(
         cls,
-        model: ChatMixin,
+        model: ChatModel,
         data: Mapping[str, Any],
         *,
         source: object = "the conversation",
@@ -341,7 +352,7 @@ class Conversation:
             beside.unlink(missing_ok=True)
 
     @classmethod
-    def load(cls, model: ChatMixin, path: str | os.PathLike[str], **options: Any) -> Conversation:
+    def load(cls, model: ChatModel, path: str | os.PathLike[str], **options: Any) -> Conversation:
         """Go on with the conversation in a file; arguments and errors are those of :meth:`from_json`."""
         try:
             data = json.loads(Path(path).read_text("utf-8"))

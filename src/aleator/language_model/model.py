@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from aleator.cache.prefix import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache
-from aleator.chat.chat_mixin import ChatMixin
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, takes
 from aleator.engine.admission import cells_needed, sequences_needed
@@ -31,6 +30,7 @@ from aleator.generate.request import Request
 from aleator.generate.request_state import OnLogits
 from aleator.generate.session import Session
 from aleator.generate.speculation.speculation import Drafter
+from aleator.language_model.chat_mixin import ChatMixin
 from aleator.language_model.saving import SavingMixin
 from aleator.language_model.scoring import ScoringMixin
 from aleator.models.build import build_decoder
