@@ -5,18 +5,25 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-
-if TYPE_CHECKING:
-    from aleator.models.weights import Weights
 
 AT_ONCE = 2**26
 """Bytes of matrices that are looked at as they are loaded, which takes milliseconds; the others later."""
 _PIECE = 2**23
 """Bytes after which the thread in the background sees whether it is still wanted."""
+
+
+class Matrices(Protocol):
+    """What is looked at; :class:`~aleator.models.weights.Weights` has these."""
+
+    def stored(self, name: str) -> Any:
+        """A tensor; ``data`` has its bytes."""
+
+    def check_finite(self, name: str, first: int = 0, most: int | None = None) -> int | None:
+        """Look at some bytes of a tensor from ``first`` on; returns where to go on, None at the end."""
 
 
 class FiniteCheck:
@@ -28,7 +35,7 @@ class FiniteCheck:
     looking at all would read the whole file.
     """
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: Matrices) -> None:
         self._weights = weights
         self._left: deque[tuple[str, int]] = deque()
         self._seldom: list[str] = []
