@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from aleator.engine import Engine
     from aleator.keywords import GenerateKeywords
     from aleator.samplers import SamplingParams
+    from aleator.text.vocabulary import Vocabulary
 
 FORMAT = "aleator.conversation/1"
 ToolChoice = str | Mapping[str, Any]
@@ -28,6 +29,8 @@ _NO_OPTIONS = ("progress", "engine")
 
 class ChatModel(Protocol):
     """What a conversation asks of a model; :class:`aleator.LanguageModel` has it."""
+
+    vocab: Vocabulary
 
     @property
     def chat(self) -> Callable[..., ChatGeneration]:
