@@ -42,7 +42,7 @@ rest:
 	OMP_NUM_THREADS=1 $(RUN) tests $(FIRST:%=--ignore=%)
 
 test: setup
-	$(MAKE) --no-print-directory --output-sync=line --jobs 2 first rest
+	$(MAKE) --no-print-directory --jobs 2 first rest
 
 check: lint types cover
 
