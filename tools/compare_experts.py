@@ -35,7 +35,7 @@ from wide_models import MODELS, write_wide
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.experts import ExpertsConfig
-from aleator.models.layers import experts
+from aleator.models.layers import ops
 
 Floats = npt.NDArray[np.float32]
 MIXTURES = [
@@ -129,7 +129,7 @@ def theirs(path: Path, tokens: Sequence[int], arch: str) -> Run:
 @contextmanager
 def _seen(made: Run, arch: str) -> Iterator[None]:
     """What routers say is added to ``made``."""
-    route = experts.route
+    route = ops.route
 
     def watched(
         logits: torch.Tensor, config: ExpertsConfig, choice_bias: torch.Tensor | None
@@ -143,11 +143,11 @@ def _seen(made: Run, arch: str) -> Iterator[None]:
         made.add(scores.numpy().copy(), chosen.numpy())
         return chosen, weights
 
-    experts.route = watched
+    ops.route = watched
     try:
         yield
     finally:
-        experts.route = route
+        ops.route = route
 
 
 def ours(path: Path, tokens: Sequence[int], arch: str) -> Run:

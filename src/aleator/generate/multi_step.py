@@ -25,7 +25,7 @@ from aleator.generate.batch import Batch
 from aleator.generate.context import Context
 from aleator.generate.logprobs import Logprobs, LogprobsOf, reported_logprobs
 from aleator.generate.reserved_cells import ReservedCells
-from aleator.models.layers.layer import Pass
+from aleator.models.layers.passes import Pass
 from aleator.models.torch_decoder import in_torch
 
 MOST_STEPS = 4096

@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from aleator.models.layers.feed_forward import activation
-from aleator.models.layers.linear import embedding
-from aleator.models.layers.norms import RMSNorm
 from aleator.models.layers.parts import TABLE, LayerEmbedding, LayerEmbeddings, per_layer
 
 if TYPE_CHECKING:
@@ -23,9 +20,9 @@ class TokenEmbeddings:
         config = outside.config
         parts = LayerEmbeddings(outside)
         self.width, self.projection = parts.width, parts.projection
-        self.norm = RMSNorm(parts.norm, config.rms_eps)
+        self.norm = outside.ops.norm("rms", parts.norm, config.rms_eps)
         shape = (per_layer(config).n_vocab, config.n_layers * parts.width)
-        self.table = embedding(outside.weights, shape, outside.device, outside.dtype, TABLE)
+        self.table = outside.embedding(TABLE, shape)
 
     def __call__(self, ids: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
         """The numbers of every token and layer, [T, layers, width].
@@ -47,9 +44,10 @@ class EmbeddingPart:
         parts = LayerEmbedding(weights)
         self.layer, self.kind = parts.layer, parts.gate
         self.project, self.output = parts.project, parts.output
-        self.norm = RMSNorm(parts.norm, weights.config.rms_eps)
+        self.ops = weights.ops
+        self.norm = self.ops.norm("rms", parts.norm, weights.config.rms_eps)
 
     def __call__(self, x: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
         """[T, n_embd] and [T, layers, width] -> [T, n_embd]."""
-        gated = activation(self.kind, self.project(x)) * embeddings[:, self.layer]
+        gated = self.ops.activate(self.kind, self.project(x), embeddings[:, self.layer])
         return x + self.norm(self.output(gated))

@@ -1,0 +1,157 @@
+"""Layers that keep a state, on torch tensors.
+
+Each adds what it computes to its input; where the model has it, a feed-forward part follows.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from aleator.models.layers.feed_forward import Following
+from aleator.models.layers.layer import LayerWeights
+from aleator.models.layers.passes import Pass
+from aleator.models.layers.recurrent_parts import (
+    DeltaNet,
+    HeadSpace,
+    ShortConvolution,
+    StateSpace,
+)
+
+
+class MambaLayer:
+    """A selective state space (Gu and Dao 2023, arXiv:2312.00752).
+
+    Projection, convolution over time, selective scan, gate, projection.
+    """
+
+    def __init__(self, weights: LayerWeights, index: int) -> None:
+        parts = StateSpace(weights, index)
+        self.ops, eps = weights.ops, weights.config.rms_eps
+        self.layer, self.parts = index, parts
+        self.norm = self.ops.norm("rms", parts.norm, eps)
+        ssm = parts.ssm
+        self.norms = None
+        if parts.norms is not None:
+            self.norms = [self.ops.norm("rms", weight, eps) for weight in parts.norms]
+        elif ssm.norm_eps is not None:
+            sizes = (ssm.dt_rank, ssm.d_state, ssm.d_state)
+            self.norms = [self.ops.norm("rms", weights.ones(n), ssm.norm_eps) for n in sizes]
+        self.following = Following(weights, parts.ffn_norm, parts.ffn)
+
+    def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
+        """Compute a micro-batch, see :class:`Layer`; leaves the states of all T tokens."""
+        tensors, ssm, states, ops = self.parts, self.parts.ssm, batch.states, self.ops
+        inner, n = ssm.d_inner, ssm.d_state
+        projected = tensors.project(self.norm(x))
+        u, gate = projected[:, :inner].float(), projected[:, inner:]
+        u = ops.convolve(u, tensors.conv_weight, tensors.conv_bias, states, self.layer)
+        selected = tensors.select(u.to(x)).float()
+        parts = torch.split(selected, [ssm.dt_rank, n, n], dim=1)
+        if self.norms is not None:
+            parts = tuple(norm(part) for norm, part in zip(self.norms, parts, strict=True))
+        step, b, c = parts
+        dt = ops.time_step(tensors.time_step(step.to(x)), None)
+        y = ops.scan(u, dt, tensors.a, b, c, states, self.layer)
+        if rows is not None:
+            x, y, u, gate = (each.index_select(0, rows) for each in (x, y, u, gate))
+        y = ops.finish_scan(y, u, tensors.d, gate)
+        return self.following(x + tensors.output(y.to(x)))
+
+
+class HeadSpaceLayer:
+    """A state space whose heads have one decay each (Dao and Gu 2024, arXiv:2405.21060).
+
+    Projection, convolution over time, scan, gate, norm, projection.
+    """
+
+    def __init__(self, weights: LayerWeights, index: int) -> None:
+        parts = HeadSpace(weights, index)
+        config = weights.config
+        self.layer, self.ssm, self.parts, self.ops = index, parts.ssm, parts, weights.ops
+        self.eps, self.residual_scale = config.rms_eps, config.residual_scale
+        self.norm = self.ops.norm("rms", parts.norm, config.rms_eps)
+        self.following = Following(weights, parts.ffn_norm, parts.ffn)
+
+    def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
+        """Compute a micro-batch, see :class:`Layer`; leaves the states of all T tokens."""
+        given = self.mixed(self.norm(x), batch, rows)
+        if rows is not None:
+            x = x.index_select(0, rows)
+        return self.following(x + given * self.residual_scale)
+
+    def mixed(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
+        """What is added to the running sum for ``x``, normalised, [T, n_embd]."""
+        ssm, parts, states, ops = self.ssm, self.parts, batch.states, self.ops
+        inner, heads, n = ssm.d_inner, ssm.heads, ssm.groups * ssm.d_state
+        projected = parts.project(x).float()
+        gate, values, steps = torch.split(projected, [inner, ssm.conv_channels, heads], dim=1)
+        values = ops.convolve(values, parts.conv_weight, parts.conv_bias, states, self.layer)
+        u, b, c = torch.split(values, [inner, n, n], dim=1)
+        dt = ops.time_step(steps, parts.time_bias, ssm.least_step)
+        y = ops.scan(u, dt, parts.a, b, c, states, self.layer)
+        if rows is not None:
+            y, u, gate = (each.index_select(0, rows) for each in (y, u, gate))
+        y = ops.finish_scan(y, u, parts.d, gate)
+        if parts.gated_norm is not None:
+            y = ops.grouped_norm(y, parts.norm_groups, parts.gated_norm, self.eps)
+        return parts.output(y.to(x))
+
+
+class ShortConvolutionLayer:
+    """``output(C * conv(B * x))`` (lfm2)."""
+
+    def __init__(self, weights: LayerWeights, index: int) -> None:
+        parts = ShortConvolution(weights, index)
+        self.layer, self.parts, self.ops = index, parts, weights.ops
+        self.norm = self.ops.norm("rms", parts.norm, weights.config.rms_eps)
+        self.following = Following(weights, parts.ffn_norm, parts.ffn)
+
+    def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
+        """Compute a micro-batch, see :class:`Layer`; leaves the states of all T tokens."""
+        parts = self.parts
+        b, c, values = parts.project(self.norm(x)).float().chunk(3, dim=1)
+        mixed = c * self.ops.convolve(
+            b * values, parts.conv_weight, parts.conv_bias, batch.states, self.layer, False
+        )
+        if rows is not None:
+            x, mixed = x.index_select(0, rows), mixed.index_select(0, rows)
+        return self.following(x + parts.output(mixed.to(x)))
+
+
+class DeltaNetLayer:
+    """A gated delta net (Yang et al. 2024, arXiv:2412.06464).
+
+    Projections, convolution over time, delta rule, gated norm, projection.
+    """
+
+    def __init__(self, weights: LayerWeights, index: int) -> None:
+        self.parts, self.ops = DeltaNet(weights, index), weights.ops
+        kind, self.eps = weights.architecture.norm, weights.config.rms_eps
+        self.norm = self.ops.norm(kind, self.parts.norm, self.eps)
+        self.following = Following(weights, self.parts.ffn_norm, self.parts.ffn)
+
+    def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
+        """Compute a micro-batch, see :class:`Layer`; leaves the states of all T tokens."""
+        parts, net, t, ops = self.parts, self.parts.net, x.shape[0], self.ops
+        taken = self.norm(x)
+        qkv = ops.convolve(
+            parts.qkv(taken).float(), parts.conv_weight, None, batch.states, parts.index
+        )
+        q, k, v = torch.split(qkv, [net.keys, net.keys, net.values], dim=1)
+        heads = (t, net.n_key_heads, net.head_dim)
+        q = ops.unit_length(q.reshape(heads), net.unit_eps, net.head_dim**-0.5)
+        k = ops.unit_length(k.reshape(heads), net.unit_eps)
+        shared = net.n_heads // net.n_key_heads
+        if net.tiled:
+            q, k = q.repeat(1, shared, 1), k.repeat(1, shared, 1)
+        else:
+            q, k = q.repeat_interleave(shared, 1), k.repeat_interleave(shared, 1)
+        beta = ops.sigmoid(parts.beta(taken).float())
+        decay = ops.decay(parts.decay(taken).float(), parts.time_bias, parts.a)
+        values = v.reshape(t, net.n_heads, net.head_dim_v)
+        y = ops.delta_scan(q, k, values, beta, decay, batch.states, parts.index)
+        gate = parts.gate(taken).view(y.shape)
+        y = ops.gated_norm(y, parts.head_norm, gate, self.eps).reshape(t, -1)
+        if rows is not None:
+            x, y = x.index_select(0, rows), y.index_select(0, rows)
+        return self.following(x + parts.output(y.to(x)))
