@@ -108,13 +108,12 @@ class Block:
 
     def _store(self, k: torch.Tensor, v: torch.Tensor, batch: Pass) -> None:
         """Write all T keys and values."""
-        cells = batch.tensors(self.windowed)
-        if cells.raw and self.parts.rotated:
+        if batch.raw(self.windowed) and self.parts.rotated:
             k = self._finished(k, 1, batch, rotate=False)
             k = k * self.rotary.magnitude_over(self.parts.head_dim)
         else:
             k = self._finished(k, 1, batch, rotate=True)
-        cells.write(self.layer, k, v)
+        self.ops.store(k, v, self.layer, batch, self.windowed)
 
     def _heads(
         self, x: torch.Tensor

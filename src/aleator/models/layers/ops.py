@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.models.layers import scans
 from aleator.models.layers.attention import attend
 from aleator.models.layers.norms import Norm, norm
@@ -81,6 +80,12 @@ class TorchOps:
     def rotate(self, heads: torch.Tensor, rotary: Rotary, batch: Pass) -> torch.Tensor:
         """Queries or keys, float32 [T, heads, head_dim], rotated by their positions."""
         return rotary.rotate(heads.clone(), batch.angles(rotary))
+
+    def store(
+        self, k: torch.Tensor, v: torch.Tensor, layer: int, batch: Pass, windowed: bool
+    ) -> None:
+        """Write keys [T, G, D] and values [T, G, Dv] of all tokens."""
+        batch.tensors(windowed).write(layer, k, v)
 
     def attend(
         self,
@@ -168,12 +173,12 @@ class TorchOps:
         x: torch.Tensor,
         weight: torch.Tensor,
         bias: torch.Tensor | None,
-        states: RecurrentBatch,
+        batch: Pass,
         layer: int,
         activated: bool = True,
     ) -> torch.Tensor:
         """A convolution over time, see :func:`~aleator.models.layers.scans.convolve`."""
-        return scans.convolve(x, weight, bias, states, layer, activated)
+        return scans.convolve(x, weight, bias, batch.states, layer, activated)
 
     def scan(
         self,
@@ -182,11 +187,11 @@ class TorchOps:
         a: torch.Tensor,
         b: torch.Tensor,
         c: torch.Tensor,
-        states: RecurrentBatch,
+        batch: Pass,
         layer: int,
     ) -> torch.Tensor:
         """The selective scan, see :func:`~aleator.models.layers.scans.scan`."""
-        return scans.scan(u, dt, a, b, c, states, layer)
+        return scans.scan(u, dt, a, b, c, batch.states, layer)
 
     def delta_scan(
         self,
@@ -195,11 +200,11 @@ class TorchOps:
         v: torch.Tensor,
         beta: torch.Tensor,
         decay: torch.Tensor,
-        states: RecurrentBatch,
+        batch: Pass,
         layer: int,
     ) -> torch.Tensor:
         """The delta rule, see :func:`~aleator.models.layers.scans.delta_scan`."""
-        return scans.delta_scan(q, k, v, beta, decay, states, layer)
+        return scans.delta_scan(q, k, v, beta, decay, batch.states, layer)
 
     def time_step(
         self, x: torch.Tensor, bias: torch.Tensor | None, least: float = 0.0

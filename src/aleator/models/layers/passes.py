@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import Protocol
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -11,6 +12,9 @@ from aleator.cache.pools.hybrid import HybridBatch
 from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.cache.rows.tensors import CellTensors
 from aleator.models.layers.rotary import Rotary
+
+
+X = TypeVar("X")
 
 
 class Cells(Protocol):
@@ -54,13 +58,12 @@ class Pass:
             self._states = cells
         else:
             self._cells[False] = cells
-        self._angles: dict[int, torch.Tensor] = {}
-        self._tensors: dict[bool, CellTensors] = {}
+        self._made: dict[Hashable, Any] = {}
 
     def moved(self, device: torch.device, dtype: torch.dtype) -> Pass:
         """A copy for layers on another device, or of another type; cells and states are shared."""
         made = copy.copy(self)
-        made._positions, made._angles = self._positions.to(device), {}
+        made._positions, made._made = self._positions.to(device), {}
         if self.query_scales is not None:
             made.query_scales = self.query_scales.to(device)
         if self.embeddings is not None:
@@ -72,11 +75,16 @@ class Pass:
         """Of the tokens, [T]."""
         return self._positions
 
+    def once(self, key: Hashable, make: Callable[[], X]) -> X:
+        """What ``make`` gives, made once for all layers on a device."""
+        if key not in self._made:
+            self._made[key] = make()
+        made: X = self._made[key]
+        return made
+
     def angles(self, rotary: Rotary) -> torch.Tensor:
         """The rotations of the micro-batch's positions."""
-        if id(rotary) not in self._angles:
-            self._angles[id(rotary)] = rotary.angles(self._positions, self._highest)
-        return self._angles[id(rotary)]
+        return self.once(rotary, lambda: rotary.angles(self._positions, self._highest))
 
     def distances(self, windowed: bool) -> torch.Tensor:
         """Positions of the cells that are read less those of the tokens, float32 [T, n]."""
@@ -90,11 +98,17 @@ class Pass:
             raise TypeError("the cache of this micro-batch has no states")
         return self._states
 
-    def tensors(self, windowed: bool) -> CellTensors:
+    def cells(self, windowed: bool) -> Cells:
         """The cells of layers that see everything, or of those with a window."""
-        if windowed not in self._tensors:
-            cells = self._cells[windowed]
-            if cells is None:
-                raise TypeError(f"the cache has no cells of layers with windowed={windowed}")
-            self._tensors[windowed] = cells.tensors()
-        return self._tensors[windowed]
+        cells = self._cells[windowed]
+        if cells is None:
+            raise TypeError(f"the cache has no cells of layers with windowed={windowed}")
+        return cells
+
+    def tensors(self, windowed: bool) -> CellTensors:
+        """The same as tensors."""
+        return self.once(("cells", windowed), self.cells(windowed).tensors)
+
+    def raw(self, windowed: bool) -> bool:
+        """Whether keys are stored as at position 0."""
+        return self.tensors(windowed).raw

@@ -40,18 +40,18 @@ class MambaLayer:
 
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         """Compute a micro-batch, see :class:`Layer`; leaves the states of all T tokens."""
-        tensors, ssm, states, ops = self.parts, self.parts.ssm, batch.states, self.ops
+        tensors, ssm, ops = self.parts, self.parts.ssm, self.ops
         inner, n = ssm.d_inner, ssm.d_state
         projected = tensors.project(self.norm(x))
         u, gate = projected[:, :inner].float(), projected[:, inner:]
-        u = ops.convolve(u, tensors.conv_weight, tensors.conv_bias, states, self.layer)
+        u = ops.convolve(u, tensors.conv_weight, tensors.conv_bias, batch, self.layer)
         selected = tensors.select(u.to(x)).float()
         parts = torch.split(selected, [ssm.dt_rank, n, n], dim=1)
         if self.norms is not None:
             parts = tuple(norm(part) for norm, part in zip(self.norms, parts, strict=True))
         step, b, c = parts
         dt = ops.time_step(tensors.time_step(step.to(x)), None)
-        y = ops.scan(u, dt, tensors.a, b, c, states, self.layer)
+        y = ops.scan(u, dt, tensors.a, b, c, batch, self.layer)
         if rows is not None:
             x, y, u, gate = (each.index_select(0, rows) for each in (x, y, u, gate))
         y = ops.finish_scan(y, u, tensors.d, gate)
@@ -81,14 +81,14 @@ class HeadSpaceLayer:
 
     def mixed(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         """What is added to the running sum for ``x``, normalised, [T, n_embd]."""
-        ssm, parts, states, ops = self.ssm, self.parts, batch.states, self.ops
+        ssm, parts, ops = self.ssm, self.parts, self.ops
         inner, heads, n = ssm.d_inner, ssm.heads, ssm.groups * ssm.d_state
         projected = parts.project(x).float()
         gate, values, steps = torch.split(projected, [inner, ssm.conv_channels, heads], dim=1)
-        values = ops.convolve(values, parts.conv_weight, parts.conv_bias, states, self.layer)
+        values = ops.convolve(values, parts.conv_weight, parts.conv_bias, batch, self.layer)
         u, b, c = torch.split(values, [inner, n, n], dim=1)
         dt = ops.time_step(steps, parts.time_bias, ssm.least_step)
-        y = ops.scan(u, dt, parts.a, b, c, states, self.layer)
+        y = ops.scan(u, dt, parts.a, b, c, batch, self.layer)
         if rows is not None:
             y, u, gate = (each.index_select(0, rows) for each in (y, u, gate))
         y = ops.finish_scan(y, u, parts.d, gate)
@@ -111,7 +111,7 @@ class ShortConvolutionLayer:
         parts = self.parts
         b, c, values = parts.project(self.norm(x)).float().chunk(3, dim=1)
         mixed = c * self.ops.convolve(
-            b * values, parts.conv_weight, parts.conv_bias, batch.states, self.layer, False
+            b * values, parts.conv_weight, parts.conv_bias, batch, self.layer, False
         )
         if rows is not None:
             x, mixed = x.index_select(0, rows), mixed.index_select(0, rows)
@@ -134,9 +134,7 @@ class DeltaNetLayer:
         """Compute a micro-batch, see :class:`Layer`; leaves the states of all T tokens."""
         parts, net, t, ops = self.parts, self.parts.net, x.shape[0], self.ops
         taken = self.norm(x)
-        qkv = ops.convolve(
-            parts.qkv(taken).float(), parts.conv_weight, None, batch.states, parts.index
-        )
+        qkv = ops.convolve(parts.qkv(taken).float(), parts.conv_weight, None, batch, parts.index)
         q, k, v = torch.split(qkv, [net.keys, net.keys, net.values], dim=1)
         heads = (t, net.n_key_heads, net.head_dim)
         q = ops.unit_length(q.reshape(heads), net.unit_eps, net.head_dim**-0.5)
@@ -149,7 +147,7 @@ class DeltaNetLayer:
         beta = ops.sigmoid(parts.beta(taken).float())
         decay = ops.decay(parts.decay(taken).float(), parts.time_bias, parts.a)
         values = v.reshape(t, net.n_heads, net.head_dim_v)
-        y = ops.delta_scan(q, k, values, beta, decay, batch.states, parts.index)
+        y = ops.delta_scan(q, k, values, beta, decay, batch, parts.index)
         gate = parts.gate(taken).view(y.shape)
         y = ops.gated_norm(y, parts.head_norm, gate, self.eps).reshape(t, -1)
         if rows is not None:
