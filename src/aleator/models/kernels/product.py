@@ -1,0 +1,554 @@
+"""Products with matrices in their stored types, and rows of them: docs/numerics.md, part 2, bit for bit.
+
+Sums of a block are integers, in any order.  Blocks are added in their order, each by one fused multiply-add,
+whatever the number of rows.  Of up to :data:`FEW` rows weights meet activations four bytes at a time; of more
+they are unpacked for the tensor cores' integers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from aleator.models.kernels.floats import EXACT, tree
+from aleator.models.kernels.planes import FORMS, Planes
+
+FEW = 4
+"""Rows of activations that one program takes beside each other without tensor cores."""
+
+_ROUNDER = tl.constexpr(1.5 * 2.0**23)
+_LEAST = tl.constexpr(2.0**-100)
+
+
+def _repeated(byte: int) -> Any:
+    """A byte four times, as int32."""
+    word = (byte & 255) * 0x01010101
+    return tl.constexpr(word - (word >> 31 << 32))
+
+
+_V0, _V1, _V2, _V3, _V4, _V5, _V6, _V7, _V8, _V9, _V10, _V11, _V12, _V13, _V14, _V15 = (
+    _repeated(v)  # the values of IQ4_NL and IQ4_XS
+    for v in (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+)
+
+
+class Rounded(NamedTuple):
+    """Rows of activations in int8, about ``d * q``.
+
+    Attributes:
+        q: int8 [T, n_in].
+        d: float32 [T, n_in / block].
+        sums: int32 [T, n_in / 16], of each 16 of ``q``.
+        block: 32 or 256.
+    """
+
+    q: torch.Tensor
+    d: torch.Tensor
+    sums: torch.Tensor
+    block: int
+
+
+@triton.jit
+def _round_rows(x, q, d, sums, n_blocks, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr):
+    """AT_ONCE blocks; all rows' blocks follow each other."""
+    at = tl.program_id(0) * AT_ONCE + tl.arange(0, AT_ONCE)
+    there = at < n_blocks
+    element = at.to(tl.int64)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
+    value = tl.load(x + element, mask=there[:, None], other=0.0)
+    a = tl.abs(value)
+    finite = a < float("inf")
+    largest = tl.max(tl.where(finite, a, 0.0), axis=1)
+    broken = tl.max(tl.where(finite, 0, 1), axis=1) != 0
+    usable = (largest >= _LEAST) & (broken == 0)
+    safe = tl.where(usable, largest, 1.0)
+    factor = tl.where(usable, tl.div_rn(127.0, safe), 0.0)
+    scaled = tl.where(finite, value, 0.0) * factor[:, None]
+    whole = ((scaled + _ROUNDER) - _ROUNDER).to(tl.int32)
+    tl.store(q + element, whole.to(tl.int8), mask=there[:, None])
+    scale = tl.where(usable, tl.div_rn(safe, 127.0), tl.where(broken, float("nan"), 0.0))
+    tl.store(d + at, scale, mask=there)
+    GROUPS: tl.constexpr = BLOCK // 16
+    sixteens = tl.sum(tl.reshape(whole, (AT_ONCE, GROUPS, 16)), axis=2)
+    group = at.to(tl.int64)[:, None] * GROUPS + tl.arange(0, GROUPS)[None, :]
+    tl.store(sums + group, sixteens, mask=there[:, None])
+
+
+@triton.jit
+def _dot4(a, b, NATIVE: tl.constexpr):
+    """The sum of four products of signed bytes; int32, any shapes that broadcast."""
+    a, b = tl.broadcast(a, b)
+    if NATIVE:
+        total = tl.inline_asm_elementwise(
+            "dp4a.s32.s32 $0, $1, $2, 0;", "=r,r,r", [a, b], tl.int32, is_pure=True, pack=1
+        )
+    else:
+        total = (a >> 24) * (b >> 24)
+        for i in tl.static_range(8, 32, 8):
+            total += ((a << i) >> 24) * ((b << i) >> 24)
+    return total
+
+
+@triton.jit
+def _pick(mask, a, b):
+    """Bits of b where the mask has them, else of a."""
+    return (a & ~mask) | (b & mask)
+
+
+@triton.jit
+def _looked_up(v, TABLE: tl.constexpr):
+    """What bytes below 16 stand for, byte by byte of int32."""
+    if TABLE == "MXFP4":  # plus 12
+        two = (v >> 2) & 0x01010101
+        size = (v & 0x07070707) + (v & (two * 3)) + ((two & (v >> 1) & v) << 1)
+        minus = ((v >> 3) & 0x01010101) * 255
+        v = 0x0C0C0C0C + (size & ~minus) - (size & minus)
+    elif TABLE == "IQ4":
+        one, two = (v & 0x01010101) * 255, ((v >> 1) & 0x01010101) * 255
+        four, eight = ((v >> 2) & 0x01010101) * 255, ((v >> 3) & 0x01010101) * 255
+        a = _pick(two, _pick(one, _V0, _V1), _pick(one, _V2, _V3))
+        b = _pick(two, _pick(one, _V4, _V5), _pick(one, _V6, _V7))
+        c = _pick(two, _pick(one, _V8, _V9), _pick(one, _V10, _V11))
+        d = _pick(two, _pick(one, _V12, _V13), _pick(one, _V14, _V15))
+        v = _pick(eight, _pick(four, a, b), _pick(four, c, d))
+    return v
+
+
+@triton.jit
+def _scale_of(stored, D_FACTOR: tl.constexpr):
+    """The scale of a block, float32, from its float16, or from the exponent of MXFP4."""
+    if stored.dtype == tl.uint8:
+        e = stored.to(tl.int32)
+        small = tl.where(e == 0, 0x00200000, 0x00400000)
+        value = tl.where(e < 2, small, (e - 1) << 23).to(tl.float32, bitcast=True)
+    else:
+        value = stored.to(tl.float32) * D_FACTOR
+    return value
+
+
+@triton.jit
+def _finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, there):
+    """Bias, residual, store: y is [T, R]."""
+    if bias is not None:
+        y += tl.load(bias + row)[None, :]
+    if residual is not None:
+        at = t.to(tl.int64)[:, None] * residual_stride + row[None, :]
+        y = tl.load(residual + at, mask=there, other=0.0) + factor * y
+    tl.store(out + t.to(tl.int64)[:, None] * out_stride + row[None, :], y, mask=there)
+
+
+@triton.jit
+def _few(
+    low, high, d, m, scale, least, bias, xq, xd, xs, expert, residual, out,
+    n_tokens, n_out, runs, out_stride, residual_stride, factor,
+    LOW: tl.constexpr, HIGH: tl.constexpr, OFFSET: tl.constexpr, TABLE: tl.constexpr,
+    GROUP: tl.constexpr, LEAST: tl.constexpr, D_FACTOR: tl.constexpr, BLOCK: tl.constexpr,
+    NATIVE: tl.constexpr, T: tl.constexpr, R: tl.constexpr, G: tl.constexpr,
+):  # fmt: skip
+    """T rows of x times R rows of the matrix, G runs at a time.  ``low``, ``high``, ``xq``: as int32."""
+    RUNS: tl.constexpr = BLOCK // 32  # of a block
+    U: tl.constexpr = G // RUNS
+    row = tl.program_id(0) * R + tl.arange(0, R)
+    t = tl.program_id(1) * T + tl.arange(0, T)
+    there = (t < n_tokens)[:, None] & (row < n_out)[None, :]
+    row_in, t_in = tl.minimum(row, n_out - 1), tl.minimum(t, n_tokens - 1)
+    blocks = runs // RUNS
+    half = n_out.to(tl.int64) * runs
+    if expert is not None:
+        e = tl.load(expert + tl.program_id(1)).to(tl.int64)
+        low += e * half * LOW
+        d += e * n_out * blocks
+        if HIGH:
+            high += e * half * HIGH
+        if m is not None:
+            m += e * n_out * blocks
+        if GROUP < 256:
+            scale += e * half * (32 // GROUP)
+        if LEAST == 8:
+            least += e * half
+        if bias is not None:
+            bias += e * n_out
+    j = tl.arange(0, 4)[None, None, :]
+    column = tl.arange(0, U)[None, None, :]
+    y = tl.zeros((T, R), tl.float32)
+    for start in range(0, runs, G):
+        run = start + tl.arange(0, G)
+        inside = (run < runs)[None, :]
+        run = tl.minimum(run, runs - 1)
+        at = row_in.to(tl.int64)[:, None] * runs + run[None, :]
+        x_at = t_in.to(tl.int64)[:, None] * runs + run[None, :]
+        total = tl.zeros((T, R, G), tl.int32)
+        lower = tl.zeros((T, R, G), tl.int32)
+        if LOW == 4:
+            words = tl.load(low + at[:, :, None] * 4 + j)
+        if HIGH == 1:
+            bits = tl.load(high + at)[:, :, None]
+        for h in tl.static_range(2):
+            if LOW == 8:
+                w = tl.load(low + (h * half + at)[:, :, None] * 4 + j)
+            elif LOW == 4:
+                w = (words >> (4 * h)) & 0x0F0F0F0F
+            else:
+                w = (tl.load(low + h * half + at)[:, :, None] >> (2 * j)) & 0x03030303
+            if HIGH == 1:
+                w |= ((bits >> (4 * h + j)) & 0x01010101) << LOW
+            elif HIGH == 2:
+                two = tl.load(high + h * half + at)[:, :, None]
+                w |= ((two >> (2 * j)) & 0x03030303) << LOW
+            w = _looked_up(w, TABLE)
+            x = tl.load(xq + x_at[:, :, None] * 8 + 4 * h + j, mask=inside[:, :, None], other=0)
+            sums = tl.sum(_dot4(w[None, :, :, :], x[:, None, :, :], NATIVE), axis=3)
+            if OFFSET != 0 or LEAST != 0:
+                sixteen = tl.load(xs + x_at * 2 + h, mask=inside, other=0)[:, None, :]
+                sums -= OFFSET * sixteen
+            if LEAST == 4:
+                both = tl.load(scale + h * half + at).to(tl.int32)[None, :, :]
+                sums *= both & 15
+                lower += ((both >> 4) & 15) * sixteen
+            elif GROUP == 16:
+                sums *= tl.load(scale + h * half + at).to(tl.int32)[None, :, :]
+            elif LEAST == 8:
+                lower += sixteen
+            total += sums
+        if GROUP == 32:
+            total *= tl.load(scale + at).to(tl.int32)[None, :, :]
+            if LEAST == 8:
+                lower *= tl.load(least + at).to(tl.int32)[None, :, :]
+        if RUNS > 1:
+            total = tl.sum(tl.reshape(total, (T, R, U, RUNS)), axis=3)
+            lower = tl.sum(tl.reshape(lower, (T, R, U, RUNS)), axis=3)
+        for u in tl.static_range(U):
+            b = start // RUNS + u
+            known = b < blocks
+            b = tl.minimum(b, blocks - 1)
+            w_at, x_block = row_in.to(tl.int64) * blocks + b, t_in.to(tl.int64) * blocks + b
+            dx = tl.where(known, tl.load(xd + x_block), 0.0)[:, None]
+            dw = tl.where(known, _scale_of(tl.load(d + w_at), D_FACTOR), 0.0)[None, :]
+            sums = tl.sum(tl.where(column == u, total, 0), axis=2).to(tl.float32)
+            y = tl.fma(dw * dx, sums, y)
+            if m is not None:
+                mw = tl.where(known, tl.load(m + w_at).to(tl.float32), 0.0)[None, :]
+                if LEAST != 0:
+                    sums = tl.sum(tl.where(column == u, lower, 0), axis=2).to(tl.float32)
+                    y = tl.fma(-(mw * dx), sums, y)
+                else:
+                    ones = tl.load(xs + x_block * 2) + tl.load(xs + x_block * 2 + 1)
+                    y = tl.fma(mw, dx * ones.to(tl.float32)[:, None], y)
+    _finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, there)
+
+
+@triton.jit
+def _elements(
+    low, high, at, half,
+    LOW: tl.constexpr, HIGH: tl.constexpr, OFFSET: tl.constexpr, TABLE: tl.constexpr,
+):  # fmt: skip
+    """The elements of runs ``at`` [A], int32 [A, 32].  ``low``, ``high``: uint8."""
+    e = tl.arange(0, 32)[None, :]
+    at = at.to(tl.int64)[:, None]
+    h, byte, two = e // 16, e % 4, 2 * (e // 4 % 4)
+    if LOW == 8:
+        v = tl.load(low + (h * half + at) * 16 + e % 16).to(tl.int32)
+    elif LOW == 4:
+        v = (tl.load(low + at * 16 + e % 16).to(tl.int32) >> (4 * h)) & 15
+    else:
+        v = (tl.load(low + (h * half + at) * 4 + byte).to(tl.int32) >> two) & 3
+    if HIGH == 1:
+        v |= ((tl.load(high + at * 4 + byte).to(tl.int32) >> (e // 4)) & 1) << LOW
+    elif HIGH == 2:
+        v |= ((tl.load(high + (h * half + at) * 4 + byte).to(tl.int32) >> two) & 3) << LOW
+    v = _looked_up(v, TABLE)
+    if LOW == 8 or TABLE == "IQ4":
+        v = (v << 24) >> 24
+    elif TABLE == "MXFP4":
+        v = v & 255
+    return v - OFFSET
+
+
+@triton.jit
+def _many(
+    low, high, d, m, scale, least, bias, xq, xd, xs, residual, out,
+    n_tokens, n_out, runs, out_stride, residual_stride, factor,
+    LOW: tl.constexpr, HIGH: tl.constexpr, OFFSET: tl.constexpr, TABLE: tl.constexpr,
+    GROUP: tl.constexpr, LEAST: tl.constexpr, D_FACTOR: tl.constexpr, BLOCK: tl.constexpr,
+    T: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """T rows of x times R rows of the matrix, on tensor cores.  ``low``, ``high``: uint8."""
+    RUNS: tl.constexpr = BLOCK // 32
+    t = tl.program_id(0) * T + tl.arange(0, T)
+    row = tl.program_id(1) * R + tl.arange(0, R)
+    there = (t < n_tokens)[:, None] & (row < n_out)[None, :]
+    row_in, t_in = tl.minimum(row, n_out - 1), tl.minimum(t, n_tokens - 1).to(tl.int64)
+    blocks = runs // RUNS
+    half = n_out.to(tl.int64) * runs
+    first = row_in.to(tl.int64) * runs
+    e = tl.arange(0, 32)[None, :]
+    y = tl.zeros((T, R), tl.float32)
+    for b in range(0, blocks):
+        total = tl.zeros((T, R), tl.int32)
+        lower = tl.zeros((T, R), tl.int32)
+        for r in tl.static_range(RUNS):
+            run = b * RUNS + r
+            at = first + run
+            x = tl.load(xq + (t_in * runs + run)[:, None] * 32 + e)
+            w = _elements(low, high, at, half, LOW, HIGH, OFFSET, TABLE).to(tl.int8)
+            if LEAST != 0:
+                first_half = tl.load(xs + (t_in * runs + run) * 2)[:, None]
+                second_half = tl.load(xs + (t_in * runs + run) * 2 + 1)[:, None]
+            if GROUP == 16:
+                for h in tl.static_range(2):
+                    part = tl.where(e // 16 == h, w, tl.zeros_like(w))
+                    by = tl.load(scale + h * half + at).to(tl.int32)[None, :]
+                    sums = tl.dot(x, tl.trans(part), out_dtype=tl.int32)
+                    if LEAST == 4:
+                        of = first_half if h == 0 else second_half
+                        lower += ((by >> 4) & 15) * of
+                        by = by & 15
+                    total += by * sums
+            elif GROUP == 32:
+                by = tl.load(scale + at).to(tl.int32)[None, :]
+                total += by * tl.dot(x, tl.trans(w), out_dtype=tl.int32)
+                if LEAST == 8:
+                    lower += tl.load(least + at).to(tl.int32)[None, :] * (first_half + second_half)
+            else:
+                total += tl.dot(x, tl.trans(w), out_dtype=tl.int32)
+        dx = tl.load(xd + t_in * blocks + b)[:, None]
+        w_at = row_in.to(tl.int64) * blocks + b
+        dw = _scale_of(tl.load(d + w_at), D_FACTOR)[None, :]
+        y = tl.fma(dw * dx, total.to(tl.float32), y)
+        if m is not None:
+            mw = tl.load(m + w_at).to(tl.float32)[None, :]
+            if LEAST != 0:
+                y = tl.fma(-(mw * dx), lower.to(tl.float32), y)
+            else:
+                at_sums = (t_in * runs + b) * 2
+                ones = (tl.load(xs + at_sums) + tl.load(xs + at_sums + 1)).to(tl.float32)
+                y = tl.fma(mw, dx * ones[:, None], y)
+    _finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, there)
+
+
+@triton.jit
+def _floats(
+    w, bias, x, expert, residual, out,
+    n_tokens, n_out, n_in, chunks, out_stride, residual_stride, factor,
+    T: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """T rows of x, float32, times R rows of a matrix of floats, eight groups of 16 elements at a time."""
+    row = tl.program_id(0) * R + tl.arange(0, R)
+    t = tl.program_id(1) * T + tl.arange(0, T)
+    there = (t < n_tokens)[:, None] & (row < n_out)[None, :]
+    row_in = tl.minimum(row, n_out - 1).to(tl.int64)
+    t_in = tl.minimum(t, n_tokens - 1).to(tl.int64)
+    if expert is not None:
+        e = tl.load(expert + tl.program_id(1)).to(tl.int64)
+        w += e * n_out * chunks * 128
+        if bias is not None:
+            bias += e * n_out
+    lane = tl.arange(0, 16)[None, :]
+    k = tl.arange(0, 8)[None, None, :]
+    groups = (n_in + 15) // 16
+    lanes = tl.zeros((T, R, 16), tl.float32)
+    for c in range(0, chunks):
+        eight = tl.load(w + (row_in * chunks + c)[:, None, None] * 128 + lane[:, :, None] * 8 + k)
+        even, odd = tl.split(tl.reshape(eight, (R, 16, 4, 2)))
+        w0, w2 = tl.split(tl.reshape(even, (R, 16, 2, 2)))
+        w1, w3 = tl.split(tl.reshape(odd, (R, 16, 2, 2)))
+        parts = tl.split(w0) + tl.split(w1) + tl.split(w2) + tl.split(w3)  # 0 4 1 5 2 6 3 7
+        for g in tl.static_range(8):
+            i = (c * 8 + g) * 16 + lane
+            # Behind the last group a product of -0 leaves every sum as it is.
+            behind = tl.where(c * 8 + g < groups, 0.0, -0.0)
+            value = tl.load(x + t_in[:, None] * n_in + i, mask=i < n_in, other=0.0)
+            value = tl.where(i < n_in, value, behind)
+            part = parts[2 * (g % 4) + g // 4].to(tl.float32)
+            lanes = tl.fma(part[None, :, :], value[:, None, :], lanes)
+    y = tl.reshape(tree(tl.reshape(lanes, (T * R, 16)), T * R), (T, R))
+    _finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, there)
+
+
+@triton.jit
+def _read_rows(
+    low, high, d, m, scale, least, ids, out, n_out, runs,
+    LOW: tl.constexpr, HIGH: tl.constexpr, OFFSET: tl.constexpr, TABLE: tl.constexpr,
+    GROUP: tl.constexpr, LEAST: tl.constexpr, D_FACTOR: tl.constexpr, BLOCK: tl.constexpr,
+    G: tl.constexpr,
+):  # fmt: skip
+    """G runs of a row of the matrix, widened."""
+    RUNS: tl.constexpr = BLOCK // 32
+    row = tl.load(ids + tl.program_id(0))
+    runs_ = tl.program_id(1) * G + tl.arange(0, G)
+    run = tl.minimum(runs_, runs - 1)
+    half = n_out.to(tl.int64) * runs
+    at = row * runs + run
+    block = row * (runs // RUNS) + run // RUNS
+    e = tl.arange(0, 32)[None, :]
+    v = _elements(low, high, at, half, LOW, HIGH, OFFSET, TABLE).to(tl.float32)
+    d_of = _scale_of(tl.load(d + block), D_FACTOR)[:, None]
+    if GROUP < 256:
+        place = (e // 16) * half + at[:, None] if GROUP == 16 else at[:, None]
+        by = tl.load(scale + place).to(tl.int32)
+        if LEAST == 4:
+            d_of = d_of * (by & 15).to(tl.float32)
+        else:
+            d_of = d_of * by.to(tl.float32)
+    v = d_of * v
+    if m is not None:
+        m_of = tl.load(m + block).to(tl.float32)[:, None]
+        if LEAST == 4:
+            v = v - m_of * ((by >> 4) & 15).to(tl.float32)
+        elif LEAST == 8:
+            v = v - m_of * tl.load(least + at).to(tl.float32)[:, None]
+        else:
+            v = v + m_of
+    to = out + tl.program_id(0).to(tl.int64) * runs * 32 + runs_[:, None] * 32 + e
+    tl.store(to, v, mask=(runs_ < runs)[:, None])
+
+
+def round_rows(x: torch.Tensor, block: int) -> Rounded:
+    """Activations float32 [T, n_in] in int8, in blocks of 32 or 256, on their device.
+
+    A block with an element that is not finite has ``d`` NaN and ``q`` 0; one whose largest magnitude is below
+    2^-100 is taken for zeros.
+    """
+    x = x.contiguous()
+    n, n_in = x.shape
+    q = torch.empty((n, n_in), dtype=torch.int8, device=x.device)
+    d = torch.empty((n, n_in // block), dtype=torch.float32, device=x.device)
+    sums = torch.empty((n, n_in // 16), dtype=torch.int32, device=x.device)
+    if d.numel():
+        at_once = min(triton.next_power_of_2(d.numel()), (4096 if _slow(x) else 1024) // block)
+        _round_rows[(triton.cdiv(d.numel(), at_once),)](
+            x, q, d, sums, d.numel(), BLOCK=block, AT_ONCE=at_once, **EXACT
+        )
+    return Rounded(q, d, sums, block)
+
+
+def product(
+    weights: Planes,
+    x: torch.Tensor | Rounded,
+    out: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    scale: float = 1.0,
+) -> torch.Tensor:
+    """``x`` W^T, plus the bias if there is one.
+
+    Args:
+        weights: W [n_out, n_in].
+        x: float32 [T, n_in], or what :func:`round_rows` made of it in blocks of ``weights.block``.
+        out: float32 [T, n_out], whose rows are contiguous, or None for a new tensor; it may be ``residual``.
+        residual: float32 [T, n_out], whose rows are contiguous: the result is ``residual + scale * y``.
+        scale: see there.
+
+    Returns:
+        float32 [T, n_out].
+    """
+    return _launch(weights, x, None, out, residual, scale)
+
+
+def product_of_experts(
+    weights: Planes,
+    x: torch.Tensor | Rounded,
+    expert: torch.Tensor,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Rows float32 [N, n_in], each times the matrix of its own expert, plus that one's bias.
+
+    Args:
+        weights: what :func:`~aleator.models.kernels.planes.stack` made, [E, n_out, n_in].
+        x: as in :func:`product`.
+        expert: int32 [N], 0 to E - 1.
+        out: as in :func:`product`.
+
+    Returns:
+        float32 [N, n_out].
+    """
+    return _launch(weights, x, expert, out, None, 1.0)
+
+
+def read_rows(weights: Planes, ids: torch.Tensor) -> torch.Tensor:
+    """Rows ``ids`` int64 [T] of a matrix, widened to float32 [T, n_in]; the ids have been checked."""
+    if weights.block == 1:
+        rows = weights.low[ids].transpose(-1, -2).reshape(len(ids), -1)
+        return rows[:, : weights.n_in].float().contiguous()
+    runs = weights.n_in // 32
+    out = torch.empty((len(ids), weights.n_in), dtype=torch.float32, device=ids.device)
+    if len(ids):
+        at_once = min(triton.next_power_of_2(runs), 32)
+        _read_rows[(len(ids), triton.cdiv(runs, at_once))](
+            weights.low, weights.high, weights.d, weights.m, weights.scale, weights.least,
+            ids, out, weights.n_out, runs, G=at_once, **_form(weights), **EXACT,
+        )  # fmt: skip
+    return out
+
+
+def _slow(x: torch.Tensor) -> bool:
+    """Whether programs are interpreted: few wide ones are quicker then."""
+    return x.device.type == "cpu"
+
+
+def _form(weights: Planes) -> dict[str, Any]:
+    """The constants of a type's kernels."""
+    form = FORMS[weights.type]
+    return {
+        "LOW": form.low, "HIGH": form.high, "OFFSET": form.offset, "TABLE": form.table,
+        "GROUP": form.group, "LEAST": form.least, "D_FACTOR": form.d_factor, "BLOCK": weights.block,
+    }  # fmt: skip
+
+
+def _words(part: torch.Tensor | None) -> torch.Tensor | None:
+    return None if part is None else part.view(torch.int32)
+
+
+def _launch(
+    weights: Planes,
+    x: torch.Tensor | Rounded,
+    expert: torch.Tensor | None,
+    out: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    factor: float,
+) -> torch.Tensor:
+    w = weights
+    if isinstance(x, torch.Tensor) and w.block > 1:
+        x = round_rows(x, w.block)
+    rows = x if isinstance(x, torch.Tensor) else x.q
+    n = len(rows)
+    if out is None:
+        out = torch.empty((n, w.n_out), dtype=torch.float32, device=rows.device)
+    if n == 0:
+        return out
+    strides = out.stride(0), 0 if residual is None else residual.stride(0)
+    slow = _slow(rows)
+    if isinstance(x, torch.Tensor):
+        at_once = 1 if expert is not None else min(triton.next_power_of_2(n), 16)
+        width = min(triton.next_power_of_2(w.n_out), 256 if slow else 16)
+        _floats[(triton.cdiv(w.n_out, width), triton.cdiv(n, at_once))](
+            w.low, w.bias, x.contiguous(), expert, residual, out,
+            n, w.n_out, w.n_in, w.low.shape[-3], *strides, factor, T=at_once, R=width, **EXACT,
+        )  # fmt: skip
+        return out
+    if x.block != w.block:
+        raise ValueError(f"activations in blocks of {x.block} for a matrix in blocks of {w.block}")
+    runs = w.n_in // 32
+    scales = w.d, w.m, w.scale, w.least, w.bias
+    sizes = n, w.n_out, runs, *strides, factor
+    if expert is not None or n <= FEW:
+        at_once = 1 if expert is not None else triton.next_power_of_2(n)
+        width = min(triton.next_power_of_2(w.n_out), 256 if slow else 8)
+        _few[(triton.cdiv(w.n_out, width), triton.cdiv(n, at_once))](
+            _words(w.low), _words(w.high), *scales, _words(x.q), x.d, x.sums, expert,
+            residual, out, *sizes, NATIVE=_has_dp4a(rows), T=at_once, R=width,
+            G=min(triton.next_power_of_2(runs), 32), **_form(w), **EXACT,
+        )  # fmt: skip
+        return out
+    at_once, width = (16, 32) if n <= 16 else (64, 64)
+    _many[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
+        w.low, w.high, *scales, x.q, x.d, x.sums, residual, out, *sizes,
+        T=at_once, R=width, **_form(w), **EXACT,
+    )  # fmt: skip
+    return out
+
+
+def _has_dp4a(x: torch.Tensor) -> bool:
+    """Whether the device multiplies four bytes at once by an instruction of NVIDIA's."""
+    return x.is_cuda and torch.version.hip is None
