@@ -1,13 +1,14 @@
 """Weights on the device: a stored matrix laid out once, at load, as the kernels of products read it.
 
 A matrix in ggml's blocks becomes planes of about the size it had: packed low bits, packed high bits, scales.
-With elements ``e = 32 run + 16 h + 4 j + b`` of a row (a *run* has two *halves* ``h`` of four words ``j`` of
-four bytes ``b``), so that a word of weights meets a word of activations:
+A *run* is 32 elements of a row, ``e = 16 h + 4 j + b``: two halves ``h`` of four words ``j`` of four bytes
+``b``.  So a word of weights, masked and shifted, meets a word of activations.
 
-* ``low``, 8 bits: [2, n_out, runs, 16], the half first; 4 bits: [n_out, runs, 16], half ``h`` in the nibble
-  ``h`` of byte ``4 j + b``; 2 bits: [2, n_out, runs, 4], the half first, word ``j`` at bit ``2 j``.
-* ``high``, 1 bit: [n_out, runs, 4], word ``4 h + j`` at bit ``4 h + j``; 2 bits: as ``low``.
-* ``d``, ``m``: float16 [n_out, blocks], or the exponents of MXFP4, uint8.
+* ``low``, of 8, 4 or 2 bits: [bits, n_out, runs, 4], so many words to a run: of 8 bits a word for each
+  ``4 h + j``; of 4 for each ``j``, half ``h`` in its nibble ``h``; of 2 for each ``j // 2``, the bits of
+  ``(h, j)`` at ``4 (j % 2) + 2 h``.
+* ``high``, of 2 bits: as ``low``; of 1 bit: [1, n_out, runs, 4], ``(h, j)`` at bit ``4 h + j``.
+* ``d``, ``m``: [blocks, n_out], float16, or the exponents of MXFP4, uint8.
 * ``scale``, ``least`` (blocks of 256): int8, [2, n_out, runs] with a scale for each half, else [n_out, runs].
 
 A matrix in F32, F16 or BF16 keeps its type, as [n_out, chunks, 16, 8]: element ``128 c + 16 k + i`` at
@@ -148,7 +149,7 @@ def planes(data: Tensor, type: str, n_out: int, n_in: int, bias: Tensor | None =
         _packed(FORMS[type], unpack(rows.reshape(-1, size)), len(rows), n_in)
         for rows in data.reshape(n_out, -1).split(_rows_at_once(n_in))
     ]
-    axes = {"low": -3, "high": -3, "d": -2, "m": -2, "scale": -2, "least": -2}
+    axes = {"low": -3, "high": -3, "d": -1, "m": -1, "scale": -2, "least": -2}
     joined = {
         name: torch.cat([part[name] for part in parts], axes[name]) for name in parts[0]
     }
@@ -189,7 +190,7 @@ def _packed(form: Form, parts: Unpacked, n: int, n_in: int) -> dict[str, Tensor]
         part = getattr(parts, name)
         if part is not None:
             whole = part.contiguous().view(torch.float16) if part.shape[1] == 2 else part
-            made[name] = whole.reshape(n, -1)
+            made[name] = whole.reshape(n, -1).T.contiguous()
     for name in ("scale", "least"):
         part = getattr(parts, name)
         if part is not None:
@@ -200,13 +201,14 @@ def _packed(form: Form, parts: Unpacked, n: int, n_in: int) -> dict[str, Tensor]
 
 
 def _bits(u: Tensor, width: int) -> Tensor:
-    """Elements uint8 [n, runs, 2, 4, 4] of ``width`` bits, packed."""
+    """Elements uint8 [n, runs, 2, 4, 4] of ``width`` bits, packed: [width, n, runs, 4]."""
     n, runs = u.shape[:2]
     if width == 8:
-        return u.permute(2, 0, 1, 3, 4).reshape(2, n, runs, 16)
+        return u.permute(2, 3, 0, 1, 4).reshape(8, n, runs, 4)
     if width == 4:
-        return (u[:, :, 0] | u[:, :, 1] << 4).reshape(n, runs, 16)
-    shift = torch.arange(8, dtype=torch.uint8, device=u.device)
+        return (u[:, :, 0] | u[:, :, 1] << 4).permute(2, 0, 1, 3).contiguous()
     if width == 2:
-        return (u << 2 * shift[:4, None]).sum(3, dtype=torch.uint8).permute(2, 0, 1, 3).contiguous()
-    return (u.reshape(n, runs, 8, 4) << shift[:, None]).sum(2, dtype=torch.uint8)
+        first = u[:, :, 0] | u[:, :, 1] << 2
+        return (first[:, :, ::2] | first[:, :, 1::2] << 4).permute(2, 0, 1, 3).contiguous()
+    shift = torch.arange(8, dtype=torch.uint8, device=u.device)
+    return (u.reshape(n, runs, 8, 4) << shift[:, None]).sum(2, dtype=torch.uint8)[None]

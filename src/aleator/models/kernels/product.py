@@ -7,6 +7,7 @@ they are unpacked for the tensor cores' integers.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ from aleator.models.kernels.planes import FORMS, Planes
 
 FEW = 4
 """Rows of activations that one program takes beside each other without tensor cores."""
+_ROOM = 1 << 24  # floats at most for sums of blocks
 
 _ROUNDER = tl.constexpr(1.5 * 2.0**23)
 _LEAST = tl.constexpr(2.0**-100)
@@ -39,24 +41,32 @@ class Rounded(NamedTuple):
     """Rows of activations in int8, about ``d * q``.
 
     Attributes:
-        q: int8 [T, n_in].
+        q: int8 [T, n_in], or with ``in_words`` [T, 8, n_in / 32, 4], words of the same place in each run of 32
+            elements beside each other.
         d: float32 [T, n_in / block].
-        sums: int32 [T, n_in / 16], of each 16 of ``q``.
+        sums: int32 [T, 2, n_in / 32], of the first and of the last 16 elements of each run of ``q``.
         block: 32 or 256.
+        in_words: see ``q``; for products that take a few rows at a time.
     """
 
     q: torch.Tensor
     d: torch.Tensor
     sums: torch.Tensor
     block: int
+    in_words: bool
 
 
 @triton.jit
-def _round_rows(x, q, d, sums, n_blocks, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr):
-    """AT_ONCE blocks; all rows' blocks follow each other."""
-    at = tl.program_id(0) * AT_ONCE + tl.arange(0, AT_ONCE)
+def _round_rows(
+    x, q, d, sums, n_blocks, blocks,
+    BLOCK: tl.constexpr, AT_ONCE: tl.constexpr, WORDS: tl.constexpr,
+):  # fmt: skip
+    """AT_ONCE blocks; all rows' blocks follow each other, ``blocks`` to a row."""
+    RUNS: tl.constexpr = BLOCK // 32
+    at = (tl.program_id(0) * AT_ONCE + tl.arange(0, AT_ONCE)).to(tl.int64)
     there = at < n_blocks
-    element = at.to(tl.int64)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
+    e = tl.arange(0, BLOCK)[None, :]
+    element = at[:, None] * BLOCK + e
     value = tl.load(x + element, mask=there[:, None], other=0.0)
     a = tl.abs(value)
     finite = a < float("inf")
@@ -67,25 +77,29 @@ def _round_rows(x, q, d, sums, n_blocks, BLOCK: tl.constexpr, AT_ONCE: tl.conste
     factor = tl.where(usable, tl.div_rn(127.0, safe), 0.0)
     scaled = tl.where(finite, value, 0.0) * factor[:, None]
     whole = ((scaled + _ROUNDER) - _ROUNDER).to(tl.int32)
-    tl.store(q + element, whole.to(tl.int8), mask=there[:, None])
     scale = tl.where(usable, tl.div_rn(safe, 127.0), tl.where(broken, float("nan"), 0.0))
     tl.store(d + at, scale, mask=there)
-    GROUPS: tl.constexpr = BLOCK // 16
-    sixteens = tl.sum(tl.reshape(whole, (AT_ONCE, GROUPS, 16)), axis=2)
-    group = at.to(tl.int64)[:, None] * GROUPS + tl.arange(0, GROUPS)[None, :]
-    tl.store(sums + group, sixteens, mask=there[:, None])
+    row = at[:, None] // blocks
+    runs, first = blocks * RUNS, at[:, None] % blocks * RUNS
+    to = element
+    if WORDS:
+        to = ((row * 8 + e % 32 // 4) * runs + first + e // 32) * 4 + e % 4
+    tl.store(q + to, whole.to(tl.int8), mask=there[:, None])
+    sixteens = tl.sum(tl.reshape(whole, (AT_ONCE, 2 * RUNS, 16)), axis=2)
+    half = tl.arange(0, 2 * RUNS)[None, :]
+    tl.store(sums + (row * 2 + half % 2) * runs + first + half // 2, sixteens, mask=there[:, None])
 
 
 @triton.jit
-def _dot4(a, b, NATIVE: tl.constexpr):
-    """The sum of four products of signed bytes; int32, any shapes that broadcast."""
+def _dot4(a, b, total, NATIVE: tl.constexpr):
+    """``total`` and four products of signed bytes; int32, any shapes that broadcast."""
     a, b = tl.broadcast(a, b)
     if NATIVE:
         total = tl.inline_asm_elementwise(
-            "dp4a.s32.s32 $0, $1, $2, 0;", "=r,r,r", [a, b], tl.int32, is_pure=True, pack=1
+            "dp4a.s32.s32 $0, $1, $2, $3;", "=r,r,r,r", [a, b, total], tl.int32, True, 1
         )
     else:
-        total = (a >> 24) * (b >> 24)
+        total += (a >> 24) * (b >> 24)
         for i in tl.static_range(8, 32, 8):
             total += ((a << i) >> 24) * ((b << i) >> 24)
     return total
@@ -141,21 +155,25 @@ def _finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row,
 
 @triton.jit
 def _few(
-    low, high, d, m, scale, least, bias, xq, xd, xs, expert, residual, out,
+    low, high, d, m, scale, least, bias, xq, xd, xs, expert, residual, out, room,
     n_tokens, n_out, runs, out_stride, residual_stride, factor,
     LOW: tl.constexpr, HIGH: tl.constexpr, OFFSET: tl.constexpr, TABLE: tl.constexpr,
     GROUP: tl.constexpr, LEAST: tl.constexpr, D_FACTOR: tl.constexpr, BLOCK: tl.constexpr,
     NATIVE: tl.constexpr, T: tl.constexpr, R: tl.constexpr, G: tl.constexpr,
 ):  # fmt: skip
-    """T rows of x times R rows of the matrix, G runs at a time.  ``low``, ``high``, ``xq``: as int32."""
+    """T rows of x times R rows of the matrix.  ``low``, ``high``, ``xq``: as int32.
+
+    First sums of blocks, G runs at a time, each thread those of its own runs; they go to ``room``, float32
+    [1 or 2, n_tokens, blocks, n_out].  Then blocks in their order, each thread those of its own rows.
+    """
     RUNS: tl.constexpr = BLOCK // 32  # of a block
     U: tl.constexpr = G // RUNS
-    row = tl.program_id(0) * R + tl.arange(0, R)
-    t = tl.program_id(1) * T + tl.arange(0, T)
-    there = (t < n_tokens)[:, None] & (row < n_out)[None, :]
-    row_in, t_in = tl.minimum(row, n_out - 1), tl.minimum(t, n_tokens - 1)
+    row_ = tl.program_id(0) * R + tl.arange(0, R)
+    t_ = tl.program_id(1) * T + tl.arange(0, T)
+    row, t = tl.minimum(row_, n_out - 1), tl.minimum(t_, n_tokens - 1)
     blocks = runs // RUNS
-    half = n_out.to(tl.int64) * runs
+    wide = n_out.to(tl.int64)
+    half = wide * runs
     if expert is not None:
         e = tl.load(expert + tl.program_id(1)).to(tl.int64)
         low += e * half * LOW
@@ -170,72 +188,90 @@ def _few(
             least += e * half
         if bias is not None:
             bias += e * n_out
-    j = tl.arange(0, 4)[None, None, :]
-    column = tl.arange(0, U)[None, None, :]
-    y = tl.zeros((T, R), tl.float32)
+    # Every load has the shape [T or 1, R, G] and so, compiled, the same threads for the same runs.
+    at_row = row.to(tl.int64)[None, :, None] * runs
+    x_row = t.to(tl.int64)[:, None, None] * runs + (row * 0)[None, :, None]
     for start in range(0, runs, G):
-        run = start + tl.arange(0, G)
-        inside = (run < runs)[None, :]
-        run = tl.minimum(run, runs - 1)
-        at = row_in.to(tl.int64)[:, None] * runs + run[None, :]
-        x_at = t_in.to(tl.int64)[:, None] * runs + run[None, :]
-        total = tl.zeros((T, R, G), tl.int32)
-        lower = tl.zeros((T, R, G), tl.int32)
-        if LOW == 4:
-            words = tl.load(low + at[:, :, None] * 4 + j)
-        if HIGH == 1:
-            bits = tl.load(high + at)[:, :, None]
-        for h in tl.static_range(2):
-            if LOW == 8:
-                w = tl.load(low + (h * half + at)[:, :, None] * 4 + j)
-            elif LOW == 4:
-                w = (words >> (4 * h)) & 0x0F0F0F0F
-            else:
-                w = (tl.load(low + h * half + at)[:, :, None] >> (2 * j)) & 0x03030303
-            if HIGH == 1:
-                w |= ((bits >> (4 * h + j)) & 0x01010101) << LOW
-            elif HIGH == 2:
-                two = tl.load(high + h * half + at)[:, :, None]
-                w |= ((two >> (2 * j)) & 0x03030303) << LOW
-            w = _looked_up(w, TABLE)
-            x = tl.load(xq + x_at[:, :, None] * 8 + 4 * h + j, mask=inside[:, :, None], other=0)
-            sums = tl.sum(_dot4(w[None, :, :, :], x[:, None, :, :], NATIVE), axis=3)
-            if OFFSET != 0 or LEAST != 0:
-                sixteen = tl.load(xs + x_at * 2 + h, mask=inside, other=0)[:, None, :]
-                sums -= OFFSET * sixteen
+        run = start + tl.arange(0, G)[None, None, :]
+        inside = run < runs
+        at, x_at = at_row + run, x_row * 8 + run
+        first = tl.zeros((T, R, G), tl.int32)
+        second = tl.zeros((T, R, G), tl.int32)
+        for j in tl.static_range(4):
+            if LOW == 4:
+                words = tl.load(low + j * half + at, inside, 0)
+            if LOW == 2 and j % 2 == 0:
+                words = tl.load(low + (j // 2) * half + at, inside, 0)
+            if HIGH == 2 and j % 2 == 0:
+                bits = tl.load(high + (j // 2) * half + at, inside, 0)
+            if HIGH == 1 and j == 0:
+                bits = tl.load(high + at, inside, 0)
+            for h in tl.static_range(2):
+                if LOW == 8:
+                    w = tl.load(low + (4 * h + j) * half + at, inside, 0)
+                elif LOW == 4:
+                    w = (words >> (4 * h)) & 0x0F0F0F0F
+                else:
+                    w = (words >> (4 * (j % 2) + 2 * h)) & 0x03030303
+                if HIGH == 2:
+                    w |= ((bits >> (4 * (j % 2) + 2 * h)) & 0x03030303) << LOW
+                elif HIGH == 1:
+                    w |= ((bits >> (4 * h + j)) & 0x01010101) << LOW
+                w = _looked_up(w, TABLE)
+                x = tl.load(xq + x_at + (4 * h + j) * runs, inside, 0)
+                if h == 0:
+                    first = _dot4(w, x, first, NATIVE)
+                else:
+                    second = _dot4(w, x, second, NATIVE)
+        if OFFSET != 0 or LEAST != 0:
+            s_at = x_row * 2 + run
+            first_x = tl.load(xs + s_at, inside, 0)
+            second_x = tl.load(xs + s_at + runs, inside, 0)
+            first -= OFFSET * first_x
+            second -= OFFSET * second_x
+        if GROUP == 16:
+            first_by = tl.load(scale + at, inside, 0).to(tl.int32)
+            second_by = tl.load(scale + half + at, inside, 0).to(tl.int32)
             if LEAST == 4:
-                both = tl.load(scale + h * half + at).to(tl.int32)[None, :, :]
-                sums *= both & 15
-                lower += ((both >> 4) & 15) * sixteen
-            elif GROUP == 16:
-                sums *= tl.load(scale + h * half + at).to(tl.int32)[None, :, :]
-            elif LEAST == 8:
-                lower += sixteen
-            total += sums
-        if GROUP == 32:
-            total *= tl.load(scale + at).to(tl.int32)[None, :, :]
+                lower = ((first_by >> 4) & 15) * first_x + ((second_by >> 4) & 15) * second_x
+                first_by, second_by = first_by & 15, second_by & 15
+            total = first * first_by + second * second_by
+        else:
+            total = first + second
+            if GROUP == 32:
+                total *= tl.load(scale + at, inside, 0).to(tl.int32)
             if LEAST == 8:
-                lower *= tl.load(least + at).to(tl.int32)[None, :, :]
+                lower = (first_x + second_x) * tl.load(least + at, inside, 0).to(tl.int32)
         if RUNS > 1:
             total = tl.sum(tl.reshape(total, (T, R, U, RUNS)), axis=3)
+        b = start // RUNS + tl.arange(0, U)
+        place = (t_.to(tl.int64)[:, None, None] * blocks + b[None, None, :]) * n_out
+        place += row_[None, :, None]
+        there = (t_ < n_tokens)[:, None, None] & (row_ < n_out)[None, :, None]
+        there &= (b < blocks)[None, None, :]
+        tl.store(room + place, total.to(tl.float32), mask=there)
+        if LEAST != 0:
             lower = tl.sum(tl.reshape(lower, (T, R, U, RUNS)), axis=3)
-        for u in tl.static_range(U):
-            b = start // RUNS + u
-            known = b < blocks
-            b = tl.minimum(b, blocks - 1)
-            w_at, x_block = row_in.to(tl.int64) * blocks + b, t_in.to(tl.int64) * blocks + b
-            dx = tl.where(known, tl.load(xd + x_block), 0.0)[:, None]
-            dw = tl.where(known, _scale_of(tl.load(d + w_at), D_FACTOR), 0.0)[None, :]
-            sums = tl.sum(tl.where(column == u, total, 0), axis=2).to(tl.float32)
-            y = tl.fma(dw * dx, sums, y)
-            if m is not None:
-                mw = tl.where(known, tl.load(m + w_at).to(tl.float32), 0.0)[None, :]
-                if LEAST != 0:
-                    sums = tl.sum(tl.where(column == u, lower, 0), axis=2).to(tl.float32)
-                    y = tl.fma(-(mw * dx), sums, y)
-                else:
-                    ones = tl.load(xs + x_block * 2) + tl.load(xs + x_block * 2 + 1)
-                    y = tl.fma(mw, dx * ones.to(tl.float32)[:, None], y)
+            more = room + n_tokens.to(tl.int64) * blocks * n_out
+            tl.store(more + place, lower.to(tl.float32), mask=there)
+    tl.debug_barrier()
+    y = tl.zeros((T, R), tl.float32)
+    t_at = t.to(tl.int64)[:, None]
+    for b in range(0, blocks):
+        dx = tl.load(xd + t_at * blocks + b + (row * 0)[None, :])
+        dw = _scale_of(tl.load(d + wide * b + row[None, :]), D_FACTOR)
+        place = (t_at * blocks + b) * n_out + row[None, :]
+        y = tl.fma(dw * dx, tl.load(room + place), y)
+        if m is not None:
+            mw = tl.load(m + wide * b + row[None, :]).to(tl.float32)
+            if LEAST != 0:
+                more = room + n_tokens.to(tl.int64) * blocks * n_out
+                y = tl.fma(-(mw * dx), tl.load(more + place), y)
+            else:
+                sum_at = xs + t_at * 2 * runs + b + (row * 0)[None, :]
+                ones = (tl.load(sum_at) + tl.load(sum_at + runs)).to(tl.float32)
+                y = tl.fma(mw, dx * ones, y)
+    there = (t_ < n_tokens)[:, None] & (row_ < n_out)[None, :]
     _finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, there)
 
 
@@ -246,18 +282,19 @@ def _elements(
 ):  # fmt: skip
     """The elements of runs ``at`` [A], int32 [A, 32].  ``low``, ``high``: uint8."""
     e = tl.arange(0, 32)[None, :]
-    at = at.to(tl.int64)[:, None]
-    h, byte, two = e // 16, e % 4, 2 * (e // 4 % 4)
+    k, at = e // 4, at.to(tl.int64)[:, None] * 4 + e % 4
+    h, j, half = k // 4, k % 4, half * 4
     if LOW == 8:
-        v = tl.load(low + (h * half + at) * 16 + e % 16).to(tl.int32)
+        v = tl.load(low + k * half + at).to(tl.int32)
     elif LOW == 4:
-        v = (tl.load(low + at * 16 + e % 16).to(tl.int32) >> (4 * h)) & 15
+        v = (tl.load(low + j * half + at).to(tl.int32) >> (4 * h)) & 15
     else:
-        v = (tl.load(low + (h * half + at) * 4 + byte).to(tl.int32) >> two) & 3
-    if HIGH == 1:
-        v |= ((tl.load(high + at * 4 + byte).to(tl.int32) >> (e // 4)) & 1) << LOW
-    elif HIGH == 2:
-        v |= ((tl.load(high + (h * half + at) * 4 + byte).to(tl.int32) >> two) & 3) << LOW
+        v = (tl.load(low + (j // 2) * half + at).to(tl.int32) >> (4 * (j % 2) + 2 * h)) & 3
+    if HIGH == 2:
+        bits = tl.load(high + (j // 2) * half + at).to(tl.int32)
+        v |= ((bits >> (4 * (j % 2) + 2 * h)) & 3) << LOW
+    elif HIGH == 1:
+        v |= ((tl.load(high + at).to(tl.int32) >> k) & 1) << LOW
     v = _looked_up(v, TABLE)
     if LOW == 8 or TABLE == "IQ4":
         v = (v << 24) >> 24
@@ -294,8 +331,8 @@ def _many(
             x = tl.load(xq + (t_in * runs + run)[:, None] * 32 + e)
             w = _elements(low, high, at, half, LOW, HIGH, OFFSET, TABLE).to(tl.int8)
             if LEAST != 0:
-                first_half = tl.load(xs + (t_in * runs + run) * 2)[:, None]
-                second_half = tl.load(xs + (t_in * runs + run) * 2 + 1)[:, None]
+                first_half = tl.load(xs + t_in * 2 * runs + run)[:, None]
+                second_half = tl.load(xs + t_in * 2 * runs + runs + run)[:, None]
             if GROUP == 16:
                 for h in tl.static_range(2):
                     part = tl.where(e // 16 == h, w, tl.zeros_like(w))
@@ -314,7 +351,7 @@ def _many(
             else:
                 total += tl.dot(x, tl.trans(w), out_dtype=tl.int32)
         dx = tl.load(xd + t_in * blocks + b)[:, None]
-        w_at = row_in.to(tl.int64) * blocks + b
+        w_at = n_out.to(tl.int64) * b + row_in
         dw = _scale_of(tl.load(d + w_at), D_FACTOR)[None, :]
         y = tl.fma(dw * dx, total.to(tl.float32), y)
         if m is not None:
@@ -322,8 +359,8 @@ def _many(
             if LEAST != 0:
                 y = tl.fma(-(mw * dx), lower.to(tl.float32), y)
             else:
-                at_sums = (t_in * runs + b) * 2
-                ones = (tl.load(xs + at_sums) + tl.load(xs + at_sums + 1)).to(tl.float32)
+                sum_at = xs + t_in * 2 * runs + b
+                ones = (tl.load(sum_at) + tl.load(sum_at + runs)).to(tl.float32)
                 y = tl.fma(mw, dx * ones[:, None], y)
     _finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, there)
 
@@ -381,7 +418,7 @@ def _read_rows(
     run = tl.minimum(runs_, runs - 1)
     half = n_out.to(tl.int64) * runs
     at = row * runs + run
-    block = row * (runs // RUNS) + run // RUNS
+    block = (run // RUNS).to(tl.int64) * n_out + row
     e = tl.arange(0, 32)[None, :]
     v = _elements(low, high, at, half, LOW, HIGH, OFFSET, TABLE).to(tl.float32)
     d_of = _scale_of(tl.load(d + block), D_FACTOR)[:, None]
@@ -405,23 +442,31 @@ def _read_rows(
     tl.store(to, v, mask=(runs_ < runs)[:, None])
 
 
-def round_rows(x: torch.Tensor, block: int) -> Rounded:
-    """Activations float32 [T, n_in] in int8, in blocks of 32 or 256, on their device.
+def round_rows(x: torch.Tensor, block: int, in_words: bool | None = None) -> Rounded:
+    """Activations float32 [T, n_in] in int8, on their device.
 
     A block with an element that is not finite has ``d`` NaN and ``q`` 0; one whose largest magnitude is below
     2^-100 is taken for zeros.
+
+    Args:
+        x: float32 [T, n_in].
+        block: 32 or 256.
+        in_words: the order of elements, see :class:`Rounded`; None: that of :func:`product` of as many rows.
+            :func:`product_of_experts` needs words.
     """
     x = x.contiguous()
     n, n_in = x.shape
-    q = torch.empty((n, n_in), dtype=torch.int8, device=x.device)
+    words = n <= FEW if in_words is None else in_words
+    q = torch.empty((n, 8, n_in // 32, 4) if words else (n, n_in), dtype=torch.int8, device=x.device)
     d = torch.empty((n, n_in // block), dtype=torch.float32, device=x.device)
-    sums = torch.empty((n, n_in // 16), dtype=torch.int32, device=x.device)
+    sums = torch.empty((n, 2, n_in // 32), dtype=torch.int32, device=x.device)
     if d.numel():
         at_once = min(triton.next_power_of_2(d.numel()), (4096 if _slow(x) else 1024) // block)
         _round_rows[(triton.cdiv(d.numel(), at_once),)](
-            x, q, d, sums, d.numel(), BLOCK=block, AT_ONCE=at_once, **EXACT
-        )
-    return Rounded(q, d, sums, block)
+            x, q, d, sums, d.numel(), d.shape[1],
+            BLOCK=block, AT_ONCE=at_once, WORDS=words, **EXACT,
+        )  # fmt: skip
+    return Rounded(q, d, sums, block, words)
 
 
 def product(
@@ -510,7 +555,7 @@ def _launch(
 ) -> torch.Tensor:
     w = weights
     if isinstance(x, torch.Tensor) and w.block > 1:
-        x = round_rows(x, w.block)
+        x = round_rows(x, w.block, True if expert is not None else None)
     rows = x if isinstance(x, torch.Tensor) else x.q
     n = len(rows)
     if out is None:
@@ -527,25 +572,32 @@ def _launch(
             n, w.n_out, w.n_in, w.low.shape[-3], *strides, factor, T=at_once, R=width, **EXACT,
         )  # fmt: skip
         return out
-    if x.block != w.block:
-        raise ValueError(f"activations in blocks of {x.block} for a matrix in blocks of {w.block}")
+    if x.block != w.block or (expert is not None and not x.in_words):
+        raise ValueError(f"activations were not rounded for {w.type}")
     runs = w.n_in // 32
     scales = w.d, w.m, w.scale, w.least, w.bias
-    sizes = n, w.n_out, runs, *strides, factor
-    if expert is not None or n <= FEW:
-        at_once = 1 if expert is not None else triton.next_power_of_2(n)
-        width = min(triton.next_power_of_2(w.n_out), 256 if slow else 8)
-        _few[(triton.cdiv(w.n_out, width), triton.cdiv(n, at_once))](
-            _words(w.low), _words(w.high), *scales, _words(x.q), x.d, x.sums, expert,
-            residual, out, *sizes, NATIVE=_has_dp4a(rows), T=at_once, R=width,
-            G=min(triton.next_power_of_2(runs), 32), **_form(w), **EXACT,
+    if not x.in_words:
+        at_once, width = (16, 32) if n <= 16 else (64, 64)
+        _many[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
+            w.low, w.high, *scales, x.q, x.d, x.sums, residual, out,
+            n, w.n_out, runs, *strides, factor, T=at_once, R=width, **_form(w), **EXACT,
         )  # fmt: skip
         return out
-    at_once, width = (16, 32) if n <= 16 else (64, 64)
-    _many[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
-        w.low, w.high, *scales, x.q, x.d, x.sums, residual, out, *sizes,
-        T=at_once, R=width, **_form(w), **EXACT,
-    )  # fmt: skip
+    at_once = 1 if expert is not None else min(triton.next_power_of_2(n), FEW)
+    width = min(triton.next_power_of_2(w.n_out), 256 if slow else 16)
+    sums = (2 if FORMS[w.type].least else 1, w.n_in // w.block, w.n_out)
+    most = max(_ROOM // math.prod(sums) // at_once, 1) * at_once
+    for i in range(0, n, most):
+        part = slice(i, i + most)
+        count = min(most, n - i)
+        room = torch.empty((count, *sums), dtype=torch.float32, device=rows.device)
+        _few[(triton.cdiv(w.n_out, width), triton.cdiv(count, at_once))](
+            _words(w.low), _words(w.high), *scales, _words(x.q[part]), x.d[part], x.sums[part],
+            None if expert is None else expert[part],
+            None if residual is None else residual[part], out[part], room,
+            count, w.n_out, runs, *strides, factor, NATIVE=_has_dp4a(rows), T=at_once, R=width,
+            G=min(triton.next_power_of_2(runs), 32), **_form(w), **EXACT,
+        )  # fmt: skip
     return out
 
 
