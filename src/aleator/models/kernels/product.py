@@ -257,7 +257,8 @@ def _few(
     tl.debug_barrier()
     y = tl.zeros((T, R), tl.float32)
     t_at = t.to(tl.int64)[:, None]
-    for b in range(0, blocks):
+    # Unrolled, loads of many blocks are on their way at once.
+    for b in tl.range(0, blocks, loop_unroll_factor=16):
         dx = tl.load(xd + t_at * blocks + b + (row * 0)[None, :])
         dw = _scale_of(tl.load(d + wide * b + row[None, :]), D_FACTOR)
         place = (t_at * blocks + b) * n_out + row[None, :]
@@ -282,7 +283,7 @@ def _elements(
 ):  # fmt: skip
     """The elements of runs ``at`` [A], int32 [A, 32].  ``low``, ``high``: uint8."""
     e = tl.arange(0, 32)[None, :]
-    k, at = e // 4, at.to(tl.int64)[:, None] * 4 + e % 4
+    k, at = e // 4, at[:, None] * 4 + e % 4
     h, j, half = k // 4, k % 4, half * 4
     if LOW == 8:
         v = tl.load(low + k * half + at).to(tl.int32)
@@ -309,49 +310,49 @@ def _many(
     n_tokens, n_out, runs, out_stride, residual_stride, factor,
     LOW: tl.constexpr, HIGH: tl.constexpr, OFFSET: tl.constexpr, TABLE: tl.constexpr,
     GROUP: tl.constexpr, LEAST: tl.constexpr, D_FACTOR: tl.constexpr, BLOCK: tl.constexpr,
-    T: tl.constexpr, R: tl.constexpr,
+    WIDE: tl.constexpr, T: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """T rows of x times R rows of the matrix, on tensor cores.  ``low``, ``high``: uint8."""
     RUNS: tl.constexpr = BLOCK // 32
     t = tl.program_id(0) * T + tl.arange(0, T)
     row = tl.program_id(1) * R + tl.arange(0, R)
     there = (t < n_tokens)[:, None] & (row < n_out)[None, :]
-    row_in, t_in = tl.minimum(row, n_out - 1), tl.minimum(t, n_tokens - 1).to(tl.int64)
-    blocks = runs // RUNS
-    half = n_out.to(tl.int64) * runs
-    first = row_in.to(tl.int64) * runs
+    row_in, t_in = tl.minimum(row, n_out - 1), tl.minimum(t, n_tokens - 1)
+    blocks, n_rows = runs // RUNS, n_out
+    if WIDE:  # places beyond 2^31
+        row_in, n_rows, t_in = row_in.to(tl.int64), n_rows.to(tl.int64), t_in.to(tl.int64)
+    half = n_rows * runs
+    first = row_in * runs
     e = tl.arange(0, 32)[None, :]
     y = tl.zeros((T, R), tl.float32)
     for b in range(0, blocks):
         total = tl.zeros((T, R), tl.int32)
         lower = tl.zeros((T, R), tl.int32)
-        for r in tl.static_range(RUNS):
+        for r in range(0, RUNS):
             run = b * RUNS + r
             at = first + run
             x = tl.load(xq + (t_in * runs + run)[:, None] * 32 + e)
             w = _elements(low, high, at, half, LOW, HIGH, OFFSET, TABLE).to(tl.int8)
-            if LEAST != 0:
-                first_half = tl.load(xs + t_in * 2 * runs + run)[:, None]
-                second_half = tl.load(xs + t_in * 2 * runs + runs + run)[:, None]
             if GROUP == 16:
+                both = tl.load(scale + e // 16 * half + at[:, None])
+                if LEAST == 4:
+                    lower = tl.dot(x, tl.trans((both >> 4) & 15), lower, out_dtype=tl.int32)
                 for h in tl.static_range(2):
                     part = tl.where(e // 16 == h, w, tl.zeros_like(w))
                     by = tl.load(scale + h * half + at).to(tl.int32)[None, :]
-                    sums = tl.dot(x, tl.trans(part), out_dtype=tl.int32)
                     if LEAST == 4:
-                        of = first_half if h == 0 else second_half
-                        lower += ((by >> 4) & 15) * of
                         by = by & 15
-                    total += by * sums
+                    total += by * tl.dot(x, tl.trans(part), out_dtype=tl.int32)
             elif GROUP == 32:
                 by = tl.load(scale + at).to(tl.int32)[None, :]
                 total += by * tl.dot(x, tl.trans(w), out_dtype=tl.int32)
-                if LEAST == 8:
-                    lower += tl.load(least + at).to(tl.int32)[None, :] * (first_half + second_half)
+                if LEAST == 8:  # of every element: the product is the least value times the sum
+                    of = tl.load(least + at[:, None] + 0 * e)
+                    lower = tl.dot(x, tl.trans(of), lower, out_dtype=tl.int32)
             else:
                 total += tl.dot(x, tl.trans(w), out_dtype=tl.int32)
         dx = tl.load(xd + t_in * blocks + b)[:, None]
-        w_at = n_out.to(tl.int64) * b + row_in
+        w_at = n_rows * b + row_in
         dw = _scale_of(tl.load(d + w_at), D_FACTOR)[None, :]
         y = tl.fma(dw * dx, total.to(tl.float32), y)
         if m is not None:
@@ -580,7 +581,8 @@ def _launch(
         at_once, width = (16, 32) if n <= 16 else (64, 64)
         _many[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
             w.low, w.high, *scales, x.q, x.d, x.sums, residual, out,
-            n, w.n_out, runs, *strides, factor, T=at_once, R=width, **_form(w), **EXACT,
+            n, w.n_out, runs, *strides, factor, WIDE=max(n, w.n_out) * w.n_in >= 1 << 31, T=at_once, R=width,
+            **_form(w), **EXACT,
         )  # fmt: skip
         return out
     at_once = 1 if expert is not None else min(triton.next_power_of_2(n), FEW)
