@@ -19,8 +19,11 @@ from aleator.models.kernels.planes import FORMS, Planes
 
 FEW = 4
 """Rows of activations that one program takes beside each other without tensor cores."""
+_WIDE = 8192  # rows of a matrix from which on programs are many enough
 _ROOM = 1 << 24  # floats at most for sums of blocks
 
+# The sum of four products of signed bytes, and one more number.
+_DP4A = tl.constexpr("dp4a.s32.s32 $0, $1, $2, $3;")
 _ROUNDER = tl.constexpr(1.5 * 2.0**23)
 _LEAST = tl.constexpr(2.0**-100)
 
@@ -91,21 +94,6 @@ def _round_rows(
 
 
 @triton.jit
-def _dot4(a, b, total, NATIVE: tl.constexpr):
-    """``total`` and four products of signed bytes; int32, any shapes that broadcast."""
-    a, b = tl.broadcast(a, b)
-    if NATIVE:
-        total = tl.inline_asm_elementwise(
-            "dp4a.s32.s32 $0, $1, $2, $3;", "=r,r,r,r", [a, b, total], tl.int32, True, 1
-        )
-    else:
-        total += (a >> 24) * (b >> 24)
-        for i in tl.static_range(8, 32, 8):
-            total += ((a << i) >> 24) * ((b << i) >> 24)
-    return total
-
-
-@triton.jit
 def _pick(mask, a, b):
     """Bits of b where the mask has them, else of a."""
     return (a & ~mask) | (b & mask)
@@ -131,15 +119,11 @@ def _looked_up(v, TABLE: tl.constexpr):
 
 
 @triton.jit
-def _scale_of(stored, D_FACTOR: tl.constexpr):
-    """The scale of a block, float32, from its float16, or from the exponent of MXFP4."""
-    if stored.dtype == tl.uint8:
-        e = stored.to(tl.int32)
-        small = tl.where(e == 0, 0x00200000, 0x00400000)
-        value = tl.where(e < 2, small, (e - 1) << 23).to(tl.float32, bitcast=True)
-    else:
-        value = stored.to(tl.float32) * D_FACTOR
-    return value
+def _power_of_2(exponent):
+    """What MXFP4's byte stands for, halved: its values are stored doubled."""
+    e = exponent.to(tl.int32)
+    small = tl.where(e == 0, 0x00200000, 0x00400000)
+    return tl.where(e < 2, small, (e - 1) << 23).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -191,12 +175,16 @@ def _few(
     # Every load has the shape [T or 1, R, G] and so, compiled, the same threads for the same runs.
     at_row = row.to(tl.int64)[None, :, None] * runs
     x_row = t.to(tl.int64)[:, None, None] * runs + (row * 0)[None, :, None]
+    up = (tl.arange(0, 4) * 8)[None, None, None, :]
     for start in range(0, runs, G):
         run = start + tl.arange(0, G)[None, None, :]
         inside = run < runs
         at, x_at = at_row + run, x_row * 8 + run
-        first = tl.zeros((T, R, G), tl.int32)
-        second = tl.zeros((T, R, G), tl.int32)
+        if NATIVE:
+            first = tl.full((T, R, G), 0, tl.int32)
+        else:  # a sum for each byte of a word
+            first = tl.full((T, R, G, 4), 0, tl.int32)
+        second = first
         for j in tl.static_range(4):
             if LOW == 4:
                 words = tl.load(low + j * half + at, inside, 0)
@@ -217,12 +205,21 @@ def _few(
                     w |= ((bits >> (4 * (j % 2) + 2 * h)) & 0x03030303) << LOW
                 elif HIGH == 1:
                     w |= ((bits >> (4 * h + j)) & 0x01010101) << LOW
-                w = _looked_up(w, TABLE)
+                if TABLE != "":
+                    w = _looked_up(w, TABLE)
                 x = tl.load(xq + x_at + (4 * h + j) * runs, inside, 0)
-                if h == 0:
-                    first = _dot4(w, x, first, NATIVE)
+                sums = first if h == 0 else second
+                if NATIVE:
+                    w, x = tl.broadcast(w, x)
+                    sums = tl.inline_asm_elementwise(_DP4A, "=r,r,r,r", [w, x, sums], tl.int32, True, 1)
                 else:
-                    second = _dot4(w, x, second, NATIVE)
+                    sums += ((w[:, :, :, None] << up) >> 24) * ((x[:, :, :, None] << up) >> 24)
+                if h == 0:
+                    first = sums
+                else:
+                    second = sums
+        if not NATIVE:
+            first, second = tl.sum(first, axis=3), tl.sum(second, axis=3)
         if OFFSET != 0 or LEAST != 0:
             s_at = x_row * 2 + run
             first_x = tl.load(xs + s_at, inside, 0)
@@ -255,12 +252,13 @@ def _few(
             more = room + n_tokens.to(tl.int64) * blocks * n_out
             tl.store(more + place, lower.to(tl.float32), mask=there)
     tl.debug_barrier()
-    y = tl.zeros((T, R), tl.float32)
+    y = tl.full((T, R), 0.0, tl.float32)
     t_at = t.to(tl.int64)[:, None]
     # Unrolled, loads of many blocks are on their way at once.
     for b in tl.range(0, blocks, loop_unroll_factor=16):
         dx = tl.load(xd + t_at * blocks + b + (row * 0)[None, :])
-        dw = _scale_of(tl.load(d + wide * b + row[None, :]), D_FACTOR)
+        dw = tl.load(d + wide * b + row[None, :])
+        dw = _power_of_2(dw) if TABLE == "MXFP4" else dw.to(tl.float32) * D_FACTOR
         place = (t_at * blocks + b) * n_out + row[None, :]
         y = tl.fma(dw * dx, tl.load(room + place), y)
         if m is not None:
@@ -296,7 +294,8 @@ def _elements(
         v |= ((bits >> (4 * (j % 2) + 2 * h)) & 3) << LOW
     elif HIGH == 1:
         v |= ((tl.load(high + at).to(tl.int32) >> k) & 1) << LOW
-    v = _looked_up(v, TABLE)
+    if TABLE != "":
+        v = _looked_up(v, TABLE)
     if LOW == 8 or TABLE == "IQ4":
         v = (v << 24) >> 24
     elif TABLE == "MXFP4":
@@ -324,10 +323,10 @@ def _many(
     half = n_rows * runs
     first = row_in * runs
     e = tl.arange(0, 32)[None, :]
-    y = tl.zeros((T, R), tl.float32)
+    y = tl.full((T, R), 0.0, tl.float32)
     for b in range(0, blocks):
-        total = tl.zeros((T, R), tl.int32)
-        lower = tl.zeros((T, R), tl.int32)
+        total = tl.full((T, R), 0, tl.int32)
+        lower = tl.full((T, R), 0, tl.int32)
         for r in range(0, RUNS):
             run = b * RUNS + r
             at = first + run
@@ -338,7 +337,7 @@ def _many(
                 if LEAST == 4:
                     lower = tl.dot(x, tl.trans((both >> 4) & 15), lower, out_dtype=tl.int32)
                 for h in tl.static_range(2):
-                    part = tl.where(e // 16 == h, w, tl.zeros_like(w))
+                    part = tl.where(e // 16 == h, w, 0).to(tl.int8)
                     by = tl.load(scale + h * half + at).to(tl.int32)[None, :]
                     if LEAST == 4:
                         by = by & 15
@@ -353,7 +352,8 @@ def _many(
                 total += tl.dot(x, tl.trans(w), out_dtype=tl.int32)
         dx = tl.load(xd + t_in * blocks + b)[:, None]
         w_at = n_rows * b + row_in
-        dw = _scale_of(tl.load(d + w_at), D_FACTOR)[None, :]
+        dw = tl.load(d + w_at)[None, :]
+        dw = _power_of_2(dw) if TABLE == "MXFP4" else dw.to(tl.float32) * D_FACTOR
         y = tl.fma(dw * dx, total.to(tl.float32), y)
         if m is not None:
             mw = tl.load(m + w_at).to(tl.float32)[None, :]
@@ -386,7 +386,7 @@ def _floats(
     lane = tl.arange(0, 16)[None, :]
     k = tl.arange(0, 8)[None, None, :]
     groups = (n_in + 15) // 16
-    lanes = tl.zeros((T, R, 16), tl.float32)
+    lanes = tl.full((T, R, 16), 0.0, tl.float32)
     for c in range(0, chunks):
         eight = tl.load(w + (row_in * chunks + c)[:, None, None] * 128 + lane[:, :, None] * 8 + k)
         even, odd = tl.split(tl.reshape(eight, (R, 16, 4, 2)))
@@ -422,7 +422,8 @@ def _read_rows(
     block = (run // RUNS).to(tl.int64) * n_out + row
     e = tl.arange(0, 32)[None, :]
     v = _elements(low, high, at, half, LOW, HIGH, OFFSET, TABLE).to(tl.float32)
-    d_of = _scale_of(tl.load(d + block), D_FACTOR)[:, None]
+    d_of = tl.load(d + block)[:, None]
+    d_of = _power_of_2(d_of) if TABLE == "MXFP4" else d_of.to(tl.float32) * D_FACTOR
     if GROUP < 256:
         place = (e // 16) * half + at[:, None] if GROUP == 16 else at[:, None]
         by = tl.load(scale + place).to(tl.int32)
@@ -578,15 +579,21 @@ def _launch(
     runs = w.n_in // 32
     scales = w.d, w.m, w.scale, w.least, w.bias
     if not x.in_words:
-        at_once, width = (16, 32) if n <= 16 else (64, 64)
+        at_once, width, warps = (16, 32, 4) if n <= 16 else (64, 64, 8)
+        if slow:
+            at_once, width = min(triton.next_power_of_2(n), 64), min(triton.next_power_of_2(w.n_out), 1024)
         _many[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
             w.low, w.high, *scales, x.q, x.d, x.sums, residual, out,
             n, w.n_out, runs, *strides, factor, WIDE=max(n, w.n_out) * w.n_in >= 1 << 31, T=at_once, R=width,
-            **_form(w), **EXACT,
+            num_warps=warps, **_form(w), **EXACT,
         )  # fmt: skip
         return out
     at_once = 1 if expert is not None else min(triton.next_power_of_2(n), FEW)
-    width = min(triton.next_power_of_2(w.n_out), 256 if slow else 16)
+    # Tiles of 512 runs, four to a thread.
+    width = min(triton.next_power_of_2(w.n_out), 16 if w.n_out > _WIDE else 8)
+    length = max(min(triton.next_power_of_2(runs), 512 // width), 8)
+    if slow:
+        width = min(triton.next_power_of_2(w.n_out), 512)
     sums = (2 if FORMS[w.type].least else 1, w.n_in // w.block, w.n_out)
     most = max(_ROOM // math.prod(sums) // at_once, 1) * at_once
     for i in range(0, n, most):
@@ -598,7 +605,7 @@ def _launch(
             None if expert is None else expert[part],
             None if residual is None else residual[part], out[part], room,
             count, w.n_out, runs, *strides, factor, NATIVE=_has_dp4a(rows), T=at_once, R=width,
-            G=min(triton.next_power_of_2(runs), 32), **_form(w), **EXACT,
+            G=length, **_form(w), **EXACT,
         )  # fmt: skip
     return out
 
