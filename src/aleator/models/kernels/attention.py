@@ -124,7 +124,7 @@ def attend(
             **shape,
             SINKS=sinks is not None,
             PAIRS=b.pairs,
-            num_warps=1,
+            num_warps=4,
             **EXACT,
         )
         _mix[pairs, triton.cdiv(values.dim, b.channels), groups](
@@ -264,30 +264,32 @@ def _weigh(
     n = tl.load(tokens + 3 * all + t, mask=alive, other=0)
     most = tl.max(n, 0)
     member = tl.program_id(1) * QUERIES + tl.arange(0, QUERIES)
-    lane = tl.arange(0, 16)
-    at = scores + (pair[:, None, None].to(tl.int64) * longest + lane[None, :, None]) * PADDED
+    cell = tl.arange(0, 128)
+    at = scores + (pair[:, None, None].to(tl.int64) * longest + cell[None, :, None]) * PADDED
     at += member[None, None, :]
-    tops = tl.full((PAIRS, 16, QUERIES), float("-inf"), tl.float32)
-    for j in range(0, most, 16):
-        seen = (j + lane)[None, :, None] < n[:, None, None]
+    tops = tl.full((PAIRS, 128, QUERIES), float("-inf"), tl.float32)
+    for j in tl.range(0, most, 128, num_stages=3):
+        seen = (j + cell)[None, :, None] < n[:, None, None]
         score = tl.load(at + j * PADDED, mask=seen, other=float("-inf"))
         tops = tl.where(score > tops, score, tops)
-    highest = tl.max(tops, 1)
     blind = (n <= 0)[:, None]
-    highest = tl.where(blind, 0.0, highest)
+    highest = tl.where(blind, 0.0, tl.max(tops, 1))
     if SINKS:
         real = alive[:, None] & (member < GROUP)[None, :]
         query = head[:, None] * GROUP + member[None, :]
         sink = tl.load(sink_scores + query, mask=real, other=0.0)
         highest = tl.where(sink > highest, sink, highest)
-    total = tl.zeros((PAIRS, 16, QUERIES), tl.float32)
-    for j in range(0, most, 16):
-        seen = (j + lane)[None, :, None] < n[:, None, None]
+    lanes: tl.constexpr = 16 * QUERIES
+    total = tl.zeros((PAIRS, lanes), tl.float32)
+    for j in tl.range(0, most, 128, num_stages=3):
+        seen = (j + cell)[None, :, None] < n[:, None, None]
         score = tl.load(at + j * PADDED, mask=seen, other=0.0)
         weight = exponential(score - highest[:, None, :])
         tl.store(at + j * PADDED, weight, mask=seen)
-        total += tl.where(seen, weight, 0.0)
-    total = tl.reshape(tl.permute(total, (0, 2, 1)), (PAIRS * QUERIES, 16))
+        groups = tl.reshape(tl.where(seen, weight, 0.0), (PAIRS, 8, lanes))
+        total = _add_eight(total, tl.permute(groups, (0, 2, 1)), PAIRS, lanes)
+    total = tl.permute(tl.reshape(total, (PAIRS, 16, QUERIES)), (0, 2, 1))
+    total = tl.reshape(total, (PAIRS * QUERIES, 16))
     total = tl.reshape(tree(total, PAIRS * QUERIES), (PAIRS, QUERIES))
     if SINKS:
         total += exponential(sink - highest)
@@ -313,7 +315,7 @@ def _mix(
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     at = weights + (pair.to(tl.int64) * longest * PADDED)[:, None, None] + member[None, :, None]
     total = tl.zeros((PAIRS, QUERIES, CHANNELS), tl.float32)
-    for j in range(0, tl.max(n, 0), 16):
+    for j in tl.range(0, tl.max(n, 0), 16, num_stages=6):
         i = (j + tl.arange(0, 16))[None, :]
         seen = i < n[:, None]
         place = _place(i, start[:, None], sinks[:, None], first[:, None])
@@ -340,6 +342,21 @@ def _mix(
 def _parted(x, PAIRS: tl.constexpr, ROWS: tl.constexpr, N: tl.constexpr):
     """The first and the second half of the cells."""
     return tl.split(tl.permute(tl.reshape(x, (PAIRS, ROWS, 2, N // 2)), (0, 1, 3, 2)))
+
+
+@triton.jit
+def _add_two(total, x):
+    a, b = tl.split(x)
+    return (total + a) + b
+
+
+@triton.jit
+def _add_eight(total, x, P: tl.constexpr, R: tl.constexpr):
+    """Add x [P, R, 8] to total [P, R], one group after the other."""
+    a, b = _parted(x, P, R, 8)
+    a0, a1 = _parted(a, P, R, 4)
+    b0, b1 = _parted(b, P, R, 4)
+    return _add_two(_add_two(_add_two(_add_two(total, a0), a1), b0), b1)
 
 
 @triton.jit
