@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,12 @@ from aleator.models.kernels.seen import SeenTensors, listed
 
 AT = 200  # the tokens' position, where it counts
 Lists = list[tuple[int, int]]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with np.errstate(all="ignore"):  # of special values, and of what is masked out
+        yield
 
 
 @dataclass(frozen=True)
@@ -201,3 +208,135 @@ def test_attention_is_native(name: str) -> None:
     assert same(layer.kernels(q[3:4], *alone), expected[3:4])
     two = case.kv_heads * 8 * max(counts) * 2  # room for few tokens at a time
     assert same(layer.kernels(q, *seen, room=two), expected)
+
+
+def test_many_cells_and_odd_numbers_of_tokens() -> None:
+    case = Case("f16", "f16", n=333, heads=2, kv_heads=1, deltas=True)
+    layer = Layer(case)
+    for tokens in (1, 2, 3, 17):
+        q = queries(case, tokens)
+        count = [333 - 5 * t for t in range(tokens)]
+        seen = [(0, 333)], [0] * tokens, [7 * t for t in range(tokens)], count, []
+        assert same(layer.kernels(q, *seen), layer.native(q, *seen))
+
+
+def test_attention_is_the_reference() -> None:
+    case = Case("f16", "q4_0", n=45, softcap=3.0, learned_sinks=True)
+    layer, q = Layer(case), queries(case, 1)
+    got = layer.kernels(q, [(0, 45)], [0], [3], [44], []).reshape(case.heads, -1)
+    cells_seen = layer.order[3:44].astype(np.int64)
+    keys, values = layer.keys.read(cells_seen), layer.values.read(cells_seen)
+    for h in range(case.heads):
+        expected = reference.attention(
+            q[0, h], keys[:, h // 2], values[:, h // 2], 0.125, 3.0, sink=layer.learned_sinks[h]
+        )
+        assert same(got[h], expected)
+
+
+def test_a_query_does_not_meet_what_it_does_not_see() -> None:
+    """NaN, infinity and -0 in cells reach the tokens that see them, and no others."""
+    case = Case(heads=4, kv_heads=1, dim=16, dim_v=16)
+    layer = Layer(case)
+    q = queries(case, 8)
+    layer.values.data[layer.order[:50]] = -0.0
+    layer.values.data[layer.order[50:53]] = -1e-45  # their product with a small weight is -0
+    layer.values.data[layer.order[54]] = np.nan
+    layer.keys.data[layer.order[57]] = np.inf
+    seen = [(0, 60)], [0] * 8, [0] * 8, [46 + 2 * t for t in range(8)], []
+    expected, got = layer.native(q, *seen), layer.kernels(q, *seen)
+    nan = np.isnan(expected)
+    assert nan[5:].all()
+    assert not nan[:5].any()
+    assert (nan == np.isnan(got)).all()
+    assert same(got[~nan], expected[~nan])
+
+
+def test_values_within_keys() -> None:
+    """Compressed keys, whose first channels are the values."""
+    rng = np.random.default_rng(3)
+    for kind, rotation in (("f16", 0), ("q8_0", 32)):
+        layer = HostLayer(LayerFormat(TYPES[kind], 1, 96, 40, False, rotation))
+        rows = rng.standard_normal((40, 1, 96)).astype(np.float32)
+        layer.write(np.arange(40), rows)
+        q = rng.standard_normal((3, 5, 96)).astype(np.float32)
+        sight = listed(
+            np.arange(40, dtype=np.int32),
+            np.array([0, 40]),
+            np.zeros(3, np.int32),
+            np.array([40, 39, 20]),
+            None,
+        )
+        tensors = SeenTensors(sight, "cpu", torch.empty(100, dtype=torch.int32), longest=50)
+        keys, values = cells.side(layer), cells.side(layer, 64)
+        got = attend(torch.from_numpy(q), keys, values, tensors, 0.1).numpy().reshape(3, 5, 64)
+        stored = np.empty((40, 96), np.float32)
+        _native.load_rows(thread_pool(1), kind.upper(), 0, layer.rows, np.arange(40), stored)
+        for t, n in enumerate((40, 39, 20)):
+            for h in range(5):
+                form = reference.hadamard(q[t, h], rotation) if rotation else q[t, h]
+                expected = reference.attention(form, stored[:n], stored[:n, :64], 0.1)
+                if rotation:
+                    expected = reference.hadamard(expected, rotation)
+                assert same(got[t, h], expected)
+    with pytest.raises(ValueError, match="no whole blocks of 32"):
+        cells.side(layer, 48)
+
+
+def test_sizes_that_do_not_fit_are_refused() -> None:
+    layer = Layer(Case())
+    seen = [(0, 60)], [0], [0], [60], []
+    with pytest.raises(ValueError, match="room for scores must hold 240 floats"):
+        layer.kernels(queries(layer.case, 1), *seen, room=239)
+    with pytest.raises(ValueError, match="a token sees 60 cells, more than 59"):
+        SeenTensors(listed(*layer.arrays(*seen)), "cpu", longest=59)
+
+
+SPECIAL = [0.0, -0.0, 1e-45, -1e-40, 65504.0, -7e4, 3e38, -3e38, 1.5, -2.5, 1e-8, 0.49999997]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("rotation", [0, 32])
+def test_stored_bytes_are_native(kind: str, rotation: int) -> None:
+    if rotation and TYPES[kind].block == 1:
+        return
+    rng = np.random.default_rng(5)
+    layers = [HostLayer(LayerFormat(TYPES[kind], 3, 96, 40, False, rotation)) for _ in range(2)]
+    at = rng.permutation(40)
+    x = rng.standard_normal((40, 3, 96)).astype(np.float32)
+    x[1], x[2] = 0.0, -0.0
+    x[3:17] = rng.choice(np.array(SPECIAL, np.float32), x[3:17].shape)
+    x[17:20] *= np.float32(1e-20)
+    x[20:23] = rng.integers(-3, 4, x[20:23].shape)
+    x[23, 0, :32], x[23, 0, 32:64] = 2.5, -2.5
+    if rotation:  # no infinity minus infinity
+        x = np.clip(x, -1e30, 1e30)
+    layers[0].write(at, x)
+    for t in (slice(0, 1), slice(1, 3), slice(3, 6), slice(6, 23), slice(23, 40)):
+        cells.store(layers[1], torch.from_numpy(at[t]), torch.from_numpy(x[t]))
+    assert layers[0].bytes.tobytes() == layers[1].bytes.tobytes()
+    gathered = cells.gathered(cells.side(layers[0]), torch.from_numpy(at)).numpy()
+    stored = np.empty((40, 3 * 96), np.float32)
+    rows = layers[0].rows
+    _native.load_rows(thread_pool(1), TYPES[kind].native, 0, rows, at, stored)
+    assert same(gathered, stored)
+
+
+def test_what_is_not_finite_reads_as_nan() -> None:
+    for kind in TYPES:
+        layers = [HostLayer(LayerFormat(TYPES[kind], 1, 32, 3)) for _ in range(2)]
+        x = np.random.default_rng(1).standard_normal((3, 1, 32)).astype(np.float32)
+        x[0, 0, 3], x[1, 0, 30], x[2, 0, 0] = np.nan, np.inf, -np.inf
+        at = np.arange(3)
+        layers[0].write(at, x)
+        cells.store(layers[1], torch.from_numpy(at), torch.from_numpy(x))
+        np.testing.assert_array_equal(layers[0].read(at), layers[1].read(at))
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
+def test_values_by_channel_are_stored(kind: str) -> None:
+    layers = [HostLayer(LayerFormat(TYPES[kind], 2, 13, 9, True)) for _ in range(2)]
+    x = np.random.default_rng(2).standard_normal((4, 2, 13)).astype(np.float32)
+    at = np.array([7, 0, 3, 8])
+    layers[0].write(at, x)
+    cells.store(layers[1], torch.from_numpy(at), torch.from_numpy(x))
+    assert layers[0].bytes.tobytes() == layers[1].bytes.tobytes()
