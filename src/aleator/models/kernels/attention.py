@@ -287,7 +287,7 @@ def _weigh(
         weight = exponential(score - highest[:, None, :])
         tl.store(at + j * PADDED, weight, mask=seen)
         groups = tl.reshape(tl.where(seen, weight, 0.0), (PAIRS, 8, lanes))
-        total = _add_eight(total, tl.permute(groups, (0, 2, 1)), PAIRS, lanes)
+        total = _add_eight(total, groups, PAIRS, lanes)
     total = tl.permute(tl.reshape(total, (PAIRS, 16, QUERIES)), (0, 2, 1))
     total = tl.reshape(total, (PAIRS * QUERIES, 16))
     total = tl.reshape(tree(total, PAIRS * QUERIES), (PAIRS, QUERIES))
@@ -338,52 +338,46 @@ def _mix(
     tl.store(to, total * factor[:, :, None], mask=real[:, :, None] & (channel < DIM)[None, None, :])
 
 
-@triton.jit
-def _parted(x, PAIRS: tl.constexpr, ROWS: tl.constexpr, N: tl.constexpr):
-    """The first and the second half of the cells."""
-    return tl.split(tl.permute(tl.reshape(x, (PAIRS, ROWS, 2, N // 2)), (0, 1, 3, 2)))
-
-
-@triton.jit
-def _add_two(total, x):
-    a, b = tl.split(x)
-    return (total + a) + b
-
-
+# Of cells as so many axes of 2, the highest bit of their number last, tl.split gives the halves in order.  Every
+# call of a function is slow in the interpreter, so these are few.
 @triton.jit
 def _add_eight(total, x, P: tl.constexpr, R: tl.constexpr):
-    """Add x [P, R, 8] to total [P, R], one group after the other."""
-    a, b = _parted(x, P, R, 8)
-    a0, a1 = _parted(a, P, R, 4)
-    b0, b1 = _parted(b, P, R, 4)
-    return _add_two(_add_two(_add_two(_add_two(total, a0), a1), b0), b1)
+    """Add x [P, 8, R] to total [P, R], one group after the other."""
+    x = tl.permute(tl.reshape(x, (P, 2, 2, 2, R)), (0, 4, 3, 2, 1))
+    a, b = tl.split(x)
+    a0, a1 = tl.split(a)
+    b0, b1 = tl.split(b)
+    x0, x1 = tl.split(a0)
+    x2, x3 = tl.split(a1)
+    x4, x5 = tl.split(b0)
+    x6, x7 = tl.split(b1)
+    return (((((((total + x0) + x1) + x2) + x3) + x4) + x5) + x6) + x7
 
 
 @triton.jit
-def _two(total, weight, value):
-    w0, w1 = tl.split(weight)
-    v0, v1 = tl.split(value)
+def _four(total, weight, value):
+    w, x = tl.split(weight)
+    v, y = tl.split(value)
+    w0, w1 = tl.split(w)
+    v0, v1 = tl.split(v)
+    w2, w3 = tl.split(x)
+    v2, v3 = tl.split(y)
     total = tl.fma(w0[:, :, None], v0[:, None, :], total)
-    return tl.fma(w1[:, :, None], v1[:, None, :], total)
-
-
-@triton.jit
-def _four(total, weight, value, P: tl.constexpr, Q: tl.constexpr, C: tl.constexpr):
-    w0, w1 = _parted(weight, P, Q, 4)
-    v0, v1 = _parted(value, P, C, 4)
-    return _two(_two(total, w0, v0), w1, v1)
-
-
-@triton.jit
-def _eight(total, weight, value, P: tl.constexpr, Q: tl.constexpr, C: tl.constexpr):
-    w0, w1 = _parted(weight, P, Q, 8)
-    v0, v1 = _parted(value, P, C, 8)
-    return _four(_four(total, w0, v0, P, Q, C), w1, v1, P, Q, C)
+    total = tl.fma(w1[:, :, None], v1[:, None, :], total)
+    total = tl.fma(w2[:, :, None], v2[:, None, :], total)
+    return tl.fma(w3[:, :, None], v3[:, None, :], total)
 
 
 @triton.jit
 def _sixteen(total, weight, value, P: tl.constexpr, Q: tl.constexpr, C: tl.constexpr):
     """Add weight [P, Q, 16] * value [P, C, 16] to total [P, Q, C], one cell after the other."""
-    w0, w1 = _parted(weight, P, Q, 16)
-    v0, v1 = _parted(value, P, C, 16)
-    return _eight(_eight(total, w0, v0, P, Q, C), w1, v1, P, Q, C)
+    weight = tl.permute(tl.reshape(weight, (P, Q, 2, 2, 2, 2)), (0, 1, 5, 4, 3, 2))
+    value = tl.permute(tl.reshape(value, (P, C, 2, 2, 2, 2)), (0, 1, 5, 4, 3, 2))
+    w, x = tl.split(weight)
+    v, y = tl.split(value)
+    w0, w1 = tl.split(w)
+    v0, v1 = tl.split(v)
+    w2, w3 = tl.split(x)
+    v2, v3 = tl.split(y)
+    total = _four(_four(total, w0, v0), w1, v1)
+    return _four(_four(total, w2, v2), w3, v3)
