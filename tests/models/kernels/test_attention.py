@@ -266,7 +266,7 @@ def test_values_within_keys() -> None:
             np.array([40, 39, 20]),
             None,
         )
-        tensors = SeenTensors(sight, "cpu", torch.empty(100, dtype=torch.int32), longest=50)
+        tensors = SeenTensors(sight, "cpu", torch.empty(135, dtype=torch.int32), longest=50)
         keys, values = cells.side(layer), cells.side(layer, 64)
         got = attend(torch.from_numpy(q), keys, values, tensors, 0.1).numpy().reshape(3, 5, 64)
         stored = np.empty((40, 96), np.float32)
@@ -289,6 +289,32 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
         layer.kernels(queries(layer.case, 1), *seen, room=239)
     with pytest.raises(ValueError, match="a token sees 60 cells, more than 59"):
         SeenTensors(listed(*layer.arrays(*seen)), "cpu", longest=59)
+    into = torch.empty(5 + 3 * 60 - 1, dtype=torch.int32)
+    with pytest.raises(ValueError, match="60 listed cells, where there is room for 59"):
+        SeenTensors(listed(*layer.arrays(*seen)), "cpu", into)
+
+
+def test_lists_keep_their_places() -> None:
+    case = Case(alibi=True, deltas=True)
+    layer, q = Layer(case), queries(case, 2)
+    into = torch.empty(10 + 3 * 80, dtype=torch.int32)
+    addresses = set()
+    for n in (60, 50):
+        seen = [(0, n)], [0, 0], [0, 0], [n, n - 1], []
+        own, at = np.full(2, AT, np.int32), layer.positions(seen[0])
+        tensors = SeenTensors(listed(*layer.arrays(*seen), own, at), "cpu", into)
+        assert tensors.index is not None
+        assert tensors.positions is not None
+        parts = tensors.tokens, tensors.cells, tensors.index, tensors.positions
+        addresses.add(tuple(part.data_ptr() for part in parts))
+        assert tensors.deltas is not None
+        turn = layer.turn(-tensors.deltas)
+        got = attend(
+            torch.from_numpy(q), cells.side(layer.keys), cells.side(layer.values), tensors, 0.125,
+            slopes=torch.from_numpy(layer.slopes), turn=turn,
+        )  # fmt: skip
+        assert same(got.numpy(), layer.native(q, *seen))
+    assert len(addresses) == 1
 
 
 SPECIAL = [0.0, -0.0, 1e-45, -1e-40, 65504.0, -7e4, 3e38, -3e38, 1.5, -2.5, 1e-8, 0.49999997]

@@ -338,8 +338,8 @@ def _mix(
     tl.store(to, total * factor[:, :, None], mask=real[:, :, None] & (channel < DIM)[None, None, :])
 
 
-# Of cells as so many axes of 2, the highest bit of their number last, tl.split gives the halves in order.  Every
-# call of a function is slow in the interpreter, so these are few.
+# Of cells as axes of 2, the highest bit of their number last, tl.split gives the halves in order.  Every call
+# of a function is slow in the interpreter, so these are few.
 @triton.jit
 def _add_eight(total, x, P: tl.constexpr, R: tl.constexpr):
     """Add x [P, 8, R] to total [P, R], one group after the other."""

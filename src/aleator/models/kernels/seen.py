@@ -101,26 +101,32 @@ class SeenTensors:
         Args:
             seen: what they see.
             device: where the layers are.
-            into: int32, contiguous, takes the numbers, so that they are where a recorded graph looks for them.
+            into: int32, contiguous, takes the numbers, at places that follow from T alone, so that a recorded
+                graph finds them: first those of the tokens, then the lists, each in a third of what is left.
             longest: for how many cells kernels are launched; None: as many as a token sees now.
 
         """
         tokens, cells, index, deltas, positions = seen
-        parts = [tokens, cells, index, positions]
-        sizes = [0 if part is None else part.size for part in parts]
         device = torch.device(device)
+        parts = {0: tokens, 1: cells, 2: index, 3: positions}
+        given = {i: part for i, part in parts.items() if part is not None}
+        sizes = [part.size for part in given.values()]
         pinned = device.type == "cuda"
         flat = torch.empty(sum(sizes), dtype=torch.int32, pin_memory=pinned)
-        np.concatenate([part.reshape(-1) for part in parts if part is not None], out=flat.numpy())
+        np.concatenate([part.reshape(-1) for part in given.values()], out=flat.numpy())
         if into is None:
-            flat = flat.to(device, non_blocking=pinned)
+            taken = flat.to(device, non_blocking=pinned).split(sizes)
         else:
-            into[: len(flat)].copy_(flat, non_blocking=pinned)
-            flat = into[: len(flat)]
-        taken = flat.split(sizes)
-        self.tokens, self.cells = taken[0].view(tokens.shape), taken[1]
-        self.index = None if index is None else taken[2]
-        self.positions = None if positions is None else taken[3]
+            room = (into.numel() - tokens.size) // 3
+            if room < len(cells):
+                raise ValueError(f"{len(cells)} listed cells, where there is room for {room}")
+            begins = [0, *(tokens.size + i * room for i in range(3))]
+            taken = tuple(into[begins[i] : begins[i] + part.size] for i, part in given.items())
+            for to, part in zip(taken, flat.split(sizes), strict=True):
+                to.copy_(part, non_blocking=pinned)
+        found = dict(zip(given, taken, strict=True))
+        self.tokens, self.cells = found[0].view(tokens.shape), found[1]
+        self.index, self.positions = found.get(2), found.get(3)
         self.deltas, self.raw, self.n_tokens = deltas, deltas is None, tokens.shape[1]
         most = int(tokens[3].max(initial=0))
         self.longest = most if longest is None else longest
