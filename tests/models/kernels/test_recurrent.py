@@ -20,7 +20,7 @@ from decoder_numerics.blocks import Floats, fused
 from aleator.cache.pools.history import Run
 from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.models.kernels import recurrent, recurrent_parts
-from aleator.models.kernels.recurrent import Runs
+from aleator.models.kernels.runs import Runs, packed
 
 ONE = np.float32(1)
 SPECIAL = np.array(
@@ -93,206 +93,212 @@ def by_runs(batch: RecurrentBatch, kept: Floats, step: Any) -> Floats:
     return np.stack([out[t] for t in range(len(out))])
 
 
-def both(batch: RecurrentBatch) -> list[Runs]:
-    """The runs alone, and padded."""
-    n, t = len(batch.runs), len(batch.order)
-    padded = torch.from_numpy(recurrent.packed(batch, n + 3, t + 2))
-    return [Runs.of(batch, torch.device("cpu")), Runs.within(padded, n + 3, t + 2)]
+def runs_of(batch: RecurrentBatch, padded: bool) -> Runs:
+    """The runs of a batch, padded or alone."""
+    n, t = len(batch.runs) + 3, len(batch.order) + 2
+    if padded:
+        return Runs.within(torch.from_numpy(packed(batch, n, t)), n, t)
+    return Runs.of(batch, torch.device("cpu"))
+
+
+def cases(*shapes: Any) -> list[Any]:
+    """Batches, whether values are special, and shapes: all of these for the mixed batch."""
+    return [
+        ("one", False, *shapes[0]),
+        ("in place", True, *shapes[1]),
+        ("three", True, *shapes[0]),
+        ("long", False, *shapes[1]),
+        *(("mixed", bool(i % 2), *shape) for i, shape in enumerate(shapes)),
+    ]
 
 
 def test_chains_have_no_row_in_common() -> None:
-    runs = both(batch_of("mixed"))[0]
+    runs = runs_of(batch_of("mixed"), False)
     assert runs.chains.tolist() == [0, 5, 6, 6, 6, 6, 6]
     assert runs.sources.tolist() == [2, 0, 4, 1, -1, 3]
     empty = RecurrentBatch([], [], [], np.zeros(0, np.int32))
-    assert recurrent.packed(empty, 2, 1).tolist() == [0] * 8 + [0, -1]
+    assert packed(empty, 2, 1).tolist() == [0] * 8 + [0, -1]
 
 
-@pytest.mark.parametrize("name", BATCHES)
-@pytest.mark.parametrize(("channels", "width"), [(37, 4), (5, 2), (16, 6)])
-def test_convolutions(name: str, channels: int, width: int) -> None:
+@pytest.mark.parametrize(("name", "special", "channels", "width"), cases((37, 4), (5, 2), (16, 6)))
+def test_convolutions(name: str, special: bool, channels: int, width: int) -> None:
     batch = batch_of(name)
+    runs = runs_of(batch, special)
     t = len(batch.order)
     rng = np.random.default_rng([t, channels, width])
-    for special, activated, biased in ((False, True, True), (True, False, False)):
-        x = numbers(rng, t, channels, special=special)
-        weight = numbers(rng, channels, width)
-        bias = numbers(rng, channels) if biased else np.zeros(channels, np.float32)
-        start = numbers(rng, ROWS, channels, width - 1, special=special)
+    activated = biased = not special
+    x = numbers(rng, t, channels, special=special)
+    weight = numbers(rng, channels, width)
+    bias = numbers(rng, channels) if biased else np.zeros(channels, np.float32)
+    start = numbers(rng, ROWS, channels, width - 1, special=special)
 
-        def step(tokens: Any, state: Floats) -> tuple[Floats, list[Floats]]:
-            y = reference.convolve(x[tokens], state.T, weight.T, bias, activated=activated)
-            rows = np.concatenate((state.T, x[tokens]))
-            return y, [rows[i + 1 : i + width].T for i in range(len(tokens))]
+    def step(tokens: Any, state: Floats) -> tuple[Floats, list[Floats]]:
+        y = reference.convolve(x[tokens], state.T, weight.T, bias, activated=activated)
+        rows = np.concatenate((state.T, x[tokens]))
+        return y, [rows[i + 1 : i + width].T for i in range(len(tokens))]
 
-        kept = start.copy()
-        expected = by_runs(batch, kept, step)
-        for runs in both(batch):
-            ours = torch.from_numpy(start.copy())
-            y = recurrent.convolve(
-                strided(x),
-                torch.from_numpy(weight),
-                torch.from_numpy(bias) if biased else None,
-                ours,
-                runs,
-                activated,
-            )
-            assert equal(y, expected)
-            assert equal(ours, kept)
+    kept = start.copy()
+    expected = by_runs(batch, kept, step)
+    ours = torch.from_numpy(start.copy())
+    y = recurrent.convolve(
+        strided(x),
+        torch.from_numpy(weight),
+        torch.from_numpy(bias) if biased else None,
+        ours,
+        runs,
+        activated,
+    )
+    assert equal(y, expected)
+    assert equal(ours, kept)
 
 
 def test_of_minus_nothing_a_convolution_makes_nothing() -> None:
     kept = torch.zeros(ROWS, 3, 1)
     x = torch.tensor([[-1e-30] * 3])
-    runs = both(batch_of("one"))[0]
+    runs = runs_of(batch_of("one"), False)
     weight = torch.tensor([[0.0, 1e-30]] * 3)
     y = recurrent.convolve(x, weight, None, kept, runs, False)
     assert equal(y, np.zeros((1, 3), np.float32))
 
 
-@pytest.mark.parametrize("name", BATCHES)
-@pytest.mark.parametrize(("channels", "n"), [(37, 16), (5, 11), (18, 40)])
-def test_scans(name: str, channels: int, n: int) -> None:
+@pytest.mark.parametrize(("name", "special", "channels", "n"), cases((37, 16), (5, 11), (18, 40)))
+def test_scans(name: str, special: bool, channels: int, n: int) -> None:
     batch = batch_of(name)
+    runs = runs_of(batch, special)
     t = len(batch.order)
     rng = np.random.default_rng([t, channels, n])
-    for special in (False, True):
-        u, x, gate = (numbers(rng, t, channels, special=special) for _ in range(3))
-        b, c = (numbers(rng, t, n, special=special) for _ in range(2))
-        a, d = -np.abs(numbers(rng, channels, n)), numbers(rng, channels)
-        start = numbers(rng, ROWS, channels, n, special=special)
+    u, x, gate = (numbers(rng, t, channels, special=special) for _ in range(3))
+    b, c = (numbers(rng, t, n, special=special) for _ in range(2))
+    a, d = -np.abs(numbers(rng, channels, n)), numbers(rng, channels)
+    start = numbers(rng, ROWS, channels, n, special=special)
 
-        def step(tokens: Any, state: Floats) -> tuple[Floats, list[Floats]]:
-            out, after = [], []
-            for i in tokens:
-                one = slice(i, i + 1)
-                y, state = reference.scan(
-                    u[one], reference.softplus(x[one]), a, b[one], c[one], state
-                )
-                y = fused(np.broadcast_to(d, y.shape), u[one], y) * reference.silu(gate[one])
-                out.append(y[0])
-                after.append(state)
-            return np.stack(out), after
+    def step(tokens: Any, state: Floats) -> tuple[Floats, list[Floats]]:
+        out, after = [], []
+        for i in tokens:
+            one = slice(i, i + 1)
+            y, state = reference.scan(u[one], reference.softplus(x[one]), a, b[one], c[one], state)
+            y = fused(np.broadcast_to(d, y.shape), u[one], y) * reference.silu(gate[one])
+            out.append(y[0])
+            after.append(state)
+        return np.stack(out), after
 
-        kept = start.copy()
-        expected = by_runs(batch, kept, step)
-        for runs in both(batch):
-            ours = torch.from_numpy(start.copy())
-            y = recurrent.scan(
-                torch.from_numpy(u),
-                strided(x),
-                torch.from_numpy(a),
-                strided(b),
-                strided(c),
-                torch.from_numpy(d),
-                strided(gate),
-                ours,
-                runs,
-            )
-            assert equal(y, expected)
-            assert equal(ours, kept)
+    kept = start.copy()
+    expected = by_runs(batch, kept, step)
+    ours = torch.from_numpy(start.copy())
+    y = recurrent.scan(
+        torch.from_numpy(u),
+        strided(x),
+        torch.from_numpy(a),
+        strided(b),
+        strided(c),
+        torch.from_numpy(d),
+        strided(gate),
+        ours,
+        runs,
+    )
+    assert equal(y, expected)
+    assert equal(ours, kept)
 
 
-@pytest.mark.parametrize("name", BATCHES)
 @pytest.mark.parametrize(
-    ("heads", "dim", "n", "groups"), [(4, 5, 16, 2), (3, 7, 21, 1), (2, 8, 128, 1)]
+    ("name", "special", "heads", "dim", "n", "groups"),
+    cases((4, 5, 16, 2), (3, 7, 21, 1), (2, 8, 128, 1)),
 )
-def test_scans_of_heads(name: str, heads: int, dim: int, n: int, groups: int) -> None:
-    batch = batch_of(name)
-    t = len(batch.order)
-    rng = np.random.default_rng([t, heads, dim, n])
-    for special in (False, True):
-        u, gate = (numbers(rng, t, heads * dim, special=special) for _ in range(2))
-        b, c = (numbers(rng, t, groups * n, special=special) for _ in range(2))
-        x = numbers(rng, t, heads, special=special)
-        a, d, bias = -np.abs(numbers(rng, heads)), numbers(rng, heads), numbers(rng, heads)
-        start = numbers(rng, ROWS, heads * dim, n, special=special)
-        dt = np.maximum(reference.softplus(x + bias), np.float32(0.4))
-
-        def step(tokens: Any, state: Floats) -> tuple[Floats, list[Floats]]:
-            out, after = [], []
-            state = state.reshape(heads, dim, n)
-            for i in tokens:
-                one = slice(i, i + 1)
-                y, state = reference.scan_heads(
-                    u[one].reshape(1, heads, dim), dt[one], a,
-                    b[one].reshape(1, groups, n), c[one].reshape(1, groups, n), state,
-                )  # fmt: skip
-                y = fused(np.repeat(d, dim)[None], u[one], y.reshape(1, -1))
-                out.append((y * reference.silu(gate[one]))[0])
-                after.append(state.reshape(heads * dim, n))
-            return np.stack(out), after
-
-        kept = start.copy()
-        expected = by_runs(batch, kept, step)
-        steps, decays = recurrent_parts.time_step(
-            strided(x), torch.from_numpy(bias), torch.from_numpy(a), 0.4
-        )
-        assert equal(steps, dt)
-        assert equal(decays, reference.exponential(dt * a))
-        for runs in both(batch):
-            ours = torch.from_numpy(start.copy())
-            y = recurrent.scan_heads(
-                strided(u),
-                steps,
-                decays,
-                strided(b),
-                strided(c),
-                torch.from_numpy(d),
-                strided(gate),
-                ours,
-                runs,
-            )
-            assert equal(y, expected)
-            assert equal(ours, kept)
-
-
-@pytest.mark.parametrize("name", BATCHES)
-@pytest.mark.parametrize(
-    ("key_heads", "heads", "dim", "dim_v", "tiled"),
-    [(2, 4, 37, 9, True), (2, 6, 16, 16, False), (1, 1, 128, 5, True)],
-)
-def test_delta_rules(
-    name: str, key_heads: int, heads: int, dim: int, dim_v: int, tiled: bool
+def test_scans_of_heads(
+    name: str, special: bool, heads: int, dim: int, n: int, groups: int
 ) -> None:
     batch = batch_of(name)
+    runs = runs_of(batch, special)
+    t = len(batch.order)
+    rng = np.random.default_rng([t, heads, dim, n])
+    u, gate = (numbers(rng, t, heads * dim, special=special) for _ in range(2))
+    b, c = (numbers(rng, t, groups * n, special=special) for _ in range(2))
+    x = numbers(rng, t, heads, special=special)
+    a, d, bias = -np.abs(numbers(rng, heads)), numbers(rng, heads), numbers(rng, heads)
+    start = numbers(rng, ROWS, heads * dim, n, special=special)
+    dt = np.maximum(reference.softplus(x + bias), np.float32(0.4))
+
+    def step(tokens: Any, state: Floats) -> tuple[Floats, list[Floats]]:
+        out, after = [], []
+        state = state.reshape(heads, dim, n)
+        for i in tokens:
+            one = slice(i, i + 1)
+            y, state = reference.scan_heads(
+                u[one].reshape(1, heads, dim), dt[one], a,
+                b[one].reshape(1, groups, n), c[one].reshape(1, groups, n), state,
+            )  # fmt: skip
+            y = fused(np.repeat(d, dim)[None], u[one], y.reshape(1, -1))
+            out.append((y * reference.silu(gate[one]))[0])
+            after.append(state.reshape(heads * dim, n))
+        return np.stack(out), after
+
+    kept = start.copy()
+    expected = by_runs(batch, kept, step)
+    steps, decays = recurrent_parts.time_step(
+        strided(x), torch.from_numpy(bias), torch.from_numpy(a), 0.4
+    )
+    assert equal(steps, dt)
+    assert equal(decays, reference.exponential(dt * a))
+    ours = torch.from_numpy(start.copy())
+    y = recurrent.scan_heads(
+        strided(u),
+        steps,
+        decays,
+        strided(b),
+        strided(c),
+        torch.from_numpy(d),
+        strided(gate),
+        ours,
+        runs,
+    )
+    assert equal(y, expected)
+    assert equal(ours, kept)
+
+
+@pytest.mark.parametrize(
+    ("name", "special", "key_heads", "heads", "dim", "dim_v", "tiled"),
+    cases((2, 4, 37, 9, True), (2, 6, 16, 16, False), (1, 1, 128, 5, True)),
+)
+def test_delta_rules(
+    name: str, special: bool, key_heads: int, heads: int, dim: int, dim_v: int, tiled: bool
+) -> None:
+    batch = batch_of(name)
+    runs = runs_of(batch, special)
     t, shared = len(batch.order), heads // key_heads
     which = np.arange(heads) % key_heads if tiled else np.arange(heads) // shared
     rng = np.random.default_rng([t, heads, dim])
-    for special in (False, True):
-        q, k = (numbers(rng, t, key_heads, dim, special=special) for _ in range(2))
-        v = numbers(rng, t, heads, dim_v, special=special)
-        beta, decay = (np.abs(numbers(rng, t, heads, special=special)) for _ in range(2))
-        start = numbers(rng, ROWS, heads * dim_v, dim, special=special)
+    q, k = (numbers(rng, t, key_heads, dim, special=special) for _ in range(2))
+    v = numbers(rng, t, heads, dim_v, special=special)
+    beta, decay = (np.abs(numbers(rng, t, heads, special=special)) for _ in range(2))
+    start = numbers(rng, ROWS, heads * dim_v, dim, special=special)
 
-        def step(tokens: Any, state: Floats) -> tuple[Floats, list[Floats]]:
-            out, after = [], []
-            state = state.reshape(heads, dim_v, dim)
-            for i in tokens:
-                one = slice(i, i + 1)
-                y, state = rules.delta_rule(
-                    q[one][:, which], k[one][:, which], v[one], beta[one], decay[one], state
-                )
-                out.append(y[0])
-                after.append(state.reshape(heads * dim_v, dim))
-            return np.stack(out), after
-
-        kept = start.copy()
-        expected = by_runs(batch, kept, step)
-        for runs in both(batch):
-            ours = torch.from_numpy(start.copy())
-            y = recurrent.delta_rule(
-                torch.from_numpy(q),
-                strided(k.reshape(t, -1)).view(t, key_heads, dim),
-                torch.from_numpy(v),
-                strided(beta),
-                torch.from_numpy(decay),
-                ours,
-                runs,
-                tiled,
+    def step(tokens: Any, state: Floats) -> tuple[Floats, list[Floats]]:
+        out, after = [], []
+        state = state.reshape(heads, dim_v, dim)
+        for i in tokens:
+            one = slice(i, i + 1)
+            y, state = rules.delta_rule(
+                q[one][:, which], k[one][:, which], v[one], beta[one], decay[one], state
             )
-            assert equal(y, expected)
-            assert equal(ours, kept)
+            out.append(y[0])
+            after.append(state.reshape(heads * dim_v, dim))
+        return np.stack(out), after
+
+    kept = start.copy()
+    expected = by_runs(batch, kept, step)
+    ours = torch.from_numpy(start.copy())
+    y = recurrent.delta_rule(
+        torch.from_numpy(q),
+        strided(k.reshape(t, -1)).view(t, key_heads, dim),
+        torch.from_numpy(v),
+        strided(beta),
+        torch.from_numpy(decay),
+        ours,
+        runs,
+        tiled,
+    )
+    assert equal(y, expected)
+    assert equal(ours, kept)
 
 
 def test_rates_and_gates() -> None:
@@ -310,8 +316,7 @@ def test_rates_and_gates() -> None:
         )
 
 
-@pytest.mark.parametrize("size", [7, 16, 37, 600])
-@pytest.mark.parametrize("t", [1, 2, 3, 17])
+@pytest.mark.parametrize(("size", "t"), [(7, 1), (16, 2), (37, 17), (600, 3)])
 def test_norms(size: int, t: int) -> None:
     rng = np.random.default_rng([size, t])
     for special in (False, True):

@@ -6,93 +6,12 @@ over tokens is inside.  The states' rows are read and written in place.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import numpy as np
-import numpy.typing as npt
 import torch
 import triton
 import triton.language as tl
 
-from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.models.kernels.floats import EXACT, exponential, silu, softplus
-
-
-class Runs(NamedTuple):
-    """The runs of a micro-batch, int64, on the device of its states.
-
-    Runs of one chain read or write a row that another one of them writes, so they come one after the other.
-    Chains have no such row in common.  Padding is chains without runs.
-
-    Attributes:
-        chains: [runs + 1], where among the runs a chain begins.
-        starts: [runs + 1], where in ``order`` a run begins.
-        sources: [runs], the row of states to start from, or -1: zeros.
-        order: [T], the tokens, run by run.
-        stores: [T], by index in ``order``: the row that keeps the state after the token, or -1.
-
-    """
-
-    chains: torch.Tensor
-    starts: torch.Tensor
-    sources: torch.Tensor
-    order: torch.Tensor
-    stores: torch.Tensor
-
-    @staticmethod
-    def of(batch: RecurrentBatch, device: torch.device) -> Runs:
-        """The runs of a micro-batch, copied to a device at once."""
-        runs, tokens = len(batch.sources), len(batch.order)
-        return Runs.within(torch.from_numpy(packed(batch, runs, tokens)).to(device), runs, tokens)
-
-    @staticmethod
-    def within(numbers: torch.Tensor, runs: int, tokens: int) -> Runs:
-        """Views of what :func:`packed` gives for as many runs and tokens."""
-        return Runs(*numbers.split([runs + 1, runs + 1, runs, tokens, tokens]))
-
-
-def packed(batch: RecurrentBatch, runs: int, tokens: int) -> npt.NDArray[np.int64]:
-    """The numbers of :class:`Runs`, one after the other, for that many runs and tokens or fewer.
-
-    Tokens that are in no run keep no state, and what the kernels give for them is undefined.
-    """
-    n = len(batch.sources)
-    chain = list(range(n))  # of each run; a chain's number is that of its first run
-
-    def first(run: int) -> int:
-        while chain[run] != run:
-            chain[run] = run = chain[chain[run]]
-        return run
-
-    lengths = np.diff(batch.starts)
-    stored = np.flatnonzero(batch.stores >= 0)
-    writers = np.repeat(np.arange(n), lengths)[stored]
-    at: dict[int, int] = {}  # row: a run that writes it
-    for run, row in zip(writers.tolist(), batch.stores[stored].tolist(), strict=True):
-        a, b = first(run), first(at.setdefault(row, run))
-        chain[max(a, b)] = min(a, b)
-    for run, row in enumerate(batch.sources.tolist()):
-        a, b = first(run), first(at.get(row, run))
-        chain[max(a, b)] = min(a, b)
-    firsts = np.array([first(run) for run in range(n)], np.int64)
-    sequence = np.argsort(firsts, kind="stable")
-    pieces = [np.arange(batch.starts[run], batch.starts[run + 1]) for run in sequence]
-    index = np.concatenate([*pieces, np.zeros(0, np.int64)])
-    numbers = np.zeros(3 * runs + 2 + 2 * tokens, np.int64)
-    chains, starts, sources, order, stores = np.split(
-        numbers, np.cumsum([runs + 1, runs + 1, runs, tokens])
-    )
-    begins = np.flatnonzero(np.diff(firsts[sequence], prepend=-1))
-    chains[:] = n
-    chains[: len(begins)] = begins
-    starts[:] = len(index)
-    starts[0] = 0
-    starts[1 : n + 1] = np.cumsum(lengths[sequence])
-    sources[:n] = batch.sources[sequence]
-    order[: len(index)] = batch.order[index]
-    stores[:] = -1
-    stores[: len(index)] = batch.stores[index]
-    return numbers
+from aleator.models.kernels.runs import Runs
 
 
 def convolve(
@@ -122,7 +41,7 @@ def convolve(
     slots = triton.next_power_of_2(width - 1)
     # What needs values from before the run is in the run's first tile.
     tokens = max(4 if t <= 64 else 16, slots)
-    channels = _block(n, max(4, min(64, 4096 // (tokens * slots))), x)
+    channels = _block(n, max(4, min(64, 2048 // (tokens * slots))), x)
     _convolve[(triton.cdiv(n, channels), len(runs.sources))](
         x, weight, weight if bias is None else bias, kept, y, runs, x.stride(0), n,
         WIDTH=width, BIASED=bias is not None, ACTIVATED=activated, TOKENS=tokens, CHANNELS=channels,
@@ -135,7 +54,7 @@ def convolve(
 def _values(
     x, history, order, at, wanted, channel, inside, first, begun, stride, BEFORE: tl.constexpr
 ):
-    """Channels' values at indices ``at`` of ``order``: those of a run's tokens, or what was kept before them."""
+    """Channels' values at indices ``at`` of ``order``: those of a run's tokens, or what was kept before."""
     new, old = wanted & (at >= first), wanted & (at < begun)
     token = tl.load(order + at, mask=new, other=0)
     value = tl.load(x + token * stride + channel, mask=new & inside, other=0.0)
@@ -270,12 +189,11 @@ def _launch_scan(
 ) -> torch.Tensor:
     (t, n), state = u.shape, kept.shape[2]
     y = torch.empty((t, n), dtype=torch.float32, device=u.device)
-    dim = n // max(1, heads)
-    channels = _block(dim, 32 if state <= 64 else 16, u)
-    _scan[(n // dim * triton.cdiv(dim, channels), len(runs.sources))](
+    channels = _block(n, 32 if state <= 64 else 16, u)
+    _scan[(triton.cdiv(n, channels), len(runs.sources))](
         u, step, rate, b, c, d, gate, kept, y, runs, u.stride(0), step.stride(0), rate.stride(0),
-        b.stride(0), c.stride(0), gate.stride(0), n, STATE=state, DIM=dim,
-        SHARED=n // dim // (b.shape[1] // state), BY_HEAD=heads > 0, CHANNELS=channels,
+        b.stride(0), c.stride(0), gate.stride(0), n, STATE=state, DIM=n // (heads or n),
+        SHARED=(heads or n) // (b.shape[1] // state), BY_HEAD=heads > 0, CHANNELS=channels,
         num_warps=4, **EXACT,
     )  # fmt: skip
     return y
@@ -286,23 +204,11 @@ def _launch_scan(
 
 
 @triton.jit
-def _sixteen(g):
-    """The numbers from 16 g on, [1, 2, 2, 2, 2]."""
+def _lanes():
+    """The numbers from 0 to 15, [1, 2, 2, 2, 2]."""
     two = tl.arange(0, 2)
     eights, fours = two[None, :, None, None, None] * 8, two[None, None, :, None, None] * 4
-    return (
-        g * 16
-        + eights
-        + fours
-        + two[None, None, None, :, None] * 2
-        + two[None, None, None, None, :]
-    )
-
-
-@triton.jit
-def _each(x):
-    """Numbers of rows, [R], for all of their lanes."""
-    return x[:, None, None, None, None]
+    return eights + fours + two[None, None, None, :, None] * 2 + two[None, None, None, None, :]
 
 
 @triton.jit
@@ -312,51 +218,40 @@ def _tree(lanes):
 
 
 @triton.jit
-def _load(pointer, mask, LENGTH: tl.constexpr):
-    """Rows at ``pointer`` [R, 1, 1, 1, 1] as sixteens; 0 beyond their length and where a mask is False."""
+def _load(pointer, mask, lanes, LENGTH: tl.constexpr):
+    """Rows [R] in sixteens, each [R, 2, 2, 2, 2]; 0 beyond their length and where ``mask`` is False."""
+    starts, used = pointer[:, None, None, None, None], mask[:, None, None, None, None]
     parts = ()
     for g in tl.static_range((LENGTH + 15) // 16):
-        n = _sixteen(g)
-        wanted = n < LENGTH
-        if mask is not None:
-            wanted = mask & wanted
-        parts += (tl.load(pointer + n, mask=wanted, other=0.0),)
+        n = g * 16 + lanes
+        parts += (tl.load(starts + n, mask=used & (n < LENGTH), other=0.0),)
     return parts
 
 
 @triton.jit
-def _store(pointer, parts, mask, LENGTH: tl.constexpr):
+def _store(pointer, parts, mask, lanes, LENGTH: tl.constexpr):
     """Write rows that :func:`_load` has read."""
+    starts, used = pointer[:, None, None, None, None], mask[:, None, None, None, None]
     for g in tl.static_range((LENGTH + 15) // 16):
-        n = _sixteen(g)
-        tl.store(pointer + n, parts[g], mask=mask & (n < LENGTH))
-
-
-@triton.jit
-def _within(x, g, LENGTH: tl.constexpr):
-    """The sixteen ``x`` with 0 beyond its rows' length, whatever has been computed there."""
-    if LENGTH % 16 != 0:
-        x = tl.where(_sixteen(g) < LENGTH, x, 0.0)
-    return x
+        n = g * 16 + lanes
+        tl.store(starts + n, parts[g], mask=used & (n < LENGTH))
 
 
 @triton.jit
 def _scan_inputs(
     u, step, rate, b, c, gate, runs, i, u_row, step_row, rate_row, b_row, c_row, gate_row,
-    channel, inside, head, group, STATE: tl.constexpr, BY_HEAD: tl.constexpr,
+    channel, inside, head, group, lanes, STATE: tl.constexpr, BY_HEAD: tl.constexpr,
 ):  # fmt: skip
     """What a token's step takes; loaded while the step before is computed."""
     t = tl.load(runs.order + i)
     value = tl.load(u + t * u_row + channel, mask=inside, other=0.0)
     z = tl.load(gate + t * gate_row + channel, mask=inside, other=0.0)
+    dt = tl.load(step + t * step_row + head, mask=inside, other=0.0)
+    decay = dt
     if BY_HEAD:
-        dt = tl.load(step + t * step_row + head)
-        decay = tl.load(rate + t * rate_row + head)
-    else:
-        dt = tl.load(step + t * step_row + channel, mask=inside, other=0.0)
-        decay = dt
-    bs = _load(b + t * b_row + group * STATE, None, STATE)
-    cs = _load(c + t * c_row + group * STATE, None, STATE)
+        decay = tl.load(rate + t * rate_row + head, mask=inside, other=0.0)
+    bs = _load(b + t * b_row + group * STATE, inside, lanes, STATE)
+    cs = _load(c + t * c_row + group * STATE, inside, lanes, STATE)
     return t, tl.load(runs.stores + i), value, z, dt, decay, bs, cs
 
 
@@ -368,53 +263,55 @@ def _scan(
     CHANNELS: tl.constexpr,
 ):  # fmt: skip
     G: tl.constexpr = (STATE + 15) // 16
-    BLOCKS: tl.constexpr = (DIM + CHANNELS - 1) // CHANNELS
-    head = tl.program_id(0) // BLOCKS
+    channel = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
+    inside = channel < n
+    head = channel // DIM
     group = head // SHARED
-    within = tl.program_id(0) % BLOCKS * CHANNELS + tl.arange(0, CHANNELS)
-    inside = within < DIM
-    channel = head * DIM + within
-    rows = _each(channel * STATE)
-    if BY_HEAD:
-        own = tl.load(d + head)
-    else:
-        own = tl.load(d + channel, mask=inside, other=0.0)
-        rates = _load(rate + rows, _each(inside), STATE)
+    lanes = _lanes()
+    own = tl.load(d + head, mask=inside, other=0.0)
+    if not BY_HEAD:
+        rates = _load(rate + channel * STATE, inside, lanes, STATE)
     chain = tl.program_id(1)
     for run in range(tl.load(runs.chains + chain), tl.load(runs.chains + chain + 1)):
         first, last = tl.load(runs.starts + run), tl.load(runs.starts + run + 1)
         source = tl.load(runs.sources + run)
-        begun = _each(within < tl.where(source < 0, 0, DIM))
-        h = _load(kept + source * (n * STATE) + rows, begun, STATE)
+        begun = channel < tl.where(source < 0, 0, n)
+        h = _load(kept + source * (n * STATE) + channel * STATE, begun, lanes, STATE)
         tl.debug_barrier()  # the run may keep its state in the row that it has read
         ahead = _scan_inputs(
             u, step, rate, b, c, gate, runs, first, u_row, step_row, rate_row, b_row, c_row,
-            gate_row, channel, inside, head, group, STATE, BY_HEAD,
+            gate_row, channel, inside, head, group, lanes, STATE, BY_HEAD,
         )  # fmt: skip
         for i in range(first, last):
             t, row, value, z, dt, decay, bs, cs = ahead
             ahead = _scan_inputs(
                 u, step, rate, b, c, gate, runs, tl.minimum(i + 1, last - 1), u_row, step_row,
-                rate_row, b_row, c_row, gate_row, channel, inside, head, group, STATE, BY_HEAD,
+                rate_row, b_row, c_row, gate_row, channel, inside, head, group, lanes, STATE,
+                BY_HEAD,
             )  # fmt: skip
             if not BY_HEAD:
                 dt = softplus(dt)
-            given = _each(dt * value)
+                decay = dt
+            fading, given = (
+                decay[:, None, None, None, None],
+                (dt * value)[:, None, None, None, None],
+            )
             total = tl.zeros((CHANNELS, 2, 2, 2, 2), tl.float32)
             after = ()
             for g in tl.static_range(G):
-                if BY_HEAD:
-                    new = tl.fma(h[g], decay, bs[g] * given)
-                else:
-                    new = tl.fma(exponential(rates[g] * _each(dt)), h[g], bs[g] * given)
-                new = _within(new, g, STATE)
+                factor = fading
+                if not BY_HEAD:
+                    factor = exponential(rates[g] * fading)
+                new = tl.fma(h[g], factor, bs[g] * given)
+                if STATE % 16 != 0:  # beyond the state: 0, whatever the input is
+                    new = tl.where(g * 16 + lanes < STATE, new, 0.0)
                 total = tl.fma(new, cs[g], total)
                 after += (new,)
             h = after
-            out = _tree(total)
-            tl.store(y + t * n + channel, tl.fma(own, value, out) * silu(z), mask=inside)
+            out = tl.fma(own, value, _tree(total)) * silu(z)
+            tl.store(y + t * n + channel, out, mask=inside)
             if row >= 0:
-                _store(kept + row * (n * STATE) + rows, h, _each(inside), STATE)
+                _store(kept + row * (n * STATE) + channel * STATE, h, inside, lanes, STATE)
         tl.debug_barrier()  # the next run may begin with what this one has kept
 
 
@@ -446,12 +343,12 @@ def delta_rule(
     """
     (t, heads, dim_v), (key_heads, dim) = v.shape, q.shape[1:]
     y = torch.empty((t, heads, dim_v), dtype=torch.float32, device=v.device)
-    rows = _block(dim_v, 16, v)
-    _delta_rule[(heads * triton.cdiv(dim_v, rows), len(runs.sources))](
-        q, k, v, beta, decay, kept, y, runs,
-        q.stride(0), k.stride(0), v.stride(0), beta.stride(0), decay.stride(0), heads,
-        DIM=dim, DIM_V=dim_v, KEY_HEADS=key_heads if tiled else heads // key_heads, TILED=tiled,
-        ROWS=rows, num_warps=4, **EXACT,
+    rows = _block(heads * dim_v, 16, v)
+    _delta_rule[(triton.cdiv(heads * dim_v, rows), len(runs.sources))](
+        q, k, v, beta, decay, kept, y, runs, q.stride(0), k.stride(0), v.stride(0), beta.stride(0),
+        decay.stride(0), heads * dim_v, DIM=dim, DIM_V=dim_v,
+        SHARED=key_heads if tiled else heads // key_heads, TILED=tiled, ROWS=rows, num_warps=4,
+        **EXACT,
     )  # fmt: skip
     return y
 
@@ -459,65 +356,69 @@ def delta_rule(
 @triton.jit
 def _delta_inputs(
     q, k, v, beta, decay, runs, i, q_row, k_row, v_row, beta_row, decay_row,
-    head, key_head, within, inside, DIM: tl.constexpr, DIM_V: tl.constexpr,
+    own, inside, head, key, lanes, DIM: tl.constexpr,
 ):  # fmt: skip
     """What a token's step takes; loaded while the step before is computed."""
     t = tl.load(runs.order + i)
-    queries = _load(q + t * q_row + key_head * DIM, None, DIM)
-    keys = _load(k + t * k_row + key_head * DIM, None, DIM)
-    value = tl.load(v + t * v_row + head * DIM_V + within, mask=inside, other=0.0)
-    written, stays = tl.load(beta + t * beta_row + head), tl.load(decay + t * decay_row + head)
+    queries = _load(q + t * q_row + key, inside, lanes, DIM)
+    keys = _load(k + t * k_row + key, inside, lanes, DIM)
+    value = tl.load(v + t * v_row + own, mask=inside, other=0.0)
+    written = tl.load(beta + t * beta_row + head, mask=inside, other=0.0)
+    stays = tl.load(decay + t * decay_row + head, mask=inside, other=0.0)
     return t, tl.load(runs.stores + i), value, written, stays, queries, keys
 
 
 @triton.jit
 def _delta_rule(
-    q, k, v, beta, decay, kept, y, runs, q_row, k_row, v_row, beta_row, decay_row, heads,
-    DIM: tl.constexpr, DIM_V: tl.constexpr, KEY_HEADS: tl.constexpr, TILED: tl.constexpr,
+    q, k, v, beta, decay, kept, y, runs, q_row, k_row, v_row, beta_row, decay_row, n,
+    DIM: tl.constexpr, DIM_V: tl.constexpr, SHARED: tl.constexpr, TILED: tl.constexpr,
     ROWS: tl.constexpr,
 ):  # fmt: skip
     G: tl.constexpr = (DIM + 15) // 16
-    BLOCKS: tl.constexpr = (DIM_V + ROWS - 1) // ROWS
-    head = tl.program_id(0) // BLOCKS
-    key_head = head % KEY_HEADS if TILED else head // KEY_HEADS
-    within = tl.program_id(0) % BLOCKS * ROWS + tl.arange(0, ROWS)
-    inside = within < DIM_V
-    rows, size = _each((head * DIM_V + within) * DIM), heads * (DIM_V * DIM)
+    own = tl.program_id(0) * ROWS + tl.arange(0, ROWS)  # of the heads' states, one after the other
+    inside = own < n
+    head = own // DIM_V
+    key = (head % SHARED if TILED else head // SHARED) * DIM
+    lanes = _lanes()
     chain = tl.program_id(1)
     for run in range(tl.load(runs.chains + chain), tl.load(runs.chains + chain + 1)):
         first, last = tl.load(runs.starts + run), tl.load(runs.starts + run + 1)
         source = tl.load(runs.sources + run)
-        begun = _each(within < tl.where(source < 0, 0, DIM_V))
-        state = _load(kept + source * size + rows, begun, DIM)
+        begun = own < tl.where(source < 0, 0, n)
+        state = _load(kept + source * (n * DIM) + own * DIM, begun, lanes, DIM)
         tl.debug_barrier()  # the run may keep its state in the row that it has read
         ahead = _delta_inputs(
             q, k, v, beta, decay, runs, first, q_row, k_row, v_row, beta_row, decay_row,
-            head, key_head, within, inside, DIM, DIM_V,
+            own, inside, head, key, lanes, DIM,
         )  # fmt: skip
         for i in range(first, last):
             t, row, value, written, stays, queries, keys = ahead
             ahead = _delta_inputs(
                 q, k, v, beta, decay, runs, tl.minimum(i + 1, last - 1), q_row, k_row, v_row,
-                beta_row, decay_row, head, key_head, within, inside, DIM, DIM_V,
+                beta_row, decay_row, own, inside, head, key, lanes, DIM,
             )  # fmt: skip
+            fading = stays[:, None, None, None, None]
             total = tl.zeros((ROWS, 2, 2, 2, 2), tl.float32)
             faded = ()
             for g in tl.static_range(G):
-                old = _within(state[g] * stays, g, DIM)
+                old = state[g] * fading
+                if DIM % 16 != 0:  # beyond the key: 0, whatever the decay is
+                    old = tl.where(g * 16 + lanes < DIM, old, 0.0)
                 total = tl.fma(old, keys[g], total)
                 faded += (old,)
-            delta = _each((value - _tree(total)) * written)
+            delta = ((value - _tree(total)) * written)[:, None, None, None, None]
             total = tl.zeros((ROWS, 2, 2, 2, 2), tl.float32)
             after = ()
             for g in tl.static_range(G):
-                new = _within(tl.fma(delta, keys[g], faded[g]), g, DIM)
+                new = tl.fma(delta, keys[g], faded[g])
+                if DIM % 16 != 0:
+                    new = tl.where(g * 16 + lanes < DIM, new, 0.0)
                 total = tl.fma(new, queries[g], total)
                 after += (new,)
             state = after
-            out = _tree(total)
-            tl.store(y + (t * heads + head) * DIM_V + within, out, mask=inside)
+            tl.store(y + t * n + own, _tree(total), mask=inside)
             if row >= 0:
-                _store(kept + row * size + rows, state, _each(inside), DIM)
+                _store(kept + row * (n * DIM) + own * DIM, state, inside, lanes, DIM)
         tl.debug_barrier()  # the next run may begin with what this one has kept
 
 
