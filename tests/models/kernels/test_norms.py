@@ -91,7 +91,9 @@ def test_norms_of_heads_in_columns() -> None:
     bias = numbers(5, 24, seed=3)
     view = given(wide)[:, 12 : 12 + 5 * 24].view(3, 5, 24)
     assert equal(norms.rms_norm(view, given(each), 1e-5), reference.rms_norm(heads, each, 1e-5))
-    assert equal(norms.rms_norm(view[1], given(each), 1e-5), reference.rms_norm(heads[1], each, 1e-5))
+    assert equal(
+        norms.rms_norm(view[1], given(each), 1e-5), reference.rms_norm(heads[1], each, 1e-5)
+    )
     own = norms.layer_norm(view, given(each), given(bias), 1e-5)
     assert equal(own, reference.layer_norm(heads, each, bias, 1e-5))
     four = norms.rms_norm(view.contiguous().view(3, 5, 2, 12), given(shared[:12]), 1e-5)
@@ -100,7 +102,9 @@ def test_norms_of_heads_in_columns() -> None:
     changed = wide.copy()
     changed[:, 12 : 12 + 5 * 24] = reference.rms_norm(heads, shared, 1e-5).reshape(3, -1)
     assert equal(view._base, changed)  # type: ignore[arg-type]
-    assert equal(norms.rms_norm(given(shared), None, 1e-5), reference.rms_norm(shared, each[0] * 0 + 1, 1e-5))
+    assert equal(
+        norms.rms_norm(given(shared), None, 1e-5), reference.rms_norm(shared, each[0] * 0 + 1, 1e-5)
+    )
     assert norms.rms_norm(torch.empty(0, 8), None, 1e-5).shape == (0, 8)
 
 
@@ -166,16 +170,22 @@ def test_rounded_gelu_of_every_half() -> None:
     assert equal(norms.activate("gelu_rounded", given(halves)), expected)
     beside = np.nextafter(halves, np.float32(0))
     ones = np.ones_like(halves)
-    assert equal(norms.activate("gelu_rounded", given(beside)), of_reference("gelu_rounded", beside, ones))
+    assert equal(
+        norms.activate("gelu_rounded", given(beside)), of_reference("gelu_rounded", beside, ones)
+    )
     x = numbers(50_000, spread=3)
     up = numbers(50_000, seed=3)
-    assert equal(norms.activate("gelu_rounded", given(x), given(up)), of_reference("gelu_rounded", x, up))
+    assert equal(
+        norms.activate("gelu_rounded", given(x), given(up)), of_reference("gelu_rounded", x, up)
+    )
 
 
 def test_sigmoids_and_softened_logits() -> None:
     x, up = np.concatenate((numbers(1000, spread=8), SPECIAL)), numbers(1000 + len(SPECIAL), seed=1)
     assert equal(norms.sigmoid_of(given(x)), reference.sigmoid(x))
-    assert equal(norms.activate("sigmoid_gate", given(x), given(up)), up / (1 + reference.exponential(-x)))
+    assert equal(
+        norms.activate("sigmoid_gate", given(x), given(up)), up / (1 + reference.exponential(-x))
+    )
     for cap in (30.0, 50.0, 0.3):
         expected = x[None].copy()
         _native.soften_logits(expected, cap)

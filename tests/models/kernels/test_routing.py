@@ -82,7 +82,13 @@ def test_routes(scores: Scores, facts: dict[str, Any], biased: bool) -> None:
     rng = np.random.default_rng(1)
     logits = (3 * rng.standard_normal((40, 24))).astype(np.float32)
     logits[:20] = np.round(logits[:20])  # ties
-    logits[20, 3], logits[21, 5], logits[22], logits[23], logits[24] = np.nan, -np.inf, 0, np.nan, -np.inf
+    logits[20, 3], logits[21, 5], logits[22], logits[23], logits[24] = (
+        np.nan,
+        -np.inf,
+        0,
+        np.nan,
+        -np.inf,
+    )
     logits[25, 7], logits[26, ::2], logits[27] = np.inf, -0.0, -200
     logits[28, :4] = [np.inf, -np.inf, np.inf, -np.inf]
     bias = rng.standard_normal(24).astype(np.float32) if biased else None
@@ -126,7 +132,12 @@ def test_sums_of_experts(weighs_input: bool, shared: str, rows: int) -> None:
     def numbers(*shape: int) -> Floats:
         return (rng.standard_normal(shape) * 2.0 ** rng.integers(-6, 6, shape)).astype(np.float32)
 
-    x, outputs, weights, of_shared = numbers(rows, n), numbers(rows, used, n), numbers(rows, used), numbers(rows, n)
+    x, outputs, weights, of_shared = (
+        numbers(rows, n),
+        numbers(rows, used, n),
+        numbers(rows, used),
+        numbers(rows, n),
+    )
     outputs[0, :, :4] = [[0, -0.0, np.inf, np.nan]] * used
     router = numbers(n)
     shared_weight = routing.sigmoid_of_dot(torch.from_numpy(x), torch.from_numpy(router))

@@ -28,23 +28,40 @@ CLAMPED_SLOPE = tl.constexpr(-float(np.float32(1.702)))
 
 
 @triton.jit
-def dot16(a, b, there, N: tl.constexpr, ROWS: tl.constexpr):
+def dot16(a, b, there, N: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexpr):
     """Sums of products of ``N`` neighbouring float32, in 16 lanes, of ROWS rows.
 
-    ``a`` and ``b`` are pointers [ROWS, 1] to the first of them, ``there`` bools [ROWS, 1]; float32 [ROWS].
+    ``a`` and ``b`` are pointers [ROWS, 1] to the first of them, ``there`` bools [ROWS, 1]; AT_ONCE is
+    :func:`groups_at_once` of N.  float32 [ROWS].
     """
     lanes = tl.arange(0, 16)[None, :]
     total = tl.zeros([ROWS, 16], tl.float32)
-    for i in tl.range(0, N // 16, loop_unroll_factor=16):
-        v = tl.load(a + i * 16 + lanes, mask=there, other=0.0)
-        w = tl.load(b + i * 16 + lanes, mask=there, other=0.0)
-        total = tl.fma(v, w, total)
+    for start in tl.range(0, N // 16 // AT_ONCE):
+        # Loads come first: their latencies overlap.
+        groups = ()
+        for i in tl.static_range(AT_ONCE):
+            cols = (start * AT_ONCE + i) * 16 + lanes
+            v = tl.load(a + cols, mask=there, other=0.0)
+            groups += ((v, tl.load(b + cols, mask=there, other=0.0)),)
+        for i in tl.static_range(AT_ONCE):
+            total = tl.fma(groups[i][0], groups[i][1], total)
     if N % 16:
         cols = N // 16 * 16 + lanes
         inside = there & (cols < N)
         v = tl.load(a + cols, mask=inside, other=0.0)
         total = tl.fma(v, tl.load(b + cols, mask=inside, other=0.0), total)
     return tree(total, ROWS)
+
+
+def groups_at_once(n: int) -> int:
+    """How many groups of 16 of ``n`` numbers are read before they are added; it divides their number."""
+    groups = n // 16
+    return next((k for k in range(min(groups, 32), 0, -1) if groups % k == 0), 1)
+
+
+# Else ptxas saves registers by loading late, and every addition waits for its own load.
+REGISTERS = 255
+"""``maxnreg`` of kernels with sums in 16 lanes."""
 
 
 @triton.jit
@@ -62,18 +79,23 @@ def _taken(x, given, given_weight, factor, scale, cols, inside, GIVEN: tl.conste
 @triton.jit
 def _total(
     x, given, given_weight, factor, scale, mean, there,
-    N: tl.constexpr, ROWS: tl.constexpr, GIVEN: tl.constexpr, SQUARES: tl.constexpr,
+    N: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexpr, GIVEN: tl.constexpr, SQUARES: tl.constexpr,
 ):  # fmt: skip
     """The sum of what is normalised, or of the squares of its distances from ``mean`` [ROWS, 1]; [ROWS]."""
     lanes = tl.arange(0, 16)[None, :]
     total = tl.zeros([ROWS, 16], tl.float32)
-    for i in tl.range(0, N // 16, loop_unroll_factor=32):
-        v = _taken(x, given, given_weight, factor, scale, i * 16 + lanes, there, GIVEN)
-        if SQUARES:
-            v = v - mean
-            total = tl.fma(v, v, total)
-        else:
-            total = total + v
+    for start in tl.range(0, N // 16 // AT_ONCE):
+        groups = ()
+        for i in tl.static_range(AT_ONCE):
+            cols = (start * AT_ONCE + i) * 16 + lanes
+            groups += (_taken(x, given, given_weight, factor, scale, cols, there, GIVEN),)
+        for i in tl.static_range(AT_ONCE):
+            v = groups[i]
+            if SQUARES:
+                v = v - mean
+                total = tl.fma(v, v, total)
+            else:
+                total = total + v
     if N % 16:
         cols = N // 16 * 16 + lanes
         inside = there & (cols < N)
@@ -96,7 +118,7 @@ def _factor(squares, eps, N: tl.constexpr, ROWS: tl.constexpr):
 def _norm(
     X, GIVEN_X, GIVEN_WEIGHT, WEIGHT, BIAS, ADDED, OUT, n_rows, inner,
     x_outer, x_inner, given_outer, given_inner, out_outer, out_inner, weight_inner, eps, scale,
-    N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    N: tl.constexpr, ROWS: tl.constexpr, SIZE: tl.constexpr, AT_ONCE: tl.constexpr,
     LAYER: tl.constexpr, WEIGHTS: tl.constexpr, BIASES: tl.constexpr, GIVEN: tl.constexpr,
 ):  # fmt: skip
     """Rows [n_rows / inner, inner, N] normalised; ``GIVEN``: "none", "plain" or "normed" is added first."""
@@ -109,36 +131,42 @@ def _norm(
     given_weight = GIVEN_WEIGHT + row * 0
     factor, mean = 1.0, 0.0
     if GIVEN == "normed":
-        factor = _factor(dot16(given, given, there, N, ROWS), eps, N, ROWS)
+        factor = _factor(dot16(given, given, there, N, ROWS, AT_ONCE), eps, N, ROWS)
+    # Whole rows are read at once; the sums, whose lanes read them in order, find them in the L1 cache.
+    cols = tl.arange(0, SIZE)[None, :]
+    inside = there & (cols < N)
+    v = _taken(x, given, given_weight, factor, scale, cols, inside, GIVEN)
     if LAYER:
         total = _total(
-            x, given, given_weight, factor, scale, mean, there, N, ROWS, GIVEN, SQUARES=False
+            x,
+            given,
+            given_weight,
+            factor,
+            scale,
+            mean,
+            there,
+            N,
+            ROWS,
+            AT_ONCE,
+            GIVEN,
+            SQUARES=False,
         )
         mean = tl.div_rn(total, N * 1.0).reshape([ROWS, 1])
     squares = _total(
-        x, given, given_weight, factor, scale, mean, there, N, ROWS, GIVEN, SQUARES=True
+        x, given, given_weight, factor, scale, mean, there, N, ROWS, AT_ONCE, GIVEN, SQUARES=True
     )
-    own_factor = _factor(squares, eps, N, ROWS)
+    if GIVEN != "none":
+        tl.store(ADDED + row * N + cols, v, mask=inside)
+    if LAYER:
+        v = v - mean
+    v = v * _factor(squares, eps, N, ROWS)
+    if WEIGHTS:
+        v = v * tl.load(weight + cols, mask=inside, other=0.0)
+    if LAYER:
+        v = v + (tl.load(bias + cols, mask=inside, other=0.0) if BIASES else 0.0)
     # The output may be the input: no thread writes before all have read.
     tl.debug_barrier()
-    out = OUT + outer * out_outer + within * out_inner
-    for start in tl.range(0, N, BLOCK):
-        cols = start + tl.arange(0, BLOCK)[None, :]
-        inside = there & (cols < N)
-        v = _taken(x, given, given_weight, factor, scale, cols, inside, GIVEN)
-        if GIVEN != "none":
-            tl.store(ADDED + row * N + cols, v, mask=inside)
-        if LAYER:
-            v = v - mean
-        v = v * own_factor
-        if WEIGHTS:
-            v = v * tl.load(weight + cols, mask=inside, other=0.0)
-        if LAYER:
-            if BIASES:
-                v = v + tl.load(bias + cols, mask=inside, other=0.0)
-            else:
-                v = v + 0.0
-        tl.store(out + cols, v, mask=inside)
+    tl.store(OUT + outer * out_outer + within * out_inner + cols, v, mask=inside)
 
 
 def rms_norm(
@@ -227,17 +255,17 @@ def _launched(
     added = x if given is None else torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if n_rows == 0:
         return added, out
-    block = min(triton.next_power_of_2(n), 1024)
     at_once = rows_at_once(x, n_rows, 1 if n > 512 else 2)
     made, by_head = _in_three(out), weight is not None and weight.dim() == 2
     _norm[(triton.cdiv(n_rows, at_once),)](
         rows, others, _or(given_weight, x), _or(weight, x), _or(bias, x), added, made,
         n_rows, rows.shape[1], rows.stride(0), rows.stride(1), others.stride(0), others.stride(1),
         made.stride(0), made.stride(1), weight.stride(0) if by_head else 0, eps, scale,
-        N=n, ROWS=at_once, BLOCK=block, LAYER=kind == "layer",
+        N=n, ROWS=at_once, SIZE=triton.next_power_of_2(n), AT_ONCE=groups_at_once(n),
+        LAYER=kind == "layer",
         WEIGHTS=weight is not None, BIASES=bias is not None,
         GIVEN="none" if given is None else "plain" if given_weight is None else "normed",
-        num_warps=1 if n <= 512 else 4 if n <= 8192 else 8, **EXACT,
+        num_warps=1 if n <= 512 else 4 if n <= 8192 else 8, maxnreg=REGISTERS, **EXACT,
     )  # fmt: skip
     return added, out
 
@@ -258,7 +286,7 @@ def rows_at_once(x: torch.Tensor, n_rows: int, few: int) -> int:
     return min(triton.next_power_of_2(n_rows), 64) if x.is_cpu else few
 
 
-@triton.jit(do_not_specialize=["total", "cap", "scale"])
+@triton.jit(do_not_specialize=["cap", "scale"])
 def _activate(
     GATE, UP, TABLE, OUT, total, gate_stride, up_stride, out_stride, cap, scale,
     N: tl.constexpr, KIND: tl.constexpr, MULTIPLIES: tl.constexpr, BLOCK: tl.constexpr,

@@ -1,5 +1,7 @@
-"""Mixtures of experts in Triton, with the bits of docs/numerics.md, part 2: the choice of a token's experts,
-their weights, and the sum of what they give."""
+"""The choice of a token's experts, and the sum of what they give, in Triton.
+
+The bits are those of docs/numerics.md, part 2.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import triton
 import triton.language as tl
 
 from aleator.models.kernels.floats import EXACT, exponential, sigmoid, tree
-from aleator.models.kernels.norms import dot16, elements_at_once, rows_at_once
+from aleator.models.kernels.norms import REGISTERS, dot16, groups_at_once, rows_at_once
 
 if TYPE_CHECKING:
     from aleator.models.experts import ExpertsConfig
@@ -180,29 +182,30 @@ def route(
     return chosen, weights
 
 
-@triton.jit(do_not_specialize=["total"])
+@triton.jit(do_not_specialize=["n_rows"])
 def _combine(
-    GIVEN, WEIGHTS, SHARED, SHARED_WEIGHT, OUT, total,
-    N: tl.constexpr, N_USED: tl.constexpr, WEIGHED: tl.constexpr, HAS_SHARED: tl.constexpr,
-    SHARED_WEIGHED: tl.constexpr, BLOCK: tl.constexpr,
+    GIVEN, WEIGHTS, SHARED, SHARED_WEIGHT, OUT, n_rows,
+    N: tl.constexpr, N_USED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    WEIGHED: tl.constexpr, HAS_SHARED: tl.constexpr, SHARED_WEIGHED: tl.constexpr,
 ):  # fmt: skip
-    """The weighted sum of N_USED outputs, and of the shared one."""
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < total
-    row, col = at // N, at % N
-    weight = tl.full([BLOCK], 1.0, tl.float32)
-    y = tl.zeros([BLOCK], tl.float32)
-    for k in tl.range(0, N_USED):
+    """BLOCK columns of the weighted sum of N_USED outputs, and of the shared one."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    there = row < n_rows
+    inside = there & (cols < N)
+    weight = tl.full([ROWS, 1], 1.0, tl.float32)
+    y = tl.zeros([ROWS, BLOCK], tl.float32)
+    for k in tl.range(0, N_USED, loop_unroll_factor=8):
         choice = row * N_USED + k
         if WEIGHED:
-            weight = tl.load(WEIGHTS + choice, mask=inside, other=0.0)
-        y = tl.fma(weight, tl.load(GIVEN + choice * N + col, mask=inside, other=0.0), y)
+            weight = tl.load(WEIGHTS + choice, mask=there, other=0.0)
+        y = tl.fma(weight, tl.load(GIVEN + choice * N + cols, mask=inside, other=0.0), y)
     if HAS_SHARED:
-        weight = tl.full([BLOCK], 1.0, tl.float32)
+        weight = tl.full([ROWS, 1], 1.0, tl.float32)
         if SHARED_WEIGHED:
-            weight = tl.load(SHARED_WEIGHT + row, mask=inside, other=0.0)
-        y = tl.fma(weight, tl.load(SHARED + at, mask=inside, other=0.0), y)
-    tl.store(OUT + at, y, mask=inside)
+            weight = tl.load(SHARED_WEIGHT + row, mask=there, other=0.0)
+        y = tl.fma(weight, tl.load(SHARED + row * N + cols, mask=inside, other=0.0), y)
+    tl.store(OUT + row * N + cols, y, mask=inside)
 
 
 def combine(
@@ -226,24 +229,26 @@ def combine(
     out = torch.empty(n_rows, n, dtype=given.dtype, device=given.device)
     if out.numel() == 0:
         return out
-    block = elements_at_once(out)
-    _combine[(triton.cdiv(out.numel(), block),)](
+    at_once = rows_at_once(out, n_rows, 1)
+    block = min(triton.next_power_of_2(n), 1024 if out.is_cpu else 512)
+    _combine[(triton.cdiv(n_rows, at_once), triton.cdiv(n, block))](
         given, given if weights is None else weights, given if shared is None else shared,
-        given if shared_weight is None else shared_weight, out, out.numel(),
-        N=n, N_USED=n_used, WEIGHED=weights is not None, HAS_SHARED=shared is not None,
-        SHARED_WEIGHED=shared_weight is not None, BLOCK=block, num_warps=4, **EXACT,
+        given if shared_weight is None else shared_weight, out, n_rows,
+        N=n, N_USED=n_used, ROWS=at_once, BLOCK=block,
+        WEIGHED=weights is not None, HAS_SHARED=shared is not None,
+        SHARED_WEIGHED=shared_weight is not None, num_warps=4, **EXACT,
     )  # fmt: skip
     return out
 
 
 @triton.jit(do_not_specialize=["n_rows"])
 def _sigmoid_of_dot(
-    X, VECTOR, OUT, n_rows, stride, N: tl.constexpr, ROWS: tl.constexpr
+    X, VECTOR, OUT, n_rows, stride, N: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexpr
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     there = row < n_rows
     at = row[:, None] * stride
-    y = sigmoid(dot16(X + at, VECTOR + at * 0, there[:, None], N, ROWS))
+    y = sigmoid(dot16(X + at, VECTOR + at * 0, there[:, None], N, ROWS, AT_ONCE))
     tl.store(OUT + row, y, mask=there)
 
 
@@ -262,6 +267,7 @@ def sigmoid_of_dot(x: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
     if n_rows:
         at_once = rows_at_once(x, n_rows, 2)
         _sigmoid_of_dot[(triton.cdiv(n_rows, at_once),)](
-            x, vector, out, n_rows, x.stride(0), N=n, ROWS=at_once, num_warps=1, **EXACT
-        )
+            x, vector, out, n_rows, x.stride(0), N=n, ROWS=at_once, AT_ONCE=groups_at_once(n),
+            num_warps=1, maxnreg=REGISTERS, **EXACT,
+        )  # fmt: skip
     return out
