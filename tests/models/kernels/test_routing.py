@@ -106,7 +106,7 @@ def test_routes(scores: Scores, facts: dict[str, Any], biased: bool) -> None:
 def test_models_sizes(n: int, used: int, facts: dict[str, Any], scores: Scores) -> None:
     rng = np.random.default_rng([n, used])
     bias = rng.standard_normal(n).astype(np.float32) if "n_groups" in facts else None
-    for rows in (1, 2, 3, 17):
+    for rows in (1, 2, 3, 17) if n == 128 else (3,):
         logits = (3 * rng.standard_normal((rows, n))).astype(np.float32)
         compare(logits, config(n, used, scores=scores, **facts), bias)
 

@@ -248,13 +248,13 @@ def _launched(
     given_weight: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What was added up (``x`` where nothing was), and its norm."""
-    rows = _in_three(x)
-    n, n_rows = x.shape[-1], rows.shape[0] * rows.shape[1]
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device) if out is None else out
-    others = rows if given is None else _in_three(given)
     added = x if given is None else torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    if n_rows == 0:
+    if x.numel() == 0:
         return added, out
+    rows = _in_three(x)
+    others = rows if given is None else _in_three(given)
+    n, n_rows = x.shape[-1], rows.shape[0] * rows.shape[1]
     at_once = rows_at_once(x, n_rows, 1 if n > 512 else 2)
     made, by_head = _in_three(out), weight is not None and weight.dim() == 2
     _norm[(triton.cdiv(n_rows, at_once),)](
@@ -262,19 +262,21 @@ def _launched(
         n_rows, rows.shape[1], rows.stride(0), rows.stride(1), others.stride(0), others.stride(1),
         made.stride(0), made.stride(1), weight.stride(0) if by_head else 0, eps, scale,
         N=n, ROWS=at_once, SIZE=triton.next_power_of_2(n), AT_ONCE=groups_at_once(n),
-        LAYER=kind == "layer",
-        WEIGHTS=weight is not None, BIASES=bias is not None,
+        LAYER=kind == "layer", WEIGHTS=weight is not None, BIASES=bias is not None,
         GIVEN="none" if given is None else "plain" if given_weight is None else "normed",
-        num_warps=1 if n <= 512 else 4 if n <= 8192 else 8, maxnreg=REGISTERS, **EXACT,
+        num_warps=warps(n), maxnreg=REGISTERS, **EXACT,
     )  # fmt: skip
     return added, out
 
 
+def warps(n: int) -> int:
+    """Warps for rows of ``n``.  More would read the lanes more often: each sums them all."""
+    return 1 if n <= 512 else 4 if n <= 8192 else 8
+
+
 def _in_three(x: torch.Tensor) -> torch.Tensor:
     """[..., n] as [outer, inner, n]: inner is the dimension before the last."""
-    if x.dim() > 3:
-        return x.flatten(0, -3)
-    return x[(None,) * (3 - x.dim())]
+    return x.view(-1, *x.shape[-2:]) if x.dim() > 3 else x[(None,) * (3 - x.dim())]
 
 
 def _or(x: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:
