@@ -49,7 +49,7 @@ def check(function: Any, capability: int, options: dict[str, Any], **constants: 
     path = Path(os.environ.get("TMPDIR", "/tmp")) / f"aleator-norms-{os.getpid()}.cubin"
     try:
         path.write_bytes(binary.asm["cubin"])
-        command = [tools / "cuobjdump", "-res-usage", path]
+        command = [str(tools / "cuobjdump"), "-res-usage", str(path)]
         usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     finally:
         path.unlink()

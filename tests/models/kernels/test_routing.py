@@ -148,11 +148,14 @@ def test_sums_of_experts(weighs_input: bool, shared: str, rows: int) -> None:
         shared_weight if shared == "weighed" else None,
     )  # fmt: skip
     made = config(used, used, weighs_input=weighs_input)
-    expected = np.stack([
+
+    def part(given: Floats) -> reference.Part:
+        return lambda _: given[None]
+
+    rows_expected = [
         reference.mixture(
-            x[t], np.arange(used), weights[t], [lambda _, k=k, t=t: outputs[t, k][None] for k in range(used)],
-            made, None if shared == "none" else lambda _, t=t: of_shared[t][None],
-            router if shared == "weighed" else None,
+            x[t], np.arange(used), weights[t], [part(outputs[t, k]) for k in range(used)], made,
+            None if shared == "none" else part(of_shared[t]), router if shared == "weighed" else None,
         ) for t in range(rows)
-    ])  # fmt: skip
-    assert same(own, expected)
+    ]  # fmt: skip
+    assert same(own, np.stack(rows_expected))
