@@ -96,8 +96,8 @@ def test_norms_of_heads_in_columns() -> None:
     assert equal(
         norms.rms_norm(view[1], given(each), 1e-5), reference.rms_norm(heads[1], each, 1e-5)
     )
-    side_by_side = given(np.concatenate((each, bias), 1)).chunk(2, -1)
-    own = norms.layer_norm(view, *side_by_side, 1e-5)
+    weights, biases = given(np.concatenate((each, bias), 1)).chunk(2, -1)
+    own = norms.layer_norm(view, weights, biases, 1e-5)
     assert equal(own, reference.layer_norm(heads, each, bias, 1e-5))
     four = norms.rms_norm(view.contiguous().view(3, 5, 2, 12), given(shared[:12]), 1e-5)
     assert equal(four, reference.rms_norm(heads.reshape(3, 5, 2, 12), shared[:12], 1e-5))
