@@ -83,6 +83,7 @@ class Block:
             self.slopes,
             self.parts.sinks,
             0 if self.latent is None else self.latent.values_in_keys,
+            self.rotary if self.parts.rotated else None,
         ).to(x)
         if self.latent is not None:
             attended = self.latent.given(attended)

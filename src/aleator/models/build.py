@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 from aleator.core.errors import ParameterError
 from aleator.core.packages import required_torch
@@ -73,7 +74,8 @@ def build_decoder(
 def _in_triton(weights: Weights, places: Sequence[Place], progress: Progress | None) -> Decoder:
     """The decoder of Triton's kernels."""
     required_torch("form='triton'")
-    required_package("triton", "form='triton'", "torch")
+    if find_spec("triton") is None:
+        raise ImportError('form="triton" needs Triton: pip install "aleator[torch]"', name="triton")
     for place in places:
         if place.dtype != "float32":
             raise ParameterError(

@@ -20,6 +20,7 @@ class MicroBatch:
     Attributes:
         cell_ids: int64 [T], the cell of each token.
         positions: int32 [T].
+        rows: what the cells store.
         seen: the cells each token attends to.
         tokens: which tokens of the batch these are.
         wanted: int64, which of them want logits, counted from the start of the micro-batch.
@@ -27,7 +28,7 @@ class MicroBatch:
 
     """
 
-    __slots__ = ("_cells", "_rows", "cell_ids", "positions", "sections", "seen", "tokens", "wanted")
+    __slots__ = ("_cells", "cell_ids", "positions", "rows", "sections", "seen", "tokens", "wanted")
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class MicroBatch:
         wanted: npt.NDArray[np.int64] | None = None,
         sections: npt.NDArray[np.int32] | None = None,
     ) -> None:
-        self._cells, self._rows, self.cell_ids, self.positions = held, rows, cell_ids, positions
+        self._cells, self.rows, self.cell_ids, self.positions = held, rows, cell_ids, positions
         self.tokens, self.sections = tokens, sections
         self.wanted = np.arange(len(cell_ids)) if wanted is None else wanted
         keys = rows.key_positions
@@ -58,7 +59,7 @@ class MicroBatch:
         """The cells for layers that compute with torch."""
         from aleator.cache.rows.tensors import CellTensors
 
-        return CellTensors(self._cells, self._rows, self.cell_ids, self.seen)
+        return CellTensors(self._cells, self.rows, self.cell_ids, self.seen)
 
 
 class WindowBatch(MicroBatch):
@@ -100,5 +101,5 @@ class WindowBatch(MicroBatch):
         from aleator.cache.rows.tensors import WindowTensors
 
         return WindowTensors(
-            self._cells, self._rows, self.cell_ids, self.seen, self._lows, self._sinks
+            self._cells, self.rows, self.cell_ids, self.seen, self._lows, self._sinks
         )

@@ -31,7 +31,9 @@ CHUNK = 128
 """Elements of a row that a matrix in floats holds lane by lane."""
 FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 """Types whose elements are floats."""
-_AT_ONCE = 1 << 26  # elements laid out at a time: what that takes beside the matrix is a few times as much
+_AT_ONCE = (
+    1 << 26
+)  # elements laid out at a time: what that takes beside the matrix is a few times as much
 
 
 class Form(NamedTuple):
@@ -150,9 +152,7 @@ def planes(data: Tensor, type: str, n_out: int, n_in: int, bias: Tensor | None =
         for rows in data.reshape(n_out, -1).split(_rows_at_once(n_in))
     ]
     axes = {"low": -3, "high": -3, "d": -1, "m": -1, "scale": -2, "least": -2}
-    joined = {
-        name: torch.cat([part[name] for part in parts], axes[name]) for name in parts[0]
-    }
+    joined = {name: torch.cat([part[name] for part in parts], axes[name]) for name in parts[0]}
     return Planes(type, n_out, n_in, **joined, bias=bias)
 
 

@@ -211,7 +211,9 @@ def _few(
                 sums = first if h == 0 else second
                 if NATIVE:
                     w, x = tl.broadcast(w, x)
-                    sums = tl.inline_asm_elementwise(_DP4A, "=r,r,r,r", [w, x, sums], tl.int32, True, 1)
+                    sums = tl.inline_asm_elementwise(
+                        _DP4A, "=r,r,r,r", [w, x, sums], tl.int32, True, 1
+                    )
                 else:
                     sums += ((w[:, :, :, None] << up) >> 24) * ((x[:, :, :, None] << up) >> 24)
                 if h == 0:
@@ -459,7 +461,9 @@ def round_rows(x: torch.Tensor, block: int, in_words: bool | None = None) -> Rou
     x = x.contiguous()
     n, n_in = x.shape
     words = n <= FEW if in_words is None else in_words
-    q = torch.empty((n, 8, n_in // 32, 4) if words else (n, n_in), dtype=torch.int8, device=x.device)
+    q = torch.empty(
+        (n, 8, n_in // 32, 4) if words else (n, n_in), dtype=torch.int8, device=x.device
+    )
     d = torch.empty((n, n_in // block), dtype=torch.float32, device=x.device)
     sums = torch.empty((n, 2, n_in // 32), dtype=torch.int32, device=x.device)
     if d.numel():
@@ -581,7 +585,10 @@ def _launch(
     if not x.in_words:
         at_once, width, warps = (16, 32, 4) if n <= 16 else (64, 64, 8)
         if slow:
-            at_once, width = min(triton.next_power_of_2(n), 64), min(triton.next_power_of_2(w.n_out), 1024)
+            at_once, width = (
+                min(triton.next_power_of_2(n), 64),
+                min(triton.next_power_of_2(w.n_out), 1024),
+            )
         _many[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
             w.low, w.high, *scales, x.q, x.d, x.sums, residual, out,
             n, w.n_out, runs, *strides, factor, WIDE=max(n, w.n_out) * w.n_in >= 1 << 31, T=at_once, R=width,

@@ -110,9 +110,7 @@ def _q3_k(b: Tensor) -> Unpacked:
     low = _nibbles(b[:, 96:104])
     high = _shifted(b[:, 104:108], [0, 2, 4, 6], 3).transpose(1, 2).reshape(-1, 16)
     scale = (low | high << 4).view(torch.int8) - 32
-    return Unpacked(
-        _two_bits(b[:, 32:96]) | _by_bit(b[:, :32]) << 2, b[:, 108:110], None, scale
-    )
+    return Unpacked(_two_bits(b[:, 32:96]) | _by_bit(b[:, :32]) << 2, b[:, 108:110], None, scale)
 
 
 def _six_bits(p: Tensor) -> tuple[Tensor, Tensor]:

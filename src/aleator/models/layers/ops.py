@@ -98,10 +98,12 @@ class TorchOps:
         slopes: torch.Tensor | None,
         sinks: torch.Tensor | None,
         values_in_keys: int,
+        rotary: Rotary | None,
     ) -> torch.Tensor:
         """What attention gives to queries float32 [T, H, D], [T, H * Dv].
 
-        See :func:`~aleator.models.layers.attention.attend`; ``slopes`` [H] are ALiBi's.
+        See :func:`~aleator.models.layers.attention.attend`; ``slopes`` [H] are ALiBi's, ``rotary`` rotates
+        the layer's keys.
         """
         cells = batch.tensors(windowed)
         added = None

@@ -13,7 +13,6 @@ from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.cache.rows.tensors import CellTensors
 from aleator.models.layers.rotary import Rotary
 
-
 X = TypeVar("X")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from aleator.models.layers.parts import TABLE, LayerEmbedding, LayerEmbeddings, per_layer
@@ -21,6 +22,7 @@ class TokenEmbeddings:
         parts = LayerEmbeddings(outside)
         self.width, self.projection = parts.width, parts.projection
         self.norm = outside.ops.norm("rms", parts.norm, config.rms_eps)
+        self.factor = float(np.float32(1) / np.sqrt(np.float32(config.n_embd)))
         shape = (per_layer(config).n_vocab, config.n_layers * parts.width)
         self.table = outside.embedding(TABLE, shape)
 
@@ -31,7 +33,7 @@ class TokenEmbeddings:
         """
         if ids is None:
             ids = torch.zeros(len(x), dtype=torch.int64, device=x.device)
-        projected = self.projection(x) * (1.0 / math.sqrt(x.shape[1]))
+        projected = self.projection(x) * self.factor
         given = self.norm(projected.view(len(x), -1, self.width))
         own = self.table(ids).view_as(given) * math.sqrt(self.width)
         return (given + own) * (1.0 / math.sqrt(2.0))
