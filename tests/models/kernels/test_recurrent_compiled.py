@@ -65,7 +65,8 @@ USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
 def instructions(name: str) -> list[str]:
     kernel, warps, constants = USUAL[name]
     types: dict[str, Any] = {n: "*fp32" if n in POINTERS else "i32" for n in kernel.arg_names}
-    types.update({"runs": Runs(*["*i64"] * 5), "eps": "fp32", "least": "fp32"})
+    numbers: Any = ["*i64"] * 5
+    types.update({"runs": Runs(*numbers), "eps": "fp32", "least": "fp32"})
     return compiled(kernel, types, warps, exact=False, **constants)
 
 

@@ -38,11 +38,15 @@ def _quiet() -> Iterator[None]:
         yield
 
 
+def native(path: Path) -> Any:
+    return build_decoder(open_weights(path), form="native")
+
+
 class Parts:
     """A native decoder's tensors, and the states of its first layer by these kernels, in row 0."""
 
     def __init__(self, path: Path) -> None:
-        self.decoder: Any = build_decoder(open_weights(path), form="native")
+        self.decoder = native(path)
         self.layer = self.decoder.recurrent[0]
         self.x = self.tensor("token_embd.weight")[IDS]
         self.eps = self.decoder.config.rms_eps
@@ -138,7 +142,7 @@ def test_state_spaces(name: str, tmp_path: Path) -> None:
         selected = parts.product("ssm_x", u)
         if ssm.norm_eps is not None:
             selected = recurrent_parts.state_norms(selected, rank, n, None, ssm.norm_eps)
-        step, b, c = selected.split([rank, n, n], dim=1)
+        step, b, c = torch.split(selected, [rank, n, n], dim=1)
         step = parts.product("ssm_dt", step, bias)
         y = recurrent.scan(
             u, step, weight(layer.a), b, c, weight(layer.d), projected[:, inner:], states, runs
@@ -155,19 +159,20 @@ def test_heads(tmp_path: Path) -> None:
     conv, states = parts.kept
     outputs = []
     for x, runs in parts.batches():
-        gate, values, steps = parts.product("ssm_in", x).split([inner, channels, ssm.heads], dim=1)
+        projected = parts.product("ssm_in", x)
+        gate, values, steps = torch.split(projected, [inner, channels, ssm.heads], dim=1)
         values = recurrent.convolve(
             values, weight(layer.conv_weight), optional(layer.conv_bias), conv, runs, True
         )
-        u, b, c = values.split([inner, n, n], dim=1)
+        u, b, c = torch.split(values, [inner, n, n], dim=1)
         step, decay = recurrent_parts.time_step(
             steps, weight(layer.time_bias), weight(layer.a), ssm.least_step
         )
         y = recurrent.scan_heads(u, step, decay, b, c, weight(layer.d), gate, states, runs)
         y = recurrent_parts.group_norm(y, weight(layer.gated_norm), layer.norm_groups, parts.eps)
         outputs.append(parts.product("ssm_out", y))
-    values = slice(inner, inner + channels)
-    parts.compare(outputs, lambda x, i: parts.product("ssm_in", x, layer=i)[:, values])
+    taken = slice(inner, inner + channels)
+    parts.compare(outputs, lambda x, i: parts.product("ssm_in", x, layer=i)[:, taken])
 
 
 def test_short_convolutions(tmp_path: Path) -> None:
@@ -207,7 +212,7 @@ def test_delta_nets(name: str, tmp_path: Path) -> None:
         qkv = recurrent.convolve(
             parts.product("attn_qkv", x), weight(layer.conv_weight), None, conv, runs, True
         )
-        qk, v = qkv.split([2 * net.keys, net.values], dim=1)
+        qk, v = torch.split(qkv, [2 * net.keys, net.values], dim=1)
         qk = recurrent_parts.unit_length(qk, net.head_dim, net.unit_eps, net.n_key_heads)
         q, k = qk.view(t, 2, net.n_key_heads, net.head_dim).unbind(1)
         beta, decay = recurrent_parts.delta_rates(
@@ -216,7 +221,7 @@ def test_delta_nets(name: str, tmp_path: Path) -> None:
             weight(layer.time_bias),
             weight(layer.a),
         )
-        v = v.unflatten(1, (net.n_heads, net.head_dim_v))
+        v = v.view(t, net.n_heads, net.head_dim_v)
         y = recurrent.delta_rule(q, k, v, beta, decay, states, runs, net.tiled)
         y = recurrent_parts.gated_norm(
             y.flatten(1), weight(layer.head_norm), parts.product("attn_gate", x), parts.eps
