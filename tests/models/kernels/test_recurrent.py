@@ -301,6 +301,15 @@ def test_delta_rules(
     assert equal(ours, kept)
 
 
+def test_programs_share_channels_and_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In small blocks, as on a GPU."""
+    monkeypatch.setattr(recurrent, "_block", lambda n, most, x: 8)
+    test_convolutions("three", True, 13, 4)
+    test_scans("three", True, 13, 11)
+    test_scans_of_heads("three", True, 3, 5, 16, 1)
+    test_delta_rules("three", True, 2, 4, 19, 5, False)
+
+
 def test_rates_and_gates() -> None:
     rng = np.random.default_rng(1)
     for t, n in ((1, 3), (17, 300)):

@@ -41,7 +41,7 @@ class Runs(NamedTuple):
     @staticmethod
     def within(numbers: torch.Tensor, runs: int, tokens: int) -> Runs:
         """Views of what :func:`packed` gives for as many runs and tokens."""
-        return Runs(*numbers.split([runs + 1, runs + 1, runs, tokens, tokens]))
+        return Runs(*torch.split(numbers, [runs + 1, runs + 1, runs, tokens, tokens]))
 
 
 def packed(batch: RecurrentBatch, runs: int, tokens: int) -> npt.NDArray[np.int64]:
