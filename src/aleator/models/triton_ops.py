@@ -9,12 +9,14 @@ import numpy as np
 import torch
 
 from aleator.cache.rows.batch import MicroBatch
-from aleator.models.kernels import norms, routing
+from aleator.cache.storage.tensors import as_tensor
+from aleator.models.kernels import norms, recurrent, recurrent_parts, routing
 from aleator.models.kernels.attention import attend
 from aleator.models.kernels.cells import side, store
 from aleator.models.kernels.planes import Planes, planes, stack
 from aleator.models.kernels.product import product, product_of_experts, read_rows, round_rows
 from aleator.models.kernels.rotation import Turn, rotate, turn
+from aleator.models.kernels.runs import Runs
 from aleator.models.kernels.seen import SeenTensors, sight
 from aleator.models.layers.expert_tensors import ExpertMatrix, expert_tensors, stacked
 from aleator.models.layers.layer import LayerWeights
@@ -186,6 +188,93 @@ class TritonOps(TorchOps):
     ) -> torch.Tensor:
         """See :class:`TorchOps`."""
         return routing.combine(given, weights, shared, shared_weight)
+
+    def convolve(
+        self,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        batch: Pass,
+        layer: int,
+        activated: bool = True,
+    ) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        kept = as_tensor(batch.states.conv[layer])
+        return recurrent.convolve(x, weight, bias, kept, _runs(batch, x.device), activated)
+
+    def scan(
+        self,
+        u: torch.Tensor,
+        steps: torch.Tensor,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor,
+        d: torch.Tensor,
+        gate: torch.Tensor,
+        batch: Pass,
+        layer: int,
+    ) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        kept = as_tensor(batch.states.ssm[layer])
+        return recurrent.scan(u, steps, a, b, c, d, gate, kept, _runs(batch, u.device))
+
+    def scan_heads(
+        self,
+        u: torch.Tensor,
+        steps: torch.Tensor,
+        bias: torch.Tensor,
+        least: float,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor,
+        d: torch.Tensor,
+        gate: torch.Tensor,
+        batch: Pass,
+        layer: int,
+    ) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        kept = as_tensor(batch.states.ssm[layer])
+        step, decay = recurrent_parts.time_step(steps, bias, a, least)
+        return recurrent.scan_heads(u, step, decay, b, c, d, gate, kept, _runs(batch, u.device))
+
+    def delta_scan(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        beta: torch.Tensor,
+        decay: torch.Tensor,
+        bias: torch.Tensor,
+        a: torch.Tensor,
+        tiled: bool,
+        batch: Pass,
+        layer: int,
+    ) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        kept = as_tensor(batch.states.ssm[layer])
+        written, stays = recurrent_parts.delta_rates(beta, decay, bias, a)
+        runs = _runs(batch, v.device)
+        return recurrent.delta_rule(q, k, v, written, stays, kept, runs, tiled)
+
+    def grouped_norm(
+        self, y: torch.Tensor, groups: int, weight: torch.Tensor, eps: float
+    ) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        return recurrent_parts.group_norm(y, weight, groups, eps)
+
+    def unit_length(self, x: torch.Tensor, size: int, eps: float, queries: int) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        return recurrent_parts.unit_length(x, size, eps, queries)
+
+    def gated_norm(
+        self, y: torch.Tensor, weight: torch.Tensor, gate: torch.Tensor, eps: float
+    ) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        return recurrent_parts.gated_norm(y, weight, gate, eps)
+
+
+def _runs(batch: Pass, device: torch.device) -> Runs:
+    return batch.once("runs", lambda: Runs.of(batch.states, device))
 
 
 def _rms(weight: torch.Tensor, eps: float) -> Norm:

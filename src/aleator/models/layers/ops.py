@@ -185,15 +185,43 @@ class TorchOps:
     def scan(
         self,
         u: torch.Tensor,
-        dt: torch.Tensor,
+        steps: torch.Tensor,
         a: torch.Tensor,
         b: torch.Tensor,
         c: torch.Tensor,
+        d: torch.Tensor,
+        gate: torch.Tensor,
         batch: Pass,
         layer: int,
     ) -> torch.Tensor:
-        """The selective scan, see :func:`~aleator.models.layers.scans.scan`."""
-        return scans.scan(u, dt, a, b, c, batch.states, layer)
+        """The selective scan with time steps softplus(``steps``), [T, D] as u and gate; ``d`` is [D].
+
+        ``(y + d u) * silu(gate)`` of its result, see :func:`~aleator.models.layers.scans.scan`.
+        """
+        y = scans.scan(u, F.softplus(steps.float()), a, b, c, batch.states, layer)
+        return (y + d * u) * F.silu(gate.float())
+
+    def scan_heads(
+        self,
+        u: torch.Tensor,
+        steps: torch.Tensor,
+        bias: torch.Tensor,
+        least: float,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor,
+        d: torch.Tensor,
+        gate: torch.Tensor,
+        batch: Pass,
+        layer: int,
+    ) -> torch.Tensor:
+        """The same of heads with one decay each; ``steps`` [T, heads], bias, a and d [heads].
+
+        Time steps are softplus(steps + bias), or ``least`` if that is more.
+        """
+        dt = F.softplus(steps + bias).clamp_min(least)
+        y = scans.scan(u, dt, a, b, c, batch.states, layer)
+        return (y + d.repeat_interleave(u.shape[1] // len(d)) * u) * F.silu(gate)
 
     def delta_scan(
         self,
@@ -202,24 +230,33 @@ class TorchOps:
         v: torch.Tensor,
         beta: torch.Tensor,
         decay: torch.Tensor,
+        bias: torch.Tensor,
+        a: torch.Tensor,
+        tiled: bool,
         batch: Pass,
         layer: int,
     ) -> torch.Tensor:
-        """The delta rule, see :func:`~aleator.models.layers.scans.delta_scan`."""
-        return scans.delta_scan(q, k, v, beta, decay, batch.states, layer)
+        """The delta rule, see :func:`~aleator.models.layers.scans.delta_scan`, [T, H, Dv].
 
-    def time_step(
-        self, x: torch.Tensor, bias: torch.Tensor | None, least: float = 0.0
-    ) -> torch.Tensor:
-        """``max(log(1 + e^(x + bias)), least)``."""
-        y = F.softplus(x.float() if bias is None else x + bias)
-        return y.clamp_min(least) if least else y
-
-    def finish_scan(
-        self, y: torch.Tensor, u: torch.Tensor, d: torch.Tensor, gate: torch.Tensor
-    ) -> torch.Tensor:
-        """``(y + d u) * silu(gate)``, [T, D]; ``d`` is [D], or [heads]."""
-        return (y + d.repeat_interleave(u.shape[1] // len(d)) * u) * F.silu(gate.float())
+        Args:
+            q: queries, float32 [T, key heads, D].
+            k: keys, as large.
+            v: values [T, H, Dv].
+            beta: [T, H]; what is written is multiplied by their sigmoid.
+            decay: [T, H]; e^(a softplus(decay + bias)) of the state stays.
+            bias: [H].
+            a: [H].
+            tiled: value head h goes with key head h modulo their number; otherwise neighbours share one.
+            batch: the micro-batch.
+            layer: of its states.
+        """
+        shared = v.shape[1] // k.shape[1]
+        if tiled:
+            q, k = q.repeat(1, shared, 1), k.repeat(1, shared, 1)
+        else:
+            q, k = q.repeat_interleave(shared, 1), k.repeat_interleave(shared, 1)
+        stays = torch.exp(F.softplus(decay + bias) * a)
+        return scans.delta_scan(q, k, v, torch.sigmoid(beta), stays, batch.states, layer)
 
     def grouped_norm(
         self, y: torch.Tensor, groups: int, weight: torch.Tensor, eps: float
@@ -228,19 +265,20 @@ class TorchOps:
         grouped = y.view(len(y), groups, -1)
         return F.rms_norm(grouped, grouped.shape[2:], None, eps).flatten(1) * weight
 
-    def unit_length(self, x: torch.Tensor, eps: float, scale: float = 1.0) -> torch.Tensor:
-        """Rows [..., n] divided by their length, times ``scale``."""
-        return x * (torch.rsqrt((x * x).sum(-1, keepdim=True) + eps) * scale)
-
-    def decay(self, x: torch.Tensor, bias: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
-        """``e^(a softplus(x + bias))``, of heads [T, H]."""
-        return torch.exp(F.softplus(x + bias) * a)
+    def unit_length(self, x: torch.Tensor, size: int, eps: float, queries: int) -> torch.Tensor:
+        """Parts [T, n * size] divided by their length, the first ``queries`` by sqrt(size) too."""
+        parts = x.view(len(x), -1, size)
+        unit = parts * torch.rsqrt((parts * parts).sum(-1, keepdim=True) + eps)
+        unit[:, :queries] *= size**-0.5
+        return unit.flatten(1)
 
     def gated_norm(
         self, y: torch.Tensor, weight: torch.Tensor, gate: torch.Tensor, eps: float
     ) -> torch.Tensor:
-        """Rows [..., n] divided by their root mean square, times ``weight`` [n] and silu(``gate``)."""
-        return F.rms_norm(y, y.shape[-1:], weight, eps) * F.silu(gate.float())
+        """``rms_norm(y) * silu(gate)`` of parts [T, n * size], with weights [size]."""
+        parts = y.view(len(y), -1, len(weight))
+        normed = F.rms_norm(parts, weight.shape, weight, eps).flatten(1)
+        return normed * F.silu(gate.float())
 
 
 TORCH = TorchOps()

@@ -50,11 +50,10 @@ class MambaLayer:
         if self.norms is not None:
             parts = tuple(norm(part) for norm, part in zip(self.norms, parts, strict=True))
         step, b, c = parts
-        dt = ops.time_step(tensors.time_step(step.to(x)), None)
-        y = ops.scan(u, dt, tensors.a, b, c, batch, self.layer)
+        steps = tensors.time_step(step.to(x))
+        y = ops.scan(u, steps, tensors.a, b, c, tensors.d, gate, batch, self.layer)
         if rows is not None:
-            x, y, u, gate = (each.index_select(0, rows) for each in (x, y, u, gate))
-        y = ops.finish_scan(y, u, tensors.d, gate)
+            x, y = x.index_select(0, rows), y.index_select(0, rows)
         return self.following(x + tensors.output(y.to(x)))
 
 
@@ -82,16 +81,26 @@ class HeadSpaceLayer:
     def mixed(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         """What is added to the running sum for ``x``, normalised, [T, n_embd]."""
         ssm, parts, ops = self.ssm, self.parts, self.ops
-        inner, heads, n = ssm.d_inner, ssm.heads, ssm.groups * ssm.d_state
+        inner, n = ssm.d_inner, ssm.groups * ssm.d_state
         projected = parts.project(x).float()
-        gate, values, steps = torch.split(projected, [inner, ssm.conv_channels, heads], dim=1)
+        gate, values, steps = torch.split(projected, [inner, ssm.conv_channels, ssm.heads], dim=1)
         values = ops.convolve(values, parts.conv_weight, parts.conv_bias, batch, self.layer)
         u, b, c = torch.split(values, [inner, n, n], dim=1)
-        dt = ops.time_step(steps, parts.time_bias, ssm.least_step)
-        y = ops.scan(u, dt, parts.a, b, c, batch, self.layer)
+        y = ops.scan_heads(
+            u,
+            steps,
+            parts.time_bias,
+            ssm.least_step,
+            parts.a,
+            b,
+            c,
+            parts.d,
+            gate,
+            batch,
+            self.layer,
+        )
         if rows is not None:
-            y, u, gate = (each.index_select(0, rows) for each in (y, u, gate))
-        y = ops.finish_scan(y, u, parts.d, gate)
+            y = y.index_select(0, rows)
         if parts.gated_norm is not None:
             y = ops.grouped_norm(y, parts.norm_groups, parts.gated_norm, self.eps)
         return parts.output(y.to(x))
@@ -135,21 +144,22 @@ class DeltaNetLayer:
         parts, net, t, ops = self.parts, self.parts.net, x.shape[0], self.ops
         taken = self.norm(x)
         qkv = ops.convolve(parts.qkv(taken).float(), parts.conv_weight, None, batch, parts.index)
-        q, k, v = torch.split(qkv, [net.keys, net.keys, net.values], dim=1)
-        heads = (t, net.n_key_heads, net.head_dim)
-        q = ops.unit_length(q.reshape(heads), net.unit_eps, net.head_dim**-0.5)
-        k = ops.unit_length(k.reshape(heads), net.unit_eps)
-        shared = net.n_heads // net.n_key_heads
-        if net.tiled:
-            q, k = q.repeat(1, shared, 1), k.repeat(1, shared, 1)
-        else:
-            q, k = q.repeat_interleave(shared, 1), k.repeat_interleave(shared, 1)
-        beta = ops.sigmoid(parts.beta(taken).float())
-        decay = ops.decay(parts.decay(taken).float(), parts.time_bias, parts.a)
-        values = v.reshape(t, net.n_heads, net.head_dim_v)
-        y = ops.delta_scan(q, k, values, beta, decay, batch, parts.index)
-        gate = parts.gate(taken).view(y.shape)
-        y = ops.gated_norm(y, parts.head_norm, gate, self.eps).reshape(t, -1)
+        qk, v = torch.split(qkv, [2 * net.keys, net.values], dim=1)
+        qk = ops.unit_length(qk, net.head_dim, net.unit_eps, net.n_key_heads)
+        q, k = qk.view(t, 2, net.n_key_heads, net.head_dim).unbind(1)
+        y = ops.delta_scan(
+            q,
+            k,
+            v.view(t, net.n_heads, net.head_dim_v),
+            parts.beta(taken).float(),
+            parts.decay(taken).float(),
+            parts.time_bias,
+            parts.a,
+            net.tiled,
+            batch,
+            parts.index,
+        )
+        y = ops.gated_norm(y.flatten(1), parts.head_norm, parts.gate(taken), self.eps)
         if rows is not None:
             x, y = x.index_select(0, rows), y.index_select(0, rows)
         return self.following(x + parts.output(y.to(x)))
