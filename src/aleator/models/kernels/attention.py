@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from aleator.models.kernels.cells import Side, gathered, widened
+from aleator.models.kernels.cells import Side, gathered, meant, taken, widened
 from aleator.models.kernels.floats import EXACT, exponential, softened, tree
 from aleator.models.kernels.rotation import INTERPRETED, Turn, hadamard, rotate
 from aleator.models.kernels.seen import SeenTensors
@@ -298,6 +298,17 @@ def _weigh(
 
 
 @triton.jit
+def _rows_at(j, start, sinks, first, n, head, cells, cell_stride, head_stride):
+    """Where the values of 16 cells from number j on begin, int64 [pairs, 1, 16], and which are seen."""
+    i = (j + tl.arange(0, 16))[None, :]
+    seen = i < n[:, None]
+    place = _place(i, start[:, None], sinks[:, None], first[:, None])
+    cell = tl.load(cells + place, mask=seen, other=0).to(tl.int64)
+    row = cell * cell_stride + (head * head_stride)[:, None]
+    return row[:, None, :], seen[:, None, :]
+
+
+@triton.jit
 def _mix(
     weights, factors, data, halves, out, tokens, cells,
     begin, n_tokens, all, longest, cell_stride, head_stride, stride,
@@ -315,16 +326,26 @@ def _mix(
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     at = weights + (pair.to(tl.int64) * longest * PADDED)[:, None, None] + member[None, :, None]
     total = tl.zeros((PAIRS, QUERIES, CHANNELS), tl.float32)
+    here = channel[None, :, None]
+    ahead: tl.constexpr = (
+        16 if BYTES > 4 else 0
+    )  # what is no whole words is not prefetched by itself
+    if ahead:
+        row, read = _rows_at(0, start, sinks, first, n, head, cells, cell_stride, head_stride)
+        read = read & (here < DIM)
+        q, d, fifth, least = taken(data, halves, row, here, read, stride, KIND, BYTES)
     for j in tl.range(0, tl.max(n, 0), 16, num_stages=6):
         i = (j + tl.arange(0, 16))[None, :]
         seen = i < n[:, None]
-        place = _place(i, start[:, None], sinks[:, None], first[:, None])
-        cell = tl.load(cells + place, mask=seen, other=0).to(tl.int64)
-        row = cell * cell_stride + (head * head_stride)[:, None]
-        read = seen[:, None, :] & (channel < DIM)[None, :, None]
-        value = widened(
-            data, halves, row[:, None, :], channel[None, :, None], read, stride, KIND, BYTES
+        if ahead:
+            value = meant(q, d, fifth, least, here, KIND)
+        row, read = _rows_at(
+            j + ahead, start, sinks, first, n, head, cells, cell_stride, head_stride
         )
+        read = read & (here < DIM)
+        q, d, fifth, least = taken(data, halves, row, here, read, stride, KIND, BYTES)
+        if not ahead:
+            value = meant(q, d, fifth, least, here, KIND)
         # 1 * -0 leaves every sum as it is, whatever its sign.
         value = tl.where(seen[:, None, :], value, -0.0)
         weight = tl.load(at + i[:, None, :] * PADDED, mask=seen[:, None, :], other=1.0)
