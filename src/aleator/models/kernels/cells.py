@@ -152,7 +152,7 @@ def gathered(of: Side, cells: torch.Tensor) -> torch.Tensor:
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])
 def _gather(
     out, data, halves, cells, n, cell_stride, head_stride, stride,
     HEADS: tl.constexpr, DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr,
@@ -207,7 +207,7 @@ def store(layer: LayerStorage[Any], cells: torch.Tensor, x: torch.Tensor) -> Non
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])
 def _store(
     x, data, halves, cells, n, cell_stride, head_stride, stride,
     HEADS: tl.constexpr, DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr,
