@@ -73,7 +73,7 @@ def attend(
         cells, rotation = seen.places, 0
     elif turn is not None and seen.n_turns > 1:
         variants = seen.n_turns
-        forms = q.expand(variants, t, heads, dim).reshape(-1, heads, dim)
+        forms = q.repeat(variants, 1, 1)
         back = Turn(turn.angles[1:], turn.offset, turn.interleaved)
         rotate(forms[t:], back, every=t)
         q = hadamard(forms, rotation)
