@@ -66,7 +66,7 @@ def test_attention_fits(
         return
     monkeypatch.setattr(attention, "INTERPRETED", False)
     padded = triton.next_power_of_2(group)
-    b = attention._blocks(8, padded, dim, dim_v, 4096)
+    b = attention._blocks(8, padded, dim_v, 4096, 2 if kind == "q8_0" else 1)
     shape = {"HEADS": 8, "GROUP": group, "PADDED": padded, "QUERIES": b.group, "PAIRS": b.pairs}
     shape |= {"KIND": kind, "BYTES": BYTES[kind]}
     fit(

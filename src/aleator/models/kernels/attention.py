@@ -12,10 +12,13 @@ import torch
 import triton
 import triton.language as tl
 
-from aleator.models.kernels.cells import Side, gathered, widened
+from aleator.models.kernels.cells import Side, gathered, meant, taken, widened
 from aleator.models.kernels.floats import EXACT, exponential, softened, tree
 from aleator.models.kernels.rotation import INTERPRETED, Turn, hadamard, rotate
 from aleator.models.kernels.seen import SeenTensors
+
+_SIZES = ["begin", "n_tokens", "all", "longest"]
+"""These change from step to step, and no kernel is compiled anew for them."""
 
 ROOM = 1 << 26
 """Floats of scores that are held at a time, where a single token does not need more."""
@@ -59,17 +62,18 @@ def attend(
         return out.view(t, -1)
     q, variants = q.contiguous(), 1
     cells, rotation = seen.cells, keys.rotation
+    if turn is not None and len(turn.angles) < seen.n_turns:
+        found = f"{len(turn.angles)} rows of angles"
+        raise ValueError(f"{found}, and {seen.n_turns} are needed")
     if seen.raw and turn is not None:
         unrotated = hadamard(gathered(keys, cells), rotation)
-        stored = rotate(unrotated, turn, seen.index)
+        stored = rotate(unrotated, turn, seen.rows)
         rows = keys.heads * dim
         keys = Side(stored, stored, "f32", keys.heads, dim, (rows, dim, 1), 0, 4)
         cells, rotation = seen.places, 0
-    elif turn is not None and seen.deltas is not None and len(seen.deltas) > 1:
-        variants = len(seen.deltas)
-        forms = q.expand(variants, t, heads, dim).reshape(-1, heads, dim)
-        if forms.data_ptr() == q.data_ptr():
-            forms = forms.clone()
+    elif turn is not None and seen.n_turns > 1:
+        variants = seen.n_turns
+        forms = q.repeat(variants, 1, 1)
         back = Turn(turn.angles[1:], turn.offset, turn.interleaved)
         rotate(forms[t:], back, every=t)
         q = hadamard(forms, rotation)
@@ -85,7 +89,7 @@ def attend(
     factors = torch.empty(at_once * keys.heads * padded, device=q.device)
     for begin in range(0, t, at_once):
         n = min(at_once, t - begin)
-        b = _blocks(n * keys.heads, padded, dim, values.dim, seen.longest)
+        b = _blocks(n * keys.heads, padded, values.dim, seen.longest, variants)
         pairs, groups = triton.cdiv(n * keys.heads, b.pairs), padded // b.group
         shared = (begin, n, t, seen.longest)
         shape = {"HEADS": keys.heads, "GROUP": group, "PADDED": padded, "QUERIES": b.group}
@@ -96,7 +100,7 @@ def attend(
             room,
             seen.tokens,
             cells,
-            seen.index if variants > 1 else cells,
+            seen.rows if variants > 1 else cells,
             seen.positions if slopes is not None else cells,
             slopes if slopes is not None else q,
             *shared,
@@ -159,13 +163,12 @@ class _Blocks(NamedTuple):
     warps: int
 
 
-def _blocks(pairs: int, group: int, dim: int, dim_v: int, longest: int) -> _Blocks:
+def _blocks(pairs: int, group: int, dim_v: int, longest: int, variants: int) -> _Blocks:
     """Sizes that follow no result's bits: every sum has its order, however many a program computes."""
     if not INTERPRETED:
         together = min(group, 8)
-        return _Blocks(
-            1, together, 64 if together < 8 else 32, min(32, triton.next_power_of_2(dim_v)), 4
-        )
+        cells = 64 if together < 8 and variants == 1 else 32
+        return _Blocks(1, together, cells, min(32, triton.next_power_of_2(dim_v)), 4)
     together = min(triton.next_power_of_2(pairs), 32)
     cells = max(
         16, min(triton.next_power_of_2(max(1, longest)), (1 << 18) // (together * group * 16))
@@ -189,7 +192,7 @@ def _place(i, start, sinks, first):
     return start + tl.where(i < sinks, i, i - sinks + first)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_SIZES)
 def _score(
     q, data, halves, scores, tokens, cells, index, positions, slopes,
     begin, n_tokens, all, longest, cell_stride, head_stride, stride, scale, softcap,
@@ -250,7 +253,7 @@ def _score(
         tl.store(scores + to, score, mask=seen[:, None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_SIZES)
 def _weigh(
     scores, factors, tokens, sink_scores, begin, n_tokens, all, longest,
     HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
@@ -298,6 +301,17 @@ def _weigh(
 
 
 @triton.jit
+def _rows_at(j, start, sinks, first, n, head, cells, cell_stride, head_stride):
+    """Where the values of 16 cells from number j on begin, int64 [pairs, 1, 16], and which are seen."""
+    i = (j + tl.arange(0, 16))[None, :]
+    seen = i < n[:, None]
+    place = _place(i, start[:, None], sinks[:, None], first[:, None])
+    cell = tl.load(cells + place, mask=seen, other=0).to(tl.int64)
+    row = cell * cell_stride + (head * head_stride)[:, None]
+    return row[:, None, :], seen[:, None, :]
+
+
+@triton.jit(do_not_specialize=_SIZES)
 def _mix(
     weights, factors, data, halves, out, tokens, cells,
     begin, n_tokens, all, longest, cell_stride, head_stride, stride,
@@ -315,16 +329,26 @@ def _mix(
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     at = weights + (pair.to(tl.int64) * longest * PADDED)[:, None, None] + member[None, :, None]
     total = tl.zeros((PAIRS, QUERIES, CHANNELS), tl.float32)
+    here = channel[None, :, None]
+    ahead: tl.constexpr = (
+        16 if BYTES > 4 else 0
+    )  # what is no whole words is not prefetched by itself
+    if ahead:
+        row, read = _rows_at(0, start, sinks, first, n, head, cells, cell_stride, head_stride)
+        read = read & (here < DIM)
+        q, d, fifth, least = taken(data, halves, row, here, read, stride, KIND, BYTES)
     for j in tl.range(0, tl.max(n, 0), 16, num_stages=6):
         i = (j + tl.arange(0, 16))[None, :]
         seen = i < n[:, None]
-        place = _place(i, start[:, None], sinks[:, None], first[:, None])
-        cell = tl.load(cells + place, mask=seen, other=0).to(tl.int64)
-        row = cell * cell_stride + (head * head_stride)[:, None]
-        read = seen[:, None, :] & (channel < DIM)[None, :, None]
-        value = widened(
-            data, halves, row[:, None, :], channel[None, :, None], read, stride, KIND, BYTES
+        if ahead:
+            value = meant(q, d, fifth, least, here, KIND)
+        row, read = _rows_at(
+            j + ahead, start, sinks, first, n, head, cells, cell_stride, head_stride
         )
+        read = read & (here < DIM)
+        q, d, fifth, least = taken(data, halves, row, here, read, stride, KIND, BYTES)
+        if not ahead:
+            value = meant(q, d, fifth, least, here, KIND)
         # 1 * -0 leaves every sum as it is, whatever its sign.
         value = tl.where(seen[:, None, :], value, -0.0)
         weight = tl.load(at + i[:, None, :] * PADDED, mask=seen[:, None, :], other=1.0)

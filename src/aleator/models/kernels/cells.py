@@ -66,40 +66,61 @@ def side(layer: LayerStorage[Any], within: int = 0) -> Side:
 
 
 @triton.jit
-def widened(
-    data, halves, at, channel, mask, stride, KIND: tl.constexpr, BYTES: tl.constexpr
-):  # fmt: skip
+def widened(data, halves, at, channel, mask, stride, KIND: tl.constexpr, BYTES: tl.constexpr):
     """Channels of heads that begin at ``at``, int64, as float32; anything where ``mask`` is not set.
 
     The three are broadcast with each other; channels are int32.
     """
-    if KIND == "f32":
-        return tl.load(data + (at + channel * stride), mask=mask, other=0.0)
-    elif KIND == "f16":
-        return tl.load(data + (at + channel * stride), mask=mask, other=0.0).to(tl.float32)
+    q, d, fifth, least = taken(data, halves, at, channel, mask, stride, KIND, BYTES)
+    return meant(q, d, fifth, least, channel, KIND)
+
+
+@triton.jit
+def taken(data, halves, at, channel, mask, stride, KIND: tl.constexpr, BYTES: tl.constexpr):
+    """What is stored, for :func:`meant`: a number, and of blocks the scale, fifth bits and least element."""
+    if KIND == "f32" or KIND == "f16":
+        x = tl.load(data + (at + channel * stride), mask=mask, other=0.0)
+        return x, x, x, x
     elif KIND == "bf16":
-        bits = tl.load(data + (at + channel * stride), mask=mask, other=0).to(tl.int32)
-        return (bits << 16).to(tl.float32, bitcast=True)
+        x = tl.load(data + (at + channel * stride), mask=mask, other=0)
+        return x, x, x, x
     else:
         begin = at + channel // 32 * BYTES
         i = channel % 32
-        d = tl.load(halves + begin // 2, mask=mask, other=0.0).to(tl.float32)
+        d = tl.load(halves + begin // 2, mask=mask, other=0.0)
+        fifth, least = d, d
         if KIND == "q8_0":
-            q = tl.load(data + (begin + 2 + i), mask=mask, other=0).to(tl.int8, bitcast=True)
-            return q.to(tl.float32) * d
-        # Nibbles are last; before them come the fifth bits.
-        packed = tl.load(data + (begin + (BYTES - 16) + i % 16), mask=mask, other=0).to(tl.int32)
-        q = (packed >> (i // 16 * 4)) & 15
+            q = tl.load(data + (begin + 2 + i), mask=mask, other=0)
+        else:  # nibbles are last; before them come the fifth bits
+            q = tl.load(data + (begin + (BYTES - 16) + i % 16), mask=mask, other=0)
+        if KIND == "q5_0" or KIND == "q5_1":
+            fifth = tl.load(data + (begin + (BYTES - 20) + i // 8), mask=mask, other=0)
+        if KIND == "q4_1" or KIND == "q5_1":
+            least = tl.load(halves + begin // 2 + 1, mask=mask, other=0.0)
+        return q, d, fifth, least
+
+
+@triton.jit
+def meant(q, d, fifth, least, channel, KIND: tl.constexpr):
+    """What the stored stands for, float32, rounded once."""
+    if KIND == "f32" or KIND == "f16":
+        return q.to(tl.float32)
+    elif KIND == "bf16":
+        return (q.to(tl.int32) << 16).to(tl.float32, bitcast=True)
+    else:
+        d = d.to(tl.float32)
+        if KIND == "q8_0":
+            return q.to(tl.int8, bitcast=True).to(tl.float32) * d
+        i = channel % 32
+        q = (q.to(tl.int32) >> (i // 16 * 4)) & 15
         if KIND == "iq4_nl":
             levels = tl.where(q < 8, tl.full([], _LOW, tl.int64), tl.full([], _HIGH, tl.int64))
             level = (levels >> (q % 8 * 8).to(tl.int64)).to(tl.int8)
             return level.to(tl.float32) * d
         if KIND == "q5_0" or KIND == "q5_1":
-            bits = tl.load(data + (begin + (BYTES - 20) + i // 8), mask=mask, other=0).to(tl.int32)
-            q = q | ((bits >> (i % 8)) & 1) << 4
+            q = q | ((fifth.to(tl.int32) >> (i % 8)) & 1) << 4
         if KIND == "q4_1" or KIND == "q5_1":
-            least = tl.load(halves + begin // 2 + 1, mask=mask, other=0.0).to(tl.float32)
-            return q.to(tl.float32) * d + least
+            return q.to(tl.float32) * d + least.to(tl.float32)
         elif KIND == "q4_0":
             return (q - 8).to(tl.float32) * d
         else:
@@ -131,7 +152,7 @@ def gathered(of: Side, cells: torch.Tensor) -> torch.Tensor:
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])
 def _gather(
     out, data, halves, cells, n, cell_stride, head_stride, stride,
     HEADS: tl.constexpr, DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr,
@@ -186,7 +207,7 @@ def store(layer: LayerStorage[Any], cells: torch.Tensor, x: torch.Tensor) -> Non
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])
 def _store(
     x, data, halves, cells, n, cell_stride, head_stride, stride,
     HEADS: tl.constexpr, DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr,

@@ -82,7 +82,7 @@ def rotate(
     return x
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n", "every"])
 def _rotate(
     x, angles, rows, n, heads, t_stride, h_stride, offset, every,
     PAIRS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, INTERLEAVED: tl.constexpr,
@@ -132,7 +132,7 @@ def hadamard(x: torch.Tensor, block: int) -> torch.Tensor:
     return x
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _hadamard(x, rows, scale, ROWS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.constexpr):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     here = (row < rows)[:, None]
