@@ -17,8 +17,9 @@ import triton.language as tl
 from aleator.models.kernels.floats import EXACT, tree
 from aleator.models.kernels.planes import FORMS, Planes
 
-FEW = 4
-"""Rows of activations that one program takes beside each other without tensor cores."""
+FEW = 16
+"""Rows of activations up to which weights are multiplied without tensor cores."""
+_TILE = 4  # of them to a program
 _WIDE = 8192  # rows of a matrix from which on programs are many enough
 _ROOM = 1 << 24  # floats at most for sums of blocks
 
@@ -66,10 +67,10 @@ def _round_rows(
 ):  # fmt: skip
     """AT_ONCE blocks; all rows' blocks follow each other, ``blocks`` to a row."""
     RUNS: tl.constexpr = BLOCK // 32
-    at = (tl.program_id(0) * AT_ONCE + tl.arange(0, AT_ONCE)).to(tl.int64)
+    at = tl.program_id(0) * AT_ONCE + tl.arange(0, AT_ONCE)
     there = at < n_blocks
     e = tl.arange(0, BLOCK)[None, :]
-    element = at[:, None] * BLOCK + e
+    element = at.to(tl.int64)[:, None] * BLOCK + e
     value = tl.load(x + element, mask=there[:, None], other=0.0)
     a = tl.abs(value)
     finite = a < float("inf")
@@ -82,7 +83,7 @@ def _round_rows(
     whole = ((scaled + _ROUNDER) - _ROUNDER).to(tl.int32)
     scale = tl.where(usable, tl.div_rn(safe, 127.0), tl.where(broken, float("nan"), 0.0))
     tl.store(d + at, scale, mask=there)
-    row = at[:, None] // blocks
+    row = (at[:, None] // blocks).to(tl.int64)
     runs, first = blocks * RUNS, at[:, None] % blocks * RUNS
     to = element
     if WORDS:
@@ -152,14 +153,14 @@ def _few(
     """
     RUNS: tl.constexpr = BLOCK // 32  # of a block
     U: tl.constexpr = G // RUNS
-    row_ = tl.program_id(0) * R + tl.arange(0, R)
-    t_ = tl.program_id(1) * T + tl.arange(0, T)
+    row_ = tl.program_id(1) * R + tl.arange(0, R)
+    t_ = tl.program_id(0) * T + tl.arange(0, T)
     row, t = tl.minimum(row_, n_out - 1), tl.minimum(t_, n_tokens - 1)
     blocks = runs // RUNS
     wide = n_out.to(tl.int64)
     half = wide * runs
     if expert is not None:
-        e = tl.load(expert + tl.program_id(1)).to(tl.int64)
+        e = tl.load(expert + tl.program_id(0)).to(tl.int64)
         low += e * half * LOW
         d += e * n_out * blocks
         if HIGH:
@@ -373,13 +374,13 @@ def _floats(
     T: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """T rows of x, float32, times R rows of a matrix of floats, eight groups of 16 elements at a time."""
-    row = tl.program_id(0) * R + tl.arange(0, R)
-    t = tl.program_id(1) * T + tl.arange(0, T)
+    row = tl.program_id(1) * R + tl.arange(0, R)
+    t = tl.program_id(0) * T + tl.arange(0, T)
     there = (t < n_tokens)[:, None] & (row < n_out)[None, :]
     row_in = tl.minimum(row, n_out - 1).to(tl.int64)
     t_in = tl.minimum(t, n_tokens - 1).to(tl.int64)
     if expert is not None:
-        e = tl.load(expert + tl.program_id(1)).to(tl.int64)
+        e = tl.load(expert + tl.program_id(0)).to(tl.int64)
         w += e * n_out * chunks * 128
         if bias is not None:
             bias += e * n_out
@@ -569,7 +570,7 @@ def _launch(
     if isinstance(x, torch.Tensor):
         at_once = 1 if expert is not None else min(triton.next_power_of_2(n), 16)
         width = min(triton.next_power_of_2(w.n_out), 256 if slow else 16)
-        _floats[(triton.cdiv(w.n_out, width), triton.cdiv(n, at_once))](
+        _floats[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
             w.low, w.bias, x.contiguous(), expert, residual, out,
             n, w.n_out, w.n_in, w.low.shape[-3], *strides, factor, T=at_once, R=width, **EXACT,
         )  # fmt: skip
@@ -579,16 +580,16 @@ def _launch(
     runs = w.n_in // 32
     scales = w.d, w.m, w.scale, w.least, w.bias
     if not x.in_words:
-        at_once, width, warps = (16, 32, 4) if n <= 16 else (64, 64, 8)
+        at_once = width = 64
         if slow:
             at_once, width = min(triton.next_power_of_2(n), 64), min(triton.next_power_of_2(w.n_out), 1024)
         _many[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
             w.low, w.high, *scales, x.q, x.d, x.sums, residual, out,
             n, w.n_out, runs, *strides, factor, WIDE=max(n, w.n_out) * w.n_in >= 1 << 31, T=at_once, R=width,
-            num_warps=warps, **_form(w), **EXACT,
+            num_warps=8, **_form(w), **EXACT,
         )  # fmt: skip
         return out
-    at_once = 1 if expert is not None else min(triton.next_power_of_2(n), FEW)
+    at_once = 1 if expert is not None else min(triton.next_power_of_2(n), FEW if slow else _TILE)
     # Tiles of 512 runs, four to a thread.
     width = min(triton.next_power_of_2(w.n_out), 16 if w.n_out > _WIDE else 8)
     length = max(min(triton.next_power_of_2(runs), 512 // width), 8)
@@ -600,7 +601,7 @@ def _launch(
         part = slice(i, i + most)
         count = min(most, n - i)
         room = torch.empty((count, *sums), dtype=torch.float32, device=rows.device)
-        _few[(triton.cdiv(w.n_out, width), triton.cdiv(count, at_once))](
+        _few[(triton.cdiv(count, at_once), triton.cdiv(w.n_out, width))](
             _words(w.low), _words(w.high), *scales, _words(x.q[part]), x.d[part], x.sums[part],
             None if expert is None else expert[part],
             None if residual is None else residual[part], out[part], room,
