@@ -177,6 +177,7 @@ def _few(
     at_row = row.to(tl.int64)[None, :, None] * runs
     x_row = t.to(tl.int64)[:, None, None] * runs + (row * 0)[None, :, None]
     up = (tl.arange(0, 4) * 8)[None, None, None, :]
+    at_least = wide * n_tokens * blocks
     for start in range(0, runs, G):
         run = start + tl.arange(0, G)[None, None, :]
         inside = run < runs
@@ -250,51 +251,57 @@ def _few(
         tl.store(room + place, total.to(tl.float32), mask=there)
         if LEAST != 0:
             lower = tl.sum(tl.reshape(lower, (T, R, U, RUNS)), axis=3)
-            more = room + n_tokens.to(tl.int64) * blocks * n_out
-            tl.store(more + place, lower.to(tl.float32), mask=there)
+            tl.store(room + place + at_least, lower.to(tl.float32), mask=there)
     tl.debug_barrier()
     y = tl.full((T, R), 0.0, tl.float32)
-    t_at = t.to(tl.int64)[:, None]
+    t_at, row_at = t.to(tl.int64)[:, None], row[None, :]
+    xd += t_at * blocks + row_at * 0
+    xs += t_at * 2 * runs + row_at * 0
+    d += row_at
+    room += t_at * blocks * n_out + row_at
     # Unrolled, loads of many blocks are on their way at once.
     for b in tl.range(0, blocks, loop_unroll_factor=16):
-        dx = tl.load(xd + t_at * blocks + b + (row * 0)[None, :])
-        dw = tl.load(d + wide * b + row[None, :])
+        at_b = wide * b
+        dx, dw = tl.load(xd + b), tl.load(d + at_b)
         dw = _power_of_2(dw) if TABLE == "MXFP4" else dw.to(tl.float32) * D_FACTOR
-        place = (t_at * blocks + b) * n_out + row[None, :]
-        y = tl.fma(dw * dx, tl.load(room + place), y)
+        y = tl.fma(dw * dx, tl.load(room + at_b), y)
         if m is not None:
-            mw = tl.load(m + wide * b + row[None, :]).to(tl.float32)
+            mw = tl.load(m + at_b + row_at).to(tl.float32)
             if LEAST != 0:
-                more = room + n_tokens.to(tl.int64) * blocks * n_out
-                y = tl.fma(-(mw * dx), tl.load(more + place), y)
+                y = tl.fma(-(mw * dx), tl.load(room + at_b + at_least), y)
             else:
-                sum_at = xs + t_at * 2 * runs + b + (row * 0)[None, :]
-                ones = (tl.load(sum_at) + tl.load(sum_at + runs)).to(tl.float32)
+                ones = (tl.load(xs + b) + tl.load(xs + b + runs)).to(tl.float32)
                 y = tl.fma(mw, dx * ones, y)
     there = (t_ < n_tokens)[:, None] & (row_ < n_out)[None, :]
     _finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, there)
 
 
 @triton.jit
+def _places(at, half, BITS: tl.constexpr):
+    """Of a plane of so many bits, and runs ``at`` [A]: where bytes with elements are [A, 32], and their bits."""
+    e = tl.arange(0, 32)[None, :]
+    k, h, j = e // 4, e // 16, e // 4 % 4
+    word, shift = k, 0 * e
+    if BITS == 4:
+        word, shift = j, 4 * h
+    elif BITS == 2:
+        word, shift = j // 2, 4 * (j % 2) + 2 * h
+    elif BITS == 1:
+        word, shift = 0 * e, k
+    return word * half * 4 + at[:, None] * 4 + e % 4, shift
+
+
+@triton.jit
 def _elements(
-    low, high, at, half,
+    low, high, low_shift, high_shift,
     LOW: tl.constexpr, HIGH: tl.constexpr, OFFSET: tl.constexpr, TABLE: tl.constexpr,
 ):  # fmt: skip
-    """The elements of runs ``at`` [A], int32 [A, 32].  ``low``, ``high``: uint8."""
-    e = tl.arange(0, 32)[None, :]
-    k, at = e // 4, at[:, None] * 4 + e % 4
-    h, j, half = k // 4, k % 4, half * 4
-    if LOW == 8:
-        v = tl.load(low + k * half + at).to(tl.int32)
-    elif LOW == 4:
-        v = (tl.load(low + j * half + at).to(tl.int32) >> (4 * h)) & 15
-    else:
-        v = (tl.load(low + (j // 2) * half + at).to(tl.int32) >> (4 * (j % 2) + 2 * h)) & 3
-    if HIGH == 2:
-        bits = tl.load(high + (j // 2) * half + at).to(tl.int32)
-        v |= ((bits >> (4 * (j % 2) + 2 * h)) & 3) << LOW
-    elif HIGH == 1:
-        v |= ((tl.load(high + at).to(tl.int32) >> k) & 1) << LOW
+    """Elements, int32, from pointers to bytes with their bits; see :func:`_places`."""
+    v = tl.load(low).to(tl.int32)
+    if LOW < 8:
+        v = (v >> low_shift) & ((1 << LOW) - 1)
+    if HIGH:
+        v |= ((tl.load(high).to(tl.int32) >> high_shift) & ((1 << HIGH) - 1)) << LOW
     if TABLE != "":
         v = _looked_up(v, TABLE)
     if LOW == 8 or TABLE == "IQ4":
@@ -324,6 +331,9 @@ def _many(
     half = n_rows * runs
     first = row_in * runs
     e = tl.arange(0, 32)[None, :]
+    low_at, low_shift = _places(first, half, LOW)
+    high_at, high_shift = _places(first, half, HIGH)
+    x_at = (t_in * runs * 32)[:, None] + e
     y = tl.full((T, R), 0.0, tl.float32)
     for b in range(0, blocks):
         total = tl.full((T, R), 0, tl.int32)
@@ -331,8 +341,12 @@ def _many(
         for r in range(0, RUNS):
             run = b * RUNS + r
             at = first + run
-            x = tl.load(xq + (t_in * runs + run)[:, None] * 32 + e)
-            w = _elements(low, high, at, half, LOW, HIGH, OFFSET, TABLE).to(tl.int8)
+            x = tl.load(xq + x_at + run * 32)
+            low_run = low + low_at + run * 4
+            high_run = high + high_at + run * 4 if HIGH else low_run
+            w = _elements(
+                low_run, high_run, low_shift, high_shift, LOW, HIGH, OFFSET, TABLE
+            ).to(tl.int8)
             if GROUP == 16:
                 both = tl.load(scale + e // 16 * half + at[:, None])
                 if LEAST == 4:
@@ -422,7 +436,11 @@ def _read_rows(
     at = row * runs + run
     block = (run // RUNS).to(tl.int64) * n_out + row
     e = tl.arange(0, 32)[None, :]
-    v = _elements(low, high, at, half, LOW, HIGH, OFFSET, TABLE).to(tl.float32)
+    low_at, low_shift = _places(at, half, LOW)
+    high_at, high_shift = _places(at, half, HIGH)
+    bits = high + high_at if HIGH else low
+    v = _elements(low + low_at, bits, low_shift, high_shift, LOW, HIGH, OFFSET, TABLE)
+    v = v.to(tl.float32)
     d_of = tl.load(d + block)[:, None]
     d_of = _power_of_2(d_of) if TABLE == "MXFP4" else d_of.to(tl.float32) * D_FACTOR
     if GROUP < 256:
