@@ -179,7 +179,9 @@ def test_each_row_with_its_own_expert(kind: str, monkeypatch: pytest.MonkeyPatch
     if kind == "F16":
         w = torch.from_numpy(rng.standard_normal((3, n_out, n_in)).astype(np.float16))
         each = [
-            planes(w[i].contiguous().view(torch.uint8), kind, n_out, n_in, torch.from_numpy(biases[i]))
+            planes(
+                w[i].contiguous().view(torch.uint8), kind, n_out, n_in, torch.from_numpy(biases[i])
+            )
             for i in range(3)
         ]
     else:

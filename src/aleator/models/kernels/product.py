@@ -157,7 +157,7 @@ def _few(
     t_ = tl.program_id(0) * T + tl.arange(0, T)
     row, t = tl.minimum(row_, n_out - 1), tl.minimum(t_, n_tokens - 1)
     blocks = runs // RUNS
-    wide = n_out.to(tl.int64)
+    wide = tl.cast(n_out, tl.int64)
     half = wide * runs
     if expert is not None:
         e = tl.load(expert + tl.program_id(0)).to(tl.int64)
@@ -182,10 +182,8 @@ def _few(
         run = start + tl.arange(0, G)[None, None, :]
         inside = run < runs
         at, x_at = at_row + run, x_row * 8 + run
-        if NATIVE:
-            first = tl.full((T, R, G), 0, tl.int32)
-        else:  # a sum for each byte of a word
-            first = tl.full((T, R, G, 4), 0, tl.int32)
+        # Without the instruction, a sum for each byte of a word.
+        first = tl.full((T, R, G) if NATIVE else (T, R, G, 4), 0, tl.int32)
         second = first
         for j in tl.static_range(4):
             if LOW == 4:
@@ -213,7 +211,9 @@ def _few(
                 sums = first if h == 0 else second
                 if NATIVE:
                     w, x = tl.broadcast(w, x)
-                    sums = tl.inline_asm_elementwise(_DP4A, "=r,r,r,r", [w, x, sums], tl.int32, True, 1)
+                    sums = tl.inline_asm_elementwise(
+                        _DP4A, "=r,r,r,r", [w, x, sums], tl.int32, True, 1
+                    )
                 else:
                     sums += ((w[:, :, :, None] << up) >> 24) * ((x[:, :, :, None] << up) >> 24)
                 if h == 0:
@@ -278,7 +278,7 @@ def _few(
 
 @triton.jit
 def _places(at, half, BITS: tl.constexpr):
-    """Of a plane of so many bits, and runs ``at`` [A]: where bytes with elements are [A, 32], and their bits."""
+    """Where a plane of so many bits has the elements of runs ``at`` [A]: bytes [A, 32], and bits of them."""
     e = tl.arange(0, 32)[None, :]
     k, h, j = e // 4, e // 16, e // 4 % 4
     word, shift = k, 0 * e
@@ -327,7 +327,7 @@ def _many(
     row_in, t_in = tl.minimum(row, n_out - 1), tl.minimum(t, n_tokens - 1)
     blocks, n_rows = runs // RUNS, n_out
     if WIDE:  # places beyond 2^31
-        row_in, n_rows, t_in = row_in.to(tl.int64), n_rows.to(tl.int64), t_in.to(tl.int64)
+        row_in, n_rows, t_in = row_in.to(tl.int64), tl.cast(n_rows, tl.int64), t_in.to(tl.int64)
     half = n_rows * runs
     first = row_in * runs
     e = tl.arange(0, 32)[None, :]
@@ -344,9 +344,9 @@ def _many(
             x = tl.load(xq + x_at + run * 32)
             low_run = low + low_at + run * 4
             high_run = high + high_at + run * 4 if HIGH else low_run
-            w = _elements(
-                low_run, high_run, low_shift, high_shift, LOW, HIGH, OFFSET, TABLE
-            ).to(tl.int8)
+            w = _elements(low_run, high_run, low_shift, high_shift, LOW, HIGH, OFFSET, TABLE).to(
+                tl.int8
+            )
             if GROUP == 16:
                 both = tl.load(scale + e // 16 * half + at[:, None])
                 if LEAST == 4:
@@ -432,7 +432,7 @@ def _read_rows(
     row = tl.load(ids + tl.program_id(0))
     runs_ = tl.program_id(1) * G + tl.arange(0, G)
     run = tl.minimum(runs_, runs - 1)
-    half = n_out.to(tl.int64) * runs
+    half = tl.cast(n_out, tl.int64) * runs
     at = row * runs + run
     block = (run // RUNS).to(tl.int64) * n_out + row
     e = tl.arange(0, 32)[None, :]
@@ -446,10 +446,7 @@ def _read_rows(
     if GROUP < 256:
         place = (e // 16) * half + at[:, None] if GROUP == 16 else at[:, None]
         by = tl.load(scale + place).to(tl.int32)
-        if LEAST == 4:
-            d_of = d_of * (by & 15).to(tl.float32)
-        else:
-            d_of = d_of * by.to(tl.float32)
+        d_of = d_of * (by & 15 if LEAST == 4 else by).to(tl.float32)
     v = d_of * v
     if m is not None:
         m_of = tl.load(m + block).to(tl.float32)[:, None]
@@ -478,7 +475,9 @@ def round_rows(x: torch.Tensor, block: int, in_words: bool | None = None) -> Rou
     x = x.contiguous()
     n, n_in = x.shape
     words = n <= FEW if in_words is None else in_words
-    q = torch.empty((n, 8, n_in // 32, 4) if words else (n, n_in), dtype=torch.int8, device=x.device)
+    q = torch.empty(
+        (n, 8, n_in // 32, 4) if words else (n, n_in), dtype=torch.int8, device=x.device
+    )
     d = torch.empty((n, n_in // block), dtype=torch.float32, device=x.device)
     sums = torch.empty((n, 2, n_in // 32), dtype=torch.int32, device=x.device)
     if d.numel():
@@ -535,7 +534,8 @@ def product_of_experts(
 def read_rows(weights: Planes, ids: torch.Tensor) -> torch.Tensor:
     """Rows ``ids`` int64 [T] of a matrix, widened to float32 [T, n_in]; the ids have been checked."""
     if weights.block == 1:
-        rows = weights.low[ids].transpose(-1, -2).reshape(len(ids), -1)
+        lanes = weights.low[ids].unflatten(-1, (16, 8))
+        rows = lanes.transpose(-1, -2).flatten(1)
         return rows[:, : weights.n_in].float().contiguous()
     runs = weights.n_in // 32
     out = torch.empty((len(ids), weights.n_in), dtype=torch.float32, device=ids.device)
@@ -590,7 +590,7 @@ def _launch(
         width = min(triton.next_power_of_2(w.n_out), 256 if slow else 16)
         _floats[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
             w.low, w.bias, x.contiguous(), expert, residual, out,
-            n, w.n_out, w.n_in, w.low.shape[-3], *strides, factor, T=at_once, R=width, **EXACT,
+            n, w.n_out, w.n_in, w.low.shape[-2], *strides, factor, T=at_once, R=width, **EXACT,
         )  # fmt: skip
         return out
     if x.block != w.block or (expert is not None and not x.in_words):
@@ -600,7 +600,10 @@ def _launch(
     if not x.in_words:
         at_once = width = 64
         if slow:
-            at_once, width = min(triton.next_power_of_2(n), 64), min(triton.next_power_of_2(w.n_out), 1024)
+            at_once, width = (
+                min(triton.next_power_of_2(n), 64),
+                min(triton.next_power_of_2(w.n_out), 1024),
+            )
         _many[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
             w.low, w.high, *scales, x.q, x.d, x.sums, residual, out,
             n, w.n_out, runs, *strides, factor, WIDE=max(n, w.n_out) * w.n_in >= 1 << 31, T=at_once, R=width,
@@ -615,17 +618,20 @@ def _launch(
         width = min(triton.next_power_of_2(w.n_out), 512)
     sums = (2 if FORMS[w.type].least else 1, w.n_in // w.block, w.n_out)
     most = max(_ROOM // math.prod(sums) // at_once, 1) * at_once
-    for i in range(0, n, most):
-        part = slice(i, i + most)
-        count = min(most, n - i)
-        room = torch.empty((count, *sums), dtype=torch.float32, device=rows.device)
-        _few[(triton.cdiv(count, at_once), triton.cdiv(w.n_out, width))](
-            _words(w.low), _words(w.high), *scales, _words(x.q[part]), x.d[part], x.sums[part],
-            None if expert is None else expert[part],
-            None if residual is None else residual[part], out[part], room,
-            count, w.n_out, runs, *strides, factor, NATIVE=_has_dp4a(rows), T=at_once, R=width,
-            G=length, **_form(w), **EXACT,
-        )  # fmt: skip
+    if n > most:
+        for i in range(0, n, most):
+            part = slice(i, i + most)
+            few = Rounded(x.q[part], x.d[part], x.sums[part], x.block, True)
+            own = None if expert is None else expert[part]
+            rest = None if residual is None else residual[part]
+            _launch(w, few, own, out[part], rest, factor)
+        return out
+    room = torch.empty((n, *sums), dtype=torch.float32, device=rows.device)
+    _few[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
+        _words(w.low), _words(w.high), *scales, _words(x.q), x.d, x.sums, expert, residual, out, room,
+        n, w.n_out, runs, *strides, factor,
+        NATIVE=_has_dp4a(rows), T=at_once, R=width, G=length, **_form(w), **EXACT,
+    )  # fmt: skip
     return out
 
 
