@@ -18,7 +18,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import compiler as nvidia
 from triton.compiler import ASTSource
 
-from aleator.models.kernels import product
+from aleator.models.kernels import product_kernels
 from aleator.models.kernels.floats import EXACT
 from aleator.models.kernels.planes import FORMS
 from aleator.models.kernels.unpacking import UNPACKED
@@ -95,7 +95,7 @@ def test_few_rows(kind: str, capability: int, rows: int, tile: int) -> None:
         types["d"] = "*u8"
     absent = {"bias": None, "residual": None} | ({} if rows == 1 else {"expert": None})
     constants = of_type(kind, NATIVE=True, T=rows, R=tile, G=512 // tile) | absent
-    check(product._few, capability, types, "dp4a.s32.s32", **constants)
+    check(product_kernels.few_rows, capability, types, "dp4a.s32.s32", **constants)
 
 
 @pytest.mark.parametrize(
@@ -105,13 +105,13 @@ def test_few_rows(kind: str, capability: int, rows: int, tile: int) -> None:
 def test_many_rows(kind: str, capability: int, wanted: str) -> None:
     types = {"low": "*u8", "high": "*u8", "xq": "*i8"}
     constants = of_type(kind, WIDE=False, T=64, R=64) | {"bias": None}
-    check(product._many, capability, types, wanted, warps=8, **constants)
+    check(product_kernels.many_rows, capability, types, wanted, warps=8, **constants)
 
 
 @pytest.mark.parametrize(("w", "capability", "rows"), [("*bf16", 90, 1), ("*fp16", 80, 16)])
 def test_floats(w: str, capability: int, rows: int) -> None:
     check(
-        product._floats,
+        product_kernels.float_rows,
         capability,
         {"w": w},
         "fma.rn.f32",
@@ -123,9 +123,9 @@ def test_floats(w: str, capability: int, rows: int) -> None:
 
 
 def test_rounding_and_reading() -> None:
-    check(product._round_rows, 90, {}, "div.rn.f32", BLOCK=256, AT_ONCE=4, WORDS=True)
+    check(product_kernels.rounded_rows, 90, {}, "div.rn.f32", BLOCK=256, AT_ONCE=4, WORDS=True)
     types = {"low": "*u8", "high": "*u8"}
-    check(product._read_rows, 90, types, "mul.rn.f32", **of_type("Q6_K", G=32))
+    check(product_kernels.widened_rows, 90, types, "mul.rn.f32", **of_type("Q6_K", G=32))
 
 
 def test_sizes_of_one() -> None:
@@ -133,14 +133,15 @@ def test_sizes_of_one() -> None:
     types = {"low": "*i32", "high": "*i32", "xq": "*i32"}
     constants = of_type("Q4_0", NATIVE=True, T=1, R=1, G=8, n_out=1, n_tokens=1, runs=1)
     absent = {"bias": None, "residual": None, "expert": None}
-    check(product._few, 90, types, "dp4a.s32.s32", **constants, **absent)
+    check(product_kernels.few_rows, 90, types, "dp4a.s32.s32", **constants, **absent)
     constants = of_type("Q8_0", WIDE=True, T=64, R=64, n_out=1, runs=1) | {"bias": None}
-    check(product._many, 90, {"low": "*u8", "xq": "*i8"}, "wgmma", warps=8, **constants)
+    check(product_kernels.many_rows, 90, {"low": "*u8", "xq": "*i8"}, "wgmma", warps=8, **constants)
     check(
-        product._floats, 90, {"w": "*bf16"}, "fma.rn.f32", T=1, R=1, n_out=1, n_tokens=1, chunks=1, **absent
+        product_kernels.float_rows, 90, {"w": "*bf16"}, "fma.rn.f32",
+        T=1, R=1, n_out=1, n_tokens=1, chunks=1, **absent,
     )  # fmt: skip
     check(
-        product._round_rows,
+        product_kernels.rounded_rows,
         90,
         {},
         "div.rn.f32",
@@ -151,6 +152,6 @@ def test_sizes_of_one() -> None:
         blocks=1,
     )
     check(
-        product._read_rows, 90, {"low": "*u8"}, "mul.rn.f32",
+        product_kernels.widened_rows, 90, {"low": "*u8"}, "mul.rn.f32",
         **of_type("Q8_0", G=1, n_out=1, runs=1),
     )  # fmt: skip
