@@ -107,6 +107,17 @@ def test_rows_longer_than_a_tile(kind: str) -> None:
     assert same(kernels.product(own, torch.from_numpy(x)), reference_product(kind, data, x))
 
 
+@pytest.mark.parametrize("kind", ["Q5_1", "Q2_K"])
+def test_tiles_of_a_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles are as small as on a GPU, the last of each row and column not full."""
+    monkeypatch.setattr(kernels, "_slow", lambda x: False)
+    for n, n_out, n_in in ((6, 11, 2304), (18, 66, 512)):
+        data, x = random_rows(kind, n_out, n_in), activations(n, n_in)
+        own = planes(torch.from_numpy(data), kind, n_out, n_in)
+        got = kernels.product(own, torch.from_numpy(x))
+        assert same(got, reference_product(kind, data, x)), n
+
+
 @pytest.mark.parametrize("block", [32, 256])
 def test_rounding_is_the_reference(block: int) -> None:
     x = activations(13, 3 * block)

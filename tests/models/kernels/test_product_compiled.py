@@ -132,7 +132,7 @@ def test_sizes_of_one() -> None:
     """Arguments that are 1 become constants."""
     types = {"low": "*i32", "high": "*i32", "xq": "*i32"}
     constants = of_type("Q4_0", NATIVE=True, T=1, R=1, G=8, n_out=1, n_tokens=1, runs=1)
-    absent = {"bias": None, "residual": None, "expert": None}
+    absent: dict[str, Any] = {"bias": None, "residual": None, "expert": None}
     check(product_kernels.few_rows, 90, types, "dp4a.s32.s32", **constants, **absent)
     constants = of_type("Q8_0", WIDE=True, T=64, R=64, n_out=1, runs=1) | {"bias": None}
     check(product_kernels.many_rows, 90, {"low": "*u8", "xq": "*i8"}, "wgmma", warps=8, **constants)
