@@ -93,9 +93,9 @@ class Block:
             x, attended = x.index_select(0, rows), attended.index_select(0, rows)
             taken = taken.index_select(0, rows)
         given = self.post_norms[0](self.parts.output(attended))
-        if mixed is not None:
-            given = given + mixed
         x = x + given * self.config.residual_scale
+        if mixed is not None:
+            x = x + mixed * self.config.residual_scale
         if self.ffn is None:
             return x
         if not self.parallel:

@@ -14,7 +14,13 @@ from aleator.models.kernels import norms, recurrent, recurrent_parts, routing
 from aleator.models.kernels.attention import attend
 from aleator.models.kernels.cells import side, store
 from aleator.models.kernels.planes import Planes, planes, stack
-from aleator.models.kernels.product import product, product_of_experts, read_rows, round_rows
+from aleator.models.kernels.product import (
+    Rounded,
+    product,
+    product_of_experts,
+    read_rows,
+    round_rows,
+)
 from aleator.models.kernels.rotation import Turn, rotate, turn
 from aleator.models.kernels.runs import Runs
 from aleator.models.kernels.seen import SeenTensors, sight
@@ -40,16 +46,13 @@ class TritonLinear:
         """[T, n_in] -> [T, sum of n_outs]."""
         t = x.shape[0]
         out = torch.empty(t, sum(part.n_out for part in self.parts), device=x.device)
-        rounded: dict[int, object] = {1: x.contiguous()}
-        for part, to in zip(self.parts, self.divided(out), strict=True):
+        rounded: dict[int, torch.Tensor | Rounded] = {1: x.contiguous()}
+        columns = torch.split(out, [part.n_out for part in self.parts], -1)
+        for part, to in zip(self.parts, columns, strict=True):
             if part.block not in rounded:
                 rounded[part.block] = round_rows(x, part.block)
             product(part, rounded[part.block], to)
         return out
-
-    def divided(self, out: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The columns of each part."""
-        return out.split([part.n_out for part in self.parts], -1)
 
 
 class TritonEmbedding:
@@ -324,9 +327,9 @@ class TritonWeights(LayerWeights):
     def _on_device(self, matrix: ExpertMatrix) -> Planes:
         stored, bias = matrix
         n_out, n_in = stored.shape
-        data = torch.from_numpy(stored.data).to(self.device)
+        data = torch.from_numpy(stored.data)
         added = None if bias is None else torch.from_numpy(bias).to(self.device)
-        return planes(data, stored.type, n_out, n_in, added)
+        return planes(data, stored.type, n_out, n_in, added, self.device)
 
     def embedding(self, name: str, shape: tuple[int, int]) -> TritonEmbedding:
         """See :class:`LayerWeights`."""

@@ -11,8 +11,8 @@ A *run* is 32 elements of a row, ``e = 16 h + 4 j + b``: two halves ``h`` of fou
 * ``d``, ``m``: [blocks, n_out], float16, or the exponents of MXFP4, uint8.
 * ``scale``, ``least`` (blocks of 256): int8, [2, n_out, runs] with a scale for each half, else [n_out, runs].
 
-A matrix in F32, F16 or BF16 keeps its type, as [n_out, chunks, 16, 8]: element ``128 c + 16 k + i`` at
-``[c, i, k]``, so that one load brings eight elements of one of the contract's 16 lanes.
+A matrix in F32, F16 or BF16 keeps its type, as [n_out, chunks, 128]: element ``128 c + 16 k + i`` at
+``[c, 8 i + k]``, so that one load brings eight elements of one of the contract's 16 lanes.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ CHUNK = 128
 """Elements of a row that a matrix in floats holds lane by lane."""
 FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 """Types whose elements are floats."""
-_AT_ONCE = (
-    1 << 26
-)  # elements laid out at a time: what that takes beside the matrix is a few times as much
+_AT_ONCE = 1 << 24  # elements laid out at a time
+_ROWS = {"low": -3, "high": -3, "d": -1, "m": -1, "scale": -2, "least": -2}  # the axis of n_out
 
 
 class Form(NamedTuple):
@@ -118,7 +117,7 @@ class Planes:
     @property
     def block(self) -> int:
         """Elements of a block: 32 or 256; 1 of a float type."""
-        return UNPACKED[self.type][0] if self.type in UNPACKED else 1
+        return UNPACKED[self.type].elements if self.type in UNPACKED else 1
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -132,28 +131,35 @@ class Planes:
         return sum(part.nbytes for part in self.tensors.values())
 
 
-def planes(data: Tensor, type: str, n_out: int, n_in: int, bias: Tensor | None = None) -> Planes:
-    """A matrix laid out.
+def planes(
+    data: Tensor,
+    type: str,
+    n_out: int,
+    n_in: int,
+    bias: Tensor | None = None,
+    device: torch.device | None = None,
+) -> Planes:
+    """A matrix laid out, some rows after the others, so that little memory is taken besides.
 
     Args:
-        data: its bytes as a file has them, uint8 of any shape, on the device.
+        data: its bytes as a file has them, uint8 of any shape.
         type: ggml's name of how it is stored.
         n_out: its rows.
         n_in: elements of a row: whole blocks.
         bias: float32 [n_out] on the device, or None.
+        device: where the planes are; None: where ``data`` is.
     """
-    if type in FLOATS:
-        rows = data.reshape(n_out, -1).view(FLOATS[type])
-        low = torch.cat([_by_lanes(part) for part in rows.split(_rows_at_once(n_in))])
-        return Planes(type, n_out, n_in, low, bias=bias)
-    elements, size, unpack = UNPACKED[type]
-    parts = [
-        _packed(FORMS[type], unpack(rows.reshape(-1, size)), len(rows), n_in)
-        for rows in data.reshape(n_out, -1).split(_rows_at_once(n_in))
-    ]
-    axes = {"low": -3, "high": -3, "d": -1, "m": -1, "scale": -2, "least": -2}
-    joined = {name: torch.cat([part[name] for part in parts], axes[name]) for name in parts[0]}
-    return Planes(type, n_out, n_in, **joined, bias=bias)
+    made: dict[str, Tensor] = {}
+    rows = data.reshape(n_out, -1)
+    first = 0
+    for part in rows.split(max(_AT_ONCE // n_in, 1)):
+        for name, plane in _laid_out(part.to(device or data.device), type, n_in).items():
+            axis = plane.dim() + _ROWS[name]
+            if name not in made:
+                made[name] = plane.new_empty((*plane.shape[:axis], n_out, *plane.shape[axis + 1 :]))
+            made[name].narrow(axis, first, len(part)).copy_(plane)
+        first += len(part)
+    return Planes(type, n_out, n_in, **made, bias=bias)
 
 
 def stack(matrices: Sequence[Planes]) -> Planes:
@@ -170,14 +176,19 @@ def stack(matrices: Sequence[Planes]) -> Planes:
     return replace(first, **joined)
 
 
-def _rows_at_once(n_in: int) -> int:
-    return max(_AT_ONCE // n_in, 1)
+def _laid_out(rows: Tensor, type: str, n_in: int) -> dict[str, Tensor]:
+    """The planes of some rows, uint8 [n, row bytes]."""
+    if type in FLOATS:
+        return {"low": _by_lanes(rows.contiguous().view(FLOATS[type]))}
+    unpack = UNPACKED[type]
+    return _packed(FORMS[type], unpack.apart(rows.reshape(-1, unpack.size)), len(rows), n_in)
 
 
 def _by_lanes(rows: Tensor) -> Tensor:
-    """Rows [n, n_in] of floats -> [n, chunks, 16, 8], zeros behind the end."""
+    """Rows [n, n_in] of floats -> [n, chunks, 128], zeros behind the end."""
     padded = torch.nn.functional.pad(rows, (0, -rows.shape[1] % CHUNK))
-    return padded.reshape(len(rows), -1, CHUNK // 16, 16).transpose(2, 3).contiguous()
+    lanes = padded.reshape(len(rows), -1, CHUNK // 16, 16).transpose(2, 3)
+    return lanes.reshape(len(rows), -1, CHUNK)
 
 
 def _packed(form: Form, parts: Unpacked, n: int, n_in: int) -> dict[str, Tensor]:

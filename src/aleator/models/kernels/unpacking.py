@@ -147,7 +147,7 @@ def _signs(bits: Tensor) -> Tensor:
 
 def _sevens(words: Tensor) -> Tensor:
     """[...] of seven bits -> int8 [..., 8] of 1 and -1, the eighth such that the number of -1 is even."""
-    bits = _shifted(words & 127, list(range(8)), 1)
+    bits = _shifted((words & 127).to(torch.uint8), list(range(8)), 1)
     bits[..., 7] = bits.sum(-1) & 1
     return _signs(bits)
 
@@ -234,28 +234,36 @@ def _tq2_0(b: Tensor) -> Unpacked:
     return Unpacked(_two_bits(b[:, :64]), b[:, 64:66])
 
 
-UNPACKED: dict[str, tuple[int, int, Callable[[Tensor], Unpacked]]] = {
-    "Q8_0": (32, 34, _q8_0),
-    "Q4_0": (32, 18, _q4_0),
-    "Q4_1": (32, 20, _q4_1),
-    "Q5_0": (32, 22, _q5_0),
-    "Q5_1": (32, 24, _q5_1),
-    "IQ4_NL": (32, 18, _q4_0),
-    "MXFP4": (32, 17, _mxfp4),
-    "Q2_K": (256, 84, _q2_k),
-    "Q3_K": (256, 110, _q3_k),
-    "Q4_K": (256, 144, _q4_k),
-    "Q5_K": (256, 176, _q5_k),
-    "Q6_K": (256, 210, _q6_k),
-    "IQ4_XS": (256, 136, _iq4_xs),
-    "IQ2_XXS": (256, 66, _iq2_xxs),
-    "IQ2_XS": (256, 74, _iq2_xs),
-    "IQ2_S": (256, 82, _iq2_s),
-    "IQ3_XXS": (256, 98, _iq3_xxs),
-    "IQ3_S": (256, 110, _iq3_s),
-    "IQ1_S": (256, 50, _iq1_s),
-    "IQ1_M": (256, 56, _iq1_m),
-    "TQ1_0": (256, 54, _tq1_0),
-    "TQ2_0": (256, 66, _tq2_0),
+class Layout(NamedTuple):
+    """A type of blocks: elements of one, its bytes, and what takes blocks apart."""
+
+    elements: int
+    size: int
+    apart: Callable[[Tensor], Unpacked]
+
+
+UNPACKED = {
+    "Q8_0": Layout(32, 34, _q8_0),
+    "Q4_0": Layout(32, 18, _q4_0),
+    "Q4_1": Layout(32, 20, _q4_1),
+    "Q5_0": Layout(32, 22, _q5_0),
+    "Q5_1": Layout(32, 24, _q5_1),
+    "IQ4_NL": Layout(32, 18, _q4_0),
+    "MXFP4": Layout(32, 17, _mxfp4),
+    "Q2_K": Layout(256, 84, _q2_k),
+    "Q3_K": Layout(256, 110, _q3_k),
+    "Q4_K": Layout(256, 144, _q4_k),
+    "Q5_K": Layout(256, 176, _q5_k),
+    "Q6_K": Layout(256, 210, _q6_k),
+    "IQ4_XS": Layout(256, 136, _iq4_xs),
+    "IQ2_XXS": Layout(256, 66, _iq2_xxs),
+    "IQ2_XS": Layout(256, 74, _iq2_xs),
+    "IQ2_S": Layout(256, 82, _iq2_s),
+    "IQ3_XXS": Layout(256, 98, _iq3_xxs),
+    "IQ3_S": Layout(256, 110, _iq3_s),
+    "IQ1_S": Layout(256, 50, _iq1_s),
+    "IQ1_M": Layout(256, 56, _iq1_m),
+    "TQ1_0": Layout(256, 54, _tq1_0),
+    "TQ2_0": Layout(256, 66, _tq2_0),
 }
-"""Per type: elements of a block, its bytes, and what takes it apart."""
+"""The layout of each type."""
