@@ -157,8 +157,8 @@ def add_state(
         step.add_delta_net(_delta_net(layer, conv, state), feeding)
     else:
         norms = None if layer.norms is None else tuple(layer.norms)
-        arguments = [*space_arguments(layer, conv, state), norms, feeding]
-        step.add_recurrent_layer(*arguments)
+        arguments = space_arguments(layer, conv, state)
+        step.add_recurrent_layer(*arguments, norms, layer.ssm.norm_eps, feeding)
     _add_mixture(step, layer.ffn)
 
 
@@ -169,7 +169,7 @@ def add_feed_forward(step: _native.DecoderStep, layer: FeedForwardAlone[Stored, 
 
 
 def space_arguments(layer: StateSpace[Stored, Floats], conv: Floats, state: Floats) -> list[Any]:
-    """The arguments of ``_native.SSMStep.add_layer``."""
+    """The first arguments of ``_native.DecoderStep.add_recurrent_layer``."""
     matrices = (layer.project, layer.select, layer.time_step, layer.output)
     return [
         *(matrix.matrix for (matrix,) in matrices),
