@@ -1,9 +1,22 @@
-#include "layers/feed_forward.hpp"
+#include "layers/gates.hpp"
 
-#include "layers/gelu.hpp"
-#include "layers/rows.hpp"
+#include <vector>
+
+#include "layers/elementary.hpp"
 
 namespace aleator {
+
+float tanh_rounded(float x) { return float(tanh_double(x)); }
+
+// Made at the first call.
+static const uint16_t* gelu_table() {
+  static const std::vector<uint16_t> table = [] {
+    std::vector<uint16_t> values(1 << 16);
+    fill_gelu_table_(values.data());
+    return values;
+  }();
+  return table.data();
+}
 
 void apply_gate(Gate kind, float* gate, const float* up, int64_t n) {
   switch (kind) {

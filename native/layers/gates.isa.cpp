@@ -1,8 +1,34 @@
-#include "layers/gelu.hpp"
+#include "layers/gates.hpp"
 
 #include "layers/exponential.hpp"
 
 namespace aleator::ALEATOR_ISA {
+
+void swiglu(float* gate, const float* up, int64_t n) {
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) store(gate + i, silu(load(gate + i)) * load(up + i));
+  if (i < n) {
+    const vf h = silu(load_some(gate + i, n - i)) * load_some(up + i, n - i);
+    store_some(gate + i, h, n - i);
+  }
+}
+
+void square_glu(float* gate, const float* up, int64_t n) {
+  each(gate, n, [&](vf x, int64_t i) {
+    const vf above = positive_part(x);
+    return above * above * load_some(up + i, n - i);
+  });
+}
+
+void swiglu_clamped(float* gate, const float* up, int64_t n) {
+  constexpr float slope = 1.702f, limit = 7.0f;
+  each(gate, n, [&](vf x, int64_t i) {
+    vf y = load_some(up + i, n - i);
+    x = where(x > limit, splat(limit), x);
+    y = where(y > limit, splat(limit), where(y < -limit, splat(-limit), y));
+    return x / (1.0f + exponential(-slope * x)) * (y + 1.0f);
+  });
+}
 
 constexpr float root = 0.79788456080286535587989211986876f, cubic = 0.044715f;  // sqrt(2 / pi)
 
