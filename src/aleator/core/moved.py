@@ -63,7 +63,7 @@ MOVED = {
     "aleator.hub.bundled": "aleator.models.hub.bundled",
     "aleator.hub.choice": "aleator.models.hub.choice",
     "aleator.hub.fetching": "aleator.models.hub.fetching",
-    "aleator.hub.installed": "aleator.models.hub.installed",
+    "aleator.hub.installed": "aleator.models.hub.located",
     "aleator.hub.local": "aleator.models.hub.local",
     "aleator.hub.located": "aleator.models.hub.located",
     "aleator.hub.names": "aleator.models.hub.names",

@@ -165,14 +165,17 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
         if self.rows and not self.length and n != len(self.rows):
             self.reset()
         if not self.rows:
-            if n > self.max_batch:
-                raise ParameterError(
-                    "max_batch", f"{n} rows: make the AleatorCache with max_batch={n} or more"
-                )
+            self._require_room(n)
             self.rows = [self.kv.sequence() for _ in range(n)]
             self._refresh()
         if n != len(self.rows):
             raise ParameterError("key_states", f"{n} rows in a cache of {len(self.rows)}")
+
+    def _require_room(self, n: int) -> None:
+        if n > self.max_batch:
+            raise ParameterError(
+                "max_batch", f"{n} rows: make the AleatorCache with max_batch={n} or more"
+            )
 
     def _place(self, n: int) -> None:
         """Give the next ``n`` tokens of each row cells."""
@@ -266,11 +269,7 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
 
     def _rearrange(self, of: Sequence[int]) -> None:
         """Let row i be what row ``of[i]`` was."""
-        if len(of) > self.max_batch:
-            raise ParameterError(
-                "max_batch",
-                f"{len(of)} rows: make the AleatorCache with max_batch={len(of)} or more",
-            )
+        self._require_room(len(of))
         before, free = self.rows, list(self.rows)
         rows: list[Handle] = []
         for i in of:  # the first to want a row has it, others a copy that shares its cells

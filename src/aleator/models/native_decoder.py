@@ -29,12 +29,7 @@ from aleator.models.layers.native_layers import (
 )
 from aleator.models.layers.parts import TABLE, Attention, LayerEmbedding, LayerEmbeddings, gate_of
 from aleator.models.layers.recurrent_parts import FeedForwardAlone
-from aleator.models.layers.stored import (
-    Floats,
-    StoredLayer,
-    StoredWeight,
-    stored_weight,
-)
+from aleator.models.layers.stored import Floats, StoredLayer, StoredWeight, stored_weight
 from aleator.models.placement import ON_CPU
 from aleator.models.step import HostStep, Inputs, Step
 
@@ -111,11 +106,9 @@ class NativeDecoder(Decoder):
         """See :meth:`Decoder.use_rotations`: steps ask for them when they are made."""
 
     def drop_head(self) -> None:
-        """See :meth:`Decoder.drop_head`."""
         self.head = None
 
     def over(self, pool: AnyPool, fused: bool = True) -> Step:
-        """See :meth:`Decoder.over`."""
         return NativeStep(self, pool)
 
 
@@ -197,7 +190,6 @@ class NativeStep(HostStep):
         wanted: npt.NDArray[np.int64],
         n_threads: int | None = None,
     ) -> npt.NDArray[np.float32]:
-        """See :class:`~aleator.models.step.Step`."""
         self._decoder.check_positions(positions)
         logits = np.empty((len(wanted), self.n_vocab), np.float32)
         vectors = inputs.ndim == 2
