@@ -232,9 +232,7 @@ template <class B>
 struct SixteensOf {};
 template <>
 struct SixteensOf<BlockQ6_K> {
-  static constexpr bool halves = false, has_least = false;
-  static constexpr int zero = 32;
-  static constexpr int64_t d_at = 208, dmin_at = 0;
+  static constexpr bool halves = false;
   static __m256i scales(const uint8_t* p) {
     return _mm256_cvtepi8_epi16(load_as<__m128i>(p + 192));
   }
@@ -254,9 +252,7 @@ struct SixteensOf<BlockQ6_K> {
 };
 template <>
 struct SixteensOf<BlockQ2_K> {
-  static constexpr bool halves = true, has_least = true;
-  static constexpr int zero = 0;
-  static constexpr int64_t d_at = 80, dmin_at = 82;
+  static constexpr bool halves = true;
   static __m256i scales(const uint8_t* p) {
     return _mm256_and_si256(_mm256_cvtepu8_epi16(load_as<__m128i>(p)), _mm256_set1_epi16(15));
   }
@@ -272,9 +268,7 @@ struct SixteensOf<BlockQ2_K> {
 };
 template <>
 struct SixteensOf<BlockQ3_K> {
-  static constexpr bool halves = true, has_least = false;
-  static constexpr int zero = 4;
-  static constexpr int64_t d_at = 108, dmin_at = 0;
+  static constexpr bool halves = true;
   static __m256i scales(const uint8_t* p) {
     return _mm256_sub_epi16(_mm256_cvtepu8_epi16(reinterpret<__m128i>(BlockQ3_K::scales(p))),
                             _mm256_set1_epi16(32));
@@ -294,7 +288,7 @@ struct SixteensOf<BlockQ3_K> {
   }
 };
 template <class B>
-concept Sixteens = requires { SixteensOf<B>::zero; };
+concept Sixteens = requires { SixteensOf<B>::halves; };
 
 // The scales of vectors 2 * pair and 2 * pair + 1, as `packs` puts their sums: four of one, four of
 // the other.
@@ -356,20 +350,20 @@ static void few_sixteens(const Weights& w, int64_t row, int64_t rows, int64_t ah
                                  _mm512_dpbusd_epi32(zero, u[2 * g + 1], xs[t][2 * g + 1])),
               scale[g]);
         dots[t][r] = narrow(acc);
-        if constexpr (S::zero != 0)
+        if constexpr (B::zero != 0)
           dots[t][r] =
               _mm256_sub_epi32(dots[t][r], _mm256_slli_epi32(_mm256_madd_epi16(scales, sums[t]),
-                                                             std::countr_zero(unsigned(S::zero))));
-        if constexpr (S::has_least) least[t][r] = _mm256_madd_epi16(S::least(at), sums[t]);
+                                                             std::countr_zero(unsigned(B::zero))));
+        if constexpr (B::has_least) least[t][r] = _mm256_madd_epi16(S::least(at), sums[t]);
       }
     }
-    const __m128 d = four_halves(p, b * bytes + S::d_at);
+    const __m128 d = four_halves(p, b * bytes + B::d_at);
 #pragma GCC unroll 4
     for (int t = 0; t < T; t++) {
       const __m128 dx = _mm_set1_ps(x.d[(t0 + t) * n + b]);
       total[t] = _mm_fmadd_ps(_mm_mul_ps(d, dx), row_sums(dots[t]), total[t]);
-      if constexpr (S::has_least)
-        total[t] = _mm_fnmadd_ps(_mm_mul_ps(four_halves(p, b * bytes + S::dmin_at), dx),
+      if constexpr (B::has_least)
+        total[t] = _mm_fnmadd_ps(_mm_mul_ps(four_halves(p, b * bytes + B::dmin_at), dx),
                                  row_sums(least[t]), total[t]);
     }
   }

@@ -23,21 +23,13 @@ class BoundDecoderStep {
                    bool parallel, std::optional<Floats> embedding_norm,
                    std::optional<Floats> slopes, std::optional<StoredMatrix> position_embedding,
                    int64_t rotated_from)
-      : embedding_(embedding),
-        output_(std::move(output)),
-        output_norm_(std::move(output_norm)),
-        frequencies_(std::move(frequencies)),
-        window_frequencies_(std::move(window_frequencies)),
-        embedding_norm_(std::move(embedding_norm)),
-        slopes_(std::move(slopes)),
-        position_embedding_(std::move(position_embedding)),
-        shape_{embedding_.weights,
-               weights_of(output_),
-               output_norm_.data(),
-               {{frequencies_.data(), int64_t(frequencies_.size()), magnitude, interleaved,
+      : shape_{embedding.weights,
+               weights_of(output),
+               output_norm.data(),
+               {{frequencies.data(), int64_t(frequencies.size()), magnitude, interleaved,
                  rotated_from},
-                {window_frequencies_ ? window_frequencies_->data() : nullptr,
-                 window_frequencies_ ? int64_t(window_frequencies_->size()) : 0, window_magnitude,
+                {pointer(window_frequencies),
+                 window_frequencies ? int64_t(window_frequencies->size()) : 0, window_magnitude,
                  interleaved, rotated_from}},
                eps,
                attention_scale,
@@ -50,15 +42,19 @@ class BoundDecoderStep {
                softcap,
                clamp,
                parallel,
-               pointer(embedding_norm_),
-               pointer(slopes_),
-               weights_of(position_embedding_)},
-        step_(shape_) {
-    require(!output_ || embedding_.weights.in == output_->weights.in,
+               pointer(embedding_norm),
+               pointer(slopes),
+               weights_of(position_embedding)},
+        step_(shape_),
+        slopes_(slopes),
+        has_windows_(window_frequencies) {
+    keep(std::tuple(embedding, output, output_norm, frequencies, window_frequencies, embedding_norm,
+                    position_embedding));
+    require(!output || embedding.weights.in == output->weights.in,
             "token_embd and output differ in width");
-    norm(output_norm_, shape_.n_embd(), "output_norm");
-    norm(embedding_norm_, shape_.n_embd(), "token_embd_norm");
-    require(!position_embedding_ || position_embedding_->weights.in == shape_.n_embd(),
+    norm(output_norm, shape_.n_embd(), "output_norm");
+    norm(embedding_norm, shape_.n_embd(), "token_embd_norm");
+    require(!position_embedding || position_embedding->weights.in == shape_.n_embd(),
             "position_embd differs from token_embd in width");
     require(rotated_from >= 0 && rotated_from < int64_t(1) << 20, "rotated_from");
     require(!raw_keys || shape_.head_norm != HeadNorm::rotated_head,
@@ -82,7 +78,7 @@ class BoundDecoderStep {
                 " key-value heads");
     require(values.side.heads == groups && values.side.n_cells == keys.side.n_cells,
             at + "keys and values differ in heads or cells");
-    require(!window || window_frequencies_, at + "a window layer without frequencies for it");
+    require(!window || has_windows_, at + "a window layer without frequencies for it");
     check_keys(keys.side, window, at);
     require(!gated || (dim == dim_v && shape_.head_norm != HeadNorm::all),
             at + "gates need values as wide as keys, and norms of single heads");
@@ -247,7 +243,7 @@ class BoundDecoderStep {
             "per_layer_proj_norm does not fit per_layer_model_proj");
     require_size(projection, n, shape_.n_embd(), "per_layer_model_proj");
     require_size(embedding, embedding.weights.out, n, "per_layer_token_embd");
-    require(embedding.weights.out >= embedding_.weights.out,
+    require(embedding.weights.out >= shape_.embedding.out,
             "per_layer_token_embd has less tokens than token_embd");
     keep(std::tuple(embedding, projection, norm));
     per_layer_ = {embedding.weights, projection.weights, norm.data(), width};
@@ -265,15 +261,12 @@ class BoundDecoderStep {
     step_.add_per_layer({in.weights, out.weights, post_norm, n_layers_ - 1});
   }
 
-  void run(Pool& pool, std::optional<Array<const int64_t, 1>> ids,
-           std::optional<Array<const float, 2>> embeddings, Array<const int32_t, 1> positions,
-           Array<const int64_t, 1> cells, Array<const int32_t, 1> seen,
-           Array<const int64_t, 1> list_start, Array<const int32_t, 1> seen_list,
-           Array<const int64_t, 1> seen_count, std::optional<Array<const int32_t, 1>> seen_deltas,
-           Array<const int64_t, 1> out_rows, Array<float, 2> logits,
-           std::optional<nb::tuple> window, std::optional<nb::tuple> recurrent,
-           std::optional<Array<const int32_t, 1>> seen_positions,
-           std::optional<Array<const float, 1>> query_scales);
+  void run(Pool& pool, std::optional<Indices> ids, std::optional<Matrix> embeddings,
+           Numbers positions, Indices cells, Numbers seen, Indices list_start, Numbers seen_list,
+           Indices seen_count, std::optional<Numbers> seen_deltas, Indices out_rows,
+           Array<float, 2> logits, std::optional<nb::tuple> window,
+           std::optional<nb::tuple> recurrent, std::optional<Numbers> seen_positions,
+           std::optional<Floats> query_scales);
 
  private:
   // Keeps alive what Python gave.
@@ -321,7 +314,6 @@ class BoundDecoderStep {
     added(false);
   }
   static HeadNorm head_norm_named(const std::string& name);
-  static const float* pointer(const std::optional<Floats>& v) { return v ? v->data() : nullptr; }
   static Weights weights_of(const std::optional<StoredMatrix>& m) {
     return m ? m->weights : Weights{};
   }
@@ -341,17 +333,12 @@ class BoundDecoderStep {
 
   std::string next_layer() const { return "blk." + std::to_string(n_layers_) + "."; }
   std::string last_layer() const { return "blk." + std::to_string(n_layers_ - 1) + "."; }
-  int64_t n_out() const { return output_ ? output_->weights.out : shape_.n_embd(); }
+  int64_t n_out() const { return shape_.output.data ? shape_.output.out : shape_.n_embd(); }
 
-  StoredMatrix embedding_;
-  std::optional<StoredMatrix> output_;
-  Floats output_norm_;
-  Array<const double, 1> frequencies_;
-  std::optional<Array<const double, 1>> window_frequencies_;
-  std::optional<Floats> embedding_norm_, slopes_;
-  std::optional<StoredMatrix> position_embedding_;
   DecoderShape shape_;
   DecoderStep step_;
+  std::optional<Floats> slopes_;
+  bool has_windows_;
   std::vector<std::shared_ptr<const void>> kept_;
   LayerEmbeddings per_layer_;
   bool last_attends_ = false, last_is_dense_ = false;

@@ -1,4 +1,4 @@
-// Python's DecoderStep: how it is made and run.  Its layers: decoder_layers_bind.cpp.
+// Python's DecoderStep: how it is made and run.
 #include "bind.hpp"
 #include "layers/bound_decoder_step.hpp"
 #include "layers/interruptible.hpp"
@@ -24,8 +24,8 @@ static MicroBatch checked_ends(int64_t tokens, const Weights& embedding, int64_t
   for (int64_t i = 0; i < rows; i++)
     require(out_rows(i) >= 0 && out_rows(i) < tokens, "row " + std::to_string(out_rows(i)));
   MicroBatch b;
-  b.tokens = tokens, b.ids = ids ? ids->data() : nullptr;
-  b.embeddings = embeddings ? embeddings->data() : nullptr;
+  b.tokens = tokens, b.ids = pointer(ids);
+  b.embeddings = pointer(embeddings);
   b.out_rows = out_rows.data(), b.n_out = rows, b.logits = logits.data();
   return b;
 }
@@ -51,20 +51,17 @@ static Runs checked_runs(const Indices& starts, const Indices& sources, const In
   return {runs, starts.data(), sources.data(), order.data(), stores.data()};
 }
 
-void BoundDecoderStep::run(Pool& pool, std::optional<Array<const int64_t, 1>> ids,
-                           std::optional<Array<const float, 2>> embeddings,
-                           Array<const int32_t, 1> positions, Array<const int64_t, 1> cells,
-                           Array<const int32_t, 1> seen, Array<const int64_t, 1> list_start,
-                           Array<const int32_t, 1> seen_list, Array<const int64_t, 1> seen_count,
-                           std::optional<Array<const int32_t, 1>> seen_deltas,
-                           Array<const int64_t, 1> out_rows, Array<float, 2> logits,
-                           std::optional<nb::tuple> window, std::optional<nb::tuple> recurrent,
-                           std::optional<Array<const int32_t, 1>> seen_positions,
-                           std::optional<Array<const float, 1>> query_scales) {
+void BoundDecoderStep::run(Pool& pool, std::optional<Indices> ids, std::optional<Matrix> embeddings,
+                           Numbers positions, Indices cells, Numbers seen, Indices list_start,
+                           Numbers seen_list, Indices seen_count,
+                           std::optional<Numbers> seen_deltas, Indices out_rows,
+                           Array<float, 2> logits, std::optional<nb::tuple> window,
+                           std::optional<nb::tuple> recurrent,
+                           std::optional<Numbers> seen_positions,
+                           std::optional<Floats> query_scales) {
   const int64_t tokens = int64_t(positions.size());
   require(n_layers_ > 0 && tokens > 0, "no layers or no tokens");
-  MicroBatch b =
-      checked_ends(tokens, embedding_.weights, n_out(), ids, embeddings, out_rows, logits);
+  MicroBatch b = checked_ends(tokens, shape_.embedding, n_out(), ids, embeddings, out_rows, logits);
   std::vector<Indices> states;
   Pooled pools[most_groups] = {
       {cells, seen, list_start, seen_list, seen_count, seen_deltas, std::nullopt, std::nullopt}};
@@ -72,14 +69,14 @@ void BoundDecoderStep::run(Pool& pool, std::optional<Array<const int64_t, 1>> id
   if (window) {
     require(window->size() == 8, "window must have eight parts");
     const auto get = [&](size_t i) { return (*window)[i]; };
-    pools[1] = {nb::cast<Array<const int64_t, 1>>(get(0)),
-                nb::cast<Array<const int32_t, 1>>(get(1)),
-                nb::cast<Array<const int64_t, 1>>(get(2)),
-                nb::cast<Array<const int32_t, 1>>(get(3)),
-                nb::cast<Array<const int64_t, 1>>(get(4)),
-                nb::cast<std::optional<Array<const int32_t, 1>>>(get(5)),
-                nb::cast<std::optional<Array<const int64_t, 1>>>(get(6)),
-                nb::cast<std::optional<Array<const int64_t, 1>>>(get(7))};
+    pools[1] = {nb::cast<Indices>(get(0)),
+                nb::cast<Numbers>(get(1)),
+                nb::cast<Indices>(get(2)),
+                nb::cast<Numbers>(get(3)),
+                nb::cast<Indices>(get(4)),
+                nb::cast<std::optional<Numbers>>(get(5)),
+                nb::cast<std::optional<Indices>>(get(6)),
+                nb::cast<std::optional<Indices>>(get(7))};
     b.n_groups = 2;
   }
   for (int64_t g = 0; g < b.n_groups; g++) b.groups[g] = checked(pools[g], b.tokens, n_cells_[g]);
@@ -90,10 +87,10 @@ void BoundDecoderStep::run(Pool& pool, std::optional<Array<const int64_t, 1>> id
     b.groups[0].seen_positions = seen_positions->data(), b.groups[0].positions = positions.data();
   require(!query_scales || int64_t(query_scales->size()) == b.tokens,
           "query_scales do not match the positions");
-  b.query_scales = query_scales ? query_scales->data() : nullptr;
-  const int64_t places = position_embedding_ ? position_embedding_->weights.out : INT64_MAX;
-  for (int64_t i = 0; position_embedding_ && i < b.tokens; i++)
-    require(positions(i) >= 0 && positions(i) < places,
+  b.query_scales = pointer(query_scales);
+  const Weights& places = shape_.position_embedding;
+  for (int64_t i = 0; places.data && i < b.tokens; i++)
+    require(positions(i) >= 0 && positions(i) < places.out,
             "position " + std::to_string(positions(i)) + " has no embedding");
   require(bool(recurrent) == (n_rows_ > 0), "recurrent is for a decoder with recurrent layers");
   if (recurrent) {
@@ -170,13 +167,11 @@ ALEATOR_BIND(decoder_step) {
            "conv_rows"_a.noconvert(), "state_rows"_a.noconvert(), "state_norms"_a.none(),
            "norm_eps"_a.none(), "feed_forward"_a.none(),
            "Appends a layer with a state space. conv [width, channels]; a [channels, state]; rows "
-           "of "
-           "the cache: float32 [rows, channels, width - 1] and [rows, channels, state]. "
-           "state_norms: "
-           "weights of the RMS norms of time step, B and C, whose eps is norm_eps or that of the "
-           "decoder; without weights they are normalised where there is a norm_eps. feed_forward: "
-           "gate, up, down and norm, the first three None where add_mixture follows. ValueError, "
-           "naming the tensor, when shapes disagree.")
+           "of the cache: float32 [rows, channels, width - 1] and [rows, channels, state]. "
+           "state_norms: weights of the RMS norms of time step, B and C, whose eps is norm_eps or "
+           "that of the decoder; without weights they are normalised where there is a norm_eps. "
+           "feed_forward: gate, up, down and norm, the first three None where add_mixture follows. "
+           "ValueError, naming the tensor, when shapes disagree.")
       .def("add_head_space", &BoundDecoderStep::add_convolution<HeadMemory>, "space"_a,
            "feed_forward"_a.none(),
            "Appends a layer whose heads have one decay each; feed_forward as in "
@@ -221,20 +216,17 @@ ALEATOR_BIND(decoder_step) {
           "T tokens: ids int64 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells "
           "int64 [T], where keys and values go. seen int32 [N]: lists of cells, list i being "
           "seen[list_start[i]:list_start[i + 1]]; token t attends to the first seen_count[t] "
-          "(int64) of list seen_list[t] (int32); none give zeros. seen_deltas int32 [N]: "
-          "positions that the listed cells' stored keys are behind. out_rows int64 [R]; writes "
-          "logits float32 [R, n_vocab]. window: the same from cells to seen_deltas for the cells "
-          "of window layers, and seen_first int64 [T], how many leading cells of its list a token "
+          "(int64) of list seen_list[t] (int32); none give zeros. seen_deltas int32 [N]: positions "
+          "that the listed cells' stored keys are behind. out_rows int64 [R]; writes logits "
+          "float32 [R, n_vocab]. window: the same from cells to seen_deltas for the cells of "
+          "window layers, and seen_first int64 [T], how many leading cells of its list a token "
           "does not see, and seen_sinks int64 [T] or None, how many of those it does. recurrent: "
           "starts, sources, order and stores, int64: order [T] lists the tokens run by run, starts "
           "[runs + 1] where each run begins, sources [runs] the row of states it starts from or "
-          "-1, "
-          "stores [T] the row that keeps the state after the token or -1. seen_positions int32 "
-          "[N]: "
-          "of the listed cells, where there are slopes; query_scales float32 [T]: queries of "
-          "layers that "
-          "are scaled are multiplied by them, after the rotation. ValueError, with nothing "
-          "changed, for an index out of range.");
+          "-1, stores [T] the row that keeps the state after the token or -1. seen_positions int32 "
+          "[N]: of the listed cells, where there are slopes; query_scales float32 [T]: queries of "
+          "layers that are scaled are multiplied by them, after the rotation. ValueError, with "
+          "nothing changed, for an index out of range.");
 }
 
 }  // namespace aleator

@@ -10,7 +10,6 @@ namespace aleator {
 
 using Matrix = Array<const float, 2>;
 using StateRows = Array<float, 3>;
-using Indices = Array<const int64_t, 1>;
 
 // A layer's weights and the rows of states in the cache.
 struct SSMMemory {
@@ -60,7 +59,7 @@ struct SSMMemory {
       const auto& weight = state_norms[i];
       require(i < 3 && (!weight || int64_t(weight->size()) == (i ? state : rank)),
               at + "ssm_dt_norm, ssm_b_norm or ssm_c_norm: wrong size");
-      layer.state_norms[i] = weight ? weight->data() : nullptr;
+      layer.state_norms[i] = pointer(weight);
     }
     return layer;
   }
@@ -127,9 +126,9 @@ class HeadMemory : public ConvolutionMemory {
     require(state_rows.shape(0) == conv_rows.shape(0), "rows of states");
     sizes(s.projected(), s.inner, "ssm_in", "ssm_out");
     s.time_bias = time_bias.data(), s.a = a.data(), s.d = d.data(), s.least_step = least_step;
-    s.norm = gated_norm ? gated_norm->data() : nullptr, s.norm_groups = norm_groups;
+    s.norm = pointer(gated_norm), s.norm_groups = norm_groups;
     s.state_rows = state_rows.data();
-    layer = {in.weights, out.weights, norm ? norm->data() : nullptr, s};
+    layer = {in.weights, out.weights, pointer(norm), s};
   }
   HeadLayer layer;
 
@@ -179,13 +178,9 @@ class DeltaNetMemory : public ConvolutionMemory {
                 int64_t(state_rows.shape(1)) == d.heads * d.dim_v,
             "rows of states");
     sizes(d.channels(), d.heads * d.dim_v, "attn_qkv", "ssm_out");
-    const auto rows = [&](const StoredMatrix& m, int64_t n, const char* name) {
-      require(m.weights.out == n && m.weights.in == qkv.weights.in,
-              std::string(name) + ".weight: wrong size");
-    };
-    rows(gate, d.heads * d.dim_v, "attn_gate");
-    rows(beta, d.heads, "ssm_beta");
-    rows(decay, d.heads, "ssm_alpha");
+    require_size(gate, d.heads * d.dim_v, qkv.weights.in, "attn_gate");
+    require_size(beta, d.heads, qkv.weights.in, "ssm_beta");
+    require_size(decay, d.heads, qkv.weights.in, "ssm_alpha");
     d.a = a.data(), d.time_bias = time_bias.data(), d.norm = head_norm.data();
     d.state_rows = state_rows.data();
     layer.qkv = qkv.weights, layer.gate = gate.weights, layer.beta = beta.weights;

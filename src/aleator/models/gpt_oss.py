@@ -64,11 +64,14 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         raise unsupported(fields.path, "projections without a bias (attention_bias)")
     config = json_config.transformer(fields, architecture, head_dim=64)
     layers = [layer % PATTERN < PATTERN - 1 for layer in range(config.n_layers)]
-    every, facts = (True,) * config.n_layers, {"scores": "chosen softmax", "biases": True}
+    every = (True,) * config.n_layers
+    mixtures = in_json(
+        fields, every, config.n_ff[0], (128, 4), scores="chosen softmax", biases=True
+    )
     return replace(
         config,
         window=json_config.read_windows(fields, config, layers, size=WINDOW),
-        experts=in_json(fields, every, config.n_ff[0], (128, 4), **facts),
+        experts=mixtures,
     )
 
 

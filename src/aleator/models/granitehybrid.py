@@ -41,8 +41,10 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     n_experts = fields.integer("num_local_experts", 0, MAX_EXPERTS, 8)
     mixtures = None
     if n_experts:
-        facts = {"scores": "chosen softmax", "n_ff_shared": wide}
-        mixtures = in_json(fields, (True,) * n, config.n_ff[0], (n_experts, 2), **facts)
+        every, scores = (True,) * n, "chosen softmax"
+        mixtures = in_json(
+            fields, every, config.n_ff[0], (n_experts, 2), scores=scores, n_ff_shared=wide
+        )
     rotated = fields.get("position_embedding_type") == "rope"
     return granite_factors.in_json(
         replace(

@@ -203,19 +203,27 @@ class NativeStep(HostStep):
         other = states is not None and not _same_rows(self._rows, states.conv, states.ssm)
         if self._inherits(self._step) or other:
             self._build()
+        seen = _nothing_seen(len(positions))
+        far = runs = distances = None
+        if base is not None:
+            seen = base.cell_ids, *base.seen
+        if window is not None:
+            far = (window.cell_ids, *window.seen, window.first, window.sunk)
+        if states is not None:
+            runs = (states.starts, states.sources, states.order, states.stores)
+        if base is not None and self._decoder.slopes is not None:
+            distances = base.seen_positions()
         self._step.run(
             thread_pool(n_threads),
             None if vectors else inputs.astype(np.int64, copy=False),
             inputs.astype(np.float32, copy=False) if vectors else None,
             positions,
-            *(_nothing_seen(len(positions)) if base is None else (base.cell_ids, *base.seen)),
+            *seen,
             wanted,
             logits,
-            None if window is None else (window.cell_ids, *window.seen, window.first, window.sunk),
-            None
-            if states is None
-            else (states.starts, states.sources, states.order, states.stores),
-            None if base is None or self._decoder.slopes is None else base.seen_positions(),
+            far,
+            runs,
+            distances,
             self._decoder.query_scales(positions),
         )
         if self._scale != 1:
@@ -225,7 +233,7 @@ class NativeStep(HostStep):
         return logits
 
 
-def _nothing_seen(n: int) -> tuple[npt.NDArray[Any] | None, ...]:
+def _nothing_seen(n: int) -> tuple[Any, Any, Any, Any, Any, Any]:
     """Cells and lists of ``n`` tokens where no layer attends."""
     none = np.zeros(n, np.int64)
     return none, np.zeros(0, np.int32), np.zeros(2, np.int64), none.astype(np.int32), none, None

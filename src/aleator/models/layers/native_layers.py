@@ -157,8 +157,9 @@ def add_state(
         step.add_delta_net(_delta_net(layer, conv, state), feeding)
     else:
         norms = None if layer.norms is None else tuple(layer.norms)
-        arguments = space_arguments(layer, conv, state)
-        step.add_recurrent_layer(*arguments, norms, layer.ssm.norm_eps, feeding)
+        given = space_arguments(layer, conv, state)
+        arguments = [*given, norms, layer.ssm.norm_eps, feeding]
+        step.add_recurrent_layer(*arguments)
     _add_mixture(step, layer.ffn)
 
 
