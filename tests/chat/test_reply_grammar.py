@@ -11,8 +11,7 @@ import jsonschema
 import pytest
 
 from aleator import GrammarError, ParameterError
-from aleator.chat.format import ChatFormat
-from aleator.chat.prompt import ChatPrompt, PreparedChat, prepare_chat
+from aleator.chat.prompt import ChatFormat, ChatPrompt, PreparedChat, prepare_chat
 from tests.chat import templates
 from tests.chat.test_format import IDS, TOKENIZER
 

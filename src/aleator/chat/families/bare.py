@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from aleator.chat.call_object import Calls, Deltas, read_call
-from aleator.chat.families.family import Family, Function, Part, object_with, read_text
-from aleator.chat.message import Delta
-from aleator.chat.text_reader import TextReader
+from aleator.chat.call_object import object_with, read_call
+from aleator.chat.message import Delta, Function
+from aleator.chat.reply import Calls, Deltas, Family, Part, TextReader, read_text
 
 TAG, START, END = "<|python_tag|>", "<|python_start|>", "<|python_end|>"
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from aleator.chat.call_object import Calls, Deltas, read_arguments
-from aleator.chat.families.family import Family, Function, Part, Schema, read_text
-from aleator.chat.message import Delta
-from aleator.chat.text_reader import Malformed, TextReader
+from aleator.chat.call_object import read_arguments
+from aleator.chat.message import Delta, Function
+from aleator.chat.reply import Calls, Deltas, Family, Malformed, Part, Schema, TextReader, read_text
 
 BEGIN, END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 CALL, SEPARATOR, CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"

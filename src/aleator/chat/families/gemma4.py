@@ -8,11 +8,19 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from aleator.chat.call_object import Calls, Deltas
-from aleator.chat.families.family import Family, Function, Part, Words, read_text
 from aleator.chat.families.named_arguments import forced, with_commas
-from aleator.chat.message import Delta
-from aleator.chat.text_reader import Malformed, TextReader, collected
+from aleator.chat.message import Delta, Function
+from aleator.chat.reply import (
+    Calls,
+    Deltas,
+    Family,
+    Malformed,
+    Part,
+    TextReader,
+    Words,
+    collected,
+    read_text,
+)
 
 BEGIN, END, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
 THOUGHT, THOUGHT_END = "<|channel>", "<channel|>"

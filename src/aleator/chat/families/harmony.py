@@ -7,10 +7,20 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from aleator.chat.call_object import Calls, Deltas, read_arguments
-from aleator.chat.families.family import Family, Function, Part, Schema, Thinking, read_text
-from aleator.chat.message import Delta
-from aleator.chat.text_reader import Malformed, TextReader, collected
+from aleator.chat.call_object import read_arguments
+from aleator.chat.message import Delta, Function
+from aleator.chat.reply import (
+    Calls,
+    Deltas,
+    Family,
+    Malformed,
+    Part,
+    Schema,
+    TextReader,
+    Thinking,
+    collected,
+    read_text,
+)
 
 CHANNEL, MESSAGE, START, END = "<|channel|>", "<|message|>", "<|start|>", "<|end|>"
 CALL, RETURN, AGAIN = "<|call|>", "<|return|>", f"{START}assistant"

@@ -6,10 +6,9 @@ import re
 from collections.abc import Collection
 from contextlib import suppress
 
-from aleator.chat.call_object import Calls, Deltas, read_arguments
-from aleator.chat.families.family import Family, Function, Part, Schema, read_text
-from aleator.chat.message import Delta
-from aleator.chat.text_reader import Malformed, TextReader
+from aleator.chat.call_object import read_arguments
+from aleator.chat.message import Delta, Function
+from aleator.chat.reply import Calls, Deltas, Family, Malformed, Part, Schema, TextReader, read_text
 
 BEGIN, END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 CALL, ARGUMENTS, CALL_END = (

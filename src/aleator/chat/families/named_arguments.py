@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from aleator.chat.families.family import Function, Maybe, Part, Schema, Words
+from aleator.chat.message import Function
+from aleator.chat.reply import Maybe, Part, Schema, Words
 from aleator.core.errors import GrammarError
 
 _KEY = re.compile(r"[\w.$ -]+")

@@ -6,10 +6,18 @@ from collections.abc import Collection, Generator
 from contextlib import suppress
 from typing import ClassVar
 
-from aleator.chat.call_object import Calls, Deltas, read_arguments, read_call
-from aleator.chat.families.family import Family, Function, Part, Schema, object_with, read_text
-from aleator.chat.message import Delta
-from aleator.chat.text_reader import Malformed, TextReader
+from aleator.chat.call_object import object_with, read_arguments, read_call
+from aleator.chat.message import Delta, Function
+from aleator.chat.reply import (
+    Calls,
+    Deltas,
+    Family,
+    Malformed,
+    Part,
+    Schema,
+    TextReader,
+    read_text,
+)
 from aleator.core.records import dataclass
 
 BEGIN, ARGUMENTS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aleator.chat.messages import checked_messages, checked_tools, chosen_tools
+from aleator.chat.message import checked_messages, checked_tools, chosen_tools
 from aleator.core.errors import ParameterError
 from aleator.server.bodies import in_thread
 from aleator.server.dialects.llama_fields import LLAMA_ACCEPTED, prompt_of, tokens_of
