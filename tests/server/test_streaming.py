@@ -15,8 +15,8 @@ import uvicorn
 
 import aleator
 from aleator.server import streaming
-from aleator.server.logs import Requests
 from aleator.server.streaming import EventStream, merged
+from aleator.server.telemetry import Requests
 from tests.server.conftest import Client
 
 LONG = {"prompt": "ROMEO:", "max_tokens": 900, "min_tokens": 900, "context_shift": True}

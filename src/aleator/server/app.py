@@ -19,15 +19,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from aleator.core.errors import AleatorError, ParameterError
 from aleator.core.version import __version__
 from aleator.engine.replay import Record
-from aleator.server.auth import KeyRing, current_caller
+from aleator.server.auth import Gate, Hosts, KeyRing, Keys, current_caller, loopback_names
+from aleator.server.bodies import Bodies
 from aleator.server.dialects import DIALECTS, OPENAI, Dialect
 from aleator.server.errors import ApiError, api_error
-from aleator.server.limits import Bodies, Gate, Hosts, Keys, loopback_names
-from aleator.server.logs import Requests
-from aleator.server.metrics import Metrics
 from aleator.server.playground import routes as playground
 from aleator.server.service import Service
 from aleator.server.slots import Slots
+from aleator.server.telemetry import Metrics, Requests
 
 BODIES_AT_ONCE = 32
 """Bodies of the largest size that may be arriving at the same time, as far as memory goes."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from aleator.core.errors import (
     AleatorError,
@@ -98,12 +97,3 @@ def _told(error: BaseException, spelled: Mapping[str, str]) -> ApiError:
     return ApiError(
         500, "internal error: the server's log says more", code="internal", kind="server_error"
     )
-
-
-@contextmanager
-def spelled_as(names: Mapping[str, str]) -> Iterator[None]:
-    """Let errors name fields as the client spelled them; ``names`` has that by our names."""
-    try:
-        yield
-    except ParameterError as error:
-        raise api_error(error, names) from error

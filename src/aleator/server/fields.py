@@ -12,7 +12,8 @@ import logging
 import math
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ from aleator.core.options import Option
 from aleator.core.parameter import Parameter, nearest, spoken
 from aleator.engine.prompts import GENERATION, SAMPLING
 from aleator.server.accepted import ACCEPTED, Accepted
-from aleator.server.errors import ApiError
+from aleator.server.errors import ApiError, api_error
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -119,6 +120,14 @@ class Body:
         """The client's spelling of every parameter that an error may name."""
         forced = [self.spelled[name] for name in ("json_schema", "regex") if name in self.spelled]
         return {**({"grammar": forced[0]} if forced else {}), **self.spelled}
+
+    @contextmanager
+    def spelling(self, **more: str) -> Iterator[None]:
+        """Let errors name fields as the client spelled them; ``more`` has that by our names, too."""
+        try:
+            yield
+        except ParameterError as error:
+            raise api_error(error, {**more, **self.names}) from error
 
 
 class Fields:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 from weakref import WeakSet
 
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from starlette.requests import Request
 
-from aleator.chat.prompt import ChatPrompt, PreparedChat, prepare_chat
+from aleator.chat.prompt import ChatFormat, ChatPrompt, PreparedChat, prepare_chat
 from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import AleatorError, ParameterError
 from aleator.core.version import __version__
@@ -78,11 +78,16 @@ class Service:
         self._defaults = options_of(defaults or {})
         model.check_options(**self._defaults)
         if self.options.chat_template is not None:
-            model.chat_format(self.options.chat_template)  # so that a wrong one is refused now
+            _ = self.chat_format  # so that a wrong one is refused now
         self._making = threading.Lock()
         self._scoring: anyio.CapacityLimiter | None = None
         self._under_way: WeakSet[Generation] = WeakSet()
         self.grammars = Grammars(model.tokenizer)
+
+    @cached_property
+    def chat_format(self) -> ChatFormat:
+        """How chats are written; TemplateError if there is no template."""
+        return self.model.chat_format(self.options.chat_template)
 
     def check_model(self, name: str | None) -> str:
         """What a response calls the model."""
@@ -199,8 +204,7 @@ class Service:
                 request.template_arguments,
             )
             options = self._completed(request.options, request.namespace, bool(request.tools))
-            chat_format = self.model.chat_format(self.options.chat_template)
-            return prepare_chat(chat, chat_format, self.model.tokenizer, options)
+            return prepare_chat(chat, self.chat_format, self.model.tokenizer, options)
 
     def _start(
         self,

@@ -30,7 +30,7 @@ from aleator.server.dialects.llama_results import (
     without_text,
 )
 from aleator.server.dialects.openai_forms import progressed, replay_field, timings
-from aleator.server.errors import api_error, spelled_as
+from aleator.server.errors import api_error
 from aleator.server.fields import Body
 from aleator.server.service import Service, read_body
 from aleator.server.slots import Slots
@@ -216,8 +216,7 @@ async def respond(
     service: Service = request.app.state.service
     slots: Slots = request.app.state.slots
     namespace = own_namespace(body.own["cache_salt"])
-    words = body.names
-    with spelled_as({"logprobs": words.get("n_probs", "n_probs"), **words}):
+    with body.spelling(logprobs=body.spelled.get("n_probs", "n_probs")):
         made, where = await _begin(service, slots, body, prompts, namespace)
     shown = ExitStack()
     for each in made:

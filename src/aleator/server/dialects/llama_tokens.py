@@ -27,6 +27,7 @@ from aleator.server.fields import (
     whole,
 )
 from aleator.server.service import Service, read_body
+from aleator.text.rendered import Rendered
 
 TEMPLATE = (
     Field("model", text),
@@ -80,8 +81,8 @@ async def tokenize(request: Request) -> Response:
             f"{' and '.join(given) or 'nothing'} given: give one of content, prompt, messages",
         )
     if own["messages"] is not None:
-        chat_format, rendered = await in_thread(_rendered, service, body)
-        ids: list[int] = await in_thread(chat_format.tokens, rendered)
+        rendered = await in_thread(_rendered, service, body)
+        ids: list[int] = await in_thread(service.chat_format.tokens, rendered)
     else:
         special = own["add_special_tokens"]
         if special is None:
@@ -133,14 +134,12 @@ async def detokenize(request: Request) -> Response:
 async def apply_template(request: Request) -> Response:
     """The text that a chat's messages become, for ``/completion``; names of control tokens in them are text."""
     service, body = await read_body(request, APPLY)
-    _, rendered = await in_thread(_rendered, service, body)
-    return JSONResponse({"prompt": rendered.text})
+    return JSONResponse({"prompt": (await in_thread(_rendered, service, body)).text})
 
 
-def _rendered(service: Service, body: Body) -> tuple[Any, Any]:
-    """The format of chats, and messages written with its template."""
-    own = body.own
-    chat_format = service.model.chat_format(service.options.chat_template)
+def _rendered(service: Service, body: Body) -> Rendered:
+    """Messages written with the template."""
+    own, chat_format = body.own, service.chat_format
     tools = checked_tools(own["tools"])
     shows, _ = chosen_tools(own["tool_choice"], tools)
     if shows and not chat_format.shows_tools:
@@ -149,7 +148,7 @@ def _rendered(service: Service, body: Body) -> tuple[Any, Any]:
     variables["add_generation_prompt"] = own["add_generation_prompt"]
     messages = checked_messages(own["messages"])
     shown = [tool for tool, _ in tools] if shows else ()
-    return chat_format, chat_format.rendered(messages, shown, variables)
+    return chat_format.rendered(messages, shown, variables)
 
 
 async def tokenizer_info(request: Request) -> Response:

@@ -219,10 +219,9 @@ def fitting(asked: ChatRequest, service: Service) -> ChatRequest:
 
     Clients turn reasoning off for every model; that is what a model does that knows none.
     """
-    if asked.enable_thinking is not False:
+    if asked.enable_thinking is not False or service.chat_format.thinking is not None:
         return asked
-    chat_format = service.model.chat_format(service.options.chat_template)
-    return replace(asked, enable_thinking=None) if chat_format.thinking is None else asked
+    return replace(asked, enable_thinking=None)
 
 
 def input_of(arguments: str) -> dict[str, Any]:

@@ -184,7 +184,7 @@ def capabilities(service: Service) -> list[str]:
     """What the model can do, in Ollama's words."""
     made = ["completion"]
     try:
-        chat_format = service.model.chat_format(service.options.chat_template)
+        chat_format = service.chat_format
     except AleatorError:  # without a template it completes texts
         return made
     if chat_format.shows_tools and chat_format.foreign_mark is None:

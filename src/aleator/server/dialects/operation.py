@@ -10,8 +10,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.server.errors import ApiError, not_built
-from aleator.server.metrics import CONTENT_TYPE, Metrics
 from aleator.server.service import Service
+from aleator.server.telemetry import CONTENT_TYPE, Metrics
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 

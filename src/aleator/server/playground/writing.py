@@ -94,9 +94,8 @@ class Playground:
         self, messages: list[Any], options: Mapping[str, Any]
     ) -> tuple[list[int], Mapping[str, Any]]:
         """The prompt of an answer as the model's template writes it, and options with what ends a turn."""
-        service = self.service
-        chat_format = service.model.chat_format(service.options.chat_template)
-        asked = prepare_chat(ChatPrompt(messages), chat_format, self.tokenizer, options)
+        form = self.service.chat_format
+        asked = prepare_chat(ChatPrompt(messages), form, self.tokenizer, options)
         return asked.tokens, asked.options
 
     def started(self, recording: Recording) -> dict[str, Any]:
