@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from aleator.chat.families import family_of
-from aleator.chat.message import Function, Message, checked_messages, checked_tools, chosen_tools
+from aleator.chat.message import Function, checked_messages, checked_tools, chosen_tools
 from aleator.chat.reply import Family, Reply, Thinking
 from aleator.chat.reply_grammar import reply_grammar, schema_of
 from aleator.core.errors import ParameterError, TemplateError
@@ -221,9 +221,9 @@ def shared(a: Sequence[int], b: Sequence[int]) -> int:
 class ChatPrompt:
     """What the prompt of a chat is made of, as ``chat`` was given it; :func:`prepare_chat` checks it."""
 
-    messages: Sequence[Mapping[str, Any] | Message]
-    tools: Sequence[Mapping[str, Any]] | None = None
-    tool_choice: str | Mapping[str, Any] | None = None
+    messages: Any
+    tools: Any = None
+    tool_choice: Any = None
     enable_thinking: bool | None = None
     template_arguments: Mapping[str, Any] | None = None
 
@@ -247,11 +247,6 @@ class PreparedChat:
     thinking: Thinking | None
     opened: bool
     tools: dict[str, Any]
-
-    @cached_property
-    def reply(self) -> Reply:
-        """Reads the reply."""
-        return self.reply_of(0)
 
     def reply_of(self, completion: int) -> Reply:
         """Reads the reply of one of several completions."""

@@ -120,7 +120,7 @@ class ChatMixin(Protocol):
             )
         else:
             made = engine.submit(asked.tokens, **about, **asked.options)
-        return ChatGeneration(made, asked.reply)
+        return ChatGeneration(made, asked.reply_of(0))
 
     def check_options(self, **options: Unpack[GenerateKeywords]) -> None:
         """Check options of :meth:`generate`; raises the errors that it would raise."""

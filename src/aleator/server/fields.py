@@ -22,6 +22,7 @@ from aleator.core.integers import exact
 from aleator.core.options import Option
 from aleator.core.parameter import Parameter, nearest, spoken
 from aleator.engine.prompts import GENERATION, SAMPLING
+from aleator.samplers.params import CONSTRAINTS
 from aleator.server.accepted import ACCEPTED, Accepted
 from aleator.server.errors import ApiError, api_error
 
@@ -239,6 +240,11 @@ class Fields:
         allowed = " or ".join(map(json.dumps, known.values or ()))
         only = f"only {allowed} is supported: " if allowed else "not supported: "
         raise _NotHonoured(f"{word}={shown(value)}: {only}{known.why}")
+
+
+def constrained(options: Mapping[str, Any]) -> bool:
+    """Whether options have a grammar, a schema or a regular expression."""
+    return any(options.get(name) is not None for name in CONSTRAINTS)
 
 
 class _NotHonoured(Exception):

@@ -18,6 +18,7 @@ from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.params import CHAIN_OPTIONS, CONSTRAINTS
 from aleator.server.auth import current_caller
 from aleator.server.bodies import in_thread
+from aleator.server.fields import constrained
 from aleator.server.grammar_limits import KEPT, KeptGrammars, Trials
 from aleator.text.tokenizer import Tokenizer
 
@@ -236,11 +237,6 @@ class Grammars:
 def prepare(tokenizer: Tokenizer) -> None:
     """Make what all grammars of a vocabulary share."""
     _ = sampler_of({"option": "regex", "value": "a"}).bound(tokenizer).constraint
-
-
-def constrained(options: Mapping[str, Any]) -> bool:
-    """Whether options have a grammar, a schema or a regular expression."""
-    return any(options.get(name) is not None for name in CONSTRAINTS)
 
 
 def _grammars_of(options: Mapping[str, Any]) -> list[tuple[str, dict[str, Any], str]]:

@@ -84,9 +84,7 @@ class Slots:
         return min(self._service.model.n_ctx, engine.n_ctx // engine.options.n_seq_max)
 
     def namespace(self, number: int, namespace: str) -> str:
-        """Where the prompt cache has the texts of a slot; -1: those of all requests without a slot."""
-        if number == -1:
-            return namespace
+        """Where the prompt cache has the texts of a slot."""
         self.check(number)
         return f"{namespace}/slot {number}"
 
@@ -106,9 +104,8 @@ class Slots:
             self._under_way.remove(request)
 
     def ended(self, number: int, namespace: str, tokens: Sequence[int], n_prompt: int) -> None:
-        """Note the text of a request that named a slot (-1: none), the prompt first."""
-        if number >= 0:
-            self._slots[namespace, number] = Session(tuple(tokens), n_prompt)
+        """Note the text of a request that named a slot, the prompt first."""
+        self._slots[namespace, number] = Session(tuple(tokens), n_prompt)
 
     def described(self) -> list[dict[str, Any]]:
         """The slots as ``/slots`` shows them: those with a request under way are as many as the engine makes.

@@ -231,9 +231,10 @@ async def respond(
         shown.close()
         while made:
             each = made.pop()
-            tokens, n = each.generation.request.tokens, each.n_predicted
-            text = [*tokens, *writing_of(each.generation).completion.tokens[:n]]
-            slots.ended(each.id_slot, namespace, text, len(tokens))
+            if each.id_slot >= 0:
+                tokens, n = each.generation.request.tokens, each.n_predicted
+                text = [*tokens, *writing_of(each.generation).completion.tokens[:n]]
+                slots.ended(each.id_slot, namespace, text, len(tokens))
         if where is not None:
             _forget(service, where)
 
@@ -264,9 +265,11 @@ async def _begin(
     if n_predict == 0:  # the prompt is computed, and what is drawn after it is not told
         options["max_tokens"] = 1
     after = PostSampling.asked_for(own, options, model.vocab)
-    where, forgotten = slots.namespace(own["id_slot"], namespace), None
-    if not own["cache_prompt"] and own["id_slot"] >= 0:
-        await slots.erase(own["id_slot"], namespace)
+    where, forgotten, slot = namespace, None, own["id_slot"]
+    if slot >= 0:
+        where = slots.namespace(slot, namespace)
+        if not own["cache_prompt"]:
+            await slots.erase(slot, namespace)
     elif not own["cache_prompt"]:
         where = forgotten = f"{namespace}/once {secrets.token_hex(8)}"
     made: list[Reading] = []

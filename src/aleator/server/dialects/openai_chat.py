@@ -193,18 +193,17 @@ async def chat_completions(request: Request) -> Response:
     own = body.own
     head = Head(service, "chat.completion", "chatcmpl", own)
     slots: Slots = request.app.state.slots
-    caller = own_namespace(own["cache_salt"])
-    asked = replace(chat_request(body), namespace=slots.namespace(own["id_slot"], caller))
+    asked, slot = chat_request(body), own["id_slot"]
+    caller = asked.namespace
+    if slot >= 0:
+        asked = replace(asked, namespace=slots.namespace(slot, caller))
     with body.spelling():
         answer = await service.chat(asked)
 
     def over() -> None:
-        for choice in answer.choices:
-            made = choice.generation
+        for made in answer.generations if slot >= 0 else ():
             tokens = made.request.tokens
-            slots.ended(
-                own["id_slot"], caller, [*tokens, *writing_of(made).completion.tokens], len(tokens)
-            )
+            slots.ended(slot, caller, [*tokens, *writing_of(made).completion.tokens], len(tokens))
 
     def gone() -> None:
         answer.cancel()
