@@ -19,7 +19,7 @@ _FIELDS = {
     "assistant": ("name", "reasoning_content", "tool_calls"),
     "tool": ("name", "tool_call_id"),
 }
-_MEDIA = {
+MEDIA = {
     "image_url": "pictures",
     "input_image": "pictures",
     "image": "pictures",
@@ -179,10 +179,10 @@ def _content(where: str, content: object) -> str:
     for i, part in enumerate(content):
         at = f"{where}[{i}]"
         kind = part.get("type") if isinstance(part, Mapping) else None
-        if kind in _MEDIA:
+        if kind in MEDIA:
             raise ParameterError(
                 "messages",
-                f"{at}.type={kind!r}: {_MEDIA[kind]} are not supported, only parts of type 'text'",
+                f"{at}.type={kind!r}: {MEDIA[kind]} are not supported, only parts of type 'text'",
             )
         if not isinstance(part, Mapping) or kind not in ("text", "input_text"):
             raise _wrong(at, part, 'give {"type": "text", "text": "..."}')

@@ -22,10 +22,10 @@ from aleator.engine.replay import Record
 from aleator.server.auth import Gate, Hosts, KeyRing, Keys, current_caller, loopback_names
 from aleator.server.bodies import Bodies
 from aleator.server.dialects import DIALECTS, OPENAI, Dialect
+from aleator.server.dialects.llama_slots import Slots
 from aleator.server.errors import ApiError, api_error
 from aleator.server.playground import routes as playground
 from aleator.server.service import Service
-from aleator.server.slots import Slots
 from aleator.server.telemetry import Metrics, Requests
 
 BODIES_AT_ONCE = 32

@@ -145,7 +145,6 @@ class Keys:
                     401,
                     "a valid API key is needed: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'",
                     code="invalid_api_key",
-                    kind="authentication_error",
                     headers={"www-authenticate": "Bearer"},
                 )
                 app = self._answer(scope, error)
@@ -186,7 +185,6 @@ class Gate:
             error = ApiError(
                 503,
                 "the server is shutting down: ask another one, or this one again when it is back",
-                kind="server_error",
                 headers={"retry-after": "5", "connection": "close"},
             )
             await self._answer(scope, error)(scope, receive, send)
@@ -239,7 +237,6 @@ class Hosts:
                 f"Host {host!r:.80} is not a name of this server, which listens on this machine only: use "
                 "127.0.0.1 or localhost, or start it with --allowed-host NAME",
                 code="host_not_allowed",
-                kind="permission_error",
             )
         origin = (header(scope, b"origin") or b"").decode("latin-1")
         if origin and "*" not in self._origins and origin not in self._origins:
@@ -250,7 +247,6 @@ class Hosts:
                     f"pages of {origin!r:.80} may not use this server: start it with --cors-origin ORIGIN to "
                     "allow them",
                     code="origin_not_allowed",
-                    kind="permission_error",
                 )
         return None
 

@@ -93,7 +93,6 @@ class Bodies:
                         raise ApiError(
                             503,
                             "the bodies of other requests take all room: ask again",
-                            kind="server_error",
                             headers={"retry-after": str(RETRY_BODIES), "connection": "close"},
                         )
                     pieces.append(piece)
@@ -103,7 +102,6 @@ class Bodies:
             raise ApiError(
                 408,
                 f"the body did not arrive within {self._timeout:g} s",
-                kind="timeout_error",
                 headers={"connection": "close"},
             ) from None
         finally:

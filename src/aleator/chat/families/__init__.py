@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from aleator.chat.families.bare import Generic, Llama3
 from aleator.chat.families.deepseek import DeepSeek
 from aleator.chat.families.gemma4 import Gemma4
 from aleator.chat.families.harmony import Harmony
@@ -11,8 +10,10 @@ from aleator.chat.families.pythonic import Pythonic
 from aleator.chat.families.tagged import Glm, MiniMaxM2, Qwen3Coder, SeedOss
 from aleator.chat.families.wrapped import (
     CommandR7B,
+    Generic,
     Granite,
     Hermes,
+    Llama3,
     Mistral,
     NemotronNano,
     ToolCallsLines,

@@ -29,12 +29,11 @@ from aleator.server.dialects.llama_results import (
     settings,
     without_text,
 )
+from aleator.server.dialects.llama_slots import Slots
 from aleator.server.dialects.openai_forms import progressed, replay_field, timings
-from aleator.server.errors import api_error
 from aleator.server.fields import Body
 from aleator.server.service import Service, read_body
-from aleator.server.slots import Slots
-from aleator.server.streaming import EventStream, Line, dumps, event, merged, unless_gone
+from aleator.server.streaming import EventStream, Line, dumps, event, failing, merged, unless_gone
 
 
 class Reading:
@@ -243,7 +242,7 @@ async def respond(
     if body.own["stream"]:
         line = Line[dict[str, Any]](_written)
         events = _events(readings, over, line)
-        return EventStream(events, gone, _failed, headers=headers, line=line)
+        return EventStream(events, gone, failing(render_error), headers=headers, line=line)
     try:
         await unless_gone(request, _finished(readings), gone)
         told = await in_thread(lambda: [each.final() for each in readings])
@@ -327,11 +326,6 @@ async def _events(
 
 def _written(events: Sequence[dict[str, Any]]) -> bytes:
     return b"".join([event(dumps(each)) for each in events])
-
-
-def _failed(error: BaseException) -> bytes:
-    """An error in the middle of a stream."""
-    return event(dumps(render_error(api_error(error))))
 
 
 ROUTES = [

@@ -13,10 +13,10 @@ from aleator.core.errors import ParameterError
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.dialects.llama import respond
 from aleator.server.dialects.llama_fields import of_llama, prompt_of, tokens_of
+from aleator.server.dialects.llama_slots import Slots
 from aleator.server.errors import not_built
 from aleator.server.fields import Field, listing, text
 from aleator.server.service import Service
-from aleator.server.slots import Slots
 from aleator.text.tokenizer import Tokenizer
 
 AROUND = 2048

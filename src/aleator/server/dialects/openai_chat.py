@@ -20,6 +20,7 @@ from aleator.generate.generation import Generation, writing_of
 from aleator.generate.writing import PromptProgress
 from aleator.server.auth import own_namespace
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatRequest, Usage
+from aleator.server.dialects.llama_slots import Slots
 from aleator.server.dialects.openai_forms import (
     chat_logprobs,
     progressed,
@@ -28,7 +29,6 @@ from aleator.server.dialects.openai_forms import (
     timings,
     usage,
 )
-from aleator.server.errors import api_error
 from aleator.server.fields import (
     MOST_COMPLETIONS,
     Body,
@@ -42,8 +42,7 @@ from aleator.server.fields import (
 )
 from aleator.server.openai_fields import CHAT, NOT_OF_CHATS, OURS, TIMES, force_chat
 from aleator.server.service import Service, read_body
-from aleator.server.slots import Slots
-from aleator.server.streaming import DONE, EventStream, Line, dumps, event, unless_gone
+from aleator.server.streaming import DONE, EventStream, Line, dumps, failing, unless_gone
 
 FINISH = {
     "tool_calls": "tool_calls",
@@ -67,6 +66,8 @@ def _stream_options(name: str, value: Any) -> dict[str, Any]:
         raise ParameterError(name, f"{name}.include_obfuscation=true: nothing is obfuscated")
     return made
 
+
+failed = failing(render_error)
 
 SHARED = (
     Field("model", text),
@@ -180,11 +181,6 @@ def texts_of_chunks(texts: Sequence[str], around: tuple[bytes, bytes]) -> bytes:
     """The chunks of texts, one for each."""
     before, after = around
     return b"".join([b"%b%b%b" % (before, encode_basestring(x).encode(), after) for x in texts])
-
-
-def failed(error: BaseException) -> bytes:
-    """An error in the middle of a stream."""
-    return event(dumps(render_error(api_error(error))))
 
 
 async def chat_completions(request: Request) -> Response:

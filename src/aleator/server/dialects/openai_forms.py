@@ -17,6 +17,15 @@ from aleator.server.service import Service
 
 LEAST_LOGPROB = -9999.0
 """JSON has no infinity; OpenAI writes this for what cannot be."""
+KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    408: "timeout_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "server_error",
+}
+"""OpenAI's kinds of errors where they are not "invalid_request_error"."""
 
 
 def finite(logprob: float) -> float:
@@ -77,7 +86,7 @@ def render_error(error: ApiError) -> dict[str, Any]:
     return {
         "error": {
             "message": error.message,
-            "type": error.kind,
+            "type": KINDS.get(error.status, "invalid_request_error"),
             "param": error.param,
             "code": error.code,
         }

@@ -20,7 +20,7 @@ async def health(request: Request) -> Response:
     """Whether texts are made; needs no key, and says nothing else."""
     service: Service = request.app.state.service
     if service.engine.closed:
-        raise ApiError(503, "the engine is closed", code="closed", kind="server_error")
+        raise ApiError(503, "the engine is closed", code="closed")
     return JSONResponse({"status": "ok"}, headers={"cache-control": "no-store"})
 
 

@@ -21,8 +21,8 @@ from aleator.models.hub.bundled import bundled_model
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import OPTIONS, Body, Check, Field, Fields, listing, text, whole, wrong
+from aleator.server.playground.as_json import everything, spellings
 from aleator.server.playground.cells import engine_cells, frames
-from aleator.server.playground.declared import everything, spellings
 from aleator.server.playground.recording import Recording, resample
 from aleator.server.playground.saved import PAGE, Named, Shown, drawn_often, saved_page
 from aleator.server.playground.writing import Playground, line

@@ -14,9 +14,8 @@ from importlib.resources import files
 from typing import Any
 
 from aleator.samplers.explain import Explanation
-from aleator.server.playground.declared import spellings
+from aleator.server.playground.as_json import StepFormatter, spellings
 from aleator.server.playground.recording import Forgotten, Recording, Replay, chain_at, draws
-from aleator.server.playground.step_json import StepFormatter
 from aleator.text.tokenizer import Tokenizer
 
 PAGE = files("aleator.server.playground") / "page"

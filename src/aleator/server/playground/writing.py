@@ -12,6 +12,7 @@ from aleator.generate.session import Session
 from aleator.samplers import SamplingParams
 from aleator.server.auth import own_namespace
 from aleator.server.bodies import in_thread
+from aleator.server.playground.as_json import StepFormatter
 from aleator.server.playground.recording import (
     Forgotten,
     Recording,
@@ -20,7 +21,6 @@ from aleator.server.playground.recording import (
     branch,
     chain_at,
 )
-from aleator.server.playground.step_json import StepFormatter
 from aleator.server.service import Service, readable
 from aleator.text.tokenizer import Tokenizer
 
