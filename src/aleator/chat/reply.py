@@ -113,6 +113,11 @@ class TextReader:
                 return text
         return ""
 
+    def read_next(self, *texts: str) -> Waiting[str]:
+        """Read white space, and then one of some texts if it comes next; returns it, or ""."""
+        yield from self.skip_space()
+        return (yield from self.read_any(*texts))
+
     def skip_space(self) -> Waiting[None]:
         """Read all white space that comes next."""
         while (yield from self.peek()) in (*_SPACE,):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from aleator.chat.families.deepseek import DeepSeek
+from aleator.chat.families.apart import DeepSeek, Harmony, Kimi
 from aleator.chat.families.gemma4 import Gemma4
-from aleator.chat.families.harmony import Harmony
-from aleator.chat.families.kimi import Kimi
 from aleator.chat.families.pythonic import Pythonic
 from aleator.chat.families.tagged import Glm, MiniMaxM2, Qwen3Coder, SeedOss
 from aleator.chat.families.wrapped import (

@@ -99,10 +99,8 @@ class Tagged(Family):
         yield from reader.skip_space()
         while (yield from reader.read_any(tags.key)):
             key, _ = yield from reader.read_exactly(tags.key_end)
-            if tags.value:
-                yield from reader.skip_space()
-                if not (yield from reader.read_any(tags.value)):
-                    raise Malformed
+            if tags.value and not (yield from reader.read_next(tags.value)):
+                raise Malformed
             text, _ = yield from reader.read_exactly(tags.value_end)
             text = text.removeprefix("\n").removesuffix("\n")
             key = key.strip()

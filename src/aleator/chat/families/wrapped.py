@@ -65,8 +65,7 @@ class Wrapped(Family):
                 yield Delta("content", marks.begin)
                 continue
             if marks.listed:
-                yield from reader.skip_space()
-                yield from reader.read_any("]")
+                yield from reader.read_next("]")
             yield from reader.skip_space()
             if marks.end:
                 yield from reader.read_any(marks.end)
@@ -150,8 +149,7 @@ class Mistral(Family):
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         while (yield from read_text(reader, BEGIN)):
             start = reader.at
-            yield from reader.skip_space()
-            if (yield from reader.read_any("[")):
+            if (yield from reader.read_next("[")):
                 found = yield from self._list(reader, calls)
             elif (yield from reader.peek()) == "{":
                 found = (yield from read_call(reader, calls)) != "text"
@@ -167,8 +165,7 @@ class Mistral(Family):
         found = False
         while (yield from read_call(reader, calls)) == "call":
             found = True
-            yield from reader.skip_space()
-            if not (yield from reader.read_any(",")):
+            if not (yield from reader.read_next(",")):
                 break
         yield from reader.read_any("]")
         return found
@@ -211,11 +208,9 @@ class Llama3(Family):
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         start = reader.at
-        yield from reader.skip_space()
-        tagged = yield from reader.read_any(TAG, START)
+        tagged = yield from reader.read_next(TAG, START)
         while (yield from read_call(reader, calls, tools)) == "call":
-            yield from reader.skip_space()
-            if not (yield from reader.read_any(";")):
+            if not (yield from reader.read_next(";")):
                 break
         if calls.n:
             yield from reader.read_any(END)
@@ -226,8 +221,7 @@ class Llama3(Family):
             if kind == "text":
                 yield Delta("content", mark)
             else:
-                yield from reader.skip_space()
-                yield from reader.read_any(END)
+                yield from reader.read_next(END)
             yield from read_text(reader)
 
     def call(self, function: Function) -> list[Part]:
@@ -241,8 +235,7 @@ class Generic(Family):
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         start = reader.at
-        yield from reader.skip_space()
-        listed = yield from reader.read_any("[")
+        listed = yield from reader.read_next("[")
         while (yield from read_call(reader, calls, tools)) == "call":
             yield from reader.skip_space()
             if not listed or not (yield from reader.read_any(",")):
