@@ -9,73 +9,55 @@ from typing import ClassVar
 from aleator.chat.call_object import object_with, read_arguments, read_call
 from aleator.chat.message import Delta, Function
 from aleator.chat.reply import Calls, Deltas, Family, Malformed, Part, Schema, TextReader, read_text
-from aleator.core.records import dataclass
 
 BEGIN, ARGUMENTS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 """Marks of Mistral's."""
 
 
-@dataclass(frozen=True)
-class Wrapping:
-    """How calls are written.
-
-    Attributes:
-        begin: Before them.
-        end: After them; "": nothing.
-        listed: They are a JSON list.
-        single: There is one at most.
-        name: The key of the name.
-        arguments: The key of the arguments.
-        first: What else an object begins with when it is written.
-        answer: What stands around content that is no call.
-    """
-
-    begin: str
-    end: str
-    listed: bool = True
-    single: bool = False
-    name: str = "name"
-    arguments: str = "arguments"
-    first: str = ""
-    answer: tuple[str, ...] = ()
-
-
 class Wrapped(Family):
     """Templates whose models write calls as JSON between marks."""
 
-    wrapping: ClassVar[Wrapping]
+    begin: ClassVar[str]
+    end: ClassVar[str] = ""
+    listed: ClassVar[bool] = True
+    """They are a JSON list."""
+    single: ClassVar[bool] = False
+    """There is one at most."""
+    keys: ClassVar[tuple[str, str]] = ("name", "arguments")
+    first: ClassVar[str] = ""
+    """What else an object begins with when it is written."""
+    answer: ClassVar[tuple[str, ...]] = ()
+    """What stands around content that is no call."""
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
-        marks = self.wrapping
-        while found := (yield from read_text(reader, marks.begin, *marks.answer)):
-            if found in marks.answer:
+        while found := (yield from read_text(reader, self.begin, *self.answer)):
+            if found in self.answer:
                 continue
             start, before = reader.at, calls.n
             yield from reader.skip_space()
-            if marks.listed:
+            if self.listed:
                 yield from reader.read_any("[")
                 yield from reader.skip_space()
-            while (yield from read_call(reader, calls, key=marks.name)) == "call":
+            while (yield from read_call(reader, calls, key=self.keys[0])) == "call":
                 yield from reader.skip_space()
-                if marks.single or (marks.listed and not (yield from reader.read_any(","))):
+                if self.single or (self.listed and not (yield from reader.read_any(","))):
                     break
                 yield from reader.skip_space()
             if calls.n == before:
                 reader.at = start
-                yield Delta("content", marks.begin)
+                yield Delta("content", self.begin)
                 continue
-            if marks.listed:
+            if self.listed:
                 yield from reader.read_next("]")
             yield from reader.skip_space()
-            if marks.end:
-                yield from reader.read_any(marks.end)
+            if self.end:
+                yield from reader.read_any(self.end)
                 yield from reader.skip_space()
 
     def call(self, function: Function) -> list[Part]:
-        marks = self.wrapping
-        begin, end = ("[", "]") if marks.listed else ("\n", "\n")
-        inner = object_with(function, marks.arguments, marks.name, marks.first)
-        return [f"{marks.begin}{begin}", *inner, f"{end}{marks.end}"]
+        begin, end = ("[", "]") if self.listed else ("\n", "\n")
+        inner = object_with(function, self.keys[1], self.keys[0], self.first)
+        return [f"{self.begin}{begin}", *inner, f"{end}{self.end}"]
 
 
 class Hermes(Wrapped):
@@ -83,8 +65,8 @@ class Hermes(Wrapped):
 
     name = "hermes"
     shown_by = ("<tool_call>",)
-    marks = ("<tool_call>", "</tool_call>")
-    wrapping = Wrapping("<tool_call>", "</tool_call>", listed=False, single=True)
+    begin, end = marks = ("<tool_call>", "</tool_call>")
+    listed, single = False, True
 
 
 class Granite(Wrapped):
@@ -92,8 +74,7 @@ class Granite(Wrapped):
 
     name = "granite"
     shown_by = ("<|tool_call|>",)
-    marks = ("<|tool_call|>",)
-    wrapping = Wrapping("<|tool_call|>", "")
+    (begin,) = marks = ("<|tool_call|>",)
 
 
 class NemotronNano(Wrapped):
@@ -101,8 +82,7 @@ class NemotronNano(Wrapped):
 
     name = "nemotron-v2"
     shown_by = ("<TOOLCALL>",)
-    marks = ("<TOOLCALL>", "</TOOLCALL>")
-    wrapping = Wrapping("<TOOLCALL>", "</TOOLCALL>")
+    begin, end = marks = ("<TOOLCALL>", "</TOOLCALL>")
 
 
 class ToolCallsList(Wrapped):
@@ -110,16 +90,15 @@ class ToolCallsList(Wrapped):
 
     name = "tool-calls-list"
     shown_by = ("<tool_calls>[",)
-    marks = ("<tool_calls>", "</tool_calls>")
-    wrapping = Wrapping("<tool_calls>", "</tool_calls>")
+    begin, end = marks = ("<tool_calls>", "</tool_calls>")
 
 
 class ToolCallsLines(Wrapped):
     """Templates of MiniMax M1 and others with an object in each line of ``<tool_calls>``."""
 
     name = "tool-calls-lines"
-    marks = ("<tool_calls>", "</tool_calls>")
-    wrapping = Wrapping("<tool_calls>", "</tool_calls>", listed=False)
+    begin, end = marks = ("<tool_calls>", "</tool_calls>")
+    listed = False
 
     @classmethod
     def shows(cls, template: str) -> bool:
@@ -132,11 +111,10 @@ class CommandR7B(Wrapped):
 
     name = "command-r7b"
     shown_by = ("<|START_ACTION|>",)
-    marks = ("<|START_ACTION|>", "<|END_ACTION|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>")
-    wrapping = Wrapping(
-        "<|START_ACTION|>", "<|END_ACTION|>", name="tool_name", arguments="parameters",
-        first='"tool_call_id": "0", ', answer=("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
-    )  # fmt: skip
+    begin, end = "<|START_ACTION|>", "<|END_ACTION|>"
+    answer = ("<|START_RESPONSE|>", "<|END_RESPONSE|>")
+    marks = (begin, end, *answer)
+    keys, first = ("tool_name", "parameters"), '"tool_call_id": "0", '
 
 
 class Mistral(Family):
