@@ -221,7 +221,7 @@ def test_pieces_pass_what_looks_at_the_beginning_only() -> None:
         await stream(scope, receive, through)
 
     seen: list[tuple[str, int]] = []
-    logged = Requests(app, lambda scope: "x", lambda *each: seen.append((each[1], each[2])), False)
+    logged = Requests(app, {None: "x"}, lambda *each: seen.append((each[1], each[2])), False)
     scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
     asyncio.run(logged(scope, receive, send))
     assert [n for kind, n in sent if kind == "http.response.body"] == [1] * 5 + [0]

@@ -18,10 +18,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aleator.core.errors import ParameterError
+from aleator.core.version import __version__
+from aleator.engine.replay import Record
 from aleator.generate.generation import Generation
+from aleator.language_model import LanguageModel
 from aleator.server.bodies import Answer, header
 from aleator.server.errors import ApiError
 
@@ -47,23 +50,22 @@ class KeyRing:
         Raises:
             ParameterError: a key that no header can hold, or a file without any.  Never has a key in it.
         """
-        made = list(keys)
-        for number, key in enumerate(made, 1):
-            _check_key("api_key", f"the {number}. key", key)
+        found = [("api_key", f"the {n}. key", key) for n, key in enumerate(keys, 1)]
         if file is not None:
             try:
-                lines = map(str.strip, Path(file).read_text(encoding="utf-8").splitlines())
+                lines = [line.strip() for line in Path(file).read_text("utf-8").splitlines()]
             except UnicodeDecodeError:
                 raise ParameterError("api_key_file", f"{file} is not a text file") from None
-            found = {n: key for n, key in enumerate(lines, 1) if key and not key.startswith("#")}
-            if not found:
-                raise ParameterError(
-                    "api_key_file", f"{file} has no key: write one on a line of its own"
-                )
-            for number, key in found.items():
-                _check_key("api_key_file", f"{file}, line {number}", key)
-            made += found.values()
-        return cls(made)
+            own = {n: key for n, key in enumerate(lines, 1) if key and not key.startswith("#")}
+            if not own:
+                why = f"{file} has no key: write one on a line of its own"
+                raise ParameterError("api_key_file", why)
+            found += [("api_key_file", f"{file}, line {n}", key) for n, key in own.items()]
+        for parameter, where, key in found:
+            if not key or not all("!" <= letter <= "~" for letter in key):
+                why = "a key is made of visible ASCII characters without spaces, one at least"
+                raise ParameterError(parameter, f"{where}: {why}")
+        return cls(key for _, _, key in found)
 
     def tenant(self, key: bytes | None) -> str | None:
         """Who has a key; None: nobody.  Looks at all of them, whichever is right."""
@@ -74,14 +76,6 @@ class KeyRing:
         for digest in self._digests:
             found |= hmac.compare_digest(digest, wanted)
         return _digest(key, b"aleator name").hex()[:32] if found and key else None
-
-
-def _check_key(parameter: str, where: str, key: str) -> None:
-    if not key or not all("!" <= letter <= "~" for letter in key):
-        raise ParameterError(
-            parameter,
-            f"{where}: a key is made of visible ASCII characters without spaces, one at least",
-        )
 
 
 def _digest(data: bytes, purpose: bytes) -> bytes:
@@ -164,6 +158,30 @@ def given_key(scope: Scope) -> bytes | None:
         scheme, _, key = value.partition(b" ")
         return key.strip() if scheme.lower() == b"bearer" else None
     return header(scope, b"x-api-key")
+
+
+class Replays:
+    """Writes into the header ``x-aleator-replay`` what makes the first text of a response again.
+
+    The other texts of the response have other ``completion``.
+    """
+
+    def __init__(self, app: ASGIApp, model: LanguageModel) -> None:
+        self._app, self._model = app, model
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+
+        async def recorded(message: Message) -> None:
+            begun = current_caller().begun
+            if message["type"] == "http.response.start" and message["status"] == 200 and begun:
+                with suppress(ParameterError):  # it cannot be made again
+                    record = Record.of(begun[0], self._model, __version__).header()
+                    own = (b"x-aleator-replay", record.encode("ascii"))
+                    message["headers"] = [*message.get("headers", []), own]
+            await send(message)
+
+        await self._app(scope, receive, recorded)
 
 
 class Gate:

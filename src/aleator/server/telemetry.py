@@ -16,12 +16,12 @@ import re
 import secrets
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
-from typing import TextIO
+from typing import Any, TextIO
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -118,7 +118,7 @@ def failure(name: str, error: BaseException, **fields: Field) -> None:
 
 
 class Requests:
-    """Gives every request an id, logs and counts it when it has been answered.
+    """Gives every request an id, logs and counts it when it has been answered; ``paths`` are by endpoint.
 
     The id is the client's header ``x-request-id`` if it is a plain word, and in the response's header of that
     name.  Paths are written as their routes, without queries, since they may hold anything.
@@ -127,11 +127,11 @@ class Requests:
     def __init__(
         self,
         app: ASGIApp,
-        route: Callable[[Scope], str],
+        paths: Mapping[Any, str],
         observe: Observe | None = None,
         log_all: bool = True,
     ) -> None:
-        self._app, self._route, self._observe = app, route, observe
+        self._app, self._paths, self._observe = app, paths, observe
         self._log_all = log_all
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -168,7 +168,7 @@ class Requests:
             failure("request failed", error, id=name)
             raise
         finally:
-            took, route = perf_counter() - began, self._route(scope)
+            took, route = perf_counter() - began, self._paths.get(scope.get("endpoint"), "other")
             method = scope["method"] if scope["method"] in METHODS else "other"
             status = status or 499  # nothing was sent: the client had gone
             sent += 0 if wire is None else wire.sent - before
