@@ -149,7 +149,10 @@ def _message(where: str, message: object, calls: set[str]) -> dict[str, Any]:
             allowed = ", ".join(("role", "content", *_FIELDS[role]))
             raise _wrong(f"{where}.{name}", value, f"a message of {role!r} has {allowed}")
         if name == "tool_calls":
-            made[name] = _tool_calls(f"{where}.{name}", value)
+            at = f"{where}.{name}"
+            if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
+                raise _wrong(at, value, "give a list of calls")
+            made[name] = [_tool_call(f"{at}[{i}]", call) for i, call in enumerate(value)]
             calls.update(call["id"] for call in made[name] if "id" in call)
         elif not isinstance(value, str):
             raise _wrong(f"{where}.{name}", value, "give a text")
@@ -198,12 +201,6 @@ def _only(where: str, value: Mapping[str, Any], known: Sequence[str]) -> None:
     for name, each in value.items():
         if name not in known and each is not None:
             raise _wrong(f"{where}.{name:.80}", each, f"known are {', '.join(known)}")
-
-
-def _tool_calls(where: str, calls: object) -> list[dict[str, Any]]:
-    if isinstance(calls, str | Mapping) or not isinstance(calls, Sequence):
-        raise _wrong(where, calls, "give a list of calls")
-    return [_tool_call(f"{where}[{i}]", call) for i, call in enumerate(calls)]
 
 
 def _with_function(

@@ -319,7 +319,11 @@ def prepare_chat(
         )
         if may_think or forced or family.thinking is not None:
             made.pop("json_schema", None)
-            choices = [family.call(_enforceable(function)) for function in forced]
+            enforceable = (
+                Function(f.name, schema_of(f"tools: parameters of {f.name}", f.parameters))
+                for f in forced
+            )
+            choices = [family.call(function) for function in enforceable]
             choices = choices or [family.content(schema_of("json_schema", schema))]
             made["stop"] = made["stop"][len(vocab.chat_stop) :]  # the grammar says where it ends
             made["grammar"] = reply_grammar(
@@ -349,8 +353,3 @@ def _refuse_two(options: Mapping[str, Any], forced: bool, shown: bool) -> None:
         )
     if len(given) > 1:
         raise ParameterError(given[0], f"{' and '.join(given)} are both given: choose one")
-
-
-def _enforceable(function: Function) -> Function:
-    name = function.name
-    return Function(name, schema_of(f"tools: parameters of {name}", function.parameters))

@@ -135,14 +135,18 @@ class Grammars:
         So slow grammars do not take all threads, and requests with another key or a known grammar do not wait
         for them.
         """
-        if not constrained(options) or await in_thread(self._known, options):
+        if not constrained(options) or await in_thread(self._all, self._made.find, options):
             return await in_thread(work)
         async with self._semaphore.acquire(current_caller().tenant):
             return await in_thread(work)
 
     async def tried(self, options: Mapping[str, Any]) -> None:
         """Do what :meth:`try_out` does, in another thread, after waiting for :class:`FairSemaphore`."""
-        if self.trials and constrained(options) and not await in_thread(self._all_passed, options):
+        if (
+            self.trials
+            and constrained(options)
+            and not await in_thread(self._all, self._passed, options)
+        ):
             async with self._semaphore.acquire(current_caller().tenant):
                 await in_thread(self.try_out, options)
 
@@ -195,13 +199,10 @@ class Grammars:
                 self._busy.discard(mine)
                 self._freed.notify_all()
 
-    def _known(self, options: Mapping[str, Any]) -> bool:
-        """Whether the grammars of a request are compiled."""
-        return all(self._made.find(key) is not None for _, _, key in _grammars_of(options))
-
-    def _all_passed(self, options: Mapping[str, Any]) -> bool:
-        """Whether the grammars of a request have been tried."""
-        return all(self._passed(key) for _, _, key in _grammars_of(options))
+    @staticmethod
+    def _all(found: Callable[[str], object], options: Mapping[str, Any]) -> bool:
+        """Whether all grammars of a request are found by what they are remembered by."""
+        return all(found(key) for _, _, key in _grammars_of(options))
 
     def _sampler(self, name: str, told: Mapping[str, Any], key: str) -> ConstraintSampler:
         known = self._made.find(key)

@@ -60,7 +60,7 @@ def json_value(text: str, schema: Any) -> str:
         bare = text.strip()
         bare = _PYTHON.get(bare, bare)
         try:
-            json.loads(bare, parse_constant=_none)
+            json.loads(bare, parse_constant=no_constant)
         except (ValueError, RecursionError):
             pass
         else:
@@ -68,7 +68,8 @@ def json_value(text: str, schema: Any) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _none(name: str) -> None:
+def no_constant(name: str) -> None:
+    """Refuse NaN and Infinity, which are not JSON."""
     raise ValueError(name)
 
 

@@ -99,23 +99,17 @@ def check_dimensions(service: Service, wanted: int | None) -> None:
     """See that vectors are to have the length that they have."""
     width = service.model.weights.config.n_embd
     if wanted not in (None, width):
-        raise wrong(
-            "dimensions",
-            wanted,
-            f"vectors of this model have {width}, and lose their meaning when they are cut",
-        )
+        why = f"vectors of this model have {width}, and lose their meaning when they are cut"
+        raise wrong("dimensions", wanted, why)
 
 
 def _entries(vectors: npt.NDArray[np.float32], packed: bool) -> list[dict[str, Any]]:
-    return [
-        {"object": "embedding", "index": i, "embedding": _packed(row) if packed else row.tolist()}
-        for i, row in enumerate(vectors)
+    """Vectors as numbers; ``packed``: as OpenAI packs them, float32, little-endian, in base64."""
+    told = [
+        base64.b64encode(row.astype("<f4").tobytes()).decode() if packed else row.tolist()
+        for row in vectors
     ]
-
-
-def _packed(row: npt.NDArray[np.float32]) -> str:
-    """A vector as OpenAI packs it: float32, little-endian, in base64."""
-    return base64.b64encode(row.astype("<f4").tobytes()).decode()
+    return [{"object": "embedding", "index": i, "embedding": x} for i, x in enumerate(told)]
 
 
 async def embedding(request: Request) -> Response:

@@ -235,7 +235,8 @@ async def respond(
                 text = [*tokens, *writing_of(each.generation).completion.tokens[:n]]
                 slots.ended(each.id_slot, namespace, text, len(tokens))
         if where is not None:
-            _forget(service, where)
+            with suppress(EngineClosed):
+                service.engine.visit(lambda context, seq: context.cache.give_up(where))
 
     readings = list(made)
     headers = {"x-aleator-seed": str(made[0].generation.seed)}
@@ -298,12 +299,6 @@ async def _begin(
             each.generation.cancel()
         raise
     return made, forgotten
-
-
-def _forget(service: Service, where: str) -> None:
-    """Have the prompt cache forget a namespace, soon."""
-    with suppress(EngineClosed):
-        service.engine.visit(lambda context, seq: context.cache.give_up(where))
 
 
 async def _finished(readings: Sequence[Reading]) -> None:

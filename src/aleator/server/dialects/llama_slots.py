@@ -145,11 +145,6 @@ class Slots:
             made.append(one)
         return made
 
-    @property
-    def all_busy(self) -> bool:
-        """Whether no request would begin now."""
-        return self._service.engine.stats.running >= self.n
-
     # Files
 
     async def save(self, number: int, namespace: str, name: str) -> Moved:
@@ -319,7 +314,7 @@ async def slots(request: Request) -> Response:
     made: Slots = request.app.state.slots
     if not service.options.slots:
         raise not_built("the server was started with --no-slots")
-    if request.query_params.get("fail_on_no_slot") and made.all_busy:
+    if request.query_params.get("fail_on_no_slot") and service.engine.stats.running >= made.n:
         raise ApiError(503, "no slot is free")
     return JSONResponse(made.described())
 

@@ -120,12 +120,6 @@ def name_of(entry: TokenLogprob) -> str:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in entry.bytes)
 
 
-def lists_of(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """Tokens as completions write them."""
-    names = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
-    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
-
-
 def usage_of(made: Sequence[Generation], n: int) -> Usage:
     """Tokens of completions that have ended, ``n`` of each prompt."""
     firsts = made[::n]
@@ -194,7 +188,9 @@ class Choice:
         prompt = self._of_prompt() if self._told is None else ()
         since, self._told = self._told or 0, end
         told = writing_of(self.generation).completion.logprobs[since:end]
-        return lists_of([*self.legacy.of_prompt(prompt), *self.legacy.of(told)])
+        rows = [*self.legacy.of_prompt(prompt), *self.legacy.of(told)]
+        names = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+        return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
     def _of_prompt(self) -> Sequence[Logprobs | None]:
         """Those of the prompt's tokens, where it is echoed with them; () where its time was over."""

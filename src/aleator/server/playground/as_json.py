@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -144,14 +144,11 @@ def _flags(declared: Parameter, value: Any) -> list[str]:
         pairs = value.items() if isinstance(value, Mapping) else value
         return [word for token, bias in pairs for word in (flag, _bias(token, bias))]
     if declared.type is tuple:
-        return [word for each in _each(value) for word in (flag, str(each))]
+        several = [value] if isinstance(value, str) else value
+        return [word for each in several for word in (flag, str(each))]
     if isinstance(value, Mapping):
         return [flag, json.dumps(value)]
     return [flag, str(value)]
-
-
-def _each(value: Any) -> Iterable[Any]:
-    return [value] if isinstance(value, str) else value
 
 
 def _bias(token: Any, bias: float) -> str:

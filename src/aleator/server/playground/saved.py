@@ -71,7 +71,10 @@ def saved_page(
     """The HTML of texts that were written, and of those that they branch off."""
     held = rounded(told(texts, tokenizer, model, shown or Shown()))
     record = json.dumps(held, ensure_ascii=False, separators=(",", ":"))
-    modules = {f"page/{name}": _url(text) for name, text in _modules(FIRST).items()}
+    modules = {
+        f"page/{name}": f"data:text/javascript;base64,{base64.b64encode(text.encode()).decode()}"
+        for name, text in _modules(FIRST).items()
+    }
     style = (PAGE / "page.css").read_text("utf-8")
     # In a script element only "<" can begin what ends it, or a comment.
     data = record.replace("<", "\\u003c")
@@ -235,7 +238,3 @@ def _modules(first: str) -> dict[str, str]:
         left += _IMPORT.findall(text)
         found[name] = _IMPORT.sub(r'"page/\1"', text)
     return found
-
-
-def _url(text: str) -> str:
-    return f"data:text/javascript;base64,{base64.b64encode(text.encode()).decode()}"

@@ -69,7 +69,9 @@ class Playground:
         service, asked = self.service, options
         if own["messages"] is not None:
             service.grammars.try_out(options)
-            given, options = self._chat(own["messages"], options)
+            chat = ChatPrompt(own["messages"])
+            asked_chat = prepare_chat(chat, service.chat_format, self.tokenizer, options)
+            given, options = asked_chat.tokens, asked_chat.options
             recording = Recording(self.recordings.memory)
         elif own["prompt"] is not None:
             given, recording = own["prompt"], Recording(self.recordings.memory)
@@ -89,14 +91,6 @@ class Playground:
         recording.begin(generation, asked)
         self.recordings.add(recording)
         return recording
-
-    def _chat(
-        self, messages: list[Any], options: Mapping[str, Any]
-    ) -> tuple[list[int], Mapping[str, Any]]:
-        """The prompt of an answer as the model's template writes it, and options with what ends a turn."""
-        form = self.service.chat_format
-        asked = prepare_chat(ChatPrompt(messages), form, self.tokenizer, options)
-        return asked.tokens, asked.options
 
     def started(self, recording: Recording) -> dict[str, Any]:
         """The first line of a text."""
