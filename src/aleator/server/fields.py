@@ -15,6 +15,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import UnionType
 from typing import Any, TypeVar
 
 from aleator.core.errors import ParameterError
@@ -315,7 +316,9 @@ def is_whole(value: object) -> bool:
 # Checks of values.
 
 
-def _of_type(kind: type[T], remedy: str) -> Callable[[str, Any], T]:
+def of_type(kind: type[T] | UnionType, remedy: str) -> Callable[[str, Any], T]:
+    """A value of a type, or of one of several."""
+
     def check(name: str, value: Any) -> T:
         if not isinstance(value, kind):
             raise wrong(name, value, remedy)
@@ -324,10 +327,10 @@ def _of_type(kind: type[T], remedy: str) -> Callable[[str, Any], T]:
     return check
 
 
-text = _of_type(str, "give a text")
-switch = _of_type(bool, "give true or false")
-mapping: Callable[[str, Any], dict[str, Any]] = _of_type(dict, "give an object")
-listing: Callable[[str, Any], list[Any]] = _of_type(list, "give a list")
+text = of_type(str, "give a text")
+switch = of_type(bool, "give true or false")
+mapping: Callable[[str, Any], dict[str, Any]] = of_type(dict, "give an object")
+listing: Callable[[str, Any], list[Any]] = of_type(list, "give a list")
 
 
 def whole(low: int, high: int) -> Check:
