@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from aleator.chat.families import family_of
 from aleator.chat.message import Function, checked_messages, checked_tools, chosen_tools
-from aleator.chat.reply import Family, Reply, Thinking
+from aleator.chat.reply import Reply, Thinking
 from aleator.chat.reply_grammar import reply_grammar, schema_of
 from aleator.core.errors import ParameterError, TemplateError
 from aleator.core.records import dataclass
@@ -235,25 +235,19 @@ class PreparedChat:
     Attributes:
         tokens: The prompt.
         options: Keyword arguments of ``generate``.
-        family: How calls are written; None: all is content.
-        thinking: How the model writes reasoning; None: it does not, or the family reads it.
-        opened: Whether the prompt ends within reasoning.
-        tools: The tools that the prompt shows: schemas of their arguments, by name.
+        reader: Makes what reads a reply, of the key that the ids of its calls are made of.
     """
 
     tokens: list[int]
     options: dict[str, Any]
-    family: Family | None
-    thinking: Thinking | None
-    opened: bool
-    tools: dict[str, Any]
+    reader: Callable[[bytes], Reply]
 
     def reply_of(self, completion: int) -> Reply:
         """Reads the reply of one of several completions."""
         key = np.asarray(self.tokens, "<i4").tobytes() + repr(self.options.get("seed")).encode()
         if completion:
             key += completion.to_bytes(4, "little")
-        return Reply(self.family, self.thinking, self.opened, self.tools, sha256(key).digest())
+        return self.reader(sha256(key).digest())
 
 
 def prepare_chat(
@@ -332,10 +326,10 @@ def prepare_chat(
             if may_think:  # no end of reasoning can be searched for
                 made.setdefault("complete_grammar", False)
     read = {function.name: function.parameters for _, function in tools} if shown else {}
-    reads = family if read or family.thinking is not None else None
-    return PreparedChat(
-        tokens, made, reads, None if family.thinking is not None else thinking, opened, read
-    )
+    if family.thinking is not None:  # it reads its reasoning itself
+        return PreparedChat(tokens, made, partial(Reply, family, None, opened, read))
+    reads = family if read else None
+    return PreparedChat(tokens, made, partial(Reply, reads, thinking, opened, read))
 
 
 def _refuse_two(options: Mapping[str, Any], forced: bool, shown: bool) -> None:

@@ -75,15 +75,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ChatEvent:
-    """A piece of an answer under way.
+    """A piece of one of the answers under way: a :class:`~aleator.chat.message.Delta`, or its "end".
 
     Attributes:
-        kind: What it adds to: "content", "reasoning", or the arguments of a call; "call" begins a call,
-            "call_end" ends one, and "end" ends the answer.
         choice: Which of the answers, from 0.
-        text: What it adds; of "call" the tool's name.
-        index: Of a call: its place among the calls of the answer.
-        id: Of "call": the call's id.
         logprobs: Of the tokens since the event before, where they were asked for.
         stop: Of "end": why it ended.
     """
