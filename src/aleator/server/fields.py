@@ -190,24 +190,23 @@ class Fields:
         defaults = {name: each.default for name, each in self.own.items() if not each.option}
         made = Body(defaults, lenient=lenient)
         for word, value in body.items():
-            try:
-                self._take(made, word, value)
-            except _NotHonoured as error:
-                if not lenient:
-                    raise ParameterError(word, str(error)) from None
-                log.warning("ignored: %s", error)
+            why = self._take(made, word, value)
+            if why and not lenient:
+                raise ParameterError(word, why)
+            if why:
+                log.warning("ignored: %s", why)
         for name, each in self.own.items():
             if each.required and name not in made.spelled:
                 raise ParameterError(name, f"{name} is missing")
         return made
 
-    def _take(self, made: Body, word: str, value: Any) -> None:
+    def _take(self, made: Body, word: str, value: Any) -> str:
+        """Take a field in; returns why it is not known, or not honoured, or ""."""
         name = self._names.get(word)
         if name is None:
-            self._accept(word, value)
-            return
+            return self._why_not(word, value)
         if value is None:
-            return
+            return ""
         if name in made.spelled:
             raise ParameterError(
                 word, f"{name} is given twice, as {made.spelled[name]} and as {word}"
@@ -218,6 +217,7 @@ class Fields:
             made.options[name] = self._as_given(name, word, value)
         else:
             (made.options if mine.option else made.own)[name] = mine.check(word, value)
+        return ""
 
     def _as_given(self, name: str, word: str, value: Any) -> Any:
         """A value of an option as Python takes it, where JSON writes it in another way."""
@@ -229,27 +229,23 @@ class Fields:
             return value
         return spoken(self.options[name], value, self._engines, log.warning, word)
 
-    def _accept(self, word: str, value: Any) -> None:
+    def _why_not(self, word: str, value: Any) -> str:
         known = self.accepted.get(word)
         if known is None:
             known_names = [*self._names, *self.accepted] if len(word) <= LONGEST_NAME else []
             close = difflib.get_close_matches(word, known_names, n=3)
             hint = f"did you mean {' or '.join(close)}?" if close else "docs/server.md lists them"
-            raise _NotHonoured(f"there is no field {word!r:.80}: {hint}")
+            return f"there is no field {word!r:.80}: {hint}"
         if known.takes(value):
-            return
+            return ""
         allowed = " or ".join(map(json.dumps, known.values or ()))
         only = f"only {allowed} is supported: " if allowed else "not supported: "
-        raise _NotHonoured(f"{word}={shown(value)}: {only}{known.why}")
+        return f"{word}={shown(value)}: {only}{known.why}"
 
 
 def constrained(options: Mapping[str, Any]) -> bool:
     """Whether options have a grammar, a schema or a regular expression."""
     return any(options.get(name) is not None for name in CONSTRAINTS)
-
-
-class _NotHonoured(Exception):
-    """A field that is not known, or asks for what is not done."""
 
 
 def known_ids(name: str, ids: Iterable[int], size: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from json.encoder import encode_basestring
 from typing import Any
@@ -98,30 +97,19 @@ class Head:
     def __init__(self, service: Service, kind: str, prefix: str, own: Mapping[str, Any]) -> None:
         self._service = service
         self._times, self._replay = own["timings_per_token"], own["aleator_replay"]
-        self._set(
-            {
-                "id": f"{prefix}-{secrets.token_hex(12)}",
-                "object": kind,
-                "created": int(time.time()),
-                "model": service.check_model(own["model"]),
-                "system_fingerprint": service.fingerprint,
-            }
-        )
+        self._fields = {
+            "id": f"{prefix}-{secrets.token_hex(12)}",
+            "object": kind,
+            "created": int(time.time()),
+            "model": service.check_model(own["model"]),
+            "system_fingerprint": service.fingerprint,
+        }
+        self._begin = f'data: {dumps(self._fields)[:-1]},"choices":'.encode()
         if own["stream_options"] and not own["stream"]:
             raise ParameterError(
                 "stream_options", "stream_options is for streams: give stream=true"
             )
         self.nothing = "null" if own["stream_options"].get("include_usage") else ""
-
-    def of(self, kind: str) -> Head:
-        """The head of the same response under another ``object``."""
-        made = copy(self)
-        made._set({**self._fields, "object": kind})
-        return made
-
-    def _set(self, fields: dict[str, Any]) -> None:
-        self._fields = fields
-        self._begin = f'data: {dumps(fields)[:-1]},"choices":'.encode()
 
     def whole(
         self,
@@ -187,7 +175,8 @@ async def chat_completions(request: Request) -> Response:
     """Answer messages, at once or as a stream."""
     service, body = await read_body(request, FIELDS)
     own = body.own
-    head = Head(service, "chat.completion", "chatcmpl", own)
+    kind = "chat.completion.chunk" if own["stream"] else "chat.completion"
+    head = Head(service, kind, "chatcmpl", own)
     slots: Slots = request.app.state.slots
     asked, slot = chat_request(body), own["id_slot"]
     caller = asked.namespace
@@ -207,7 +196,7 @@ async def chat_completions(request: Request) -> Response:
 
     headers = {"x-aleator-seed": str(answer.seed)}
     if own["stream"]:
-        writer = ChunkWriter(answer, head.of("chat.completion.chunk"))
+        writer = ChunkWriter(answer, head)
         line = Line[ChatEvent](writer.chunks)
         events = writer.stream(line, over, own["return_progress"])
         return EventStream(events, gone, failed, headers=headers, line=line)
