@@ -1,4 +1,4 @@
-"""Reads a reply while it is written: its reasoning first, then content and calls as its family writes them.
+"""Replies: how families of templates have them written, and what reads them while they are written.
 
 What reads are generators, which yield None to wait for more of the text.
 """
@@ -16,13 +16,11 @@ from aleator.core.records import dataclass
 
 T = TypeVar("T")
 Pieces = Generator["str | None", None, T]
-"""Yields pieces of text, and None to wait for more; returns a result at its end."""
-
+"""Yields pieces of text, and returns a result at its end."""
 Waiting = Generator[None, None, T]
-"""Yields None to wait for more; returns a result at its end."""
-
+"""Returns a result at its end."""
 Deltas = Generator["Delta | None", None, None]
-"""Yields what was read, and None where more is needed."""
+"""Yields what was read."""
 
 _SPACE = " \t\r\n"
 _ENDS_OF_PLAIN = ",]}" + _SPACE
@@ -33,11 +31,9 @@ class Malformed(Exception):
 
 
 class TextReader:
-    """Reads a text that is still being written.
+    """Reads a text that is still being written, and is complete once it has ``ended``.
 
-    Attributes:
-        at: Index of the next character to read; may be set back.
-        ended: Whether the text is complete.
+    ``at`` is the index of the next character to read; it may be set back.
     """
 
     def __init__(self) -> None:
@@ -90,8 +86,7 @@ class TextReader:
     def read_exactly(self, *markers: str) -> Waiting[tuple[str, str]]:
         """Read up to the first of some markers, white space included; returns the text and the marker.
 
-        Raises:
-            Malformed: The text ends without one; all of it has been read then.
+        Malformed where the text ends without one; all of it has been read then.
         """
         while True:
             if found := self._found(markers):
@@ -153,8 +148,7 @@ class TextReader:
     def read_value(self) -> Pieces[None]:
         """Read a JSON value; yields its text in pieces.
 
-        Raises:
-            Malformed: No value comes next, the text ends within it, or its brackets do not match.
+        Malformed where no value comes next, the text ends within it, or its brackets do not match.
         """
         yield from self.skip_space()
         if (yield from self.peek()) in ("", ",", "]", "}"):
@@ -262,12 +256,9 @@ class Schema:
 
 @dataclass(frozen=True)
 class Words:
-    """A place where a string stands without quotes.
+    """A place where a string stands without quotes, and without ``mark``, up to which it is read.
 
-    Attributes:
-        limits: Of its schema "enum", "const", "minLength" and "maxLength".
-        mark: What it is read up to, so that it has none.
-        end: What is written after it, with the mark.
+    ``limits`` are "enum", "const", "minLength" and "maxLength" of its schema; ``end`` follows, with the mark.
     """
 
     limits: Mapping[str, Any]
