@@ -264,11 +264,14 @@ class Service:
 
 
 async def read_body(request: Request, fields: Fields) -> tuple[Service, Body]:
-    """The service that a request asks, and what its body says; ApiError where there is no such model."""
+    """The service that a request asks, and what its body says, "model" as a response calls it.
+
+    ApiError where there is no such model.
+    """
     service: Service = request.app.state.service
     body = fields.read(await body_of(request), service.options.lenient)
     if "model" in body.own:
-        service.check_model(body.own["model"])
+        body.own["model"] = service.check_model(body.own["model"])
     return service, body
 
 

@@ -163,11 +163,10 @@ def render_error(error: ApiError) -> dict[str, Any]:
 async def messages(request: Request) -> Response:
     """Answer messages, at once or as a stream."""
     service, body = await read_body(request, FIELDS)
-    model = service.check_model(body.own["model"])
     asked = request_of(body)
     with in_words(WORDS, body):
         answer = await service.chat(fitting(asked, service))
-    writer = MessageWriter(secrets.token_hex(12), model)
+    writer = MessageWriter(secrets.token_hex(12), body.own["model"])
     stops = asked.options.get("stop", ())
     headers = {"x-aleator-seed": str(answer.seed)}
     if body.own["stream"]:

@@ -83,13 +83,12 @@ async def embeddings(request: Request) -> Response:
     """Vectors of the texts of a request, in their order."""
     service, body = await read_body(request, FIELDS)
     own = body.own
-    name = service.check_model(own["model"])
     check_dimensions(service, own["dimensions"])
     vectors, n_tokens = await service.embed("input", own["input"], own["pooling"], own["normalize"])
     made = {
         "object": "list",
         "data": await in_thread(_entries, vectors, own["encoding_format"] == "base64"),
-        "model": name,
+        "model": own["model"],
         "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens},
     }
     return JSONResponse(made)

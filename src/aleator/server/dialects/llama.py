@@ -163,7 +163,7 @@ class Reading:
             "tokens": tokens,
             "id_slot": self.id_slot,
             "stop": True,
-            "model": self._service.check_model(own["model"]),
+            "model": own["model"],
             "tokens_predicted": n,
             "tokens_evaluated": len(request.tokens),
             "generation_settings": self._settings(),

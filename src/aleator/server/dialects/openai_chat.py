@@ -101,7 +101,7 @@ class Head:
             "id": f"{prefix}-{secrets.token_hex(12)}",
             "object": kind,
             "created": int(time.time()),
-            "model": service.check_model(own["model"]),
+            "model": own["model"],
             "system_fingerprint": service.fingerprint,
         }
         self._begin = f'data: {dumps(self._fields)[:-1]},"choices":'.encode()
