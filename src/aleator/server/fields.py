@@ -257,6 +257,16 @@ def known_ids(name: str, ids: Iterable[int], size: int) -> None:
         )
 
 
+def only_one(own: Mapping[str, Any], *names: str) -> str:
+    """The one of some fields that is given; ParameterError where none is, or several."""
+    given = [name for name in names if own[name] is not None]
+    if len(given) != 1:
+        what = " and ".join(given) or "nothing"
+        remedy = f"{what} given: give one of {', '.join(names)}"
+        raise ParameterError(given[1] if given else names[0], remedy)
+    return given[0]
+
+
 def token_id(key: str) -> int | str:
     """A token as a name in an object: names are texts, and numbers among them ids."""
     return int(key) if _ID.fullmatch(key) else key

@@ -21,6 +21,7 @@ from aleator.server.fields import (
     Fields,
     is_whole,
     one_of,
+    only_one,
     switch,
     text,
     whole,
@@ -115,12 +116,10 @@ async def embedding(request: Request) -> Response:
     """The vector of each text: its hidden states after the last norm, pooled."""
     service, body = await read_body(request, LLAMA_FIELDS)
     own = body.own
-    given = [name for name in ("content", "input") if own[name] is not None]
-    if len(given) != 1:
-        raise ParameterError("content", "give one of content and input")
-    _, prompts = own[given[0]]
+    given = only_one(own, "content", "input")
+    _, prompts = own[given]
     texts = [await in_thread(tokens_of, service.model.tokenizer, each, True) for each in prompts]
-    vectors, _ = await service.embed(given[0], texts, own["pooling"], False)
+    vectors, _ = await service.embed(given, texts, own["pooling"], False)
     made: list[dict[str, Any]] = [
         {"index": i, "embedding": [row.tolist()]}
         for i, row in enumerate(normalized(vectors, own["embd_normalize"]))

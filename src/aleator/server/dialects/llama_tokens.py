@@ -22,6 +22,7 @@ from aleator.server.fields import (
     known_ids,
     listing,
     mapping,
+    only_one,
     switch,
     text,
     whole,
@@ -74,29 +75,24 @@ async def tokenize(request: Request) -> Response:
     """The tokens of ``content`` as llama-server answers, of ``prompt`` or ``messages`` as vLLM does."""
     service, body = await read_body(request, TOKENIZE)
     own, model = body.own, service.model
-    given = [name for name in ("content", "prompt", "messages") if own[name] is not None]
-    if len(given) != 1:
-        raise ParameterError(
-            given[1] if given else "content",
-            f"{' and '.join(given) or 'nothing'} given: give one of content, prompt, messages",
-        )
+    given = only_one(own, "content", "prompt", "messages")
     if own["messages"] is not None:
         rendered = await in_thread(_rendered, service, body)
         ids: list[int] = await in_thread(service.chat_format.tokens, rendered)
     else:
         special = own["add_special_tokens"]
         if special is None:
-            special = own["add_special"] or given == ["prompt"]
+            special = own["add_special"] or given == "prompt"
         ids = await in_thread(
             tokens_of,
             model.tokenizer,
-            own[given[0]],
+            own[given],
             own["parse_special"],
             add_special=special,
             to_continue=False,
         )
-    known_ids(given[0], ids, len(model.vocab))
-    if given == ["content"]:
+    known_ids(given, ids, len(model.vocab))
+    if given == "content":
         if not own["with_pieces"]:
             return JSONResponse({"tokens": ids})
         pieces = [{"id": token, "piece": _piece(model.vocab.token_bytes(token))} for token in ids]

@@ -12,6 +12,7 @@ from aleator.generate.session import Session
 from aleator.samplers import SamplingParams
 from aleator.server.auth import own_namespace
 from aleator.server.bodies import in_thread
+from aleator.server.fields import only_one
 from aleator.server.playground.as_json import StepFormatter
 from aleator.server.playground.recording import (
     Forgotten,
@@ -58,13 +59,7 @@ class Playground:
     @readable()
     def begin(self, own: Mapping[str, Any], options: Mapping[str, Any]) -> Recording:
         """Begin a text from a prompt or messages, or a branch of the text ``parent``."""
-        begins = {name: own[name] for name in ("prompt", "messages", "parent")}
-        several = [name for name, value in begins.items() if value is not None]
-        if len(several) != 1:
-            raise ParameterError(
-                several[1] if several else "prompt",
-                f"{' and '.join(several) or 'nothing'} given: give one of prompt, messages and parent",
-            )
+        only_one(own, "prompt", "messages", "parent")
         given: str | list[int] | Session
         service, asked = self.service, options
         if own["messages"] is not None:
