@@ -16,9 +16,9 @@ import pytest
 
 import aleator
 from aleator.core.errors import ParameterError
+from aleator.server.dialects.llama_slots import LONGEST_NAME, Slots, check_name
 from aleator.server.options import ServerOptions
 from aleator.server.service import Service
-from aleator.server.slots import LONGEST_NAME, Slots, check_name
 from tests.server.conftest import Client, MakeClient
 
 FRANCE, GERMANY = (

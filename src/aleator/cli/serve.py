@@ -78,7 +78,7 @@ def serve(
     try:
         running = import_module("aleator.server.run")
         service_of = import_module("aleator.server.service").Service
-        metrics_of = import_module("aleator.server.metrics").Metrics
+        metrics_of = import_module("aleator.server.telemetry").Metrics
     except ModuleNotFoundError as error:
         raise ImportError(
             f'aleator serve needs {error.name}: pip install "aleator[server]"', name=error.name

@@ -15,9 +15,9 @@ from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from aleator.chat.format import ChatFormat
     from aleator.chat.generation import ChatGeneration
     from aleator.chat.message import Message
+    from aleator.chat.prompt import ChatFormat
     from aleator.engine import Engine
     from aleator.keywords import GenerateKeywords
 
@@ -120,7 +120,7 @@ class ChatMixin(Protocol):
             )
         else:
             made = engine.submit(asked.tokens, **about, **asked.options)
-        return ChatGeneration(made, asked.reply)
+        return ChatGeneration(made, asked.reply_of(0))
 
     def check_options(self, **options: Unpack[GenerateKeywords]) -> None:
         """Check options of :meth:`generate`; raises the errors that it would raise."""
@@ -134,7 +134,7 @@ class ChatMixin(Protocol):
         """
         source = self.vocab.chat_template if chat_template is None else chat_template
         if source not in self._chat_formats:
-            from aleator.chat.format import ChatFormat
+            from aleator.chat.prompt import ChatFormat
 
             self._chat_formats[source] = ChatFormat(self.tokenizer, source)
         return self._chat_formats[source]

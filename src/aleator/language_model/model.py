@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
 from aleator.cache.prefix import PrefixConfig
@@ -303,7 +304,7 @@ class LanguageModel(ChatMixin, ScoringMixin, SavingMixin):
         run = self._user() if self._user is not None else None
         return run is not None and not run.done
 
-    @property
+    @cached_property
     def loading(self) -> dict[str, object]:
         """The options that were given when it was loaded and can change logits, JSON-ready."""
         given = {**self.options.values(), **self._context_options}

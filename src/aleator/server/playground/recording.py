@@ -94,19 +94,6 @@ class LogitsMemory:
         return len(self._rows)
 
 
-class NoSuchText(ApiError):
-    """A text that was never written, or is not kept any more."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            404,
-            f"there is no text {name!r}: the server keeps the last {MOST_TEXTS} and forgets all when it ends; "
-            "write it again",
-            "id",
-            code="no_such_text",
-        )
-
-
 class Recording:
     """One text: a prompt, what an earlier text contributed, and what was drawn after that.
 
@@ -196,7 +183,13 @@ class Recordings:
     def __getitem__(self, name: str) -> Recording:
         with self._lock:
             if name not in self._texts:
-                raise NoSuchText(name)
+                raise ApiError(
+                    404,
+                    f"there is no text {name!r}: the server keeps the last {MOST_TEXTS} and forgets all when "
+                    "it ends; write it again",
+                    "id",
+                    "no_such_text",
+                )
             self._texts.move_to_end(name)
             return self._texts[name]
 

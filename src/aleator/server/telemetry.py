@@ -1,20 +1,37 @@
-"""Figures for Prometheus: what the engine has counted, and histograms of requests.
+"""What the server tells of itself: a log, and figures for Prometheus; never what users wrote or got.
 
-Labels have few values: routes as they are declared, methods, status codes, reasons why texts end.  No label
-holds what a user chose.  Counters of the engine are read when they are asked for, so tokens cost nothing here.
+The log has one line for each request and event.  Messages of errors can quote a prompt, so they are not written
+either: an error has its type, the parameter that it names, and of what nobody expected the places in the code.
+
+Figures are what the engine has counted, and histograms of requests.  Labels have few values: routes as they are
+declared, methods, status codes, reasons why texts end.  Counters of the engine are read when they are asked
+for, so tokens cost nothing here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+import logging
+import re
+import secrets
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Any, TextIO
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from aleator.core.errors import ParameterError
 from aleator.engine import EngineStats
 from aleator.engine.stats import EndedRequest
+from aleator.server.streaming import BODY, wire_of
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a line more for each, which nobody reads
 
@@ -24,6 +41,159 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 """Borders of the histograms of times."""
 TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144)
 """Borders of the histograms of lengths."""
+
+LOGGER = "aleator.server"
+METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
+
+log = logging.getLogger(LOGGER)
+
+Field = str | int | float | bool | None
+_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
+_PLAIN = re.compile(r"[\w.:/+@{}*-]+", re.ASCII)
+
+Observe = Callable[[str, str, int, float], None]
+"""``(method, route, status, seconds)`` of a request that has been answered."""
+
+
+class Lines(logging.Formatter):
+    """Log records as lines: ``text`` for people, ``json`` for programs."""
+
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        self._json = form == "json"
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line: time, level, event, fields."""
+        fields: dict[str, Field] = dict(getattr(record, "fields", {}))
+        if record.exc_info and record.exc_info[1] is not None:
+            fields |= described(record.exc_info[1])
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        if self._json:
+            line = {"time": moment, "level": record.levelname.lower(), "event": record.getMessage()}
+            return json.dumps({**line, **fields})
+        shown = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
+        return f"{moment} {record.levelname.lower()} {record.getMessage()}{shown}"
+
+
+def _shown(value: Field) -> str:
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)
+
+
+def described(error: BaseException) -> dict[str, Field]:
+    """What may be written of an error: its type, the parameter it names, where it was raised.
+
+    Never its message, which can quote what a user wrote.
+    """
+    fields: dict[str, Field] = {"error": type(error).__name__}
+    if isinstance(error, ParameterError) and _PLAIN.fullmatch(error.parameter):
+        fields["parameter"] = error.parameter[:80]
+    places = traceback.extract_tb(error.__traceback__)[-6:]
+    if places:
+        fields["at"] = " < ".join(
+            f"{Path(each.filename).name}:{each.lineno}" for each in reversed(places)
+        )
+    return fields
+
+
+def configure(form: str = "text", level: int = logging.INFO, stream: TextIO | None = None) -> None:
+    """Let the server's log, and uvicorn's, go to a stream, or to standard error, in lines of :class:`Lines`."""
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(Lines(form))
+    for name, least in ((LOGGER, level), ("uvicorn.error", max(level, logging.WARNING))):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(least)
+        logger.propagate = False
+
+
+def event(name: str, level: int = logging.INFO, **fields: Field) -> None:
+    """Write an event; ``fields`` must say nothing of what users wrote."""
+    log.log(level, name, extra={"fields": fields})
+
+
+def failure(name: str, error: BaseException, **fields: Field) -> None:
+    """Write that something nobody expected was raised."""
+    log.error(name, extra={"fields": {**fields, **described(error)}})
+
+
+class Requests:
+    """Gives every request an id, logs and counts it when it has been answered; ``paths`` are by endpoint.
+
+    The id is the client's header ``x-request-id`` if it is a plain word, and in the response's header of that
+    name.  Paths are written as their routes, without queries, since they may hold anything.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        paths: Mapping[Any, str],
+        observe: Observe | None = None,
+        log_all: bool = True,
+    ) -> None:
+        self._app, self._paths, self._observe = app, paths, observe
+        self._log_all = log_all
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status, sent = perf_counter(), 0, 0
+        name = request_id(scope)
+        scope.setdefault("state", {})["request_id"] = name
+
+        async def counted(message: Message) -> None:
+            nonlocal status, sent
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                own = [(b"x-request-id", name.encode()), (b"x-content-type-options", b"nosniff")]
+                message["headers"] = [*message.get("headers", []), *own]
+            else:
+                sent += len(message.get("body", b""))
+            await send(message)
+
+        async def more(message: Message) -> None:
+            nonlocal sent
+            sent += len(message["body"])
+            await send(message)
+
+        scope[BODY] = more
+        wire = wire_of(scope)
+        before = 0 if wire is None else wire.sent
+        try:
+            await self._app(scope, receive, counted)
+        except Exception as error:
+            status = status or 500
+            failure("request failed", error, id=name)
+            raise
+        finally:
+            took, route = perf_counter() - began, self._paths.get(scope.get("endpoint"), "other")
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            status = status or 499  # nothing was sent: the client had gone
+            sent += 0 if wire is None else wire.sent - before
+            if self._observe is not None:
+                self._observe(method, route, status, took)
+            if self._log_all or status >= 500:
+                event(
+                    "request",
+                    id=name,
+                    method=method,
+                    route=route,
+                    status=status,
+                    seconds=round(took, 6),
+                    bytes=sent,
+                )
+
+
+def request_id(scope: Scope) -> str:
+    """The client's id of a request if it is a plain word, else a new one."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id":
+            text = value.decode("latin-1")
+            if _ID.fullmatch(text):
+                return str(text)
+    return secrets.token_hex(12)
 
 
 @dataclass(frozen=True)
@@ -159,7 +329,7 @@ class Metrics:
         self.registry.register(EngineFigures(stats))
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request was answered; see :data:`aleator.server.logs.Observe`."""
+        """A request was answered; see :data:`Observe`."""
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
