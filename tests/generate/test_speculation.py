@@ -16,16 +16,19 @@ from make_models import SPECS, write_model
 import aleator
 from aleator.core.errors import ParameterError
 from aleator.generate import Batch, Context, model_runner, proposer
-from aleator.generate.speculation import speculation
-from aleator.generate.speculation.draft_model import Draft, DraftContext, DraftModel, draft_together
-from aleator.generate.speculation.speculation import (
+from aleator.generate import speculative as speculation
+from aleator.generate.speculative import (
     LONGEST_RETRY,
     REMEMBERED,
     RETRY,
     Costs,
+    Draft,
+    DraftContext,
+    DraftModel,
     PromptLookup,
     Speculation,
     Texts,
+    draft_together,
 )
 from aleator.models.hub.bundled import bundled_model
 

@@ -15,22 +15,21 @@ import numpy.typing as npt
 
 from aleator._native import Cells
 from aleator.cache.arguments import check_sequence
-from aleator.cache.cells.view import Frame, plot_frames, take_frame
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal, atomic
 from aleator.cache.pools.attention import AttentionPool, first_of
 from aleator.cache.pools.cell_pool import Defragmented
-from aleator.cache.pools.pool import AnyPool
-from aleator.cache.rows.rows import LayerShape, RotateKeys
-from aleator.cache.rows.shift import read_keys
+from aleator.cache.pools.pool import Pool
+from aleator.cache.rows.rows import LayerShape, RotateKeys, read_keys
 from aleator.cache.storage import Storage
+from aleator.cache.view import Frame, plot_frames, take_frame
 from aleator.core.integers import UNBOUNDED, integer_in
 
 
 class CellVerbs(ABC):
     """Cells and what they store, of ``pool``, which holds the sequences."""
 
-    pool: AnyPool
+    pool: Pool
 
     @property
     def journal(self) -> Journal:
@@ -251,7 +250,7 @@ class CellVerbs(ABC):
         return self.cells.map()
 
     def frame(self, label: str = "") -> Frame:
-        """What the cells hold now, to be shown; see aleator.cache.cells.view."""
+        """What the cells hold now, to be shown; see aleator.cache.view."""
         return take_frame(self.cells, label)
 
     def plot(self, path: str | PathLike[str], frames: Sequence[Frame] = ()) -> None:

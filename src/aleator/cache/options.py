@@ -8,7 +8,7 @@ from aleator.core.options import Options, declarations, option
 from aleator.core.records import dataclass
 
 STORAGE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
-"""Types that keys and values are stored in (cache/storage/types.py says how)."""
+"""Types that keys and values are stored in (cache/storage/layer.py says how)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,20 +12,20 @@ import numpy.typing as npt
 from aleator.cache.arguments import checked_delta, checked_divisor
 from aleator.cache.cache import Cache
 from aleator.cache.devices import described
-from aleator.cache.handle.sequence import Handles, Slid
-from aleator.cache.handle.sequence import Sequence as Handle
 from aleator.cache.journal import atomic
 from aleator.cache.options import CacheOptions, checked
-from aleator.cache.pools.history import History
 from aleator.cache.pools.kept_states import kept_rows
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import (
+    History,
     RecurrentCheckpoint,
     RecurrentShape,
     own_rows,
     row_bytes,
 )
-from aleator.cache.prefix import PrefixConfig, require_config
+from aleator.cache.prefix_index import PrefixConfig, require_config
+from aleator.cache.sequence import Handles, Slid
+from aleator.cache.sequence import Sequence as Handle
 from aleator.cache.sequence_verbs import Checkpoint
 from aleator.core.errors import CannotRewind, CannotShift
 from aleator.core.integers import UNBOUNDED, integer_in

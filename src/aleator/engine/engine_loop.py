@@ -14,13 +14,12 @@ from time import perf_counter
 from weakref import WeakSet
 
 from aleator.core.errors import EngineClosed, QueueFull
-from aleator.engine.context_calls import Action, ContextCalls, T
 from aleator.engine.engine_core import EngineCore
 from aleator.engine.error_frames import clear_frames
 from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions
 from aleator.engine.pace import Pace
-from aleator.engine.request_handle import RequestHandle, Waiter, wake
+from aleator.engine.request_handle import Action, ContextCalls, RequestHandle, T, Waiter, wake
 from aleator.engine.request_states import SharedDrafts
 from aleator.engine.scheduler import Scheduler
 from aleator.engine.stats import EngineStats, OnEnd

@@ -6,15 +6,21 @@ import math
 from collections.abc import Callable, Sequence
 
 from aleator.core.errors import ParameterError
-from aleator.engine.admission import MOST_POSITIONS, positions
+from aleator.engine.job import MOST_POSITIONS, positions
 from aleator.engine.prompts import RequestMaker, checked_prompt
 from aleator.generate.complete_grammar import EndingSearch, GrammarCompleter
+from aleator.generate.completion import Request
 from aleator.generate.context import Context
-from aleator.generate.request import Request
 from aleator.generate.request_state import OnLogits, RequestState
 from aleator.generate.session import go_on
-from aleator.generate.speculation.draft_model import DraftContext, DraftModel
-from aleator.generate.speculation.speculation import Drafter, PromptLookup, Speculation, Texts
+from aleator.generate.speculative import (
+    DraftContext,
+    Drafter,
+    DraftModel,
+    PromptLookup,
+    Speculation,
+    Texts,
+)
 from aleator.generate.steering import BannedStrings, Guidance, ReasoningBudget
 from aleator.grammar.spelling import spelling
 from aleator.samplers import SamplerChain

@@ -11,7 +11,9 @@ from time import perf_counter
 from aleator.cache.devices import Device
 from aleator.core.errors import ParameterError
 from aleator.core.packages import required_torch
-from aleator.engine.admission import (
+from aleator.engine.engine_core import EngineCore
+from aleator.engine.job import (
+    Job,
     cells_needed,
     check_rollback,
     job_of,
@@ -19,16 +21,13 @@ from aleator.engine.admission import (
     positions,
     sequences_needed,
 )
-from aleator.engine.engine_core import EngineCore
-from aleator.engine.job import Job
 from aleator.engine.scheduler import Scheduler
 from aleator.generate.completion import Detokenizer, Stats
 from aleator.generate.context import Context, Prefixes
-from aleator.generate.generation import Generation
+from aleator.generate.generation import Generation, Until
 from aleator.generate.model_runner import ModelRunner
 from aleator.generate.request_state import RequestState
 from aleator.generate.token_sampler import HostTokenSampler, TokenSampler
-from aleator.generate.writing import Until
 
 log = logging.getLogger("aleator.generate.sampling_device")  # by its parent users choose it
 
@@ -93,7 +92,7 @@ class Run:
         multi_step = self.states[0].request.options.multi_step
         if multi_step == 1:
             return ModelRunner(context, sampler, len(detokenizer), prefixes)
-        from aleator.generate.multi_step_runner import MultiStepRunner  # PyTorch is optional
+        from aleator.generate.multi_step import MultiStepRunner  # PyTorch is optional
 
         return MultiStepRunner(context, sampler, detokenizer, prefixes, self.states)
 
@@ -111,13 +110,13 @@ class Run:
         return all(state.completion.done for state in self.states)
 
     def make(self, until: Until, timeout: float | None = None) -> None:
-        """See :class:`aleator.generate.writing.Stepper`."""
+        """See :class:`aleator.generate.generation.Stepper`."""
         end = math.inf if timeout is None else perf_counter() + timeout
         while not until() and perf_counter() < end:
             self._step_unless(until)
 
     async def make_async(self, until: Until) -> None:
-        """See :class:`aleator.generate.writing.Stepper`: each step is made in a thread."""
+        """See :class:`aleator.generate.generation.Stepper`: each step is made in a thread."""
         import asyncio  # who awaits has imported it; the others need not wait for that
 
         while not until():

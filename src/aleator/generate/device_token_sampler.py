@@ -15,8 +15,8 @@ from aleator.core.errors import LogitsError
 from aleator.device.candidates import NOTHING
 from aleator.device.chain import DeviceChain
 from aleator.generate.complete_grammar import finish
+from aleator.generate.completion import Request
 from aleator.generate.logprobs import Logprobs, LogprobsOf, reported_logprobs, top_logprobs
-from aleator.generate.request import Request
 from aleator.generate.request_state import RequestState
 from aleator.generate.token_sampler import Logits, SampledToken, SampleTask, host_rows
 

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.core.records import dataclass
-from aleator.generate.batch import Batch
-from aleator.generate.context import Context, Prefixes
+from aleator.generate.context import Batch, Context, Prefixes
 from aleator.generate.logprobs import LogprobsOf
 from aleator.generate.proposer import Proposer
 from aleator.generate.request_state import Failed, RequestErrors, RequestState

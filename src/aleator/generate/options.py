@@ -86,7 +86,7 @@ class ContextOptions(CacheOptions):
         False,
     )
     split: str | None = option(
-        "how batches are cut (aleator.cache.cells.split)",
+        "how batches are cut (aleator.cache.batches)",
         None,
         choices=("simple", "equal", "sequence"),
         portable=False,

@@ -7,8 +7,7 @@ from time import perf_counter
 
 from aleator.generate.context import Context
 from aleator.generate.request_state import RequestErrors, RequestState
-from aleator.generate.speculation.draft_model import Draft, draft_together
-from aleator.generate.speculation.speculation import Costs
+from aleator.generate.speculative import Costs, Draft, draft_together
 
 
 class Proposer:

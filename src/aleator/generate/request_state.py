@@ -7,9 +7,15 @@ from typing import Any
 
 from aleator.core.errors import ContextFull, ParameterError
 from aleator.generate.complete_grammar import GrammarCompleter
-from aleator.generate.completion import Completion, Detokenizer, Stats, StopReason, TextStream
-from aleator.generate.request import Request
-from aleator.generate.speculation.speculation import Speculation
+from aleator.generate.completion import (
+    Completion,
+    Detokenizer,
+    Request,
+    Stats,
+    StopReason,
+    TextStream,
+)
+from aleator.generate.speculative import Speculation
 from aleator.generate.steering import BannedStrings, Guidance, ReasoningBudget
 from aleator.samplers import SamplerChain
 

@@ -24,11 +24,11 @@ from transformers.cache_utils import CacheLayerMixin
 
 from aleator.cache import KVCache
 from aleator.cache.formats.state_file import Buffer
-from aleator.cache.handle.sequence import Sequence as Handle
-from aleator.cache.state_verbs import Restored
+from aleator.cache.sequence import Sequence as Handle
+from aleator.cache.sequence_verbs import Restored
 from aleator.cache.storage.tensors import TensorSide
 from aleator.core.errors import CacheError, ParameterError
-from aleator.generate.batch import Batch
+from aleator.generate.context import Batch
 from aleator.integrations.transformers_layers import layers_of, rotation_of, windows_of
 
 

@@ -7,11 +7,11 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from aleator.cache.prefix import PrefixConfig
+from aleator.cache.prefix_index import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, takes
-from aleator.engine.admission import cells_needed, sequences_needed
+from aleator.engine.job import cells_needed, sequences_needed
 from aleator.engine.options import EngineOptions
 from aleator.engine.prompts import (
     RequestMaker,
@@ -23,13 +23,13 @@ from aleator.engine.prompts import (
 )
 from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.run import Run
+from aleator.generate.completion import Request
 from aleator.generate.context import SPARE, Context, LentPrefixes
 from aleator.generate.generation import Generation
 from aleator.generate.options import LOADED, WHERE, ModelOptions, of_loading
-from aleator.generate.request import Request
 from aleator.generate.request_state import OnLogits
 from aleator.generate.session import Session
-from aleator.generate.speculation.speculation import Drafter
+from aleator.generate.speculative import Drafter
 from aleator.language_model.chat_mixin import ChatMixin
 from aleator.language_model.saving import SavingMixin
 from aleator.language_model.scoring import ScoringMixin
@@ -204,7 +204,7 @@ class LanguageModel(ChatMixin, ScoringMixin, SavingMixin):
             on_logits: called with the chain and the logits [V] before each token is drawn, to look at
                 them (``chain.explain``).
             drafter: guesses what follows, which is decoded together: the same tokens, faster where the
-                guesses are right (:class:`~aleator.generate.speculation.speculation.Drafter`).
+                guesses are right (:class:`~aleator.generate.speculative.Drafter`).
             options: docs/options.md, and sampling parameters (docs/samplers.md), which win over ``preset``
                 and ``params``.
 

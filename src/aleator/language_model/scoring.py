@@ -14,14 +14,16 @@ from aleator.core.integers import exact
 from aleator.engine.prompts import RequestMaker, checked_prompt, checked_prompts
 from aleator.generate.context import Context
 from aleator.generate.logprobs import Logprobs
-from aleator.generate.perplexity import Perplexity, chunks_of, perplexities
 from aleator.generate.scores import (
     POOLING,
     Importance,
+    Perplexity,
     Score,
     chain_scores_of,
     check_fixed,
+    chunks_of,
     groups,
+    perplexities,
     prompt_logprobs_of,
     scores_of,
     vectors_of,

@@ -20,9 +20,15 @@ from typing import Any, Protocol
 
 from aleator.core.errors import FileFormatError, Incompatible, ParameterError, SessionInUse
 from aleator.generate.context import Context
-from aleator.generate.session import Session, open_session, restore_session, write_session
+from aleator.generate.session import (
+    Rows,
+    Session,
+    open_session,
+    restore_session,
+    rows_of,
+    write_session,
+)
 from aleator.generate.session_file import SessionFile
-from aleator.generate.session_rows import Rows, rows_of
 from aleator.server.bodies import in_thread
 from aleator.server.errors import ApiError
 from aleator.server.fields import wrong

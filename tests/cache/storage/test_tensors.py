@@ -10,8 +10,13 @@ import torch
 
 from aleator.cache.devices import CPU
 from aleator.cache.storage import TYPES, Storage
-from aleator.cache.storage.host import HostLayer, HostStates
-from aleator.cache.storage.layer import LayerFormat, LayerStorage, StateArrays
+from aleator.cache.storage.layer import (
+    HostLayer,
+    HostStates,
+    LayerFormat,
+    LayerStorage,
+    StateArrays,
+)
 from aleator.cache.storage.tensors import (
     TensorLayer,
     TensorSide,

@@ -24,14 +24,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from aleator.cache.cells.batch_rules import bits_of
+from aleator.cache.batches import bits_of
 from aleator.cache.formats import recurrent
 from aleator.cache.formats.source import Source
 from aleator.cache.pools.attention import AttentionPool, first_of
 from aleator.cache.pools.hybrid import HybridPool
-from aleator.cache.pools.pool import AnyPool
+from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent import RecurrentPool
-from aleator.cache.rows.shift import read_keys
+from aleator.cache.rows.rows import read_keys
 from aleator.cache.storage.storage import Storage
 from aleator.core.errors import Corrupt, Incompatible
 from aleator.core.integers import token_ids
@@ -67,7 +67,7 @@ class Section:
 # Writing
 
 
-def write(pool: AnyPool, seq: int, partial: bool = False, windows_only: bool = True) -> bytes:
+def write(pool: Pool, seq: int, partial: bool = False, windows_only: bool = True) -> bytes:
     """The state of everything (-1) or of one sequence, shifts applied.
 
     ``windows_only=False``: of a sequence all that window layers hold, which llama.cpp does not write.
@@ -79,7 +79,7 @@ def write(pool: AnyPool, seq: int, partial: bool = False, windows_only: bool = T
     return struct.pack("<I", len(name)) + name + _memories(pool, -1)
 
 
-def write_session(pool: AnyPool, tokens: Sequence[int], seq: int) -> bytes:
+def write_session(pool: Pool, tokens: Sequence[int], seq: int) -> bytes:
     """A session file (-1) or a sequence's file; ``tokens`` is the text it stands for."""
     ids = token_ids(tokens).astype("<i4")
     if seq >= 0:
@@ -89,7 +89,7 @@ def write_session(pool: AnyPool, tokens: Sequence[int], seq: int) -> bytes:
     return head + ids.tobytes() + write(pool, -1)
 
 
-def _memories(pool: AnyPool, seq: int, partial: bool = False, windows_only: bool = True) -> bytes:
+def _memories(pool: Pool, seq: int, partial: bool = False, windows_only: bool = True) -> bytes:
     """A cache of one pool, or of several one after the other."""
     return b"".join(
         recurrent.write(leaf, seq)
@@ -162,7 +162,7 @@ def _data(pool: AttentionPool, cells: npt.NDArray[np.int64]) -> list[bytes]:
 # Reading
 
 
-def read(pool: AnyPool, blob: bytes | memoryview, seq: int, partial: bool = False) -> int:
+def read(pool: Pool, blob: bytes | memoryview, seq: int, partial: bool = False) -> int:
     """Replace everything (-1) or one sequence by a state; returns its cells.
 
     The state of an empty sequence has none and changes nothing; that of a recurrent cache empties its
@@ -173,7 +173,7 @@ def read(pool: AnyPool, blob: bytes | memoryview, seq: int, partial: bool = Fals
     return _read_memories(pool, source, seq, partial)
 
 
-def read_session(pool: AnyPool, data: bytes | memoryview, seq: int) -> tuple[list[int], int]:
+def read_session(pool: Pool, data: bytes | memoryview, seq: int) -> tuple[list[int], int]:
     """Read a session file or a sequence's file; returns its tokens and its cells."""
     source = Source(data)
     magic, version = source.u32("magic"), source.u32("version")
@@ -196,7 +196,7 @@ def read_session(pool: AnyPool, data: bytes | memoryview, seq: int) -> tuple[lis
     return tokens, _read_memories(pool, source, seq)
 
 
-def _read_memories(pool: AnyPool, source: Source, seq: int, partial: bool = False) -> int:
+def _read_memories(pool: Pool, source: Source, seq: int, partial: bool = False) -> int:
     """Within a frame, check the states of all pools and then replace them; returns the first's cells."""
     filled = seq < 0
     restores: list[Callable[[], int]] = []
@@ -221,7 +221,7 @@ def _read_memories(pool: AnyPool, source: Source, seq: int, partial: bool = Fals
     return cells[0]
 
 
-def _head(pool: AnyPool, source: Source, seq: int) -> None:
+def _head(pool: Pool, source: Source, seq: int) -> None:
     first = source.u32("the head")
     if seq >= 0:
         if first != SEQUENCE_MAGIC:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from aleator.cache.arguments import END
 from aleator.cache.pools.cell_pool import CellPool
-from aleator.cache.pools.pool import AnyPool
+from aleator.cache.pools.pool import Pool
 from aleator.core.errors import CacheError, CacheFull, CannotShift, NoCells, ParameterError
 
 
@@ -154,7 +154,7 @@ class AttentionPool(CellPool):
         raise CacheError("this cache makes no checkpoints: every rewind is possible without")
 
 
-def first_of(pool: AnyPool) -> AttentionPool:
+def first_of(pool: Pool) -> AttentionPool:
     """The part of a pool whose cells know every position; NoCells where there is none."""
     for leaf in pool.leaves:
         if isinstance(leaf, AttentionPool):

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from aleator._native import Cells
-from aleator.cache.cells.batch_rules import Tokens, checked_positions, checked_sections, owner_bits
-from aleator.cache.cells.plan import Part, Plan
-from aleator.cache.cells.split import Cuts, split
+from aleator.cache.batches import (
+    Cuts,
+    Part,
+    Plan,
+    Tokens,
+    checked_positions,
+    checked_sections,
+    owner_bits,
+    split,
+)
 from aleator.cache.devices import Device, checked_devices
 from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions, checked
 from aleator.cache.pools.pool import Pool
-from aleator.cache.prefix import PrefixIndex
-from aleator.cache.rows import shift
+from aleator.cache.prefix_index import PrefixIndex
 from aleator.cache.rows.batch import MicroBatch
-from aleator.cache.rows.rows import LayerShape, RotateKeys, Rows, bytes_for, unbroken
+from aleator.cache.rows.rows import LayerShape, RotateKeys, Rows, bytes_for, settle, unbroken
 from aleator.core.errors import CacheError, CacheFull, InvalidBatch, ParameterError
 from aleator.core.integers import integer_in
 from aleator.core.memory import memory_limit
@@ -42,7 +47,7 @@ class Defragmented:
         )
 
 
-class CellPool(Pool[Plan, MicroBatch, Any]):
+class CellPool(Pool):
     """``n_cells`` cells, each with the keys and values of one token in every layer.
 
     Arguments are those of :class:`aleator.cache.KVCache`; ``n_kept`` is the number of sequences beyond the
@@ -303,7 +308,7 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         raise CacheFull(needed, free, self.free - free)
 
     def apply_shifts(self) -> None:
-        shift.settle(self.journal, self.cells, self.rows)
+        settle(self.journal, self.cells, self.rows)
 
     def find(
         self,

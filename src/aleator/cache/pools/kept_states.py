@@ -20,9 +20,8 @@ from weakref import ref
 
 from aleator._native import States
 from aleator.cache.journal import Journal
-from aleator.cache.pools.history import History, Run
-from aleator.cache.pools.recurrent_rows import RecurrentShape, row_bytes
-from aleator.cache.prefix import PrefixConfig, PrefixIndex
+from aleator.cache.pools.recurrent_rows import History, RecurrentShape, Run, row_bytes
+from aleator.cache.prefix_index import PrefixConfig, PrefixIndex
 
 MOST = 32
 """States of one text at multiples of its spacing; between half as many and so many once it is long."""

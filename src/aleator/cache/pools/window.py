@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aleator.cache.cells.batch_rules import bits_of
+from aleator.cache.batches import bits_of
 from aleator.cache.pools.attention import AttentionPool
-from aleator.cache.prefix import PrefixIndex
+from aleator.cache.prefix_index import PrefixIndex
 from aleator.cache.rows.batch import WindowBatch
 from aleator.cache.rows.rows import LayerShape
 from aleator.core.errors import CacheFull, ParameterError

@@ -1,4 +1,10 @@
-"""Keys or values of one layer: what every way of storing them can do, wherever they are."""
+"""Keys, values and states of a layer: their types, what every way of storing them does, and that of the host.
+
+In the host's memory they are NumPy arrays that native code reads and writes in place.  Blocks may be rotated by
+a Hadamard matrix first.  A block's scale follows from its largest element.  Where one channel is much larger
+than the others, as in keys, these lose most of their bits; the matrix spreads it over its block.  The matrix is
+its own inverse, so reading rotates back; native attention rotates the query instead.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +15,80 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from aleator.cache.storage.types import StorageType
+import aleator._native as _native
+from aleator._native import find_nonfinite
+from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
+from aleator.core.threads import pool
+
+
+@dataclass(frozen=True)
+class StorageType:
+    """How elements become bytes.
+
+    Attributes:
+        name: as users write it.
+        ggml: its number in ggml's files.
+        block: elements that are stored together.
+        block_bytes: bytes of so many elements.
+        element: NumPy's type of one stored element, of bf16 its bits; None where a block has no such elements.
+        scales: where a block's floating-point numbers are, counted in bytes from its beginning.
+        exponent: the bits of their exponents, which are all set in NaN and infinity.
+
+    """
+
+    name: str
+    ggml: int
+    block: int
+    block_bytes: int
+    element: type[np.generic] | None = None
+    scales: tuple[int, ...] = (0,)
+    exponent: int = 0x7C00  # of float16, as in all blocks
+
+    @property
+    def native(self) -> str:
+        """The name that native code knows it by."""
+        return self.name.upper()
+
+    def bytes(self, n: int) -> int:
+        """Bytes of ``n`` elements, a multiple of ``block``."""
+        return n // self.block * self.block_bytes
+
+    def is_finite(self, data: npt.NDArray[np.uint8]) -> bool:
+        """Whether stored bytes of any shape, C-contiguous, hold neither NaN nor infinity."""
+        width = 4 if self.exponent > 0xFFFF else 2
+        flat = data.reshape(-1)
+        return all(
+            find_nonfinite(flat, at, self.block_bytes, width, self.exponent) < 0
+            for at in self.scales
+        )
+
+
+# ggml's block layouts; numbers from ggml.h.
+TYPES: dict[str, StorageType] = {
+    t.name: t
+    for t in (
+        StorageType("f32", 0, 1, 4, np.float32, exponent=0x7F800000),
+        StorageType("f16", 1, 1, 2, np.float16),
+        StorageType("bf16", 30, 1, 2, np.uint16, exponent=0x7F80),
+        StorageType("q8_0", 8, 32, 34),
+        StorageType("q5_1", 7, 32, 24, scales=(0, 2)),
+        StorageType("q5_0", 6, 32, 22),
+        StorageType("q4_1", 3, 32, 20, scales=(0, 2)),
+        StorageType("q4_0", 2, 32, 18),
+        StorageType("iq4_nl", 20, 32, 18),
+    )
+}
+
+
+def storage_type(parameter: str, name: str) -> StorageType:
+    """The type of this name; ParameterError, naming ``parameter``, if there is none."""
+    if not isinstance(name, str) or name not in TYPES:
+        raise ParameterError(
+            parameter, f"{parameter} must be one of {', '.join(TYPES)}, not {name!r}"
+        )
+    return TYPES[name]
+
 
 A = TypeVar("A")
 """Arrays: NumPy's on the CPU, torch's on devices."""
@@ -157,3 +235,124 @@ class StateArrays(ABC, Generic[A]):
     @abstractmethod
     def address(self, array: A) -> int:
         """Where an array begins in memory."""
+
+
+Array = npt.NDArray[Any]
+ALIGNMENT = 64
+"""Where arrays begin, in bytes: at a line of the processor's cache."""
+
+
+def zeros(n_bytes: int) -> Bytes:
+    """Bytes set to 0, or MemoryError; memory is taken as they are first used."""
+    try:
+        data = np.zeros(n_bytes + ALIGNMENT - 1, np.uint8)
+    except ValueError as error:  # more than can be counted
+        raise MemoryError(str(error)) from None
+    start = -data.ctypes.data % ALIGNMENT
+    return data[start : start + n_bytes]
+
+
+def encoded_rows(type_: StorageType, rotation: int, x: npt.NDArray[np.float32]) -> Bytes:
+    """Rows float32 [n, width] as a type stores them, uint8 [n, bytes of a row]."""
+    made = np.empty((len(x), type_.bytes(x.shape[1])), np.uint8)
+    _native.store_rows(pool(), type_.native, rotation, x, made, np.arange(len(x)))
+    return made
+
+
+class HostLayer(LayerStorage[Array]):
+    """Keys or values of one layer on the CPU."""
+
+    def __init__(self, format: LayerFormat) -> None:
+        super().__init__(format)
+        self.bytes, element = zeros(self.nbytes), format.type.element
+        flat = self.bytes if element is None else self.bytes.view(element)
+        self.data: Array = flat.reshape(self.taken_shape(format.n_cells))
+
+    @property
+    def address(self) -> int:
+        return self.bytes.ctypes.data
+
+    @property
+    def rows(self) -> Bytes | None:
+        return None if self.by_channel else self.bytes.reshape(self.n_cells, -1)
+
+    def write(self, cells: Cells, rows: Array) -> None:
+        if not self.dim:  # of a model whose values are part of its keys
+            return
+        own = self.rows
+        if own is None:
+            elements = self.encoded(rows).view(self.data.dtype)
+            self.put_bytes(cells, np.ascontiguousarray(elements.T).view(np.uint8))
+        else:
+            x = np.ascontiguousarray(rows, np.float32).reshape(len(rows), -1)
+            _native.store_rows(pool(), self.type.native, self.rotation, x, own, cells)
+
+    def read(self, cells: Cells) -> Array:
+        if not self.dim:
+            return np.empty((len(cells), self.heads, 0), np.float32)
+        own = self.rows
+        if own is None:
+            own = np.ascontiguousarray(np.moveaxis(self.take(cells), -1, 0)).view(np.uint8)
+            own, cells = own.reshape(len(cells), self.row_bytes), np.arange(len(cells))
+        made = np.empty((len(cells), self.heads * self.dim), np.float32)
+        _native.load_rows(pool(), self.type.native, self.rotation, own, cells, made)
+        return made.reshape(len(cells), self.heads, self.dim)
+
+    @staticmethod
+    def joined(rows: Sequence[Array]) -> Array:
+        return np.concatenate(rows, 1)
+
+    def take(self, cells: Cells) -> Array:
+        return self.data.take(cells, self.axis)
+
+    def put(self, cells: Cells, taken: Array) -> None:
+        self.data[self._at(cells)] = taken
+
+    def put_back(self, cells: Cells) -> tuple[Any, ...]:
+        return self.data.__setitem__, self._at(cells), self.take(cells)
+
+    def encoded(self, rows: Array) -> Bytes:
+        x = np.ascontiguousarray(rows, np.float32).reshape(len(rows), -1)
+        return encoded_rows(self.type, self.rotation, x)
+
+    def bytes_of(self, cells: Cells) -> Bytes:
+        rows = self.heads * self.dim if self.by_channel else len(cells)
+        flat: Bytes = self.take(cells).reshape(-1).view(np.uint8)
+        return flat.reshape(rows, -1)
+
+    def put_bytes(self, cells: Cells, data: Bytes) -> None:
+        flat = np.ascontiguousarray(data).reshape(-1).view(self.data.dtype)
+        self.put(cells, flat.reshape(self.taken_shape(len(cells))))
+
+    def zero(self, cells: Cells | None = None) -> None:
+        if cells is None:
+            self.data.fill(0)
+        else:
+            self.data[self._at(cells)] = 0
+
+    def _at(self, cells: Cells) -> tuple[Any, ...]:
+        return (..., cells) if self.by_channel else (cells,)
+
+
+class HostStates(StateArrays[Array]):
+    """Recurrent states on the CPU."""
+
+    def zeros(self, shape: Sequence[int]) -> Array:
+        return zeros(4 * int(np.prod(shape, dtype=np.int64))).view(np.float32).reshape(shape)
+
+    def row(self, array: Array, row: int) -> Array:
+        copy: Array = array[row].copy()
+        return copy
+
+    def zero(self, array: Array, rows: Sequence[int]) -> None:
+        array[list(rows)] = 0
+
+    def host(self, array: Array, rows: Sequence[int]) -> npt.NDArray[np.float32]:
+        taken: npt.NDArray[np.float32] = array[list(rows)]
+        return taken
+
+    def of_host(self, values: npt.NDArray[np.float32]) -> Array:
+        return values
+
+    def address(self, array: Array) -> int:
+        return array.ctypes.data

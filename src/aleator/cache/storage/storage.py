@@ -9,9 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.cache.devices import Device
-from aleator.cache.storage.host import HostLayer, HostStates
-from aleator.cache.storage.layer import Cells, LayerFormat, LayerStorage, StateArrays
-from aleator.cache.storage.types import TYPES, storage_type
+from aleator.cache.storage.layer import (
+    TYPES,
+    Cells,
+    HostLayer,
+    HostStates,
+    LayerFormat,
+    LayerStorage,
+    StateArrays,
+    storage_type,
+)
 from aleator.core.errors import ParameterError
 
 

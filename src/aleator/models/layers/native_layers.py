@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import aleator._native as _native
-from aleator.cache.storage.host import HostLayer
+from aleator.cache.storage.layer import HostLayer
 from aleator.core.errors import ParameterError
 from aleator.models.layers.parts import FeedForward, Mixture
 from aleator.models.layers.recurrent_parts import (

@@ -12,11 +12,9 @@ from typing import Any
 from aleator.core.errors import ParameterError
 from aleator.core.version import __version__
 from aleator.engine.replay import KEY, Record
-from aleator.generate.completion import Stats
-from aleator.generate.generation import Generation, writing_of
+from aleator.generate.completion import Request, Stats
+from aleator.generate.generation import Generation, PromptProgress, writing_of
 from aleator.generate.logprobs import Logprobs, TokenLogprob
-from aleator.generate.request import Request
-from aleator.generate.writing import PromptProgress
 from aleator.language_model import LanguageModel
 from aleator.server.chat import Usage
 from aleator.server.errors import ApiError, api_error

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from aleator.core.errors import ConstraintError, ParameterError
 from aleator.engine.prompts import SAMPLING
+from aleator.generate.completion import Request
 from aleator.generate.generation import Generation, writing_of
-from aleator.generate.request import Request
 from aleator.generate.session import Session, go_on
 from aleator.samplers import Candidates, SamplerChain, SamplingParams
 from aleator.samplers.explain import Explanation

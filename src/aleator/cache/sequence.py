@@ -14,10 +14,9 @@ from aleator._native import Cells
 from aleator.cache.arguments import Uncopyable, checked_delta, checked_divisor
 from aleator.cache.formats.state_file import Buffer
 from aleator.cache.journal import Journal, atomic
-from aleator.cache.pools.pool import AnyPool
-from aleator.cache.prefix import Match
-from aleator.cache.sequence_verbs import Checkpoint
-from aleator.cache.state_verbs import Restored, StateVerbs
+from aleator.cache.pools.pool import Pool
+from aleator.cache.prefix_index import Match
+from aleator.cache.sequence_verbs import Checkpoint, Restored, SequenceVerbs
 from aleator.core.errors import CacheError, CacheFull, CannotRewind, ParameterError
 from aleator.core.integers import UNBOUNDED, integer_in
 
@@ -29,10 +28,10 @@ class Slid(NamedTuple):
     new_len: int
 
 
-class Handles(StateVerbs):
+class Handles(SequenceVerbs):
     """Gives handles on sequences."""
 
-    def __init__(self, pool: AnyPool) -> None:
+    def __init__(self, pool: Pool) -> None:
         super().__init__(pool)
         self._handles: dict[int, ref[Sequence]] = {}
 
