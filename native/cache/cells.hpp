@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "cache/bitmap.hpp"
-#include "cache/free_runs.hpp"
 #include "cache/owner_sets.hpp"
 #include "cache/part.hpp"
 #include "cache/runs.hpp"
