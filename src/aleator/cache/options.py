@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aleator.core.options import Options, declarations, option
+from aleator.core.options import Options, declarations, option, own
 from aleator.core.records import dataclass
 
 STORAGE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
@@ -17,93 +17,61 @@ class CacheOptions(Options):
 
     n_ctx: int = option(
         "cells, shared by all sequences; 0: as many as the model was trained with",
-        0,
-        low=0,
-        high=2**31 - 1,
-    )
+        0, low=0, high=2**31 - 1,
+    )  # fmt: skip
     n_seq_max: int = option("sequence ids lie in [0, n_seq_max)", 1, low=1, high=4096)
-    n_ubatch: int = option(
+    n_ubatch: int = own(
         "tokens computed at once; at most n_batch",
-        512,
-        low=1,
-        high=2**31 - 1,
-        flags=("-ub", "--ubatch-size"),
-        portable=False,
-    )
-    flash_attn: bool = option(
+        512, low=1, high=2**31 - 1, flags=("-ub", "--ubatch-size"),
+    )  # fmt: skip
+    flash_attn: bool = own(
         "fused attention for several tokens, which never holds the scores; values are laid out for it",
-        True,
-        flags=("-fa", "--flash-attn"),
-        valued=True,
-        portable=False,
-    )
-    type_k: str = option(
+        True, flags=("-fa", "--flash-attn"), valued=True,
+    )  # fmt: skip
+    type_k: str = own(
         "type that keys are stored in",
-        "f16",
-        choices=STORAGE_TYPES,
-        flags=("-ctk", "--cache-type-k"),
-        portable=False,
-    )
-    type_v: str = option(
+        "f16", choices=STORAGE_TYPES, flags=("-ctk", "--cache-type-k"),
+    )  # fmt: skip
+    type_v: str = own(
         "type that values are stored in",
-        "f16",
-        choices=STORAGE_TYPES,
-        flags=("-ctv", "--cache-type-v"),
-        portable=False,
-    )
-    offload_kqv: bool = option(
+        "f16", choices=STORAGE_TYPES, flags=("-ctv", "--cache-type-v"),
+    )  # fmt: skip
+    offload_kqv: bool = own(
         "keep the cache on the device that computes, and do attention there; otherwise on the CPU",
-        True,
-        off_flags=("-nkvo", "--no-kv-offload"),
+        True, off_flags=("-nkvo", "--no-kv-offload"),
         off_help="keep the cache in the host's memory",
-        portable=False,
-    )
-    v_layout: str | None = option(
+    )  # fmt: skip
+    v_layout: str | None = own(
         "how values are laid out",
-        None,
-        choices=("token", "channel"),
-        portable=False,
+        None, choices=("token", "channel"),
         shown="llama.cpp's choice: token with flash_attn and for types of blocks, else channel",
-    )
-    k_storage: str = option(
+    )  # fmt: skip
+    k_storage: str = own(
         "raw: keys are rotated when they are read: shifts are exact for any type, each token costs more time",
-        "rotated",
-        choices=("rotated", "raw"),
-        portable=False,
-    )
-    policy: str = option(
+        "rotated", choices=("rotated", "raw"),
+    )  # fmt: skip
+    policy: str = own(
         "unified: all sequences share one pool of cells; streams: each has an equal share",
-        "unified",
-        choices=("unified", "streams"),
-        portable=False,
-    )
-    compat: str | None = option(
+        "unified", choices=("unified", "streams"),
+    )  # fmt: skip
+    compat: str | None = own(
         "llama-2024: tokens of a micro-batch lie in a row, as in llama.cpp's cache of that year",
-        None,
-        choices=("llama-2024",),
-        portable=False,
-    )
-    swa_full: bool = option(
+        None, choices=("llama-2024",),
+    )  # fmt: skip
+    swa_full: bool = own(
         "window layers keep every position, for any rewind and shift; otherwise they have llama.cpp's number "
         "of cells, and use them again as it does",
-        False,
-        flags=("--swa-full",),
-        portable=False,
-    )
+        False, flags=("--swa-full",),
+    )  # fmt: skip
     swa_sinks: int = option(
         "first positions that window layers keep and every token sees (attention sinks); only for models "
         "with windows",
-        0,
-        low=0,
-        high=2**31 - 1,
-    )
-    n_rollback: int = option(
+        0, low=0, high=2**31 - 1,
+    )  # fmt: skip
+    n_rollback: int = own(
         "tokens by which a sequence of a recurrent model can be rewound (others: any number)",
-        0,
-        low=0,
-        high=4096,
-        portable=False,
-    )
+        0, low=0, high=4096,
+    )  # fmt: skip
 
 
 def checked(name: str, value: object) -> Any:
