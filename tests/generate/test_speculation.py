@@ -15,7 +15,7 @@ from make_models import SPECS, write_model
 
 import aleator
 from aleator.core.errors import ParameterError
-from aleator.generate import Batch, Context, model_runner, proposer
+from aleator.generate import Batch, Context, model_runner, request_state
 from aleator.generate import speculative as speculation
 from aleator.generate.speculative import (
     LONGEST_RETRY,
@@ -52,7 +52,7 @@ def small(folder: Path, arch: str, seed: int) -> Path:
 @pytest.fixture(autouse=True)
 def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing takes time, so that how much is guessed does not depend on the machine's speed and load."""
-    for module in (model_runner, proposer, speculation):
+    for module in (model_runner, request_state, speculation):
         monkeypatch.setattr(module, "perf_counter", lambda: 0.0)
 
 

@@ -38,8 +38,6 @@ class Checkpoint:
 
     """
 
-    __slots__ = ("__weakref__", "copy", "length", "seq", "valid_to")
-
     def __init__(self, seq: int, length: int, copy: Any = None) -> None:
         self.seq, self.length, self.valid_to, self.copy = seq, length, length, copy
 

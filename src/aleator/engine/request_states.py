@@ -11,8 +11,7 @@ from aleator.engine.prompts import RequestMaker, checked_prompt
 from aleator.generate.complete_grammar import EndingSearch, GrammarCompleter
 from aleator.generate.completion import Request
 from aleator.generate.context import Context
-from aleator.generate.request_state import OnLogits, RequestState
-from aleator.generate.session import go_on
+from aleator.generate.request_state import OnLogits, RequestState, go_on
 from aleator.generate.speculative import (
     DraftContext,
     Drafter,
@@ -86,7 +85,7 @@ class RequestStateMaker:
                 completion=request.completion,
                 grammar=templates[key].grammar,
             )
-            go_on(chain, request.tokens, request.drawn, request.chain_state)
+            go_on(chain, request)
             state = RequestState(
                 request,
                 chain,

@@ -84,13 +84,9 @@ def reported_logprobs(
     token_bytes: Callable[[int], bytes],
 ) -> Logprobs:
     """What a device chain has reported of a row (:class:`aleator.device.report.Report`)."""
-
-    def entry(i: int, logprob: float) -> TokenLogprob:
-        raw = token_bytes(i)
-        return TokenLogprob(i, logprob, raw.decode("utf-8", "replace"), raw)
-
-    best = zip(ids[:top], logprobs[:top], strict=True)
-    return Logprobs(entry(token, chosen), tuple(entry(*each) for each in best))
+    best = zip([token, *ids[:top]], [chosen, *logprobs[:top]], strict=True)
+    own, *others = (_entry(i, logprob, token_bytes(i)) for i, logprob in best)
+    return Logprobs(own, tuple(others))
 
 
 def with_kept(found: LogprobsOf, row: KeptRow) -> LogprobsOf:
@@ -118,9 +114,9 @@ def top_logprobs(
         # Every token tied with the last place takes part, so that the lowest ids win.
         ids = np.flatnonzero(z >= np.partition(z, -top)[-top])
         best = ids[np.argsort(-z[ids], kind="stable")][:top].tolist()
+    own, *others = (_entry(i, float(logprobs[i]), token_bytes(i)) for i in (token, *best))
+    return Logprobs(own, tuple(others))
 
-    def entry(i: int) -> TokenLogprob:
-        raw = token_bytes(i)
-        return TokenLogprob(i, float(logprobs[i]), raw.decode("utf-8", "replace"), raw)
 
-    return Logprobs(entry(token), tuple(entry(i) for i in best))
+def _entry(token: int, logprob: float, raw: bytes) -> TokenLogprob:
+    return TokenLogprob(token, logprob, raw.decode("utf-8", "replace"), raw)

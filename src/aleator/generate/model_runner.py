@@ -15,8 +15,7 @@ import numpy.typing as npt
 from aleator.core.records import dataclass
 from aleator.generate.context import Batch, Context, Prefixes
 from aleator.generate.logprobs import LogprobsOf
-from aleator.generate.proposer import Proposer
-from aleator.generate.request_state import Failed, RequestErrors, RequestState
+from aleator.generate.request_state import Failed, Proposer, RequestErrors, RequestState
 from aleator.generate.steering import BannedStrings
 from aleator.generate.token_sampler import (
     HostTokenSampler,

@@ -23,7 +23,6 @@ from aleator.core.errors import (
     FileFormatError,
     Incompatible,
     ParameterError,
-    StateError,
 )
 from aleator.core.records import dataclass
 from aleator.generate.completion import Forgotten, remaining
@@ -278,26 +277,6 @@ def state_of(chain: SamplerChain, tokens: Sequence[int], drawn_here: int) -> byt
         return b""
 
 
-def go_on(chain: SamplerChain, tokens: Sequence[int], drawn: int, state: bytes = b"") -> None:
-    """Bring a new chain to the end of a text, whose last ``drawn`` tokens were drawn.
-
-    The state is that of the chain that drew them, or b"".  A chain that is configured otherwise only accepts
-    the text.
-    """
-    if state:
-        try:
-            chain.state_read(state)
-        except StateError:
-            pass  # other parameters than before
-        else:
-            if chain.history == list(tokens):
-                return
-            chain.reset()
-    start = len(tokens) - drawn
-    chain.accept_many(tokens[:start])
-    chain.accept_many(tokens[start:], generated=True)
-
-
 def open_session(
     path: str | os.PathLike[str], n_vocab: int, model: ModelIdentity
 ) -> tuple[StateFile, Session]:
@@ -348,11 +327,6 @@ def load_session(path: str | os.PathLike[str], context: Context, model: ModelIde
     """
     state, session = open_session(path, context.n_vocab, model)
     return restore_session(context, state, session)
-
-
-def read_session(path: str | os.PathLike[str], n_vocab: int) -> Session:
-    """Read a session without its keys and values; errors are those of :func:`load_session`."""
-    return _session(read_state_file(path), n_vocab)
 
 
 def _check_model(state: StateFile, model: ModelIdentity) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from aleator.core.errors import ContextFull, ParameterError
 from aleator.core.integers import exact
-from aleator.engine.prompts import RequestMaker, checked_prompt, checked_prompts
+from aleator.engine.prompts import checked_prompt, checked_prompts
 from aleator.generate.context import Context
 from aleator.generate.logprobs import Logprobs
 from aleator.generate.scores import (
@@ -28,9 +27,8 @@ from aleator.generate.scores import (
     scores_of,
     vectors_of,
 )
+from aleator.language_model.base import LoadedModel
 from aleator.samplers import SamplingParams
-from aleator.text.tokenizer import Tokenizer
-from aleator.text.vocabulary import Vocabulary
 
 T = TypeVar("T")
 Made = TypeVar("Made")
@@ -39,26 +37,8 @@ TOGETHER = 32
 """Texts that are computed together at most."""
 
 
-class ScoringMixin(Protocol):
-    """What :class:`~aleator.LanguageModel` inherits to score texts.
-
-    Attributes:
-        tokenizer: Text to tokens and back.
-        vocab: The tokens.
-        n_ctx: Positions of one sequence.
-        request_maker: Makes tokens of prompts.
-    """
-
-    tokenizer: Tokenizer
-    vocab: Vocabulary
-    n_ctx: int
-    request_maker: RequestMaker
-
-    @abstractmethod
-    def context(
-        self, n_ctx: int | None = None, n_seq_max: int = 1, *, embeddings: bool = False
-    ) -> Context:
-        """A new context."""
+class ScoringModel(LoadedModel):
+    """What :class:`~aleator.LanguageModel` inherits to score texts."""
 
     def score(
         self,

@@ -12,7 +12,6 @@ from aleator.cache.devices import CPU
 from aleator.cache.storage import TYPES, Storage
 from aleator.cache.storage.layer import (
     HostLayer,
-    HostStates,
     LayerFormat,
     LayerStorage,
     StateArrays,
@@ -102,7 +101,7 @@ def test_layers_in_torch_write_the_hosts_memory(kind: str, layout: str) -> None:
 def test_states_are_the_same() -> None:
     values = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
     found = []
-    kinds: list[StateArrays[Any]] = [HostStates(), TensorStates(torch_device(CPU))]
+    kinds: list[StateArrays] = [StateArrays(), TensorStates(torch_device(CPU))]
     for kind in kinds:
         array = kind.zeros((3, 3, 4))
         assert array.nbytes == 144

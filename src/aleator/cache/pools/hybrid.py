@@ -47,8 +47,6 @@ class HybridCheckpoint:
 class HybridBatch:
     """One micro-batch in every pool that there is."""
 
-    __slots__ = ("base", "positions", "recurrent", "tokens", "wanted", "window")
-
     def __init__(
         self, base: MicroBatch, window: WindowBatch | None, recurrent: RecurrentBatch | None
     ) -> None:

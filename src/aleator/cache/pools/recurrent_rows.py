@@ -140,7 +140,7 @@ class StateRows:
         return [each.address(t) for each, t in self.made]
 
     @property
-    def made(self) -> list[tuple[StateArrays[Any], Any]]:
+    def made(self) -> list[tuple[StateArrays, Any]]:
         """Each of :attr:`tensors` with what made it."""
         return list(zip(self.arrays, self.tensors, strict=True))
 
@@ -212,19 +212,6 @@ class RecurrentBatch:
         wanted: int64, which of its tokens want logits.
 
     """
-
-    __slots__ = (
-        "conv",
-        "order",
-        "positions",
-        "runs",
-        "sources",
-        "ssm",
-        "starts",
-        "stores",
-        "tokens",
-        "wanted",
-    )
 
     def __init__(
         self,

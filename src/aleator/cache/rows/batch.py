@@ -27,8 +27,6 @@ class MicroBatch:
 
     """
 
-    __slots__ = ("_cells", "_rows", "cell_ids", "positions", "sections", "seen", "tokens", "wanted")
-
     def __init__(
         self,
         held: Cells,
@@ -69,8 +67,6 @@ class WindowBatch(MicroBatch):
         sunk: int64 [T], how many cells at the beginning of its list are sinks; None: none are.
 
     """
-
-    __slots__ = ("_lows", "_sinks", "first", "sunk")
 
     def __init__(
         self,

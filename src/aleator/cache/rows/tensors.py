@@ -42,21 +42,6 @@ class CellTensors:
 
     """
 
-    __slots__ = (
-        "_cell_ids",
-        "_cells",
-        "_index",
-        "_keys",
-        "_rows",
-        "_seen",
-        "_values",
-        "_views",
-        "blind",
-        "causal",
-        "n",
-        "raw",
-    )
-
     def __init__(
         self, cells: Cells, rows: Rows, cell_ids: npt.NDArray[np.int64], seen: Seen
     ) -> None:
@@ -138,8 +123,6 @@ class CellTensors:
 
 class WindowTensors(CellTensors):
     """The cells of a micro-batch as layers with a window use them with torch."""
-
-    __slots__ = ("_far", "_triangle")
 
     def __init__(
         self,

@@ -203,40 +203,6 @@ class LayerStorage(ABC, Generic[A]):
         """Set every byte of some cells, or of all, to 0."""
 
 
-class StateArrays(ABC, Generic[A]):
-    """Makes and changes arrays float32 [rows, ...] of recurrent states."""
-
-    @abstractmethod
-    def zeros(self, shape: Sequence[int]) -> A:
-        """A new array."""
-
-    def grown(self, array: Any, n_rows: int) -> Any:
-        """A copy with ``n_rows`` rows, the new ones 0."""
-        made: Any = self.zeros((n_rows, *array.shape[1:]))
-        made[: len(array)] = array
-        return made
-
-    @abstractmethod
-    def row(self, array: A, row: int) -> A:
-        """A copy of one row."""
-
-    @abstractmethod
-    def zero(self, array: A, rows: Sequence[int]) -> None:
-        """Set rows to 0."""
-
-    @abstractmethod
-    def host(self, array: A, rows: Sequence[int]) -> npt.NDArray[np.float32]:
-        """Copies of rows in the host's memory."""
-
-    @abstractmethod
-    def of_host(self, values: npt.NDArray[np.float32]) -> A:
-        """Values from the host's memory, to be assigned to rows."""
-
-    @abstractmethod
-    def address(self, array: A) -> int:
-        """Where an array begins in memory."""
-
-
 Array = npt.NDArray[Any]
 ALIGNMENT = 64
 """Where arrays begin, in bytes: at a line of the processor's cache."""
@@ -334,25 +300,36 @@ class HostLayer(LayerStorage[Array]):
         return (..., cells) if self.by_channel else (cells,)
 
 
-class HostStates(StateArrays[Array]):
-    """Recurrent states on the CPU."""
+class StateArrays:
+    """Makes and changes arrays float32 [rows, ...] of recurrent states: NumPy's, on the CPU."""
 
-    def zeros(self, shape: Sequence[int]) -> Array:
+    def zeros(self, shape: Sequence[int]) -> Any:
+        """A new array."""
         return zeros(4 * int(np.prod(shape, dtype=np.int64))).view(np.float32).reshape(shape)
 
-    def row(self, array: Array, row: int) -> Array:
-        copy: Array = array[row].copy()
-        return copy
+    def grown(self, array: Any, n_rows: int) -> Any:
+        """A copy with ``n_rows`` rows, the new ones 0."""
+        made = self.zeros((n_rows, *array.shape[1:]))
+        made[: len(array)] = array
+        return made
 
-    def zero(self, array: Array, rows: Sequence[int]) -> None:
+    def row(self, array: Any, row: int) -> Any:
+        """A copy of one row."""
+        return array[row].copy()
+
+    def zero(self, array: Any, rows: Sequence[int]) -> None:
+        """Set rows to 0."""
         array[list(rows)] = 0
 
-    def host(self, array: Array, rows: Sequence[int]) -> npt.NDArray[np.float32]:
+    def host(self, array: Any, rows: Sequence[int]) -> npt.NDArray[np.float32]:
+        """Copies of rows in the host's memory."""
         taken: npt.NDArray[np.float32] = array[list(rows)]
         return taken
 
-    def of_host(self, values: npt.NDArray[np.float32]) -> Array:
+    def of_host(self, values: npt.NDArray[np.float32]) -> Any:
+        """Values from the host's memory, to be assigned to rows."""
         return values
 
-    def address(self, array: Array) -> int:
-        return array.ctypes.data
+    def address(self, array: Any) -> int:
+        """Where an array begins in memory."""
+        return int(array.ctypes.data)

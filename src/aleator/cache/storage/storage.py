@@ -13,7 +13,6 @@ from aleator.cache.storage.layer import (
     TYPES,
     Cells,
     HostLayer,
-    HostStates,
     LayerFormat,
     LayerStorage,
     StateArrays,
@@ -99,10 +98,10 @@ def _layer(device: Device, format: LayerFormat) -> LayerStorage[Any]:
     return TensorLayer.on(torch_device(device), format)
 
 
-def state_arrays(device: Device) -> StateArrays[Any]:
+def state_arrays(device: Device) -> StateArrays:
     """What makes arrays of recurrent states; those on devices need PyTorch."""
     if device.type == "cpu":
-        return HostStates()
+        return StateArrays()
     from aleator.cache.storage.tensors import TensorStates, torch_device
 
     return TensorStates(torch_device(device))

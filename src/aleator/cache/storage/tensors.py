@@ -166,7 +166,7 @@ class TensorSide:
         return self.layers[layer].load(cells)
 
 
-class TensorStates(StateArrays[torch.Tensor]):
+class TensorStates(StateArrays):
     """Recurrent states on a device."""
 
     def __init__(self, device: torch.device) -> None:
