@@ -17,7 +17,6 @@ import torch
 from aleator.cache.batches import Plan
 from aleator.cache.pools.hybrid import HybridPool
 from aleator.core.errors import LogitsError, ParameterError
-from aleator.core.options import declarations
 from aleator.core.records import dataclass
 from aleator.device.backends.backend import Launches
 from aleator.device.chain import DeviceChain
@@ -27,12 +26,14 @@ from aleator.generate.context import Batch, Context, Prefixes
 from aleator.generate.device_token_sampler import DeviceTokenSampler
 from aleator.generate.logprobs import Logprobs, LogprobsOf, reported_logprobs
 from aleator.generate.model_runner import Chunk, ModelRunner
-from aleator.generate.options import GenerateOptions
 from aleator.generate.request_state import RequestState
 from aleator.generate.reserved_cells import ReservedCells
 from aleator.generate.token_sampler import TokenSampler
 from aleator.models.layers.layer import Pass
 from aleator.models.torch_decoder import in_torch
+
+MOST_STEPS = 4096
+"""Steps of a run at most."""
 
 
 def _no_logprobs(token: int, top: int, token_bytes: Callable[[int], bytes]) -> Logprobs:
@@ -114,7 +115,11 @@ class DecodeLoop:
         ends: Iterable[int] = (),
         capture: bool | None = None,
     ) -> None:
-        declarations(GenerateOptions)["multi_step"].check(multi_step)
+        if type(multi_step) is not int or not 1 <= multi_step <= MOST_STEPS:
+            raise ParameterError(
+                "multi_step",
+                f"multi_step={multi_step!r} is out of range: give a number of steps, 1 to {MOST_STEPS}",
+            )
         check_model(context)
         if chain.kernels == "host":
             raise ParameterError(
