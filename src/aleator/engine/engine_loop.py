@@ -23,25 +23,13 @@ from aleator.engine.request_handle import Action, ContextCalls, RequestHandle, T
 from aleator.engine.request_states import SharedDrafts
 from aleator.engine.scheduler import Scheduler
 from aleator.engine.stats import EngineStats, OnEnd
-from aleator.generate.completion import Completion
+from aleator.generate.completion import Completion, Stats
 from aleator.generate.context import Context
 from aleator.generate.model_runner import ModelRunner
 from aleator.generate.request_state import RequestState
 from aleator.generate.token_sampler import HostTokenSampler, PendingTokens
 
-COUNTED = (
-    "prompt_tokens",
-    "reused_tokens",
-    "decode_tokens",
-    "sampled_tokens",
-    "forced_tokens",
-    "context_shifts",
-    "draft_n",
-    "draft_n_accepted",
-    "drafts",
-    "prompt_seconds",
-    "decode_seconds",
-)
+COUNTED = Stats.__annotations__.keys() & EngineStats.__annotations__.keys()
 """The statistics of requests that the engine adds up."""
 
 CHOOSING_SECONDS = 0.005

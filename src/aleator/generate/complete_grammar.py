@@ -164,7 +164,7 @@ class EndingSearch:
         rng: random.Random | None,
     ) -> Work[int | None]:
         def allowed(tokens: Iterable[int]) -> list[int]:
-            return [t for t in tokens if words[t // 32] >> np.uint32(t % 32) & 1]
+            return [token for token in tokens if _allows(words, token)]
 
         self._trials -= 1
         brackets, letters = allowed(self._brackets), allowed(self._letters)
@@ -206,13 +206,9 @@ class EndingSearch:
 
     def _over(self, words: Words) -> bool:
         """Whether a string can end, or a number has ended or can."""
-
-        def allowed(tokens: Iterable[int]) -> bool:
-            return any(words[t // 32] >> np.uint32(t % 32) & 1 for t in tokens)
-
-        if allowed(self._letters):
-            return allowed(self._quotes)
-        return allowed((*self._quotes, *self._brackets, *self._commas))
+        inside = any(_allows(words, token) for token in self._letters)
+        ends = self._quotes if inside else (*self._quotes, *self._brackets, *self._commas)
+        return any(_allows(words, token) for token in ends)
 
     def _way_out(self, at: host.Constraint) -> Work[list[int]]:
         """The fewest single bytes that complete the text, or end a string or a number; [] if there are none.
@@ -228,7 +224,7 @@ class EndingSearch:
             words = at.mask()
             found: list[int] = []
             for token in self._printable:
-                if not words[token // 32] >> np.uint32(token % 32) & 1:
+                if not _allows(words, token):
                     continue
                 budget -= 1
                 at.accept(token)
@@ -249,6 +245,10 @@ class EndingSearch:
                 return found
         self._trials -= start - budget
         return []
+
+
+def _allows(words: Words, token: int) -> bool:
+    return bool(words[token // 32] >> np.uint32(token % 32) & 1)
 
 
 class GrammarCompleter:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from aleator.cache.arguments import Uncopyable
 from aleator.cache.batches import Cuts
+from aleator.cache.cache import Cache
 from aleator.cache.devices import checked_device
 from aleator.cache.kv_cache import build_cache
 from aleator.cache.pools.hybrid import HybridPool
@@ -381,16 +382,6 @@ LEAST = 16
 """Tokens from which on copying is worth its while."""
 
 
-class Prefixes(Protocol):
-    """What a run needs of the prompt cache; a cache that keeps prefixes is one."""
-
-    def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
-        """Give an empty sequence the longest cached beginning of ``tokens``; returns its length."""
-
-    def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
-        """Keep the beginning that a sequence holds; returns whether it is kept."""
-
-
 class LentPrefixes:
     """The prefixes that one context keeps, for a run in another one of the same model.
 
@@ -405,7 +396,7 @@ class LentPrefixes:
         self._left = owner.n_ctx
 
     def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
-        """See :class:`Prefixes`."""
+        """Give an empty sequence the longest cached beginning of ``tokens``; returns its length."""
         if self._owner.match(tokens, namespace).length < LEAST:
             return 0
         try:
@@ -418,7 +409,7 @@ class LentPrefixes:
         return held
 
     def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
-        """See :class:`Prefixes`."""
+        """Keep the beginning that a sequence holds; returns whether it is kept."""
         missing = len(tokens) - self._owner.match([*tokens, 0], namespace).length
         if missing < max(LEAST, len(tokens) // 4) or len(tokens) > self._left:
             return False
@@ -430,3 +421,7 @@ class LentPrefixes:
             return False
         finally:
             self._owner.seq_rm(SPARE, -1, -1)
+
+
+Prefixes = Cache | LentPrefixes
+"""The prompt cache of a run."""

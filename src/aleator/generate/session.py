@@ -18,12 +18,7 @@ from aleator.cache.formats.state_file import StateFile, read_state_file, write_s
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.kept_states import ENDS, KeptStates
 from aleator.cache.pools.recurrent import RecurrentPool
-from aleator.core.errors import (
-    CacheError,
-    FileFormatError,
-    Incompatible,
-    ParameterError,
-)
+from aleator.core.errors import CacheError, FileFormatError, Incompatible, ParameterError
 from aleator.core.records import dataclass
 from aleator.generate.completion import Forgotten, remaining
 from aleator.generate.context import Context

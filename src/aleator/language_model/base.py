@@ -13,11 +13,7 @@ from aleator.cache.prefix_index import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache
 from aleator.core.errors import ParameterError
 from aleator.core.options import renamed
-from aleator.engine.prompts import (
-    RequestMaker,
-    checked_prompt,
-    options_of,
-)
+from aleator.engine.prompts import RequestMaker, checked_prompt, options_of
 from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.run import Run
 from aleator.generate.context import SPARE, Context
@@ -34,11 +30,7 @@ from aleator.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from aleator.chat.format import ChatFormat
-    from aleator.keywords import (
-        ContextKeywords,
-        GenerateKeywords,
-        SamplingKeywords,
-    )
+    from aleator.keywords import ContextKeywords, GenerateKeywords, SamplingKeywords
 
 DEFAULT_CONTEXT = 4096
 """Positions of a sequence when ``n_ctx`` is not given and the model was trained with more."""

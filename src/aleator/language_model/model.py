@@ -39,12 +39,7 @@ if TYPE_CHECKING:
     from aleator.chat.generation import ChatGeneration
     from aleator.chat.message import Message
     from aleator.engine import Engine
-    from aleator.keywords import (
-        BatchKeywords,
-        EngineKeywords,
-        GenerateKeywords,
-        LoadKeywords,
-    )
+    from aleator.keywords import BatchKeywords, EngineKeywords, GenerateKeywords, LoadKeywords
 
 
 @takes(declarations(ModelOptions).values(), LOADED)
