@@ -20,10 +20,10 @@ import numpy as np
 import pytest
 
 import aleator
-from aleator.cache.arguments import END
 from aleator.cache.batches import Cuts
 from aleator.cache.cache import Step
 from aleator.cache.journal import Journal
+from aleator.cache.options import END
 from aleator.cache.pools.pool import Pool
 from aleator.core.errors import CacheError, CannotRewind, CannotShift, InvalidBatch, ParameterError
 from aleator.generate import Batch

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from aleator.cache.arguments import END
+from aleator.cache.options import END
 from aleator.core.errors import InvalidBatch, ParameterError
 from aleator.core.integers import exact, first_inexact
 from aleator.core.records import dataclass

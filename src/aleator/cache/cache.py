@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aleator.cache.arguments import Uncopyable
 from aleator.cache.batches import Cuts, Tokens
 from aleator.cache.devices import sizes_by_device
 from aleator.cache.journal import Transaction
-from aleator.cache.options import CacheOptions
+from aleator.cache.options import CacheOptions, Uncopyable
 from aleator.cache.pools.attention import first_of
 from aleator.cache.pools.kept_states import KeptStates
 from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.window import WindowPool
-from aleator.cache.prefix_index import PrefixConfig, PrefixIndex, require_config
+from aleator.cache.prefix_index import PrefixConfig, PrefixIndex
 from aleator.cache.sequence import Handles
 
 
@@ -93,7 +92,6 @@ class Cache(Handles, Uncopyable):
     def __init__(
         self, pool: Pool, prefix: PrefixConfig | None = None, in_parts: bool = False
     ) -> None:
-        require_config(prefix)
         super().__init__(pool)
         self.prefix = None
         if prefix is not None:

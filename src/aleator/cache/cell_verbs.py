@@ -14,27 +14,23 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator._native import Cells
-from aleator.cache.arguments import check_sequence
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal, atomic
+from aleator.cache.options import check_sequence
 from aleator.cache.pools.attention import AttentionPool, first_of
 from aleator.cache.pools.cell_pool import Defragmented
 from aleator.cache.pools.pool import Pool
 from aleator.cache.rows.rows import LayerShape, RotateKeys, read_keys
-from aleator.cache.storage import Storage
+from aleator.cache.storage.storage import Storage
 from aleator.cache.view import Frame, plot_frames, take_frame
 from aleator.core.integers import UNBOUNDED, integer_in
 
 
 class CellVerbs(ABC):
-    """Cells and what they store, of ``pool``, which holds the sequences."""
+    """Cells and what they store, of ``pool``, which holds the sequences; ``journal`` has all changes."""
 
     pool: Pool
-
-    @property
-    def journal(self) -> Journal:
-        """What all changes are recorded in."""
-        return self.pool.journal
+    journal: Journal
 
     @property
     def first(self) -> AttentionPool:

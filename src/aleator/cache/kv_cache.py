@@ -16,10 +16,10 @@ from aleator.cache.pools.kept_states import kept_rows
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.pools.window import WindowPool, window_capacity
-from aleator.cache.prefix_index import PrefixConfig, require_config
+from aleator.cache.prefix_index import PrefixConfig, kept_texts
 from aleator.cache.recurrent import RecurrentCache
 from aleator.cache.rows.rows import LayerShape, RotateKeys, bytes_for
-from aleator.cache.storage import storage_type
+from aleator.cache.storage.layer import storage_type
 from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
 
@@ -85,9 +85,8 @@ class KVCache(Cache):
         prefix: PrefixConfig | None = None,
         **options: Any,
     ) -> None:
-        require_config(prefix)
-        n_kept = prefix.texts if prefix else 0
-        super().__init__(AttentionPool(layers, n_cells, n_kept=n_kept, **options), prefix)
+        pool = AttentionPool(layers, n_cells, n_kept=kept_texts(prefix), **options)
+        super().__init__(pool, prefix)
         log_size(self.first)
 
     bytes_for = staticmethod(bytes_for)
@@ -137,9 +136,7 @@ class HybridCache(KVCache):
         prefix: PrefixConfig | None = None,
         **options: Any,
     ) -> None:
-        require_config(prefix)
-        n_kept = prefix.texts if prefix else 0
-        first = AttentionPool(layers, n_cells, n_kept=n_kept, **options)
+        first = AttentionPool(layers, n_cells, n_kept=kept_texts(prefix), **options)
         Cache.__init__(self, HybridPool(first, window, recurrent), prefix, in_parts=True)
         for leaf in self.pools:
             if isinstance(leaf, AttentionPool):
@@ -189,7 +186,6 @@ def build_cache(
     model: Layers, options: CacheOptions, n_ctx: int, n_ubatch: int, prefix: PrefixConfig | None
 ) -> Cache:
     """The cache of a decoder's layers; ``n_ctx`` and ``n_ubatch`` are those of ``options``, resolved."""
-    require_config(prefix)
     if options.swa_sinks and model.window is None:
         raise ParameterError(
             "swa_sinks", f"swa_sinks={options.swa_sinks}: this model has no windows"
@@ -246,7 +242,7 @@ def build_cache(
         chunked=model.chunked,
         sinks=options.swa_sinks,
         ring=not (options.swa_full or prefix),
-        n_kept=prefix.texts if prefix else 0,
+        n_kept=kept_texts(prefix),
         rotate=model.shift_window,
         device=list(model.window_devices) if options.offload_kqv else CPU,
         **common,

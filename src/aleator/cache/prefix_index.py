@@ -56,10 +56,11 @@ class PrefixConfig:
             integer_in(name, value, low, high)
 
 
-def require_config(prefix: object) -> None:
-    """Raise ParameterError unless ``prefix`` is a PrefixConfig, or None."""
+def kept_texts(prefix: PrefixConfig | None) -> int:
+    """How many sequences hold cached prefixes; ParameterError unless ``prefix`` is a PrefixConfig, or None."""
     if not (prefix is None or isinstance(prefix, PrefixConfig)):
         raise ParameterError("prefix", f"prefix must be a PrefixConfig or None, not {prefix!r}")
+    return 0 if prefix is None else prefix.texts
 
 
 Tokens = npt.NDArray[np.int32]

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator._native import Cells
-from aleator.cache.arguments import Uncopyable, checked_delta, checked_divisor
 from aleator.cache.formats.state_file import Buffer
 from aleator.cache.journal import Journal, atomic
+from aleator.cache.options import Uncopyable, checked_delta, checked_divisor
 from aleator.cache.pools.pool import Pool
 from aleator.cache.prefix_index import Match
 from aleator.cache.sequence_verbs import Checkpoint, Restored, SequenceVerbs

@@ -9,18 +9,17 @@ from weakref import WeakSet
 
 import numpy as np
 
-from aleator.cache.arguments import (
+from aleator.cache.cell_verbs import CellVerbs
+from aleator.cache.formats import llama
+from aleator.cache.formats.state_file import Buffer, pack_state, read_state_file, write_state_file
+from aleator.cache.journal import atomic
+from aleator.cache.options import (
     check_sequence,
     check_sequence_or_all,
     checked_delta,
     checked_divisor,
     position_range,
 )
-from aleator.cache.cell_verbs import CellVerbs
-from aleator.cache.formats import llama
-from aleator.cache.formats.source import require_format
-from aleator.cache.formats.state_file import Buffer, pack_state, read_state_file, write_state_file
-from aleator.cache.journal import atomic
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.pool import Pool
 from aleator.cache.prefix_index import Match, PrefixIndex, checked_text
@@ -60,7 +59,7 @@ class SequenceVerbs(CellVerbs):
     prefix: PrefixIndex | None
 
     def __init__(self, pool: Pool) -> None:
-        self.pool = pool
+        self.pool, self.journal = pool, pool.journal
         self._marks: WeakSet[Checkpoint] = WeakSet()
 
     @property
@@ -331,10 +330,7 @@ class SequenceVerbs(CellVerbs):
                 (``LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY``): a checkpoint, for the same text.
 
         """
-        require_format(format)
-        if partial:
-            self._check("seq", seq)
-        check_sequence_or_all("seq", seq, self.n_seq_max)
+        self._check_state(seq, format, partial)
         return llama.write(self.pool, seq, partial and bool(self.followers))
 
     @atomic
@@ -361,18 +357,13 @@ class SequenceVerbs(CellVerbs):
             CacheFull: it has more cells than are free.
 
         """
-        require_format(format)
-        if partial:
-            self._check("seq", seq)
-        check_sequence_or_all("seq", seq, self.n_seq_max)
+        self._check_state(seq, format, partial)
         partial = partial and bool(self.followers)
         if seq == -1 and self.prefix is not None:
             self.prefix.clear()
         cells = llama.read(self.pool, blob, seq, partial)
-        if partial:
-            self._edited([seq], self.pool.seq_pos_max(seq) + 1)
-        else:
-            self._edited(None if seq == -1 else [seq], 0)
+        from_position = self.pool.seq_pos_max(seq) + 1 if partial else 0
+        self._edited(None if seq == -1 else [seq], from_position)
         return cells
 
     @atomic
@@ -383,8 +374,7 @@ class SequenceVerbs(CellVerbs):
 
         As ``llama_state_save_file`` and ``llama_state_seq_save_file`` write them.
         """
-        require_format(format)
-        check_sequence_or_all("seq", seq, self.n_seq_max)
+        self._check_state(seq, format)
         return llama.write_session(self.pool, tokens, seq)
 
     @atomic
@@ -392,13 +382,19 @@ class SequenceVerbs(CellVerbs):
         self, data: bytes | memoryview, seq: int = -1, *, format: str = "llama"
     ) -> list[int]:
         """Restore a session file's bytes as :meth:`state_read` does; returns its tokens."""
-        require_format(format)
-        check_sequence_or_all("seq", seq, self.n_seq_max)
+        self._check_state(seq, format)
         if seq == -1 and self.prefix is not None:
             self.prefix.clear()
         tokens = llama.read_session(self.pool, data, seq)[0]
         self._edited(None if seq == -1 else [seq], 0)
         return tokens
+
+    def _check_state(self, seq: int, format: str, partial: bool = False) -> None:
+        if format != "llama":
+            raise ParameterError("format", f"format must be llama, not {format!r}")
+        if partial:
+            self._check("seq", seq)
+        check_sequence_or_all("seq", seq, self.n_seq_max)
 
     @atomic
     def save_sequence(

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 MOVED = {
     "aleator.bundled": "aleator.models.hub.bundled",
+    "aleator.cache.arguments": "aleator.cache.options",
     "aleator.cache.builder": "aleator.cache.kv_cache",
     "aleator.cache.cells": "aleator.cache.batches",
     "aleator.cache.cells.batch_rules": "aleator.cache.batches",
@@ -59,7 +60,8 @@ MOVED = {
     "aleator.engine.context_calls": "aleator.engine.request_handle",
     "aleator.engine.core": "aleator.engine.engine_core",
     "aleator.engine.owner": "aleator.engine.engine_loop",
-    "aleator.engine.queue": "aleator.engine.scheduler",
+    "aleator.engine.pace": "aleator.engine.scheduler",
+    "aleator.engine.queue": "aleator.engine.job",
     "aleator.engine.slots": "aleator.engine.request_states",
     "aleator.engine.ticket": "aleator.engine.request_handle",
     "aleator.engine.waiters": "aleator.engine.request_handle",

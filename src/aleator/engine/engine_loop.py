@@ -18,15 +18,14 @@ from aleator.engine.engine_core import EngineCore
 from aleator.engine.error_frames import clear_frames
 from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions
-from aleator.engine.pace import Pace
 from aleator.engine.request_handle import Action, ContextCalls, RequestHandle, T, Waiter, wake
-from aleator.engine.request_states import SharedDrafts
-from aleator.engine.scheduler import Scheduler
+from aleator.engine.scheduler import Pace, Scheduler
 from aleator.engine.stats import EngineStats, OnEnd
 from aleator.generate.completion import Completion, Stats
 from aleator.generate.context import Context
 from aleator.generate.model_runner import ModelRunner
 from aleator.generate.request_state import RequestState
+from aleator.generate.speculative import SharedDrafts
 from aleator.generate.token_sampler import HostTokenSampler, PendingTokens
 
 COUNTED = Stats.__annotations__.keys() & EngineStats.__annotations__.keys()

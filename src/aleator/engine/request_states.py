@@ -17,8 +17,8 @@ from aleator.generate.speculative import (
     Drafter,
     DraftModel,
     PromptLookup,
+    SharedDrafts,
     Speculation,
-    Texts,
 )
 from aleator.generate.steering import BannedStrings, Guidance, ReasoningBudget
 from aleator.grammar.spelling import spelling
@@ -26,13 +26,6 @@ from aleator.samplers import SamplerChain
 from aleator.samplers.logit_bias import biases_of_ids
 from aleator.text.stream import StreamDecoder
 from aleator.text.tokenizer import Tokenizer
-
-
-class SharedDrafts:
-    """What the requests of one context share to guess: a draft model's context, if any, and earlier texts."""
-
-    def __init__(self, drafts: DraftContext | None) -> None:
-        self.drafts, self.texts = drafts, Texts()
 
 
 class RequestStateMaker:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from aleator.cache.arguments import Uncopyable
 from aleator.cache.batches import Cuts
 from aleator.cache.cache import Cache
 from aleator.cache.devices import checked_device
 from aleator.cache.kv_cache import build_cache
+from aleator.cache.options import Uncopyable
 from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.prefix_index import PrefixConfig
 from aleator.core.errors import (

@@ -181,6 +181,13 @@ class Texts:
         return text[start : start + n]
 
 
+class SharedDrafts:
+    """What the requests of one context share to guess: a draft model's context, if any, and earlier texts."""
+
+    def __init__(self, drafts: DraftContext | None) -> None:
+        self.drafts, self.texts = drafts, Texts()
+
+
 class PromptLookup:
     """Guesses that a text goes on as it did before, or as an earlier one of the engine did.
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from aleator.cache.arguments import END
 from aleator.cache.formats.source import Bytes, Source
+from aleator.cache.options import END
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.core.errors import Corrupt, Incompatible
 from aleator.core.records import dataclass

@@ -54,9 +54,3 @@ class Source:
         """Incompatible unless they are equal."""
         if have != want:
             raise Incompatible(field, have, want)
-
-
-def require_format(name: str) -> None:
-    """Raise ParameterError unless states can be written in this format."""
-    if name != "llama":
-        raise ParameterError("format", f"format must be llama, not {name!r}")

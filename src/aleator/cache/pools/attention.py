@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aleator.cache.arguments import END
+from aleator.cache.options import END
 from aleator.cache.pools.cell_pool import CellPool
 from aleator.cache.pools.pool import Pool
 from aleator.core.errors import CacheError, CacheFull, CannotShift, NoCells, ParameterError

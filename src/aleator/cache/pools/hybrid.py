@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from aleator.cache.arguments import END
 from aleator.cache.batches import Cuts, Plan, Tokens
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal
+from aleator.cache.options import END
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent import RecurrentPool

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aleator.cache.arguments import Uncopyable
 from aleator.cache.batches import Cuts, Tokens
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal
+from aleator.cache.options import Uncopyable
 from aleator.cache.prefix_index import PrefixIndex
 
 

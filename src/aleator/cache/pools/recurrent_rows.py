@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aleator.cache.arguments import END
 from aleator.cache.devices import Device
-from aleator.cache.storage import StateArrays, state_arrays
+from aleator.cache.options import END
+from aleator.cache.storage.layer import StateArrays
+from aleator.cache.storage.storage import state_arrays
 from aleator.core.errors import CacheFull, CannotRewind, ParameterError
 from aleator.core.records import dataclass
 

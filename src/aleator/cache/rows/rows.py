@@ -23,7 +23,7 @@ from aleator._native import Cells, StoredRows
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions
-from aleator.cache.storage import Storage, side_bytes
+from aleator.cache.storage.storage import Storage, side_bytes
 from aleator.core.records import dataclass
 
 RotateKeys = Callable[[int, Any, Any], Any]

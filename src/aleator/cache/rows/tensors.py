@@ -10,7 +10,7 @@ import torch
 
 from aleator._native import Cells
 from aleator.cache.rows.rows import Rows, Seen, unbroken
-from aleator.cache.storage.tensors import Index, TensorSide, torch_device
+from aleator.cache.storage.tensors import Index, tensor_layers, torch_device
 
 
 class View(NamedTuple):
@@ -54,7 +54,7 @@ class CellTensors:
         triangle = len(seen.start) == 2 and t == self.n
         self.causal = triangle and bool((counts == np.arange(1, t + 1)).all())
         self.raw = rows.k_storage == "raw"
-        self._keys, self._values = TensorSide(rows.keys.parts), TensorSide(rows.values.parts)
+        self._keys, self._values = tensor_layers(rows.keys.parts), tensor_layers(rows.values.parts)
         self._views: dict[torch.device, View] = {}
 
     def device(self, layer: int) -> torch.device:
@@ -72,17 +72,17 @@ class CellTensors:
     def write(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store keys [T, G, D] and values [T, G, Dv] of the micro-batch's tokens."""
         cell_ids = self._view(layer).cell_ids
-        self._keys.write(layer, cell_ids, k)
-        self._values.write(layer, cell_ids, v)
+        self._keys[layer].store(cell_ids, k)
+        self._values[layer].store(cell_ids, v)
 
     def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys [n, G, D] and values [n, G, Dv]; in their stored types, and views, where possible."""
         view = self._view(layer)
-        k = self._keys.read(layer, view.rows)
+        k = self._keys[layer].load(view.rows)
         if view.distances is not None and self._rows.rotate is not None:
             k = k.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
             k = self._rows.rotate(layer, k, view.distances)
-        return k, self._values.read(layer, view.rows)
+        return k, self._values[layer].load(view.rows)
 
     def _view(self, layer: int) -> View:
         device = self.device(layer)

@@ -151,19 +151,9 @@ class TensorLayer(LayerStorage[torch.Tensor]):
         return torch.from_numpy(cells).to(self.data.device)
 
 
-class TensorSide:
+def tensor_layers(parts: Sequence[LayerStorage[Any]]) -> list[TensorLayer]:
     """A side of a cache, :attr:`Storage.parts`, as tensors that share its memory, for layers in torch."""
-
-    def __init__(self, parts: Sequence[LayerStorage[Any]]) -> None:
-        self.layers = [TensorLayer.of(part) for part in parts]
-
-    def write(self, layer: int, cells: Index, rows: torch.Tensor) -> None:
-        """See :meth:`TensorLayer.store`."""
-        self.layers[layer].store(cells, rows)
-
-    def read(self, layer: int, cells: Index) -> torch.Tensor:
-        """See :meth:`TensorLayer.load`."""
-        return self.layers[layer].load(cells)
+    return [TensorLayer.of(part) for part in parts]
 
 
 class TensorStates(StateArrays):

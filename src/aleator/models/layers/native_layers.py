@@ -25,7 +25,7 @@ from aleator.models.layers.stored import Floats, StoredLayer, StoredWeight
 if TYPE_CHECKING:
     from aleator.cache.pools.recurrent import RecurrentPool
     from aleator.cache.rows.rows import Rows
-    from aleator.cache.storage import Storage
+    from aleator.cache.storage.storage import Storage
     from aleator.models.layers.parts import Attention, Latent
 
 Stored = list[StoredWeight]
