@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from aleator.cache.options import END
+from aleator.core.arrays import Bytes, Int32s, Int64s, UInt64s
 from aleator.core.errors import InvalidBatch, ParameterError
 from aleator.core.integers import exact, first_inexact
 from aleator.core.records import dataclass
@@ -115,9 +115,7 @@ def _position(
     return pos
 
 
-def checked_sections(
-    batch: Tokens, cells: Places, n_seq_max: int
-) -> tuple[list[int], npt.NDArray[np.int32]]:
+def checked_sections(batch: Tokens, cells: Places, n_seq_max: int) -> tuple[list[int], Int32s]:
     """The positions, and int32 [T, 4], of tokens that have four (M-RoPE), by llama.cpp's rules.
 
     A text's token at p lies at (p, p, p, 0) and comes after all that is there; embeddings say (t, y, x, z),
@@ -189,7 +187,7 @@ def _check_sequences(
     groups.add(group)
 
 
-def owner_bits(batch: Tokens, words: int, n_seq_max: int) -> npt.NDArray[np.uint64]:
+def owner_bits(batch: Tokens, words: int, n_seq_max: int) -> UInt64s:
     """The sequences of each token as bits, uint64 [T, words]."""
     owners = np.zeros((len(batch.sequences), words), dtype=np.uint64)
     if n_seq_max == 1:
@@ -201,7 +199,7 @@ def owner_bits(batch: Tokens, words: int, n_seq_max: int) -> npt.NDArray[np.uint
     return owners
 
 
-def bits_of(owners: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
+def bits_of(owners: UInt64s) -> Bytes:
     """Owners as of :func:`owner_bits` with a column for each sequence, 0 or 1: uint8 [T, 64 * words]."""
     words = np.ascontiguousarray(owners, "<u8")
     return np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
@@ -332,9 +330,9 @@ class Part:
 
     """
 
-    tokens: slice | npt.NDArray[np.int64]
-    cell_ids: npt.NDArray[np.int64]
-    wanted: npt.NDArray[np.int64]
+    tokens: slice | Int64s
+    cell_ids: Int64s
+    wanted: Int64s
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -355,15 +353,15 @@ class Plan:
 
     """
 
-    positions: npt.NDArray[np.int32]
-    seqs: npt.NDArray[np.int32]
-    owners: npt.NDArray[np.uint64]
+    positions: Int32s
+    seqs: Int32s
+    owners: UInt64s
     parts: tuple[Part, ...]
     version: int
-    rows: npt.NDArray[np.int64] | None
+    rows: Int64s | None
     causal: bool
-    sections: npt.NDArray[np.int32] | None = None
-    extras: npt.NDArray[np.int32] | None = None
+    sections: Int32s | None = None
+    extras: Int32s | None = None
 
     def __len__(self) -> int:
         """How many tokens, and so cells."""

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from aleator.cache.batches import Cuts, Tokens
 from aleator.cache.devices import sizes_by_device
 from aleator.cache.journal import Transaction
@@ -19,6 +16,7 @@ from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.window import WindowPool
 from aleator.cache.prefix_index import PrefixConfig, PrefixIndex
 from aleator.cache.sequence import Handles
+from aleator.core.arrays import Int32s, Int64s, UInt64s
 
 
 class Step(Transaction):
@@ -44,13 +42,7 @@ class Step(Transaction):
     def __iter__(self) -> Iterator[Any]:
         return iter(()) if self._plan is None else self._pool.carried_out(self._plan)
 
-    def place(
-        self,
-        positions: npt.NDArray[np.int32],
-        seqs: npt.NDArray[np.int32],
-        owners: npt.NDArray[np.uint64],
-        causal: bool = True,
-    ) -> Any:
+    def place(self, positions: Int32s, seqs: Int32s, owners: UInt64s, causal: bool = True) -> Any:
         """Place tokens without a plan; see :meth:`Pool.place`."""
         return self._pool.place(positions, seqs, owners, causal)
 
@@ -58,9 +50,7 @@ class Step(Transaction):
         """Give up cached prefixes until ``needed`` cells are free, or raise CacheFull."""
         first_of(self._pool).make_room(needed)
 
-    def find(
-        self, positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]
-    ) -> npt.NDArray[np.int64]:
+    def find(self, positions: Int32s, owners: UInt64s) -> Int64s:
         """Give T tokens cells and return them, int64 [T]; raises CacheFull."""
         return first_of(self._pool).find(positions, owners)
 

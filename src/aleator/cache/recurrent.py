@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from aleator.cache.cache import Cache
 from aleator.cache.devices import described
@@ -26,6 +25,7 @@ from aleator.cache.prefix_index import PrefixConfig
 from aleator.cache.sequence import Handles, Slid
 from aleator.cache.sequence import Sequence as Handle
 from aleator.cache.sequence_verbs import Checkpoint
+from aleator.core.arrays import Int32s, Int64s
 from aleator.core.errors import CannotRewind, CannotShift
 from aleator.core.integers import UNBOUNDED, integer_in
 
@@ -59,12 +59,12 @@ class RecurrentSequence(Handle):
         return self.pos_max
 
     @property
-    def positions(self) -> npt.NDArray[np.int32]:
+    def positions(self) -> Int32s:
         """The positions after which its state is held, ascending, int32."""
         return np.array([p for _, p in self._pool.states.history(self.id)], dtype=np.int32)
 
     @property
-    def cells(self) -> npt.NDArray[np.int64]:
+    def cells(self) -> Int64s:
         """The rows of these states, int64."""
         return np.array([row for row, _ in self._pool.states.history(self.id)], dtype=np.int64)
 

@@ -8,8 +8,8 @@ from dataclasses import field
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from aleator.core.arrays import Int32s
 from aleator.core.errors import ContextFull, ParameterError
 from aleator.core.records import dataclass
 from aleator.generate.completion import Request
@@ -43,7 +43,7 @@ class Job:
         follows: Whether another job is computing the prompt for it.
     """
 
-    prompt: npt.NDArray[np.int32]
+    prompt: Int32s
     longest: int
     priority: int = 0
     namespace: str = ""

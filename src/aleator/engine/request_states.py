@@ -124,11 +124,7 @@ class RequestStateMaker:
         )
 
     def _speculation(
-        self,
-        request: Request,
-        chain: SamplerChain,
-        drafter: Drafter | None,
-        shared: SharedDrafts,
+        self, request: Request, chain: SamplerChain, drafter: Drafter | None, shared: SharedDrafts
     ) -> Speculation | None:
         """What guesses a request's tokens; None if nothing does."""
         options = request.options

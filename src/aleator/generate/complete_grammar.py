@@ -6,9 +6,9 @@ from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from aleator.core import host
+from aleator.core.arrays import Floats, UInt32s
 from aleator.grammar.spelling import Spelling
 from aleator.samplers import SamplerChain
 
@@ -33,7 +33,6 @@ ATTEMPTS = 12
 branches are random."""
 FEW = 16
 
-Words = npt.NDArray[np.uint32]
 R = TypeVar("R")
 Work = Generator[None, None, R]
 """Work done in pieces.  It pauses after each piece, so that other requests go on."""
@@ -158,7 +157,7 @@ class EndingSearch:
     def _next(
         self,
         at: host.Constraint,
-        words: Words,
+        words: UInt32s,
         lost: set[bytes],
         digits: list[int],
         rng: random.Random | None,
@@ -204,7 +203,7 @@ class EndingSearch:
         at.rollback(1)
         return new
 
-    def _over(self, words: Words) -> bool:
+    def _over(self, words: UInt32s) -> bool:
         """Whether a string can end, or a number has ended or can."""
         inside = any(_allows(words, token) for token in self._letters)
         ends = self._quotes if inside else (*self._quotes, *self._brackets, *self._commas)
@@ -247,7 +246,7 @@ class EndingSearch:
         return []
 
 
-def _allows(words: Words, token: int) -> bool:
+def _allows(words: UInt32s, token: int) -> bool:
     return bool(words[token // 32] >> np.uint32(token % 32) & 1)
 
 
@@ -266,7 +265,7 @@ class GrammarCompleter:
         self._wait = 0  # tokens for which the last one found fits without looking again
         self._off = False
 
-    def sample(self, row: npt.NDArray[np.float32], left: int) -> Work[int | None]:
+    def sample(self, row: Floats, left: int) -> Work[int | None]:
         """Find the next of ``left`` tokens, in pieces; None: the text is complete and ends here.
 
         The chain accepts it.  The logits [V] are read before the first piece is done.

@@ -7,9 +7,7 @@ from dataclasses import field
 from functools import cached_property
 from typing import AnyStr, Literal, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from aleator.core.arrays import Floats
 from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
 from aleator.generate.logprobs import Logprobs, LogprobsOf, top_logprobs
@@ -231,7 +229,7 @@ class Completion:
         if self.request.options.max_tokens == 0 and len(self.request.tokens) > 1:
             self.stop_reason = None
 
-    def feed_prompt(self, row: npt.NDArray[np.float32]) -> None:
+    def feed_prompt(self, row: Floats) -> None:
         """Take in the logits [V] after the next token of the prompt; those after the last say nothing of it."""
         made, tokens = self.prompt_logprobs, self.request.tokens
         if made is not None and len(made) < len(tokens):

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
 from aleator.cache.batches import Cuts
 from aleator.cache.cache import Cache
@@ -17,6 +16,7 @@ from aleator.cache.kv_cache import build_cache
 from aleator.cache.options import Uncopyable
 from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.prefix_index import PrefixConfig
+from aleator.core.arrays import Floats, Int64s
 from aleator.core.errors import (
     Aborted,
     CacheBusy,
@@ -46,7 +46,7 @@ class Batch:
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
-        self.embeddings: list[npt.NDArray[np.float32]] = []
+        self.embeddings: list[Floats] = []
         self.positions: list[int | tuple[int, ...] | None] = []
         self.sequences: list[Sequence[int]] = []
         self.logits: list[bool | None] = []
@@ -155,9 +155,7 @@ def _integer(i: int, what: str, value: object) -> int:
     return number
 
 
-def checked_inputs(
-    batch: Batch, n_vocab: int, n_embd: int
-) -> npt.NDArray[np.int64] | npt.NDArray[np.float32]:
+def checked_inputs(batch: Batch, n_vocab: int, n_embd: int) -> Int64s | Floats:
     """What the batch's tokens are: ids, int64 [T], or input vectors, float32 [T, n_embd]."""
     if batch.tokens and batch.embeddings:
         raise InvalidBatch(-1, "a batch holds either tokens or embeddings, not both")
@@ -172,9 +170,7 @@ def checked_inputs(
     return np.array(batch.tokens, dtype=np.int64)
 
 
-def _checked_embeddings(
-    vectors: list[npt.NDArray[np.float32]], n_embd: int
-) -> npt.NDArray[np.float32]:
+def _checked_embeddings(vectors: list[Floats], n_embd: int) -> Floats:
     for i, vector in enumerate(vectors):
         if len(vector) != n_embd:
             raise InvalidBatch(i, f"the embedding has {len(vector)} values, the model {n_embd}")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from aleator.core.arrays import Doubles
 from aleator.core.records import dataclass
 from aleator.samplers.kept_tokens import KeptRow, KeptTokens
 
@@ -56,7 +57,7 @@ LogprobsOf = Callable[[int, int, Callable[[int], bytes]], Logprobs]
 """``(token, top, token_bytes)``: what the model thought of a token, and of so many others."""
 
 
-def log_softmax(logits: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def log_softmax(logits: npt.ArrayLike) -> Doubles:
     """Natural-log probabilities of ``logits`` [V], in float64.
 
     NaN counts as -inf.  Where +inf occurs, those tokens share all probability.  With nothing finite
@@ -71,7 +72,7 @@ def log_softmax(logits: npt.ArrayLike) -> npt.NDArray[np.float64]:
         return z
     else:
         z -= largest
-    shifted: npt.NDArray[np.float64] = z - np.log(np.exp(z).sum())
+    shifted: Doubles = z - np.log(np.exp(z).sum())
     return shifted
 
 

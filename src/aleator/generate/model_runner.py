@@ -10,8 +10,8 @@ from itertools import count
 from time import perf_counter
 
 import numpy as np
-import numpy.typing as npt
 
+from aleator.core.arrays import Floats
 from aleator.core.records import dataclass
 from aleator.generate.context import Batch, Context, Prefixes
 from aleator.generate.logprobs import LogprobsOf
@@ -323,7 +323,7 @@ class ModelRunner:
                 self.errors.alone(task.state, self._take, task.state, drawn)
         tasks[0].state.stats.sampler_seconds += perf_counter() - started
 
-    def _sample_one(self, task: SampleTask, rows: npt.NDArray[np.float32]) -> None:
+    def _sample_one(self, task: SampleTask, rows: Floats) -> None:
         (drawn,) = self.sampler.sample([task], rows)
         made = self.pending.begin(task.state, drawn)
         if made is not None:
@@ -350,7 +350,7 @@ class ModelRunner:
         banned: BannedStrings,
         token: int,
         logprobs: LogprobsOf,
-        row: npt.NDArray[np.float32],
+        row: Floats,
     ) -> None:
         """Hold a token back while a banned string may begin in it; where one is complete, sample again."""
         state.stats.sampled_tokens += 1

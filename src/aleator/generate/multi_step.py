@@ -11,11 +11,11 @@ from dataclasses import field
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from aleator.cache.batches import Plan
 from aleator.cache.pools.hybrid import HybridPool
+from aleator.core.arrays import Int64s
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.records import dataclass
 from aleator.device.backends.backend import Launches
@@ -208,7 +208,7 @@ class DecodeLoop:
         return plan
 
     def _load(
-        self, feeds: Sequence[Feed], steps: Sequence[int], cell_ids: Sequence[npt.NDArray[np.int64]]
+        self, feeds: Sequence[Feed], steps: Sequence[int], cell_ids: Sequence[Int64s]
     ) -> None:
         """Fill the tensors; rows without a feed repeat the first one's."""
         size, lists = self.chain.max_batch, []

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from aleator.cache.cache import Cache
 from aleator.cache.rows.rows import RotateKeys
 from aleator.cache.storage.tensors import tensor_layers, torch_device
+from aleator.core.arrays import Int64s
 
 BUCKET = 256
 """Cells that attention reads are padded to a multiple of this, so that few shapes occur."""
@@ -56,7 +56,7 @@ class ReservedCells:
         """What a captured graph depends on."""
         return self.n, self._shifted
 
-    def take(self, lists: Sequence[npt.NDArray[np.int64]], source: Sequence[int]) -> None:
+    def take(self, lists: Sequence[Int64s], source: Sequence[int]) -> None:
         """Have row i attend to a beginning of ``lists[source[i]]``: cells in the order of their positions."""
         device, cache = self.cell_ids.device, self._cache
         cells = lists[0] if len(lists) == 1 else np.unique(np.concatenate(lists))
@@ -75,7 +75,7 @@ class ReservedCells:
         self._all_ranks[:, : self.n] = torch.from_numpy(ranks[list(source)]).to(device)
         self.source.copy_(torch.tensor(source))
 
-    def clear(self, cells: npt.NDArray[np.int64]) -> None:
+    def clear(self, cells: Int64s) -> None:
         """Store zeros, since cells are read with weight 0 before they are written, and 0 * NaN is NaN."""
         at = torch.from_numpy(cells).to(self.cell_ids.device)
         for layer in (*self._keys, *self._values):

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
-import numpy.typing as npt
 
+from aleator.core.arrays import Doubles, Floats
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
 from aleator.core.records import dataclass
@@ -48,9 +48,7 @@ def groups(texts: Sequence[Sequence[int]], n_seq_max: int, n_cells: int) -> Iter
         yield range(start, len(texts))
 
 
-def rows_of(
-    context: Context, texts: Sequence[Wanted]
-) -> Iterator[tuple[int, int, npt.NDArray[np.float32]]]:
+def rows_of(context: Context, texts: Sequence[Wanted]) -> Iterator[tuple[int, int, Floats]]:
     """Compute texts, each as a sequence of an empty context, which is empty again afterwards.
 
     The context has a sequence for each text, and a cell for each of their tokens.
@@ -87,7 +85,7 @@ def rows_of(
 
 def _before_tokens(
     context: Context, texts: Sequence[tuple[tuple[int, ...], int]]
-) -> Iterator[tuple[int, int, npt.NDArray[np.float32]]]:
+) -> Iterator[tuple[int, int, Floats]]:
     """For each token after the prompts of texts: the text's index, the token, and the row [V] before it."""
     longer = [i for i, (tokens, prompt) in enumerate(texts) if len(tokens) > prompt]
     wanted = [Wanted(texts[i][0][:-1], texts[i][1] - 1) for i in longer]
@@ -259,7 +257,7 @@ def prompt_logprobs_of(
 
 def vectors_of(
     context: Context, texts: Sequence[tuple[int, ...]], pooling: str, normalize: bool
-) -> npt.NDArray[np.float32]:
+) -> Floats:
     """A vector for each text, float32 [n, n_embd]: its hidden states pooled.
 
     With ``normalize`` it is 1 long.  The context is as for :func:`rows_of`, with ``embeddings=True``.
@@ -355,7 +353,7 @@ def perplexities(
         yield Perplexity(value, error, count, n_ctx, chunk + 1, n_chunks)
 
 
-def _losses(context: Context, part: list[int], first: int) -> Iterator[npt.NDArray[np.float64]]:
+def _losses(context: Context, part: list[int], first: int) -> Iterator[Doubles]:
     """Negative log-likelihoods of a chunk's tokens after the one at ``first``, in pieces."""
     context.cache.clear()
     context.decode(Batch.one(part[:first], 0))
@@ -366,7 +364,7 @@ def _losses(context: Context, part: list[int], first: int) -> Iterator[npt.NDArr
         yield losses_of(rows, part[start + 1 : end + 1])
 
 
-def losses_of(rows: npt.NDArray[np.float32], tokens: Sequence[int]) -> npt.NDArray[np.float64]:
+def losses_of(rows: Floats, tokens: Sequence[int]) -> Doubles:
     """Negative natural logarithms, float64 [T], of the probabilities that logits [T, V] give to tokens [T].
 
     The exponentials are float32, their sums and logarithms float64.
@@ -374,5 +372,5 @@ def losses_of(rows: npt.NDArray[np.float32], tokens: Sequence[int]) -> npt.NDArr
     shifted = rows - rows.max(axis=1, keepdims=True)
     chosen = shifted[np.arange(len(rows)), tokens].astype(np.float64)
     np.exp(shifted, out=shifted)
-    losses: npt.NDArray[np.float64] = np.log(shifted.sum(axis=1, dtype=np.float64)) - chosen
+    losses: Doubles = np.log(shifted.sum(axis=1, dtype=np.float64)) - chosen
     return losses

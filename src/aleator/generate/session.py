@@ -10,7 +10,6 @@ from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from aleator.cache.cache import Cache
 from aleator.cache.formats import llama
@@ -18,6 +17,7 @@ from aleator.cache.formats.state_file import StateFile, read_state_file, write_s
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.kept_states import ENDS, KeptStates
 from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.core.arrays import Int64s
 from aleator.core.errors import CacheError, FileFormatError, Incompatible, ParameterError
 from aleator.core.records import dataclass
 from aleator.generate.completion import Forgotten, remaining
@@ -119,7 +119,7 @@ def _turn(cache: Cache, seq: int, turned: bytes | memoryview) -> None:
         pool.rows.key_positions[cells], positions = positions[: len(cells)], positions[len(cells) :]
 
 
-def _cells(cache: Cache, seq: int) -> list[tuple[AttentionPool, npt.NDArray[np.int64]]]:
+def _cells(cache: Cache, seq: int) -> list[tuple[AttentionPool, Int64s]]:
     """The pools of cells, each with those that a sequence's state has, by position."""
     pools = [pool for pool in cache.pools if isinstance(pool, AttentionPool)]
     return [(pool, pool.cells.seq_cell_list(seq)) for pool in pools]

@@ -143,11 +143,7 @@ class LoadedModel:
             options.setdefault("n_rollback", max(0, min(ROLLBACK, ROLLBACK_BYTES // own - 1)))
         options.update(n_ctx=n_ctx or self.n_ctx, n_seq_max=n_seq_max, device=device)
         options.update(embeddings=embeddings)
-        return Context(
-            self,
-            prefix=PrefixConfig() if prompt_cache else None,
-            **options,
-        )
+        return Context(self, prefix=PrefixConfig() if prompt_cache else None, **options)
 
     def prompt_tokens(
         self, prompt: str | Sequence[int] | Session, *, parse_special: bool = False

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from aleator.core.arrays import Floats
 from aleator.core.errors import ContextFull, ParameterError
 from aleator.core.integers import exact
 from aleator.engine.prompts import checked_prompt, checked_prompts
@@ -145,9 +145,7 @@ class ScoringModel(LoadedModel):
 
         texts = self._tokens_of(prompt if _is_list(prompt) else [prompt])
         made = self._together(
-            texts,
-            texts,
-            lambda context, some: prompt_logprobs_of(context, some, n_top, bytes_of),
+            texts, texts, lambda context, some: prompt_logprobs_of(context, some, n_top, bytes_of)
         )
         return made if _is_list(prompt) else made[0]
 
@@ -156,7 +154,7 @@ class ScoringModel(LoadedModel):
         texts: str | Sequence[str | Sequence[int]],
         pooling: str = "mean",
         normalize: bool = True,
-    ) -> npt.NDArray[np.float32]:
+    ) -> Floats:
         """Vectors of texts: their hidden states after the last norm, pooled; several are computed together.
 
         Args:

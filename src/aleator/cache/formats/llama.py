@@ -22,7 +22,6 @@ import struct
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from aleator.cache.batches import bits_of
 from aleator.cache.formats import recurrent
@@ -33,6 +32,7 @@ from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.rows.rows import read_keys
 from aleator.cache.storage.storage import Storage
+from aleator.core.arrays import Bytes, Int32s, Int64s, UInt64s
 from aleator.core.errors import Corrupt, Incompatible
 from aleator.core.integers import token_ids
 from aleator.core.records import dataclass
@@ -45,9 +45,6 @@ MAX_TOKENS = 1 << 28
 _XYT = [1, 0, 2]
 """An extra's (y, x, token) in the order of the file, and back."""
 
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int32]
-
 
 @dataclass
 class Section:
@@ -57,9 +54,9 @@ class Section:
     layer uint8 [n, bytes of a row], values by channel [channels, n * bytes of an element].
     """
 
-    positions: Ints
-    owners: npt.NDArray[np.uint64]
-    extras: Ints | None
+    positions: Int32s
+    owners: UInt64s
+    extras: Int32s | None
     keys: list[Bytes]
     values: list[Bytes]
 
@@ -120,7 +117,7 @@ def _memory(pool: AttentionPool, seq: int, windows_only: bool) -> bytes:
     return b"".join(parts)
 
 
-def _cells(pool: AttentionPool, cells: npt.NDArray[np.int64], owners: Bytes) -> bytes:
+def _cells(pool: AttentionPool, cells: Int64s, owners: Bytes) -> bytes:
     """``owners`` are bits [n, n_seq_max]."""
     row, ids = np.nonzero(owners)
     counts = np.bincount(row, minlength=len(cells))
@@ -136,7 +133,7 @@ def _cells(pool: AttentionPool, cells: npt.NDArray[np.int64], owners: Bytes) -> 
     return out.tobytes()
 
 
-def _data(pool: AttentionPool, cells: npt.NDArray[np.int64]) -> list[bytes]:
+def _data(pool: AttentionPool, cells: Int64s) -> list[bytes]:
     keys, values = pool.rows.keys, pool.rows.values
     parts = [struct.pack("<II", values.by_channel, len(pool.rows.shapes))]
     behind = pool.cells.positions[cells] != pool.rows.key_positions[cells]
@@ -258,7 +255,7 @@ def _sections(pool: AttentionPool, source: Source, seq: int) -> list[Section]:
 
 def _read_cells(
     pool: AttentionPool, source: Source, n: int, seq: int
-) -> tuple[Ints, npt.NDArray[np.uint64], Ints | None]:
+) -> tuple[Int32s, UInt64s, Int32s | None]:
     start = source.offset
     owners = np.zeros((n, (pool.cells.n_seq_max + 63) // 64), np.uint64)
     width = 0 if pool.n_pos_per_embd == 1 else 3
@@ -366,9 +363,7 @@ def _restore(pool: AttentionPool, sections: list[Section], seq: int) -> int:
     return total
 
 
-def _put_raw(
-    pool: AttentionPool, layer: int, cells: npt.NDArray[np.int64], section: Section
-) -> None:
+def _put_raw(pool: AttentionPool, layer: int, cells: Int64s, section: Section) -> None:
     """Keys rotated to their positions, stored as at position 0."""
     assert pool.rows.rotate is not None  # noqa: S101  raw storage has one
     pool.rows.keys.parts[layer].put_bytes(cells, section.keys[layer])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from aleator._native import Cells
 from aleator.cache.batches import (
@@ -25,6 +24,7 @@ from aleator.cache.pools.pool import Pool
 from aleator.cache.prefix_index import PrefixIndex
 from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.rows.rows import LayerShape, RotateKeys, Rows, bytes_for, settle, unbroken
+from aleator.core.arrays import Int32s, Int64s, UInt64s
 from aleator.core.errors import CacheError, CacheFull, InvalidBatch, ParameterError
 from aleator.core.integers import integer_in
 from aleator.core.memory import memory_limit
@@ -38,7 +38,7 @@ class Defragmented:
     moves: tuple[tuple[int, int, int], ...]
     n_cells: int
 
-    def cells(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def cells(self) -> tuple[Int64s, Int64s]:
         """The cells that moved and where to, int64 each."""
         src = [np.arange(a, a + n) for a, _, n in self.moves]
         dst = [np.arange(b, b + n) for _, b, n in self.moves]
@@ -242,7 +242,7 @@ class CellPool(Pool):
         is_wanted = np.zeros(n, np.bool_)
         is_wanted[wanted] = True
 
-        def trial() -> tuple[list[Part], list[npt.NDArray[np.int64]]]:
+        def trial() -> tuple[list[Part], list[Int64s]]:
             parts, order = [], []
             self.make_room(n)
             for members in tokens:
@@ -310,12 +310,7 @@ class CellPool(Pool):
     def apply_shifts(self) -> None:
         settle(self.journal, self.cells, self.rows)
 
-    def find(
-        self,
-        positions: npt.NDArray[np.int32],
-        owners: npt.NDArray[np.uint64],
-        extras: npt.NDArray[np.int32] | None = None,
-    ) -> npt.NDArray[np.int64]:
+    def find(self, positions: Int32s, owners: UInt64s, extras: Int32s | None = None) -> Int64s:
         """Give T tokens cells and return them, int64 [T]; raises CacheFull.
 
         ``extras``: int32 [T, 3], y, x and token id of each, if the cells keep them.
@@ -338,17 +333,13 @@ class CellPool(Pool):
         )
 
     def place(
-        self,
-        positions: npt.NDArray[np.int32],
-        seqs: npt.NDArray[np.int32],
-        owners: npt.NDArray[np.uint64],
-        causal: bool = True,
+        self, positions: Int32s, seqs: Int32s, owners: UInt64s, causal: bool = True
     ) -> MicroBatch:
         cell_ids = self.find(positions, owners)
         self.keep_rows(cell_ids)
         return MicroBatch(self.cells, self.rows, cell_ids, positions, seqs, causal)
 
-    def keep_rows(self, cell_ids: npt.NDArray[np.int64]) -> None:
+    def keep_rows(self, cell_ids: Int64s) -> None:
         """Keep aside what cells stored that were used before, as something else is about to be stored there.
 
         A frame of the journal keeps none twice; outside of frames there is nothing to keep it for.

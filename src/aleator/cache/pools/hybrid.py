@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
 from aleator.cache.batches import Cuts, Plan, Tokens
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal
@@ -22,6 +19,7 @@ from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import RecurrentBatch, RecurrentCheckpoint
 from aleator.cache.pools.window import WindowCheckpoint, WindowPool
 from aleator.cache.rows.batch import MicroBatch, WindowBatch
+from aleator.core.arrays import Int32s, UInt64s
 from aleator.core.errors import CacheError, CannotRewind, CannotShift, Corrupt, ParameterError
 from aleator.core.records import dataclass
 
@@ -152,22 +150,12 @@ class HybridPool(Pool):
             yield self._beside(base, seqs, owners, plan.causal)
 
     def place(
-        self,
-        positions: npt.NDArray[np.int32],
-        seqs: npt.NDArray[np.int32],
-        owners: npt.NDArray[np.uint64],
-        causal: bool = True,
+        self, positions: Int32s, seqs: Int32s, owners: UInt64s, causal: bool = True
     ) -> HybridBatch:
         base = self.first.place(positions, seqs, owners, causal)
         return self._beside(base, seqs, owners, causal)
 
-    def _beside(
-        self,
-        base: MicroBatch,
-        seqs: npt.NDArray[np.int32],
-        owners: npt.NDArray[np.uint64],
-        causal: bool,
-    ) -> HybridBatch:
+    def _beside(self, base: MicroBatch, seqs: Int32s, owners: UInt64s, causal: bool) -> HybridBatch:
         at, window, recurrent = base.positions, None, None
         if self.window is not None:
             window = self.window.place(at, seqs, owners, causal)

@@ -10,14 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from aleator.cache.batches import Cuts, Tokens
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal
 from aleator.cache.options import Uncopyable
 from aleator.cache.prefix_index import PrefixIndex
+from aleator.core.arrays import Int32s, UInt64s
 
 
 class Pool(Uncopyable, ABC):
@@ -132,13 +130,7 @@ class Pool(Uncopyable, ABC):
         """
 
     @abstractmethod
-    def place(
-        self,
-        positions: npt.NDArray[np.int32],
-        seqs: npt.NDArray[np.int32],
-        owners: npt.NDArray[np.uint64],
-        causal: bool = True,
-    ) -> Any:
+    def place(self, positions: Int32s, seqs: Int32s, owners: UInt64s, causal: bool = True) -> Any:
         """Place T tokens without a plan.
 
         Args:

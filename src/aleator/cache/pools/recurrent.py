@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from aleator._native import States
 from aleator.cache.batches import Cuts, Tokens, bits_of, checked_positions, owner_bits
@@ -36,6 +35,7 @@ from aleator.cache.pools.recurrent_rows import (
     row_bytes,
 )
 from aleator.cache.prefix_index import PrefixIndex
+from aleator.core.arrays import Int32s, UInt64s
 from aleator.core.errors import CacheError, CannotShift, InvalidBatch, ParameterError
 from aleator.core.integers import integer_in
 
@@ -149,11 +149,7 @@ class RecurrentPool(Pool):
             yield RecurrentBatch(self.conv, self.ssm, runs, positions, part, wanted)
 
     def place(
-        self,
-        positions: npt.NDArray[np.int32],
-        seqs: npt.NDArray[np.int32],
-        owners: npt.NDArray[np.uint64],
-        causal: bool = True,
+        self, positions: Int32s, seqs: Int32s, owners: UInt64s, causal: bool = True
     ) -> RecurrentBatch:
         return RecurrentBatch(
             self.conv, self.ssm, Placement(self).runs(positions, owners), positions
@@ -336,7 +332,7 @@ class Placement:
         self._runs: list[Run] = []
         self._open: dict[int, Run] = {}  # by sequence
 
-    def runs(self, positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]) -> list[Run]:
+    def runs(self, positions: Int32s, owners: UInt64s) -> list[Run]:
         """The runs of T tokens; ``owners``: uint64 [T, words], the sequences of each as bits."""
         for token, (position, group) in enumerate(
             zip(positions.tolist(), _owner_sets(owners), strict=True)
@@ -376,7 +372,7 @@ class Placement:
             self._runs.append(run)
 
 
-def _owner_sets(owners: npt.NDArray[np.uint64]) -> list[tuple[int, ...]]:
+def _owner_sets(owners: UInt64s) -> list[tuple[int, ...]]:
     """The sequences of each token."""
     if len(owners) == 1 and owners.shape[1] == 1:
         word = int(owners[0, 0])

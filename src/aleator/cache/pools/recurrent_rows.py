@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from aleator.cache.devices import Device
 from aleator.cache.options import END
 from aleator.cache.storage.layer import StateArrays
 from aleator.cache.storage.storage import state_arrays
+from aleator.core.arrays import Int32s, Int64s, UInt64s
 from aleator.core.errors import CacheFull, CannotRewind, ParameterError
 from aleator.core.records import dataclass
 
@@ -219,9 +219,9 @@ class RecurrentBatch:
         conv: list[Any],
         ssm: list[Any],
         runs: list[Run],
-        positions: npt.NDArray[np.int32],
+        positions: Int32s,
         tokens: slice = slice(None),
-        wanted: npt.NDArray[np.int64] | None = None,
+        wanted: Int64s | None = None,
     ) -> None:
         self.positions, self.tokens = positions, tokens
         self.wanted = np.arange(len(positions)) if wanted is None else wanted
@@ -243,9 +243,9 @@ class RecurrentPlan:
     The plan is void after any change of ``version``; rows come in the order of the batch, so ``rows`` is None.
     """
 
-    positions: npt.NDArray[np.int32]
-    owners: npt.NDArray[np.uint64]
-    wanted: npt.NDArray[np.int64]
+    positions: Int32s
+    owners: UInt64s
+    wanted: Int64s
     parts: tuple[slice, ...]
     version: int
     rows: None = None

@@ -17,13 +17,13 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from aleator._native import Cells, StoredRows
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions
 from aleator.cache.storage.storage import Storage, side_bytes
+from aleator.core.arrays import Int32s, Int64s
 from aleator.core.records import dataclass
 
 RotateKeys = Callable[[int, Any, Any], Any]
@@ -31,10 +31,8 @@ RotateKeys = Callable[[int, Any, Any], Any]
 overwrite, rotated by int64 [n] positions.  Keys are NumPy's arrays where the cache is on the CPU, else torch's
 tensors; torch's layers pass tensors in any case.  Positions are NumPy's or torch's."""
 
-CellIndex = npt.NDArray[np.int64]
 
-
-def unbroken(index: CellIndex) -> slice | None:
+def unbroken(index: Int64s) -> slice | None:
     """A run that ascends without gaps as a slice, which is read without a copy; None: it is none."""
     n = len(index)
     if n == 0 or index[-1] - index[0] != n - 1 or (n > 2 and bool((np.diff(index) != 1).any())):
@@ -81,11 +79,11 @@ class Seen(NamedTuple):
 
     """
 
-    cells: npt.NDArray[np.int32]
-    start: npt.NDArray[np.int64]
-    list: npt.NDArray[np.int32]
-    counts: npt.NDArray[np.int64]
-    deltas: npt.NDArray[np.int32] | None
+    cells: Int32s
+    start: Int64s
+    list: Int32s
+    counts: Int64s
+    deltas: Int32s | None
 
 
 class Rows:
@@ -126,7 +124,7 @@ class Rows:
         keys, values = self.keys.rows(), self.values.rows()
         return StoredRows([*keys, *values]) if keys and values else None
 
-    def preserve(self, journal: Journal, cells: CellIndex) -> None:
+    def preserve(self, journal: Journal, cells: Int64s) -> None:
         """Have what these cells store now put back if the frame is taken back."""
         stored = self._stored
         journal.undo(self.key_positions.__setitem__, cells, self.key_positions[cells])
@@ -137,13 +135,13 @@ class Rows:
             for part in side.parts:
                 journal.undo(*part.put_back(cells))
 
-    def copy(self, src: CellIndex, dst: CellIndex) -> None:
+    def copy(self, src: Int64s, dst: Int64s) -> None:
         """Copy what the cells ``src`` store to ``dst``, as if all were read before any is written."""
         self.keys.copy(src, dst)
         self.values.copy(src, dst)
         self.key_positions[dst] = self.key_positions[src]
 
-    def zero(self, cells: CellIndex) -> None:
+    def zero(self, cells: Int64s) -> None:
         """Zero what these cells store; all of them at less cost."""
         whole = len(cells) == len(self.key_positions)
         for side in (self.keys, self.values):
@@ -157,7 +155,7 @@ CHUNK_BYTES = 1 << 26
 """About how much float32 is rotated at once."""
 
 
-def behind(cells: Cells, rows: Rows) -> CellIndex:
+def behind(cells: Cells, rows: Rows) -> Int64s:
     """Cells whose stored key is not at the cell's position, int64 [n]."""
     top = cells.top
     positions = cells.positions[:top]
@@ -176,7 +174,7 @@ def settle(journal: Journal, cells: Cells, rows: Rows) -> None:
     cells.clear_shifts()
 
 
-def rewrite(journal: Journal, cells: Cells, rows: Rows, moved: CellIndex) -> None:
+def rewrite(journal: Journal, cells: Cells, rows: Rows, moved: Int64s) -> None:
     """Rotate the stored keys of the cells ``moved`` to their positions."""
     positions = rows.key_positions
     journal.undo(positions.__setitem__, moved, positions[moved])
@@ -188,7 +186,7 @@ def rewrite(journal: Journal, cells: Cells, rows: Rows, moved: CellIndex) -> Non
     positions[moved] = cells.positions[moved]
 
 
-def read_keys(cells: Cells, rows: Rows, layer: int, index: CellIndex) -> Any:
+def read_keys(cells: Cells, rows: Rows, layer: int, index: Int64s) -> Any:
     """A layer's keys of some cells at the cells' positions, float32 [n, heads, dim]."""
     keys = rows.keys.parts[layer].read(index)
     if rows.rotate is None:
@@ -196,14 +194,12 @@ def read_keys(cells: Cells, rows: Rows, layer: int, index: CellIndex) -> Any:
     return rows.rotate(layer, keys, _distances(cells, rows, index))
 
 
-def _distances(cells: Cells, rows: Rows, index: CellIndex) -> CellIndex:
+def _distances(cells: Cells, rows: Rows, index: Int64s) -> Int64s:
     moved = cells.positions[index] - rows.key_positions[index]
     return moved.astype(np.int64)
 
 
-def _rotated(
-    cells: Cells, rows: Rows, moved: CellIndex
-) -> Iterator[tuple[list[int], CellIndex, Any]]:
+def _rotated(cells: Cells, rows: Rows, moved: Int64s) -> Iterator[tuple[list[int], Int64s, Any]]:
     """Layers of one shape, device and rotation together: (layers, cells, keys [n, layers * G, D])."""
     if rows.rotate is None:  # seq_add and seq_div refuse
         return

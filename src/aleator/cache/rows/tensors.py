@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from aleator._native import Cells
 from aleator.cache.rows.rows import Rows, Seen, unbroken
 from aleator.cache.storage.tensors import Index, tensor_layers, torch_device
+from aleator.core.arrays import Int32s, Int64s
 
 
 class View(NamedTuple):
@@ -42,9 +42,7 @@ class CellTensors:
 
     """
 
-    def __init__(
-        self, cells: Cells, rows: Rows, cell_ids: npt.NDArray[np.int64], seen: Seen
-    ) -> None:
+    def __init__(self, cells: Cells, rows: Rows, cell_ids: Int64s, seen: Seen) -> None:
         self._cells, self._rows, self._cell_ids, self._seen = cells, rows, cell_ids, seen
         # One sequence is read in the order of its text; several as one set, cells they share once.
         index = seen.cells if len(seen.start) == 2 else np.unique(seen.cells)
@@ -125,13 +123,7 @@ class WindowTensors(CellTensors):
     """The cells of a micro-batch as layers with a window use them with torch."""
 
     def __init__(
-        self,
-        cells: Cells,
-        rows: Rows,
-        cell_ids: npt.NDArray[np.int64],
-        seen: Seen,
-        lows: npt.NDArray[np.int32],
-        sinks: int,
+        self, cells: Cells, rows: Rows, cell_ids: Int64s, seen: Seen, lows: Int32s, sinks: int
     ) -> None:
         """Use the cells of T tokens, of which each sees positions from its own of ``lows`` on, and sinks."""
         super().__init__(cells, rows, cell_ids, seen)
@@ -153,5 +145,5 @@ class WindowTensors(CellTensors):
         return mask.masked_fill_(self._far.to(device), -torch.inf)
 
 
-def _index(cells: npt.NDArray[np.int64], device: torch.device) -> Index:
+def _index(cells: Int64s, device: torch.device) -> Index:
     return unbroken(cells) or torch.from_numpy(cells).to(device)

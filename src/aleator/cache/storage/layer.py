@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 import aleator._native as _native
 from aleator._native import find_nonfinite
+from aleator.core.arrays import Bytes, Floats, Int64s
 from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
 from aleator.core.threads import pool
@@ -54,7 +55,7 @@ class StorageType:
         """Bytes of ``n`` elements, a multiple of ``block``."""
         return n // self.block * self.block_bytes
 
-    def is_finite(self, data: npt.NDArray[np.uint8]) -> bool:
+    def is_finite(self, data: Bytes) -> bool:
         """Whether stored bytes of any shape, C-contiguous, hold neither NaN nor infinity."""
         width = 4 if self.exponent > 0xFFFF else 2
         flat = data.reshape(-1)
@@ -92,9 +93,6 @@ def storage_type(parameter: str, name: str) -> StorageType:
 
 A = TypeVar("A")
 """Arrays: NumPy's on the CPU, torch's on devices."""
-
-Cells = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -159,11 +157,11 @@ class LayerStorage(ABC, Generic[A]):
         """All bytes [n_cells, bytes of a cell], shared; None where they lie otherwise or elsewhere."""
 
     @abstractmethod
-    def write(self, cells: Cells, rows: A) -> None:
+    def write(self, cells: Int64s, rows: A) -> None:
         """Store rows float32 [T, heads, dim], rounded to the type, in the cells."""
 
     @abstractmethod
-    def read(self, cells: Cells) -> A:
+    def read(self, cells: Int64s) -> A:
         """A copy of the cells' rows, float32 [n, heads, dim]."""
 
     @staticmethod
@@ -172,15 +170,15 @@ class LayerStorage(ABC, Generic[A]):
         """Rows [n, heads, dim] of several layers as one array [n, all heads, dim]."""
 
     @abstractmethod
-    def take(self, cells: Cells) -> A:
+    def take(self, cells: Int64s) -> A:
         """A copy of what the cells hold, for :meth:`put`."""
 
     @abstractmethod
-    def put(self, cells: Cells, taken: A) -> None:
+    def put(self, cells: Int64s, taken: A) -> None:
         """Store what :meth:`take` gave, bit for bit."""
 
     @abstractmethod
-    def put_back(self, cells: Cells) -> tuple[Any, ...]:
+    def put_back(self, cells: Int64s) -> tuple[Any, ...]:
         """The call, function and arguments, that will store again what the cells hold now.
 
         No line of Python runs in it, so that no interrupt can fall into it.
@@ -191,15 +189,15 @@ class LayerStorage(ABC, Generic[A]):
         """Bytes [T, bytes of a cell] that :meth:`write` would store token by token."""
 
     @abstractmethod
-    def bytes_of(self, cells: Cells) -> Bytes:
+    def bytes_of(self, cells: Int64s) -> Bytes:
         """A copy of the stored bytes [n, bytes of a cell]; by channel [channels, n * bytes each]."""
 
     @abstractmethod
-    def put_bytes(self, cells: Cells, data: Bytes) -> None:
+    def put_bytes(self, cells: Int64s, data: Bytes) -> None:
         """Store what :meth:`bytes_of` gave, or another cache's did."""
 
     @abstractmethod
-    def zero(self, cells: Cells | None = None) -> None:
+    def zero(self, cells: Int64s | None = None) -> None:
         """Set every byte of some cells, or of all, to 0."""
 
 
@@ -218,7 +216,7 @@ def zeros(n_bytes: int) -> Bytes:
     return data[start : start + n_bytes]
 
 
-def encoded_rows(type_: StorageType, rotation: int, x: npt.NDArray[np.float32]) -> Bytes:
+def encoded_rows(type_: StorageType, rotation: int, x: Floats) -> Bytes:
     """Rows float32 [n, width] as a type stores them, uint8 [n, bytes of a row]."""
     made = np.empty((len(x), type_.bytes(x.shape[1])), np.uint8)
     _native.store_rows(pool(), type_.native, rotation, x, made, np.arange(len(x)))
@@ -242,7 +240,7 @@ class HostLayer(LayerStorage[Array]):
     def rows(self) -> Bytes | None:
         return None if self.by_channel else self.bytes.reshape(self.n_cells, -1)
 
-    def write(self, cells: Cells, rows: Array) -> None:
+    def write(self, cells: Int64s, rows: Array) -> None:
         if not self.dim:  # of a model whose values are part of its keys
             return
         own = self.rows
@@ -253,7 +251,7 @@ class HostLayer(LayerStorage[Array]):
             x = np.ascontiguousarray(rows, np.float32).reshape(len(rows), -1)
             _native.store_rows(pool(), self.type.native, self.rotation, x, own, cells)
 
-    def read(self, cells: Cells) -> Array:
+    def read(self, cells: Int64s) -> Array:
         if not self.dim:
             return np.empty((len(cells), self.heads, 0), np.float32)
         own = self.rows
@@ -268,35 +266,35 @@ class HostLayer(LayerStorage[Array]):
     def joined(rows: Sequence[Array]) -> Array:
         return np.concatenate(rows, 1)
 
-    def take(self, cells: Cells) -> Array:
+    def take(self, cells: Int64s) -> Array:
         return self.data.take(cells, self.axis)
 
-    def put(self, cells: Cells, taken: Array) -> None:
+    def put(self, cells: Int64s, taken: Array) -> None:
         self.data[self._at(cells)] = taken
 
-    def put_back(self, cells: Cells) -> tuple[Any, ...]:
+    def put_back(self, cells: Int64s) -> tuple[Any, ...]:
         return self.data.__setitem__, self._at(cells), self.take(cells)
 
     def encoded(self, rows: Array) -> Bytes:
         x = np.ascontiguousarray(rows, np.float32).reshape(len(rows), -1)
         return encoded_rows(self.type, self.rotation, x)
 
-    def bytes_of(self, cells: Cells) -> Bytes:
+    def bytes_of(self, cells: Int64s) -> Bytes:
         rows = self.heads * self.dim if self.by_channel else len(cells)
         flat: Bytes = self.take(cells).reshape(-1).view(np.uint8)
         return flat.reshape(rows, -1)
 
-    def put_bytes(self, cells: Cells, data: Bytes) -> None:
+    def put_bytes(self, cells: Int64s, data: Bytes) -> None:
         flat = np.ascontiguousarray(data).reshape(-1).view(self.data.dtype)
         self.put(cells, flat.reshape(self.taken_shape(len(cells))))
 
-    def zero(self, cells: Cells | None = None) -> None:
+    def zero(self, cells: Int64s | None = None) -> None:
         if cells is None:
             self.data.fill(0)
         else:
             self.data[self._at(cells)] = 0
 
-    def _at(self, cells: Cells) -> tuple[Any, ...]:
+    def _at(self, cells: Int64s) -> tuple[Any, ...]:
         return (..., cells) if self.by_channel else (cells,)
 
 
@@ -321,12 +319,12 @@ class StateArrays:
         """Set rows to 0."""
         array[list(rows)] = 0
 
-    def host(self, array: Any, rows: Sequence[int]) -> npt.NDArray[np.float32]:
+    def host(self, array: Any, rows: Sequence[int]) -> Floats:
         """Copies of rows in the host's memory."""
-        taken: npt.NDArray[np.float32] = array[list(rows)]
+        taken: Floats = array[list(rows)]
         return taken
 
-    def of_host(self, values: npt.NDArray[np.float32]) -> Any:
+    def of_host(self, values: Floats) -> Any:
         """Values from the host's memory, to be assigned to rows."""
         return values
 

@@ -13,8 +13,6 @@ import torch
 
 from aleator.cache.devices import Device
 from aleator.cache.storage.layer import (
-    Bytes,
-    Cells,
     HostLayer,
     LayerFormat,
     LayerStorage,
@@ -22,9 +20,10 @@ from aleator.cache.storage.layer import (
     StorageType,
     encoded_rows,
 )
+from aleator.core.arrays import Bytes, Floats, Int64s
 
 Index = slice | torch.Tensor
-"""Cells: a slice, or int64 indices on the layer's device."""
+"""Int64s: a slice, or int64 indices on the layer's device."""
 
 _ELEMENTS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
@@ -107,23 +106,23 @@ class TensorLayer(LayerStorage[torch.Tensor]):
             part = stored[..., cells] if self.by_channel else stored[cells]
         return part.permute(2, 0, 1) if self.by_channel else part
 
-    def write(self, cells: Cells, rows: torch.Tensor) -> None:
+    def write(self, cells: Int64s, rows: torch.Tensor) -> None:
         self.store(self._index(cells), rows)
 
-    def read(self, cells: Cells) -> torch.Tensor:
+    def read(self, cells: Int64s) -> torch.Tensor:
         return self.load(self._index(cells)).float()
 
     @staticmethod
     def joined(rows: Sequence[torch.Tensor]) -> torch.Tensor:
         return torch.cat(list(rows), 1)
 
-    def take(self, cells: Cells) -> torch.Tensor:
+    def take(self, cells: Int64s) -> torch.Tensor:
         return self.data.index_select(self.axis, self._index(cells))
 
-    def put(self, cells: Cells, taken: torch.Tensor) -> None:
+    def put(self, cells: Int64s, taken: torch.Tensor) -> None:
         self.data.index_copy_(self.axis, self._index(cells), taken)
 
-    def put_back(self, cells: Cells) -> tuple[Any, ...]:
+    def put_back(self, cells: Int64s) -> tuple[Any, ...]:
         return self.data.index_copy_, self.axis, self._index(cells), self.take(cells)
 
     def encoded(self, rows: torch.Tensor) -> Bytes:
@@ -133,21 +132,21 @@ class TensorLayer(LayerStorage[torch.Tensor]):
         stored = rows.to(self.data.dtype)
         return _host_bytes(stored).reshape(len(rows), -1)
 
-    def bytes_of(self, cells: Cells) -> Bytes:
+    def bytes_of(self, cells: Int64s) -> Bytes:
         rows = self.heads * self.dim if self.by_channel else len(cells)
         return _host_bytes(self.take(cells)).reshape(rows, -1)
 
-    def put_bytes(self, cells: Cells, data: Bytes) -> None:
+    def put_bytes(self, cells: Int64s, data: Bytes) -> None:
         flat = torch.from_numpy(data.reshape(-1).copy()).view(self.data.dtype)
         self.put(cells, flat.view(self.taken_shape(len(cells))).to(self.data.device))
 
-    def zero(self, cells: Cells | None = None) -> None:
+    def zero(self, cells: Int64s | None = None) -> None:
         if cells is None:
             self.data.zero_()
         else:
             self.data.index_fill_(self.axis, self._index(cells), 0)
 
-    def _index(self, cells: Cells) -> torch.Tensor:
+    def _index(self, cells: Int64s) -> torch.Tensor:
         return torch.from_numpy(cells).to(self.data.device)
 
 
@@ -172,11 +171,11 @@ class TensorStates(StateArrays):
     def zero(self, array: torch.Tensor, rows: Sequence[int]) -> None:
         array.index_fill_(0, torch.tensor(list(rows), device=array.device), 0)
 
-    def host(self, array: torch.Tensor, rows: Sequence[int]) -> npt.NDArray[np.float32]:
-        taken: npt.NDArray[np.float32] = array[list(rows)].cpu().numpy()
+    def host(self, array: torch.Tensor, rows: Sequence[int]) -> Floats:
+        taken: Floats = array[list(rows)].cpu().numpy()
         return taken
 
-    def of_host(self, values: npt.NDArray[np.float32]) -> torch.Tensor:
+    def of_host(self, values: Floats) -> torch.Tensor:
         return torch.from_numpy(np.array(values, np.float32)).to(self._device)
 
     def address(self, array: torch.Tensor) -> int:
@@ -196,7 +195,7 @@ def to_device(array: npt.NDArray[Any], device: Device) -> torch.Tensor:
     return torch.from_numpy(array).to(torch_device(device))
 
 
-def _numbers(cells: Index) -> Cells:
+def _numbers(cells: Index) -> Int64s:
     if isinstance(cells, slice):
         return np.arange(cells.start, cells.stop)
     return cells.numpy()
