@@ -186,6 +186,7 @@ def build_cache(
     model: Layers, options: CacheOptions, n_ctx: int, n_ubatch: int, prefix: PrefixConfig | None
 ) -> Cache:
     """The cache of a decoder's layers; ``n_ctx`` and ``n_ubatch`` are those of ``options``, resolved."""
+    n_kept = kept_texts(prefix)
     if options.swa_sinks and model.window is None:
         raise ParameterError(
             "swa_sinks", f"swa_sinks={options.swa_sinks}: this model has no windows"
@@ -242,7 +243,7 @@ def build_cache(
         chunked=model.chunked,
         sinks=options.swa_sinks,
         ring=not (options.swa_full or prefix),
-        n_kept=kept_texts(prefix),
+        n_kept=n_kept,
         rotate=model.shift_window,
         device=list(model.window_devices) if options.offload_kqv else CPU,
         **common,

@@ -13,6 +13,9 @@ from aleator.core.arrays import Doubles
 from aleator.core.records import dataclass
 from aleator.samplers.kept_tokens import KeptRow, KeptTokens
 
+TokenBytes = Callable[[int], bytes]
+"""Gives the bytes that a token stands for."""
+
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
@@ -53,7 +56,7 @@ class Logprobs:
         return {**self.chosen.as_json(), "top": [entry.as_json() for entry in self.top]}
 
 
-LogprobsOf = Callable[[int, int, Callable[[int], bytes]], Logprobs]
+LogprobsOf = Callable[[int, int, TokenBytes], Logprobs]
 """``(token, top, token_bytes)``: what the model thought of a token, and of so many others."""
 
 
@@ -82,7 +85,7 @@ def reported_logprobs(
     logprobs: Sequence[float],
     token: int,
     top: int,
-    token_bytes: Callable[[int], bytes],
+    token_bytes: TokenBytes,
 ) -> Logprobs:
     """What a device chain has reported of a row (:class:`aleator.device.report.Report`)."""
     best = zip([token, *ids[:top]], [chosen, *logprobs[:top]], strict=True)
@@ -93,15 +96,13 @@ def reported_logprobs(
 def with_kept(found: LogprobsOf, row: KeptRow) -> LogprobsOf:
     """Have the log-probabilities of a token say what it was drawn from, too."""
 
-    def both(token: int, top: int, token_bytes: Callable[[int], bytes]) -> Logprobs:
+    def both(token: int, top: int, token_bytes: TokenBytes) -> Logprobs:
         return replace(found(token, top, token_bytes), kept=row.with_token(token))
 
     return both
 
 
-def top_logprobs(
-    logits: npt.ArrayLike, token: int, top: int, token_bytes: Callable[[int], bytes]
-) -> Logprobs:
+def top_logprobs(logits: npt.ArrayLike, token: int, top: int, token_bytes: TokenBytes) -> Logprobs:
     """The log-probability of ``token`` and of the ``top`` most probable tokens (ties: lowest id).
 
     The logits [V] are as the model gave them.  With ``top`` 0 none are listed, with more than V all.

@@ -15,7 +15,7 @@ from aleator.core.arrays import Floats
 from aleator.core.records import dataclass
 from aleator.generate.context import Batch, Context, Prefixes
 from aleator.generate.logprobs import LogprobsOf
-from aleator.generate.request_state import Failed, Proposer, RequestErrors, RequestState
+from aleator.generate.request_state import Failed, Proposal, Proposer, RequestErrors, RequestState
 from aleator.generate.steering import BannedStrings
 from aleator.generate.token_sampler import (
     HostTokenSampler,
@@ -145,9 +145,7 @@ class ModelRunner:
         rows: Logits = self.context.decode(batch)[:, : self._n_tokens]
         return rows
 
-    def step(
-        self, rows: Sequence[tuple[RequestState, list[int]]], chunks: Sequence[Chunk] = ()
-    ) -> None:
+    def step(self, rows: Sequence[Proposal], chunks: Sequence[Chunk] = ()) -> None:
         """Decode one batch, and sample from its logits.
 
         Args:
@@ -217,9 +215,7 @@ class ModelRunner:
                 tasks += [(state, own, -1) for state in (chunk.state, *chunk.followers)]
         self.sample(tasks, logits)
 
-    def _sample_after(
-        self, active: Sequence[tuple[RequestState, list[int]]], logits: Logits
-    ) -> None:
+    def _sample_after(self, active: Sequence[Proposal], logits: Logits) -> None:
         """Sample after each decoded token, for as long as the token is the one that was decoded next.
 
         So the tokens are the same as when they are sampled one by one.

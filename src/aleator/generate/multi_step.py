@@ -5,7 +5,7 @@ Positions, counts and ends are kept in tensors on the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field
 from functools import partial
@@ -24,9 +24,9 @@ from aleator.device.selection import captures_graphs
 from aleator.generate.completion import Detokenizer
 from aleator.generate.context import Batch, Context, Prefixes
 from aleator.generate.device_token_sampler import DeviceTokenSampler
-from aleator.generate.logprobs import Logprobs, LogprobsOf, reported_logprobs
+from aleator.generate.logprobs import Logprobs, LogprobsOf, TokenBytes, reported_logprobs
 from aleator.generate.model_runner import Chunk, ModelRunner
-from aleator.generate.request_state import RequestState
+from aleator.generate.request_state import Proposal, RequestState
 from aleator.generate.reserved_cells import ReservedCells
 from aleator.generate.token_sampler import TokenSampler
 from aleator.models.layers.layer import Pass
@@ -36,7 +36,7 @@ MOST_STEPS = 4096
 """Steps of a run at most."""
 
 
-def _no_logprobs(token: int, top: int, token_bytes: Callable[[int], bytes]) -> Logprobs:
+def _no_logprobs(token: int, top: int, token_bytes: TokenBytes) -> Logprobs:
     raise ParameterError("logprobs", "the device chain was made without logprobs")
 
 
@@ -387,9 +387,7 @@ class MultiStepRunner(ModelRunner):
             ends=(token for token in detokenizer.eog if token < n_tokens),
         )
 
-    def step(
-        self, rows: Sequence[tuple[RequestState, list[int]]], chunks: Sequence[Chunk] = ()
-    ) -> None:
+    def step(self, rows: Sequence[Proposal], chunks: Sequence[Chunk] = ()) -> None:
         """Sample several tokens of each request before the host looks at any of them.
 
         With prompts to compute, or if the host must look at the tokens of some request, do what

@@ -149,6 +149,9 @@ class RequestState:
         self.completion.n_ctx = n_ctx
 
 
+Proposal = tuple[RequestState, list[int]]
+"""A request, and the tokens that it decodes in a step: the one drawn last, and guesses of what follows."""
+
 Failed = Callable[[RequestState, BaseException], None]
 """Called with a request and its error, after the error has ended its completion."""
 
@@ -213,7 +216,7 @@ class Proposer:
     def __init__(self, context: Context, errors: RequestErrors) -> None:
         self._context, self._errors, self.costs = context, errors, Costs()
 
-    def propose(self, states: Sequence[RequestState]) -> list[tuple[RequestState, list[int]]]:
+    def propose(self, states: Sequence[RequestState]) -> list[Proposal]:
         """Give the token that each request has drawn last, and tokens that are likely to follow.
 
         A step decodes them together.  Requests whose drafters have failed are left out.

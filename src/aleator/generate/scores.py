@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -14,7 +14,7 @@ from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
 from aleator.core.records import dataclass
 from aleator.generate.context import Batch, Context
-from aleator.generate.logprobs import Logprobs, log_softmax, top_logprobs
+from aleator.generate.logprobs import Logprobs, TokenBytes, log_softmax, top_logprobs
 from aleator.samplers import SamplerChain
 from aleator.samplers.kept_tokens import KeptRow, KeptTokens
 
@@ -28,6 +28,10 @@ class Wanted:
 
     tokens: tuple[int, ...]
     first: int = 0
+
+
+Prompted = tuple[tuple[int, ...], int]
+"""The tokens of a text, and how many of them, at least one, are the prompt."""
 
 
 def rows_at_once(width: int) -> int:
@@ -84,7 +88,7 @@ def rows_of(context: Context, texts: Sequence[Wanted]) -> Iterator[tuple[int, in
 
 
 def _before_tokens(
-    context: Context, texts: Sequence[tuple[tuple[int, ...], int]]
+    context: Context, texts: Sequence[Prompted]
 ) -> Iterator[tuple[int, int, Floats]]:
     """For each token after the prompts of texts: the text's index, the token, and the row [V] before it."""
     longer = [i for i, (tokens, prompt) in enumerate(texts) if len(tokens) > prompt]
@@ -186,12 +190,11 @@ def check_fixed(chain: SamplerChain) -> None:
 
 
 def chain_scores_of(
-    context: Context, texts: Sequence[tuple[tuple[int, ...], int]], chains: Sequence[SamplerChain]
+    context: Context, texts: Sequence[Prompted], chains: Sequence[SamplerChain]
 ) -> list[ChainScore]:
     """Score the ends of texts, each under a new chain, which has accepted the prompt and is used up.
 
-    Texts come with how many of their tokens, at least one, are the prompt.  The context is as for
-    :func:`rows_of`.
+    The context is as for :func:`rows_of`.
     """
     logprobs: list[list[float]] = [[] for _ in texts]
     kept: list[list[KeptTokens]] = [[] for _ in texts]
@@ -229,7 +232,7 @@ class Score:
         return math.fsum(self.logprobs)
 
 
-def scores_of(context: Context, texts: Sequence[tuple[tuple[int, ...], int]]) -> list[Score]:
+def scores_of(context: Context, texts: Sequence[Prompted]) -> list[Score]:
     """Score the ends of texts, as :func:`chain_scores_of` does by the model alone."""
     logprobs: list[list[float]] = [[] for _ in texts]
     greedy = [True] * len(texts)
@@ -243,10 +246,7 @@ def scores_of(context: Context, texts: Sequence[tuple[tuple[int, ...], int]]) ->
 
 
 def prompt_logprobs_of(
-    context: Context,
-    texts: Sequence[tuple[int, ...]],
-    top: int,
-    token_bytes: Callable[[int], bytes],
+    context: Context, texts: Sequence[tuple[int, ...]], top: int, token_bytes: TokenBytes
 ) -> list[list[Logprobs | None]]:
     """What the model thought of every token of some texts; of the first, which nothing precedes, None."""
     made: list[list[Logprobs | None]] = [[None] for _ in texts]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from aleator.core.arrays import Floats
 from aleator.core.records import dataclass
 from aleator.generate.completion import open_length
-from aleator.generate.logprobs import LogprobsOf, log_softmax
+from aleator.generate.logprobs import LogprobsOf, TokenBytes, log_softmax
 
 
 class ReasoningBudget:
@@ -113,7 +113,7 @@ class BannedStrings:
         longest: Bytes of the longest string: so many tokens may have to be taken back at most.
     """
 
-    def __init__(self, strings: Sequence[str], token_bytes: Callable[[int], bytes]) -> None:
+    def __init__(self, strings: Sequence[str], token_bytes: TokenBytes) -> None:
         self._strings = [text.encode() for text in strings]
         self._token_bytes = token_bytes
         self.longest = max(map(len, self._strings))

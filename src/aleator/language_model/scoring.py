@@ -17,6 +17,7 @@ from aleator.generate.scores import (
     POOLING,
     Importance,
     Perplexity,
+    Prompted,
     Score,
     chain_scores_of,
     check_fixed,
@@ -245,7 +246,7 @@ class ScoringModel(LoadedModel):
     def _tokens_of(self, prompts: object) -> list[tuple[int, ...]]:
         return [self.request_maker.tokens(each) for each in checked_prompts(prompts, 1)]
 
-    def _pair(self, prompt: object, continuation: object) -> tuple[tuple[int, ...], int]:
+    def _pair(self, prompt: object, continuation: object) -> Prompted:
         """Tokens of a prompt with its continuation, and how many are the prompt's."""
         if isinstance(prompt, str) and isinstance(continuation, str):
             bare = prompt.rstrip()
