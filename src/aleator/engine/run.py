@@ -75,7 +75,13 @@ class Run:
         budget = max(context.n_ubatch, n_seqs + 1)
         # Prompts go first: who reads one of these completions waits for all.
         scheduler = Scheduler(n_seqs, n_cells, budget, pace=None, reuses=False)
-        runner = self._runner(context, self._sampler, detokenizer, prefixes or context.cache)
+        prompts = prefixes or context.cache
+        if states[0].request.options.multi_step == 1:
+            runner = ModelRunner(context, self._sampler, n_tokens, prompts)
+        else:
+            from aleator.generate.multi_step import MultiStepRunner  # PyTorch is optional
+
+            runner = MultiStepRunner(context, self._sampler, detokenizer, prompts, self.states)
         self._core = EngineCore(runner, scheduler, reuse=True)
         self._jobs: dict[Job, RequestState] = {}
         for number, state in enumerate(states):
@@ -84,17 +90,6 @@ class Run:
                 job.number = number
                 self._jobs[job] = state
                 self._core.add(job, state)
-
-    def _runner(
-        self, context: Context, sampler: TokenSampler, detokenizer: Detokenizer, prefixes: Prefixes
-    ) -> ModelRunner:
-        """Make what runs the model: for one token of each request, or for several that the device samples."""
-        multi_step = self.states[0].request.options.multi_step
-        if multi_step == 1:
-            return ModelRunner(context, sampler, len(detokenizer), prefixes)
-        from aleator.generate.multi_step import MultiStepRunner  # PyTorch is optional
-
-        return MultiStepRunner(context, sampler, detokenizer, prefixes, self.states)
 
     @property
     def generations(self) -> list[Generation]:

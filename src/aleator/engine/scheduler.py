@@ -305,7 +305,8 @@ class Scheduler:
                     continue
                 if self.reserved + job.longest > self.n_cells:
                     held = cells.held() if held is None else held
-                    growth = self._growth() if growth is None else growth
+                    if growth is None:
+                        growth = sum([each.growth for each in self.running.values()])
                 promised = None if held is None or growth is None else held + growth
                 if self._begin(job, cells, promised, growth):
                     growth = None if growth is None else growth + job.growth
@@ -354,10 +355,6 @@ class Scheduler:
         self.waiting.take(job)
         self.reserved += job.reserve
         return True
-
-    def _growth(self) -> int:
-        """Cells that running jobs may still take."""
-        return sum([job.growth for job in self.running.values()])
 
     def _computed_now(self, job: Job) -> bool:
         """Whether a running job computes so much of a waiting one's prompt that it is better to wait for it."""

@@ -225,13 +225,11 @@ class Context(Uncopyable):
         **options: Unpack[ContextKeywords],
     ) -> None:
         chosen = ContextOptions.of(options)
-        n_ctx, n_seq_max, flash_attn = chosen.n_ctx, chosen.n_seq_max, chosen.flash_attn
-        policy, causal_attn = chosen.policy, chosen.causal_attn
         decoder = model.decoder if isinstance(model, HasDecoder) else model
         if not isinstance(decoder, Decoder):
             raise ParameterError("model", f"model must be a Decoder or have one, not {model!r}")
         trained = decoder.config.context_length
-        n_ctx = n_ctx or trained
+        n_ctx, n_seq_max = chosen.n_ctx or trained, chosen.n_seq_max
         self.decoder = decoder = decoder.in_context(n_ctx)
         if n_ctx > trained * n_seq_max:
             log.warning("n_ctx=%d: the model was trained with %d positions", n_ctx, trained)
@@ -239,25 +237,24 @@ class Context(Uncopyable):
         self.n_batch = min(chosen.n_batch, n_ctx)
         self.n_ubatch = min(chosen.n_ubatch, self.n_batch)
         self.n_seq_max = n_seq_max
-        if not causal_attn and (decoder.recurrent_shapes or decoder.config.window is not None):
+        self.flash_attn, self.causal_attn = chosen.flash_attn, chosen.causal_attn
+        if not self.causal_attn and (decoder.recurrent_shapes or decoder.config.window is not None):
             why = "a state knows" if decoder.recurrent_shapes else "windows know"
             raise ParameterError(
                 "causal_attn", f"causal_attn=False: {why} no later tokens; use causal_attn=True"
             )
         self.n_vocab = decoder.config.n_vocab
-        n_threads, n_threads_batch = chosen.n_threads, chosen.n_threads_batch
-        self.n_threads = n_threads
-        self.n_threads_batch = n_threads if n_threads_batch is None else n_threads_batch
-        self.flash_attn, self.causal_attn = flash_attn, causal_attn
+        self.n_threads, batch = chosen.n_threads, chosen.n_threads_batch
+        self.n_threads_batch = self.n_threads if batch is None else batch
         mixed = bool(decoder.recurrent_shapes and decoder.cache_shapes)
-        self.split = chosen.split or ("equal" if policy == "streams" or mixed else "simple")
+        self.split = chosen.split or ("equal" if chosen.policy == "streams" or mixed else "simple")
         self.abort_callback = abort_callback
         self.device = (
             decoder.device if chosen.device is None else checked_device("device", chosen.device)
         )
         computed = decoder.hidden() if chosen.embeddings else decoder
         self.cache = build_cache(decoder.cache_layers, chosen, n_ctx, self.n_ubatch, prefix)
-        self._step = computed.over(self.cache.pool, flash_attn)
+        self._step = computed.over(self.cache.pool, self.flash_attn)
         self.cache.journal.lock_timeout = chosen.lock_timeout
         self._process = os.getpid()
         # The last decode's logits and their tokens' batch indices.

@@ -82,9 +82,7 @@ class Writing:
 
     async def next_piece_async(self) -> str | None:
         """The next piece, as :meth:`next_piece` gives it; other tasks run meanwhile."""
-        self._require_text()
-        if not self._has_more():
-            await self.run.make_async(self._has_more_or_done)
+        await self._wait_for_more()
         return self._take()
 
     async def next_pieces(self) -> list[Piece]:
@@ -92,9 +90,7 @@ class Writing:
 
         How many pieces come at once depends on time; the pieces do not.
         """
-        self._require_text()
-        if not self._has_more():
-            await self.run.make_async(self._has_more_or_done)
+        await self._wait_for_more()
         if not self._has_more():
             self.completion.check()
         return self._rest()
@@ -149,6 +145,11 @@ class Writing:
             for computed, seconds in seen[told:]:
                 told += 1
                 yield PromptProgress(total, stats.reused_tokens, computed, seconds)
+
+    async def _wait_for_more(self) -> None:
+        self._require_text()
+        if not self._has_more():
+            await self.run.make_async(self._has_more_or_done)
 
     def _require_text(self) -> None:
         self.completion.require_text("iterating over a generation")
