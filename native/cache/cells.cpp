@@ -141,7 +141,6 @@ void Cells::write(const Segment& s, const Extra* extras) noexcept {
   fill(&owners_[s.cell], s.len, s.step, s.owners, 0);
   free_.remove(s.cell, s.end(), s.step);
   occupied_.add(s.cell, s.end(), s.step);
-  free_runs_.touch(s.cell, s.end());
   if (s.pos != s.base) moved_.add(s.cell, s.end(), s.step);
   sets_.count(s.owners, s.len);
   count_used(s, 1);
@@ -154,7 +153,6 @@ void Cells::release(const Segment& s) noexcept {
   fill(&owners_[s.cell], s.len, s.step, kNone, 0);
   free_.add(s.cell, s.end(), s.step);
   occupied_.remove(s.cell, s.end(), s.step);
-  free_runs_.touch(s.cell, s.end());
   moved_.remove(s.cell, s.end(), s.step);
   sets_.count(s.owners, -s.len);
   count_used(s, -1);

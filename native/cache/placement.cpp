@@ -9,6 +9,16 @@
 
 namespace aleator::cache {
 
+// The lowest start >= from of n free cells in a row, else -1.
+int64_t Cells::free_run(int64_t n, int64_t from) const {
+  for (int64_t start = free_.next(from); start < size();) {
+    const int64_t end = occupied_.next(start);
+    if (end - start >= n) return start;
+    start = free_.next(end);
+  }
+  return -1;
+}
+
 std::vector<int64_t> Cells::find(int64_t n, bool contiguous, int32_t stream) const {
   if (n < 0) throw std::invalid_argument("n must not be negative, not " + std::to_string(n));
   if (stream < 0 || stream >= n_streams())
@@ -22,8 +32,8 @@ std::vector<int64_t> Cells::find(int64_t n, bool contiguous, int32_t stream) con
   int64_t cell = heads_[static_cast<size_t>(stream)];
   if (cell - begin > used_[static_cast<size_t>(stream)] + 2 * n) cell = begin;
   if (contiguous) {
-    int64_t start = free_runs_.find(free_, n, cell);
-    if (start < 0 || start + n > end) start = free_runs_.find(free_, n, begin);
+    int64_t start = free_run(n, cell);
+    if (start < 0 || start + n > end) start = free_run(n, begin);
     if (start < 0 || start + n > end) return found;
     found.resize(static_cast<size_t>(n));
     std::iota(found.begin(), found.end(), start);

@@ -179,7 +179,6 @@ void Cells::clear() {
   free_.add(0, end);
   occupied_.remove(0, end);
   moved_.remove(0, end);
-  free_runs_.touch(0, end);
   for (int32_t set = 0; set < sets_.size(); ++set) sets_.count(set, -sets_.cells(set));
   for (size_t s = 0; s < heads_.size(); ++s) {
     heads_[s] = static_cast<int64_t>(s) * share();
