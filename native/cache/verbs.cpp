@@ -74,7 +74,7 @@ void Cells::seq_cp(int32_t src, int32_t dst, int32_t p0, int32_t p1) {
   Index& x = sequences_[static_cast<size_t>(dst)];
   try {
     if (new_sequence && in.p0 <= seq_pos_min(src) && in.p1 > seq_pos_max(src)) {
-      x.runs.copy(runs(src));
+      x.runs = runs(src);
     } else if (new_sequence) {
       Vector<Run> pieces;
       runs(src).each(in.p0, in.p1, [&](const Run& r) { pieces.push_back(r); });
