@@ -157,11 +157,14 @@ class Texts:
         text = (*tokens[-REMEMBERED:],)  # an object of its own, by which _forget knows it
         self._texts.append((namespace, text))
         self._size += len(text)
+        self._learn(namespace, text)
+        while self._size > REMEMBERED:
+            self._forget(*self._texts.popleft())
+
+    def _learn(self, namespace: str, text: tuple[int, ...]) -> None:
         for size in SIZES:
             for end in range(size, len(text)):
                 self._after[namespace, text[end - size : end]] = text, end
-        while self._size > REMEMBERED:
-            self._forget(*self._texts.popleft())
 
     def _forget(self, namespace: str, text: tuple[int, ...]) -> None:
         """The oldest text goes: a run of tokens that was found in it last is in no other."""
