@@ -33,7 +33,7 @@ import numpy.typing as npt
 from run_report import Report, command, machine, parser, progress
 from wide_models import MODELS, write_wide
 
-from aleator.cache.prefix import PrefixConfig
+from aleator.cache.prefix_index import PrefixConfig
 from aleator.core import host
 from aleator.core.errors import CacheFull
 from aleator.generate import Batch, Context

@@ -219,7 +219,7 @@ KILLED = """
     import aleator
     from aleator.generate.session import Session, write_session
     from aleator.generate.session_file import SessionFile
-    from aleator.generate.session_rows import Rows
+    from aleator.generate.session import Rows
 
     path, how = Path(sys.argv[1]), sys.argv[2]
     model = aleator.load()

@@ -84,7 +84,7 @@ def timed(work: Callable[[], None], n: int, repetitions: int) -> list[float]:
 
 def prefill(context: Context, n: int) -> None:
     """Decode a prompt of ``n`` tokens into an empty cache."""
-    from aleator.generate.batch import Batch
+    from aleator.generate.context import Batch
 
     context.cache.clear(data=False)
     finish(context.decode(Batch.one([i % context.n_vocab for i in range(n)])))
@@ -92,7 +92,7 @@ def prefill(context: Context, n: int) -> None:
 
 def decode(context: Context, n: int) -> None:
     """Decode ``n`` tokens one by one into an empty cache."""
-    from aleator.generate.batch import Batch
+    from aleator.generate.context import Batch
 
     context.cache.clear(data=False)
     for i in range(n):

@@ -13,7 +13,7 @@ from aleator.cli.options import add_model_options, add_text_options, load_model,
 from aleator.cli.terminal import note, write
 
 if TYPE_CHECKING:
-    from aleator.generate.perplexity import Perplexity
+    from aleator.generate.scores import Perplexity
     from aleator.language_model import LanguageModel
 
 CHUNK = 512

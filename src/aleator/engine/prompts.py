@@ -12,8 +12,8 @@ from aleator.core.integers import exact
 from aleator.core.options import declarations, resolved, takes
 from aleator.core.parameter import Parameter
 from aleator.core.seeds import fresh_seed
+from aleator.generate.completion import Request
 from aleator.generate.options import GenerateOptions
-from aleator.generate.request import Request
 from aleator.generate.session import Session
 from aleator.models.weights import Weights
 from aleator.samplers import SamplingParams

@@ -13,9 +13,8 @@ import numpy.typing as npt
 import aleator._native as _native
 from aleator.cache.pools.attention import first_of
 from aleator.cache.pools.hybrid import HybridBatch, HybridPool
-from aleator.cache.pools.pool import AnyPool
+from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent import RecurrentPool
-from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.core.threads import pool as thread_pool
 from aleator.models.decoder import Decoder, Progress
 from aleator.models.layers.expert_tensors import mixed_experts
@@ -34,6 +33,7 @@ from aleator.models.placement import ON_CPU
 from aleator.models.step import HostStep, Inputs, Step
 
 if TYPE_CHECKING:
+    from aleator.cache.pools.recurrent_rows import RecurrentBatch
     from aleator.cache.rows.batch import MicroBatch
     from aleator.models.weights import Weights
 
@@ -108,7 +108,7 @@ class NativeDecoder(Decoder):
     def drop_head(self) -> None:
         self.head = None
 
-    def over(self, pool: AnyPool, fused: bool = True) -> Step:
+    def over(self, pool: Pool, fused: bool = True) -> Step:
         return NativeStep(self, pool)
 
 
@@ -119,7 +119,7 @@ class NativeStep(HostStep):
     instruction set (docs/numerics.md, part 2).
     """
 
-    def __init__(self, decoder: NativeDecoder, pool: AnyPool) -> None:
+    def __init__(self, decoder: NativeDecoder, pool: Pool) -> None:
         super().__init__()
         config = decoder.config
         self.n_vocab, self._softcap = config.n_vocab, config.logit_softcap

@@ -13,9 +13,8 @@ from typing import Any, Literal
 from aleator.chat.message import Delta, Message
 from aleator.chat.prompt import ChatPrompt
 from aleator.chat.reply import Reply
-from aleator.generate.generation import Generation, writing_of
+from aleator.generate.generation import Generation, Piece, writing_of
 from aleator.generate.logprobs import Logprobs
-from aleator.generate.writing import Piece
 from aleator.server.streaming import Line, merged
 
 ChatStop = Literal["stop", "tool_calls", "length", "deadline", "interrupted"]

@@ -30,7 +30,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from aleator.generate.writing import Piece, Writing
+from aleator.generate.generation import Piece, Writing
 from aleator.server.errors import ApiError, api_error
 
 T = TypeVar("T")

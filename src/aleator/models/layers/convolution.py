@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from aleator.cache.pools.recurrent_batch import RecurrentBatch
+from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.cache.storage.tensors import as_tensor
 from aleator.models.layers.feed_forward import Following
 from aleator.models.layers.layer import LayerWeights, Pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from aleator.cache.pools.recurrent_batch import RecurrentBatch
+from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.cache.storage.tensors import as_tensor
 from aleator.models.layers.convolution import convolve
 from aleator.models.layers.feed_forward import Following

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import aleator._native as _native
-from aleator.cache.storage.host import HostLayer
+from aleator.cache.storage.layer import HostLayer
 from aleator.core.errors import ParameterError
 from aleator.models.layers.parts import FeedForward, Mixture
 from aleator.models.layers.recurrent_parts import (
@@ -25,7 +25,7 @@ from aleator.models.layers.stored import Floats, StoredLayer, StoredWeight
 if TYPE_CHECKING:
     from aleator.cache.pools.recurrent import RecurrentPool
     from aleator.cache.rows.rows import Rows
-    from aleator.cache.storage import Storage
+    from aleator.cache.storage.storage import Storage
     from aleator.models.layers.parts import Attention, Latent
 
 Stored = list[StoredWeight]

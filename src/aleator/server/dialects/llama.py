@@ -14,8 +14,7 @@ from starlette.routing import Route
 
 from aleator.core.errors import ContextFull, EngineClosed
 from aleator.engine.replay import KEY
-from aleator.generate.generation import Generation, writing_of
-from aleator.generate.writing import Piece
+from aleator.generate.generation import Generation, Piece, writing_of
 from aleator.server.auth import own_namespace
 from aleator.server.bodies import in_thread
 from aleator.server.dialects.llama_fields import FIELDS, Prompt, options_of, tokens_of

@@ -25,9 +25,15 @@ from starlette.routing import Route
 
 from aleator.core.errors import FileFormatError, Incompatible, ParameterError, SessionInUse
 from aleator.generate.context import Context
-from aleator.generate.session import Session, open_session, restore_session, write_session
+from aleator.generate.session import (
+    Rows,
+    Session,
+    open_session,
+    restore_session,
+    rows_of,
+    write_session,
+)
 from aleator.generate.session_file import SessionFile
-from aleator.generate.session_rows import Rows, rows_of
 from aleator.server.auth import own_namespace
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.dialects.llama_results import settings, without_text

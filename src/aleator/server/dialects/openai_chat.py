@@ -15,8 +15,7 @@ from starlette.routing import Route
 
 from aleator.core.errors import ParameterError
 from aleator.engine.replay import KEY
-from aleator.generate.generation import Generation, writing_of
-from aleator.generate.writing import PromptProgress
+from aleator.generate.generation import Generation, PromptProgress, writing_of
 from aleator.server.auth import own_namespace
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatRequest, Usage
 from aleator.server.dialects.llama_slots import Slots

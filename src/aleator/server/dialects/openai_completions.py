@@ -11,9 +11,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.core.errors import ParameterError
-from aleator.generate.generation import Generation, writing_of
+from aleator.generate.generation import Generation, Piece, writing_of
 from aleator.generate.logprobs import Logprobs, TokenLogprob
-from aleator.generate.writing import Piece
 from aleator.language_model import LanguageModel
 from aleator.server.auth import own_namespace
 from aleator.server.bodies import in_thread

@@ -8,9 +8,8 @@ from typing import Any
 from aleator.core.version import __version__
 from aleator.engine.replay import Record
 from aleator.generate.completion import Stats
-from aleator.generate.generation import Generation
+from aleator.generate.generation import Generation, PromptProgress
 from aleator.generate.logprobs import Logprobs, TokenLogprob
-from aleator.generate.writing import PromptProgress
 from aleator.server.chat import Usage
 from aleator.server.errors import ApiError
 from aleator.server.service import Service

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from aleator.core.errors import ConstraintError, ParameterError
 from aleator.engine.prompts import SAMPLING
+from aleator.generate.completion import Request
 from aleator.generate.generation import Generation, writing_of
-from aleator.generate.request import Request
-from aleator.generate.session import Session, go_on
+from aleator.generate.request_state import go_on
+from aleator.generate.session import Session
 from aleator.samplers import Candidates, SamplerChain, SamplingParams
 from aleator.samplers.explain import Explanation
 from aleator.server.errors import ApiError
@@ -222,7 +223,7 @@ class Replay:
         # A chain that draws move must draw at every step.
         self._draws = bool(self.chain.adapts) or self.chain.numerics != "portable"
         if params is None:
-            go_on(self.chain, request.tokens, request.drawn, request.chain_state)
+            go_on(self.chain, request)
         else:
             self.chain.accept_many(recording.prompt)
 

@@ -17,17 +17,49 @@ from dataclasses import field
 from typing import Protocol
 from weakref import WeakMethod, ref
 
-import numpy as np
-import numpy.typing as npt
-
 from aleator.cache.journal import Journal, atomic
-from aleator.cache.prefix.config import PrefixConfig
+from aleator.core.arrays import Int32s
 from aleator.core.digests import new_digest
 from aleator.core.errors import ParameterError
-from aleator.core.integers import token_ids
+from aleator.core.integers import integer_in, token_ids
 from aleator.core.records import dataclass
 
-Tokens = npt.NDArray[np.int32]
+
+@dataclass(frozen=True)
+class PrefixConfig:
+    """How prefixes are cached.
+
+    Args:
+        block: tokens of a block, 1 to 4,096: the unit in which cached prefixes are found and shortened.
+        texts: how many prefixes are cached at most, 1 to 1,024.
+        spacing: recurrent layers keep a state after every so many tokens, a multiple of ``block``; twice as
+            many, four times and so on of a longer text.
+        bytes: memory for these states, or for more cells of window layers, at most; 0 to 2^40.
+
+    """
+
+    block: int = 16
+    texts: int = 63
+    spacing: int = 64
+    bytes: int = 2**27
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        for name, value, low, high in (
+            ("block", self.block, 1, 4096),
+            ("texts", self.texts, 1, 1024),
+            ("spacing", self.spacing, 1, 2**20),
+            ("bytes", self.bytes, 0, 2**40),
+        ):
+            integer_in(name, value, low, high)
+
+
+def kept_texts(prefix: PrefixConfig | None) -> int:
+    """How many sequences hold cached prefixes; ParameterError unless ``prefix`` is a PrefixConfig, or None."""
+    if not (prefix is None or isinstance(prefix, PrefixConfig)):
+        raise ParameterError("prefix", f"prefix must be a PrefixConfig or None, not {prefix!r}")
+    return 0 if prefix is None else prefix.texts
+
 
 REMEMBERED_EVICTIONS = 4096
 """Digests of evicted blocks that are remembered at least, to say why a text was not found."""
@@ -49,7 +81,7 @@ class Text:
 
     seq: int
     namespace: str
-    tokens: Tokens
+    tokens: Int32s
     digests: list[bytes]  # of its full blocks
     used: list[int]  # of every block, the last of which may be shorter
     pins: tuple[int, ...] = ()  # leading tokens that must stay
@@ -131,7 +163,7 @@ class PrefixIndex:
         return max(self._texts[seq].pins, default=0)
 
     @atomic
-    def match(self, tokens: Sequence[int] | Tokens, namespace: str = "") -> Match:
+    def match(self, tokens: Sequence[int] | Int32s, namespace: str = "") -> Match:
         """Find the longest beginning of ``tokens`` that is cached; only its time of last use changes."""
         wanted = checked_text(tokens, namespace)
         limit = len(wanted) - 1
@@ -175,7 +207,7 @@ class PrefixIndex:
         )
 
     @atomic
-    def keep(self, seq: int, tokens: Sequence[int] | Tokens, namespace: str = "") -> bool:
+    def keep(self, seq: int, tokens: Sequence[int] | Int32s, namespace: str = "") -> bool:
         """Keep the text that sequence ``seq`` holds at positions 0, 1, ...; False if all texts are pinned.
 
         Texts that are its beginning are given up: it covers them.
@@ -316,7 +348,7 @@ class PrefixIndex:
         return "no cached prefix begins with its first token"
 
     def _why_not_longer(
-        self, text: Text, length: int, wanted: Tokens, digests: list[bytes]
+        self, text: Text, length: int, wanted: Int32s, digests: list[bytes]
     ) -> tuple[str, ...]:
         if length == len(wanted):
             return ()
@@ -334,14 +366,14 @@ class PrefixIndex:
         )
 
 
-def checked_text(tokens: Sequence[int] | Tokens, namespace: object) -> Tokens:
+def checked_text(tokens: Sequence[int] | Int32s, namespace: object) -> Int32s:
     """Return a text's tokens, int32 [n]; ParameterError unless they are ids, and the namespace a str."""
     if not isinstance(namespace, str):
         raise ParameterError("namespace", f"namespace must be a str, not {namespace!r}")
     return token_ids(tokens)
 
 
-def _digests(tokens: Tokens, block: int, namespace: str) -> Iterator[bytes]:
+def _digests(tokens: Int32s, block: int, namespace: str) -> Iterator[bytes]:
     """Per full block a digest of everything up to its end."""
     if len(tokens) < block:
         return
@@ -352,7 +384,7 @@ def _digests(tokens: Tokens, block: int, namespace: str) -> Iterator[bytes]:
         yield digest
 
 
-def _common(a: Tokens, b: Tokens) -> int:
+def _common(a: Int32s, b: Int32s) -> int:
     """Length of the common beginning."""
     n = min(len(a), len(b))
     different = a[:n] != b[:n]

@@ -7,8 +7,8 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from aleator.core.arrays import Int32s
 from aleator.core.errors import ParameterError
 from aleator.core.packages import require_matplotlib
 from aleator.core.records import dataclass
@@ -43,10 +43,10 @@ class Frame:
     """
 
     label: str
-    owner: npt.NDArray[np.int32]
-    owners: npt.NDArray[np.int32]
-    positions: npt.NDArray[np.int32]
-    shifts: npt.NDArray[np.int32]
+    owner: Int32s
+    owners: Int32s
+    positions: Int32s
+    shifts: Int32s
     spans: tuple[Span, ...]
 
     @property

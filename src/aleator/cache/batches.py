@@ -1,4 +1,8 @@
-"""The rules that a batch must obey, and the positions that its tokens get."""
+"""Batches: the rules they must obey, how they are cut into micro-batches, and where their tokens will go.
+
+They are cut by three rules, as in llama.cpp's batch allocator.  All take the tokens' sequences in batch order
+and give lists of batch indices; in a sequence the order of the batch is kept.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,12 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from aleator.cache.arguments import END
-from aleator.core.errors import InvalidBatch
+from aleator.cache.options import END
+from aleator.core.arrays import Bytes, Int32s, Int64s, UInt64s
+from aleator.core.errors import InvalidBatch, ParameterError
 from aleator.core.integers import exact, first_inexact
+from aleator.core.records import dataclass
 
 Position = int | tuple[int, ...] | None
 
@@ -110,9 +115,7 @@ def _position(
     return pos
 
 
-def checked_sections(
-    batch: Tokens, cells: Places, n_seq_max: int
-) -> tuple[list[int], npt.NDArray[np.int32]]:
+def checked_sections(batch: Tokens, cells: Places, n_seq_max: int) -> tuple[list[int], Int32s]:
     """The positions, and int32 [T, 4], of tokens that have four (M-RoPE), by llama.cpp's rules.
 
     A text's token at p lies at (p, p, p, 0) and comes after all that is there; embeddings say (t, y, x, z),
@@ -184,7 +187,7 @@ def _check_sequences(
     groups.add(group)
 
 
-def owner_bits(batch: Tokens, words: int, n_seq_max: int) -> npt.NDArray[np.uint64]:
+def owner_bits(batch: Tokens, words: int, n_seq_max: int) -> UInt64s:
     """The sequences of each token as bits, uint64 [T, words]."""
     owners = np.zeros((len(batch.sequences), words), dtype=np.uint64)
     if n_seq_max == 1:
@@ -196,7 +199,170 @@ def owner_bits(batch: Tokens, words: int, n_seq_max: int) -> npt.NDArray[np.uint
     return owners
 
 
-def bits_of(owners: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
+def bits_of(owners: UInt64s) -> Bytes:
     """Owners as of :func:`owner_bits` with a column for each sequence, 0 or 1: uint8 [T, 64 * words]."""
     words = np.ascontiguousarray(owners, "<u8")
     return np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
+
+
+RULES = ("simple", "equal", "sequence")
+
+Indices = list[int]
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """How a batch is cut into pieces of ``n_batch``, and these into micro-batches.
+
+    The arguments are those of :meth:`aleator.cache.Cache.plan`.
+    """
+
+    n_ubatch: int
+    n_batch: int
+    rule: str = "simple"
+    keep_tail: int = 0
+    causal: bool = True
+
+
+def split(
+    sequences: Sequence[Sequence[int]],
+    n_ubatch: int,
+    rule: str = "simple",
+    *,
+    sequential: bool = False,
+    keep_tail: int = 0,
+) -> list[Indices]:
+    """Cut a batch into micro-batches of at most ``n_ubatch`` tokens; returns the batch indices of each.
+
+    Args:
+        sequences: each token's sequence ids.
+        n_ubatch: tokens per micro-batch, 1 or more.
+        rule: "simple" takes the next tokens as they come; "equal" takes equally many of several
+            sequences and groups them by sequence; "sequence" takes one sequence at a time.
+        sequential: with "equal", the sequences of a micro-batch have consecutive ids, and no token has several.
+        keep_tail: see :class:`Cuts`; less than ``n_ubatch``.
+
+    """
+    if n_ubatch < 1:
+        raise ParameterError("n_ubatch", f"n_ubatch must be 1 or more, not {n_ubatch}")
+    if rule == "simple":
+        n = len(sequences)
+        return [list(range(i, min(i + n_ubatch, n))) for i in range(0, n, n_ubatch)]
+    if rule == "sequence":
+        return _by_sequence(sequences, n_ubatch)
+    if rule != "equal":
+        raise ParameterError("rule", f"rule must be one of {', '.join(RULES)}, not {rule!r}")
+    if not 0 <= keep_tail < n_ubatch:
+        raise ParameterError(
+            "keep_tail", f"keep_tail must lie in [0, n_ubatch = {n_ubatch}), not {keep_tail}"
+        )
+    if sequential and any(len(set(s)) > 1 for s in sequences):
+        raise ParameterError(
+            "sequential", "a token of several sequences cannot be split by sequence"
+        )
+    left: dict[frozenset[int], Indices] = {}
+    for i, seqs in enumerate(sequences):
+        left.setdefault(frozenset(seqs), []).append(i)
+    parts = []
+    while left:
+        parts.append(_equal(left, n_ubatch, sequential, keep_tail))
+    return parts
+
+
+def _equal(
+    left: dict[frozenset[int], Indices], n_ubatch: int, sequential: bool, keep_tail: int
+) -> Indices:
+    """Take one micro-batch of what is left."""
+    chosen: list[frozenset[int]] = []
+    for group in sorted(left, key=lambda g: left[g][0]):
+        if len(chosen) == n_ubatch:
+            break
+        follows = not sequential or not chosen or min(group) == min(chosen[-1]) + 1
+        if follows and all(group.isdisjoint(other) for other in chosen):
+            chosen.append(group)
+    n = min(n_ubatch // len(chosen), min(len(left[g]) for g in chosen))
+    if keep_tail:
+        good = 0
+        while good < len(chosen) and (
+            len(left[chosen[good]]) == n or len(left[chosen[good]]) - n >= keep_tail
+        ):
+            good += 1
+        if good == 0:
+            rest = len(left[chosen[0]])
+            n, good = rest if rest <= n_ubatch else min(n, rest - keep_tail), 1
+        chosen = chosen[:good]
+    part: Indices = []
+    for group in chosen:
+        part += left[group][:n]
+        left[group] = left[group][n:]
+        if not left[group]:
+            del left[group]
+    return part
+
+
+def _by_sequence(sequences: Sequence[Sequence[int]], n_ubatch: int) -> list[Indices]:
+    groups = [frozenset(s) for s in sequences]
+    todo = list(range(len(groups)))
+    parts = []
+    while todo:
+        current = groups[todo[0]]
+        part: Indices = []
+        rest: Indices = []
+        for i in todo:
+            if len(part) < n_ubatch and groups[i] <= current:
+                part.append(i)
+                current = groups[i]
+            else:
+                rest.append(i)
+        parts.append(part)
+        todo = rest
+    return parts
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Part:
+    """One micro-batch of a plan.
+
+    Attributes:
+        tokens: batch indices of its T tokens: a slice, or int64 [T].
+        cell_ids: int64 [T], the cells they will have.
+        wanted: int64, which of its tokens' logits are wanted, counted from its start.
+
+    """
+
+    tokens: slice | Int64s
+    cell_ids: Int64s
+    wanted: Int64s
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Plan:
+    """What :meth:`KVCache.plan` decided about a batch of T tokens.
+
+    Attributes:
+        positions: int32 [T].
+        seqs: int32 [T], the sequence that each token attends as: its first, or last with ``causal=False``.
+        owners: uint64 [T, words], all its sequences as bits.
+        parts: the micro-batches, in the order in which they are computed.
+        version: of the cells that the plan was made for; the plan is void after any change.
+        rows: int64, for each wanted token in batch order its row in the concatenated parts; None: as they come.
+        causal: whether a token sees only positions up to its own.
+        sections: int32 [T, 4], (t, y, x, z) of each token, t as in ``positions``; None where a position is
+            one number.
+        extras: int32 [T, 3], what the cells keep of them: y, x and token id, -1 for an embedding.
+
+    """
+
+    positions: Int32s
+    seqs: Int32s
+    owners: UInt64s
+    parts: tuple[Part, ...]
+    version: int
+    rows: Int64s | None
+    causal: bool
+    sections: Int32s | None = None
+    extras: Int32s | None = None
+
+    def __len__(self) -> int:
+        """How many tokens, and so cells."""
+        return len(self.positions)

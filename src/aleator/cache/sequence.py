@@ -8,16 +8,15 @@ from typing import NamedTuple
 from weakref import ref
 
 import numpy as np
-import numpy.typing as npt
 
 from aleator._native import Cells
-from aleator.cache.arguments import Uncopyable, checked_delta, checked_divisor
 from aleator.cache.formats.state_file import Buffer
 from aleator.cache.journal import Journal, atomic
-from aleator.cache.pools.pool import AnyPool
-from aleator.cache.prefix import Match
-from aleator.cache.sequence_verbs import Checkpoint
-from aleator.cache.state_verbs import Restored, StateVerbs
+from aleator.cache.options import Uncopyable, checked_delta, checked_divisor
+from aleator.cache.pools.pool import Pool
+from aleator.cache.prefix_index import Match
+from aleator.cache.sequence_verbs import Checkpoint, Restored, SequenceVerbs
+from aleator.core.arrays import Int32s, Int64s
 from aleator.core.errors import CacheError, CacheFull, CannotRewind, ParameterError
 from aleator.core.integers import UNBOUNDED, integer_in
 
@@ -29,10 +28,10 @@ class Slid(NamedTuple):
     new_len: int
 
 
-class Handles(StateVerbs):
+class Handles(SequenceVerbs):
     """Gives handles on sequences."""
 
-    def __init__(self, pool: AnyPool) -> None:
+    def __init__(self, pool: Pool) -> None:
         super().__init__(pool)
         self._handles: dict[int, ref[Sequence]] = {}
 
@@ -151,12 +150,12 @@ class Sequence(Uncopyable):
         return self.cache.seq_pos_max(self.id) + 1
 
     @property
-    def positions(self) -> npt.NDArray[np.int32]:
+    def positions(self) -> Int32s:
         """Its positions, ascending, int32."""
         return np.sort(self._cells.positions[self.cells])
 
     @property
-    def cells(self) -> npt.NDArray[np.int64]:
+    def cells(self) -> Int64s:
         """Its cells in order of position, int64."""
         cells = self._cells.seq_cell_list(self.id)
         return cells[np.argsort(self._cells.positions[cells], kind="stable")]
