@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from decoder_numerics import floats as reference
 from decoder_numerics.blocks import fused
 from make_models import SPECS, Spec, write_model
 
 from aleator import _native
+from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, native_decoder, open_weights
 from aleator.models.decoder import Decoder
