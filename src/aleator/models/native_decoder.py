@@ -15,6 +15,7 @@ from aleator.cache.pools.attention import first_of
 from aleator.cache.pools.hybrid import HybridBatch, HybridPool
 from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.core.threads import pool as thread_pool
 from aleator.models.decoder import Decoder, Progress
 from aleator.models.layers.expert_tensors import mixed_experts
@@ -33,7 +34,6 @@ from aleator.models.placement import ON_CPU
 from aleator.models.step import HostStep, Inputs, Step
 
 if TYPE_CHECKING:
-    from aleator.cache.pools.recurrent_rows import RecurrentBatch
     from aleator.cache.rows.batch import MicroBatch
     from aleator.models.weights import Weights
 
