@@ -34,7 +34,7 @@ import numpy.typing as npt
 from run_report import Report, command, machine, parser, progress
 from wide_models import MODELS, write_wide
 
-from aleator.cache.prefix import PrefixConfig
+from aleator.cache.prefix_index import PrefixConfig
 from aleator.core import host
 from aleator.core.errors import CacheFull
 from aleator.generate import Batch, Context
@@ -400,7 +400,9 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     asked.add_argument("--rows", type=int, default=100_000, help="rows of logits to compare")
     asked.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     asked.add_argument("--types", nargs="+", choices=TYPES, default=list(TYPES))
-    asked.add_argument("--isas", nargs="+", help="instruction sets, or triton; without it all of this machine")
+    asked.add_argument(
+        "--isas", nargs="+", help="instruction sets, or triton; without it all of this machine"
+    )
     asked.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     asked.add_argument("--seed", type=int, default=1)
     return asked.parse_args(arguments)

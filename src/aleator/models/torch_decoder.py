@@ -14,8 +14,8 @@ import numpy.typing as npt
 import torch
 
 from aleator.cache.devices import Device
-from aleator.cache.pools.pool import AnyPool
-from aleator.cache.pools.recurrent_batch import RecurrentBatch
+from aleator.cache.pools.pool import Pool
+from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.storage.tensors import torch_device
 from aleator.models.block import Block
@@ -156,7 +156,7 @@ class TorchDecoder(Decoder):
         """See :meth:`Decoder.drop_head`."""
         self.head = _as_it_is
 
-    def over(self, pool: AnyPool, fused: bool = True) -> TensorStep:
+    def over(self, pool: Pool, fused: bool = True) -> TensorStep:
         """See :meth:`Decoder.over`."""
         return TensorStep(self, fused)
 

@@ -17,8 +17,7 @@ from decoder_numerics import delta as rules
 from decoder_numerics import floats as reference
 from decoder_numerics.blocks import Floats, fused
 
-from aleator.cache.pools.history import Run
-from aleator.cache.pools.recurrent_batch import RecurrentBatch
+from aleator.cache.pools.recurrent_rows import RecurrentBatch, Run
 from aleator.models.kernels import recurrent, recurrent_parts
 from aleator.models.kernels.runs import Runs, packed
 

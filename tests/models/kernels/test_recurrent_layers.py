@@ -21,8 +21,7 @@ from delta_models import DELTAS, write_delta
 from hybrid_models import HYBRID, write_hybrid
 from make_models import SPECS, write_model
 
-from aleator.cache.pools.history import Run
-from aleator.cache.pools.recurrent_batch import RecurrentBatch
+from aleator.cache.pools.recurrent_rows import RecurrentBatch, Run
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.kernels import recurrent, recurrent_parts

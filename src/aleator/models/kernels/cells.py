@@ -10,8 +10,7 @@ import triton
 import triton.language as tl
 
 from aleator.cache.storage.layer import LayerStorage
-from aleator.cache.storage.tensor_blocks import IQ4_NL_VALUES, quantised
-from aleator.cache.storage.tensors import TensorLayer
+from aleator.cache.storage.tensors import IQ4_NL_VALUES, TensorLayer, quantised
 from aleator.models.kernels.floats import EXACT
 from aleator.models.kernels.rotation import INTERPRETED, hadamard
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aleator.cache.pools.recurrent_batch import RecurrentBatch
+from aleator.cache.pools.recurrent_rows import RecurrentBatch
 
 
 class Runs(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from aleator.cache.pools.hybrid import HybridBatch
-from aleator.cache.pools.recurrent_batch import RecurrentBatch
+from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.cache.rows.tensors import CellTensors
 from aleator.models.layers.rotary import Rotary
 

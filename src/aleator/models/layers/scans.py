@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-from aleator.cache.pools.recurrent_batch import RecurrentBatch
+from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.cache.storage.tensors import as_tensor
 from aleator.models.layers.selective_scan import selective_scan
 
