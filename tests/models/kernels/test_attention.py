@@ -17,11 +17,9 @@ if os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("runs in a process of its own", allow_module_level=True)
 
 import torch
-from aleator.cache.storage.host import HostLayer
-from aleator.cache.storage.types import TYPES
 
 from aleator import _native
-from aleator.cache.storage.layer import LayerFormat
+from aleator.cache.storage.layer import TYPES, HostLayer, LayerFormat
 from aleator.core.threads import pool as thread_pool
 from aleator.models.kernels import cells
 from aleator.models.kernels.attention import attend

@@ -256,11 +256,12 @@ def _launched(
     others = rows if given is None else _in_three(given)
     n, n_rows = x.shape[-1], rows.shape[0] * rows.shape[1]
     at_once = rows_at_once(x, n_rows, 1 if n > 512 else 2)
-    made, by_head = _in_three(out), weight is not None and weight.dim() == 2
+    made = _in_three(out)
+    head_stride = weight.stride(0) if weight is not None and weight.dim() == 2 else 0
     _norm[(triton.cdiv(n_rows, at_once),)](
         rows, others, _or(given_weight, x), _or(weight, x), _or(bias, x), added, made,
         n_rows, rows.shape[1], rows.stride(0), rows.stride(1), others.stride(0), others.stride(1),
-        made.stride(0), made.stride(1), weight.stride(0) if by_head else 0, eps, scale,
+        made.stride(0), made.stride(1), head_stride, eps, scale,
         N=n, ROWS=at_once, SIZE=triton.next_power_of_2(n), AT_ONCE=groups_at_once(n),
         LAYER=kind == "layer", WEIGHTS=weight is not None, BIASES=bias is not None,
         GIVEN="none" if given is None else "plain" if given_weight is None else "normed",

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -170,7 +170,7 @@ def stack(matrices: Sequence[Planes]) -> Planes:
             raise ValueError("experts differ in type or shape")
         if each.tensors.keys() != first.tensors.keys():
             raise ValueError("some experts have a bias, and some have none")
-    joined = {
+    joined: dict[str, Any] = {
         name: torch.stack([each.tensors[name] for each in matrices]) for name in first.tensors
     }
     return replace(first, **joined)
