@@ -327,7 +327,8 @@ class TritonWeights(LayerWeights):
     def _on_device(self, matrix: ExpertMatrix) -> Planes:
         stored, bias = matrix
         n_out, n_in = stored.shape
-        data = torch.from_numpy(stored.data)
+        data = torch.empty(stored.data.size, dtype=torch.uint8)
+        data.numpy()[:] = stored.data  # PyTorch takes no memory that it may not write
         added = None if bias is None else torch.from_numpy(bias).to(self.device)
         return planes(data, stored.type, n_out, n_in, added, self.device)
 
