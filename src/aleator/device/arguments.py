@@ -30,7 +30,6 @@ class ChainOptions:
     kept: bool
 
     def __post_init__(self) -> None:
-        """Check."""
         for name, value, low, high in (
             ("max_batch", self.max_batch, 1, 2**16),
             ("n_vocab", self.n_vocab, 1, MAX_VOCAB),

@@ -190,7 +190,6 @@ class DRY(Sampler):
     tokenizer: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check the parameters, and turn breakers into token sequences."""
         super().__post_init__()
         given = check_breakers(self.dry_sequence_breakers)
         object.__setattr__(self, "dry_sequence_breakers", given)
@@ -210,7 +209,6 @@ class DRY(Sampler):
 
     @property
     def neutral(self) -> bool:
-        """True at multiplier 0 or without a window."""
         return self.dry_multiplier == 0 or self.dry_penalty_last_n == 0
 
     def configured(self, place: Place, numerics: str) -> tuple[Any, ...]:
@@ -218,16 +216,13 @@ class DRY(Sampler):
         return (*super().configured(place, numerics), self.breakers)
 
     def state(self, kernel: Any, history: Sequence[int]) -> dict[str, float]:
-        """Tokens in the window."""
         n = self.dry_penalty_last_n
         return {"window": len(history) if n < 0 else min(n, len(history))}
 
     def arguments(self, place: Place) -> tuple[Any, ...]:
-        """The breakers as token sequences."""
         return (*super().arguments(place)[:-1], self.breakers)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         if self.neutral:
             return
         window = step.history[-self.dry_penalty_last_n :] if self.dry_penalty_last_n > 0 else None

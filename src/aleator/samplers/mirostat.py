@@ -47,11 +47,9 @@ class MirostatSampler(SeededSampler):
     mirostat_eta: float = declare(MIROSTAT_ETA)
 
     def state(self, kernel: Any, history: Sequence[int]) -> dict[str, float]:
-        """The present bound on surprise, in bits."""
         return {"mu": kernel.mu}
 
     def course(self, kernel: Any) -> dict[str, list[float]]:
-        """Mu after each number of tokens."""
         return {"mu": kernel.course}
 
     def mu(self, step: Step, place: Place) -> float:
@@ -90,7 +88,6 @@ class Mirostat(MirostatSampler):
     mirostat_m: int = declare(MIROSTAT_M)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         row.keep_first(self._bound(row, self.mu(step, place), step.n_vocab))
         self.select(row, step, place)
 

@@ -50,7 +50,6 @@ class UserSampler(Sampler):
         return repr(self.user)
 
     def describe(self) -> str:
-        """The name: parameters are the user's."""
         return self.name
 
     @property
@@ -59,11 +58,9 @@ class UserSampler(Sampler):
         return callable(getattr(self.user, "rollback", None))
 
     def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/user.cpp, which calls back."""
         return host.UserSampler(Adapter(self.user, self._candidates_of))
 
     def native_llama(self, place: Place) -> host.LlamaSampler:
-        """Host kernel: native/llama/user.cpp, which calls back."""
         return host.LlamaUserSampler(Adapter(self.user, self._candidates_of))
 
     def configured(self, place: Place, numerics: str) -> tuple[Any, ...]:
@@ -71,7 +68,6 @@ class UserSampler(Sampler):
         return (self.name, type(self.user).__module__, type(self.user).__qualname__)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """Not available: the user's code is the definition."""
         raise ParameterError("samplers", f"{self.name} is written in Python and has no reference")
 
 

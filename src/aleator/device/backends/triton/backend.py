@@ -49,11 +49,9 @@ class TritonBackend(TorchBackend):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensors, with what the kernels leave for each other."""
         return super().nbytes + self._fused.nbytes
 
     def plan(self, chain: SamplerChain) -> ChainPlan:
-        """Which samplers run where, and whether the kernels run the chain, or PyTorch, and why."""
         found = super().plan(chain)
         here = [s for s, _ in split(chain)[0] if not s.neutral]
         kinds = [kind.form for s in here if (kind := kind_of(s)) is not None]
@@ -68,13 +66,11 @@ class TritonBackend(TorchBackend):
             self.changed(row)
 
     def changed(self, row: int) -> None:
-        """Find the row's path."""
         state = self.rows[row]
         samplers = [state.samplers.get(place) for place in self.program.places]
         self._fused.set(row, samplers, state.tail is not None)
 
     def permute(self, rows: Sequence[int]) -> None:
-        """The rows' paths too."""
         super().permute(rows)
         self._fused.permute(rows, torch.tensor(list(rows), device=self.options.device))
 
@@ -119,7 +115,6 @@ class TritonBackend(TorchBackend):
         return TritonLaunches(plan, own, len(self.program.places))
 
     def launches(self, batch: int) -> Launches:
-        """Kernels for a step without ``allowed``."""
         return self._launches(self._fused.plan(batch, False), batch)
 
     def check_replay(self, batch: int, captured: Launches) -> None:
