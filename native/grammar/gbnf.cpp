@@ -8,7 +8,6 @@
 
 #include "errors.hpp"
 #include "grammar/gbnf_text.hpp"
-#include "grammar/rule_ranks.hpp"
 
 namespace aleator {
 

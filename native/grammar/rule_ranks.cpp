@@ -1,7 +1,8 @@
-#include "grammar/rule_ranks.hpp"
-
+// Which rules of a grammar may begin with which, and an order of the rules that follows it.
 #include <algorithm>
 #include <utility>
+
+#include "grammar/gbnf.hpp"
 
 namespace aleator {
 

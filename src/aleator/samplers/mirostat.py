@@ -50,7 +50,7 @@ class MirostatSampler(SeededSampler):
         return {"mu": kernel.mu}
 
     def course(self, kernel: Any) -> dict[str, list[float]]:
-        return {"mu": kernel.course}
+        return {"mu": kernel.course[0]}
 
     def mu(self, step: Step, place: Place) -> float:
         """The present bound on surprise: the reference keeps it in the step."""
