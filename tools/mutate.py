@@ -39,7 +39,7 @@ def one(name: str, file: str, old: str, new: str) -> Mutation:
 
 
 TILES, CANDIDATES = "samplers/tiles.isa.cpp", "samplers/candidates.cpp"
-ROW, RANKED, VECTORS = "samplers/tiled_row.cpp", "samplers/ranked_row.cpp", "samplers/vectors.hpp"
+ROW, RANKED, VECTORS = "samplers/tiled_row.hpp", "samplers/ranked_row.hpp", "samplers/vectors.hpp"
 MUTATIONS = (
     one("ties go to the higher id", "samplers/values.hpp",
         "static_cast<uint32_t>(~id)", "static_cast<uint32_t>(id)"),

@@ -129,9 +129,9 @@ void Candidates::become(int32_t id) {
 }
 
 bool Candidates::keep_allowed(std::span<const uint32_t> words) {
-  const auto word = [&](int64_t i) { return i < std::ssize(words) ? words[i] : 0u; };
   mass_ = 0;
   if (!dense_) {
+    const auto word = [&](int64_t i) { return i < std::ssize(words) ? words[i] : 0u; };
     size_t kept = 0;
     for (size_t i = 0; i < ids_.size(); ++i)
       if (word(ids_[i] / 32) >> (ids_[i] % 32) & 1) {
@@ -144,14 +144,12 @@ bool Candidates::keep_allowed(std::span<const uint32_t> words) {
     for (const float z : values_) top_ = std::max(top_, z);
     return kept > 0;
   }
-  constexpr int words_per_tile = tile_size / 32;
   int64_t allowed = 0;
   for (const uint32_t w : words) allowed += std::popcount(w);
-  top_ = -infinity;
   if (allowed < n_vocab_ / 8) {  // few: straight into a compact list
     spare_ids_.clear();
     spare_values_.clear();
-    for (int64_t i = 0; i < std::min<int64_t>(std::ssize(words), n_tiles_ * words_per_tile); ++i)
+    for (int64_t i = 0; i < std::min<int64_t>(std::ssize(words), n_tiles_ * tile_size / 32); ++i)
       for (uint32_t w = words[i]; w; w &= w - 1) {
         const int64_t id = i * 32 + std::countr_zero(w);
         const float z = tiles_[id / tile_size][id % tile_size] + 0.0f;
@@ -163,17 +161,8 @@ bool Candidates::keep_allowed(std::span<const uint32_t> words) {
     set_compact(spare_ids_, spare_values_);
     return true;
   }
-  for (int64_t t = 0; t < n_tiles_; ++t) {  // many: only tiles that lose a token are copied
-    for (int k = 0; k < words_per_tile; ++k) {
-      uint32_t gone = ~word(t * words_per_tile + k);
-      if (!gone) continue;
-      float* x = own_tile(t) + k * 32;
-      for (; gone; gone &= gone - 1) x[std::countr_zero(gone)] = -infinity;
-      maxima_[t] = infinity;  // to be found again
-    }
-    if (maxima_[t] == infinity) tile_scan_(tiles_[t], 1, &maxima_[t], &irregular_[t]);
-    top_ = std::max(top_, maxima_[t]);
-  }
+  mask_tiles(words);  // many
+  top_ = maximum_(maxima_.data(), static_cast<int64_t>(maxima_.size()));
   return top_ > -infinity;
 }
 

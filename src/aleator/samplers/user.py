@@ -80,16 +80,13 @@ class Adapter:
         self.pending: bytes | None = None
 
     def apply(self, native: Any, position: int = 0) -> None:
-        """Let it change the candidates."""
         self.user.apply(self._candidates_of(native))
 
     def accept(self, token: int, generated: bool) -> None:
-        """Tell it of a token."""
         if hasattr(self.user, "accept"):
             self.user.accept(token)
 
     def rollback(self) -> None:
-        """Take back a token."""
         if hasattr(self.user, "rollback"):
             self.user.rollback(1)
 
@@ -97,12 +94,10 @@ class Adapter:
         """A user's sampler has no random stream of the chain's."""
 
     def reset(self) -> None:
-        """Back to the start."""
         if hasattr(self.user, "reset"):
             self.user.reset()
 
     def clone(self) -> Adapter:
-        """A copy with its own state."""
         made = self.user.clone() if hasattr(self.user, "clone") else copy.deepcopy(self.user)
         return Adapter(made, self._candidates_of)
 
@@ -132,7 +127,6 @@ class Adapter:
         return state
 
     def restore(self, state: bytes) -> None:
-        """Hand it a state."""
         self.user.state_read(state)
 
 

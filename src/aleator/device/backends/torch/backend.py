@@ -48,6 +48,7 @@ class TorchBackend(Backend):
         self._template_places = list(self.program.places)
         self.rows = [Row(template) for _ in range(options.max_batch)]
         self._launched: dict[int, Launches] = {}  # by the size of a batch
+        self.grown()
 
     @property
     def nbytes(self) -> int:
@@ -113,7 +114,7 @@ class TorchBackend(Backend):
         return made
 
     def grown(self) -> None:
-        """The program has other places."""
+        """The program is new, or has other places."""
 
     def changed(self, row: int) -> None:
         """A row has another chain."""

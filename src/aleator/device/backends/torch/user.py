@@ -44,11 +44,9 @@ class OnDevice(Protocol):
 
     def apply_device(self, data: DeviceCandidates) -> None:
         """Do to all rows of ``data`` what ``apply`` does to one."""
-        ...
 
     def device_bytes(self, batch: int, n_vocab: int) -> int:
         """Bytes of the tensors that the object itself keeps for so many rows."""
-        ...
 
 
 class DeviceUser(DeviceSampler):

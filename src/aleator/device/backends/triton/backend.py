@@ -10,14 +10,12 @@ import torch
 from torch import Tensor
 
 from aleator.core.records import dataclass
-from aleator.device.arguments import ChainOptions
 from aleator.device.backends.backend import Launches
 from aleator.device.backends.torch.backend import TorchBackend, stale
 from aleator.device.backends.torch.program import kind_of, split
 from aleator.device.backends.triton.chain import TritonChain
 from aleator.device.backends.triton.path import Plan, path_of
 from aleator.device.candidates import NOTHING
-from aleator.device.report import Report
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.plan import Plan as ChainPlan
 
@@ -34,18 +32,7 @@ class TritonLaunches:
 class TritonBackend(TorchBackend):
     """Rows by Triton's kernels where they can run them."""
 
-    def __init__(
-        self,
-        options: ChainOptions,
-        template: SamplerChain,
-        chains: Sequence[SamplerChain],
-        report: Report,
-    ) -> None:
-        super().__init__(options, template, chains, report)
-        self._fused = self._made_fused()
-
-    def _made_fused(self) -> TritonChain:
-        return TritonChain(self.program.places, self.options, self.report.wanted)
+    _fused: TritonChain  # made with the program
 
     @property
     def nbytes(self) -> int:
@@ -61,7 +48,7 @@ class TritonBackend(TorchBackend):
 
     def grown(self) -> None:
         """The kernels are given all places: they are made anew."""
-        self._fused = self._made_fused()
+        self._fused = TritonChain(self.program.places, self.options, self.report.wanted)
         for row in range(self.options.max_batch):
             self.changed(row)
 
