@@ -3,10 +3,20 @@
 
 #include "bind.hpp"
 #include "llama/candidates.hpp"
-#include "llama/constrained.hpp"
+#include "llama/sampler.hpp"
 #include "samplers/chain_binding.hpp"
+#include "samplers/constrained.hpp"
 
 namespace aleator::llama {
+
+// A constraint in a chain with llama.cpp's numbers.
+class ConstraintSampler : public ConstraintIn<LlamaCloned<ConstraintSampler>> {
+ public:
+  using ConstraintIn::ConstraintIn;
+  void apply(Row& row, const History&) override {
+    if (!constrained.waiting() && !row.mask(constrained.mask())) nothing_allowed();
+  }
+};
 
 class LlamaChain : public ChainBase<LlamaSampler> {
  public:
@@ -168,6 +178,12 @@ int32_t LlamaChain::sample(const void* data, int64_t n, Dtype dtype) {
 
 ALEATOR_BIND(llama) {
   nb::class_<LlamaSampler>(m, "LlamaSampler", "A built-in sampler, to be put into a LlamaChain.");
+
+  nb::class_<ConstraintSampler, LlamaSampler>(m, "LlamaConstraintSampler")
+      .def(nb::init<const Constraint&, std::vector<int32_t>>(), "constraint"_a, "ends"_a)
+      .def_prop_ro(
+          "constrained", [](ConstraintSampler& s) -> Constrained& { return s.constrained; },
+          nb::rv_policy::reference_internal);
 
   bind_chain<LlamaChain, LlamaCandidates>(m, "LlamaChain")
       .def(nb::init<std::vector<std::shared_ptr<LlamaSampler>>,

@@ -651,6 +651,12 @@ def read_rows(pool: ThreadPool, matrix: StoredMatrix, rows: Annotated[NDArray[nu
 class LlamaSampler:
     """A built-in sampler, to be put into a LlamaChain."""
 
+class LlamaConstraintSampler(LlamaSampler):
+    def __init__(self, constraint: Constraint, ends: Sequence[int]) -> None: ...
+
+    @property
+    def constrained(self) -> Constrained: ...
+
 class LlamaChain:
     def __init__(self, samplers: Sequence[LlamaSampler], grammar: LlamaConstraintSampler | None) -> None: ...
 
@@ -750,12 +756,6 @@ class LlamaCandidates:
 
     def keep(self, ids: Sequence[int]) -> None:
         """Keep these tokens; the others are no candidates any more."""
-
-class LlamaConstraintSampler(LlamaSampler):
-    def __init__(self, constraint: Constraint, ends: Sequence[int]) -> None: ...
-
-    @property
-    def constrained(self) -> Constrained: ...
 
 class LlamaDist(LlamaSampler):
     def __init__(self, seed: int) -> None: ...

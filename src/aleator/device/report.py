@@ -144,5 +144,6 @@ class Report:
         if native is not None:
             ids, z = (torch.from_numpy(each) for each in native.state()[:2])
             keys, weights = order_keys(z, ids), torch.from_numpy(native.weights.astype(np.int64))
-        listed = (each.to(self.kept.device) for each in (keys[None], weights[None]))
-        self.after_list(*listed, torch.tensor([token], device=self.kept.device), row)
+        device = self.kept.device
+        drawn = torch.tensor([token], device=device)
+        self.after_list(keys[None].to(device), weights[None].to(device), drawn, row)
