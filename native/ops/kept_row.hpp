@@ -59,11 +59,12 @@ class Race {
   float eps_;
 };
 
+// Not inlined: benchmarks/count_instructions.py counts the steps by their names.
 template <typename Values>
 class KeptRow {
  public:
   // Borrows `data` until the next load; float32 is read in place.
-  void load(const void* data, int64_t n, Dtype dtype) {
+  [[gnu::noinline]] void load(const void* data, int64_t n, Dtype dtype) {
     row_.load(data, n, dtype);
     infinite_ = !row_.dense();  // of such a row only the tokens at +inf are left
     if (!logits && row_.top() == 0)
@@ -71,7 +72,7 @@ class KeptRow {
     first_ = row_.argmax();
   }
 
-  Path filter(const Filters& f) {
+  [[gnu::noinline]] Path filter(const Filters& f) {
     const bool top_k = f.k >= 1 && f.k <= std::min(row_.n_vocab(), f.limit);
     const bool top_p = f.p > 0 && f.p < 1, min_p = f.m > 0 && f.m < 1;
     const bool single = f.p <= 0 || f.m >= 1;
@@ -110,7 +111,7 @@ class KeptRow {
   int32_t first() const { return first_; }
   // The list's ids and probabilities, then zeros: in the order where top-k or top-p acted, by id
   // otherwise.  For filters with in_order.
-  void write_list(int64_t* ids, float* probs) {
+  [[gnu::noinline]] void write_list(int64_t* ids, float* probs) {
     const int64_t n = row_.n_vocab();
     if (whole_ && !infinite_) {
       for (int64_t id = 0; id < n; ++id) ids[id] = id;
@@ -130,7 +131,7 @@ class KeptRow {
   }
 
   // The winner of prob / (|q| + eps), q by position; -1 if a q is NaN.
-  int32_t race(const float* q, float eps) {
+  [[gnu::noinline]] int32_t race(const float* q, float eps) {
     if (whole_ && !infinite_) return race_whole_row(q, eps);
     make_list();
     Race race(eps);
@@ -145,7 +146,7 @@ class KeptRow {
   }
 
   // Survivors keep their logit; the others are masked.
-  void write_select(float* out) const {
+  [[gnu::noinline]] void write_select(float* out) const {
     if (row_.dense()) {
       for (int64_t t = 0, at = 0; at < row_.n_vocab(); ++t, at += tile_size) {
         const float* x = row_.tile(t);
@@ -160,7 +161,7 @@ class KeptRow {
   }
 
   // The first token in id order whose cumulative weight exceeds floor(u * total / 2^64).
-  int32_t draw(uint64_t u) {
+  [[gnu::noinline]] int32_t draw(uint64_t u) {
     return row_.mass() ? row_.draw(u).id : first_;  // 0: probabilities below 2^-40 only
   }
 
