@@ -158,22 +158,22 @@ void LlamaChain::read_state(std::string_view bytes) {
 }
 
 int32_t LlamaChain::sample(const void* data, int64_t n, Dtype dtype) {
-  return counted([&] {
-    row_.load(data, n, dtype);
-    apply(row_);
-    try {
-      if (rejects(row_)) {  // the whole row masked, and the whole chain again: a second draw
-        row_.load(data, n, dtype);
-        apply_grammar(row_);
-        run(row_);
-      }
-      if (row_.selected < 0) refuse_no_selection();
-      accept(row_.selected_token(), true);
-    } catch (...) {
-      restore(before_.data());
-      throw;
+  const auto began = Clock::now();
+  row_.load(data, n, dtype);
+  apply(row_);
+  try {
+    if (rejects(row_)) {  // the whole row masked, and the whole chain again: a second draw
+      row_.load(data, n, dtype);
+      apply_grammar(row_);
+      run(row_);
     }
-  });
+    if (row_.selected < 0) refuse_no_selection();
+    accept(row_.selected_token(), true);
+  } catch (...) {
+    restore(before_.data());
+    throw;
+  }
+  return sampled(began);
 }
 
 ALEATOR_BIND(llama) {

@@ -85,12 +85,12 @@ std::unique_ptr<Chain> Chain::part(size_t first, size_t count) const {
 }
 
 int32_t Chain::sample(const void* data, int64_t n, Dtype dtype) {
-  return counted([&] {
-    scratch_.load(data, n, dtype);
-    apply(scratch_);
-    if (scratch_.selected < 0) refuse_no_selection();
-    hear(scratch_.selected, true);
-  });
+  const auto began = Clock::now();
+  scratch_.load(data, n, dtype);
+  apply(scratch_);
+  if (scratch_.selected < 0) refuse_no_selection();
+  hear(scratch_.selected, true);
+  return sampled(began);
 }
 
 ALEATOR_BIND(chain) {

@@ -100,12 +100,10 @@ class ChainBase {
     std::swap(history_, other.history_);
     std::swap(position_, other.position_);
   }
-  // Chooses a token, which is accepted then, and counts it.
-  template <typename Choose>
-  int32_t counted(Choose choose) {
-    const auto began = std::chrono::steady_clock::now();
-    choose();
-    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  using Clock = std::chrono::steady_clock;
+  // Counts a token that was chosen since `began` and accepted; returns it.
+  int32_t sampled(Clock::time_point began) {
+    seconds_ += std::chrono::duration<double>(Clock::now() - began).count();
     ++n_sampled_;
     return history_.tokens.back();
   }
