@@ -1,4 +1,4 @@
-"""Kernels and decoders in Triton, in a process of their own: the interpreter is chosen before Triton is imported."""
+"""Kernels and decoders in Triton, in a process of their own, as Triton is imported for the interpreter."""
 
 from __future__ import annotations
 
