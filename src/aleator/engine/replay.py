@@ -344,12 +344,7 @@ def make_again(record: Record, model: Served, prompt: Sequence[int] | None = Non
         ParameterError: As for :meth:`Record.request`; or the model was loaded with too small an ``n_ctx``.
     """
     request = record.request(prompt, model.tokenizer)
-    if record.n_ctx > model.n_ctx:
-        raise ParameterError(
-            "n_ctx",
-            f"the text might use {record.n_ctx} positions, and the model was loaded with {model.n_ctx}: load "
-            f"it with n_ctx={record.n_ctx}",
-        )
+    check_room(record, model)
     cells = max(record.n_ctx, len(request.remaining) + 1)
     with Engine(model, n_seq_max=1, n_ctx=cells) as engine:
         generation = engine.start(request, SubmitOptions())
@@ -359,6 +354,16 @@ def make_again(record: Record, model: Served, prompt: Sequence[int] | None = Non
                 if len(writing_of(generation).completion.tokens) >= wanted:
                     generation.cancel()
         return Made.of(generation)
+
+
+def check_room(record: Record, model: Served) -> None:
+    """Refuse a model with fewer positions than a record's text might use."""
+    if record.n_ctx > model.n_ctx:
+        raise ParameterError(
+            "n_ctx",
+            f"the text might use {record.n_ctx} positions, and the model was loaded with {model.n_ctx}: load "
+            f"it with n_ctx={record.n_ctx}",
+        )
 
 
 def differences(then: Made, now: Made) -> list[str]:
