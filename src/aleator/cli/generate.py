@@ -64,7 +64,7 @@ examples:
 
 
 TEXT = (
-    "max_tokens", "stop", "logprobs", "echo", "parse_special", "context_shift", "n_keep", "reasoning_budget",
+    "max_tokens", "stop", "logprobs", "echo", "heal", "parse_special", "context_shift", "n_keep", "reasoning_budget",
     "banned_strings", "guidance_scale", "negative_prompt",
 )  # fmt: skip
 GRAMMAR = ("complete_grammar", "jump_forward")

@@ -26,6 +26,7 @@ from aleator.engine.engine import Engine, Served
 from aleator.engine.options import SubmitOptions
 from aleator.generate.completion import Request
 from aleator.generate.generation import Generation, writing_of
+from aleator.generate.healing import NOTHING, take_back
 from aleator.generate.options import GenerateOptions
 from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.models.fingerprint import ModelIdentity
@@ -172,8 +173,8 @@ class Record:
                 for name, value in request.options.values().items()
                 if name in TEXT_OPTIONS and value != TEXT_OPTIONS[name].neutral
             },
-            prompt_hash=hash_of_tokens(request.tokens),
-            prompt=request.tokens,
+            prompt_hash=hash_of_tokens(request.prompt),
+            prompt=request.prompt,
             given=given,
             completion=request.completion,
             position=request.drawn,
@@ -273,15 +274,19 @@ class Record:
         params = params_from_json(self.params, self.seed)
         if params.numerics == "portable":
             self._check_numerics(params, vocab)
+        options, taken = GenerateOptions.of(self.options), NOTHING
+        if options.heal and not self.position:
+            tokens, taken = take_back(tokens, vocab)
         return Request(
             tokens=tokens,
             params=params,
-            options=GenerateOptions.of(self.options),
+            options=options,
             completion=self.completion,
             drawn=self.position,
             chain_state=self.chain_state,
             n_keep=self.n_keep,
             echo=self.echo,
+            taken_back=taken,
         )
 
     def _check_numerics(self, params: SamplingParams, vocab: Any) -> None:

@@ -63,7 +63,9 @@ class LegacyLogprobs:
     ) -> None:
         self._model, self._request = model, generation.request
         self._typed = prompt if isinstance(prompt, str) else None
-        self._stream = model.tokenizer.stream(True, echo, self._request.options.shown_tokens)
+        options, (_, taken) = self._request.options, self._request.taken_back
+        n_again = sum(len(model.vocab.token_bytes(token)) for token in taken)
+        self._stream = model.tokenizer.stream(True, echo, options.shown_tokens, n_again)
         self._offset = 0
 
     def of_prompt(self, entries: Sequence[Logprobs | None]) -> list[Row]:
