@@ -109,7 +109,9 @@ def test_altered_parameters_and_ends(model: LanguageModel) -> None:
     record = record_of(model)
     for change in ({"seed": 5}, {"params": {**(record.params or {}), "temperature": 3.0}}):
         found = verify(dataclasses.replace(record, **change), model)
-        assert not found.ok and len(found.wrong) == MOST_WRONG and not found.others
+        assert not found.ok
+        assert len(found.wrong) == MOST_WRONG
+        assert not found.others
     tokens = made_of(record).tokens
     (cut,) = verify(altered(record, tokens=tokens[:-1]), model).wrong
     assert (cut.position, cut.token, cut.drawn) == (39, None, tokens[-1])
@@ -128,7 +130,8 @@ def test_altered_logprobs(model: LanguageModel) -> None:
     logprobs = list(made_of(record).logprobs or ())
     logprobs[6] -= 0.25
     found = verify(altered(record, logprobs=tuple(logprobs)), model)
-    assert not found.ok and not found.wrong
+    assert not found.ok
+    assert not found.wrong
     assert found.others[0].startswith("log-probability of token 6: ")
 
 
@@ -140,7 +143,8 @@ def test_a_text_that_was_cut_off(model: LanguageModel) -> None:
                 generation.cancel()
         record = Record.of(generation, model, "1")
     found = verify(record, model)
-    assert found.ok and found.checked == len(made_of(record).tokens)
+    assert found.ok
+    assert found.checked == len(made_of(record).tokens)
 
 
 def test_what_is_refused(model: LanguageModel) -> None:

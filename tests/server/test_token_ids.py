@@ -28,10 +28,8 @@ def test_tokens_of_completions(
         assert choice["prompt_token_ids"] == list(model.prompt_tokens("ROMEO:"))
     streamed = client.stream(COMPLETIONS, **ROMEO, **more)
     for choice in choices:
-        mine = [
-            e["choices"][0] for e in streamed if e["choices"][0]["index"] == choice["index"]
-        ]
-        assert sum([each["token_ids"] for each in mine], []) == choice["token_ids"]
+        mine = [e["choices"][0] for e in streamed if e["choices"][0]["index"] == choice["index"]]
+        assert [t for each in mine for t in each["token_ids"]] == choice["token_ids"]
         assert [each.get("prompt_token_ids") for each in mine] == [
             choice["prompt_token_ids"],
             *[None] * (len(mine) - 1),
@@ -56,5 +54,4 @@ def test_tokens_of_chats(client: Client, more: dict[str, Any]) -> None:
     assert events[0]["prompt_token_ids"] == made["prompt_token_ids"]
     for choice in made["choices"]:
         mine = [e["choices"][0] for e in events if e["choices"][0]["index"] == choice["index"]]
-        tokens = sum([each.get("token_ids", []) for each in mine], [])
-        assert tokens == choice["token_ids"]
+        assert [t for each in mine for t in each.get("token_ids", ())] == choice["token_ids"]

@@ -54,7 +54,7 @@ def add_arguments(parser: Parser) -> None:
     )
     records.switch(
         "--verify",
-        help="draw each token of the text again from its key, at the speed of a prompt, and name the wrong ones",
+        help="draw each token again from its key, at the speed of a prompt, and name the wrong ones",
     )
     records.switch("--any-model", help="go on with a model that is not the one of the record")
     add_model_options(parser)
@@ -121,8 +121,8 @@ def verified(
         write(f"  {line}\n")
     if len(found.wrong) == MOST_WRONG:
         write(
-            f"  and so on: after {MOST_WRONG} wrong tokens nothing more is looked at; parameters, seed or prompt "
-            "are probably not those of the text\n"
+            f"  and so on: after {MOST_WRONG} wrong tokens nothing more is looked at; the seed, the parameters "
+            "or the prompt may be others than the text's\n"
         )
     return False
 

@@ -1,8 +1,8 @@
 """Checks the texts of records at the speed of a prefill.
 
-A text is made again with its own tokens as guesses (as speculation does it): the model reads hundreds of them in
-one batch, and the record's chain draws each from its key.  Where a draw gives another token, the text goes on
-with that one, so that every altered token is found by itself, and not all that follow it.
+A text is made again with its own tokens as guesses (as speculation does it): the model reads hundreds of them
+in one batch, and the record's chain draws each from its key.  Where a draw gives another token, the text goes
+on with that one, so that every altered token is found by itself, and not all that follow it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,22 @@ from aleator.core.arrays import Floats
 from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
 from aleator.engine.engine import Served
-from aleator.engine.job import cells_needed, sequences_needed
-from aleator.engine.replay import CUT_OFF, Made, Record, check_room
-from aleator.engine.run import Run
-from aleator.generate.completion import Completion, Request
+from aleator.engine.replay import CUT_OFF, Made, Record, begin_again
+from aleator.generate.completion import Request
+from aleator.generate.context import Context
 from aleator.generate.generation import writing_of
+from aleator.generate.request_state import RequestState
 from aleator.generate.scores import ADAPTIVE, rows_at_once
 from aleator.generate.speculative import Costs, Speculation
+from aleator.models.native_decoder import NativeDecoder
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.kept_tokens import KeptRow
 
 MOST_WRONG = 16
 """Wrong tokens after which nothing more is looked at: such a text is another one."""
+
+LOW_BITS = 0.05
+"""How far log-probabilities may be apart where logits depend on the shape of a batch: not on the CPU."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +75,9 @@ class Verification:
 class _Guesses(Speculation):
     """Guesses what a text has at its place, as much of it as fits a batch of ``most`` rows."""
 
-    def __init__(self, text: Sequence[int], completion: Completion, most: int, size: int) -> None:
+    def __init__(self, text: Sequence[int], made: Sequence[int], most: int, size: int) -> None:
         super().__init__(self, most, size)
-        self._text, self._completion, self._most, self._size = text, completion, most, size
+        self._text, self._made, self._most, self._size = text, made, most, size
 
     def wanted(self, room: int, n_sequences: int, costs: Costs) -> int:
         """See :class:`Speculation`; it always pays here."""
@@ -81,7 +85,7 @@ class _Guesses(Speculation):
 
     def draft(self, tokens: Sequence[int], n: int) -> Sequence[int]:
         """See :class:`aleator.generate.speculative.Drafter`."""
-        start = len(self._completion.tokens)
+        start = len(self._made)
         return list(takewhile(lambda t: 0 <= t < self._size, self._text[start : start + n]))
 
 
@@ -92,7 +96,7 @@ class _Judge:
         self._model, self._request, self._tokens = model, request, tokens
         self._row: Floats | None = None
         self._seen = 0
-        self.completion: Completion | None = None
+        self.made: Sequence[int] = ()  # the text's list, once there is one
         self.wrong: list[WrongToken] = []
 
     def on_logits(self, chain: SamplerChain, row: Any) -> None:
@@ -102,8 +106,7 @@ class _Judge:
 
     def look(self) -> None:
         """Compare the tokens that were drawn since."""
-        assert self.completion is not None
-        made = self.completion.tokens
+        made = self.made
         for at in range(self._seen, min(len(made), len(self._tokens))):
             if made[at] != self._tokens[at] and len(self.wrong) < MOST_WRONG:
                 # Tokens that were held back come several at once: the logits are the last one's.
@@ -154,55 +157,58 @@ def verify(record: Record, model: Served, prompt: Sequence[int] | None = None) -
             "or leave --verify out to make the text",
         )
     then, request = record.made, record.request(prompt, model.tokenizer)
-    check_room(record, model)
-    judge = _Judge(model, request, then.tokens)
     # A grammar's own guesses are fewer than the record's.
-    options = replace(request.options, jump_forward=False)
-    (state,) = model.request_states.make([replace(request, options=options)], judge.on_logits)
-    judge.completion = state.completion
-    n_ctx = max(record.n_ctx, len(request.remaining) + 1)
-    n_seqs, n_cells = sequences_needed([state]), cells_needed([state], n_ctx)
-    context = model.context(n_cells, n_seqs, prompt_cache=False, device=None)
-    if context.rewindable(n_seqs) > 0:
-        most = rows_at_once(len(model.vocab)) // n_seqs
-        state.speculation = _Guesses(then.tokens, state.completion, most, len(model.vocab))
-    (generation,) = Run(context, [state], model.vocab, n_ctx).generations
+    request = replace(request, options=replace(request.options, jump_forward=False))
+    tolerance = 0.0
+    judge, n_tokens = _Judge(model, request, then.tokens), len(model.vocab)
+
+    def prepare(state: RequestState, context: Context) -> None:
+        nonlocal tolerance
+        judge.made, n_seqs = state.completion.tokens, context.n_seq_max
+        tolerance = 0.0 if isinstance(context.decoder, NativeDecoder) else LOW_BITS
+        if context.rewindable(n_seqs) > 0:
+            most = rows_at_once(n_tokens) // n_seqs
+            state.speculation = _Guesses(then.tokens, judge.made, most, n_tokens)
+
+    generation = begin_again(record, model, request, prepare, judge.on_logits)
     made = writing_of(generation)
     n = len(then.tokens)
     cut_off = then.stop_reason in CUT_OFF
 
     def over() -> bool:
-        drawn = len(state.completion.tokens)
+        drawn = len(made.completion.tokens)
         too_many = drawn >= n if cut_off else drawn > n
-        return state.completion.done or too_many or len(judge.wrong) >= MOST_WRONG
+        return made.completion.done or too_many or len(judge.wrong) >= MOST_WRONG
 
     made.run.make(over)
     judge.look()
     generation.cancel()
-    return _compared(then, Made.of(generation), judge.wrong, cut_off)
+    return _compared(then, Made.of(generation), judge.wrong, cut_off, tolerance)
 
 
-def _compared(then: Made, now: Made, wrong: list[WrongToken], cut_off: bool) -> Verification:
+def _compared(
+    then: Made, now: Made, wrong: list[WrongToken], cut_off: bool, tolerance: float
+) -> Verification:
     """All that differs between the text of a record and what was drawn."""
     n, checked = len(then.tokens), min(len(then.tokens), len(now.tokens))
+    if len(wrong) >= MOST_WRONG:
+        return Verification(checked, tuple(wrong), ())
     others: list[str] = []
-    if len(wrong) < MOST_WRONG:
-        if len(now.tokens) > n and not cut_off:
-            why = f"the text goes on; the record ends it by {then.stop_reason!r}"
-            wrong = [*wrong, WrongToken(n, None, now.tokens[n], why)]
-        elif len(now.tokens) < n:
-            why = f"the text has ended by {now.stop_reason!r}; the record goes on"
-            wrong = [*wrong, WrongToken(checked, then.tokens[checked], None, why)]
-        elif not cut_off and now.stop_reason != then.stop_reason:
-            others.append(f"it ended by {now.stop_reason!r}, not by {then.stop_reason!r}")
+    if len(now.tokens) > n and not cut_off:
+        why = f"the text goes on; the record ends it by {then.stop_reason!r}"
+        wrong = [*wrong, WrongToken(n, None, now.tokens[n], why)]
+    elif len(now.tokens) < n:
+        why = f"the text has ended by {now.stop_reason!r}; the record goes on"
+        wrong = [*wrong, WrongToken(checked, then.tokens[checked], None, why)]
+    elif not cut_off and now.stop_reason != then.stop_reason:
+        others.append(f"it ended by {now.stop_reason!r}, not by {then.stop_reason!r}")
     if then.logprobs is not None and now.logprobs is not None:
         if len(then.logprobs) != n:
             others.append(f"{len(then.logprobs)} log-probabilities for {n} tokens")
-        pairs = enumerate(zip(then.logprobs, now.logprobs, strict=False))
-        bad = {wrong_one.position for wrong_one in wrong}
-        for at, (a, b) in [(at, pair) for at, pair in pairs if at not in bad]:
-            if a != b and len(others) < MOST_WRONG:
+        bad = {each.position for each in wrong}
+        for at, (a, b) in enumerate(zip(then.logprobs, now.logprobs, strict=False)):
+            if at not in bad and a != b and not abs(a - b) <= tolerance:
                 others.append(f"log-probability of token {at}: {b!r}, not {a!r}")
     if not (wrong or others or cut_off) and now.text_hash != then.text_hash:
         others.append("the tokens are right, and their text is another one: it was altered")
-    return Verification(checked, tuple(wrong), tuple(others))
+    return Verification(checked, tuple(wrong), tuple(others[:MOST_WRONG]))

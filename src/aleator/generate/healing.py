@@ -1,9 +1,9 @@
 """Token healing: a prompt may end within what the model would write as one token.
 
-"http:" is one token in "http:" and another in "http://", so a model that reads the first rarely goes on with
-"//".  Healing takes the last tokens of the prompt back, as many as a longer token begins with, and lets the model
-write their bytes anew: the first draws are of tokens that agree with these bytes until they are spent.  The idea
-is that of the ``guidance`` library and of transformers' ``token_healing``.
+Where "://" is one token, a model that reads a prompt's end ":" has seldom seen "//" after it.  Healing takes
+the last tokens of the prompt back, as many as a longer token begins with, and lets the model write their bytes
+anew: the first draws are of tokens that agree with these bytes until they are spent.  The idea is that of the
+library ``guidance`` and of ``token_healing`` in transformers.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def take_back(tokens: Sequence[int], tokenizer: Any) -> tuple[tuple[int, ...], T
         raise ParameterError(
             "heal", "heal=True looks at the bytes of tokens, and this model has none: leave it out"
         )
-    known, end = token_prefixes(tokenizer), _end(tokens, tokenizer.vocab.special)
+    known, (start, end) = token_prefixes(tokenizer), _healable(tokens, tokenizer.vocab.special)
     text, first = b"", end
-    for at in range(end - 1, 0 if end == len(tokens) else -1, -1):
+    for at in range(end - 1, start - 1, -1):
         piece = known.bytes_of[tokens[at]]
         text = piece + text
         if not piece or len(text) >= known.longest:
@@ -93,12 +93,15 @@ def take_back(tokens: Sequence[int], tokenizer: Any) -> tuple[tuple[int, ...], T
     return (*tokens[:first], *tokens[end:]), (first, tuple(tokens[first:end]))
 
 
-def _end(tokens: Sequence[int], special: Any) -> int:
-    """The place that the model's text follows in meaning: the end, or the end of what stands before a hole."""
-    if special.fim_mid is None or not tokens or tokens[-1] != special.fim_mid:
-        return len(tokens)
-    marks = [i for i, token in enumerate(tokens) if token in (special.fim_pre, special.fim_suf)]
-    return marks[-1] if marks and tokens[marks[-1]] == special.fim_suf else len(tokens) - 1
+def _healable(tokens: Sequence[int], special: Any) -> tuple[int, int]:
+    """Where tokens may be taken back: all but the first, or what stands before a hole."""
+    if special.fim_mid is None or tokens[-1] != special.fim_mid:
+        return 1, len(tokens)
+    marks = [0]
+    marks += [i for i, token in enumerate(tokens) if token in (special.fim_pre, special.fim_suf)]
+    if tokens[marks[-1]] == special.fim_suf:
+        return marks[-2] + 1, marks[-1]
+    return marks[-1] + 1, len(tokens) - 1
 
 
 class Healing:

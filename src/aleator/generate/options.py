@@ -237,8 +237,8 @@ class GenerateOptions(Options):
         False, flags=("--parse-special",),
     )  # fmt: skip
     heal: bool = option(
-        "take back the last tokens of the prompt that a longer token begins with, and write them anew: for prompts "
-        "that end within a word; not for chats, nor with a grammar",
+        "take back the last tokens of the prompt that a longer token begins with, and write them anew: for "
+        "prompts that end within a word; not for chats, nor with a grammar",
         False, aliases=("token_healing",), flags=("--heal",),
     )  # fmt: skip
     shown_tokens: tuple[int, ...] = option(

@@ -39,7 +39,7 @@ class RequestState:
         budget: ends the text's reasoning.
         banned: strings that must not occur.
         speculation: guesses tokens, which are decoded together; None: nothing guesses.
-        healing: constrains the first draws to the bytes of what was taken back of the prompt; None: nothing was.
+        healing: constrains the first draws to the bytes that were taken back of the prompt; None: none were.
         guidance: changes the logits before each draw by those of a second prompt; None: nothing does.
         completion: what has been made so far.
         seq: its sequence in the cache.

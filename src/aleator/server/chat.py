@@ -175,7 +175,9 @@ class ChatChoice:
             return []
         first, *others = deltas
         made = [
-            ChatEvent(first.kind, self.index, first.text, first.index, first.id, *self._new_tokens())
+            ChatEvent(
+                first.kind, self.index, first.text, first.index, first.id, *self._new_tokens()
+            )
         ]
         made += [ChatEvent(d.kind, self.index, d.text, d.index, d.id) for d in others]
         return made

@@ -203,7 +203,7 @@ class Choice:
         return made if len(made) == len(self.reads.request.tokens) else ()
 
     def _token_ids(self, end: int | None = None) -> dict[str, Any]:
-        """vLLM's fields: the tokens up to a place that were not told yet, and first those of the prompt."""
+        """VLLM's fields: the tokens up to a place that were not told yet, and first those of the prompt."""
         if not self._head.token_ids:
             return {}
         made = writing_of(self.generation).completion
