@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
+from make_models import SPECS, write_model
 
-from aleator import Engine, LanguageModel
+from aleator import Engine, LanguageModel, load
 from aleator.core.errors import ParameterError
 from aleator.engine.replay import Made, Record
 from aleator.engine.verify import MOST_WRONG, WrongToken, verify
@@ -43,15 +45,19 @@ def made_of(record: Record) -> Made:
         {"stop": ["\n\n"]},
         {"banned_strings": ["the", "an"]},
         {"guidance_scale": 1.5, "negative_prompt": "JULIET:"},
-        {"context_shift": True, "max_tokens": 80, "n_ctx": 48},
+        {
+            "negative_prompt": PROMPT * 3,
+            "guidance_scale": 1.2,
+            "max_tokens": None,
+            "stop": ["\n\n"],
+        },
         {"temperature": 0},
     ],
 )
 def test_texts_are_verified_and_an_altered_token_is_named(
-    small: LanguageModel, options: dict[str, Any]
+    model: LanguageModel, options: dict[str, Any]
 ) -> None:
-    model, given = small, {k: v for k, v in options.items() if k != "n_ctx"}
-    record = record_of(model, **given)
+    record = record_of(model, **options)
     found = verify(record, model)
     assert found.ok
     tokens = list(made_of(record).tokens)
@@ -65,9 +71,16 @@ def test_texts_are_verified_and_an_altered_token_is_named(
     assert f"its key draws {wrong} there" in only.reason
 
 
-@pytest.fixture(scope="module")
-def small(model: LanguageModel) -> LanguageModel:
-    return model
+@pytest.mark.parametrize("name", ["mamba", "jamba", "gemma3", "mixtral"])
+def test_states_windows_and_experts(tmp_path: Path, name: str) -> None:
+    model = load(write_model(tmp_path / "model.gguf", SPECS[name]), n_ctx=128)
+    generation = model.generate([1, 2, 3], max_tokens=50, seed=1, logprobs=0, ignore_eos=True)
+    generation.wait()
+    record = Record.of(generation, model, "1")
+    assert verify(record, model).ok
+    tokens = list(made_of(record).tokens)
+    tokens[30] = (tokens[30] + 1) % len(model.vocab)
+    assert [w.position for w in verify(altered(record, tokens=tuple(tokens)), model).wrong] == [30]
 
 
 def test_completions_of_one_prompt(model: LanguageModel) -> None:
@@ -155,3 +168,23 @@ def test_what_is_refused(model: LanguageModel) -> None:
         verify(record, model, [1, 2])
     with pytest.raises(ParameterError, match="load it with n_ctx"):
         verify(dataclasses.replace(record, n_ctx=10**6), model)
+
+
+def test_a_text_whose_context_was_shifted(model: LanguageModel) -> None:
+    with Engine(model, n_seq_max=1, n_ctx=48) as engine:
+        generation = engine.submit(
+            PROMPT, context_shift=True, max_tokens=80, seed=2, ignore_eos=True
+        )
+        generation.wait()
+        record = Record.of(generation, model, "1")
+    assert generation.stats.context_shifts > 0
+    assert verify(record, model).ok
+    tokens = list(made_of(record).tokens)
+    tokens[70] = (tokens[70] + 1) % len(model.vocab)
+    assert [w.position for w in verify(altered(record, tokens=tuple(tokens)), model).wrong] == [70]
+
+
+def test_layers_in_pytorch() -> None:
+    model = load(device_map="cpu:0=0:2,cpu:1=2:6")
+    record = record_of(model, logprobs=0, draw="gumbel")
+    assert verify(record, model).ok

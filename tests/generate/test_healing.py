@@ -174,6 +174,8 @@ def test_what_is_refused(model: LanguageModel) -> None:
             model.generate("I th", heal=True, **other)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="the template ends a chat's prompt"):
         model.chat([{"role": "user", "content": "I th"}], heal=True, chat_template="{{ 1 }}")
+    with pytest.raises(ParameterError, match="heal are the host's"):
+        model.generate("I th", heal=True, sampling_device="device")
     with pytest.raises(ParameterError, match="looks at the bytes of tokens"):
         take_back([1, 2], None)
 
