@@ -171,7 +171,7 @@ def test_the_first_space_of_sentencepiece_is_part_of_what_is_taken_back() -> Non
 def test_what_is_refused(model: LanguageModel) -> None:
     for other in ({"regex": "[a-z]+"}, {"reasoning_budget": 4}):
         with pytest.raises(ParameterError, match=r"heal=True and .* are both given"):
-            model.generate("I th", heal=True, **other)  # type: ignore[arg-type]
+            model.generate("I th", heal=True, **other)
     with pytest.raises(ParameterError, match="the template ends a chat's prompt"):
         model.chat([{"role": "user", "content": "I th"}], heal=True, chat_template="{{ 1 }}")
     with pytest.raises(ParameterError, match="heal are the host's"):
