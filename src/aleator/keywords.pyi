@@ -259,6 +259,14 @@ class GenerateKeywords(SamplingKeywords, total=False):
     """Read names of control tokens in the prompt as those tokens; not for text of strangers
     (default: off)."""
 
+    heal: bool
+    """Take back the last tokens of the prompt that a longer token begins with, and write them anew:
+    for prompts that end within a word; not for chats, nor with a grammar (default: off)."""
+
+    token_healing: bool
+    """Take back the last tokens of the prompt that a longer token begins with, and write them anew:
+    for prompts that end within a word; not for chats, nor with a grammar (default: off)."""
+
     shown_tokens: Iterable[int]
     """Control tokens whose names are part of the text, where others are left out (default: none)."""
 
@@ -349,6 +357,14 @@ class BatchKeywords(TypedDict, total=False):
     parse_special: bool | Sequence[bool]
     """Read names of control tokens in the prompt as those tokens; not for text of strangers
     (default: off)."""
+
+    heal: bool | Sequence[bool]
+    """Take back the last tokens of the prompt that a longer token begins with, and write them anew:
+    for prompts that end within a word; not for chats, nor with a grammar (default: off)."""
+
+    token_healing: bool | Sequence[bool]
+    """Take back the last tokens of the prompt that a longer token begins with, and write them anew:
+    for prompts that end within a word; not for chats, nor with a grammar (default: off)."""
 
     shown_tokens: Iterable[int]
     """Control tokens whose names are part of the text, where others are left out (default: none)."""

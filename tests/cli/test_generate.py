@@ -450,3 +450,10 @@ def test_a_session_is_of_one_text_and_whole(aleator: Command, tmp_path: Path) ->
     assert result.code == 3
     assert "not a state file of Aleator" in result.err
     assert path.read_bytes() == b"nothing"
+
+
+def test_heal(aleator: Command, model: LanguageModel) -> None:
+    words = ("generate", "-p", "ROMEO:\nI th", "-n", "6", "--seed", "3")
+    alone = model.generate("ROMEO:\nI th", heal=True, max_tokens=6, seed=3)
+    assert aleator(*words, "--heal").out == alone.text
+    assert aleator(*words).out != alone.text

@@ -88,3 +88,18 @@ def test_what_is_no_record_is_refused(aleator: Command, tmp_path: Path) -> None:
         path.write_text(text)
         assert aleator("replay", str(path)).code == 3
     assert aleator("replay").code == 2
+
+
+def test_verify(aleator: Command, file: Path) -> None:
+    result = aleator("replay", "--verify", str(file))
+    assert result.code == 0
+    assert result.out.splitlines()[0] == "text 1 of 2 is verified: 8 tokens, seed 7"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    lines[1]["made"]["tokens"][5] += 1
+    file.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    result = aleator("replay", "--verify", str(file))
+    assert result.code == 1
+    assert "text 2 of 2 is not what its record draws:\n  token 5: " in result.out
+    lines[1]["seed"] += 1
+    file.write_text(json.dumps(lines[1]))
+    assert aleator("replay", "--verify", str(file)).code == 1

@@ -78,6 +78,14 @@ def test_a_text_is_made_again_to_the_bit(model: LanguageModel, made: Generation)
     assert differences(record.made, make_again(record, model)) == []
 
 
+def test_a_text_with_a_negative_prompt_is_made_again(model: LanguageModel) -> None:
+    options: dict[str, Any] = {"guidance_scale": 1.5, "negative_prompt": "JULIET: I know."}
+    made = model.generate("ROMEO:", max_tokens=12, seed=3, **options)
+    made.wait()
+    record = through_json(Record.of(made, model, "1.2"))
+    assert make_again(record, model) == record.made
+
+
 @pytest.mark.parametrize(
     "options",
     [

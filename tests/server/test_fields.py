@@ -97,7 +97,7 @@ def test_every_option_of_a_text_is_taken(name: str) -> None:
     of_process = {
         "jump_forward", "sampling_device", "multi_step", "spec_type", "spec_draft_n_max", "namespace",
     }  # fmt: skip
-    of_chats = {"echo", "parse_special"} if name == "chat" else set()
+    of_chats = {"echo", "heal", "parse_special"} if name == "chat" else set()
     shown = {"shown_tokens", "reasoning_marks"}
     in_python = {"kept"}  # masks of a whole vocabulary for each token
     assert {*GENERATION, *SAMPLING} - taken == of_process | of_chats | shown | in_python

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import aleator
+from aleator.generate.healing import take_back
 from aleator.server.dialects.llama_infill import AROUND, infill_tokens
 from aleator.text.special_tokens import SpecialTokens
 from aleator.text.tokenizer import Tokenizer
@@ -108,3 +109,12 @@ def test_other_forms_are_refused(
 ) -> None:
     monkeypatch.setattr("aleator.server.dialects.llama_infill._check", lambda service: None)
     assert plain.refused("/infill", **body)["type"] == "invalid_request_error"
+
+
+def test_what_stands_before_is_healed(model: aleator.LanguageModel) -> None:
+    tokenizer = tokenizer_with(model, fim_pre=PRE, fim_suf=SUF, fim_mid=MID)
+    prompt = infill_tokens(tokenizer, "O Romeo, I th", "no more", "", (), 100)
+    left, (at, taken) = take_back(prompt, tokenizer)
+    assert [model.vocab.token_bytes(token) for token in taken] == [b" th"]
+    assert left == tuple(token for i, token in enumerate(prompt) if i != at)
+    assert left[at] == SUF

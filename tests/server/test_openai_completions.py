@@ -400,3 +400,21 @@ def test_a_context_shift_without_an_end_has_one(
         assert made["usage"]["completion_tokens"] == 30
         assert made["choices"][0]["finish_reason"] == "length"
     assert client.made(PATH, **endless, max_tokens=40)["usage"]["completion_tokens"] == 40
+
+
+def test_a_prompt_is_healed(client: Client, model: aleator.LanguageModel) -> None:
+    asked = {"prompt": "ROMEO:\nI th", "max_tokens": 10, "seed": 3, "heal": True}
+    alone = model.generate("ROMEO:\nI th", max_tokens=10, seed=3, heal=True)
+    made = client.made(PATH, **asked, logprobs=0, return_token_ids=True)
+    (choice,) = made["choices"]
+    assert choice["text"] == alone.text
+    assert choice["token_ids"] == alone.tokens
+    assert choice["prompt_token_ids"] == list(alone.request.tokens)
+    offsets = choice["logprobs"]["text_offset"]
+    names = choice["logprobs"]["tokens"]
+    again = sum(len(model.vocab.token_bytes(t)) for t in alone.request.taken_back[1])
+    ends = list(itertools.accumulate(map(len, names)))
+    assert offsets == [max(0, end - again) for end in [0, *ends[:-1]]]
+    streamed = client.stream(PATH, **asked)
+    assert "".join(each["choices"][0]["text"] for each in streamed) == alone.text
+    assert client.refused("/v1/chat/completions", messages=[], heal=True)["param"] == "heal"

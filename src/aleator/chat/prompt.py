@@ -266,6 +266,10 @@ def prepare_chat(
         GrammarError: A schema cannot be enforced.
         TemplateError: The template refuses the messages.
     """
+    if options.get("heal"):
+        raise ParameterError(
+            "heal", "heal=True: the template ends a chat's prompt, and not a word: leave it out"
+        )
     messages = checked_messages(chat.messages)
     tools = checked_tools(chat.tools)
     shown, forced = chosen_tools(chat.tool_choice, tools)

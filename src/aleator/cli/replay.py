@@ -31,13 +31,14 @@ then the text is printed.
 
 exit codes:
   0    the same text, tokens and log-probabilities, to the bit
-  1    something differs: standard output says where
+  1    something differs, or is not verified: standard output says where
   2    wrong usage, or another model or prompt than in the record
   3    a file missing or damaged
   4    context full: the prompt is longer than the record's context
 
 examples:
   aleator generate -p "ROMEO:" -n 50 --replay text.json && aleator replay text.json
+  aleator replay --verify text.json
   aleator replay response.json -m model.gguf
   aleator replay header.json -m model.gguf --prompt-file prompt.txt
 """
@@ -50,6 +51,10 @@ def add_arguments(parser: Parser) -> None:
         "--prompt-file",
         metavar="FILE",
         help="the prompt, where a record has only its hash: text in UTF-8, or a JSON list of token ids",
+    )
+    records.switch(
+        "--verify",
+        help="draw each token again from its key, at the speed of a prompt, and name the wrong ones",
     )
     records.switch("--any-model", help="go on with a model that is not the one of the record")
     add_model_options(parser)
@@ -69,7 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
     for number, record in enumerate(records, 1):
         check_model(record, model, arguments.any_model)
         where = f"text {number} of {len(records)}" if len(records) > 1 else "the text"
-        differ += not same(record, model, prompt, where)
+        right = verified if arguments.verify else same
+        differ += not right(record, model, prompt, where)
     return int(differ > 0)
 
 
@@ -95,6 +101,29 @@ def same(record: Record, model: LanguageModel, prompt: tuple[int, ...] | None, w
         write(f"  {line}\n")
     text = model.tokenizer.decode(now.tokens, skip_special=True)
     note(f"  now: {text!r:.400} (hash {hash_of_text(text)})")
+    return False
+
+
+def verified(
+    record: Record, model: LanguageModel, prompt: tuple[int, ...] | None, where: str
+) -> bool:
+    """Check one text token by token, and print the wrong ones with their reasons."""
+    from aleator.engine.verify import MOST_WRONG, verify
+
+    found = verify(record, model, prompt)
+    if found.ok:
+        write(f"{where} is verified: {found.checked} tokens, seed {record.seed}\n")
+        return True
+    write(f"{where} is not what its record draws:\n")
+    for each in found.wrong:
+        write(f"  token {each.position}: {each.reason}\n")
+    for line in found.others:
+        write(f"  {line}\n")
+    if len(found.wrong) == MOST_WRONG:
+        write(
+            f"  and so on: after {MOST_WRONG} wrong tokens nothing more is looked at; the seed, the parameters "
+            "or the prompt may be others than the text's\n"
+        )
     return False
 
 

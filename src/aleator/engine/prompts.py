@@ -13,6 +13,7 @@ from aleator.core.options import declarations, resolved, takes
 from aleator.core.parameter import Parameter
 from aleator.core.seeds import fresh_seed
 from aleator.generate.completion import Request
+from aleator.generate.healing import NOTHING, take_back
 from aleator.generate.options import GenerateOptions
 from aleator.generate.session import Session
 from aleator.models.weights import Weights
@@ -216,6 +217,9 @@ class RequestMaker:
         text = prompt
         if options.echo and not isinstance(prompt, str):
             text = self._tokenizer.decode(tokens, skip_special=True)
+        taken = NOTHING
+        if options.heal and not drawn:
+            tokens, taken = take_back(tokens, self._tokenizer)
         return Request(
             tokens=tokens,
             params=params,
@@ -226,6 +230,7 @@ class RequestMaker:
             namespace=session.namespace,
             n_keep=self._n_keep(options.n_keep, tokens, drawn),
             echo=str(text) if options.echo else "",
+            taken_back=taken,
         )
 
     def tokens(

@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,11 +22,15 @@ from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import FileFormatError, ParameterError
 from aleator.core.options import declarations
 from aleator.core.records import dataclass
-from aleator.engine.engine import Engine, Served
-from aleator.engine.options import SubmitOptions
+from aleator.engine.engine import Served
+from aleator.engine.job import cells_needed, sequences_needed
+from aleator.engine.run import Run
 from aleator.generate.completion import Request
+from aleator.generate.context import Context
 from aleator.generate.generation import Generation, writing_of
+from aleator.generate.healing import NOTHING, take_back
 from aleator.generate.options import GenerateOptions
+from aleator.generate.request_state import OnLogits, RequestState
 from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.models.fingerprint import ModelIdentity
 from aleator.samplers.as_json import params_as_json, params_from_json
@@ -172,8 +176,8 @@ class Record:
                 for name, value in request.options.values().items()
                 if name in TEXT_OPTIONS and value != TEXT_OPTIONS[name].neutral
             },
-            prompt_hash=hash_of_tokens(request.tokens),
-            prompt=request.tokens,
+            prompt_hash=hash_of_tokens(request.prompt),
+            prompt=request.prompt,
             given=given,
             completion=request.completion,
             position=request.drawn,
@@ -273,15 +277,19 @@ class Record:
         params = params_from_json(self.params, self.seed)
         if params.numerics == "portable":
             self._check_numerics(params, vocab)
+        options, taken = GenerateOptions.of(self.options), NOTHING
+        if options.heal and not self.position:
+            tokens, taken = take_back(tokens, vocab)
         return Request(
             tokens=tokens,
             params=params,
-            options=GenerateOptions.of(self.options),
+            options=options,
             completion=self.completion,
             drawn=self.position,
             chain_state=self.chain_state,
             n_keep=self.n_keep,
             echo=self.echo,
+            taken_back=taken,
         )
 
     def _check_numerics(self, params: SamplingParams, vocab: Any) -> None:
@@ -343,22 +351,43 @@ def make_again(record: Record, model: Served, prompt: Sequence[int] | None = Non
     Raises:
         ParameterError: As for :meth:`Record.request`; or the model was loaded with too small an ``n_ctx``.
     """
-    request = record.request(prompt, model.tokenizer)
+    generation = begin_again(record, model, record.request(prompt, model.tokenizer))
+    if record.made is not None and record.made.stop_reason in CUT_OFF:
+        wanted = len(record.made.tokens)
+        for _ in generation:
+            if len(writing_of(generation).completion.tokens) >= wanted:
+                generation.cancel()
+    return Made.of(generation)
+
+
+def begin_again(
+    record: Record,
+    model: Served,
+    request: Request,
+    prepare: Callable[[RequestState, Context], None] | None = None,
+    on_logits: OnLogits | None = None,
+) -> Generation:
+    """Begin to make a record's request again, by itself, in as many positions as then.
+
+    ``prepare`` is called with the request's state and its context first.  Errors are those of
+    :func:`make_again`.
+    """
     if record.n_ctx > model.n_ctx:
         raise ParameterError(
             "n_ctx",
             f"the text might use {record.n_ctx} positions, and the model was loaded with {model.n_ctx}: load "
             f"it with n_ctx={record.n_ctx}",
         )
-    cells = max(record.n_ctx, len(request.remaining) + 1)
-    with Engine(model, n_seq_max=1, n_ctx=cells) as engine:
-        generation = engine.start(request, SubmitOptions())
-        if record.made is not None and record.made.stop_reason in CUT_OFF:
-            wanted = len(record.made.tokens)
-            for _ in generation:
-                if len(writing_of(generation).completion.tokens) >= wanted:
-                    generation.cancel()
-        return Made.of(generation)
+    (state,) = model.request_states.make([request], on_logits)
+    n_ctx = max(record.n_ctx, len(request.remaining) + 1)
+    if state.guidance is not None:  # a longer second prompt takes positions of both
+        n_ctx += max(0, len(state.guidance.prompt) - len(request.remaining))
+    n_seqs, n_cells = sequences_needed([state]), cells_needed([state], n_ctx)
+    context = model.context(n_cells, n_seqs, prompt_cache=False, device=None)
+    if prepare is not None:
+        prepare(state, context)
+    (generation,) = Run(context, [state], model.vocab, n_ctx).generations
+    return generation
 
 
 def differences(then: Made, now: Made) -> list[str]:

@@ -11,6 +11,7 @@ from aleator.engine.prompts import RequestMaker, checked_prompt
 from aleator.generate.complete_grammar import EndingSearch, GrammarCompleter
 from aleator.generate.completion import Request
 from aleator.generate.context import Context
+from aleator.generate.healing import Healing, token_prefixes
 from aleator.generate.request_state import OnLogits, RequestState, go_on
 from aleator.generate.speculative import (
     DraftContext,
@@ -92,6 +93,7 @@ class RequestStateMaker:
                 speculation=self._speculation(request, chain, drafter, shared),
             )
             state.guidance = self._guidance(request)
+            state.healing = self._healing(request, chain)
             states.append(state)
         return states
 
@@ -169,11 +171,30 @@ class RequestStateMaker:
         )
         return Guidance(prompt, options.guidance_scale)
 
+    def _healing(self, request: Request, chain: SamplerChain) -> Healing | None:
+        """What lets the text begin with what was taken back of its prompt; None if nothing was."""
+        if not request.options.heal:
+            return None
+        other = "a grammar" if chain.constraints else "reasoning_budget"
+        if chain.constraints or request.options.reasoning_budget is not None:
+            raise ParameterError(
+                "heal",
+                f"heal=True and {other} are both given, and both say what the first tokens are: give one",
+            )
+        _, taken = request.taken_back
+        return Healing(token_prefixes(self._tokenizer), self._bytes(taken)) if taken else None
+
+    def _bytes(self, tokens: Sequence[int]) -> bytes:
+        return b"".join(map(self._vocab.token_bytes, tokens))
+
     def _stream(self, request: Request) -> StreamDecoder:
         """Turns tokens into text; it has been given the tokens that an earlier generation drew."""
         start = len(request.tokens) - request.drawn
         at_start = all(map(self._vocab.is_special, request.tokens[:start]))
-        stream = self._tokenizer.stream(at_start=at_start, shown=request.options.shown_tokens)
+        _, taken = request.taken_back
+        stream = self._tokenizer.stream(
+            at_start=at_start, shown=request.options.shown_tokens, skip=len(self._bytes(taken))
+        )
         for token in request.tokens[start:]:
             stream.push(token)
         return stream

@@ -197,8 +197,9 @@ def why_not_on_device(state: RequestState) -> str:
         return (
             "kept is reported by the host's chains (a DeviceChain of your own has it in its report)"
         )
-    if state.budget is not None or state.banned is not None or state.guidance is not None:
-        return "reasoning_budget, banned_strings and guidance_scale are the host's"
+    steering = (state.budget, state.banned, state.guidance, state.healing)
+    if any(each is not None for each in steering):
+        return "reasoning_budget, banned_strings, guidance_scale and heal are the host's"
     if request.options.context_shift and request.options.max_tokens is None:
         return (
             "without max_tokens and with context_shift there is no end to what a device must hold"

@@ -10,6 +10,7 @@ from typing import AnyStr, Literal, Protocol
 from aleator.core.arrays import Floats
 from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
+from aleator.generate.healing import NOTHING, TakenBack
 from aleator.generate.logprobs import Logprobs, LogprobsOf, top_logprobs
 from aleator.generate.options import GenerateOptions
 from aleator.samplers import SamplerChain, SamplingParams
@@ -35,6 +36,7 @@ class Request:
         namespace: namespace of the prompt cache that has what those context shifts left; "" without them.
         n_keep: positions at the beginning that a context shift never forgets.
         echo: text to give before the generated text.
+        taken_back: tokens of the prompt that are not among ``tokens``, since ``heal`` writes them anew.
     """
 
     tokens: tuple[int, ...]
@@ -47,6 +49,13 @@ class Request:
     namespace: str = ""
     n_keep: int = 0
     echo: str = ""
+    taken_back: TakenBack = NOTHING
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """The tokens with those that were taken back."""
+        at, taken = self.taken_back
+        return (*self.tokens[:at], *taken, *self.tokens[at:])
 
     @cached_property
     def remaining(self) -> tuple[int, ...]:

@@ -236,6 +236,11 @@ class GenerateOptions(Options):
         "read names of control tokens in the prompt as those tokens; not for text of strangers",
         False, flags=("--parse-special",),
     )  # fmt: skip
+    heal: bool = option(
+        "take back the last tokens of the prompt that a longer token begins with, and write them anew: for "
+        "prompts that end within a word; not for chats, nor with a grammar",
+        False, aliases=("token_healing",), flags=("--heal",),
+    )  # fmt: skip
     shown_tokens: tuple[int, ...] = option(
         "control tokens whose names are part of the text, where others are left out",
         (), checker=partial(check_ids, "shown_tokens"), annotation="Iterable[int]",

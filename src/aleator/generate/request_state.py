@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
+from aleator.core.arrays import Floats
 from aleator.core.errors import ContextFull, ParameterError, StateError
 from aleator.generate.complete_grammar import GrammarCompleter
 from aleator.generate.completion import (
@@ -17,6 +18,7 @@ from aleator.generate.completion import (
     TextStream,
 )
 from aleator.generate.context import Context
+from aleator.generate.healing import Healing
 from aleator.generate.speculative import Costs, Draft, Speculation, draft_together
 from aleator.generate.steering import BannedStrings, Guidance, ReasoningBudget
 from aleator.samplers import SamplerChain
@@ -37,6 +39,7 @@ class RequestState:
         budget: ends the text's reasoning.
         banned: strings that must not occur.
         speculation: guesses tokens, which are decoded together; None: nothing guesses.
+        healing: constrains the first draws to the bytes that were taken back of the prompt; None: none were.
         guidance: changes the logits before each draw by those of a second prompt; None: nothing does.
         completion: what has been made so far.
         seq: its sequence in the cache.
@@ -70,6 +73,7 @@ class RequestState:
         self.speculation, self.drafted = speculation, False
         self.budget, self.banned = budget, banned
         self.guidance: Guidance | None = None
+        self.healing: Healing | None = None
         self.completion = Completion(request, chain, stream, detokenizer)
         self.seq = self.n_ctx = 0
         self.stats = Stats()
@@ -89,7 +93,16 @@ class RequestState:
             or self.budget is not None
             or self.completer is not None
             or self.request.options.kept
+            or (self.healing is not None and self.healing.open(len(self.completion.tokens)))
         )
+
+    def healed(self, row: Floats) -> Floats:
+        """The logits [V] to draw from, where a prompt is healed."""
+        made = self.completion.tokens
+        if self.healing is None or not self.healing.open(len(made)):
+            return row
+        held = [] if self.banned is None else [each.token for each in self.banned.held]
+        return self.healing.masked(row, [*made, *held])
 
     @property
     def wants_prompt(self) -> bool:

@@ -139,13 +139,14 @@ class HostTokenSampler:
             if state.guidance is not None:
                 first = state.guidance.first
                 row = state.guidance.guided(row, rows[task.beside] if task.beside >= 0 else first)
+            thought, row = row, state.healed(row)
             if state.on_logits is not None:
                 state.on_logits(state.chain, row)
             kept = KeptRow.of(state.chain, row) if state.request.options.kept else None
             token, pending = task.sampled, None
             if token is None:
                 token, pending = self._sample(task, row)
-            drawn.append(SampledToken(token, _told(row, kept), row, pending, kept))
+            drawn.append(SampledToken(token, _told(thought, kept), row, pending, kept))
         return drawn
 
     @staticmethod

@@ -66,7 +66,9 @@ VLLM: Mapping[str, Accepted] = {
         "templates are chosen at the start: aleator serve --chat-template", ()
     ),
     "min_length": Accepted("give min_tokens", (0,)),
-    "return_token_ids": Accepted("give aleator_replay, whose record has the tokens", (False,)),
+    "return_token_ids": Accepted(
+        "completions and chats have it; else give aleator_replay", (False,)
+    ),
     "return_tokens_as_token_ids": Accepted("tokens are written as texts", (False,)),
     "include_reasoning": Accepted("reasoning is part of the answer", (True,)),
     "logits_processors": Accepted("requests bring no programs", ([],)),

@@ -79,6 +79,7 @@ class ChatEvent:
     Attributes:
         choice: Which of the answers, from 0.
         logprobs: Of the tokens since the event before, where they were asked for.
+        tokens: These.
         stop: Of "end": why it ended.
     """
 
@@ -88,6 +89,7 @@ class ChatEvent:
     index: int = 0
     id: str = ""
     logprobs: Sequence[Logprobs] = ()
+    tokens: Sequence[int] = ()
     stop: ChatStop | None = None
 
 
@@ -108,13 +110,18 @@ class ChatChoice:
         self.stop: ChatStop | None = None
         self._reply, self._one_call = reply, one_call
         self._made = writing_of(generation).completion
-        self._told = 0  # tokens whose log-probabilities were given
+        self._told = 0  # tokens that were given, with their log-probabilities
         self._counted = 0  # tokens that are known to be reasoning, or not
 
     @property
     def message(self) -> Message:
         """The answer so far as it was read."""
         return self._reply.message
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens so far as they were read."""
+        return self._made.tokens[: self.completion_tokens]
 
     @property
     def logprobs(self) -> list[Logprobs] | None:
@@ -163,24 +170,31 @@ class ChatChoice:
         return deltas[: ends[0] + 1] if self._one_call and ends else deltas
 
     def _told_with(self, deltas: Sequence[Delta]) -> list[ChatEvent]:
-        """Events of deltas; the first has the log-probabilities of all tokens since the event before."""
+        """Events of deltas; the first has all tokens since the event before, with their log-probabilities."""
         if not deltas:
             return []
-        new = self._new_logprobs() if self._told < self.completion_tokens else ()
-        return [
-            ChatEvent(d.kind, self.index, d.text, d.index, d.id, () if i else new)
-            for i, d in enumerate(deltas)
+        first, *others = deltas
+        made = [
+            ChatEvent(
+                first.kind, self.index, first.text, first.index, first.id, *self._new_tokens()
+            )
         ]
+        made += [ChatEvent(d.kind, self.index, d.text, d.index, d.id) for d in others]
+        return made
 
-    def _new_logprobs(self) -> Sequence[Logprobs]:
-        since, self._told = self._told, self.completion_tokens
-        return self._made.logprobs[since : self._told]
+    def _new_tokens(self) -> tuple[Sequence[Logprobs], Sequence[int]]:
+        since, self._told = self._told, max(self._told, self.completion_tokens)
+        return self._made.logprobs[since : self._told], self._made.tokens[since : self._told]
+
+    def _end_event(self, stop: ChatStop) -> ChatEvent:
+        self.stop = stop
+        logprobs, tokens = self._new_tokens()
+        return ChatEvent("end", self.index, logprobs=logprobs, tokens=tokens, stop=stop)
 
     def _cut_off(self) -> ChatEvent:
         """End the answer with the call that it has: what was drawn after it does not count."""
         self.generation.cancel()
-        self.stop = "tool_calls"
-        return ChatEvent("end", self.index, logprobs=self._new_logprobs(), stop=self.stop)
+        return self._end_event("tool_calls")
 
     def _end(self) -> list[ChatEvent]:
         self.completion_tokens = len(self._made.tokens)
@@ -189,8 +203,7 @@ class ChatChoice:
         if message.reasoning_content and not (message.content or message.tool_calls):
             self.reasoning_tokens = self.completion_tokens
         made = self._told_with(deltas)
-        self.stop = self._why()
-        made.append(ChatEvent("end", self.index, logprobs=self._new_logprobs(), stop=self.stop))
+        made.append(self._end_event(self._why()))
         return made
 
     def _why(self) -> ChatStop:

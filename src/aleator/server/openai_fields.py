@@ -58,7 +58,7 @@ CHAT = (
     Field("chat_template_kwargs", mapping),
 )
 """Fields of a chat."""
-NOT_OF_CHATS = ("echo", "parse_special", "shown_tokens", "reasoning_marks")
+NOT_OF_CHATS = ("echo", "heal", "parse_special", "shown_tokens", "reasoning_marks")
 """Options of a generation that a chat does not take."""
 
 STRUCTURED = {"json": "json_schema", "regex": "regex", "grammar": "grammar"}

@@ -22,6 +22,7 @@ class StreamDecoder:
         skip_special: bool = True,
         at_start: bool = True,
         shown: Collection[int] = (),
+        skip: int = 0,
     ) -> None:
         """Start to decode.
 
@@ -31,9 +32,11 @@ class StreamDecoder:
             at_start: at the start of a text; False: in the midst of one, where a SentencePiece vocabulary
                 keeps the space before the first word.
             shown: control tokens that are not left out.
+            skip: bytes at the beginning to leave out, which belong to the text before.
         """
         self.vocab, self.skip_special, self._shown = vocab, skip_special, frozenset(shown)
-        self._strip_space = at_start and vocab.add_space_prefix
+        self._skip = skip
+        self._strip_space = at_start and vocab.add_space_prefix and not skip
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token: SupportsIndex) -> str:
@@ -53,6 +56,9 @@ class StreamDecoder:
         if self._strip_space:
             self._strip_space = False
             piece = piece.removeprefix(b" ")
+        if self._skip:
+            n, piece = len(piece), piece[self._skip :]
+            self._skip = max(0, self._skip - n)
         return self._decoder.decode(piece)
 
     def flush(self) -> str:

@@ -121,7 +121,11 @@ class Tokenizer:
         return []
 
     def stream(
-        self, skip_special: bool = True, at_start: bool = True, shown: Collection[int] = ()
+        self,
+        skip_special: bool = True,
+        at_start: bool = True,
+        shown: Collection[int] = (),
+        skip: int = 0,
     ) -> StreamDecoder:
         """A decoder that takes one id at a time; its pieces join to what :meth:`decode` gives.
 
@@ -129,8 +133,9 @@ class Tokenizer:
             skip_special: leave out control tokens and the unknown token.
             at_start: as for :meth:`decode`.
             shown: control tokens that are not left out.
+            skip: bytes at the beginning to leave out, which belong to the text before.
         """
-        return StreamDecoder(self.vocab, skip_special, at_start, shown)
+        return StreamDecoder(self.vocab, skip_special, at_start, shown, skip)
 
 
 class _MetadataEncoder:

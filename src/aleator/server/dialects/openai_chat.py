@@ -72,6 +72,7 @@ SHARED = (
     Field("stream", switch, False),
     Field("stream_options", _stream_options, {}),
     Field("n", whole(1, MOST_COMPLETIONS), 1),
+    Field("return_token_ids", switch, False),
     *OURS,
     *TIMES,
 )
@@ -91,10 +92,12 @@ class Head:
 
     Attributes:
         nothing: JSON of the usage of a chunk that has none; "": chunks have no such field.
+        token_ids: Whether tokens are given, too, in vLLM's fields.
     """
 
     def __init__(self, service: Service, kind: str, prefix: str, own: Mapping[str, Any]) -> None:
         self._service = service
+        self.token_ids = own["return_token_ids"]
         self._times, self._replay = own["timings_per_token"], own["aleator_replay"]
         self._fields = {
             "id": f"{prefix}-{secrets.token_hex(12)}",
@@ -139,8 +142,8 @@ class Head:
         return b"".join((self._begin, choices.encode(), told.encode(), more.encode(), b"}\n\n"))
 
     def around(self, before: str, after: str) -> tuple[bytes, bytes] | None:
-        """What stands around a text in its chunk; None where chunks differ in their timings, too."""
-        if self._times:
+        """What stands around a text in its chunk; None where they differ in more than it."""
+        if self._times or self.token_ids:
             return None
         first, last = self.chunk(f"{before}\0{after}").split(b"\0")
         return first, last
@@ -210,6 +213,10 @@ async def chat_completions(request: Request) -> Response:
         answer.generations[0],
         answer.choices[0].completion_tokens,
     )
+    if head.token_ids:
+        made["prompt_token_ids"] = answer.generations[0].request.tokens
+        for told, choice in zip(made["choices"], answer.choices, strict=True):
+            told["token_ids"] = choice.tokens
     return JSONResponse(made, headers=headers)
 
 
@@ -276,7 +283,11 @@ class ChunkWriter:
         """All chunks; what is there together is sent together."""
         answer, head = self._answer, self._head
         role = {"role": "assistant", "content": ""}
-        yield b"".join(head.chunk(dumps([_delta(each.index, role)])) for each in answer.choices)
+        prompt = answer.generations[0].request.tokens
+        more = f',"prompt_token_ids":{dumps(prompt)}' if head.token_ids else ""
+        yield b"".join(
+            head.chunk(dumps([_delta(each.index, role)]) + more) for each in answer.choices
+        )
         if progress:
             async for told in writing_of(answer.generations[0]).prompt_progress():
                 yield head.progress(_delta(0, {}), told)
@@ -294,10 +305,11 @@ class ChunkWriter:
             around = None if told.logprobs else self._around.get((told.kind, told.choice))
             if around is not None:
                 made.append(texts_of_chunks([told.text], around))
-            elif told.kind != "call_end" or told.logprobs:
+            elif told.kind != "call_end" or told.logprobs or (self._head.token_ids and told.tokens):
                 choice = self._answer.choices[told.choice]
                 more = self._head.timed(choice.generation, choice.completion_tokens)
-                made.append(self._head.chunk(dumps([_told(told, choice)]) + more))
+                ids = {"token_ids": told.tokens} if self._head.token_ids else {}
+                made.append(self._head.chunk(dumps([_told(told, choice) | ids]) + more))
         return b"".join(made)
 
 

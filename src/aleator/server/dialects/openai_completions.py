@@ -63,7 +63,9 @@ class LegacyLogprobs:
     ) -> None:
         self._model, self._request = model, generation.request
         self._typed = prompt if isinstance(prompt, str) else None
-        self._stream = model.tokenizer.stream(True, echo, self._request.options.shown_tokens)
+        options, (_, taken) = self._request.options, self._request.taken_back
+        n_again = sum(len(model.vocab.token_bytes(token)) for token in taken)
+        self._stream = model.tokenizer.stream(True, echo, options.shown_tokens, n_again)
         self._offset = 0
 
     def of_prompt(self, entries: Sequence[Logprobs | None]) -> list[Row]:
@@ -147,6 +149,7 @@ class Choice:
         self._around: tuple[bytes, bytes] | None = None
         # Tokens whose log-probabilities were given; None: not even those of the prompt were.
         self._told: int | None = None
+        self._ids_told: int | None = None
 
     async def stream(self, line: Line[Piece] | None, progress: bool) -> AsyncIterator[bytes]:
         """The chunks, those together that are there together; not those that ``line`` sends itself."""
@@ -178,6 +181,7 @@ class Choice:
 
     def _chunk(self, text: str, n: int, finish: Mapping[str, Any]) -> bytes:
         told = {"index": self.index, "text": text, "logprobs": self.logprobs(n), **finish}
+        told |= self._token_ids(n)
         return self._head.chunk(dumps([told]) + self._head.timed(self.generation, n))
 
     def logprobs(self, end: int | None = None) -> dict[str, list[Any]] | None:
@@ -198,6 +202,15 @@ class Choice:
         made = self.reads.prompt_logprobs
         return made if len(made) == len(self.reads.request.tokens) else ()
 
+    def _token_ids(self, end: int | None = None) -> dict[str, Any]:
+        """VLLM's fields: the tokens up to a place that were not told yet, and first those of the prompt."""
+        if not self._head.token_ids:
+            return {}
+        made = writing_of(self.generation).completion
+        first = {"prompt_token_ids": made.request.tokens} if self._ids_told is None else {}
+        since, self._ids_told = self._ids_told or 0, end
+        return {"token_ids": made.tokens[since:end], **first}
+
     def finish(self) -> dict[str, Any]:
         """How it ended; it must have."""
         made = self.generation
@@ -207,7 +220,7 @@ class Choice:
     def whole(self, index: int) -> dict[str, Any]:
         """All of it as a choice of a response that is no stream."""
         told = {"index": index, "text": self.generation.text, "logprobs": self.logprobs()}
-        return told | self.finish()
+        return told | self._token_ids() | self.finish()
 
 
 async def completions(request: Request) -> Response:

@@ -1,0 +1,125 @@
+"""Token healing: a prompt may end within what the model would write as one token.
+
+Where "://" is one token, a model that reads a prompt's end ":" has seldom seen "//" after it.  Healing takes
+the last tokens of the prompt back, as many as a longer token begins with, and lets the model write their bytes
+anew: the first draws are of tokens that agree with these bytes until they are spent.  The idea is that of the
+library ``guidance`` and of ``token_healing`` in transformers.
+"""
+
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from aleator.core.arrays import Floats
+from aleator.core.errors import ParameterError
+from aleator.grammar.spelling import once_for, spelling
+
+TakenBack = tuple[int, tuple[int, ...]]
+"""Where in a prompt tokens were taken back, and these."""
+NOTHING: TakenBack = (0, ())
+
+
+class TokenPrefixes:
+    """The tokens of a vocabulary by their bytes; those without bytes and control tokens have no part in it."""
+
+    def __init__(self, vocabulary: Any) -> None:
+        pieces = spelling(vocabulary).pieces
+        self._ids = [i for i in sorted(range(len(pieces)), key=pieces.__getitem__) if pieces[i]]
+        self._pieces = [pieces[i] for i in self._ids]
+        self.bytes_of = pieces
+        self.longest = max(map(len, self._pieces), default=0)
+
+    def begins_longer(self, text: bytes) -> bool:
+        """Whether a token begins with a text and is longer."""
+        after = bisect_right(self._pieces, text)
+        return after < len(self._pieces) and self._pieces[after].startswith(text)
+
+    def agreeing(self, text: bytes) -> list[int]:
+        """The tokens whose bytes begin with a text, or that it begins with."""
+        n = len(text)
+        found = self._ids[
+            bisect_left(self._pieces, text) : bisect_right(
+                self._pieces, text, key=lambda piece: piece[:n]
+            )
+        ]
+        for end in range(1, min(n, self.longest + 1)):
+            part = text[:end]
+            found += self._ids[bisect_left(self._pieces, part) : bisect_right(self._pieces, part)]
+        return found
+
+
+_made: weakref.WeakKeyDictionary[Any, TokenPrefixes] = weakref.WeakKeyDictionary()
+
+
+def token_prefixes(tokenizer: Any) -> TokenPrefixes:
+    """Those of a tokenizer, made once for each."""
+    return once_for(tokenizer, _made, TokenPrefixes)
+
+
+def take_back(tokens: Sequence[int], tokenizer: Any) -> tuple[tuple[int, ...], TakenBack]:
+    """Take the last tokens of a prompt back, as many as a longer token begins with.
+
+    Of a text that is to be filled in these are the last ones of the text before the hole, wherever they are.
+    Control tokens stay, and so does one token at least.
+
+    Args:
+        tokens: Of the prompt.
+        tokenizer: Its vocabulary has texts.
+
+    Returns:
+        The tokens that are left, and what was taken.
+
+    Raises:
+        ParameterError: Tokens have no texts, or there is no tokenizer.
+    """
+    if tokenizer is None or not tokenizer.vocab.has_text:
+        raise ParameterError(
+            "heal", "heal=True looks at the bytes of tokens, and this model has none: leave it out"
+        )
+    known, (start, end) = token_prefixes(tokenizer), _healable(tokens, tokenizer.vocab.special)
+    text, first = b"", end
+    for at in range(end - 1, start - 1, -1):
+        piece = known.bytes_of[tokens[at]]
+        text = piece + text
+        if not piece or len(text) >= known.longest:
+            break
+        if known.begins_longer(text):
+            first = at
+    return (*tokens[:first], *tokens[end:]), (first, tuple(tokens[first:end]))
+
+
+def _healable(tokens: Sequence[int], special: Any) -> tuple[int, int]:
+    """Where tokens may be taken back: all but the first, or what stands before a hole."""
+    if special.fim_mid is None or tokens[-1] != special.fim_mid:
+        return 1, len(tokens)
+    marks = [0]
+    marks += [i for i, token in enumerate(tokens) if token in (special.fim_pre, special.fim_suf)]
+    if tokens[marks[-1]] == special.fim_suf:
+        return marks[-2] + 1, marks[-1]
+    return marks[-1] + 1, len(tokens) - 1
+
+
+class Healing:
+    """Lets the first draws be of tokens that agree with the bytes ``text`` that were taken back."""
+
+    def __init__(self, known: TokenPrefixes, text: bytes) -> None:
+        self._known, self._text = known, text
+
+    def open(self, n_drawn: int) -> bool:
+        """Whether bytes may be left after so many tokens; each takes one at least."""
+        return n_drawn < len(self._text)
+
+    def masked(self, row: Floats, drawn: Sequence[int]) -> Floats:
+        """The logits [V] to draw from after the tokens drawn so far: -inf for those that do not agree."""
+        rest = self._text[sum(len(self._known.bytes_of[token]) for token in drawn) :]
+        if not rest:
+            return row
+        left = np.full_like(row, -np.inf)
+        allowed = [token for token in self._known.agreeing(rest) if token < len(row)]
+        left[allowed] = row[allowed]
+        return left

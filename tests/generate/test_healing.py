@@ -1,0 +1,188 @@
+"""Token healing: the last tokens of a prompt are taken back, and their bytes written anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aleator import Engine, LanguageModel, ParameterError
+from aleator.engine.replay import Record, make_again
+from aleator.engine.verify import verify
+from aleator.generate.healing import NOTHING, Healing, take_back, token_prefixes
+from aleator.text.tokenizer import Tokenizer
+from aleator.text.vocabulary import Vocabulary
+from tests.text.vocabularies import sentencepiece
+
+SPM = Tokenizer(Vocabulary.from_metadata(sentencepiece()))
+PROMPTS = ("ROMEO:\nWhat li", "First Citi", "I th", "JULIET:\nO Rome", "Hear me sp", "é, R")
+
+
+def bytes_of(model: LanguageModel, tokens: Any) -> bytes:
+    return b"".join(map(model.vocab.token_bytes, tokens))
+
+
+@pytest.mark.parametrize("prompt", [*PROMPTS, "", "The end.\n\n"])
+def test_as_much_is_taken_back_as_a_longer_token_begins_with(
+    model: LanguageModel, prompt: str
+) -> None:
+    tokens = model.prompt_tokens(prompt)
+    left, (at, taken) = take_back(tokens, model.tokenizer)
+    assert (*left[:at], *taken, *left[at:]) == tokens
+    assert len(left) >= 1
+    pieces = [
+        b"" if model.vocab.is_special(i) else model.vocab.token_bytes(i)
+        for i in range(len(model.vocab))
+    ]
+    fitting = [0]
+    for n in range(1, len(tokens)):
+        text = b"".join(pieces[token] for token in tokens[-n:])
+        if any(piece.startswith(text) and piece != text for piece in pieces):
+            fitting.append(n)
+    assert len(taken) == max(fitting)
+
+
+def test_tokens_that_agree(model: LanguageModel) -> None:
+    known = token_prefixes(model.tokenizer)
+    for text in (b" ", b" li", b"\n\n", b"RO", b"R\xc3", b" an unusually long piece of a text"):
+        right = {
+            i
+            for i, piece in enumerate(known.bytes_of)
+            if piece and (piece.startswith(text) or text.startswith(piece))
+        }
+        assert set(known.agreeing(text)) == right
+        assert len(known.agreeing(text)) == len(right)
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"temperature": 0}, {"draw": "gumbel", "temperature": 2.0}, {"numerics": "llama.cpp"}],
+)
+def test_a_text_begins_after_its_prompt(
+    model: LanguageModel, prompt: str, options: dict[str, Any]
+) -> None:
+    made = model.generate(prompt, heal=True, max_tokens=12, seed=3, **options)
+    text = "".join(made)
+    request = made.request
+    assert request.taken_back != NOTHING
+    assert request.prompt == model.prompt_tokens(prompt)
+    whole, again = bytes_of(model, made.tokens), bytes_of(model, request.taken_back[1])
+    assert whole.startswith(again)
+    assert text == whole[len(again) :].decode("utf-8", "ignore")
+    echoed = model.generate(prompt, heal=True, echo=True, max_tokens=12, seed=3, **options)
+    assert echoed.text == prompt + text
+
+
+def test_what_is_drawn_is_what_the_model_would_write(model: LanguageModel) -> None:
+    """At a place where all tokens but the agreeing ones are banned by a bias the draws are the same."""
+    made = model.generate("ROMEO:\nI th", heal=True, max_tokens=1, seed=5, logprobs=0)
+    (taken,) = made.request.taken_back[1]
+    allowed = token_prefixes(model.tokenizer).agreeing(model.vocab.token_bytes(taken))
+    other = model.generate(
+        list(made.request.tokens), max_tokens=1, seed=5, allowed_token_ids=allowed, logprobs=0
+    )
+    assert made.tokens == other.tokens
+    # Log-probabilities are the model's, before anything is ruled out.
+    assert made.logprobs is not None
+    assert other.logprobs is not None
+    assert made.logprobs[0].chosen == other.logprobs[0].chosen
+
+
+def test_a_prompt_of_whole_words_stays(model: LanguageModel) -> None:
+    tokens = model.prompt_tokens("The end.\n\n")
+    left, taken = take_back(tokens[:1], model.tokenizer)
+    assert (left, taken) == (tokens[:1], (1, ()))
+    plain = model.generate(list(tokens[:1]), max_tokens=9, seed=2)
+    assert model.generate(list(tokens[:1]), heal=True, max_tokens=9, seed=2).text == plain.text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"banned_strings": ["e", "an"]},
+        {"guidance_scale": 1.5, "negative_prompt": "JULIET:"},
+        {"spec_type": "ngram"},
+        {"kept": True, "logprobs": 1},
+        {"context_shift": True},
+        {"mirostat": 2},
+    ],
+)
+def test_records_are_made_again_and_verified(model: LanguageModel, options: dict[str, Any]) -> None:
+    for prompt in PROMPTS[:3]:
+        made = model.generate(prompt, heal=True, max_tokens=20, seed=9, **options)
+        made.wait()
+        again = bytes_of(model, made.request.taken_back[1])
+        assert bytes_of(model, made.tokens).startswith(again)
+        record = Record.from_json(Record.of(made, model, "1").as_json())
+        assert record.prompt == model.prompt_tokens(prompt)
+        assert make_again(record, model) == record.made
+        assert verify(record, model).ok
+
+
+def test_completions_and_engines_heal_alike(model: LanguageModel) -> None:
+    alone = model.generate_batch(PROMPTS, n=2, heal=True, max_tokens=10, seed=1)
+    assert len({each.text for each in alone}) > len(PROMPTS)
+    with Engine(model, n_seq_max=8) as engine:
+        together = [engine.submit(p, heal=True, max_tokens=10, seed=1) for p in PROMPTS]
+        assert [each.result() for each in together] == [each.text for each in alone[::2]]
+
+
+def test_a_session_goes_on(model: LanguageModel, tmp_path: Path) -> None:
+    whole = model.generate(PROMPTS[0], heal=True, max_tokens=20, seed=4)
+    whole.wait()
+    first = model.generate(PROMPTS[0], heal=True, max_tokens=8, seed=4)
+    first.wait()
+    model.save_session(tmp_path / "text.state", first)
+    session = model.load_session(tmp_path / "text.state")
+    rest = model.generate(session, heal=True, max_tokens=12)
+    assert first.tokens + rest.tokens == whole.tokens
+    assert first.text + rest.text == whole.text
+    record = Record.of(rest, model, "1")
+    assert make_again(record, model) == record.made
+
+
+def test_a_hole_is_healed_at_its_beginning(model: LanguageModel) -> None:
+    pre, suf, mid = 2001, 2002, 2003
+    special = replace(model.vocab.special, fim_pre=pre, fim_suf=suf, fim_mid=mid)
+    tokenizer = Tokenizer(replace(model.vocab, special=special))
+    head, tail = (tokenizer.encode(text, add_special=False) for text in ("to be, I th", "no"))
+    short, (at, taken) = take_back([pre, *head, suf, *tail, mid], tokenizer)
+    assert short == (pre, *head[:-1], suf, *tail, mid)
+    assert (at, taken) == (len(head), (head[-1],))
+    other, _ = take_back([suf, *tail, pre, *head, mid], tokenizer)
+    assert other == (suf, *tail, pre, *head[:-1], mid)
+    assert take_back([pre, suf, *tail, mid], tokenizer)[1][1] == ()
+
+
+def test_the_first_space_of_sentencepiece_is_part_of_what_is_taken_back() -> None:
+    token = 263
+    piece = SPM.vocab.token_bytes(token)
+    assert piece == b" ab"
+    assert SPM.stream(skip=2).push(token) == "b"
+    assert SPM.stream(skip=3).push(token) == ""
+    stream = SPM.stream(skip=5)
+    assert [stream.push(token), stream.push(token)] == ["", "b"]
+
+
+def test_what_is_refused(model: LanguageModel) -> None:
+    for other in ({"regex": "[a-z]+"}, {"reasoning_budget": 4}):
+        with pytest.raises(ParameterError, match=r"heal=True and .* are both given"):
+            model.generate("I th", heal=True, **other)
+    with pytest.raises(ParameterError, match="the template ends a chat's prompt"):
+        model.chat([{"role": "user", "content": "I th"}], heal=True, chat_template="{{ 1 }}")
+    with pytest.raises(ParameterError, match="heal are the host's"):
+        model.generate("I th", heal=True, sampling_device="device")
+    with pytest.raises(ParameterError, match="looks at the bytes of tokens"):
+        take_back([1, 2], None)
+
+
+def test_rows_are_masked_until_the_bytes_are_spent(model: LanguageModel) -> None:
+    healing = Healing(token_prefixes(model.tokenizer), b" li")
+    row = np.zeros(len(model.vocab), np.float32)
+    masked = healing.masked(row, [])
+    assert 0 < np.isfinite(masked).sum() < len(row)
+    assert healing.masked(row, model.tokenizer.encode(" li", add_special=False)) is row
