@@ -48,7 +48,9 @@ examples:
 """
 
 
-STEERING = ("reasoning_budget", "banned_strings", "guidance_scale", "negative_prompt")
+STEERING = (
+    "stop_loops", "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace", "banned_strings", "guidance_scale", "negative_prompt",
+)  # fmt: skip
 TEXT = ("max_tokens", "stop", "context_shift", *STEERING)
 
 
@@ -219,6 +221,7 @@ def show(answer: ChatGeneration) -> None:
         "context": ", the context is full",
         "interrupted": ", interrupted",
         "length": ", cut off",
+        "loop": ", in a loop",
     }
     note(
         f"[{stats.prompt_tokens} tokens read, {stats.reused_tokens} remembered | "

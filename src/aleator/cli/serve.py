@@ -37,7 +37,10 @@ examples:
 
 SERVER = tuple(declarations(ServerOptions).values())
 ENGINE = tuple(each for each in declarations(EngineOptions).values() if each.flags)
-TEXT = ("max_tokens", "reasoning_budget", "context_shift", "complete_grammar", "jump_forward")
+TEXT = (
+    "max_tokens", "stop_loops", "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace",
+    "context_shift", "complete_grammar", "jump_forward",
+)  # fmt: skip
 SPECULATION = ("spec_type", "spec_draft_n_max")
 
 
