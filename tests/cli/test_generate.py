@@ -450,3 +450,14 @@ def test_a_session_is_of_one_text_and_whole(aleator: Command, tmp_path: Path) ->
     assert result.code == 3
     assert "not a state file of Aleator" in result.err
     assert path.read_bytes() == b"nothing"
+
+
+def test_a_loop_ends_the_text(aleator: Command) -> None:
+    words = ("generate", "-p", "ROMEO:", "-n", "300", "--temp", "0", "--ignore-eos")
+    result = aleator(*words, "--stop-loops", "3,32")
+    assert result.code == 0
+    assert "text 60 tokens" in result.err
+    assert "ended by: loop" in result.err
+    wrong = aleator(*words, "--stop-loops", "1,32")
+    assert wrong.code == 2
+    assert "--stop-loops: stop_loops: repeats=1 is out of range" in wrong.err

@@ -112,7 +112,8 @@ class ChatGeneration(Iterator[str]):
 
         "stop": the model ended it, a stop string was met, or it is all that its schema asks for;
         "tool_calls": it calls tools, and waits for what they give; "loop": it repeats itself as ``stop_loops``
-        says; "length": ``max_tokens``, or no room in the context; "interrupted": :meth:`cancel`, or an error.  ``generation.stop_reason`` says more.
+        says; "length": ``max_tokens``, or no room in the context; "interrupted": :meth:`cancel`, or an error.
+        ``generation.stop_reason`` says more.
         """
         message, reason = self.message, self.generation.stop_reason
         if reason == "interrupted":

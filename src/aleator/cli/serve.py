@@ -51,7 +51,8 @@ def add_arguments(parser: Parser) -> None:
     add_declared(parser.group("where a request does not say otherwise"), pick(TEXT))
     add_declared(parser.group("guesses that are checked"), pick(SPECULATION))
     parser.group("texts of options").switch(
-        "--no-escape", help=r"take \n, \t and \r in --dry-sequence-breaker literally"
+        "--no-escape",
+        help=r"take \n, \t and \r in --reasoning-budget-message and --dry-sequence-breaker literally",
     )
     add_sampling_options(parser, grammars=False)
 

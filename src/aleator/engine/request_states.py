@@ -107,13 +107,19 @@ class RequestStateMaker:
                 "banned_strings and reasoning_budget are both given, and what is forced cannot be drawn anew: "
                 "give one",
             )
-        (begin, end), message = request.options.reasoning_marks, request.options.reasoning_budget_message
-        if end in message:
-            raise ParameterError(
-                "reasoning_budget_message",
-                f"reasoning_budget_message={message!r:.80} has {end!r} in it, which ends the reasoning and "
-                "follows the message in any case: leave it out",
-            )
+        (begin, end), message = (
+            request.options.reasoning_marks,
+            request.options.reasoning_budget_message,
+        )
+        for text, why in (
+            (end, "which ends the reasoning and follows the message in any case"),
+            *((stop, "a stop string, which would end the text") for stop in request.options.stop),
+        ):
+            if text in message:
+                raise ParameterError(
+                    "reasoning_budget_message",
+                    f"reasoning_budget_message={message!r:.80} has {text!r:.40} in it, {why}: leave it out",
+                )
         tokens = self._spelled(message) if message else []
         tokens += self._tokenizer.encode(end, add_special=False, parse_special=True)
         start = len(request.tokens) - request.drawn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,8 +17,13 @@ USUAL = {"repeats": 4, "min_tokens": 64}
 
 
 def loop_limits(value: Any) -> tuple[int, int]:
-    """``stop_loops`` as (repeats, min_tokens): from a mapping, two numbers, or a text such as "4,64"."""
-    given: Any = value.split(",") if isinstance(value, str) else value
+    """``stop_loops`` as (repeats, min_tokens): from a mapping, two numbers, or either as JSON; "4,64" too."""
+    given: Any = value
+    if isinstance(value, str):
+        try:
+            given = json.loads(value if value[:1] in ("{", "[") else f"[{value}]")
+        except ValueError:
+            given = None
     if isinstance(given, Mapping):
         unknown = [key for key in given if key not in USUAL]
         numbers = [] if unknown else [{**USUAL, **given}[name] for name in USUAL]
@@ -31,7 +37,7 @@ def loop_limits(value: Any) -> tuple[int, int]:
         )
     made = []
     for name, each, (low, high) in zip(USUAL, numbers, (REPEATS, MIN_TOKENS), strict=True):
-        number = int(each) if isinstance(each, str) and each.strip().isdecimal() else exact(each)
+        number = exact(each)
         if isinstance(each, bool | float) or number is None or not low <= number <= high:
             raise ParameterError(
                 "stop_loops",
@@ -60,7 +66,9 @@ class LoopDetector:
     def __init__(self, repeats: int, min_tokens: int) -> None:
         self._repeats, self._min_tokens = repeats, min_tokens
         self._tokens = array("i")
-        self._since: dict[int, int] = {}  # of each period that is followed: where tokens began to be equal
+        self._since: dict[
+            int, int
+        ] = {}  # of each period that is followed: where tokens began to be equal
 
     def push(self, token: int) -> int:
         """Take in a token; returns how many tokens the cycle has that it completes often enough, 0: none."""

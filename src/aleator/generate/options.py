@@ -256,7 +256,7 @@ class GenerateOptions(Options):
     reasoning_budget_message: str = option(
         "text that ends reasoning whose budget is spent, before its end is forced",
         "", checker=partial(check_unicode, "reasoning_budget_message"), metavar="TEXT",
-        flags=("--reasoning-budget-message",),
+        escapes=True, flags=("--reasoning-budget-message",),
     )  # fmt: skip
     reasoning_budget_grace: int = option(
         "tokens that reasoning may have beyond its budget to come to the end of a sentence",

@@ -11,7 +11,6 @@ from aleator.core.records import dataclass
 from aleator.generate.completion import open_length
 from aleator.generate.logprobs import LogprobsOf, TokenBytes, log_softmax
 
-
 _CLOSERS = b"*_`)]}'\"" + "\u2019\u201d\u00bb\u300d\u300f".encode()
 """What may follow the mark at which a sentence ends."""
 _SENTENCE_ENDS = tuple(each.encode() for each in ".!?\u2026\u3002\uff01\uff1f\uff61\u0964\u061f")
@@ -44,8 +43,8 @@ class ReasoningBudget:
         """The token that must come now; None if the chain draws it."""
         spent = self._inside and not self._over and self._n >= self._budget
         if spent and not self._forced and _whole(self._text):
-            if self._n >= self._budget + self._grace or _sentence_ended(self._text):
-                self._forced = list(self._end_tokens)
+            late = self._n >= self._budget + self._grace
+            self._forced = list(self._end_tokens) if late or _sentence_ended(self._text) else []
         return self._forced[0] if self._forced else None
 
     def take(self, token: int, piece: bytes) -> None:

@@ -21,8 +21,8 @@ ChatStop = Literal["stop", "tool_calls", "loop", "length", "deadline", "interrup
 """Why an answer ended.
 
 "stop": the model ended it, a stop string was met, or it is all that its schema asks for; "tool_calls": it calls
-tools; "loop": it repeats itself as ``stop_loops`` says; "length": ``max_tokens``, or no room in the context; "deadline": its time was over; "interrupted": it was
-cancelled.
+tools; "loop": it repeats itself as ``stop_loops`` says; "length": ``max_tokens``, or no room in the context;
+"deadline": its time was over; "interrupted": it was cancelled.
 """
 
 
