@@ -201,9 +201,11 @@ def test_several_completions_and_an_engine(model: LanguageModel) -> None:
 def test_on_a_device_in_several_steps(model: LanguageModel) -> None:
     pytest.importorskip("torch")
     alone = model.generate("ROMEO:", stop_loops={}, **GREEDY)
-    device: dict[str, Any] = {"sampling_device": "device"}
-    made = model.generate("ROMEO:", stop_loops={}, **device, **GREEDY)
-    assert (made.tokens, made.stop_reason) == (alone.tokens, "loop")
+    for steps in (1, 7):
+        device: dict[str, Any] = {"sampling_device": "device", "multi_step": steps}
+        made = model.generate("ROMEO:", stop_loops={}, **device, **GREEDY)
+        assert (made.tokens, made.text) == (alone.tokens, alone.text)
+        assert (made.stop_reason, made.chain.history) == ("loop", alone.chain.history)
 
 
 def test_a_session_goes_on_with_what_it_drew(model: LanguageModel, tmp_path: Path) -> None:

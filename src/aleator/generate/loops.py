@@ -12,6 +12,8 @@ from aleator.core.integers import exact
 
 REPEATS, MIN_TOKENS = (2, 1000), (1, 4096)
 """Ranges of what ``stop_loops`` says."""
+SHORT = 8
+"""Periods below this are looked for at each token; a power of two."""
 USUAL = {"repeats": 4, "min_tokens": 64}
 """What holds for the one that is not given."""
 
@@ -54,21 +56,21 @@ class LoopDetector:
     It does so exactly: at the first token after which the last k * p tokens are k repeats of p tokens, for any
     p, with k >= ``repeats`` and k * p >= ``min_tokens``.
 
-    A period p is followed from when it may matter.  A run with it, of two repeats at least, compares equal p
-    tokens back for p tokens or more.  Let b be the power of two with 2b <= p < 4b.  Among any 2b - 1 tokens
-    that compare equal b follow one another up to a multiple of b, so it is enough to look there for all places
-    where the last b tokens stand 2b to 4b - 1 tokens earlier.  This reads about 5b tokens every b tokens, which
-    is some n log n bytes for n tokens, in :meth:`bytes.find`.  Two places less than b/2 apart mean that these b
-    tokens are a run themselves; so there are a few periods to follow for each power of two, and more of them
-    only while a run lasts that is shorter than ``min_tokens``.
+    A period p is followed from when it may matter: below SHORT from the first token that equals the one p
+    tokens before.  A run with a longer one, of two repeats at least, has p such tokens or more.  Let b be the
+    power of two with 2b <= p < 4b.  Any 2b - 1 such tokens have b among them that end at a multiple of b
+    in the text; so it is enough to look there for all places where the last b tokens stand 2b to 4b - 1 tokens
+    earlier.  This reads about 5b tokens every b tokens, some n log n bytes for n tokens, in
+    :meth:`bytes.find`.  Two places less than b/2 apart mean that these b tokens are a run themselves; so there
+    are a few periods to follow for each power of two, and more of them only while a run lasts that is shorter
+    than ``min_tokens``.
     """
 
     def __init__(self, repeats: int, min_tokens: int) -> None:
         self._repeats, self._min_tokens = repeats, min_tokens
         self._tokens = array("i")
-        self._since: dict[
-            int, int
-        ] = {}  # of each period that is followed: where tokens began to be equal
+        self._since: dict[int, int] = {}
+        """Of each period that is followed: from where on tokens equal those a period before."""
 
     def push(self, token: int) -> int:
         """Take in a token; returns how many tokens the cycle has that it completes often enough, 0: none."""
@@ -77,13 +79,16 @@ class LoopDetector:
         last = len(tokens) - 1
         for period in [p for p in since if tokens[last - p] != token]:
             del since[period]
-        for period in range(1, min(3, last) + 1):
-            if period not in since and tokens[last - period] == token:
-                since[period] = last
-        block = 2
+        if token in tokens[max(0, last - SHORT + 1) : last]:
+            for period in range(1, min(SHORT, last + 1)):
+                if period not in since and tokens[last - period] == token:
+                    since[period] = last
+        block = SHORT // 2
         while len(tokens) % block == 0 and len(tokens) >= 3 * block:
             self._find(block)
             block *= 2
+        if not since:
+            return 0
         return min((p for p in since if len(tokens) - since[p] >= self._needed(p)), default=0)
 
     def _needed(self, period: int) -> int:
