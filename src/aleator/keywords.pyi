@@ -244,6 +244,10 @@ class GenerateKeywords(SamplingKeywords, total=False):
     stop: str | Iterable[str]
     """End before this text, which is not part of it; several may be given (default: none)."""
 
+    stop_loops: Mapping[str, int] | Iterable[int] | str | None
+    """End where the last tokens are so many repeats of one cycle or more, and together so many
+    tokens or more: repeats and min_tokens (default: none)."""
+
     logprobs: int | None
     """Report each token's natural-log probability and those of so many most probable ones, from the
     logits before sampling (0 or more; default: none)."""
@@ -273,6 +277,13 @@ class GenerateKeywords(SamplingKeywords, total=False):
     reasoning_budget: int | None
     """Tokens of reasoning at most: after these its end is forced; -1: no limit (-1 or more;
     default: -1)."""
+
+    reasoning_budget_message: str
+    """Text that ends reasoning whose budget is spent, before its end is forced (default: none)."""
+
+    reasoning_budget_grace: int
+    """Tokens that reasoning may have beyond its budget to come to the end of a sentence (0 or more;
+    default: 0)."""
 
     reasoning_marks: tuple[str, str]
     """Texts that begin and end reasoning, for reasoning_budget; a chat knows those of its template
@@ -343,6 +354,10 @@ class BatchKeywords(TypedDict, total=False):
     stop: str | Iterable[str]
     """End before this text, which is not part of it; several may be given (default: none)."""
 
+    stop_loops: Mapping[str, int] | Iterable[int] | str | None
+    """End where the last tokens are so many repeats of one cycle or more, and together so many
+    tokens or more: repeats and min_tokens (default: none)."""
+
     logprobs: int | None | Sequence[int | None]
     """Report each token's natural-log probability and those of so many most probable ones, from the
     logits before sampling (0 or more; default: none)."""
@@ -372,6 +387,13 @@ class BatchKeywords(TypedDict, total=False):
     reasoning_budget: int | None | Sequence[int | None]
     """Tokens of reasoning at most: after these its end is forced; -1: no limit (-1 or more;
     default: -1)."""
+
+    reasoning_budget_message: str | Sequence[str]
+    """Text that ends reasoning whose budget is spent, before its end is forced (default: none)."""
+
+    reasoning_budget_grace: int | Sequence[int]
+    """Tokens that reasoning may have beyond its budget to come to the end of a sentence (0 or more;
+    default: 0)."""
 
     reasoning_marks: tuple[str, str]
     """Texts that begin and end reasoning, for reasoning_budget; a chat knows those of its template

@@ -163,6 +163,12 @@ def test_reasoning_and_variables(aleator: Command, tmp_path: Path) -> None:
     assert result.code == 0
     assert "[reasoning] " in result.err
     assert result.out == "\n"
+    budget = ("--reasoning-budget", "2", "--reasoning-budget-message", r"... Enough!\tNow.")
+    told = aleator(*words, '{"about": "JULIET:"}', *budget, stdin=b"Speak.\n")
+    assert "... Enough!\tNow." in told.err
+    assert "tokens at" in told.err
+    raw = aleator(*words, '{"about": "JULIET:"}', *budget, "--no-escape", stdin=b"Speak.\n")
+    assert r"... Enough!\tNow." in raw.err
     for wrong, message in (("{", "not JSON"), ("[]", "give a JSON object")):
         assert message in aleator(*words, wrong, stdin=b"Speak.\n").err
     assert "'abut': the chat template" in aleator(*words, '{"abut": 1}', stdin=b"a\n").err

@@ -457,3 +457,14 @@ def test_heal(aleator: Command, model: LanguageModel) -> None:
     alone = model.generate("ROMEO:\nI th", heal=True, max_tokens=6, seed=3)
     assert aleator(*words, "--heal").out == alone.text
     assert aleator(*words).out != alone.text
+
+
+def test_a_loop_ends_the_text(aleator: Command) -> None:
+    words = ("generate", "-p", "ROMEO:", "-n", "300", "--temp", "0", "--ignore-eos")
+    result = aleator(*words, "--stop-loops", "3,32")
+    assert result.code == 0
+    assert "text 60 tokens" in result.err
+    assert "ended by: loop" in result.err
+    wrong = aleator(*words, "--stop-loops", "1,32")
+    assert wrong.code == 2
+    assert "--stop-loops: stop_loops: repeats=1 is out of range" in wrong.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from aleator import LanguageModel, ParameterError, load
 from aleator.core.errors import ContextFull
 from aleator.engine.engine_core import cells_held
+from aleator.engine.replay import Record, differences, make_again
 from aleator.generate import Batch
 from aleator.generate.logprobs import log_softmax
 from aleator.generate.steering import ReasoningBudget
@@ -47,6 +49,99 @@ def test_reasoning_ends_after_its_budget() -> None:
     assert run(made(1, True), [b"\xc3", b"\xa9", "", "", "x"]) == [None, None, 7, 8, None]
 
 
+def test_a_grace_lasts_to_the_end_of_a_sentence() -> None:
+    def graced(n: int, grace: int) -> ReasoningBudget:
+        return ReasoningBudget(n, b"<t>", b"</t>", END, True, grace)
+
+    assert run(graced(1, 9), ["a", " b", ".", "", "", "c"]) == [None, None, None, 7, 8, None]
+    assert run(graced(1, 9), ["a", '!"', "", "", "c"]) == [None, None, 7, 8, None]
+    assert run(graced(1, 9), ["a", ", \n", "", "", "c"]) == [None, None, 7, 8, None]
+    assert run(graced(1, 9), ["a", "\u3002", "", "", "c"]) == [None, None, 7, 8, None]
+    # A sentence that has ended already, no reasoning at all, and one that does not end in time.
+    assert run(graced(1, 9), ["a.", "", "", "c"]) == [None, 7, 8, None]
+    assert run(graced(0, 9), ["", "", "c"]) == [7, 8, None]
+    assert run(graced(1, 2), ["a", "b", "c", "", "", "d"]) == [None, None, None, 7, 8, None]
+    # No character is cut in two, nor is reasoning ended that ends by itself.
+    assert run(graced(1, 1), ["a", b"\xc3", b"\xa9", "", ""]) == [None, None, None, 7, 8]
+    assert run(graced(1, 9), ["a", "b</t>", "c", "d."]) == [None] * 4
+
+
+def test_what_an_earlier_generation_drew_counts() -> None:
+    budget = made(2, True)
+    for token, piece in ((3, b"a"), (4, b"b"), (7, b"")):
+        budget.next()
+        budget.take(token, piece)
+    assert run(budget, ["", "c", "d"]) == [8, None, None]
+    longer = made(2, True)  # drawn under no budget
+    for token in (3, 4, 5, 6):
+        longer.next()
+        longer.take(token, b"a")
+    assert run(longer, ["", "", "c"]) == [7, 8, None]
+
+
+MESSAGE = "... Enough, I answer now.\n"
+
+
+@pytest.mark.parametrize("budget", [0, 5])
+def test_a_message_ends_the_reasoning(model: LanguageModel, budget: int) -> None:
+    asked: Any = {"chat_template": templates.DEEPSEEK, **OPTIONS, "max_tokens": 60}
+    asked |= {"reasoning_budget": budget, "reasoning_budget_message": MESSAGE}
+    answer = model.chat(HI, **asked)
+    decode = model.tokenizer.decode
+    before = decode(answer.tokens[:budget]) + MESSAGE + "</think>"
+    assert (decode(answer.tokens)).startswith(before)
+    assert answer.message.reasoning_content == before.removesuffix("</think>").strip()
+    assert answer.message.content
+    told = dict.fromkeys(("reasoning", "content"), "")
+    for delta in model.chat(HI, **asked).deltas():
+        told[delta.kind] += delta.text
+    assert told["reasoning"].strip() == answer.message.reasoning_content
+    assert told["content"].strip() == answer.message.content.strip()
+    spec = model.chat(HI, **asked, spec_type="ngram")
+    assert spec.tokens == answer.tokens
+    record = Record.of(answer.generation, model, "1")
+    again = make_again(record, model)
+    assert record.made is not None
+    assert differences(record.made, again) == []
+    with model.engine(n_seq_max=2) as engine:
+        both = [model.chat(HI, engine=engine, **asked) for _ in range(2)]
+        assert [each.tokens for each in both] == [answer.tokens] * 2
+
+
+def test_a_session_goes_on_within_its_reasoning(model: LanguageModel, tmp_path: Path) -> None:
+    """Wherever a text is cut in two: within the budget, the message, the end mark, or after it."""
+    asked: Any = {"seed": 3, "temperature": 0.9, "ignore_eos": True}
+    asked |= {"reasoning_budget": 4, "reasoning_budget_message": MESSAGE}
+    asked |= {"reasoning_budget_grace": 3}
+    prompt = "ROMEO: <think>\n"
+    whole = model.generate(prompt, max_tokens=40, **asked).tokens
+    for cut in (1, 3, 4, 6, 9, 15, 22, 30):
+        half = model.generate(prompt, max_tokens=cut, **asked)
+        assert half.tokens == whole[:cut]
+        model.save_session(tmp_path / f"s{cut}", half)
+        session = model.load_session(tmp_path / f"s{cut}")
+        rest = model.generate(session, max_tokens=40 - cut, **asked)
+        assert [*half.tokens, *rest.tokens] == whole
+
+
+def test_a_message_that_cannot_be(model: LanguageModel) -> None:
+    asked: Any = {"reasoning_budget": 3, "max_tokens": 9}
+    with pytest.raises(
+        ParameterError, match="'</think>' in it, which ends the reasoning"
+    ) as refused:
+        model.generate("a", reasoning_budget_message="So </think> it is", **asked)
+    assert refused.value.parameter == "reasoning_budget_message"
+    with pytest.raises(ParameterError, match="reasoning_budget_grace=-1 is out of range"):
+        model.generate("a", reasoning_budget_grace=-1, **asked)
+    with pytest.raises(ParameterError, match="'b!' in it, a stop string, which would end the text"):
+        model.generate("a", reasoning_budget_message="ab!", stop=["x", "b!"], **asked)
+    # Names of control tokens are text, as in all that is no template.
+    answer = model.chat(
+        HI, chat_template=templates.DEEPSEEK, reasoning_budget_message="<|eot|>", **asked
+    )
+    assert "<|eot|>" in answer.message.reasoning_content
+
+
 @pytest.mark.parametrize("budget", [0, 1, 6])
 def test_a_chat_reasons_no_longer(model: LanguageModel, budget: int) -> None:
     asked: Any = {"chat_template": templates.DEEPSEEK, **OPTIONS, "stop": ()}
@@ -80,6 +175,16 @@ def test_a_budget_before_json(model: LanguageModel) -> None:
         **OPTIONS | {"max_tokens": 60},
     )
     assert answer.text in ('{"a": true}', '{"a": false}')
+    told = model.chat(
+        HI,
+        chat_template=templates.DEEPSEEK,
+        json_schema=schema,
+        reasoning_budget=4,
+        reasoning_budget_message=MESSAGE,
+        **OPTIONS | {"max_tokens": 60},
+    )
+    assert told.text in ('{"a": true}', '{"a": false}')
+    assert told.message.reasoning_content.endswith(MESSAGE.strip())
 
 
 def test_a_budget_needs_marks(model: LanguageModel) -> None:

@@ -10,7 +10,7 @@ from aleator.chat.reply import Reply
 from aleator.generate.completion import Stats
 from aleator.generate.generation import Generation
 
-ChatStop = Literal["stop", "tool_calls", "length", "interrupted"]
+ChatStop = Literal["stop", "tool_calls", "loop", "length", "interrupted"]
 
 
 class ChatGeneration(Iterator[str]):
@@ -111,14 +111,17 @@ class ChatGeneration(Iterator[str]):
         """Why it ended.
 
         "stop": the model ended it, a stop string was met, or it is all that its schema asks for;
-        "tool_calls": it calls tools, and waits for what they give; "length": ``max_tokens``, or no room in the
-        context; "interrupted": :meth:`cancel`, or an error.  ``generation.stop_reason`` says more.
+        "tool_calls": it calls tools, and waits for what they give; "loop": it repeats itself as ``stop_loops``
+        says; "length": ``max_tokens``, or no room in the context; "interrupted": :meth:`cancel`, or an error.
+        ``generation.stop_reason`` says more.
         """
         message, reason = self.message, self.generation.stop_reason
         if reason == "interrupted":
             return "interrupted"
         if message.tool_calls and all(call.complete for call in message.tool_calls):
             return "tool_calls"
+        if reason == "loop":
+            return "loop"
         return "length" if reason in ("length", "context") else "stop"
 
     @property

@@ -43,7 +43,10 @@ examples:
 
 LINES = 2
 """Lines that a worker of a cluster takes at once, for each that it answers at the same time."""
-TEXT = ("max_tokens", "stop", "logprobs", "reasoning_budget", "banned_strings")
+TEXT = (
+    "max_tokens", "stop", "stop_loops", "logprobs", "reasoning_budget", "reasoning_budget_message",
+    "reasoning_budget_grace", "banned_strings",
+)  # fmt: skip
 
 
 def add_arguments(parser: Parser) -> None:

@@ -107,7 +107,7 @@ def chat_response(answer: ChatGeneration, name: str, model: str) -> dict[str, An
 def completion_response(made: Generation, name: str, model: str) -> dict[str, Any]:
     """The body of the response to a plain completion; arguments are those of :func:`chat_response`."""
     reason = made.stop_reason
-    finish = {"length": "length", "context": "length", "interrupted": "interrupted"}
+    finish = {"context": "length"} | {each: each for each in ("loop", "length", "interrupted")}
     choice: dict[str, Any] = {
         "index": 0,
         "text": made.text,

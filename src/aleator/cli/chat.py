@@ -48,7 +48,10 @@ examples:
 """
 
 
-STEERING = ("reasoning_budget", "banned_strings", "guidance_scale", "negative_prompt")
+STEERING = (
+    "stop_loops", "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace", "banned_strings",
+    "guidance_scale", "negative_prompt",
+)  # fmt: skip
 TEXT = ("max_tokens", "stop", "context_shift", *STEERING)
 
 
@@ -82,7 +85,8 @@ def add_arguments(parser: Parser) -> None:
     help = "when the context is full, forget the oldest exchanges instead of ending"
     add_declared(group, (length, stop, replace(shift, help=help), *steering))
     group.switch(
-        "--no-escape", help=r"take \n, \t and \r in --stop and --dry-sequence-breaker literally"
+        "--no-escape",
+        help=r"take \n, \t and \r in --stop, --reasoning-budget-message and --dry-sequence-breaker literally",
     )
     add_session_options(
         group,
@@ -219,6 +223,7 @@ def show(answer: ChatGeneration) -> None:
         "context": ", the context is full",
         "interrupted": ", interrupted",
         "length": ", cut off",
+        "loop": ", in a loop",
     }
     note(
         f"[{stats.prompt_tokens} tokens read, {stats.reused_tokens} remembered | "

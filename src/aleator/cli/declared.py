@@ -72,7 +72,8 @@ def given(
                 values[each.name] = value
             continue
         if each.escapes and not no_escape:
-            value = [unescape(word) for word in value]
+            several = isinstance(value, list)
+            value = [unescape(word) for word in value] if several else unescape(value)
         try:
             # Flags have llama.cpp's names, and take what it takes.
             values[each.name] = each.check(spoken(each, each.read(value), ("llama.cpp",)))

@@ -65,7 +65,8 @@ examples:
 
 TEXT = (
     "max_tokens", "stop", "logprobs", "echo", "heal", "parse_special", "context_shift", "n_keep",
-    "reasoning_budget", "banned_strings", "guidance_scale", "negative_prompt",
+    "stop_loops", "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace",
+    "banned_strings", "guidance_scale", "negative_prompt",
 )  # fmt: skip
 GRAMMAR = ("complete_grammar", "jump_forward")
 DRAWING = ("sampling_device", "multi_step")

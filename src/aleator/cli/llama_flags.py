@@ -118,7 +118,6 @@ _TABLE: dict[str, Foreign] = {
     "--reasoning-preserve --no-reasoning-preserve": Foreign("it is for the template: --chat-template-kwargs"),
     "-rea --reasoning": Foreign("""--chat-template-kwargs '{"enable_thinking": false}'""", 1),
     "--reasoning-effort": Foreign("""--chat-template-kwargs '{"reasoning_effort": "low"}'""", 1),
-    "--reasoning-budget-message": Foreign("the end mark alone is forced by --reasoning-budget", 1),
     "-o --output --output-file": Foreign("the text goes to standard output: > FILE", 1),
     "--server-base": Foreign("curl, or a client of OpenAI's dialect", 1),
     "-lv --verbosity --log-verbosity": Foreign("-v for all messages, --log-disable for none", 1),

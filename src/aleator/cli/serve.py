@@ -37,7 +37,10 @@ examples:
 
 SERVER = tuple(declarations(ServerOptions).values())
 ENGINE = tuple(each for each in declarations(EngineOptions).values() if each.flags)
-TEXT = ("max_tokens", "reasoning_budget", "context_shift", "complete_grammar", "jump_forward")
+TEXT = (
+    "max_tokens", "stop_loops", "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace",
+    "context_shift", "complete_grammar", "jump_forward",
+)  # fmt: skip
 SPECULATION = ("spec_type", "spec_draft_n_max")
 
 
@@ -48,7 +51,8 @@ def add_arguments(parser: Parser) -> None:
     add_declared(parser.group("where a request does not say otherwise"), pick(TEXT))
     add_declared(parser.group("guesses that are checked"), pick(SPECULATION))
     parser.group("texts of options").switch(
-        "--no-escape", help=r"take \n, \t and \r in --dry-sequence-breaker literally"
+        "--no-escape",
+        help=r"take \n, \t and \r in --reasoning-budget-message and --dry-sequence-breaker literally",
     )
     add_sampling_options(parser, grammars=False)
 

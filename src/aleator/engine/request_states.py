@@ -109,11 +109,42 @@ class RequestStateMaker:
                 "banned_strings and reasoning_budget are both given, and what is forced cannot be drawn anew: "
                 "give one",
             )
-        begin, end = request.options.reasoning_marks
-        tokens = self._tokenizer.encode(end, add_special=False, parse_special=True)
-        text = self._tokenizer.decode(request.remaining)
+        (begin, end), message = (
+            request.options.reasoning_marks,
+            request.options.reasoning_budget_message,
+        )
+        for text, why in (
+            (end, "which ends the reasoning and follows the message in any case"),
+            *((stop, "a stop string, which would end the text") for stop in request.options.stop),
+        ):
+            if text in message:
+                raise ParameterError(
+                    "reasoning_budget_message",
+                    f"reasoning_budget_message={message!r:.80} has {text!r:.40} in it, {why}: leave it out",
+                )
+        tokens = self._spelled(message) if message else []
+        tokens += self._tokenizer.encode(end, add_special=False, parse_special=True)
+        start = len(request.tokens) - request.drawn
+        text = self._tokenizer.decode(request.tokens[:start])
         opened = text.rfind(begin) > text.rfind(end)
-        return ReasoningBudget(budget, begin.encode(), end.encode(), tokens, opened)
+        grace = request.options.reasoning_budget_grace
+        made = ReasoningBudget(budget, begin.encode(), end.encode(), tokens, opened, grace)
+        for token in request.tokens[start:]:  # drawn by an earlier generation, which goes on here
+            made.next()
+            made.take(token, self._vocab.token_bytes(token))
+        return made
+
+    def _spelled(self, message: str) -> list[int]:
+        """The tokens of ``reasoning_budget_message``, byte by byte, none of them a control token."""
+        spelled = spelling(self._tokenizer)
+        tokens = spelled.tokens(message.encode())
+        if b"".join(spelled.pieces[token] for token in tokens) != message.encode():
+            raise ParameterError(
+                "reasoning_budget_message",
+                f"reasoning_budget_message={message!r:.80}: the model's vocabulary cannot spell it: give "
+                "characters that it has",
+            )
+        return tokens
 
     def _banned(self, request: Request) -> BannedStrings | None:
         """Strings that must not occur; None if there are none."""

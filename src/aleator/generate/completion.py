@@ -12,6 +12,7 @@ from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
 from aleator.generate.healing import NOTHING, TakenBack
 from aleator.generate.logprobs import Logprobs, LogprobsOf, top_logprobs
+from aleator.generate.loops import LoopDetector
 from aleator.generate.options import GenerateOptions
 from aleator.samplers import SamplerChain, SamplingParams
 
@@ -77,7 +78,7 @@ def remaining(tokens: Sequence[int], forgotten: Forgotten) -> tuple[int, ...]:
 
 
 StopReason = Literal[
-    "eog", "grammar", "stop", "stop_token", "length", "context", "deadline", "interrupted"
+    "eog", "grammar", "stop", "stop_token", "loop", "length", "context", "deadline", "interrupted"
 ]
 
 
@@ -197,6 +198,11 @@ class Completion:
         if request.options.stop:
             self.require_text("stop")
         self._matcher = StopMatcher(request.options.stop)
+        self._loops: LoopDetector | None = None
+        if request.options.stop_loops is not None:
+            self._loops = LoopDetector(*request.options.stop_loops)
+            for token in request.tokens[len(request.tokens) - request.drawn :]:
+                self._loops.push(token)
         self._show(request.echo)
         if request.options.max_tokens == 0:
             self.end("length")
@@ -215,6 +221,7 @@ class Completion:
         """Take in a token, and end where it ends things; ``logprobs`` says what the model thought of it."""
         request = self.request
         self.tokens.append(token)
+        looping = self._loops is not None and self._loops.push(token) > 0
         if request.options.logprobs is not None:
             self.logprobs.append(logprobs(token, request.options.logprobs, self.token_bytes))
         if token in self._detokenizer.eog and not request.params.ignore_eos:
@@ -226,6 +233,8 @@ class Completion:
         self._show(self._matcher.push(self._stream.push(token)))
         if self._matcher.matched is not None:
             self.end("stop")
+        elif looping:
+            self.end("loop")
         elif len(self.tokens) == request.options.max_tokens:
             self.end("length")
 

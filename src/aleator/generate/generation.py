@@ -313,7 +313,8 @@ class Generation(Iterator[str]):
 
         "eog": an end-of-generation token; "grammar": the constrained text is complete, and nothing can
         follow; "stop": a stop string; "stop_token": one of
-        ``stop_token_ids``, whose text is left out; "length": ``max_tokens``;
+        ``stop_token_ids``, whose text is left out; "loop": the text repeats itself as ``stop_loops`` says;
+        "length": ``max_tokens``;
         "context": no room for another token; "deadline": its time was over (:meth:`aleator.Engine.submit`);
         "interrupted": :meth:`cancel`, or an error while generating.
         """

@@ -14,6 +14,7 @@ from aleator.core.integers import exact
 from aleator.core.options import Option, Options, declarations, option, own, resolved
 from aleator.core.parameter import check_unicode
 from aleator.core.records import dataclass
+from aleator.generate.loops import loop_limits
 from aleator.models.placement import DeviceMap
 from aleator.samplers.token_arguments import check_ids
 
@@ -221,6 +222,13 @@ class GenerateOptions(Options):
         annotation="str | Iterable[str]", metavar="TEXT", escapes=True,
         schema={"type": ["string", "array"], "items": {"type": "string"}},
     )  # fmt: skip
+    stop_loops: tuple[int, int] | None = option(
+        "end where the last tokens are so many repeats of one cycle or more, and together so many tokens or "
+        "more: repeats and min_tokens",
+        None, type=object, checker=loop_limits, flags=("--stop-loops",), metavar="REPEATS,TOKENS",
+        annotation="Mapping[str, int] | Iterable[int] | str | None",
+        schema={"type": ["object", "array", "string", "null"]},
+    )  # fmt: skip
     logprobs: int | None = option(
         "report each token's natural-log probability and those of so many most probable ones, from the logits "
         "before sampling",
@@ -249,6 +257,15 @@ class GenerateOptions(Options):
     reasoning_budget: int | None = option(
         "tokens of reasoning at most: after these its end is forced; -1: no limit",
         None, low=-1, high=MOST, checker=no_limit, flags=("--reasoning-budget",), shown="-1",
+    )  # fmt: skip
+    reasoning_budget_message: str = option(
+        "text that ends reasoning whose budget is spent, before its end is forced",
+        "", checker=partial(check_unicode, "reasoning_budget_message"), metavar="TEXT",
+        escapes=True, flags=("--reasoning-budget-message",),
+    )  # fmt: skip
+    reasoning_budget_grace: int = option(
+        "tokens that reasoning may have beyond its budget to come to the end of a sentence",
+        0, low=0, high=MOST, flags=("--reasoning-budget-grace",),
     )  # fmt: skip
     reasoning_marks: tuple[str, str] = option(
         "texts that begin and end reasoning, for reasoning_budget; a chat knows those of its template",

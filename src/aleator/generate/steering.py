@@ -11,17 +11,28 @@ from aleator.core.records import dataclass
 from aleator.generate.completion import open_length
 from aleator.generate.logprobs import LogprobsOf, TokenBytes, log_softmax
 
+_CLOSERS = b"*_`)]}'\"" + "\u2019\u201d\u00bb\u300d\u300f".encode()
+"""What may follow the mark at which a sentence ends."""
+_SENTENCE_ENDS = tuple(each.encode() for each in ".!?\u2026\u3002\uff01\uff1f\uff61\u0964\u061f")
+
 
 class ReasoningBudget:
-    """Ends a text's reasoning after ``budget`` tokens, by the tokens of its end mark.
+    """Ends a text's reasoning after ``budget`` tokens, by the tokens of a message and its end mark.
 
     The text ``begin`` counts at the beginning of the reply only.  ``opened``: the prompt ends within reasoning.
+    ``grace`` more tokens may come until a sentence ends.
     """
 
     def __init__(
-        self, budget: int, begin: bytes, end: bytes, end_tokens: Sequence[int], opened: bool
+        self,
+        budget: int,
+        begin: bytes,
+        end: bytes,
+        end_tokens: Sequence[int],
+        opened: bool,
+        grace: int = 0,
     ) -> None:
-        self._budget, self._begin, self._end = budget, begin, end
+        self._budget, self._begin, self._end, self._grace = budget, begin, end, grace
         self._end_tokens = list(end_tokens)
         self._inside = opened
         self._over = False
@@ -32,17 +43,19 @@ class ReasoningBudget:
         """The token that must come now; None if the chain draws it."""
         spent = self._inside and not self._over and self._n >= self._budget
         if spent and not self._forced and _whole(self._text):
-            self._forced = list(self._end_tokens)
+            late = self._n >= self._budget + self._grace
+            self._forced = list(self._end_tokens) if late or _sentence_ended(self._text) else []
         return self._forced[0] if self._forced else None
 
     def take(self, token: int, piece: bytes) -> None:
         """Take in a token, drawn or forced, with its bytes."""
         if self._over:
             return
-        if self._forced:
+        if self._forced[:1] == [token]:
             del self._forced[0]
             self._over = not self._forced
             return
+        self._forced = []  # an earlier generation, which went on here, had another budget
         self._text += piece
         if self._inside:
             self._n += 1
@@ -53,6 +66,12 @@ class ReasoningBudget:
             self._inside, self._text = True, text[len(self._begin) :]
         else:
             self._over = not self._begin.startswith(text)
+
+
+def _sentence_ended(text: bytes) -> bool:
+    """Whether a text ends with a sentence, a line, or is empty."""
+    bare = text.rstrip()
+    return b"\n" in text[len(bare) :] or not bare or bare.rstrip(_CLOSERS).endswith(_SENTENCE_ENDS)
 
 
 def _whole(text: bytes) -> bool:

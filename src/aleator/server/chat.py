@@ -17,12 +17,12 @@ from aleator.generate.generation import Generation, Piece, writing_of
 from aleator.generate.logprobs import Logprobs
 from aleator.server.streaming import Line, merged
 
-ChatStop = Literal["stop", "tool_calls", "length", "deadline", "interrupted"]
+ChatStop = Literal["stop", "tool_calls", "loop", "length", "deadline", "interrupted"]
 """Why an answer ended.
 
 "stop": the model ended it, a stop string was met, or it is all that its schema asks for; "tool_calls": it calls
-tools; "length": ``max_tokens``, or no room in the context; "deadline": its time was over; "interrupted": it was
-cancelled.
+tools; "loop": it repeats itself as ``stop_loops`` says; "length": ``max_tokens``, or no room in the context;
+"deadline": its time was over; "interrupted": it was cancelled.
 """
 
 
@@ -212,6 +212,8 @@ class ChatChoice:
             return reason
         if calls and all(call.complete for call in calls):
             return "tool_calls"
+        if reason == "loop":
+            return "loop"
         return "length" if reason in ("length", "context") else "stop"
 
 

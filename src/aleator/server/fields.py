@@ -66,6 +66,7 @@ SPELLINGS: Mapping[str, str] = {
     "thinking_token_budget": "reasoning_budget",
     "thinking_budget_tokens": "reasoning_budget",  # llama.cpp
     "reasoning_budget_tokens": "reasoning_budget",
+    "reasoning_budget_grace_tokens": "reasoning_budget_grace",  # llama.cpp's pull request 27578
 }
 """Spellings of other servers, beside the aliases in the declarations."""
 

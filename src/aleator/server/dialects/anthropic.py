@@ -23,6 +23,7 @@ STOPS: Mapping[ChatStop, str] = {
     "stop": "end_turn",
     "tool_calls": "tool_use",
     "length": "max_tokens",
+    "loop": "max_tokens",
     "deadline": "max_tokens",
     "interrupted": "pause_turn",
 }

@@ -32,7 +32,12 @@ from aleator.server.streaming import EventStream, dumps, unless_gone
 
 NANO = 1_000_000_000
 
-DONE_REASONS = {"length": "length", "deadline": "length", "interrupted": "interrupted"}
+DONE_REASONS = {
+    "loop": "loop",
+    "length": "length",
+    "deadline": "length",
+    "interrupted": "interrupted",
+}
 """Ollama's ``done_reason`` where it is not "stop"."""
 
 

@@ -46,6 +46,7 @@ FINISH = {
     "tool_calls": "tool_calls",
     "length": "length",
     "context": "length",
+    "loop": "loop",
     "deadline": "length",
     "interrupted": "interrupted",
 }

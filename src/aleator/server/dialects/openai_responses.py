@@ -30,6 +30,7 @@ INCOMPLETE: Mapping[ChatStop, str | None] = {
     "stop": None,
     "tool_calls": None,
     "length": "max_output_tokens",
+    "loop": "loop",
     "deadline": "deadline",
     "interrupted": "interrupted",
 }

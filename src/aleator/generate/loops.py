@@ -1,0 +1,122 @@
+"""Finds at which token a text has become the same few tokens over and over."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from aleator.core.errors import ParameterError
+from aleator.core.integers import exact
+
+REPEATS, MIN_TOKENS = (2, 1000), (1, 4096)
+"""Ranges of what ``stop_loops`` says."""
+SHORT = 8
+"""Periods below this are looked for at each token; a power of two."""
+USUAL = {"repeats": 4, "min_tokens": 64}
+"""What holds for the one that is not given."""
+
+
+def loop_limits(value: Any) -> tuple[int, int]:
+    """``stop_loops`` as (repeats, min_tokens): from a mapping, two numbers, or either as JSON; "4,64" too."""
+    given: Any = value
+    if isinstance(value, str):
+        try:
+            given = json.loads(value if value[:1] in ("{", "[") else f"[{value}]")
+        except ValueError:
+            given = None
+    if isinstance(given, Mapping):
+        unknown = [key for key in given if key not in USUAL]
+        numbers = [] if unknown else [{**USUAL, **given}[name] for name in USUAL]
+    else:
+        numbers = list(given) if isinstance(given, Iterable) else []
+    if len(numbers) != 2:
+        raise ParameterError(
+            "stop_loops",
+            f"stop_loops={value!r:.80}: give repeats and min_tokens, as in "
+            f"{USUAL} (command line: 4,64)",
+        )
+    made = []
+    for name, each, (low, high) in zip(USUAL, numbers, (REPEATS, MIN_TOKENS), strict=True):
+        number = exact(each)
+        if isinstance(each, bool | float) or number is None or not low <= number <= high:
+            raise ParameterError(
+                "stop_loops",
+                f"stop_loops: {name}={each!r:.40} is out of range: give an integer, {low} to {high} "
+                f"(default: {USUAL[name]})",
+            )
+        made.append(number)
+    return made[0], made[1]
+
+
+class LoopDetector:
+    """Says after each token whether the text ends with a cycle of tokens, repeated often enough.
+
+    It does so exactly: at the first token after which the last k * p tokens are k repeats of p tokens, for any
+    p, with k >= ``repeats`` and k * p >= ``min_tokens``.
+
+    A period p is followed from when it may matter: below SHORT from the first token that equals the one p
+    tokens before.  A run with a longer one, of two repeats at least, has p such tokens or more.  Let b be the
+    power of two with 2b <= p < 4b.  Any 2b - 1 such tokens have b among them that end at a multiple of b
+    in the text; so it is enough to look there for all places where the last b tokens stand 2b to 4b - 1 tokens
+    earlier.  This reads about 5b tokens every b tokens, some n log n bytes for n tokens, in
+    :meth:`bytes.find`.  Two places less than b/2 apart mean that these b tokens are a run themselves; so there
+    are a few periods to follow for each power of two, and more of them only while a run lasts that is shorter
+    than ``min_tokens``.
+    """
+
+    def __init__(self, repeats: int, min_tokens: int) -> None:
+        self._repeats, self._min_tokens = repeats, min_tokens
+        self._tokens = array("i")
+        self._since: dict[int, int] = {}
+        """Of each period that is followed: from where on tokens equal those a period before."""
+
+    def push(self, token: int) -> int:
+        """Take in a token; returns how many tokens the cycle has that it completes often enough, 0: none."""
+        tokens, since = self._tokens, self._since
+        tokens.append(token)
+        last = len(tokens) - 1
+        for period in [p for p in since if tokens[last - p] != token]:
+            del since[period]
+        if token in tokens[max(0, last - SHORT + 1) : last]:
+            for period in range(1, min(SHORT, last + 1)):
+                if period not in since and tokens[last - period] == token:
+                    since[period] = last
+        block = SHORT // 2
+        while len(tokens) % block == 0 and len(tokens) >= 3 * block:
+            self._find(block)
+            block *= 2
+        if not since:
+            return 0
+        return min((p for p in since if len(tokens) - since[p] >= self._needed(p)), default=0)
+
+    def _needed(self, period: int) -> int:
+        """How many tokens must equal those a period before, until it is a loop."""
+        repeats = max(self._repeats, -(-self._min_tokens // period))
+        return (repeats - 1) * period
+
+    def _find(self, block: int) -> None:
+        """Follow the periods 2 * ``block`` to 4 * ``block`` - 1 with which the last ``block`` tokens repeat."""
+        tokens, since = self._tokens, self._since
+        n, width = len(tokens), tokens.itemsize
+        first = max(0, n - 5 * block + 1)
+        text, end = tokens[first : n - 2 * block].tobytes(), tokens[n - block :].tobytes()
+        at = text.find(end)
+        while at >= 0:
+            period = n - block - first - at // width
+            if at % width == 0 and period not in since and not self._is_multiple(period):
+                start = n - block
+                while start > period and tokens[start - 1] == tokens[start - 1 - period]:
+                    start -= 1
+                since[period] = start
+            at = text.find(end, at + 1)
+
+    def _is_multiple(self, period: int) -> bool:
+        """Whether a shorter cycle makes up the last ``period`` tokens, which says all that it would say."""
+        n = len(self._tokens)
+        return any(
+            period % short == 0 and n - start + short >= period
+            for short, start in self._since.items()
+            if short < period
+        )

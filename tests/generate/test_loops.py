@@ -1,0 +1,250 @@
+"""Loops: where a text has become a cycle of tokens, exactly, and that its generation ends there."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aleator import LanguageModel, ParameterError
+from aleator.engine.replay import Record, differences, make_again
+from aleator.generate.loops import USUAL, LoopDetector, loop_limits
+
+LIMITS = (USUAL["repeats"], USUAL["min_tokens"])
+GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 400, "ignore_eos": True}
+PROMPTS = ("ROMEO:", "JULIET:", "To be", "The ", "NURSE:")
+
+
+def first_loop(tokens: list[int], repeats: int, min_tokens: int) -> int:
+    """After how many tokens the definition holds, looked up without any thought; 0: never."""
+    for n in range(1, len(tokens) + 1):
+        for period in range(1, n + 1):
+            whole = max(repeats, -(-min_tokens // period)) * period
+            if whole <= n and tokens[n - whole : n - period] == tokens[n - whole + period : n]:
+                return n
+    return 0
+
+
+def found(tokens: list[int], repeats: int, min_tokens: int) -> int:
+    detector = LoopDetector(repeats, min_tokens)
+    return next((n for n, token in enumerate(tokens, 1) if detector.push(token)), 0)
+
+
+def shaken(dice: random.Random) -> list[int]:
+    """Few different tokens, with pieces that come again."""
+    kinds, tokens = dice.choice([1, 2, 2, 3, 5]), [0]
+    while len(tokens) < 140:
+        if dice.random() < 0.5:
+            start = dice.randrange(len(tokens))
+            piece = tokens[start : dice.randrange(start, len(tokens)) + 1]
+            tokens += piece * dice.choice([1, 1, 2, 3, 4])
+        else:
+            tokens += [dice.randrange(kinds) for _ in range(dice.randrange(1, 12))]
+    return tokens[:150]
+
+
+def test_a_loop_is_found_at_its_very_token() -> None:
+    dice, hits = random.Random(36), 0
+    for _ in range(400):
+        tokens = shaken(dice)
+        limits = dice.choice([2, 2, 3, 4, 6]), dice.choice([1, 4, 10, 20, 30, 60, 100])
+        expected = first_loop(tokens, *limits)
+        assert found(tokens, *limits) == expected, (tokens, limits)
+        hits += expected > 0
+    assert 100 < hits < 390
+
+
+@pytest.mark.parametrize("period", [1, 2, 3, 4, 7, 8, 15, 16, 17, 63, 64, 100, 1000])
+@pytest.mark.parametrize("before", [0, 1, 13, 64])
+def test_a_cycle_of_any_length(period: int, before: int) -> None:
+    cycle = list(range(period))
+    tokens = [-1 - i for i in range(before)] + cycle * 200
+    for repeats, least in ((2, 1), (4, 64), (3, 100)):
+        assert found(tokens[: before + 8 * period + 200], repeats, least) == before + period * max(
+            repeats, -(-least // period)
+        )
+
+
+def test_one_other_token_is_no_loop() -> None:
+    for at in range(1, 4):
+        tokens = [1, 2, 3] * 40
+        tokens[-at] = 9
+        assert found([1, 2, 3] * 40, 40, 1) == 120
+        assert found(tokens, 40, 1) == 0
+
+
+def test_followed_periods_stay_few() -> None:
+    """Words of Fibonacci have runs of three repeats and a bit everywhere, as many as a text can have."""
+    short, tokens = [0], [0, 1]
+    while len(tokens) < 20_000:
+        short, tokens = tokens, tokens + short
+    detector = LoopDetector(4, 1)
+    assert not any(detector.push(token) for token in tokens)
+    assert len(detector._since) < 64
+
+
+# Texts that repeat much, and are no loops.
+
+CODE = """\
+static const struct { int code; const char *name; } TABLE[] = {
+    {0, "zero"}, {1, "one"}, {2, "two"}, {3, "three"}, {4, "four"}, {5, "five"},
+};
+case 0: return "zero";
+case 1: return "one";
+case 2: return "two";
+case 3: return "three";
+    assert f(0) == 0
+    assert f(1) == 1
+    assert f(2) == 4
+    assert f(3) == 9
+    assert f(4) == 16
+    }
+  }
+}
+xs = [0, 0, 0, 0, 0, 0, 0, 0]
+"""
+TABLE = """\
+| day | open | noon | night |
+|-----|------|------|-------|
+| Mon | yes  | yes  | no    |
+| Tue | yes  | yes  | no    |
+| Wed | yes  | yes  | no    |
+| Thu | yes  | yes  | no    |
+| Fri | yes  | no   | no    |
+| Sat | no   | no   | no    |
+| Sun | no   | no   | no    |
++-----+------+------+-------+
+1,0,0,0
+2,0,0,0
+3,0,0,0
+4,0,0,0
+"""
+POEM = """\
+Ring, bells, ring! Ring, bells, ring!
+The year is old, the year is grey;
+Ring, bells, ring! Ring, bells, ring!
+And sing the weary year away.
+
+La la la la, la la la la,
+The wind goes over hill and lea;
+La la la la, la la la la,
+And where it goes there would I be.
+Never, never, never, never, never!
+"""
+RULE = "Chapter one\n" + "-" * 200 + "\n"
+ZEROS = "0,0,0,0\n" * 30
+REFRAIN = "Row on, row on, across the silver bay, and sing the long and golden day away!\n" * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "loops"),
+    [(CODE, 0), (TABLE, 0), (POEM, 0), (RULE, 1), (ZEROS, 1), (REFRAIN, 1)],
+    ids=["code", "table", "poem", "rule", "zeros", "refrain"],
+)
+def test_what_counts_as_a_loop(model: LanguageModel, text: str, loops: int) -> None:
+    """Exact repeats do, whatever they mean; docs/chat.md says so."""
+    tokens = model.tokenizer.encode(text, add_special=False)
+    assert (found(tokens, *LIMITS) > 0) == loops
+
+
+def test_no_false_alarm_in_sources_and_pages(model: LanguageModel) -> None:
+    root = Path(__file__).parents[2]
+    files = sorted([*(root / "src/aleator/samplers").glob("*.py"), *(root / "docs").glob("s*.md")])
+    texts = [path.read_text(encoding="utf-8")[:20_000] for path in files]
+    tokens = [model.tokenizer.encode(text, add_special=False) for text in texts]
+    assert sum(map(len, tokens)) > 50_000
+    assert [
+        path.name for path, each in zip(files, tokens, strict=True) if found(each, *LIMITS)
+    ] == []
+
+
+# Generations.
+
+
+def test_greedy_texts_end_in_their_loop(model: LanguageModel) -> None:
+    """All of these loop, and what is drawn at temperature 1 does not."""
+    for prompt in PROMPTS:
+        free = model.generate(prompt, **GREEDY)
+        made = model.generate(prompt, stop_loops={}, **GREEDY)
+        assert made.stop_reason == "loop"
+        assert found(free.tokens, *LIMITS) == len(made.tokens) < 400
+        assert made.tokens == free.tokens[: len(made.tokens)]
+        assert free.text.startswith(made.text)
+        drawn = model.generate(prompt, stop_loops={}, **{**GREEDY, "temperature": 1}, seed=1)
+        assert drawn.stop_reason == "length"
+
+
+@pytest.mark.parametrize(
+    "options", [{"spec_type": "ngram"}, {"banned_strings": "zzz"}, {"context_shift": True}]
+)
+def test_in_company_of_other_options(model: LanguageModel, options: dict[str, Any]) -> None:
+    alone = model.generate("ROMEO:", stop_loops=(4, 64), **GREEDY)
+    made = model.generate("ROMEO:", stop_loops=(4, 64), **GREEDY, **options)
+    assert (made.tokens, made.text, made.stop_reason) == (alone.tokens, alone.text, "loop")
+    if "spec_type" in options:
+        assert made.stats.draft_n_accepted > 0
+
+
+def test_several_completions_and_an_engine(model: LanguageModel) -> None:
+    prompts = list(PROMPTS[:3])
+    alone = [model.generate(prompt, stop_loops={}, **GREEDY) for prompt in prompts]
+    together = model.generate_batch(prompts, n=2, stop_loops={}, **GREEDY)
+    assert [each.tokens for each in together] == [each.tokens for each in alone for _ in range(2)]
+    with model.engine(n_seq_max=3) as engine:
+        made = [engine.submit(prompt, stop_loops={}, **GREEDY) for prompt in prompts]
+        assert [each.tokens for each in made] == [each.tokens for each in alone]
+        assert {each.stop_reason for each in made} == {"loop"}
+
+
+def test_on_a_device_in_several_steps(model: LanguageModel) -> None:
+    pytest.importorskip("torch")
+    alone = model.generate("ROMEO:", stop_loops={}, **GREEDY)
+    for steps in (1, 7):
+        device: dict[str, Any] = {"sampling_device": "device", "multi_step": steps}
+        made = model.generate("ROMEO:", stop_loops={}, **device, **GREEDY)
+        assert (made.tokens, made.text) == (alone.tokens, alone.text)
+        assert (made.stop_reason, made.chain.history) == ("loop", alone.chain.history)
+
+
+def test_a_session_goes_on_with_what_it_drew(model: LanguageModel, tmp_path: Path) -> None:
+    whole = model.generate("ROMEO:", stop_loops={}, **GREEDY).tokens
+    half = model.generate("ROMEO:", stop_loops={}, **{**GREEDY, "max_tokens": 60})
+    assert half.stop_reason == "length"
+    model.save_session(tmp_path / "s", half)
+    rest = model.generate(model.load_session(tmp_path / "s"), stop_loops={}, **GREEDY)
+    assert ([*half.tokens, *rest.tokens], rest.stop_reason) == (whole, "loop")
+    # A prompt that repeats itself is no loop of the text.
+    prompt = "Good night, good night! " * 20
+    assert len(model.generate(prompt, stop_loops={}, max_tokens=20, seed=1).tokens) == 20
+
+
+def test_it_is_made_again_from_its_record(model: LanguageModel) -> None:
+    made = model.generate("ROMEO:", stop_loops={"repeats": 3, "min_tokens": 32}, **GREEDY)
+    made.wait()
+    record = Record.of(made, model, "1.2")
+    assert record.options["stop_loops"] == (3, 32)
+    again = make_again(record, model)
+    assert record.made is not None
+    assert differences(record.made, again) == []
+    assert again.stop_reason == "loop"
+
+
+def test_limits_are_checked() -> None:
+    assert loop_limits({}) == loop_limits("4,64") == loop_limits([4, 64]) == LIMITS
+    assert loop_limits({"repeats": 9}) == loop_limits('{"repeats": 9}') == (9, 64)
+    for wrong, said in (
+        ({"repeats": 1}, "repeats=1 is out of range: give an integer, 2 to 1000"),
+        ({"min_tokens": 0}, "min_tokens=0 is out of range: give an integer, 1 to 4096"),
+        ({"min_tokens": 5000}, "1 to 4096"),
+        ({"repeats": True}, "repeats=True"),
+        ({"repeats": 2.5}, "repeats=2.5"),
+        ({"repeat": 3}, "give repeats and min_tokens"),
+        ("4", "give repeats and min_tokens"),
+        ("a,b", "give repeats and min_tokens"),
+        (7, "give repeats and min_tokens"),
+    ):
+        with pytest.raises(ParameterError, match=said) as refused:
+            loop_limits(wrong)
+        assert refused.value.parameter == "stop_loops"
