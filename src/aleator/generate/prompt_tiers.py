@@ -1,0 +1,413 @@
+"""A prompt cache in tiers: what a pool keeps of prompts is copied to memory and disk, and found there again.
+
+A text is cut into blocks of :data:`BLOCK` tokens.  A block's entry has the cells of its tokens; its key is a
+keyed digest of the model and all that its bits depend on, the namespace, and every token up to its end.  What
+cannot be cut (windows, recurrent states) is kept as it was after a text's last token, in an entry with the
+cells of the unfinished block before it.
+
+Cells are copied in the thread that makes steps, since nobody else may look at them; files are written in a
+thread of their own, and what it cannot keep up with is dropped.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import threading
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence, Set
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+from weakref import WeakSet
+
+from aleator.cache.block_store import DiskStore, Entry, MemoryStore, Sections, Store
+from aleator.cache.cache import Cache
+from aleator.cache.formats import pieces
+from aleator.cache.pools.attention import AttentionPool
+from aleator.cache.pools.window import WindowPool
+from aleator.cache.prefix_index import checked_text
+from aleator.core.arrays import Int32s
+from aleator.core.errors import CacheError, CacheFull
+from aleator.generate.context import Context, Prefixes
+from aleator.models.decoder import ARITHMETIC_VERSION
+from aleator.models.fingerprint import ModelIdentity
+
+log = logging.getLogger(__name__)
+
+BLOCK = 128
+"""Tokens of a block."""
+LEAST = 32
+"""Tokens that a tier must have beyond the pool, for bringing them up to be worth its while."""
+QUEUED = 256 * 2**20
+"""Bytes that wait to be written at most; what comes then is dropped."""
+PATIENCE = 10.0
+"""Seconds that the end of the interpreter waits for what is still to be written."""
+OWN_NAMESPACES = ("context shift ", "session ")
+"""Namespaces that the package makes up, of texts that only one process has."""
+
+Written = tuple[Sequence[bytes], Sequence[tuple[Entry, Sections]], str]
+
+_open: WeakSet[PromptTiers] = WeakSet()
+
+
+class PromptTiers:
+    """The tiers of one model, which all of its contexts share; any thread may use them.
+
+    Args:
+        ram: bytes in memory; 0: no such tier.
+        disk: bytes on disk; 0: no such tier.
+        directory: where.
+    """
+
+    def __init__(self, ram: int, disk: int, directory: str | os.PathLike[str]) -> None:
+        self.memory = MemoryStore(ram) if ram else None
+        self.disk = DiskStore(directory, disk) if disk else None
+        self.stores: list[Store] = [s for s in (self.memory, self.disk) if s is not None]
+        self.secret = (self.disk.secret if self.disk is not None else b"") or os.urandom(32)
+        self.counts = Counter[str]()
+        self._queue: deque[Written] = deque()
+        self._queued, self._writing, self._closed = 0, False, False
+        self._changed = threading.Condition()
+        self._waiting: Counter[bytes] = Counter()  # keys that are to be written
+        if self.disk is not None and self.disk.usable:
+            threading.Thread(target=self._write, name="aleator-cache-writer", daemon=True).start()
+        _open.add(self)
+
+    def find(self, parents: Sequence[bytes]) -> dict[bytes, Entry]:
+        """By key the entries that follow directly after some digests."""
+        return {e.key: e for store in reversed(self.stores) for e in store.find(parents)}
+
+    def waits(self, key: bytes) -> bool:
+        """Whether an entry is still to be written."""
+        if self.disk is None or not self.disk.usable:
+            return False
+        with self._changed:
+            return key in self._waiting
+
+    def get(self, entry: Entry, model: str) -> tuple[str, Sections] | None:
+        """An entry's bytes and the name of its tier; what comes from disk is in memory from then on."""
+        for store in self.stores:
+            sections = store.get(entry.key)
+            if sections is not None:
+                if store is self.disk and self.memory is not None:
+                    self.memory.put(entry, sections, model)
+                return store.name, sections
+        return None
+
+    def used(self, chain: Sequence[bytes], tiers: Set[str], tokens: int) -> None:
+        """Count a look-up: a hit of the lowest tier that it needed, a miss of those above it."""
+        for store in self.stores:
+            lowest = store.name in tiers and (store is self.stores[-1] or len(tiers) == 1)
+            store.counts["hits" if lowest else "misses"] += 1
+            if lowest:
+                store.counts["tokens"] += tokens
+                self.put(chain, (), "")
+                return
+
+    def put(
+        self, chain: Sequence[bytes], entries: Sequence[tuple[Entry, Sections]], model: str
+    ) -> None:
+        """Store entries, and note that a chain of them was used; returns at once."""
+        if self.memory is not None:
+            for entry, sections in entries:
+                self.memory.put(entry, sections, model)
+            self.memory.touch(chain)
+        if self.disk is None or not self.disk.usable:
+            return
+        size = sum(entry.size for entry, _ in entries)
+        with self._changed:
+            if self._closed or self._queued + size > QUEUED:
+                self.counts["dropped"] += len(entries)
+                return
+            self._queue.append((chain, entries, model))
+            self._queued += size
+            self._waiting.update(entry.key for entry, _ in entries)
+            self._changed.notify_all()
+
+    def drop(self, key: bytes) -> None:
+        """Forget an entry that is no good."""
+        for store in self.stores:
+            store.drop(key)
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until everything is written; returns whether it is."""
+        if self.disk is None or not self.disk.usable:
+            return True
+        with self._changed:
+            return self._changed.wait_for(lambda: not (self._queue or self._writing), timeout)
+
+    def close(self, timeout: float | None = PATIENCE) -> None:
+        """Write what is to be written, and take nothing more."""
+        if self.disk is not None and self.disk.usable:
+            with self._changed:
+                self._closed = True
+                self._changed.notify_all()
+            self.flush(timeout)
+            self.disk.close()
+
+    def tell(self) -> dict[str, dict[str, int]]:
+        """What each tier has done so far: its counts by their names."""
+        return {store.name: dict(store.counts) for store in self.stores}
+
+    def _write(self) -> None:
+        assert self.disk is not None  # noqa: S101  the thread is only made with one
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._closed)
+                if not self._queue:
+                    return
+                chain, entries, model = self._queue.popleft()
+                self._writing = True
+            try:
+                for entry, sections in entries:
+                    self.disk.put(entry, sections, model)
+                self.disk.touch(chain)
+            except Exception as error:  # whatever it is, it must not end the thread
+                self.disk.failed(error)
+            finally:
+                with self._changed:
+                    self._queued -= sum(entry.size for entry, _ in entries)
+                    self._waiting.subtract(entry.key for entry, _ in entries)
+                    self._waiting = +self._waiting
+                    self._writing = False
+                    self._changed.notify_all()
+
+
+@atexit.register
+def _close_all() -> None:
+    for tiers in list(_open):
+        tiers.close()
+
+
+def default_directory() -> Path:
+    """Where the prompt cache is on disk unless somebody says otherwise."""
+    folder = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    return Path(folder) / "aleator" / "prompts"
+
+
+class Candidate(NamedTuple):
+    """A beginning that could be restored: its length, its blocks, and the entry after them if one is needed."""
+
+    length: int
+    blocks: Sequence[bytes]
+    end: bytes | None
+
+
+class TieredPrefixes:
+    """The cached prefixes of a context, with tiers below them.
+
+    Whatever goes wrong in a tier is a miss: texts are what they would be without it.
+
+    Args:
+        inner: the prefixes of the pool.
+        context: whose sequences are restored and copied.
+        tiers: where to.
+        model: which weights.
+        loading: options that can change a bit of what is kept.
+    """
+
+    def __init__(
+        self,
+        inner: Prefixes,
+        context: Context,
+        tiers: PromptTiers,
+        model: ModelIdentity,
+        loading: Mapping[str, object],
+    ) -> None:
+        self._inner, self._context, self._tiers = inner, context, tiers
+        self._cache: Cache = context.cache
+        self._pool = pool = self._cache.pool
+        self._cells, self._uncut = pieces.cells_of(pool), pieces.has_states(pool)
+        self._name = model.name or os.path.basename(model.path)
+        self._identity = json.dumps(
+            [model.fingerprint, ARITHMETIC_VERSION, "", dict(loading), *_kind(context)],
+            sort_keys=True,
+        )  # "": no adapter
+        self._off = any(
+            isinstance(leaf, AttentionPool) and leaf.rows.k_storage == "raw" for leaf in pool.leaves
+        )
+
+    def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
+        """Give an empty sequence the longest cached beginning of ``tokens``; returns its length."""
+        held = self._inner.reuse(seq, tokens, namespace)
+        if self._off or namespace.startswith(OWN_NAMESPACES):
+            return held
+        try:
+            return self._bring_up(seq, checked_text(tokens, namespace), namespace, held)
+        except Exception as error:  # a step goes on without the tiers
+            self._failed(error)
+            return held
+
+    def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
+        """Keep the beginning that a sequence holds; returns whether the pool keeps it."""
+        kept = self._inner.keep(seq, tokens, namespace)
+        if self._off or namespace.startswith(OWN_NAMESPACES):
+            return kept
+        try:
+            self._put_down(seq, checked_text(tokens, namespace), namespace)
+        except Exception as error:  # a step goes on without the tiers
+            self._failed(error)
+        return kept
+
+    def _failed(self, error: Exception) -> None:
+        self._tiers.counts["errors"] += 1
+        log.warning("the prompt cache's tiers: %s: %s", type(error).__name__, error)
+
+    # Keys
+
+    def _digests(self, tokens: Int32s, namespace: str) -> list[bytes]:
+        """The digest of nothing, and those after each whole block, which are the blocks' keys."""
+        made = [self._digest(self._identity.encode() + b"\0" + namespace.encode())]
+        for at in range(0, len(tokens) - BLOCK + 1, BLOCK):
+            made.append(self._digest(made[-1] + tokens[at : at + BLOCK].astype("<i4").tobytes()))
+        return made
+
+    def _end_key(self, digest: bytes, rest: Int32s) -> bytes:
+        """The key of the entry at the end of a text, whose last tokens follow a block."""
+        return self._digest(b"end" + digest + rest.astype("<i4").tobytes())
+
+    def _digest(self, data: bytes) -> bytes:
+        return blake2b(data, key=self._tiers.secret, digest_size=32).digest()
+
+    # Up
+
+    def _bring_up(self, seq: int, tokens: Int32s, namespace: str, held: int) -> int:
+        digests = self._digests(tokens, namespace)
+        found = self._tiers.find(digests)
+        spoiled: set[bytes] = set()
+        for candidate in self._candidates(tokens, digests, found):
+            length, blocks, end = candidate
+            if length < held + LEAST:
+                break
+            keys = [*blocks, *([end] if end is not None else [])]
+            if not spoiled.isdisjoint(keys):
+                continue
+            read: list[Sections] = []
+            tiers: list[str] = []
+            for key in keys:
+                piece = self._tiers.get(found[key], self._name)
+                if piece is None:
+                    spoiled.add(key)
+                    break
+                tiers.append(piece[0])
+                read.append(piece[1])
+            if len(read) < len(keys):
+                continue
+            try:
+                self._cache.journal.run(self._replace, seq, length, read, end is not None)
+            except CacheFull:
+                break
+            except CacheError as error:
+                self._failed(error)
+                for key in keys:
+                    self._tiers.drop(key)
+                spoiled.update(keys)
+                continue
+            self._tiers.used(keys, set(tiers), length - held)
+            self._inner.keep(seq, tokens[:length].tolist(), namespace)
+            return length
+        self._tiers.used([], set(), 0)
+        return held
+
+    def _candidates(
+        self, tokens: Int32s, digests: Sequence[bytes], found: Mapping[bytes, Entry]
+    ) -> Iterator[Candidate]:
+        """What could be restored, the longest first."""
+        limit = len(tokens) - 1
+        depth = 0
+        while depth + 1 < len(digests) and digests[depth + 1] in found:
+            depth += 1
+        if not self._uncut:
+            for n in range(depth, 0, -1):
+                yield Candidate(min(n * BLOCK, limit), digests[1 : n + 1], None)
+            return
+        places = {digest: i for i, digest in enumerate(digests)}
+        ends = []
+        for entry in found.values():
+            at = places[entry.parent]
+            whole = at if self._cells is not None else 0
+            start = at * BLOCK
+            fits = whole <= depth and start <= entry.length <= min(limit, start + BLOCK - 1)
+            if fits and entry.key == self._end_key(digests[at], tokens[start : entry.length]):
+                ends.append(Candidate(entry.length, digests[1 : whole + 1], entry.key))
+        yield from sorted(ends, key=lambda each: each.length, reverse=True)
+
+    def _replace(self, seq: int, length: int, read: Sequence[Sections], ended: bool) -> None:
+        """Within a frame, let a sequence hold what was read."""
+        cells = [each["cells"] for each in read if "cells" in each]
+        pieces.read(self._pool, seq, length, cells, read[-1]["state"] if ended else b"")
+
+    # Down
+
+    def _put_down(self, seq: int, tokens: Int32s, namespace: str) -> None:
+        digests = self._digests(tokens, namespace)
+        if len(digests) == 1 and (not self._uncut or len(tokens) < LEAST):
+            return
+        found = self._tiers.find(digests)
+        entries: list[tuple[Entry, Sections]] = []
+        if self._cells is not None:
+            for at, key in enumerate(digests[1:]):
+                if key in found or self._tiers.waits(key):
+                    continue
+                cells = self._cells_of(seq, at * BLOCK, at * BLOCK + BLOCK)
+                if cells is None:
+                    return
+                entries.append(_entry(key, digests[at], (at + 1) * BLOCK, {"cells": cells}))
+        if self._uncut:
+            entries += self._end(seq, tokens, digests, found)
+        if entries:
+            keys = [*digests[1:], *(e.key for e, _ in entries if e.key not in digests)]
+            self._tiers.put(keys, entries, self._name)
+
+    def _end(
+        self, seq: int, tokens: Int32s, digests: Sequence[bytes], found: Mapping[bytes, Entry]
+    ) -> list[tuple[Entry, Sections]]:
+        """The entry of what cannot be cut, where enough is new to be worth its bytes."""
+        length, n = len(tokens), len(digests) - 1
+        longest = next((c.length for c in self._candidates(tokens, digests, found)), 0)
+        key = self._end_key(digests[n], tokens[n * BLOCK :])
+        if key in found or self._tiers.waits(key) or length - longest < max(LEAST, length // 8):
+            return []
+        if not self._cache.stands_for(seq, length):
+            return []
+        sections: dict[str, bytes] = {
+            "state": self._cache.journal.run(pieces.write_state, self._pool, seq)
+        }
+        if self._cells is not None:
+            cells = self._cells_of(seq, n * BLOCK, length)
+            if cells is None:
+                return []
+            sections["cells"] = cells
+        return [_entry(key, digests[n], length, sections)]
+
+    def _cells_of(self, seq: int, p0: int, p1: int) -> bytes | None:
+        cells: bytes | None = self._cache.journal.run(pieces.write_cells, self._cells, seq, p0, p1)
+        return cells
+
+
+def _entry(key: bytes, parent: bytes, length: int, sections: Sections) -> tuple[Entry, Sections]:
+    return Entry(key, parent, length, sum(map(len, sections.values()))), sections
+
+
+def _kind(context: Context) -> list[object]:
+    """What the bits of a context's cache depend on beside weights and options."""
+    decoder = context.decoder
+    kind: list[object] = [type(decoder).__name__, decoder.rotation_identity]
+    kind += [[str(place.device), str(place.dtype)] for place in decoder.places]
+    if any(place.device.type != "cpu" for place in decoder.places):
+        import torch  # its kernels made the rows
+
+        kind.append(torch.__version__)
+    for leaf in context.cache.pool.leaves:
+        about: list[object] = [type(leaf).__name__]
+        if isinstance(leaf, AttentionPool):
+            rows = leaf.rows
+            about += [rows.keys.type.ggml, rows.values.type.ggml, rows.values.by_channel]
+            about += [leaf.cells.n_streams, rows.k_storage]
+        if isinstance(leaf, WindowPool):
+            about += [leaf.window, leaf.sinks, leaf.chunked]
+        kind.append(about)
+    return kind
