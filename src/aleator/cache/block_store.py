@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from aleator.cache.formats.state_file import Buffer, pack_state, read_state_file
 from aleator.core.errors import FileFormatError
@@ -145,19 +145,22 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _or(nothing: R) -> Callable[[Callable[Concatenate[DiskStore, P], R]], Callable[..., R]]:
+Method = Callable[Concatenate["DiskStore", P], R]
+
+
+def _or(nothing: Any) -> Callable[[Method[P, R]], Method[P, R]]:
     """Let a method give ``nothing`` where the directory fails: that is counted, and logged."""
 
-    def decorate(method: Callable[Concatenate[DiskStore, P], R]) -> Callable[..., R]:
+    def decorate(method: Method[P, R]) -> Method[P, R]:
         @wraps(method)
-        def guarded(self: DiskStore, *args: P.args, **kwargs: P.kwargs) -> R:
-            if not self.usable:
-                return nothing
-            try:
-                return method(self, *args, **kwargs)
-            except (OSError, sqlite3.Error, TypeError, ValueError) as error:
-                self.failed(error)  # the last two: of an index whose values are damaged
-                return nothing
+        def guarded(self: DiskStore, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            if self.usable:
+                try:
+                    return method(self, *args, **kwargs)
+                except (OSError, sqlite3.Error, TypeError, ValueError) as error:
+                    self.failed(error)  # the last two: of an index whose values are damaged
+            missing: R = nothing
+            return missing
 
         return guarded
 
@@ -319,6 +322,8 @@ class DiskStore:
     @_or(None)
     def put(self, entry: Entry, sections: Sections, model: str) -> None:
         """See :class:`Store`."""
+        if self._read("SELECT 1 FROM blocks WHERE key = ?", entry.key):
+            return  # by another process; a key says what the bytes are
         pieces = pack_state({"kind": "prompt block", "key": entry.key.hex()}, sections)
         size = sum(memoryview(piece).nbytes for piece in pieces)
         disk = os.statvfs(self._blocks)
@@ -342,9 +347,9 @@ class DiskStore:
                 if base is None:
                     return
                 with _Transaction(base):
-                    self._evict(base, size, entry.key)
+                    self._evict(base, size)
                     base.execute(
-                        "INSERT OR REPLACE INTO blocks VALUES (?, ?, ?, ?, "
+                        "INSERT OR IGNORE INTO blocks VALUES (?, ?, ?, ?, "
                         "(SELECT COALESCE(MAX(used), 0) + 1 FROM blocks), ?, ?)",
                         (entry.key, entry.parent, entry.length, size, time.time(), model),
                     )
@@ -359,19 +364,15 @@ class DiskStore:
         self.counts["written"] += 1
         self.counts["bytes_written"] += size
 
-    def _evict(self, base: sqlite3.Connection, more: int, but: bytes = b"") -> None:
+    def _evict(self, base: sqlite3.Connection, more: int) -> None:
         """Make room for so many bytes; within a transaction.
 
         Files go before their rows are gone for good: a row without a file is a miss, a file without a row would
         be beyond the quota.
         """
-        (used,) = base.execute(
-            "SELECT COALESCE(SUM(size), 0) FROM blocks WHERE key != ?", (but,)
-        ).fetchone()
+        (used,) = base.execute("SELECT COALESCE(SUM(size), 0) FROM blocks").fetchone()
         while used + more > self.quota:
-            row = base.execute(
-                "SELECT key, size FROM blocks WHERE key != ? ORDER BY used LIMIT 1", (but,)
-            ).fetchone()
+            row = base.execute("SELECT key, size FROM blocks ORDER BY used LIMIT 1").fetchone()
             if row is None:
                 return
             self._path(row[0]).unlink(missing_ok=True)

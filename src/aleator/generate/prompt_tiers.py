@@ -357,31 +357,57 @@ class TieredPrefixes:
                     return
                 entries.append(_entry(key, digests[at], (at + 1) * BLOCK, {"cells": cells}))
         if self._uncut:
-            entries += self._end(seq, tokens, digests, found)
+            entries += self._ends(seq, tokens, namespace, digests, found)
         if entries:
             keys = [*digests[1:], *(e.key for e, _ in entries if e.key not in digests)]
             self._tiers.put(keys, entries, self._name)
 
-    def _end(
-        self, seq: int, tokens: Int32s, digests: Sequence[bytes], found: Mapping[bytes, Entry]
-    ) -> list[tuple[Entry, Sections]]:
-        """The entry of what cannot be cut, where enough is new to be worth its bytes."""
-        length, n = len(tokens), len(digests) - 1
-        longest = next((c.length for c in self._candidates(tokens, digests, found)), 0)
-        key = self._end_key(digests[n], tokens[n * BLOCK :])
-        if key in found or self._tiers.waits(key) or length - longest < max(LEAST, length // 8):
-            return []
-        if not self._cache.stands_for(seq, length):
-            return []
-        sections: dict[str, bytes] = {
-            "state": self._cache.journal.run(pieces.write_state, self._pool, seq)
-        }
+    def _ends(
+        self,
+        seq: int,
+        tokens: Int32s,
+        namespace: str,
+        digests: Sequence[bytes],
+        found: Mapping[bytes, Entry],
+    ) -> Iterator[tuple[Entry, Sections]]:
+        """Entries of what cannot be cut, where enough is new to be worth their bytes.
+
+        One is after the text's last token, and one at the last place before it that the pool can go on from, for
+        this very text: of a prompt at least one token is computed.  That one serves both where it is near.
+        """
+        whole = len(tokens)
+        before = self._cache.match(tokens.tolist(), namespace).length
+        for length in (before,) if whole - before < LEAST else (whole, before):
+            n, known = length // BLOCK, self._candidates(tokens, digests, found)
+            longest = next((each.length for each in known if each.length <= length), 0)
+            key = self._end_key(digests[n], tokens[n * BLOCK : length])
+            new = key not in found and not self._tiers.waits(key)
+            if not new or length - longest < max(LEAST, length // 8):
+                continue
+            sections = self._cache.journal.attempt(self._state_at, seq, tokens, namespace, length)
+            if sections is not None:
+                yield _entry(key, digests[n], length, sections)
+
+    def _state_at(
+        self, seq: int, tokens: Int32s, namespace: str, length: int
+    ) -> dict[str, bytes] | None:
+        """What cannot be cut after so many tokens of a sequence, and the cells since the last whole block.
+
+        Changes the cache; called by ``journal.attempt``, which takes that back.
+        """
+        cache = self._cache
+        if length < len(tokens):
+            cache.seq_rm(seq, -1, -1)
+            cache.reuse(seq, [*tokens[:length].tolist(), 0], namespace)
+        if not cache.stands_for(seq, length):
+            return None
+        sections = {"state": pieces.write_state(self._pool, seq)}
         if self._cells is not None:
-            cells = self._cells_of(seq, n * BLOCK, length)
+            cells = pieces.write_cells(self._cells, seq, length // BLOCK * BLOCK, length)
             if cells is None:
-                return []
+                return None
             sections["cells"] = cells
-        return [_entry(key, digests[n], length, sections)]
+        return sections
 
     def _cells_of(self, seq: int, p0: int, p1: int) -> bytes | None:
         cells: bytes | None = self._cache.journal.run(pieces.write_cells, self._cells, seq, p0, p1)

@@ -14,6 +14,7 @@ import numpy as np
 
 from aleator.cache.formats import llama
 from aleator.cache.formats.source import Source
+from aleator.cache.formats.state_file import Buffer
 from aleator.cache.options import END
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.pool import Pool
@@ -62,8 +63,8 @@ def read(
     pool: Pool,
     seq: int,
     length: int,
-    cells: Sequence[bytes | memoryview],
-    state: bytes | memoryview,
+    cells: Sequence[Buffer],
+    state: Buffer,
 ) -> None:
     """Within a frame, replace a sequence by the first ``length`` tokens of pieces.
 
@@ -80,18 +81,16 @@ def read(
     if whole is not None:
         llama.restore_sections(whole, [_joined(whole, seq, length, cells)], seq)
     if state:
-        llama.read(pool, state, seq, partial=whole is not None)
+        llama.read(pool, memoryview(state), seq, partial=whole is not None)
     if not pool.stands_for(seq, length):
         raise Corrupt(0, f"the pieces are not positions 0 to {length - 1}")
 
 
-def _joined(
-    pool: AttentionPool, seq: int, length: int, pieces: Sequence[bytes | memoryview]
-) -> llama.Section:
+def _joined(pool: AttentionPool, seq: int, length: int, pieces: Sequence[Buffer]) -> llama.Section:
     """The first ``length`` cells of pieces as one section."""
     sections = []
     for each in pieces:
-        source = Source(each)
+        source = Source(memoryview(each))
         n = source.u32("cell_count")
         if n:
             sections.append(llama.section_of(pool, source, n, seq))
