@@ -219,13 +219,6 @@ def test_where_no_directory_can_be_there_is_no_store(tmp_path: Path) -> None:
     assert store.counts["errors"] == 1
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_directory_that_cannot_be_written_is_no_store(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    store = DiskStore(tmp_path / "c", 10**6)
-    assert not store.usable
-
-
 def test_a_read_only_index_is_a_miss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object, **kwargs: object) -> None:
         raise sqlite3.OperationalError("attempt to write a readonly database")

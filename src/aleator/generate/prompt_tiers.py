@@ -372,8 +372,8 @@ class TieredPrefixes:
     ) -> Iterator[tuple[Entry, Sections]]:
         """Entries of what cannot be cut, where enough is new to be worth their bytes.
 
-        One is after the text's last token, and one at the last place before it that the pool can go on from, for
-        this very text: of a prompt at least one token is computed.  That one serves both where it is near.
+        One is after the text's last token, and one at the last place before it that the pool can go on from,
+        for this very text: of a prompt at least one token is computed.  That one serves both where it is near.
         """
         whole = len(tokens)
         before = self._cache.match(tokens.tolist(), namespace).length
@@ -421,7 +421,7 @@ def _entry(key: bytes, parent: bytes, length: int, sections: Sections) -> tuple[
 def _kind(context: Context) -> list[object]:
     """What the bits of a context's cache depend on beside weights and options."""
     decoder = context.decoder
-    kind: list[object] = [type(decoder).__name__, decoder.rotation_identity]
+    kind: list[object] = [type(decoder).__name__, decoder.rotation_identity, context.flash_attn]
     kind += [[str(place.device), str(place.dtype)] for place in decoder.places]
     if any(place.device.type != "cpu" for place in decoder.places):
         import torch  # its kernels made the rows
