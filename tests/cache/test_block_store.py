@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from aleator.cache import block_store
-from aleator.cache.block_store import DiskStore, Entry, MemoryStore, Sections
+from aleator.cache import disk_store
+from aleator.cache.block_store import Entry, MemoryStore, Sections
+from aleator.cache.disk_store import DiskStore
 
 
 def entry(i: int, size: int = 1000, parent: bytes = b"p" * 32) -> tuple[Entry, Sections]:
@@ -89,15 +90,29 @@ def test_another_store_of_the_directory_has_the_same(tmp_path: Path) -> None:
     assert first.counts["missing"] == 1
 
 
-def test_the_directory_is_the_users_alone(tmp_path: Path) -> None:
-    store = DiskStore(tmp_path / "a" / "b", 10**6)
-    put(store, 1)
-    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
-    for path in (tmp_path / "a" / "b").rglob("*"):
-        assert path.stat().st_mode & 0o077 == 0, path
+def test_what_is_there_is_the_users_alone(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir(mode=0o755)
+    for directory in (tmp_path / "new" / "c", tmp_path / "open"):
+        store = DiskStore(directory, 10**6)
+        put(store, 1)
+        assert store.counts["written"] == 1
+        for path in directory.rglob("*"):
+            assert path.stat().st_mode & 0o077 == 0, path
+    assert (tmp_path / "new" / "c").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "open").stat().st_mode & 0o777 == 0o755
 
 
-@pytest.mark.parametrize("seed", range(3))
+def test_a_folder_that_others_may_change_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "a" / "blocks").mkdir(parents=True)
+    (tmp_path / "a" / "blocks").chmod(0o777)
+    assert not DiskStore(tmp_path / "a", 10**6).usable
+    (tmp_path / "own").mkdir(mode=0o700)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "blocks").symlink_to(tmp_path / "own")
+    assert not DiskStore(tmp_path / "b", 10**6).usable
+
+
+@pytest.mark.parametrize("seed", range(2))
 def test_a_flipped_bit_anywhere_is_a_miss(seed: int, tmp_path: Path) -> None:
     store, rng = DiskStore(tmp_path, 10**6), random.Random(seed)
     key = put(store, 1, 300)
@@ -201,8 +216,8 @@ def test_a_full_disk_stores_nothing_and_says_so_once(
 
 def test_space_is_left_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = DiskStore(tmp_path, 10**6)
-    monkeypatch.setattr(block_store, "SPARED", 2**62)
-    monkeypatch.setattr(block_store, "SPARED_SHARE", 1.0)
+    monkeypatch.setattr(disk_store, "SPARED", 2**62)
+    monkeypatch.setattr(disk_store, "SPARED_SHARE", 1.0)
     put(store, 1)
     assert store.counts["no_room"] == 1
     assert files(tmp_path) == []

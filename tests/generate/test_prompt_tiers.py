@@ -15,9 +15,10 @@ import pytest
 from make_models import SPECS, write_model
 
 import aleator
-from aleator.cache.block_store import DiskStore
+from aleator.cache.disk_store import DiskStore
+from aleator.cache.formats import pieces
 from aleator.core.errors import CacheFull
-from aleator.generate import prompt_tiers
+from aleator.generate import prompt_tiers, tiered_prefixes
 from aleator.models.hub.bundled import bundled_model
 
 GREEDY: dict[str, Any] = {"max_tokens": 8, "temperature": 0.0, "ignore_eos": True}
@@ -33,7 +34,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("models")
     made = {}
     for name in KINDS:
-        wide = {} if "mamba" in name else {"head_dim": 32}  # whole blocks of q8_0
+        wide: dict[str, Any] = {} if "mamba" in name else {"head_dim": 32}  # whole blocks of q8_0
         spec = replace(SPECS[name], n_vocab=2048, context=1024, **wide)
         made[name] = write_model(folder / f"{name}.gguf", spec, tokenizer_from=bundled_model())
     return made
@@ -164,7 +165,7 @@ def test_another_version_of_the_arithmetic_finds_nothing(
 ) -> None:
     below = {"cache_disk": 2**30, "cache_dir": str(tmp_path)}
     made(load(paths["llama"], **below), ids(300))
-    monkeypatch.setattr(prompt_tiers, "ARITHMETIC_VERSION", 10**6)
+    monkeypatch.setattr(tiered_prefixes, "ARITHMETIC_VERSION", 10**6)
     assert made(load(paths["llama"], **below), ids(300))[2] == 0
 
 
@@ -204,7 +205,7 @@ def test_pieces_that_do_not_fit_are_a_miss(
         def fail(*args: Any, error: Exception = error) -> None:
             raise error
 
-        monkeypatch.setattr(prompt_tiers.pieces, "read", fail)
+        monkeypatch.setattr(pieces, "read", fail)
         assert made(load(paths["llama"], **below), ids(300)) == wanted
 
 
@@ -230,7 +231,7 @@ def test_a_queue_that_is_full_drops(
 def test_branches_edits_restarts_and_evictions(
     kind: str, paths: dict[str, Path], tmp_path: Path
 ) -> None:
-    """Forty random requests over tiers that are too small for all of them."""
+    """Random requests over tiers that are too small for all of them."""
     rng = random.Random(3)
     plain = load(paths[kind], prompt_cache=False)
     probe = load(paths[kind], cache_disk=2**30, cache_dir=str(tmp_path / "probe"))
@@ -238,7 +239,7 @@ def test_branches_edits_restarts_and_evictions(
     size = sum(each.stat().st_size for each in (tmp_path / "probe" / "blocks").iterdir())
     below = {"cache_disk": 2 * size, "cache_ram": size, "cache_dir": str(tmp_path / "c")}
     model, texts, hits = load(paths[kind], n_ctx=1000, **below), [ids(700)], 0
-    for _ in range(40):
+    for _ in range(25):
         if rng.random() < 0.3:
             model = load(paths[kind], n_ctx=1000, **below)
         text = list(rng.choice(texts))

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from aleator.cache.block_store import DiskStore
+from aleator.cache.disk_store import DiskStore
 from aleator.cli.arguments import Parser, did_you_mean
 from aleator.cli.models import megabytes
 from aleator.cli.terminal import write

@@ -19,7 +19,6 @@ from aleator.engine.run import Run
 from aleator.generate.context import SPARE, Context, Prefixes
 from aleator.generate.generation import Generation, writing_of
 from aleator.generate.options import WHERE, ModelOptions
-from aleator.generate.prompt_tiers import PromptTiers, TieredPrefixes, default_directory
 from aleator.generate.session import Session, load_session, save_session, state_of
 from aleator.generate.session_file import SessionFile
 from aleator.models.decoder import Decoder
@@ -31,6 +30,7 @@ from aleator.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from aleator.chat.prompt import ChatFormat
+    from aleator.generate.prompt_tiers import PromptTiers
     from aleator.keywords import ContextKeywords, GenerateKeywords, SamplingKeywords
 
 DEFAULT_CONTEXT = 4096
@@ -118,9 +118,9 @@ class LoadedModel:
         chosen = self.options
         if not chosen.prompt_cache or not (chosen.cache_ram or chosen.cache_disk):
             return None
-        tiers = PromptTiers(
-            chosen.cache_ram, chosen.cache_disk, chosen.cache_dir or default_directory()
-        )
+        from aleator.generate.prompt_tiers import PromptTiers  # loads SQLite, which others spare
+
+        tiers = PromptTiers(chosen.cache_ram, chosen.cache_disk, chosen.cache_dir)
         weakref.finalize(self, tiers.close)
         return tiers
 
@@ -129,6 +129,8 @@ class LoadedModel:
         tiers = self.prompt_tiers
         if tiers is None:
             return inner
+        from aleator.generate.tiered_prefixes import TieredPrefixes  # as above
+
         return TieredPrefixes(inner or context.cache, context, tiers, self.identity, self.loading)
 
     def cells(self, n: int, n_seq_max: int) -> Context:

@@ -21,6 +21,9 @@ from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.window import WindowPool
 from aleator.core.errors import Corrupt
 
+FORMAT = 1
+"""Of the bytes that this file writes."""
+
 
 def cells_of(pool: Pool) -> AttentionPool | None:
     """The pool whose cells can be cut at any position; None: there is none."""
