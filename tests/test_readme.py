@@ -24,6 +24,7 @@ EXECUTED = (
     "models",
     "operator",
     "options",
+    "prompt-cache",
     "reproducibility",
     "samplers",
     "scores",

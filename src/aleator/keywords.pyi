@@ -768,6 +768,18 @@ class LoadKeywords(TypedDict, total=False):
     """Keep what was computed while there is room: a text is computed only from where it diverges
     from earlier ones (default: on)."""
 
+    cache_ram: int
+    """Bytes of memory for the prompt cache beside the cells (docs/prompt-cache.md); on the command
+    line a number without a unit is MiB (0 or more; default: none)."""
+
+    cache_disk: int
+    """Bytes of disk for the prompt cache, which outlive the process; on the command line a number
+    without a unit is MiB (0 or more; default: none)."""
+
+    cache_dir: str | None
+    """Directory of cache_disk, which processes may share (default: aleator/prompts in the user's
+    cache folder)."""
+
     n_gpu_layers: int | None
     """Last layers that are on a CUDA device with their part of the cache, the others on the CPU; 1
     or more: the output matrix too; all: the embedding too (0 or more; default: what device says)."""

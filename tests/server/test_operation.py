@@ -5,12 +5,14 @@ import io
 import json
 import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+import aleator
 from aleator import Engine, LanguageModel, __version__
 from aleator.core.errors import ParameterError
 from aleator.engine.replay import Record, differences, make_again
@@ -141,6 +143,30 @@ def test_figures(asking: Asking) -> None:
     again = asking("GET", "/metrics", headers={"x-api-key": "two"}).text
     more = {f.name: f for f in text_string_to_metric_families(again)}["aleator_http_requests"]
     assert {s.labels["route"] for s in more.samples} <= routes | {"other", "/metrics"}
+
+
+def test_a_restart_keeps_prompts_for_the_key_that_asked_them(tmp_path: Path) -> None:
+    pages = []
+    for before in (False, True):
+        model = aleator.load(
+            n_threads=1, cache_disk=2**28, cache_dir=str(tmp_path), cache_ram=2**24
+        )
+        asking = Asking(model, api_key=["one", "two"])
+        with asking.engine:
+            for key, salt in (("one", ""), ("two", ""), ("one", "x")):
+                cached = asking.cached({"prompt": SECRET * 4, "cache_salt": salt}, key)
+                assert cached >= 256 if before else cached == 0
+            pages.append(asking("GET", "/metrics", headers={"x-api-key": "one"}).text)
+        assert model.prompt_tiers is not None
+        model.prompt_tiers.close()
+    figures = {f.name: f for f in text_string_to_metric_families(pages[1])}
+    hits = {s.labels["tier"]: s.value for s in figures["aleator_prompt_cache_hits"].samples}
+    assert hits["disk"] == 3
+    read = {s.labels["tier"]: s.value for s in figures["aleator_prompt_cache_bytes_read"].samples}
+    assert read["disk"] > 100_000
+    written = text_string_to_metric_families(pages[0])
+    (entries,) = (f for f in written if f.name == "aleator_prompt_cache_written")
+    assert {s.labels["tier"]: s.value for s in entries.samples}["ram"] >= 6  # each has its own
 
 
 def test_every_request_has_an_id_and_a_line(

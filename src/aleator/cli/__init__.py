@@ -31,6 +31,7 @@ COMMANDS = {
     "serve": "answer requests over HTTP, in OpenAI's dialect and others",
     "replay": "make a text again from its record, and compare",
     "explain": "show what every sampler does to the next token's probabilities",
+    "cache": "what the prompt cache has on disk; check it, make it smaller",
     "cache-view": "show which cells of the KV cache hold what while sequences come and go",
     "samplers": "all samplers, their parameters and ranges",
     "tokenize": "show the tokens of a text",

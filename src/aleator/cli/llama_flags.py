@@ -148,7 +148,7 @@ _TABLE: dict[str, Foreign] = {
         _MEDIA, 1
     ),
     "--mmproj-auto --mmproj-offload --no-mmproj-offload": Foreign(_MEDIA),
-    "-ctxcp --ctx-checkpoints --swa-checkpoints -cms --checkpoint-min-step -cram --cache-ram "
+    "-ctxcp --ctx-checkpoints --swa-checkpoints -cms --checkpoint-min-step "
     "--cache-reuse -sps --slot-prompt-similarity -lcs --lookup-cache-static -lcd "
     "--lookup-cache-dynamic --kv-unified-per-slot": Foreign(_STATES, 1),
     "--cache-idle-slots --no-cache-idle-slots -no-kvu --no-kv-unified": Foreign(_STATES),

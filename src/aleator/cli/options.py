@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aleator.language_model import LanguageModel
 
 MODEL_OPTIONS = tuple(declarations(ModelOptions).values())
-OF_TEXTS = ("n_ctx", "prompt_cache")
+OF_TEXTS = ("n_ctx", "prompt_cache", "cache_ram", "cache_disk", "cache_dir")
 """Options of a model that mean nothing, or something else, where a text is read in chunks."""
 
 

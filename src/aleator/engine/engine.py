@@ -25,7 +25,7 @@ from aleator.engine.request_handle import Action, T
 from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.stats import EngineStats, OnEnd
 from aleator.generate.completion import Request
-from aleator.generate.context import Context
+from aleator.generate.context import Context, Prefixes
 from aleator.generate.generation import Generation
 from aleator.generate.options import ModelOptions
 from aleator.generate.request_state import OnLogits
@@ -65,6 +65,9 @@ class Served(Protocol):
         self, n_ctx: int | None, n_seq_max: int, *, prompt_cache: bool, device: str | None
     ) -> Context:
         """A new context."""
+
+    def tiered(self, context: Context) -> Prefixes | None:
+        """The prompt cache for a context, if it is more than the context's own."""
 
 
 @takes(declarations(EngineOptions).values())
@@ -113,7 +116,8 @@ class Engine:
             told = f"{n_seq_max} sequences of n_ctx={model.n_ctx}: {error}, or a smaller n_seq_max"
             raise ParameterError("n_ctx", told) from error
         shared = model.request_states.shared_drafts(self.n_ctx, n_seq_max)
-        loop = EngineLoop(context, len(model.vocab), chosen, cached, shared, on_end)
+        prefixes = model.tiered(context)
+        loop = EngineLoop(context, len(model.vocab), chosen, cached, shared, on_end, prefixes)
         self._loop: EngineLoop | None = loop
         self._final = EngineStats()
         self._making = threading.Lock()

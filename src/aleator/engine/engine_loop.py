@@ -22,7 +22,7 @@ from aleator.engine.request_handle import Action, ContextCalls, RequestHandle, T
 from aleator.engine.scheduler import Pace, Scheduler
 from aleator.engine.stats import EngineStats, OnEnd
 from aleator.generate.completion import Completion, Stats
-from aleator.generate.context import Context
+from aleator.generate.context import Context, Prefixes
 from aleator.generate.model_runner import ModelRunner
 from aleator.generate.request_state import RequestState
 from aleator.generate.speculative import SharedDrafts
@@ -63,6 +63,7 @@ class EngineLoop:
         prompt_cache: bool,
         shared: SharedDrafts,
         on_end: OnEnd | None = None,
+        prefixes: Prefixes | None = None,
     ) -> None:
         self._on_end = on_end
         self.context, self._options, self._prompt_cache = context, options, prompt_cache
@@ -83,7 +84,7 @@ class EngineLoop:
             context,
             HostTokenSampler(context.n_threads),
             n_tokens,
-            context.cache,
+            prefixes or context.cache,
             note,
             keep_pieces=True,
             pending=PendingTokens(CHOOSING_SECONDS),

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack, runtime_checkable
 import numpy as np
 
 from aleator.cache.batches import Cuts
-from aleator.cache.cache import Cache
 from aleator.cache.devices import checked_device
 from aleator.cache.kv_cache import build_cache
 from aleator.cache.options import Uncopyable
@@ -416,5 +415,11 @@ class LentPrefixes:
             self._owner.seq_rm(SPARE, -1, -1)
 
 
-Prefixes = Cache | LentPrefixes
-"""The prompt cache of a run."""
+class Prefixes(Protocol):
+    """The prompt cache of a run: a :class:`Cache`, :class:`LentPrefixes`, or what stands before one of them."""
+
+    def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
+        """Give an empty sequence the longest cached beginning of ``tokens``; returns its length."""
+
+    def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
+        """Keep the beginning that a sequence holds; returns whether it is kept."""

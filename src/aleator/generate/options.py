@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -80,6 +81,20 @@ class ContextOptions(CacheOptions):
     )  # fmt: skip
 
 
+UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+MOST_BYTES = 2**50
+
+
+def read_size(name: str, text: str) -> int:
+    """Bytes of a size such as 512, which are MiB as llama.cpp's are, or 200M, 8G or 1.5 GiB."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(?:([KMGT])(?:i?B)?)?", text, re.IGNORECASE | re.ASCII)
+    if found is None:
+        raise ParameterError(
+            name, f"{name}={text!r:.40}: give MiB, or a size such as 500M or 8G; 0: none"
+        )
+    return int(float(found[1]) * UNITS[(found[2] or "M").upper()])
+
+
 def not_divided(value: str | None) -> None:
     """Nothing; ParameterError for anything that divides layers by parts."""
     if value is not None:
@@ -111,6 +126,22 @@ class ModelOptions(Options):
         "earlier ones",
         True, former=("keep_texts",), off_flags=("--no-prompt-cache",),
         off_help="compute every prompt anew",
+    )  # fmt: skip
+    cache_ram: int = own(
+        "bytes of memory for the prompt cache beside the cells (docs/prompt-cache.md); on the command line a "
+        "number without a unit is MiB",
+        0, low=0, high=MOST_BYTES, flags=("-cram", "--cache-ram"), metavar="SIZE",
+        reader=partial(read_size, "cache_ram"), shown="none",
+    )  # fmt: skip
+    cache_disk: int = own(
+        "bytes of disk for the prompt cache, which outlive the process; on the command line a number without a "
+        "unit is MiB",
+        0, low=0, high=MOST_BYTES, flags=("--cache-disk",), metavar="SIZE",
+        reader=partial(read_size, "cache_disk"), shown="none",
+    )  # fmt: skip
+    cache_dir: str | None = own(
+        "directory of cache_disk, which processes may share",
+        None, flags=("--cache-dir",), metavar="DIRECTORY", shown="aleator/prompts in the user's cache folder",
     )  # fmt: skip
     n_gpu_layers: int | None = own(
         "last layers that are on a CUDA device with their part of the cache, the others on the CPU; 1 or more: "

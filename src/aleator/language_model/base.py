@@ -16,7 +16,7 @@ from aleator.core.options import renamed
 from aleator.engine.prompts import RequestMaker, checked_prompt, options_of
 from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.run import Run
-from aleator.generate.context import SPARE, Context
+from aleator.generate.context import SPARE, Context, Prefixes
 from aleator.generate.generation import Generation, writing_of
 from aleator.generate.options import WHERE, ModelOptions
 from aleator.generate.session import Session, load_session, save_session, state_of
@@ -30,6 +30,7 @@ from aleator.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from aleator.chat.prompt import ChatFormat
+    from aleator.generate.prompt_tiers import PromptTiers
     from aleator.keywords import ContextKeywords, GenerateKeywords, SamplingKeywords
 
 DEFAULT_CONTEXT = 4096
@@ -110,6 +111,27 @@ class LoadedModel:
                 n_seq_max=1 + SPARE if cached else 1, prompt_cache=cached, device=None
             )
         return self._context
+
+    @cached_property
+    def prompt_tiers(self) -> PromptTiers | None:
+        """The tiers of the prompt cache beside the cells of contexts; None: there are none."""
+        chosen = self.options
+        if not chosen.prompt_cache or not (chosen.cache_ram or chosen.cache_disk):
+            return None
+        from aleator.generate.prompt_tiers import PromptTiers  # loads SQLite, which others spare
+
+        tiers = PromptTiers(chosen.cache_ram, chosen.cache_disk, chosen.cache_dir)
+        weakref.finalize(self, tiers.close)
+        return tiers
+
+    def tiered(self, context: Context, inner: Prefixes | None = None) -> Prefixes | None:
+        """The cached prefixes of a context (None: those of its own cache), with the tiers below them."""
+        tiers = self.prompt_tiers
+        if tiers is None:
+            return inner
+        from aleator.generate.tiered_prefixes import TieredPrefixes  # as above
+
+        return TieredPrefixes(inner or context.cache, context, tiers, self.identity, self.loading)
 
     def cells(self, n: int, n_seq_max: int) -> Context:
         """A new context of so many cells and sequences, as far as these have positions."""

@@ -311,7 +311,8 @@ class LanguageModel(ScoringModel):
             context = self.context(n_ctx=cells, n_seq_max=n_seq_max, device=None)
             if self.options.prompt_cache:
                 prefixes = LentPrefixes(self._cached_context(), context)
-        run = Run(context, states, self.vocab, self.n_ctx, progress, prefixes=prefixes)
+        below = self.tiered(context, prefixes)
+        run = Run(context, states, self.vocab, self.n_ctx, progress, prefixes=below)
         if own:
             self._user = weakref.ref(run)
         return run.generations

@@ -282,6 +282,36 @@ class EngineFigures:
             yield family(f"aleator_{figure.name}", figure.help, value=figure.value(stats))
 
 
+TIERS = {
+    "hits": "prompts whose beginning came from a tier of the prompt cache",
+    "misses": "prompts of which a tier had no more than the cells",
+    "tokens": "tokens of prompts that came from a tier",
+    "written": "entries that went down to a tier",
+    "bytes_read": "bytes that came up from a tier",
+    "bytes_written": "bytes that went down to a tier",
+    "evicted": "entries that made room for others",
+    "damaged": "entries of a tier that were not sound",
+    "errors": "errors of a tier's directory",
+}
+"""Counts of :meth:`aleator.generate.prompt_tiers.PromptTiers.tell` that are shown."""
+
+
+class TierFigures:
+    """Reads :data:`TIERS` each time that they are asked for, with the tier as label: ram or disk."""
+
+    def __init__(self, tell: Callable[[], Mapping[str, Mapping[str, int]]]) -> None:
+        self._tell = tell
+
+    def collect(self) -> Iterator[Metric]:
+        """The counts as they are now."""
+        tiers = self._tell()
+        for name, help in TIERS.items():
+            made = CounterMetricFamily(f"aleator_prompt_cache_{name}", help, labels=("tier",))
+            for tier, counts in tiers.items():
+                made.add_metric((tier,), counts.get(name, 0))
+            yield made
+
+
 class Metrics:
     """The figures of one server."""
 
@@ -327,6 +357,10 @@ class Metrics:
         """Show an engine's counts, too; called once, with what tells them at every scrape."""
         self._stats = stats
         self.registry.register(EngineFigures(stats))
+
+    def watch_tiers(self, tell: Callable[[], Mapping[str, Mapping[str, int]]]) -> None:
+        """Show the counts of the prompt cache's tiers, too; called once."""
+        self.registry.register(TierFigures(tell))
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """A request was answered; see :data:`Observe`."""

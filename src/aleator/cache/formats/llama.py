@@ -113,12 +113,12 @@ def _memory(pool: AttentionPool, seq: int, windows_only: bool) -> bytes:
             if seq >= 0:
                 own_bits = np.zeros_like(own_bits)
                 own_bits[:, seq] = 1
-            parts += [_cells(pool, cells, own_bits), *_data(pool, cells)]
+            parts += [cells_as_bytes(pool, cells, own_bits), *rows_as_bytes(pool, cells)]
     return b"".join(parts)
 
 
-def _cells(pool: AttentionPool, cells: Int64s, owners: Bytes) -> bytes:
-    """``owners`` are bits [n, n_seq_max]."""
+def cells_as_bytes(pool: AttentionPool, cells: Int64s, owners: Bytes) -> bytes:
+    """Positions and owners of cells; ``owners`` are bits [n, n_seq_max]."""
     row, ids = np.nonzero(owners)
     counts = np.bincount(row, minlength=len(cells))
     columns = [pool.cells.positions[cells], counts]
@@ -133,7 +133,8 @@ def _cells(pool: AttentionPool, cells: Int64s, owners: Bytes) -> bytes:
     return out.tobytes()
 
 
-def _data(pool: AttentionPool, cells: Int64s) -> list[bytes]:
+def rows_as_bytes(pool: AttentionPool, cells: Int64s) -> list[bytes]:
+    """What every layer stores in cells."""
     keys, values = pool.rows.keys, pool.rows.values
     parts = [struct.pack("<II", values.by_channel, len(pool.rows.shapes))]
     behind = pool.cells.positions[cells] != pool.rows.key_positions[cells]
@@ -204,7 +205,7 @@ def _read_memories(pool: Pool, source: Source, seq: int, partial: bool = False) 
             filled = True
         else:
             sections = _sections(first_of(leaf), source, seq)
-            restores.append(functools.partial(_restore, first_of(leaf), sections, seq))
+            restores.append(functools.partial(restore_sections, first_of(leaf), sections, seq))
             filled = filled or any(len(s.positions) for s in sections)
     if source.left:
         raise Corrupt(source.offset, f"{source.left} bytes follow the end of the state")
@@ -246,11 +247,17 @@ def _sections(pool: AttentionPool, source: Source, seq: int) -> list[Section]:
             none = np.empty((0, 1), np.uint64)
             sections.append(Section(np.empty(0, np.int32), none, None, [], []))
             continue
-        cells = _read_cells(pool, source, n, seq)
+        section = section_of(pool, source, n, seq)
         if seq >= 0 and any(len(s.positions) for s in sections):
             raise Corrupt(at, "a sequence's state has cells in several streams")
-        sections.append(Section(*cells, *_read_data(pool, source, n)))
+        sections.append(section)
     return sections
+
+
+def section_of(pool: AttentionPool, source: Source, n: int, seq: int) -> Section:
+    """Read ``n`` cells, and what every layer stores in them."""
+    cells = _read_cells(pool, source, n, seq)
+    return Section(*cells, *_read_data(pool, source, n))
 
 
 def _read_cells(
@@ -332,7 +339,7 @@ def _read_data(pool: AttentionPool, source: Source, n: int) -> tuple[list[Bytes]
     return keys, values
 
 
-def _restore(pool: AttentionPool, sections: list[Section], seq: int) -> int:
+def restore_sections(pool: AttentionPool, sections: list[Section], seq: int) -> int:
     """Within a frame, put what has been checked into the cache."""
     total = 0
     if seq >= 0:

@@ -1,0 +1,354 @@
+"""A store of a prompt cache's entries on disk, which outlives the process and may be shared.
+
+A directory holds ``index.sqlite`` and a file for each entry, ``blocks/HEX.block``, a state file with its
+checksums (:mod:`aleator.cache.formats.state_file`).  A file is written aside, synced and renamed within the
+transaction that notes it, so an entry is there whole or not at all, whenever a process is killed.  Several
+processes may share a directory.  "When" is a counter, so a clock that is set back changes nothing.
+
+A store never raises for what happens to its directory: that is a miss, counted and logged.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import wraps
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from aleator.cache.block_store import Entry, Sections
+from aleator.cache.formats.state_file import pack_state, read_state_file
+from aleator.core.errors import FileFormatError
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+SPARED, SPARED_SHARE = 2**30, 0.05
+"""A disk keeps so many bytes free, or this share of it where that is less."""
+_MANY = 500  # parameters of one statement
+_PARTIAL = re.compile(r"\.[0-9a-f]+\.(\d+)\.partial")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+Method = Callable[Concatenate["DiskStore", P], R]
+
+
+def _or(nothing: Any) -> Callable[[Method[P, R]], Method[P, R]]:
+    """Let a method give ``nothing`` where the directory fails: that is counted, and logged."""
+
+    def decorate(method: Method[P, R]) -> Method[P, R]:
+        @wraps(method)
+        def guarded(self: DiskStore, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            if self.usable:
+                try:
+                    return method(self, *args, **kwargs)
+                except (OSError, sqlite3.Error, TypeError, ValueError) as error:
+                    self.failed(error)  # the last two: of an index whose values are damaged
+            missing: R = nothing
+            return missing
+
+        return guarded
+
+    return decorate
+
+
+class DiskStore:
+    """Entries in a directory, ``quota`` bytes of files at most.
+
+    Args:
+        directory: made if it is not there; what is in it is for this user alone.
+        quota: bytes.  Other processes may have other quotas: the smallest of them holds after each write.
+
+    Attributes:
+        secret: the key of this directory's digests, 32 bytes; b"" while it cannot be used.
+    """
+
+    name = "disk"
+
+    def __init__(self, directory: str | os.PathLike[str], quota: int) -> None:
+        self.directory, self.quota = Path(directory), quota
+        self.counts, self.secret = Counter[str](), b""
+        self._blocks = self.directory / "blocks"
+        self._lock, self._reading, self._process = threading.Lock(), threading.Lock(), os.getpid()
+        self._warned: set[str] = set()
+        self._base: sqlite3.Connection | None = None
+        self._reader: sqlite3.Connection | None = None
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._blocks.mkdir(mode=0o700, exist_ok=True)
+            about = self._blocks.lstat()
+            if about.st_uid != os.geteuid() or about.st_mode & 0o077 or self._blocks.is_symlink():
+                why = "others could change it: give a directory of your own"
+                raise PermissionError(errno.EPERM, why, str(self._blocks))
+            try:
+                self._open()
+            except sqlite3.DatabaseError as error:
+                if isinstance(error, sqlite3.OperationalError):
+                    raise
+                self.failed(error)  # a damaged index: begin anew
+                for each in self.directory.glob("index.sqlite*"):
+                    each.unlink(missing_ok=True)
+                self._open()
+        except (OSError, sqlite3.Error) as error:
+            self._base = self._reader = None
+            self.failed(error)
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is an index, opened by this process and not by one that it was forked from."""
+        return self._base is not None and self._process == os.getpid()
+
+    def failed(self, error: Exception) -> None:
+        """Count an error of the directory, and log the first one of each kind."""
+        self.counts["errors"] += 1
+        kind = f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}"
+        if kind not in self._warned:
+            self._warned.add(kind)
+            log.warning(
+                "the prompt cache in %s: %s: nothing is lost but cached prompts",
+                self.directory,
+                kind,
+            )
+
+    def _open(self) -> None:
+        path = self.directory / "index.sqlite"
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        self._base, self._reader = (
+            sqlite3.connect(path, timeout=5, isolation_level=None, check_same_thread=False)
+            for _ in range(2)
+        )
+        base = self._base
+        base.execute("PRAGMA journal_mode=WAL")
+        base.execute("PRAGMA synchronous=NORMAL")
+        version = base.execute("PRAGMA user_version").fetchone()[0]
+        if version not in (0, FORMAT):
+            raise sqlite3.DatabaseError(f"the index is of format {version}, and not {FORMAT}")
+        with _Transaction(base):
+            base.execute("CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value BLOB)")
+            base.execute(
+                "CREATE TABLE IF NOT EXISTS blocks (key BLOB PRIMARY KEY, parent BLOB, length INTEGER, "
+                "size INTEGER, used INTEGER, made REAL, model TEXT)"
+            )
+            base.execute("CREATE INDEX IF NOT EXISTS by_parent ON blocks (parent)")
+            base.execute("CREATE INDEX IF NOT EXISTS by_use ON blocks (used)")
+            base.execute(f"PRAGMA user_version={FORMAT}")
+            base.execute("INSERT OR IGNORE INTO about VALUES ('secret', ?)", (os.urandom(32),))
+            (secret,) = base.execute("SELECT value FROM about WHERE name='secret'").fetchone()
+            if not isinstance(secret, bytes) or len(secret) != 32:
+                raise sqlite3.DatabaseError("the index has no key")
+            self.secret = secret
+            self._sweep(base)
+
+    def _sweep(self, base: sqlite3.Connection) -> None:
+        """Remove what killed processes left, and what is beyond the quota; within a transaction."""
+        known = {bytes(key).hex() for (key,) in base.execute("SELECT key FROM blocks")}
+        for each in self._blocks.iterdir():
+            partial = _PARTIAL.fullmatch(each.name)
+            left = partial is not None and not _alive(int(partial[1]))
+            if left or (each.suffix == ".block" and each.stem not in known):
+                each.unlink(missing_ok=True)
+        self._evict(base, 0)
+
+    def _path(self, key: bytes) -> Path:
+        return self._blocks / f"{key.hex()}.block"
+
+    def close(self) -> None:
+        """Close the index."""
+        with self._lock, self._reading:
+            if self.usable and self._base is not None and self._reader is not None:
+                self._reader.close()
+                self._base.close()
+            self._base = self._reader = None
+
+    def _read(self, statement: str, *values: object) -> list[tuple[object, ...]]:
+        """Ask without waiting for whoever writes."""
+        with self._reading:
+            if self._reader is None:
+                return []
+            return self._reader.execute(statement, values).fetchall()
+
+    @_or(())
+    def find(self, parents: Sequence[bytes]) -> Sequence[Entry]:
+        """See :class:`Store`."""
+        found: list[tuple[object, ...]] = []
+        for at in range(0, len(parents), _MANY):
+            some = parents[at : at + _MANY]
+            marks = ",".join("?" * len(some))
+            found += self._read(
+                f"SELECT key, parent, length, size FROM blocks WHERE parent IN ({marks})",
+                *some,
+            )
+        return [
+            Entry(*row)  # type: ignore[arg-type]  # their types are looked at here
+            for row in found
+            if [type(value) for value in row] == [bytes, bytes, int, int]
+        ]
+
+    @_or(None)
+    def get(self, key: bytes) -> Sections | None:
+        """See :class:`Store`; its checksums are verified."""
+        try:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(self._path(key), flags), "rb") as file:
+                data = file.read()
+        except FileNotFoundError:
+            self.counts["missing"] += 1
+            self.drop(key)
+            return None
+        try:
+            state = read_state_file(data)
+            about = state.header
+            if about.get("kind") != "prompt block" or about.get("key") != key.hex():
+                raise FileFormatError(self._path(key), "the block is another one", field="key")
+        except FileFormatError as error:
+            self.counts["damaged"] += 1
+            log.warning("the prompt cache: %s: %s: it is removed", self._path(key), error)
+            self.drop(key)
+            return None
+        self.counts["bytes_read"] += len(data)
+        return state.sections
+
+    @_or(None)
+    def put(self, entry: Entry, sections: Sections, model: str) -> None:
+        """See :class:`Store`."""
+        if self._read("SELECT 1 FROM blocks WHERE key = ?", entry.key):
+            return  # by another process; a key says what the bytes are
+        pieces = pack_state({"kind": "prompt block", "key": entry.key.hex()}, sections)
+        size = sum(memoryview(piece).nbytes for piece in pieces)
+        disk = os.statvfs(self._blocks)
+        free = disk.f_bavail * disk.f_frsize
+        spared = min(SPARED, int(SPARED_SHARE * disk.f_blocks * disk.f_frsize))
+        if size > self.quota or free - size < spared:
+            self.counts["no_room"] += 1
+            return
+        partial = self._blocks / f".{entry.key.hex()}.{os.getpid()}.partial"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        stored = renamed = False
+        try:
+            partial.unlink(missing_ok=True)
+            with open(os.open(partial, flags, 0o600), "wb") as file:
+                for piece in pieces:
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+            with self._lock:
+                base = self._base
+                if base is None:
+                    return
+                with _Transaction(base):
+                    self._evict(base, size)
+                    base.execute(
+                        "INSERT OR IGNORE INTO blocks VALUES (?, ?, ?, ?, "
+                        "(SELECT COALESCE(MAX(used), 0) + 1 FROM blocks), ?, ?)",
+                        (entry.key, entry.parent, entry.length, size, time.time(), model),
+                    )
+                    os.replace(partial, self._path(entry.key))
+                    renamed = True
+            stored = True
+        finally:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+                if renamed and not stored:
+                    self._path(entry.key).unlink(missing_ok=True)
+        self.counts["written"] += 1
+        self.counts["bytes_written"] += size
+
+    def _evict(self, base: sqlite3.Connection, more: int) -> None:
+        """Make room for so many bytes; within a transaction.
+
+        Files go before their rows are gone for good: a row without a file is a miss, a file without a row would
+        be beyond the quota.
+        """
+        (used,) = base.execute("SELECT COALESCE(SUM(size), 0) FROM blocks").fetchone()
+        while used + more > self.quota:
+            row = base.execute("SELECT key, size FROM blocks ORDER BY used LIMIT 1").fetchone()
+            if row is None:
+                return
+            self._path(row[0]).unlink(missing_ok=True)
+            base.execute("DELETE FROM blocks WHERE key = ?", (row[0],))
+            used -= row[1]
+            self.counts["evicted"] += 1
+
+    @_or(None)
+    def touch(self, keys: Sequence[bytes]) -> None:
+        """See :class:`Store`: the beginning of a text is newer than what follows, and goes last."""
+        with self._lock:
+            base = self._base
+            if base is None:
+                return
+            with _Transaction(base):
+                (used,) = base.execute("SELECT COALESCE(MAX(used), 0) FROM blocks").fetchone()
+                base.executemany(
+                    "UPDATE blocks SET used = ? WHERE key = ?",
+                    [(used + i, key) for i, key in enumerate(reversed(keys), 1)],
+                )
+
+    @_or(None)
+    def drop(self, key: bytes) -> None:
+        """See :class:`Store`."""
+        with self._lock:
+            if self._base is not None:
+                self._base.execute("DELETE FROM blocks WHERE key = ?", (key,))
+        self._path(key).unlink(missing_ok=True)
+
+    # For people
+
+    def listed(self) -> list[tuple[str, int, int, float, str]]:
+        """Of each entry its key, length, size, when it was made and the model, what was used last first."""
+        rows = self._read("SELECT key, length, size, made, model FROM blocks ORDER BY used DESC")
+        return [
+            (bytes(key).hex(), int(n), int(size), float(made), str(model))  # type: ignore[arg-type, call-overload]
+            for key, n, size, made, model in rows
+        ]
+
+    def prune(self, quota: int) -> None:
+        """Remove what was not used for the longest time until ``quota`` bytes are left."""
+        with self._lock:
+            if self._base is not None:
+                before, self.quota = self.quota, quota
+                try:
+                    with _Transaction(self._base):
+                        self._evict(self._base, 0)
+                finally:
+                    self.quota = before
+
+
+class _Transaction:
+    """A transaction that may write, from its beginning on."""
+
+    def __init__(self, base: sqlite3.Connection) -> None:
+        self._base = base
+
+    def __enter__(self) -> None:
+        self._base.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        done = False
+        try:
+            if kind is None:
+                self._base.execute("COMMIT")
+                done = True
+        finally:
+            if not done:
+                self._base.execute("ROLLBACK")
+
+
+def _alive(pid: int) -> bool:
+    """Whether there is such a process; where that cannot be told, yes."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True

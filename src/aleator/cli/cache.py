@@ -1,0 +1,106 @@
+"""``aleator cache``: what the prompt cache has on disk; look at it, check it, make it smaller."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import Counter
+from pathlib import Path
+
+from aleator.cache.disk_store import DiskStore
+from aleator.cli.arguments import Parser, did_you_mean
+from aleator.cli.models import megabytes
+from aleator.cli.terminal import write
+from aleator.core.errors import ParameterError
+from aleator.generate.options import MOST_BYTES, read_size
+from aleator.generate.prompt_tiers import default_directory
+
+EXAMPLES = """\
+What --cache-disk has kept of prompts (docs/prompt-cache.md).  show: how much there is, by
+model; list: every entry, what was used last first; verify: read everything, and remove
+what is damaged; prune: remove what was not used for the longest time; clear: remove all.
+
+examples:
+  aleator cache
+  aleator cache list --json
+  aleator cache verify
+  aleator cache prune --size 2G
+  aleator cache clear
+"""
+ACTIONS = ("show", "list", "verify", "prune", "clear")
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.positional("action", f"{', '.join(ACTIONS)} (default: show)")
+    group = parser.group("prompt cache")
+    group.option(
+        "--cache-dir",
+        metavar="DIRECTORY",
+        help="where it is (default: aleator/prompts in the user's cache folder)",
+    )
+    group.option("--size", metavar="SIZE", help="prune: leave at most so much, such as 500M or 8G")
+    group.switch("--json", help="write JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    action = arguments.action or "show"
+    if action not in ACTIONS:
+        raise ParameterError(
+            "action",
+            f"{action!r} is no action{did_you_mean(action, ACTIONS)}: {', '.join(ACTIONS)}",
+        )
+    if (action == "prune") != (arguments.size is not None):
+        raise ParameterError("size", "--size SIZE belongs to prune, which needs it")
+    left = 0 if arguments.size is None else read_size("size", arguments.size)
+    directory = Path(arguments.cache_dir or default_directory())
+    if not (directory / "index.sqlite").exists():
+        write("{}\n" if arguments.json else f"{directory}: nothing is cached there\n")
+        return 0
+    store = DiskStore(directory, MOST_BYTES)
+    if not store.usable:
+        raise ParameterError(
+            "cache_dir", f"--cache-dir {directory}: it cannot be written: give another"
+        )
+    try:
+        return _act(store, action, left, arguments.json)
+    finally:
+        store.close()
+
+
+def _act(store: DiskStore, action: str, left: int, as_json: bool) -> int:
+    before = store.listed()
+    if action == "list":
+        if as_json:
+            names = ("key", "tokens", "size", "made", "model")
+            write(json.dumps([dict(zip(names, row, strict=True)) for row in before]) + "\n")
+            return 0
+        for key, tokens, size, made, model in before:
+            moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(made))
+            write(f"{key[:16]} {tokens:>8} tokens {megabytes(size):>12}  {moment}  {model}\n")
+        return 0
+    told: dict[str, object] = {"directory": str(store.directory)}
+    if action == "verify":
+        sound = sum(store.get(bytes.fromhex(key)) is not None for key, *_ in before)
+        told |= {
+            "sound": sound,
+            "damaged": store.counts["damaged"],
+            "missing": store.counts["missing"],
+        }
+    elif action in ("prune", "clear"):
+        store.prune(left)
+        told["removed"] = len(before) - len(store.listed())
+    rows, sizes = store.listed(), Counter[str]()
+    for _, _, size, _, model in rows:
+        sizes[model] += size
+    told |= {"entries": len(rows), "size": sum(sizes.values()), "models": dict(sizes.most_common())}
+    if as_json:
+        write(json.dumps(told) + "\n")
+        return 0
+    for name, value in told.items():
+        if isinstance(value, dict):
+            value = "".join(f"\n  {megabytes(size):>12}  {model}" for model, size in value.items())
+        elif name == "size":
+            value = megabytes(int(str(value)))
+        write(f"{name}: {value}\n")
+    return 0

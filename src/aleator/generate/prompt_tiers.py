@@ -1,0 +1,163 @@
+"""The tiers of a prompt cache below the cells: memory and disk, and the thread that writes files.
+
+:class:`~aleator.generate.tiered_prefixes.TieredPrefixes` puts them below the prefixes of a context.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections import Counter, deque
+from collections.abc import Sequence, Set
+from pathlib import Path
+from weakref import WeakSet
+
+from aleator.cache.block_store import Entry, MemoryStore, Sections, Store
+from aleator.cache.disk_store import DiskStore
+
+QUEUED = 256 * 2**20
+"""Bytes that wait to be written at most; what comes then is dropped."""
+PATIENCE = 10.0
+"""Seconds that the end of the interpreter waits for what is still to be written."""
+
+Written = tuple[Sequence[bytes], Sequence[tuple[Entry, Sections]], str]
+
+_open: WeakSet[PromptTiers] = WeakSet()
+
+
+class PromptTiers:
+    """The tiers of one model, which all of its contexts share; any thread may use them.
+
+    Args:
+        ram: bytes in memory; 0: no such tier.
+        disk: bytes on disk; 0: no such tier.
+        directory: where; None: :func:`default_directory`.
+    """
+
+    def __init__(
+        self, ram: int, disk: int, directory: str | os.PathLike[str] | None = None
+    ) -> None:
+        self.memory = MemoryStore(ram) if ram else None
+        self.disk = DiskStore(directory or default_directory(), disk) if disk else None
+        self.stores: list[Store] = [s for s in (self.memory, self.disk) if s is not None]
+        self.secret = (self.disk.secret if self.disk is not None else b"") or os.urandom(32)
+        self.counts = Counter[str]()
+        self._queue: deque[Written] = deque()
+        self._queued, self._writing, self._closed = 0, False, False
+        self._changed = threading.Condition()
+        self._waiting: Counter[bytes] = Counter()  # keys that are to be written
+        if self.disk is not None and self.disk.usable:
+            threading.Thread(target=self._write, name="aleator-cache-writer", daemon=True).start()
+        _open.add(self)
+
+    def find(self, parents: Sequence[bytes]) -> dict[bytes, Entry]:
+        """By key the entries that follow directly after some digests."""
+        return {e.key: e for store in reversed(self.stores) for e in store.find(parents)}
+
+    def waits(self, key: bytes) -> bool:
+        """Whether an entry is still to be written."""
+        if self.disk is None or not self.disk.usable:
+            return False
+        with self._changed:
+            return key in self._waiting
+
+    def get(self, entry: Entry, model: str) -> tuple[str, Sections] | None:
+        """An entry's bytes and the name of its tier; what comes from disk is in memory from then on."""
+        for store in self.stores:
+            sections = store.get(entry.key)
+            if sections is not None:
+                if store is self.disk and self.memory is not None:
+                    self.memory.put(entry, sections, model)
+                return store.name, sections
+        return None
+
+    def used(self, chain: Sequence[bytes], tiers: Set[str], tokens: int) -> None:
+        """Count a look-up: a hit of the lowest tier that it needed, a miss of those above it."""
+        for store in self.stores:
+            lowest = store.name in tiers and (store is self.stores[-1] or len(tiers) == 1)
+            store.counts["hits" if lowest else "misses"] += 1
+            if lowest:
+                store.counts["tokens"] += tokens
+                self.put(chain, (), "")
+                return
+
+    def put(
+        self, chain: Sequence[bytes], entries: Sequence[tuple[Entry, Sections]], model: str
+    ) -> None:
+        """Store entries, and note that a chain of them was used; returns at once."""
+        if self.memory is not None:
+            for entry, sections in entries:
+                self.memory.put(entry, sections, model)
+            self.memory.touch(chain)
+        if self.disk is None or not self.disk.usable:
+            return
+        size = sum(entry.size for entry, _ in entries)
+        with self._changed:
+            if self._closed or self._queued + size > QUEUED:
+                self.counts["dropped"] += len(entries)
+                return
+            self._queue.append((chain, entries, model))
+            self._queued += size
+            self._waiting.update(entry.key for entry, _ in entries)
+            self._changed.notify_all()
+
+    def drop(self, key: bytes) -> None:
+        """Forget an entry that is no good."""
+        for store in self.stores:
+            store.drop(key)
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until everything is written; returns whether it is."""
+        if self.disk is None or not self.disk.usable:
+            return True
+        with self._changed:
+            return self._changed.wait_for(lambda: not (self._queue or self._writing), timeout)
+
+    def close(self, timeout: float | None = PATIENCE) -> None:
+        """Write what is to be written, and take nothing more."""
+        if self.disk is not None and self.disk.usable:
+            with self._changed:
+                self._closed = True
+                self._changed.notify_all()
+            self.flush(timeout)
+            self.disk.close()
+
+    def tell(self) -> dict[str, dict[str, int]]:
+        """What each tier has done so far: its counts by their names."""
+        return {store.name: dict(store.counts) for store in self.stores}
+
+    def _write(self) -> None:
+        assert self.disk is not None  # noqa: S101  the thread is only made with one
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._closed)
+                if not self._queue:
+                    return
+                chain, entries, model = self._queue.popleft()
+                self._writing = True
+            try:
+                for entry, sections in entries:
+                    self.disk.put(entry, sections, model)
+                self.disk.touch(chain)
+            except Exception as error:  # whatever it is, it must not end the thread
+                self.disk.failed(error)
+            finally:
+                with self._changed:
+                    self._queued -= sum(entry.size for entry, _ in entries)
+                    self._waiting.subtract(entry.key for entry, _ in entries)
+                    self._waiting = +self._waiting
+                    self._writing = False
+                    self._changed.notify_all()
+
+
+@atexit.register
+def _close_all() -> None:
+    for tiers in list(_open):
+        tiers.close()
+
+
+def default_directory() -> Path:
+    """Where the prompt cache is on disk unless somebody says otherwise."""
+    folder = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    return Path(folder) / "aleator" / "prompts"

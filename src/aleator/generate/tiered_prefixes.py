@@ -1,0 +1,301 @@
+"""Cached prefixes with tiers below them: what a pool keeps of prompts is copied down, and found there again.
+
+A text is cut into blocks of :data:`BLOCK` tokens.  A block's entry has the cells of its tokens; its key is a
+keyed digest of the model and all that its bits depend on, the namespace, and every token up to its end.  What
+cannot be cut (windows, recurrent states) is kept as it was after a text's last token, in an entry with the
+cells of the unfinished block before it.
+
+Cells are copied in the thread that makes steps, since nobody else may look at them; files are written in a
+thread of their own, and what it cannot keep up with is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from aleator.cache.block_store import Entry, Sections
+from aleator.cache.cache import Cache
+from aleator.cache.formats import pieces
+from aleator.cache.pools.attention import AttentionPool
+from aleator.cache.pools.window import WindowPool
+from aleator.cache.prefix_index import checked_text
+from aleator.core.arrays import Int32s
+from aleator.core.errors import CacheError, CacheFull
+from aleator.generate.context import Context, Prefixes
+from aleator.generate.prompt_tiers import PromptTiers
+from aleator.models.decoder import ARITHMETIC_VERSION
+from aleator.models.fingerprint import ModelIdentity
+
+log = logging.getLogger(__name__)
+
+BLOCK = 128
+"""Tokens of a block."""
+LEAST = 32
+"""Tokens that a tier must have beyond the pool, for bringing them up to be worth its while."""
+WORTH = 16
+"""And at least the n-th part of all that is brought up: that is computed in less time than it is read."""
+OWN_NAMESPACES = ("context shift ", "session ")
+"""Namespaces that the package makes up, of texts that only one process has."""
+
+
+class Candidate(NamedTuple):
+    """A beginning that could be restored: its length, its blocks, and the entry after them if one is needed."""
+
+    length: int
+    blocks: Sequence[bytes]
+    end: bytes | None
+
+
+class TieredPrefixes:
+    """The cached prefixes of a context, with tiers below them.
+
+    Whatever goes wrong in a tier is a miss: texts are what they would be without it.
+
+    Args:
+        inner: the prefixes of the pool.
+        context: whose sequences are restored and copied.
+        tiers: where to.
+        model: which weights.
+        loading: options that can change a bit of what is kept.
+    """
+
+    def __init__(
+        self,
+        inner: Prefixes,
+        context: Context,
+        tiers: PromptTiers,
+        model: ModelIdentity,
+        loading: Mapping[str, object],
+    ) -> None:
+        self._inner, self._context, self._tiers = inner, context, tiers
+        self._cache: Cache = context.cache
+        self._pool = pool = self._cache.pool
+        self._cells, self._uncut = pieces.cells_of(pool), pieces.has_states(pool)
+        self._name = model.name or os.path.basename(model.path)
+        self._identity = json.dumps(
+            [
+                model.fingerprint,
+                ARITHMETIC_VERSION,
+                pieces.FORMAT,
+                "",
+                dict(loading),
+                *_kind(context),
+            ],
+            sort_keys=True,
+        )  # "": no adapter
+        self._off = any(
+            isinstance(leaf, AttentionPool) and leaf.rows.k_storage == "raw" for leaf in pool.leaves
+        )
+
+    def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
+        """Give an empty sequence the longest cached beginning of ``tokens``; returns its length."""
+        held = self._inner.reuse(seq, tokens, namespace)
+        if self._off or namespace.startswith(OWN_NAMESPACES):
+            return held
+        try:
+            return self._bring_up(seq, checked_text(tokens, namespace), namespace, held)
+        except Exception as error:  # a step goes on without the tiers
+            self._failed(error)
+            return held
+
+    def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
+        """Keep the beginning that a sequence holds; returns whether the pool keeps it."""
+        kept = self._inner.keep(seq, tokens, namespace)
+        if self._off or namespace.startswith(OWN_NAMESPACES):
+            return kept
+        try:
+            self._put_down(seq, checked_text(tokens, namespace), namespace)
+        except Exception as error:  # a step goes on without the tiers
+            self._failed(error)
+        return kept
+
+    def _failed(self, error: Exception) -> None:
+        self._tiers.counts["errors"] += 1
+        log.warning("the prompt cache's tiers: %s: %s", type(error).__name__, error)
+
+    # Keys
+
+    def _digests(self, tokens: Int32s, namespace: str) -> list[bytes]:
+        """The digest of nothing, and those after each whole block, which are the blocks' keys."""
+        made = [self._digest(self._identity.encode() + b"\0" + namespace.encode())]
+        for at in range(0, len(tokens) - BLOCK + 1, BLOCK):
+            made.append(self._digest(made[-1] + tokens[at : at + BLOCK].astype("<i4").tobytes()))
+        return made
+
+    def _end_key(self, digest: bytes, rest: Int32s) -> bytes:
+        """The key of the entry at the end of a text, whose last tokens follow a block."""
+        return self._digest(b"end" + digest + rest.astype("<i4").tobytes())
+
+    def _digest(self, data: bytes) -> bytes:
+        return blake2b(data, key=self._tiers.secret, digest_size=32).digest()
+
+    # Up
+
+    def _bring_up(self, seq: int, tokens: Int32s, namespace: str, held: int) -> int:
+        digests = self._digests(tokens, namespace)
+        found = self._tiers.find(digests)
+        spoiled: set[bytes] = set()
+        for candidate in self._candidates(tokens, digests, found):
+            length, blocks, end = candidate
+            if length - held < max(LEAST, length // WORTH):
+                break
+            keys = [*blocks, *([end] if end is not None else [])]
+            if not spoiled.isdisjoint(keys):
+                continue
+            read: list[Sections] = []
+            tiers: list[str] = []
+            for key in keys:
+                piece = self._tiers.get(found[key], self._name)
+                if piece is None:
+                    spoiled.add(key)
+                    break
+                tiers.append(piece[0])
+                read.append(piece[1])
+            if len(read) < len(keys):
+                continue
+            try:
+                self._cache.journal.run(self._replace, seq, length, read, end is not None)
+            except CacheFull:
+                break
+            except CacheError as error:
+                self._failed(error)
+                for key in keys:
+                    self._tiers.drop(key)
+                spoiled.update(keys)
+                continue
+            self._tiers.used(keys, set(tiers), length - held)
+            self._inner.keep(seq, tokens[:length].tolist(), namespace)
+            return length
+        self._tiers.used([], set(), 0)
+        return held
+
+    def _candidates(
+        self, tokens: Int32s, digests: Sequence[bytes], found: Mapping[bytes, Entry]
+    ) -> Iterator[Candidate]:
+        """What could be restored, the longest first."""
+        limit = len(tokens) - 1
+        depth = 0
+        while depth + 1 < len(digests) and digests[depth + 1] in found:
+            depth += 1
+        if not self._uncut:
+            for n in range(depth, 0, -1):
+                yield Candidate(min(n * BLOCK, limit), digests[1 : n + 1], None)
+            return
+        places = {digest: i for i, digest in enumerate(digests)}
+        ends = []
+        for entry in found.values():
+            at = places[entry.parent]
+            whole = at if self._cells is not None else 0
+            start = at * BLOCK
+            fits = whole <= depth and start <= entry.length <= min(limit, start + BLOCK - 1)
+            if fits and entry.key == self._end_key(digests[at], tokens[start : entry.length]):
+                ends.append(Candidate(entry.length, digests[1 : whole + 1], entry.key))
+        yield from sorted(ends, key=lambda each: each.length, reverse=True)
+
+    def _replace(self, seq: int, length: int, read: Sequence[Sections], ended: bool) -> None:
+        """Within a frame, let a sequence hold what was read."""
+        cells = [each["cells"] for each in read if "cells" in each]
+        pieces.read(self._pool, seq, length, cells, read[-1]["state"] if ended else b"")
+
+    # Down
+
+    def _put_down(self, seq: int, tokens: Int32s, namespace: str) -> None:
+        digests = self._digests(tokens, namespace)
+        if len(digests) == 1 and (not self._uncut or len(tokens) < LEAST):
+            return
+        found = self._tiers.find(digests)
+        entries: list[tuple[Entry, Sections]] = []
+        if self._cells is not None:
+            for at, key in enumerate(digests[1:]):
+                if key in found or self._tiers.waits(key):
+                    continue
+                cells = self._cells_of(seq, at * BLOCK, at * BLOCK + BLOCK)
+                if cells is None:
+                    return
+                entries.append(_entry(key, digests[at], (at + 1) * BLOCK, {"cells": cells}))
+        if self._uncut:
+            entries += self._ends(seq, tokens, namespace, digests, found)
+        if entries:
+            keys = [*digests[1:], *(e.key for e, _ in entries if e.key not in digests)]
+            self._tiers.put(keys, entries, self._name)
+
+    def _ends(
+        self,
+        seq: int,
+        tokens: Int32s,
+        namespace: str,
+        digests: Sequence[bytes],
+        found: Mapping[bytes, Entry],
+    ) -> Iterator[tuple[Entry, Sections]]:
+        """Entries of what cannot be cut, where enough is new to be worth their bytes.
+
+        One is after the text's last token, and one at the last place before it that the pool can go on from,
+        for this very text: of a prompt at least one token is computed.  That one serves both where it is near.
+        """
+        whole = len(tokens)
+        before = self._cache.match(tokens.tolist(), namespace).length
+        for length in (before,) if whole - before < LEAST else (whole, before):
+            n, known = length // BLOCK, self._candidates(tokens, digests, found)
+            longest = next((each.length for each in known if each.length <= length), 0)
+            key = self._end_key(digests[n], tokens[n * BLOCK : length])
+            new = key not in found and not self._tiers.waits(key)
+            if not new or length - longest < max(LEAST, length // 8):
+                continue
+            sections = self._cache.journal.attempt(self._state_at, seq, tokens, namespace, length)
+            if sections is not None:
+                yield _entry(key, digests[n], length, sections)
+
+    def _state_at(
+        self, seq: int, tokens: Int32s, namespace: str, length: int
+    ) -> dict[str, bytes] | None:
+        """What cannot be cut after so many tokens of a sequence, and the cells since the last whole block.
+
+        Changes the cache; called by ``journal.attempt``, which takes that back.
+        """
+        cache = self._cache
+        if length < len(tokens):
+            cache.seq_rm(seq, -1, -1)
+            cache.reuse(seq, [*tokens[:length].tolist(), 0], namespace)
+        if not cache.stands_for(seq, length):
+            return None
+        sections = {"state": pieces.write_state(self._pool, seq)}
+        if self._cells is not None:
+            cells = pieces.write_cells(self._cells, seq, length // BLOCK * BLOCK, length)
+            if cells is None:
+                return None
+            sections["cells"] = cells
+        return sections
+
+    def _cells_of(self, seq: int, p0: int, p1: int) -> bytes | None:
+        cells: bytes | None = self._cache.journal.run(pieces.write_cells, self._cells, seq, p0, p1)
+        return cells
+
+
+def _entry(key: bytes, parent: bytes, length: int, sections: Sections) -> tuple[Entry, Sections]:
+    return Entry(key, parent, length, sum(map(len, sections.values()))), sections
+
+
+def _kind(context: Context) -> list[object]:
+    """What the bits of a context's cache depend on beside weights and options."""
+    decoder = context.decoder
+    kind: list[object] = [type(decoder).__name__, decoder.rotation_identity, context.flash_attn]
+    kind += [[str(place.device), str(place.dtype)] for place in decoder.places]
+    if any(place.device.type != "cpu" for place in decoder.places):
+        import torch  # its kernels made the rows
+
+        kind.append(torch.__version__)
+    for leaf in context.cache.pool.leaves:
+        about: list[object] = [type(leaf).__name__]
+        if isinstance(leaf, AttentionPool):
+            rows = leaf.rows
+            about += [rows.keys.type.ggml, rows.values.type.ggml, rows.values.by_channel]
+            about += [leaf.cells.n_streams, rows.k_storage]
+        if isinstance(leaf, WindowPool):
+            about += [leaf.window, leaf.sinks, leaf.chunked]
+        kind.append(about)
+    return kind

@@ -1,0 +1,333 @@
+"""What a store is asked for comes back as it was put, or not at all, whatever happens to its directory."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from aleator.cache import disk_store
+from aleator.cache.block_store import Entry, MemoryStore, Sections
+from aleator.cache.disk_store import DiskStore
+
+
+def entry(i: int, size: int = 1000, parent: bytes = b"p" * 32) -> tuple[Entry, Sections]:
+    data = bytes([i % 251]) * size
+    return Entry(i.to_bytes(32, "big"), parent, 128, size), {"cells": data}
+
+
+def put(
+    store: DiskStore | MemoryStore, i: int, size: int = 1000, parent: bytes = b"p" * 32
+) -> bytes:
+    made, sections = entry(i, size, parent)
+    store.put(made, sections, "a model")
+    return made.key
+
+
+def cells(sections: Sections | None) -> bytes | None:
+    return None if sections is None else bytes(sections["cells"])
+
+
+def files(directory: Path) -> list[Path]:
+    return sorted((directory / "blocks").iterdir())
+
+
+@pytest.fixture(params=["ram", "disk"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> DiskStore | MemoryStore:
+    return MemoryStore(10_000) if request.param == "ram" else DiskStore(tmp_path / "c", 14_000)
+
+
+def test_both_stores_keep_what_was_used_last(store: DiskStore | MemoryStore) -> None:
+    keys = [put(store, i) for i in range(5)]
+    assert {each.key for each in store.find([b"q" * 32, b"p" * 32])} == set(keys)
+    assert cells(store.get(keys[3])) == bytes([3]) * 1000
+    assert store.get(b"x" * 32) is None
+    store.touch(keys[:2])
+    for i in range(5, 12):
+        put(store, i)
+    held = {each.key for each in store.find([b"p" * 32])}
+    assert set(keys[:2]) <= held
+    assert not set(keys[2:4]) & held
+    assert store.counts["evicted"]
+    store.drop(keys[0])
+    assert keys[0] not in {each.key for each in store.find([b"p" * 32])}
+    assert store.get(keys[0]) is None
+
+
+def test_what_is_larger_than_the_store_is_not_stored(store: DiskStore | MemoryStore) -> None:
+    kept = put(store, 1)
+    put(store, 2, 20_000)
+    assert [each.key for each in store.find([b"p" * 32])] == [kept]
+
+
+def test_the_beginning_of_a_chain_goes_last(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, 8_000)
+    keys = [put(store, i) for i in range(4)]
+    store.touch(keys)
+    for i in range(4, 7):
+        put(store, i)
+    held = {each.key for each in store.find([b"p" * 32])}
+    assert keys[0] in held
+    assert keys[3] not in held
+
+
+def test_another_store_of_the_directory_has_the_same(tmp_path: Path) -> None:
+    first, second = DiskStore(tmp_path, 10**6), DiskStore(tmp_path, 10**6)
+    assert len(first.secret) == 32
+    assert first.secret == second.secret
+    key = put(first, 7)
+    assert cells(second.get(key)) == bytes([7]) * 1000
+    second.drop(key)
+    assert first.get(key) is None
+    assert first.counts["missing"] == 1
+
+
+def test_what_is_there_is_the_users_alone(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir(mode=0o755)
+    for directory in (tmp_path / "new" / "c", tmp_path / "open"):
+        store = DiskStore(directory, 10**6)
+        put(store, 1)
+        assert store.counts["written"] == 1
+        for path in directory.rglob("*"):
+            assert path.stat().st_mode & 0o077 == 0, path
+    assert (tmp_path / "new" / "c").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "open").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_folder_that_others_may_change_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "a" / "blocks").mkdir(parents=True)
+    (tmp_path / "a" / "blocks").chmod(0o777)
+    assert not DiskStore(tmp_path / "a", 10**6).usable
+    (tmp_path / "own").mkdir(mode=0o700)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "blocks").symlink_to(tmp_path / "own")
+    assert not DiskStore(tmp_path / "b", 10**6).usable
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_flipped_bit_anywhere_is_a_miss(seed: int, tmp_path: Path) -> None:
+    store, rng = DiskStore(tmp_path, 10**6), random.Random(seed)
+    key = put(store, 1, 300)
+    (path,) = files(tmp_path)
+    whole = path.read_bytes()
+    for place in [*range(0, 400, 3), *(rng.randrange(len(whole)) for _ in range(60))]:
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << rng.randrange(8)
+        path.write_bytes(damaged)
+        assert store.get(key) is None, place
+        assert not path.exists()
+        key = put(store, 1, 300)
+    for length in (0, 8, 15, 40, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        assert store.get(key) is None
+        key = put(store, 1, 300)
+    assert cells(store.get(key)) == bytes([1]) * 300
+
+
+def test_a_file_under_another_name_is_a_miss(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, 10**6)
+    first, second = put(store, 1), put(store, 2)
+    one, two = files(tmp_path)
+    shutil.copy(one, two)
+    assert cells(store.get(first)) == bytes([1]) * 1000
+    assert store.get(second) is None
+    assert store.counts["damaged"] == 1
+
+
+def test_a_link_in_place_of_a_file_is_not_followed(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path / "c", 10**6)
+    key = put(store, 1)
+    (path,) = files(tmp_path / "c")
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert store.get(key) is None
+    assert store.counts["errors"] == 1
+
+
+def test_a_damaged_index_begins_anew(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, 10**6)
+    put(store, 1)
+    store.close()
+    (tmp_path / "index.sqlite").write_bytes(b"no index at all" * 500)
+    store = DiskStore(tmp_path, 10**6)
+    assert store.usable
+    assert files(tmp_path) == []
+    assert cells(store.get(put(store, 2))) == bytes([2]) * 1000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bits_flipped_in_the_index_raise_nothing(seed: int, tmp_path: Path) -> None:
+    store, rng = DiskStore(tmp_path, 10**6), random.Random(seed)
+    keys = [put(store, i) for i in range(8)]
+    store.close()
+    path = tmp_path / "index.sqlite"
+    data = bytearray(path.read_bytes())
+    for _ in range(40):
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+    store = DiskStore(tmp_path, 10**6)
+    store.find([b"p" * 32])
+    for i, key in enumerate(keys):
+        assert cells(store.get(key)) in (None, bytes([i]) * 1000)
+    put(store, 20)
+    store.touch(keys)
+    store.close()
+
+
+def test_values_of_other_types_in_the_index_raise_nothing(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, 10**6)
+    keys = [put(store, i) for i in range(3)]
+    base = sqlite3.connect(tmp_path / "index.sqlite")
+    base.execute("UPDATE blocks SET used = 'x', size = 'y', length = NULL")
+    base.commit()
+    assert list(store.find([b"p" * 32])) == []
+    put(store, 5)
+    store.touch(keys)
+    store.drop(keys[0])
+
+
+def test_a_full_disk_stores_nothing_and_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = DiskStore(tmp_path, 10**6)
+    kept = put(store, 1)
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    for i in range(2, 5):
+        put(store, i)
+    monkeypatch.undo()
+    assert [each.key for each in store.find([b"p" * 32])] == [kept]
+    assert len(files(tmp_path)) == 1
+    assert store.counts["errors"] == 3
+    assert sum("No space left" in each.message for each in caplog.records) == 1
+    assert cells(store.get(put(store, 9))) == bytes([9]) * 1000
+
+
+def test_space_is_left_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DiskStore(tmp_path, 10**6)
+    monkeypatch.setattr(disk_store, "SPARED", 2**62)
+    monkeypatch.setattr(disk_store, "SPARED_SHARE", 1.0)
+    put(store, 1)
+    assert store.counts["no_room"] == 1
+    assert files(tmp_path) == []
+
+
+def test_where_no_directory_can_be_there_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    store = DiskStore(tmp_path / "file", 10**6)
+    assert not store.usable
+    assert list(store.find([b"p" * 32])) == []
+    assert store.get(put(store, 1)) is None
+    store.touch([b"p" * 32])
+    store.close()
+    assert store.counts["errors"] == 1
+
+
+def test_a_read_only_index_is_a_miss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise sqlite3.OperationalError("attempt to write a readonly database")
+
+    monkeypatch.setattr(sqlite3, "connect", refuse)
+    store = DiskStore(tmp_path, 10**6)
+    assert not store.usable
+    assert store.get(put(store, 1)) is None
+
+
+def test_a_directory_that_is_removed_is_a_miss(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path / "c", 10**6)
+    key = put(store, 1)
+    shutil.rmtree(tmp_path / "c")
+    assert store.get(key) is None
+    assert store.get(put(store, 2)) is None
+    store.close()
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_smaller_quota_holds_from_the_start(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, 10**6)
+    for i in range(20):
+        put(store, i)
+    store.close()
+    store = DiskStore(tmp_path, 5_000)
+    assert sum(each.stat().st_size for each in files(tmp_path)) <= 5_000
+    assert files(tmp_path)
+
+
+def test_a_start_removes_what_a_killed_process_left(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, 10**6)
+    key = put(store, 1)
+    store.close()
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    blocks = tmp_path / "blocks"
+    stale = blocks / f".{'ab' * 32}.{gone.pid}.partial"
+    mine = blocks / f".{'cd' * 32}.{os.getpid()}.partial"
+    for each in (stale, mine, blocks / f"{'ef' * 32}.block"):
+        each.write_bytes(b"half")
+    store = DiskStore(tmp_path, 10**6)
+    assert not stale.exists()
+    assert mine.exists()
+    assert [each.name for each in blocks.glob("*.block")] == [f"{key.hex()}.block"]
+
+
+def writer(directory: Path, i: int) -> int:
+    """A process that writes until it is killed; returns its id once it has begun."""
+    begun, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            store = DiskStore(directory, 60_000)
+            os.write(tell, b"!")
+            while True:
+                i += 1
+                put(store, i % 200, 1000 + i % 3000, bytes([i % 4]) * 32)
+                store.touch([(i - 3).to_bytes(32, "big")])
+        finally:
+            os._exit(1)
+    os.close(tell)
+    assert os.read(begun, 1) == b"!"
+    os.close(begun)
+    return pid
+
+
+def test_writers_that_are_killed_leave_a_sound_store(tmp_path: Path) -> None:
+    """Thirty kills, of two writers on one directory each, at random moments."""
+    rng = random.Random(1)
+    for kill in range(30):
+        writers = [writer(tmp_path, 100 * kill + n) for n in (0, 50)]
+        time.sleep(rng.random() * 0.06)
+        for pid in writers:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        store = DiskStore(tmp_path, 60_000)
+        assert store.usable
+        assert not list((tmp_path / "blocks").glob(".*"))
+        assert sum(each.stat().st_size for each in files(tmp_path)) <= 60_000
+        found = store.find([bytes([i]) * 32 for i in range(4)])
+        for each in found:
+            data = cells(store.get(each.key))
+            if data is not None:  # a row without its file is a miss
+                assert set(data) == {int.from_bytes(each.key, "big") % 251}
+        assert store.counts["damaged"] == 0
+        store.close()
+
+
+def test_a_forked_process_leaves_the_store_alone(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, 10**6)
+    key = put(store, 1)
+    pid = os.fork()
+    if pid == 0:
+        os._exit(int(store.usable or store.get(key) is not None))
+    assert os.waitpid(pid, 0)[1] == 0
+    assert cells(store.get(key)) == bytes([1]) * 1000

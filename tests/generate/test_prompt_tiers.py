@@ -1,0 +1,284 @@
+"""A text that starts from memory or disk is the text that starts from nothing, bit for bit."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from make_models import SPECS, write_model
+
+import aleator
+from aleator.cache.disk_store import DiskStore
+from aleator.cache.formats import pieces
+from aleator.core.errors import CacheFull
+from aleator.generate import prompt_tiers, tiered_prefixes
+from aleator.models.hub.bundled import bundled_model
+
+GREEDY: dict[str, Any] = {"max_tokens": 8, "temperature": 0.0, "ignore_eos": True}
+KINDS = ["llama", "gemma3", "mamba", "jamba", "gpt-oss"]
+
+
+def ids(n: int, start: int = 5) -> list[int]:
+    return [start + (7 * i) % 60 for i in range(n)]
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("models")
+    made = {}
+    for name in KINDS:
+        wide: dict[str, Any] = {} if "mamba" in name else {"head_dim": 32}  # whole blocks of q8_0
+        spec = replace(SPECS[name], n_vocab=2048, context=1024, **wide)
+        made[name] = write_model(folder / f"{name}.gguf", spec, tokenizer_from=bundled_model())
+    return made
+
+
+def load(path: Path | None, **options: Any) -> aleator.LanguageModel:
+    return aleator.load(path, n_threads=1, **options)
+
+
+def made(model: aleator.LanguageModel, prompt: list[int], **options: Any) -> tuple[Any, ...]:
+    """Tokens, the bits of every row of logits, and tokens of the prompt that were not computed."""
+    rows: list[bytes] = []
+    generation = model.generate(
+        prompt, on_logits=lambda chain, row: rows.append(row.tobytes()), **{**GREEDY, **options}
+    )
+    assert generation.tokens
+    tiers = model.prompt_tiers
+    assert tiers is None or tiers.flush(30)
+    return generation.tokens, rows, generation.stats.reused_tokens
+
+
+@pytest.mark.parametrize(
+    ("kind", "types"),
+    [*((kind, "f16") for kind in KINDS), *((kind, "q8_0") for kind in KINDS if kind != "mamba")],
+)
+@pytest.mark.parametrize("tier", ["cache_disk", "cache_ram"])
+def test_the_same_bits_as_from_nothing(
+    kind: str, types: str, tier: str, paths: dict[str, Path], tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"type_k": types, "type_v": types}
+    below = {tier: 2**30, "cache_dir": str(tmp_path)}
+    prompt = ids(400)
+    others = [[*prompt, 9, 8], prompt, [*prompt[:390], 3], [*prompt[:300], 3, 4], ids(200, 6)]
+    writer = load(paths[kind], **options, **below)
+    made(writer, prompt)
+    for other in others:
+        wanted = made(load(paths[kind], **options), other)
+        reader = load(paths[kind], **options, **below)
+        if tier == "cache_ram":  # of another process's context, with the memory of this one
+            vars(reader)["prompt_tiers"] = writer.prompt_tiers
+        got = made(reader, other)
+        assert got[:2] == wanted[:2]
+        if other[:400] == prompt:
+            assert got[2] >= 256
+        assert reader.prompt_tiers is not None
+        assert not reader.prompt_tiers.counts
+        assert "damaged" not in reader.prompt_tiers.tell()[tier.removeprefix("cache_")]
+
+
+def test_batches_and_engines_use_the_tiers(paths: dict[str, Path], tmp_path: Path) -> None:
+    for kind, path in paths.items():
+        below = {"cache_disk": 2**30, "cache_dir": str(tmp_path / kind), "cache_ram": 2**24}
+        prompts = [ids(300), [*ids(300), 4], ids(280, 6)]
+        plain = [g.tokens for g in load(path).generate_batch(prompts, **GREEDY)]
+        for again in range(2):
+            model = load(path, **below)
+            batch = model.generate_batch(prompts, **GREEDY)
+            assert [g.tokens for g in batch] == plain
+            if again:
+                assert batch[0].stats.reused_tokens >= 256
+            with model.engine(n_seq_max=3, token_budget=100) as engine:
+                got = [engine.submit(each, **GREEDY) for each in prompts]
+                assert [g.wait() and g.tokens for g in got] == plain
+            assert model.prompt_tiers is not None
+            model.prompt_tiers.close()
+            assert not model.prompt_tiers.counts
+
+
+def test_an_engine_goes_on_where_a_dead_one_was(paths: dict[str, Path], tmp_path: Path) -> None:
+    below = {"cache_disk": 2**30, "cache_dir": str(tmp_path)}
+    prompt = ids(500)
+    for reused in (0, 499):
+        model = load(paths["llama"], **below)
+        with model.engine(n_seq_max=2) as engine:
+            generation = engine.submit([*prompt[:499], 7, 7] if reused else prompt, **GREEDY)
+            generation.wait()
+            assert generation.stats.reused_tokens >= reused // 128 * 128
+            assert bool(generation.stats.reused_tokens) == bool(reused)
+        assert model.prompt_tiers is not None
+        model.prompt_tiers.close()
+        counts = model.prompt_tiers.tell()["disk"]
+        assert counts["hits" if reused else "written"] >= 1
+
+
+SCRIPT = """
+import sys, aleator
+model = aleator.load(n_threads=1, cache_disk=2**28, cache_dir=sys.argv[1])
+g = model.generate(open(sys.argv[2]).read()[:1500], max_tokens=30, seed=4)
+print(list(g.tokens), g.stats.reused_tokens)
+"""
+
+
+def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
+    text = Path(__file__).parents[1] / "data" / "coriolanus.txt"
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path), str(text)]
+    first, second = (subprocess.check_output(command, text=True).rsplit(" ", 1) for _ in range(2))
+    assert first[0] == second[0]
+    assert int(first[1]) == 0
+    assert int(second[1]) >= 256
+
+
+def test_what_must_not_be_found_is_not(paths: dict[str, Path], tmp_path: Path) -> None:
+    """Another namespace, model, type, and texts of one process alone."""
+    below = {"cache_disk": 2**30, "cache_dir": str(tmp_path)}
+    prompt = ids(300)
+    made(load(paths["llama"], **below), prompt, namespace="a")
+    assert made(load(paths["llama"], **below), prompt, namespace="a")[2] == 256
+    for options, namespace in (
+        ({}, "b"),
+        ({}, ""),
+        ({"type_k": "q8_0"}, "a"),
+        ({"type_v": "f32"}, "a"),
+    ):
+        model = load(paths["llama"], **below, **options)
+        assert made(model, prompt, namespace=namespace)[2] == 0
+    other = write_model(
+        tmp_path / "other.gguf",
+        replace(SPECS["llama"], n_vocab=2048, context=1024, head_dim=32, seed=99),
+        tokenizer_from=bundled_model(),
+    )
+    assert made(load(other, **below), prompt, namespace="a")[2] == 0
+    made(load(paths["llama"], **below), prompt, namespace="session 1")
+    assert made(load(paths["llama"], **below), prompt, namespace="session 1")[2] == 0
+
+
+def test_another_version_of_the_arithmetic_finds_nothing(
+    paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = {"cache_disk": 2**30, "cache_dir": str(tmp_path)}
+    made(load(paths["llama"], **below), ids(300))
+    monkeypatch.setattr(tiered_prefixes, "ARITHMETIC_VERSION", 10**6)
+    assert made(load(paths["llama"], **below), ids(300))[2] == 0
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3", "jamba"])
+@pytest.mark.parametrize("seed", range(4))
+def test_damage_costs_time_and_nothing_else(
+    kind: str, seed: int, paths: dict[str, Path], tmp_path: Path
+) -> None:
+    below = {"cache_disk": 2**30, "cache_dir": str(tmp_path)}
+    rng, prompt = random.Random(seed), ids(600)
+    wanted = made(load(paths[kind]), prompt)
+    made(load(paths[kind], **below), prompt)
+    blocks = sorted((tmp_path / "blocks").iterdir())
+    for path in rng.sample(blocks, rng.randrange(1, len(blocks))):
+        data = bytearray(path.read_bytes())
+        match rng.randrange(3):
+            case 0:
+                data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+                path.write_bytes(data)
+            case 1:
+                path.write_bytes(data[: rng.randrange(len(data))])
+            case 2:
+                path.unlink()
+    for _ in range(2):
+        assert made(load(paths[kind], **below), prompt)[:2] == wanted[:2]
+
+
+def test_pieces_that_do_not_fit_are_a_miss(
+    paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sound files with content that is not what it says: a miss, and the sequence is as it was."""
+    below = {"cache_disk": 2**30, "cache_dir": str(tmp_path)}
+    wanted = made(load(paths["llama"]), ids(300))
+    made(load(paths["llama"], **below), ids(300))
+    for error in (CacheFull(1, 0), ValueError("none"), MemoryError()):
+
+        def fail(*args: Any, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(pieces, "read", fail)
+        assert made(load(paths["llama"], **below), ids(300)) == wanted
+
+
+def test_a_directory_that_goes_away_costs_nothing(paths: dict[str, Path], tmp_path: Path) -> None:
+    model = load(paths["llama"], cache_disk=2**30, cache_dir=str(tmp_path / "c"))
+    wanted = made(load(paths["llama"]), ids(300))
+    assert made(model, ids(300)) == wanted
+    shutil.rmtree(tmp_path / "c")
+    assert made(model, ids(310, 6))[:2] == made(load(paths["llama"]), ids(310, 6))[:2]
+
+
+def test_a_queue_that_is_full_drops(
+    paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prompt_tiers, "QUEUED", 10)
+    model = load(paths["llama"], cache_disk=2**30, cache_dir=str(tmp_path))
+    assert made(model, ids(300)) == made(load(paths["llama"]), ids(300))
+    assert model.prompt_tiers is not None
+    assert model.prompt_tiers.counts["dropped"] >= 2
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3", "jamba"])
+def test_branches_edits_restarts_and_evictions(
+    kind: str, paths: dict[str, Path], tmp_path: Path
+) -> None:
+    """Random requests over tiers that are too small for all of them."""
+    rng = random.Random(3)
+    plain = load(paths[kind], prompt_cache=False)
+    probe = load(paths[kind], cache_disk=2**30, cache_dir=str(tmp_path / "probe"))
+    made(probe, ids(900))
+    size = sum(each.stat().st_size for each in (tmp_path / "probe" / "blocks").iterdir())
+    below = {"cache_disk": 2 * size, "cache_ram": size, "cache_dir": str(tmp_path / "c")}
+    model, texts, hits = load(paths[kind], n_ctx=1000, **below), [ids(700)], 0
+    for _ in range(25):
+        if rng.random() < 0.3:
+            model = load(paths[kind], n_ctx=1000, **below)
+        text = list(rng.choice(texts))
+        if rng.random() < 0.5:
+            del text[rng.randrange(1, len(text)) :]
+        text += [rng.randrange(5, 60) for _ in range(rng.randrange(1, 200))]
+        text = text[:900]
+        texts.append(text)
+        got = made(model, text)
+        assert got[:2] == made(plain, text)[:2]
+        assert model.prompt_tiers is not None
+        assert not model.prompt_tiers.counts
+        hits += model.prompt_tiers.tell()["disk"].get("hits", 0)
+    assert hits
+
+
+def test_no_step_waits_for_the_disk(
+    paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = threading.Event()
+    put = DiskStore.put
+
+    def slow(*args: Any) -> None:
+        assert free.wait(60)
+        put(*args)
+
+    monkeypatch.setattr(DiskStore, "put", slow)
+    model = load(paths["llama"], cache_disk=2**30, cache_dir=str(tmp_path))
+    text = model.generate(ids(300), **GREEDY)
+    text.wait()
+    tiers = model.prompt_tiers
+    assert tiers is not None
+    assert not tiers.flush(0.05)
+    free.set()
+    assert tiers.flush(30)
+    assert tiers.tell()["disk"]["written"] == 2
+
+
+def test_raw_keys_have_no_tiers(paths: dict[str, Path], tmp_path: Path) -> None:
+    below = {"cache_disk": 2**30, "cache_dir": str(tmp_path), "k_storage": "raw"}
+    made(load(paths["llama"], **below), ids(300))
+    assert made(load(paths["llama"], **below), ids(300))[2] == 0
