@@ -46,6 +46,7 @@ from aleator.device.backends.triton.places import (
     TOP_N_SIGMA,
     TOP_P,
     TYPICAL_P,
+    WATERMARK,
     XTC,
     dynamic_temperature,
     heat,
@@ -58,6 +59,7 @@ from aleator.device.backends.triton.places import (
     top_p,
     typical_p,
     uniform,
+    watermark,
     xtc,
 )
 from aleator.device.backends.triton.sparse import DEAD, INFINITE
@@ -213,6 +215,13 @@ def choose(
                     token = race(
                         keys, w, tl.load(place.seed + row), position, tl.load(place.stream + row)
                     )
+            elif KINDS[i] == WATERMARK:
+                if active:
+                    w = weights_of(keys, alive, temperature)
+                    seed, at_hash, word = watermark(
+                        place, row, history, length, position, sizes.max_tokens
+                    )
+                    token = race(keys, w, seed, at_hash, word)
             elif KINDS[i] == MIROSTAT_V2:
                 if active:
                     alive, token = mirostat_v2(
