@@ -22,6 +22,7 @@ Elsewhere  llama.cpp draws from mt19937, in the order that the candidates happen
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,8 +45,8 @@ from aleator.samplers.watermark import (
 LN2 = 0.6931471805599453
 DRAW = Parameter(
     "draw", str, "inverse",
-    "how the token is drawn: by inverse cumulative mass, by a race, as Akunu does on the GPU or the CPU, or by a race "
-    "keyed for a watermark",
+    "how the token is drawn: by inverse cumulative mass, by a race, as Akunu does on the GPU or the CPU, or by "
+    "a race keyed for a watermark",
     choices=("inverse", "gumbel", "gumbel-pcg", "mt19937", "watermark"), flags=("--draw",),
 )  # fmt: skip
 
@@ -57,7 +58,8 @@ class Dist(SeededSampler):
     Args:
         seed: 64 bits.  ``None`` and -1 take the chain's.
         draw: ``"inverse"``, ``"gumbel"``, ``"gumbel-pcg"``, ``"mt19937"`` or ``"watermark"``.
-        watermark_key_file: of draw="watermark"; None: the environment variable ALEATOR_WATERMARK_KEY has the key.
+        watermark_key_file: of draw="watermark", a path or ``WatermarkKey``; None: the environment variable
+            ALEATOR_WATERMARK_KEY has the key.
         watermark_ngram: tokens that such a draw is keyed by, 1 to 16.
     """
 
@@ -110,16 +112,16 @@ class Dist(SeededSampler):
             self._perturb(row, step.position + seed)
 
     def _race(self, row: Row, step: Step, place: Place) -> None:
-        seed, position = self.seed_in(place), step.position
+        seed = self.seed_in(place)
         word = stream(Purpose.GUMBEL, place.ordinal, step.completion)
         if self.draw == "watermark":
             key, n = self.watermark_key_file, self.watermark_ngram
-            h = context_hash(step.history, position, key, n)
+            h = context_hash(step.history, step.position, key, n)
             if h is not None:
-                seed, position, word = key.seed, h, DRAWN
+                seed, word, step = key.seed, DRAWN, replace(step, position=h)
         best: tuple[int, int] | None = None
         for token, w in zip(row.ids.tolist(), ints(row.weights()), strict=True):
-            u = uniform64(seed, token, position, word)
+            u = uniform64(seed, token, step.position, word)
             e = (64 << 32) - log2_q32(max(u, 1))
             if w and (best is None or e * best[1] < best[0] * w):
                 best, row.selected = (e, w), token

@@ -1,14 +1,15 @@
 """Watermarks: draws keyed by a secret and the last n tokens, and the test that finds them in a text.
 
 Draw      S. Aaronson's (2022): the tokens' uniform numbers come from a key and a hash of the last
-          ``watermark_ngram`` tokens, in place of seed and position; the token with the largest u^(1/p) wins, which
-          is the race of ``draw="gumbel"``.  Over keys the distribution is the model's.
-Hash      h = n; then for each of the n tokens, the oldest first, h = Philox(index=token, position=h, stream 0).
-          u(id) = Philox(index=id, position=h, stream 1).  Purpose 8, no completion, seed: 64 bits of the key.
-Ordinary  as ``draw="gumbel"``, by seed and position, where fewer than n tokens were generated or accepted, and where
-          the same n tokens stand anywhere earlier in the history, prompt included: no draw is made twice.
-Test      sum of -ln(1 - u) over the text's distinct n-grams, each at its first place.  Without the key's watermark
-          the terms are independent with mean 1, so the sum of m of them has the Erlang distribution: p is exact.
+          ``watermark_ngram`` tokens, in place of seed and position; the token with the largest u^(1/p)
+          wins, which is the race of ``draw="gumbel"``.  Over keys the distribution is the model's.
+Hash      h = n; then for each of the n tokens, the oldest first, h = Philox(index=token, position=h,
+          ordinal 0).  u(id) = Philox(index=id, position=h, ordinal 1).  Purpose 8, completion 0; the seed is
+          64 bits of the key's BLAKE2b.
+Ordinary  as ``draw="gumbel"``, by seed and position, where fewer than n tokens were generated or accepted,
+          and where the same n tokens stand earlier in the history, prompt included: no draw is made twice.
+Test      sum of -ln(1 - u) over the text's distinct n-grams, each at its first place.  Without the key's
+          watermark the terms are independent with mean 1, so the sum of m has the Erlang distribution.
 """
 
 from __future__ import annotations
@@ -79,19 +80,20 @@ class WatermarkKey(str):
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "not a path"
             raise ParameterError(
-                KEY_FILE, f"{KEY_FILE}: the file cannot be read ({why}): give the path of the key's file"
+                KEY_FILE,
+                f"{KEY_FILE}: the file cannot be read ({why}): give the path of the key's file",
             ) from None
         return cls._made(secret, KEY_FILE)
 
     @classmethod
     def from_environment(cls) -> WatermarkKey:
         """The key that the environment variable ``ALEATOR_WATERMARK_KEY`` has."""
-        secret = os.environb.get(VARIABLE.encode())
+        secret = os.environ.get(VARIABLE)
         if secret is None:
             raise ParameterError(
                 KEY_FILE, f"a watermark needs a key: give {KEY_FILE}, or set {VARIABLE} ({_REMEDY})"
             )
-        return cls._made(secret, VARIABLE)
+        return cls._made(os.fsencode(secret), VARIABLE)
 
     @classmethod
     def of_fingerprint(cls, fingerprint: str) -> WatermarkKey:
@@ -103,20 +105,28 @@ class WatermarkKey(str):
         if found is None:
             raise ParameterError(
                 KEY_FILE,
-                f"{KEY_FILE}={fingerprint[:40]!r}: this process has no such key: give its file, or set {VARIABLE}",
+                f"{KEY_FILE}={fingerprint[:40]!r}: this process has no such key: give its file, or set "
+                f"{VARIABLE}",
             )
         return found
 
     @classmethod
     def of(cls, value: Any) -> WatermarkKey:
-        """A key from itself, the path of its file, or its fingerprint."""
+        """A key from itself, the path of its file, or the fingerprint of one that this process has.
+
+        A path is a ``pathlib.Path``: text comes over networks, too, and must not name files here.
+        """
         if isinstance(value, WatermarkKey):
             return value
+        if isinstance(value, os.PathLike):
+            return cls.from_file(value)
         if isinstance(value, str) and value.startswith(FINGERPRINT):
             return cls.of_fingerprint(value)
-        if isinstance(value, str | os.PathLike):
-            return cls.from_file(value)
-        raise ParameterError(KEY_FILE, f"{KEY_FILE}: give the path of the key's file")
+        raise ParameterError(
+            KEY_FILE,
+            f"{KEY_FILE}: give the key's file as a pathlib.Path, or the fingerprint of a key that this "
+            f"process has ({FINGERPRINT}...)",
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WatermarkKey.of_fingerprint, (str(self),)
@@ -132,14 +142,15 @@ _KNOWN: WeakValueDictionary[str, WatermarkKey] = WeakValueDictionary()
 KEY_FILE = "watermark_key_file"
 WATERMARK_KEY_FILE = Parameter(
     KEY_FILE, object, None,
-    f"file with the key of draw=watermark, {LEAST_BYTES} bytes or more; without it the environment variable "
-    f"{VARIABLE} has the key",
-    optional=True, checker=WatermarkKey.of, flags=("--watermark-key-file",), metavar="FILE",
-    annotation="str | None", schema={"type": ["string", "null"]},
+    f"file with the key of draw=watermark, {LEAST_BYTES} bytes or more; without it the environment "
+    f"variable {VARIABLE} has the key",
+    optional=True, checker=WatermarkKey.of, reader=WatermarkKey.from_file, flags=("--watermark-key-file",),
+    metavar="FILE", annotation="PathLike[str] | str | None", schema={"type": ["string", "null"]},
 )  # fmt: skip
 WATERMARK_NGRAM = Parameter(
     "watermark_ngram", int, 4,
-    "tokens before a token that its draw is keyed by with draw=watermark; fewer survive more edits, more repeat less",
+    "tokens before a token that its draw is keyed by with draw=watermark; fewer survive more edits, more "
+    "repeat less",
     low=1, high=16, flags=("--watermark-ngram",),
 )  # fmt: skip
 
@@ -199,7 +210,9 @@ def detect_watermark(
         key = WatermarkKey.from_environment()
     own = key if isinstance(key, WatermarkKey) else WatermarkKey(key)
     ids = np.asarray(tokens)
-    if ids.ndim != 1 or (ids.size and (ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() > MAX_TOKEN)):
+    if ids.ndim != 1 or (
+        ids.size and (ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() > MAX_TOKEN)
+    ):
         raise ParameterError("tokens", f"tokens must be a sequence of token ids, 0 to {MAX_TOKEN}")
     ids = ids.astype(np.uint64)
     drawn = ids[n:]
@@ -217,7 +230,10 @@ def detect_watermark(
 
 
 def log_erlang_tail(m: int, x: float) -> float:
-    """ln P(X >= x) for a sum X of m independent exponential numbers of mean 1: e^-x sum_{k<m} x^k / k!."""
+    """Natural logarithm of P(X >= x) for a sum X of m independent exponential numbers of mean 1.
+
+    The tail is e^-x times the sum of x^k / k! for k < m.
+    """
     if m == 0 or x <= 0:
         return 0.0
     factorials = np.fromiter(map(math.lgamma, range(1, m + 1)), np.float64, m)

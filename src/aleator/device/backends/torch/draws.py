@@ -63,7 +63,12 @@ class DeviceGumbel(DeviceDist):
         self.race(data, step, step.position, self.get("stream", step), self.get("seed", step))
 
     def race(
-        self, data: DeviceCandidates, step: DeviceStep, position: Tensor, stream: Tensor, seed: Tensor
+        self,
+        data: DeviceCandidates,
+        step: DeviceStep,
+        position: Tensor,
+        stream: Tensor,
+        seed: Tensor,
     ) -> None:
         """Race by uniforms of these, int64 [B] each."""
         ids = data.ids.to(torch.int64)
@@ -107,7 +112,9 @@ class DeviceWatermark(DeviceGumbel):
         position = n
         for i in reversed(range(most)):
             seen = seen & ((tokens.roll(i, 1) == newest[i]) | (n.unsqueeze(1) <= i))
-            hashed = philox(newest[i].squeeze(1).to(torch.int64), position, torch.full_like(n, HASH), own)
+            hashed = philox(
+                newest[i].squeeze(1).to(torch.int64), position, torch.full_like(n, HASH), own
+            )
             position = torch.where(n > i, hashed, position)
         marked = (step.position >= n) & (step.length >= n) & ~seen.any(1)
         self.race(

@@ -89,7 +89,11 @@ def watermark(place, row, history, length, position, max_tokens):
         seen = seen | same.to(tl.int32)
     marked = marked & (tl.max(seen, axis=0) == 0)
     seed = tl.where(marked, own, tl.load(place.seed + row))
-    return seed, tl.where(marked, hashed, position), tl.where(marked, DRAWN, tl.load(place.stream + row))
+    return (
+        seed,
+        tl.where(marked, hashed, position),
+        tl.where(marked, DRAWN, tl.load(place.stream + row)),
+    )
 
 
 @triton.jit
