@@ -68,8 +68,7 @@ class WatermarkKey(str):
             raise ParameterError(where, f"{where}: the key has {len(secret)} bytes: {_REMEDY}")
         made = super().__new__(cls, FINGERPRINT + _digest(secret, b"aleator name").hex())
         made.seed = int.from_bytes(_digest(secret, b"aleator draw"), "little")
-        _KNOWN[str(made)] = made
-        return made
+        return _KNOWN.setdefault(str(made), made)
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> WatermarkKey:
