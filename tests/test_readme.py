@@ -35,6 +35,7 @@ EXECUTED = (
     "tutorial-sampler",
     "tutorial-serve",
     "tutorial-speculate",
+    "watermarks",
 )
 BLOCKS = [
     block
