@@ -44,7 +44,7 @@ def edited(tokens: Sequence[int], share: float, n_vocab: int, seed: int) -> list
     made = np.array(tokens)
     changed = rng.random(len(made)) < share
     made[changed] = rng.integers(0, n_vocab, int(changed.sum()))
-    return made.tolist()
+    return [int(each) for each in made]
 
 
 def plotted(path: Path, medians: dict[str, list[float]]) -> None:

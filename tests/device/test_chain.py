@@ -155,7 +155,7 @@ def compare_watermarks(kernels: str) -> None:
             chain.accept(token)
     marked = 0
     for step in range(40 if kernels == "torch" else 12):
-        z = rows_of("normal", 3, 30, step) / 3
+        z = rows_of("normal", 3, 30, step) / np.float32(3)
         marked += context_hash(chains[1].history, chains[1].position, key, 3) is not None
         assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z), step
         if step == 7:
