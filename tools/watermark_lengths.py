@@ -30,6 +30,7 @@ KEY, OTHER = b"key of this measurement", b"another key, for comparison"
 PROMPT = "ROMEO:"
 FOUND = -3.0
 """log10 of p from which on a watermark counts as found."""
+LEVELS = (0, -1, -3, -10, -30, -100, -300)
 SPEED_TOKENS = 100_000
 
 
@@ -63,6 +64,8 @@ def plotted(path: Path, medians: dict[str, list[float]]) -> None:
         xscale="log", yscale="symlog", xlabel="tokens of the text", ylabel="log10 of p, median"
     )
     axes.set_xticks(LENGTHS, [str(each) for each in LENGTHS])
+    axes.set_ylim(top=0.2)
+    axes.set_yticks(LEVELS, [str(each) for each in LEVELS])
     axes.minorticks_off()
     axes.legend(frameon=False)
     figure.tight_layout()
