@@ -36,6 +36,7 @@ EXECUTED = (
     "tutorial-sampler",
     "tutorial-serve",
     "tutorial-speculate",
+    "watermarks",
 )
 BLOCKS = [
     block

@@ -30,6 +30,7 @@ HEAD = '''\
 """Keyword arguments of functions with ``**options``; made by tools/stubs.py from the declarations."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
 from typing import Any, TypedDict
 
 import torch
@@ -113,6 +114,7 @@ from aleator.keywords import SamplingKeywords
 from aleator.samplers.base import Sampler
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.constrained import ConstraintSampler
+from aleator.samplers.watermark import WatermarkKey
 
 @dataclass(frozen=True, init=False)
 class SamplingParams:
@@ -148,6 +150,7 @@ KEPT = {
     "allowed_token_ids": "tuple[int, ...] | None",
     "stop_token_ids": "tuple[int, ...]",
     "seed": "int | None",
+    "watermark_key_file": "WatermarkKey | None",
     "grammar": "ConstraintSampler | None",
     "json_schema": "ConstraintSampler | None",
     "regex": "ConstraintSampler | None",

@@ -26,14 +26,14 @@ static float rounded_to_half(float x) {
 
 class Dist : public Cloned<Dist> {
  public:
-  enum Draw { inverse = 0, gumbel = 1, gumbel_pcg = 2 };
+  enum Draw { inverse = 0, gumbel = 1, gumbel_pcg = 2, watermark = 4 };
 
-  Dist(uint64_t seed, uint32_t ordinal, int draw)
-      : stream_{seed, ordinal}, draw_(static_cast<Draw>(draw)) {}
+  Dist(uint64_t seed, uint32_t ordinal, int draw, uint64_t key, int64_t ngram)
+      : stream_{seed, ordinal}, draw_(static_cast<Draw>(draw)), key_(key), ngram_(ngram) {}
 
   void apply(Candidates& c, const Step& step) override {
-    if (draw_ == gumbel) {
-      race(c, step);
+    if (draw_ == gumbel || draw_ == watermark) {
+      race(c, noise(step));
     } else if (draw_ == gumbel_pcg) {
       perturb(c, step);
     } else {
@@ -44,11 +44,27 @@ class Dist : public Cloned<Dist> {
   void set_ordinal(uint32_t ordinal) override { stream_.ordinal = ordinal; }
 
  private:
+  // By seed and position; for a watermark by the key and the last tokens, where these are new.
+  RaceNoise noise(const Step& step) const {
+    const auto stream = stream_word(Purpose::gumbel, stream_.ordinal, step.completion);
+    const RaceNoise ordinary{stream_.seed, step.position, stream};
+    if (draw_ != watermark || !step.history) return ordinary;
+    const auto& tokens = step.history->tokens;
+    const auto n = static_cast<uint64_t>(ngram_);
+    if (step.position < n || tokens.size() < n) return ordinary;
+    const auto context = tokens.end() - ngram_;
+    if (std::search(tokens.begin(), tokens.end() - 1, context, tokens.end()) != tokens.end() - 1)
+      return ordinary;
+    uint64_t hash = n;
+    for (auto token = context; token != tokens.end(); ++token)
+      hash = philox_u64(key_, static_cast<uint32_t>(*token), hash,
+                        stream_word(Purpose::watermark, 0, 0));
+    return {key_, hash, stream_word(Purpose::watermark, 1, 0)};
+  }
+
   // The smallest E(id) / w(id), E = -log2 of the token's own uniform; fractions compared exactly.
-  void race(Candidates& c, const Step& step) const {
+  void race(Candidates& c, const RaceNoise& noise) const {
     const auto& w = c.weights();
-    const RaceNoise noise{stream_.seed, step.position,
-                          stream_word(Purpose::gumbel, stream_.ordinal, step.completion)};
     uint64_t best_e = 0, best_w = 0;
     int32_t contenders[race_heat];
     for (size_t first = 0; first < w.size(); first += race_heat) {
@@ -96,6 +112,8 @@ class Dist : public Cloned<Dist> {
   static constexpr double ln2 = 0.6931471805599453;
   Stream stream_;
   Draw draw_;
+  uint64_t key_;
+  int64_t ngram_;
 };
 
 // Akunu's draw on the CPU: word number `position` of an MT19937, against the mass in the order.
@@ -140,8 +158,8 @@ class TwisterDist : public Cloned<TwisterDist> {
 };
 
 ALEATOR_BIND(sampler_dist) {
-  nb::class_<Dist, Sampler>(m, "Dist").def(nb::init<uint64_t, uint32_t, int>(), "seed"_a,
-                                           "ordinal"_a, "draw"_a);
+  nb::class_<Dist, Sampler>(m, "Dist").def(nb::init<uint64_t, uint32_t, int, uint64_t, int64_t>(), "seed"_a,
+                                           "ordinal"_a, "draw"_a, "key"_a, "ngram"_a);
   nb::class_<TwisterDist, Sampler>(m, "TwisterDist").def(nb::init<uint64_t>(), "seed"_a);
 }
 

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from aleator.generate.session_file import SessionFile
     from aleator.language_model import LanguageModel, load
     from aleator.samplers import Candidates, SamplerChain, SamplingParams, preset
+    from aleator.samplers.watermark import WatermarkKey, WatermarkTest, detect_watermark
 
 
 __all__ = [
@@ -105,6 +106,9 @@ __all__ = [
     "TokenizerError",
     "ToolCall",
     "UnsupportedModel",
+    "WatermarkKey",
+    "WatermarkTest",
+    "detect_watermark",
     "generate",
     "load",
     "ops",
@@ -132,6 +136,9 @@ _LAZY = {
     "SamplerChain": "aleator.samplers",
     "SamplingParams": "aleator.samplers",
     "preset": "aleator.samplers",
+    "WatermarkKey": "aleator.samplers.watermark",
+    "WatermarkTest": "aleator.samplers.watermark",
+    "detect_watermark": "aleator.samplers.watermark",
     "Generation": "aleator.generate.generation",
     "Session": "aleator.generate.session",
     "SessionFile": "aleator.generate.session_file",

@@ -1,6 +1,7 @@
 """Keyword arguments of functions with ``**options``; made by tools/stubs.py from the declarations."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
 from typing import Any, TypedDict
 
 import torch
@@ -198,8 +199,17 @@ class SamplingKeywords(TypedDict, total=False):
     """How slowly that average forgets (0 to 0.99; default: 0.9)."""
 
     draw: str
-    """How the token is drawn: by inverse cumulative mass, by a race, or as Akunu does on the GPU or
-    the CPU (inverse or gumbel or gumbel-pcg or mt19937; default: inverse)."""
+    """How the token is drawn: by inverse cumulative mass, by a race, as Akunu does on the GPU or
+    the CPU, or by a race keyed for a watermark (inverse or gumbel or gumbel-pcg or mt19937 or
+    watermark; default: inverse)."""
+
+    watermark_key_file: PathLike[str] | str | None
+    """File with the key of draw=watermark, 16 bytes or more; without it the environment variable
+    ALEATOR_WATERMARK_KEY has the key."""
+
+    watermark_ngram: int
+    """Tokens before a token that its draw is keyed by with draw=watermark; fewer survive more
+    edits, more repeat less (1 to 16; default: 4)."""
 
     samplers: str | Iterable[str]
     """Samplers in order, separated by ";" (default:
@@ -633,8 +643,17 @@ class BatchKeywords(TypedDict, total=False):
     """How slowly that average forgets (0 to 0.99; default: 0.9)."""
 
     draw: str | Sequence[str]
-    """How the token is drawn: by inverse cumulative mass, by a race, or as Akunu does on the GPU or
-    the CPU (inverse or gumbel or gumbel-pcg or mt19937; default: inverse)."""
+    """How the token is drawn: by inverse cumulative mass, by a race, as Akunu does on the GPU or
+    the CPU, or by a race keyed for a watermark (inverse or gumbel or gumbel-pcg or mt19937 or
+    watermark; default: inverse)."""
+
+    watermark_key_file: PathLike[str] | str | None
+    """File with the key of draw=watermark, 16 bytes or more; without it the environment variable
+    ALEATOR_WATERMARK_KEY has the key."""
+
+    watermark_ngram: int | Sequence[int]
+    """Tokens before a token that its draw is keyed by with draw=watermark; fewer survive more
+    edits, more repeat less (1 to 16; default: 4)."""
 
     samplers: str | Iterable[str]
     """Samplers in order, separated by ";" (default:

@@ -180,6 +180,7 @@ def test_sampling_options(
     assert aleator(*ROMEO, "-n", "12", *words).out == expected
 
 
+KEY_FILE = Path(__file__).parents[1] / "golden" / "watermark_key.txt"
 # A value for the flag of every parameter with which the text differs, and what else that takes.
 VALUES: dict[str, tuple[Any, str]] = {
     "mirostat": (1, ""),
@@ -229,6 +230,8 @@ VALUES: dict[str, tuple[Any, str]] = {
     "adaptive_target": (0.05, "--samplers top_k;adaptive_p"),
     "adaptive_decay": (0.0, "--samplers top_k;adaptive_p --adaptive-target 0.3"),
     "draw": ("gumbel", ""),
+    "watermark_key_file": (KEY_FILE, "--draw watermark"),
+    "watermark_ngram": (2, "--draw watermark"),
 }  # fmt: skip
 
 
@@ -242,8 +245,11 @@ def spelled(name: str, value: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_every_sampling_flag(aleator: Command, model: LanguageModel, name: str) -> None:
+def test_every_sampling_flag(
+    aleator: Command, model: LanguageModel, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     value, others = VALUES[name]
+    monkeypatch.setenv("ALEATOR_WATERMARK_KEY", "another key, of the environment")
     words = ["generate", "-t", "1", "-p", "To be, or not to be", "-n", "30", "--seed", "7"]
     words += ["--json", *others.split()]
     without = json.loads(aleator(*words).out)

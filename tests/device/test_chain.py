@@ -15,6 +15,7 @@ from aleator.device.chain import DeviceChain
 from aleator.device.peak import PeakBytes
 from aleator.samplers import index as S
 from aleator.samplers.chain import SamplerChain
+from aleator.samplers.watermark import WatermarkKey, context_hash
 from tests.device.inside import inside
 from tests.device.templates import KERNELS, TEMPLATE
 
@@ -135,6 +136,37 @@ def compare_long_histories(kernels: str) -> None:
     device.set_row(0, again)
     for _ in range(3):
         same()
+
+
+def compare_watermarks(kernels: str) -> None:
+    """Rows whose draws are keyed by 1, 3 and 0 tokens, over contexts that come again, after a prompt."""
+    key = WatermarkKey(b"a key for tests only")
+    draws = [
+        S.Dist(draw="watermark", watermark_key_file=key, watermark_ngram=1),
+        S.Dist(draw="watermark", watermark_key_file=key, watermark_ngram=3),
+        S.Dist(draw="gumbel"),
+    ]
+    device = DeviceChain([S.TopK(top_k=8), draws[0]], 3, 30, max_tokens=300, kernels=kernels)
+    chains = [SamplerChain([S.TopK(top_k=8), draw], seed=row) for row, draw in enumerate(draws)]
+    for row, chain in enumerate(chains):
+        device.set_row(row, chain)
+        device.extend(row, [1, 2, 3] * 50, False)
+        for token in [1, 2, 3] * 50:
+            chain.accept(token)
+    marked = 0
+    for step in range(40 if kernels == "torch" else 12):
+        z = rows_of("normal", 3, 30, step) / np.float32(3)
+        marked += context_hash(chains[1].history, chains[1].position, key, 3) is not None
+        assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z), step
+        if step == 7:
+            device.rollback(1, 3)
+            chains[1].rollback(3)
+    assert 3 < marked <= step
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_watermarks_are_the_host_s(kernels: str) -> None:
+    compare_watermarks(kernels)
 
 
 @pytest.mark.parametrize("kernels", KERNELS)

@@ -13,7 +13,7 @@ import torch.distributed as dist
 import torch.multiprocessing
 
 from aleator.core.errors import LogitsError, ParameterError
-from aleator.device.cases import FAMILIES, expected, rows_of
+from aleator.device.cases import FAMILIES, SAMPLERS, expected, rows_of
 from aleator.device.sharding import ShardedChain
 from aleator.samplers import SamplerChain
 from aleator.samplers import index as S
@@ -24,6 +24,7 @@ CHAINS: dict[str, list[Any]] = {
     "greedy": [S.Greedy()],
     "dist": [S.Temperature(temperature=0.9), S.Dist()],
     "gumbel": [S.Dist(draw="gumbel")],
+    "watermark": SAMPLERS["watermark"],
     "local": [
         S.LogitBias(logit_bias={3: 1.0, 150: -2.0}),
         S.Penalties(penalty_last_n=8, repetition_penalty=1.2, frequency_penalty=0.1),

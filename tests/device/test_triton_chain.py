@@ -14,6 +14,7 @@ import torch
 
 from aleator.core.errors import ParameterError
 from aleator.device.arguments import ChainOptions
+from aleator.device.cases import SAMPLERS
 from aleator.device.chain import DeviceChain
 from aleator.samplers import index as S
 from tests.device.compiled import compiled, spills
@@ -56,6 +57,7 @@ TEMPLATE = [
     S.MinP(), S.XTC(), S.Temperature(), S.Dist(),
 ]  # fmt: skip
 MIROSTAT = [S.Penalties(), S.TopK(), S.Temperature(), S.MirostatV2()]
+WATERMARK = [S.TopK(), S.Temperature(), *SAMPLERS["watermark"]]
 GUMBEL = [S.TopK(), S.LogitBias(), S.Penalties(), S.TokenMask(), S.Dist(draw="gumbel")]
 
 
@@ -232,11 +234,16 @@ def test_budget_of_the_weight_sweep() -> None:
 
 def test_no_spills_in_the_list() -> None:
     """ALEATOR_COMPILE_ALL=1 compiles it for other templates and every length of the list."""
-    cases = [(TEMPLATE, False, 64)]
+    cases = [(TEMPLATE, False, 64), (WATERMARK, False, 64)]
     if os.environ.get("ALEATOR_COMPILE_ALL"):
         cases = [
             (template, late, size)
-            for template, late in ((TEMPLATE, False), (MIROSTAT, False), (GUMBEL, True))
+            for template, late in (
+                (TEMPLATE, False),
+                (MIROSTAT, False),
+                (GUMBEL, True),
+                (WATERMARK, False),
+            )
             for size in (16, 64, 256, 1024)
             if not (late and size == 1024)  # a few dozen there
         ]

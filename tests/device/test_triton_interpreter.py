@@ -42,7 +42,12 @@ from aleator.samplers import index as S
 from aleator.samplers.chain import SamplerChain
 from tests.device.inside import inside
 from tests.device.templates import TEMPLATE
-from tests.device.test_chain import compare_long_histories, edit_and_compare, random_chain
+from tests.device.test_chain import (
+    compare_long_histories,
+    compare_watermarks,
+    edit_and_compare,
+    random_chain,
+)
 
 # What is slow under the interpreter runs on some families, unless ALEATOR_ALL is set.
 SOME = FAMILIES if os.environ.get("ALEATOR_ALL") else ("ties", "special")
@@ -173,6 +178,10 @@ def test_rows_with_different_chains_come_go_and_move() -> None:
 
 def test_penalties_count_a_whole_history() -> None:
     compare_long_histories("triton")
+
+
+def test_watermarks_are_the_host_s() -> None:
+    compare_watermarks("triton")
 
 
 def test_the_kernels_wait_for_nothing_unless_pytorch_computes_a_row() -> None:

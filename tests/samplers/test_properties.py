@@ -21,6 +21,7 @@ from aleator import samplers as S
 from aleator.core.errors import AleatorError, ParameterError
 from aleator.core.parameter import Parameter
 from aleator.samplers.full_mass import check_full_mass
+from aleator.samplers.watermark import WatermarkKey
 from tests.samplers.test_conformance import FAMILIES, family
 
 Row = NDArray[np.float32]
@@ -54,6 +55,7 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
         st.lists(st.integers(0, 9), min_size=1, max_size=3).map(tuple), max_size=3
     ),
     "mass": st.sampled_from(["current", "current", "current", "current", "full"]),
+    "watermark_key_file": st.just(WatermarkKey(b"a key for tests only")),
     "dry_sequence_breakers": st.lists(
         st.lists(TOKENS, min_size=1, max_size=3).map(tuple), max_size=3
     ),

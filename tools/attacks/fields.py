@@ -32,6 +32,7 @@ ODD: tuple[Any, ...] = (
 ENDPOINTS: dict[str, dict[str, Any]] = {
     "/v1/completions": {"prompt": "x", "max_tokens": 2},
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2},
+    "/watermark/detect": {"content": "x"},
     "/v1/responses": {"input": "x", "max_output_tokens": 16},
     "/v1/messages": {
         "model": "shakespeare",

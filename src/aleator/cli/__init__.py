@@ -34,6 +34,7 @@ COMMANDS = {
     "cache": "what the prompt cache has on disk; check it, make it smaller",
     "cache-view": "show which cells of the KV cache hold what while sequences come and go",
     "samplers": "all samplers, their parameters and ranges",
+    "watermark": "test whether a text was drawn with a watermark's key",
     "tokenize": "show the tokens of a text",
     "model-info": "what is in a model file",
     "bench": "measure prefill and decode speed",

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser
-from aleator.cli.declared import given
+from aleator.cli.declared import add_declared, given
 from aleator.cli.options import MODEL_OPTIONS, add_model_options, decode, model_named
 from aleator.cli.terminal import ProgressBar, complain, note, write
 from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import FileFormatError, ParameterError
 from aleator.generate.options import LOADED, WHERE
 from aleator.models.decoder import ARITHMETIC_VERSION
+from aleator.samplers.watermark import WATERMARK_KEY_FILE
 
 if TYPE_CHECKING:
     from aleator.engine.replay import Record
@@ -52,6 +53,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="FILE",
         help="the prompt, where a record has only its hash: text in UTF-8, or a JSON list of token ids",
     )
+    add_declared(records, (WATERMARK_KEY_FILE,))
     records.switch(
         "--verify",
         help="draw each token again from its key, at the speed of a prompt, and name the wrong ones",
@@ -65,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.file is None:
         raise ParameterError("file", "name the file with the records (see aleator replay --help)")
+    _key = given(arguments, (WATERMARK_KEY_FILE,))  # while it is held, its fingerprint finds it
     records = [Record.from_json(each, arguments.file) for each in read_records(arguments.file)]
     model = load_for(records, arguments)
     prompt = None

@@ -74,3 +74,4 @@ class Purpose(IntEnum):
     MIROSTAT_V2 = 5
     ADAPTIVE_P = 6
     USER = 7
+    WATERMARK = 8

@@ -17,6 +17,7 @@ from aleator.samplers import index as S
 from aleator.samplers.base import Sampler
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.sampling_params import SamplingParams
+from aleator.samplers.watermark import WatermarkKey
 
 FAMILIES = ("normal", "flat", "peaked", "masked", "ties", "one", "bfloat16", "wide", "special")
 
@@ -53,12 +54,16 @@ EACH = S.Penalties(
     penalty_scope="mixed",
     repetition_per="occurrence",
 )
+WATERMARK = S.Dist(
+    draw="watermark", watermark_key_file=WatermarkKey(b"a key for tests only"), watermark_ngram=2
+)
 AKUNU = SamplingParams.preset("akunu-balanced", draw="gumbel", repetition_penalty=1.3).list()
 
 SAMPLERS: dict[str, list[Sampler]] = {
     "greedy": [S.Greedy()],
     "dist": [S.Dist()],
     "gumbel": [S.Dist(draw="gumbel")],
+    "watermark": [WATERMARK],
     "temperature": [S.Temperature(temperature=0.7), S.Dist()],
     "cold": [S.Temperature(temperature=1e-3), S.Temperature(temperature=1e-3), S.Dist()],
     "hot": [S.Temperature(temperature=50.0), S.Temperature(temperature=3.0), S.Dist()],
@@ -129,6 +134,7 @@ MASK = S.TokenMask(allowed=[*range(0, 150, 3), 7, 140])
 
 CHAINS: dict[str, list[Sampler]] = {
     "gumbel": [K, S.Dist(draw="gumbel")],
+    "watermark": [K, WATERMARK],
     "dynamic": [K, S.Temperature(temperature=1.0, dynatemp_range=0.8, dynatemp_exponent=1.3), DRAW],
     "dynamic_0": [K, S.Temperature(temperature=1.0, dynatemp_range=0.8, dynatemp_exponent=0.0), DRAW],
     "dynamic_xtc": [K, S.Temperature(temperature=1.0, dynatemp_range=0.5),

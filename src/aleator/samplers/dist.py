@@ -9,6 +9,7 @@ gumbel     a race: each token has its own uniform u(id); the smallest E / w wins
 gumbel-pcg Akunu's kernel, to compare with and for nothing else: u from a 32-bit PCG hash of (position + seed) *
            2654435761 + id, clamped to [1e-7, 1 - 1e-7]; the largest half(z + T * -ln(-ln u)) wins.  Its
            streams overlap between positions, and its rounding makes ties.
+watermark  the race of ``gumbel`` with uniforms of a secret key and the last tokens: see samplers/watermark.py.
 mt19937    Akunu's draw on the CPU: r = fl32(word) / 2^32, at most 1 - 2^-24, where word is number ``position``
            of an MT19937 with seed (seed + completion) mod 2^32; the token is the first of the order (logit
            descending, then id) whose cumulative mass is at least ceil(r * Z).  Positions below 2^28.
@@ -21,6 +22,8 @@ Elsewhere  llama.cpp draws from mt19937, in the order that the candidates happen
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -31,12 +34,20 @@ from aleator.core.parameter import SEED, Parameter, declare
 from aleator.core.philox import MASK32, stream, uniform64
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, SeededSampler, llama_seed, only_portable
+from aleator.samplers.watermark import (
+    DRAWN,
+    WATERMARK_KEY_FILE,
+    WATERMARK_NGRAM,
+    WatermarkKey,
+    context_hash,
+)
 
 LN2 = 0.6931471805599453
 DRAW = Parameter(
     "draw", str, "inverse",
-    "how the token is drawn: by inverse cumulative mass, by a race, or as Akunu does on the GPU or the CPU",
-    choices=("inverse", "gumbel", "gumbel-pcg", "mt19937"), flags=("--draw",),
+    "how the token is drawn: by inverse cumulative mass, by a race, as Akunu does on the GPU or the CPU, or by "
+    "a race keyed for a watermark",
+    choices=("inverse", "gumbel", "gumbel-pcg", "mt19937", "watermark"), flags=("--draw",),
 )  # fmt: skip
 
 
@@ -46,7 +57,10 @@ class Dist(SeededSampler):
 
     Args:
         seed: 64 bits.  ``None`` and -1 take the chain's.
-        draw: ``"inverse"``, ``"gumbel"``, ``"gumbel-pcg"`` or ``"mt19937"``.
+        draw: ``"inverse"``, ``"gumbel"``, ``"gumbel-pcg"``, ``"mt19937"`` or ``"watermark"``.
+        watermark_key_file: of draw="watermark", a path or ``WatermarkKey``; None: the environment variable
+            ALEATOR_WATERMARK_KEY has the key.
+        watermark_ngram: tokens that such a draw is keyed by, 1 to 16.
     """
 
     name = "dist"
@@ -54,11 +68,28 @@ class Dist(SeededSampler):
     selects = True
     seed: int | None = declare(SEED)
     draw: str = declare(DRAW)
+    watermark_key_file: Any = declare(WATERMARK_KEY_FILE)
+    watermark_ngram: int = declare(WATERMARK_NGRAM)
+
+    def __post_init__(self) -> None:
+        """Check the parameters, and find a watermark's key."""
+        super().__post_init__()
+        if self.draw == "watermark" and self.watermark_key_file is None:
+            object.__setattr__(self, "watermark_key_file", WatermarkKey.from_environment())
+
+    def configured(self, place: Place, numerics: str) -> tuple[Any, ...]:
+        """What a watermark needs counts for a watermark alone."""
+        kind, name, values, *rest = super().configured(place, numerics)
+        if self.draw != "watermark":
+            values = {k: v for k, v in values.items() if not k.startswith("watermark_")}
+        return (kind, name, values, *rest)
 
     def native(self, place: Place) -> host.Sampler:
         if self.draw == "mt19937":
             return host.TwisterDist(self.seed_in(place))
-        return host.Dist(self.seed_in(place), place.ordinal, DRAW.choices.index(self.draw))
+        key = self.watermark_key_file.seed if self.draw == "watermark" else 0
+        kind = DRAW.choices.index(self.draw)
+        return host.Dist(self.seed_in(place), place.ordinal, kind, key, self.watermark_ngram)
 
     def native_llama(self, place: Place) -> host.LlamaSampler:
         if self.draw != "inverse":
@@ -70,7 +101,7 @@ class Dist(SeededSampler):
         if self.draw == "inverse":
             word = stream(Purpose.DIST, place.ordinal, step.completion)
             row.selected = draw(row, seed, step.position, word)
-        elif self.draw == "gumbel":
+        elif self.draw in ("gumbel", "watermark"):
             self._race(row, step, place)
         elif self.draw == "mt19937":
             self._twister(row, step.position, seed + step.completion & MASK32)
@@ -80,6 +111,11 @@ class Dist(SeededSampler):
     def _race(self, row: Row, step: Step, place: Place) -> None:
         seed = self.seed_in(place)
         word = stream(Purpose.GUMBEL, place.ordinal, step.completion)
+        if self.draw == "watermark":
+            key, n = self.watermark_key_file, self.watermark_ngram
+            h = context_hash(step.history, step.position, key, n)
+            if h is not None:
+                seed, word, step = key.seed, DRAWN, replace(step, position=h)
         best: tuple[int, int] | None = None
         for token, w in zip(row.ids.tolist(), ints(row.weights()), strict=True):
             u = uniform64(seed, token, step.position, word)

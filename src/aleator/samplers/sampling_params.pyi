@@ -9,6 +9,7 @@ from aleator.keywords import SamplingKeywords
 from aleator.samplers.base import Sampler
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.constrained import ConstraintSampler
+from aleator.samplers.watermark import WatermarkKey
 
 @dataclass(frozen=True, init=False)
 class SamplingParams:
@@ -164,8 +165,17 @@ class SamplingParams:
     """How slowly that average forgets (0 to 0.99; default: 0.9)."""
 
     draw: str
-    """How the token is drawn: by inverse cumulative mass, by a race, or as Akunu does on the GPU or
-    the CPU (inverse or gumbel or gumbel-pcg or mt19937; default: inverse)."""
+    """How the token is drawn: by inverse cumulative mass, by a race, as Akunu does on the GPU or
+    the CPU, or by a race keyed for a watermark (inverse or gumbel or gumbel-pcg or mt19937 or
+    watermark; default: inverse)."""
+
+    watermark_key_file: WatermarkKey | None
+    """File with the key of draw=watermark, 16 bytes or more; without it the environment variable
+    ALEATOR_WATERMARK_KEY has the key."""
+
+    watermark_ngram: int
+    """Tokens before a token that its draw is keyed by with draw=watermark; fewer survive more
+    edits, more repeat less (1 to 16; default: 4)."""
 
     samplers: tuple[str, ...]
     """Samplers in order, separated by ";" (default:

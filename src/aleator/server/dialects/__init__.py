@@ -22,6 +22,7 @@ from aleator.server.dialects import (
     openai_forms,
     openai_responses,
     operation,
+    watermark,
 )
 from aleator.server.errors import ApiError
 
@@ -42,6 +43,7 @@ OPENAI = Dialect(
         *openai_chat.ROUTES,
         *openai_responses.ROUTES,
         *embeddings.OPENAI_ROUTES,
+        *watermark.ROUTES,
     ],
 )
 LLAMA_SERVER = Dialect(

@@ -19,11 +19,13 @@ from aleator.device.places import (
     Values,
     expect,
     key,
+    signed64,
     uniform,
 )
 from aleator.samplers.adaptive_p import AdaptiveP
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.dist import Dist
+from aleator.samplers.watermark import DRAWN, HASH
 
 
 class DeviceGreedy(DeviceSampler):
@@ -54,18 +56,70 @@ class DeviceGumbel(DeviceDist):
     purpose: ClassVar[Purpose] = Purpose.GUMBEL
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        u = philox(
-            data.ids.to(torch.int64),
-            step.position.unsqueeze(1),
-            self.get("stream", step).unsqueeze(1),
-            self.get("seed", step).unsqueeze(1),
-        )
+        self.race(data, step, step.position, self.get("stream", step), self.get("seed", step))
+
+    def race(
+        self,
+        data: DeviceCandidates,
+        step: DeviceStep,
+        position: Tensor,
+        stream: Tensor,
+        seed: Tensor,
+    ) -> None:
+        """Race by uniforms of these, int64 [B] each."""
+        ids = data.ids.to(torch.int64)
+        u = philox(ids, position.unsqueeze(1), stream.unsqueeze(1), seed.unsqueeze(1))
         e = (64 << 32) - log2_q32(torch.where(u == 0, 1, u))
         ids = data.ids.expand_as(e)
         best = _smallest_quotient(e, data.weights)
         e, w, ids = (data.per_part(x.gather(1, best).squeeze(1)) for x in (e, data.weights, ids))
         winner = ids.gather(1, _smallest_quotient(e, w)).squeeze(1)
         data.select(winner, self.get("active", step))
+
+
+class DeviceWatermark(DeviceGumbel):
+    """Races by uniforms of a key and the last tokens, or as the Gumbel race does."""
+
+    fields: ClassVar[Fields] = {
+        **RANDOM,
+        "key": Field(torch.int64, 0),
+        "ngram": Field(torch.int64, 1),
+    }
+
+    def needs(self, sampler: Sampler) -> tuple[int, ...]:
+        """How many tokens a draw is keyed by."""
+        return (expect(Dist, sampler).watermark_ngram,)
+
+    def values(self, sampler: Sampler, place: Place) -> Values:
+        """Both keys."""
+        own = expect(Dist, sampler)
+        secret = signed64(own.watermark_key_file.seed)
+        return {**super().values(sampler, place), "key": secret, "ngram": own.watermark_ngram}
+
+    def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
+        """Race."""
+        (most,) = self.launch
+        n, own = self.get("ngram", step), self.get("key", step)
+        tokens, length = step.history, step.length.unsqueeze(1)
+        at = torch.arange(tokens.shape[1], device=self.device)
+        # Where the last token of an earlier run may stand.
+        seen = (at < length - 1) & (at >= n.unsqueeze(1) - 1)
+        newest = [tokens.gather(1, (length - 1 - i).clamp(min=0)) for i in range(most)]
+        position = n
+        for i in reversed(range(most)):
+            seen = seen & ((tokens.roll(i, 1) == newest[i]) | (n.unsqueeze(1) <= i))
+            hashed = philox(
+                newest[i].squeeze(1).to(torch.int64), position, torch.full_like(n, HASH), own
+            )
+            position = torch.where(n > i, hashed, position)
+        marked = (step.position >= n) & (step.length >= n) & ~seen.any(1)
+        self.race(
+            data,
+            step,
+            torch.where(marked, position, step.position),
+            torch.where(marked, DRAWN, self.get("stream", step)),
+            torch.where(marked, own, self.get("seed", step)),
+        )
 
 
 def _smallest_quotient(e: Tensor, w: Tensor) -> Tensor:

@@ -37,7 +37,11 @@ FORMS: dict[str, type[DeviceSampler]] = {
 }
 """By the name of the sampler."""
 
-DRAWS: dict[str, type[DeviceSampler]] = {"inverse": draws.DeviceDist, "gumbel": draws.DeviceGumbel}
+DRAWS: dict[str, type[DeviceSampler]] = {
+    "inverse": draws.DeviceDist,
+    "gumbel": draws.DeviceGumbel,
+    "watermark": draws.DeviceWatermark,
+}
 """Of ``dist``, by its ``draw``."""
 
 

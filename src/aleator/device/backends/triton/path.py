@@ -26,6 +26,7 @@ KINDS = {
     draws.DeviceGreedy: places.GREEDY,
     draws.DeviceDist: places.DIST,
     draws.DeviceGumbel: places.GUMBEL,
+    draws.DeviceWatermark: places.WATERMARK,
     mirostat.DeviceMirostatV2: places.MIROSTAT_V2,
     logits.DeviceTemperature: places.TEMPERATURE,
     logits.DeviceSoftmax: places.SOFTMAX,

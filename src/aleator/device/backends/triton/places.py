@@ -28,12 +28,15 @@ from aleator.device.backends.triton.numerics import (
     sort_descending,
 )
 from aleator.device.backends.triton.sparse import add_bias, penalise
+from aleator.samplers import watermark as watermark_words
 
 (
     GREEDY, DIST, GUMBEL, MIROSTAT_V2, TEMPERATURE, SOFTMAX, TOP_K, TOP_P, MIN_P, TYPICAL_P, TOP_N_SIGMA,
-    XTC, LOGIT_BIAS, PENALTIES, TOKEN_MASK, SKIPPED,
-) = (tl.constexpr(i) for i in range(16))  # fmt: skip
+    XTC, LOGIT_BIAS, PENALTIES, TOKEN_MASK, SKIPPED, WATERMARK,
+) = (tl.constexpr(i) for i in range(17))  # fmt: skip
 WINDOW_CHUNK = tl.constexpr(8)
+SEEN_CHUNK = tl.constexpr(128)
+HASH, DRAWN = tl.constexpr(watermark_words.HASH), tl.constexpr(watermark_words.DRAWN)
 ROUND = tl.constexpr(contract.ROUND)
 SIGMA_LEAST = tl.constexpr(contract.SIGMA_LEAST)
 SIGMA_UNIT = tl.constexpr(contract.SIGMA_UNIT)
@@ -45,6 +48,36 @@ def uniform(place, row, position):
     """One 64-bit uniform of a place that draws."""
     return philox_uniform(
         tl.zeros([], tl.int32), tl.load(place.seed + row), position, tl.load(place.stream + row)
+    )
+
+
+@triton.jit
+def watermark(place, row, history, length, position, max_tokens):
+    """What a watermark's race is keyed by, as seed, position and stream."""
+    n = tl.load(place.ngram + row)
+    own = tl.load(place.key + row)
+    tokens = history.tokens + row * max_tokens
+    marked = (position >= n) & (length >= n)
+    starts = tl.where(marked, length - n, 0)  # before these places an earlier run may begin
+    hashed = n
+    for i in range(0, tl.where(marked, n, 0)):
+        token = tl.load(tokens + starts + i)
+        word = tl.zeros([], tl.int64) + HASH
+        hashed = philox_uniform(token, own, hashed, word).to(tl.int64, bitcast=True)
+    at = tl.arange(0, SEEN_CHUNK)
+    seen = tl.zeros([SEEN_CHUNK], tl.int32)
+    for first in range(0, starts, SEEN_CHUNK):
+        same = first + at < starts
+        for i in range(0, n):
+            earlier = tl.load(tokens + first + at + i, mask=same, other=-1)
+            same = same & (earlier == tl.load(tokens + starts + i))
+        seen = seen | same.to(tl.int32)
+    marked = marked & (tl.max(seen, axis=0) == 0)
+    seed = tl.where(marked, own, tl.load(place.seed + row))
+    return (
+        seed,
+        tl.where(marked, hashed, position),
+        tl.where(marked, DRAWN, tl.load(place.stream + row)),
     )
 
 

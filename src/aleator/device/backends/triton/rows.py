@@ -180,6 +180,13 @@ def choose(
                     token = lists.race(
                         keys, w, tl.load(place.seed + row), position, tl.load(place.stream + row)
                     )
+            elif KINDS[i] == samplers.WATERMARK:
+                if active:
+                    w = lists.weights_of(keys, alive, temperature)
+                    seed, at_hash, word = samplers.watermark(
+                        place, row, history, length, position, sizes.max_tokens
+                    )
+                    token = lists.race(keys, w, seed, at_hash, word)
             elif KINDS[i] == samplers.MIROSTAT_V2:
                 if active:
                     alive, token = samplers.mirostat_v2(

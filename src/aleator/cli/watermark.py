@@ -1,0 +1,84 @@
+"""``aleator watermark detect``: test whether a text was drawn with a watermark's key."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from aleator.cli.arguments import Parser
+from aleator.cli.declared import add_declared, given
+from aleator.cli.options import add_model, decode, model_named
+from aleator.cli.terminal import write
+from aleator.core.errors import ParameterError
+from aleator.samplers.watermark import WATERMARK_KEY_FILE, WATERMARK_NGRAM, detect_watermark
+
+EXAMPLES = """\
+FILE is the text without its prompt; -: standard input.  The key is that of
+--watermark-key-file or of the environment variable ALEATOR_WATERMARK_KEY, the
+model one with the tokens of the one that wrote the text.  p is the probability
+of a score as high in a text made without the key; docs/watermarks.md says what
+it cannot tell.
+
+examples:
+  aleator watermark detect text.txt -m model.gguf --watermark-key-file key.txt
+  aleator watermark detect ids.json --ids --json
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.positional("action", "detect")
+    parser.positional("file", "the text")
+    group = parser.group("watermark")
+    add_declared(group, (WATERMARK_KEY_FILE, WATERMARK_NGRAM))
+    group.switch("--ids", help="FILE is a JSON list of token ids, and no model is needed")
+    group.switch("--json", help="write one JSON object instead of lines")
+    add_model(group)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.action != "detect" or arguments.file is None:
+        raise ParameterError("action", "write: aleator watermark detect FILE (see --help)")
+    values = given(arguments, (WATERMARK_KEY_FILE, WATERMARK_NGRAM))
+    data = sys.stdin.buffer.read() if arguments.file == "-" else Path(arguments.file).read_bytes()
+    text = decode(data, arguments.file)
+    found = detect_watermark(
+        token_ids(text) if arguments.ids else tokens(text.removesuffix("\n"), arguments),
+        values.get(WATERMARK_KEY_FILE.name),
+        ngram=values.get(WATERMARK_NGRAM.name, WATERMARK_NGRAM.neutral),
+    )
+    if arguments.json:
+        write(json.dumps(asdict(found)) + "\n")
+        return 0
+    write(
+        f"tokens: {found.n_tokens}, scored: {found.n_scored}\n"
+        f"score: {found.score:.2f} ({found.n_scored} expected without the watermark)\n"
+        f"p: {found.p_value:.3g} (10^{found.log10_p:.1f})\nkey: {found.fingerprint}\n"
+    )
+    return 0
+
+
+def tokens(text: str, arguments: argparse.Namespace) -> list[int]:
+    """The tokens of a text, without those that stand around every text."""
+    from aleator.language_model import load_vocabulary
+    from aleator.models.hub.bundled import bundled_model
+    from aleator.models.weights import open_weights
+    from aleator.text.tokenizer import Tokenizer
+
+    vocab = load_vocabulary(open_weights(model_named(arguments) or bundled_model()))
+    return Tokenizer(vocab).encode(text, add_special=False, parse_special=False)
+
+
+def token_ids(text: str) -> list[int]:
+    """Token ids of a JSON list."""
+    try:
+        made = json.loads(text)
+    except (ValueError, RecursionError):
+        made = None
+    if not isinstance(made, list) or not all(type(each) is int for each in made):
+        raise ParameterError(
+            "file", "the file is not a JSON list of token ids: give one, or leave out --ids"
+        )
+    return made

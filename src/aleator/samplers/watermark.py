@@ -1,0 +1,261 @@
+"""Watermarks: draws keyed by a secret and the last n tokens, and the test that finds them in a text.
+
+Draw      S. Aaronson's (2022): the tokens' uniform numbers come from a key and a hash of the last
+          ``watermark_ngram`` tokens, in place of seed and position; the token with the largest u^(1/p)
+          wins, which is the race of ``draw="gumbel"``.  Over keys the distribution is the model's.
+Hash      h = n; then for each of the n tokens, the oldest first, h = Philox(index=token, position=h,
+          ordinal 0).  u(id) = Philox(index=id, position=h, ordinal 1).  Purpose 8, completion 0; the seed is
+          64 bits of the key's BLAKE2b.
+Ordinary  as ``draw="gumbel"``, by seed and position, where fewer than n tokens were generated or accepted,
+          and where the same n tokens stand earlier in the history, prompt included: no draw is made twice.
+Test      sum of -ln(1 - u) over the text's distinct n-grams, each at its first place.  Without the key's
+          watermark the terms are independent with mean 1, so the sum of m has the Erlang distribution.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aleator.core.contract import Purpose
+from aleator.core.errors import ParameterError
+from aleator.core.integers import MAX_TOKEN
+from aleator.core.parameter import Parameter
+from aleator.core.philox import MASK32, stream, uniform64
+from aleator.core.records import dataclass
+
+VARIABLE = "ALEATOR_WATERMARK_KEY"
+LEAST_BYTES, MOST_BYTES = 16, 4096
+FINGERPRINT = "fingerprint:"
+HASH, DRAWN = stream(Purpose.WATERMARK, 0), stream(Purpose.WATERMARK, 1)
+_REMEDY = f"give {LEAST_BYTES} to {MOST_BYTES} random bytes, such as those of: openssl rand -hex 32"
+
+
+class WatermarkKey(str):
+    """A secret key.  As text it is its fingerprint, which may be shown; the secret itself is not kept.
+
+    A pickle holds the fingerprint, and finds the key again where the other process has it.
+
+    Args:
+        secret: 16 to 4,096 bytes; line breaks at the end do not count.
+
+    Attributes:
+        seed: The 64 bits of the secret that draws are keyed by; as secret as the key.
+
+    Raises:
+        ParameterError: It is too short or too long.
+    """
+
+    seed: int
+
+    def __new__(cls, secret: bytes) -> WatermarkKey:
+        """Make it."""
+        if not isinstance(secret, bytes):
+            raise ParameterError("key", f"a watermark's key is bytes: {_REMEDY}")
+        return cls._made(secret, "key")
+
+    @classmethod
+    def _made(cls, secret: bytes, where: str) -> WatermarkKey:
+        secret = secret.rstrip(b"\r\n")
+        if not LEAST_BYTES <= len(secret) <= MOST_BYTES:
+            raise ParameterError(where, f"{where}: the key has {len(secret)} bytes: {_REMEDY}")
+        made = super().__new__(cls, FINGERPRINT + _digest(secret, b"aleator name").hex())
+        made.seed = int.from_bytes(_digest(secret, b"aleator draw"), "little")
+        return _KNOWN.setdefault(str(made), made)
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> WatermarkKey:
+        """The key in a file.  Errors do not repeat the path, which may be the key by mistake."""
+        try:
+            with open(path, "rb") as file:
+                secret = file.read(MOST_BYTES + 3)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "not a path"
+            raise ParameterError(
+                KEY_FILE,
+                f"{KEY_FILE}: the file cannot be read ({why}): give the path of the key's file",
+            ) from None
+        return cls._made(secret, KEY_FILE)
+
+    @classmethod
+    def from_environment(cls) -> WatermarkKey:
+        """The key that the environment variable ``ALEATOR_WATERMARK_KEY`` has."""
+        secret = os.environ.get(VARIABLE)
+        if secret is None:
+            raise ParameterError(
+                KEY_FILE, f"a watermark needs a key: give {KEY_FILE}, or set {VARIABLE} ({_REMEDY})"
+            )
+        return cls._made(os.fsencode(secret), VARIABLE)
+
+    @classmethod
+    def of_fingerprint(cls, fingerprint: str) -> WatermarkKey:
+        """The key of this process that has a fingerprint."""
+        found = _KNOWN.get(fingerprint)
+        if found is None and VARIABLE in os.environ:
+            own = cls.from_environment()
+            found = own if own == fingerprint else None
+        if found is None:
+            raise ParameterError(
+                KEY_FILE,
+                f"{KEY_FILE}={fingerprint[:40]!r}: this process has no such key: give its file, or set "
+                f"{VARIABLE}",
+            )
+        return found
+
+    @classmethod
+    def of(cls, value: Any) -> WatermarkKey:
+        """A key from itself, the path of its file, or the fingerprint of one that this process has.
+
+        A path is a ``pathlib.Path``: text comes over networks, too, and must not name files here.
+        """
+        if isinstance(value, WatermarkKey):
+            return value
+        if isinstance(value, os.PathLike):
+            return cls.from_file(value)
+        if isinstance(value, str) and value.startswith(FINGERPRINT):
+            return cls.of_fingerprint(value)
+        raise ParameterError(
+            KEY_FILE,
+            f"{KEY_FILE}: give the key's file as a pathlib.Path, or the fingerprint of a key that this "
+            f"process has ({FINGERPRINT}...)",
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WatermarkKey.of_fingerprint, (str(self),)
+
+    def __copy__(self) -> WatermarkKey:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> WatermarkKey:
+        return self
+
+
+_KNOWN: WeakValueDictionary[str, WatermarkKey] = WeakValueDictionary()
+KEY_FILE = "watermark_key_file"
+WATERMARK_KEY_FILE = Parameter(
+    KEY_FILE, object, None,
+    f"file with the key of draw=watermark, {LEAST_BYTES} bytes or more; without it the environment "
+    f"variable {VARIABLE} has the key",
+    optional=True, checker=WatermarkKey.of, reader=WatermarkKey.from_file, flags=("--watermark-key-file",),
+    metavar="FILE", annotation="PathLike[str] | str | None", schema={"type": ["string", "null"]},
+)  # fmt: skip
+WATERMARK_NGRAM = Parameter(
+    "watermark_ngram", int, 4,
+    "tokens before a token that its draw is keyed by with draw=watermark; fewer survive more edits, more "
+    "repeat less",
+    low=1, high=16, flags=("--watermark-ngram",),
+)  # fmt: skip
+
+
+def context_hash(history: Sequence[int], position: int, key: WatermarkKey, n: int) -> int | None:
+    """What stands for the position in the next draw; None: it is an ordinary one."""
+    context = list(history[len(history) - n :])
+    if position < n or len(history) < n:
+        return None
+    if any(list(history[i : i + n]) == context for i in range(len(history) - n)):
+        return None
+    h = n
+    for token in context:
+        h = uniform64(key.seed, token, h, HASH)
+    return h
+
+
+@dataclass(frozen=True)
+class WatermarkTest:
+    """What :func:`detect_watermark` found.
+
+    Attributes:
+        n_tokens: Tokens of the text.
+        n_scored: Draws that were scored: distinct n-grams with a token after them.
+        score: Sum of -ln(1 - u) over these; about ``n_scored`` without a watermark, more with one.
+        p_value: Probability of at least this score in a text made without the key; exact.
+        log10_p: Its logarithm, where p itself is too small for a float.
+        fingerprint: Of the key.
+    """
+
+    n_tokens: int
+    n_scored: int
+    score: float
+    p_value: float
+    log10_p: float
+    fingerprint: str
+
+
+def detect_watermark(
+    tokens: Sequence[int] | NDArray[np.integer],
+    key: bytes | WatermarkKey | None = None,
+    *,
+    ngram: int = WATERMARK_NGRAM.neutral,
+) -> WatermarkTest:
+    """Test whether a text was drawn with ``draw="watermark"`` and a key.
+
+    Args:
+        tokens: Token ids of the text, 0 to 2^31 - 1, without its prompt.
+        key: The key's bytes, or a :class:`WatermarkKey`; None: that of ``ALEATOR_WATERMARK_KEY``.
+        ngram: ``watermark_ngram`` of the draws, 1 to 16.
+
+    Raises:
+        ParameterError: There is no key, it is too short, or tokens or ``ngram`` are out of range.
+    """
+    n = WATERMARK_NGRAM.check(ngram)
+    if key is None:
+        key = WatermarkKey.from_environment()
+    own = key if isinstance(key, WatermarkKey) else WatermarkKey(key)
+    ids = np.asarray(tokens)
+    if ids.ndim != 1 or (
+        ids.size and (ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() > MAX_TOKEN)
+    ):
+        raise ParameterError("tokens", f"tokens must be a sequence of token ids, 0 to {MAX_TOKEN}")
+    ids = ids.astype(np.uint64)
+    drawn = ids[n:]
+    h = np.full(len(drawn), n, np.uint64)
+    for i in range(n if len(drawn) else 0):
+        h = _philox(ids[i : i + len(drawn)], h, HASH, own.seed)
+    _, first = np.unique(h, return_index=True)
+    u = _philox(drawn[first], h[first], DRAWN, own.seed)
+    # 1 - u with u = x / 2^64 is (2^64 - x) / 2^64, never 0.
+    score = float(-np.log((~u).astype(np.float64) / 2**64 + 2.0**-64).sum())
+    log_p = log_erlang_tail(len(first), score)
+    return WatermarkTest(
+        len(ids), len(first), score, math.exp(log_p), log_p / math.log(10), str(own)
+    )
+
+
+def log_erlang_tail(m: int, x: float) -> float:
+    """Natural logarithm of P(X >= x) for a sum X of m independent exponential numbers of mean 1.
+
+    The tail is e^-x times the sum of x^k / k! for k < m.
+    """
+    if m == 0 or x <= 0:
+        return 0.0
+    factorials = np.fromiter(map(math.lgamma, range(1, m + 1)), np.float64, m)
+    terms = np.arange(m) * math.log(x) - factorials
+    top = float(terms.max())
+    return min(0.0, top + math.log(np.exp(terms - top).sum()) - x)
+
+
+def _philox(
+    index: NDArray[np.uint64], position: NDArray[np.uint64], word: int, seed: int
+) -> NDArray[np.uint64]:
+    """``uniform64`` on arrays."""
+    low, half = np.uint64(MASK32), np.uint64(32)
+    c0, c1, c2, c3 = index, position & low, position >> half, np.full_like(index, word)
+    k0, k1 = seed & MASK32, seed >> 32
+    for _ in range(10):
+        a, b = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
+        c0, c1 = (b >> half) ^ c1 ^ np.uint64(k0), b & low
+        c2, c3 = (a >> half) ^ c3 ^ np.uint64(k1), a & low
+        k0, k1 = (k0 + 0x9E3779B9) & MASK32, (k1 + 0xBB67AE85) & MASK32
+    made: NDArray[np.uint64] = c0 | c1 << half
+    return made
+
+
+def _digest(secret: bytes, person: bytes) -> bytes:
+    return hashlib.blake2b(secret, digest_size=8, person=person).digest()

@@ -1,0 +1,53 @@
+"""``/watermark/detect``: whether a text was drawn with the server's key of watermarks."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from aleator.core.integers import MAX_TOKEN
+from aleator.samplers.watermark import (
+    WATERMARK_KEY_FILE,
+    WATERMARK_NGRAM,
+    WatermarkKey,
+    detect_watermark,
+)
+from aleator.server.bodies import in_thread
+from aleator.server.dialects.llama_fields import prompt_of, tokens_of
+from aleator.server.fields import Field, Fields, known_ids
+from aleator.server.fields import text as text_of
+from aleator.server.service import read_body
+
+DETECT = Fields(
+    Field("model", text_of),
+    Field("content", prompt_of, required=True),
+    Field(WATERMARK_NGRAM.name, lambda _, value: WATERMARK_NGRAM.check(value)),
+    Field(WATERMARK_KEY_FILE.name, lambda _, value: WatermarkKey.of(value)),
+    options={},
+    accepted={},
+)
+
+
+async def detect(request: Request) -> Response:
+    """The test of ``content``, a text or token ids without the prompt."""
+    service, body = await read_body(request, DETECT)
+    params, _ = service.effective()
+    key = body.own[WATERMARK_KEY_FILE.name] or params.watermark_key_file
+    ngram = body.own[WATERMARK_NGRAM.name] or params.watermark_ngram
+    ids = await in_thread(
+        tokens_of,
+        service.model.tokenizer,
+        body.own["content"],
+        False,
+        add_special=False,
+        to_continue=False,
+    )
+    known_ids("content", ids, min(MAX_TOKEN, len(service.model.vocab)))
+    found = await in_thread(lambda: detect_watermark(ids, key, ngram=ngram))
+    return JSONResponse({"object": "watermark", **asdict(found)})
+
+
+ROUTES = [Route("/watermark/detect", detect, methods=["POST"])]

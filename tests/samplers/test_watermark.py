@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import json
+import math
+import pickle
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aleator import WatermarkKey, detect_watermark
+from aleator import samplers as S
+from aleator.core.errors import ParameterError, StateError
+from aleator.core.philox import uniform64
+from aleator.samplers.as_json import params_as_json, params_from_json
+from aleator.samplers.base import Place
+from aleator.samplers.watermark import DRAWN, HASH, VARIABLE, context_hash, log_erlang_tail
+from tests.samplers.steps import Row, logs
+
+SECRET = b"a key for tests, not for use"
+KEY = WatermarkKey(SECRET)
+
+
+def marked(n: int = 4, key: WatermarkKey = KEY) -> S.Dist:
+    return S.Dist(draw="watermark", watermark_key_file=key, watermark_ngram=n)
+
+
+def rows(n: int, n_vocab: int, spread: float = 1.0) -> list[Row]:
+    random = np.random.default_rng(5)
+    return [(random.normal(size=n_vocab) * spread).astype(np.float32) for _ in range(n)]
+
+
+def drawn(sampler: S.Dist, logits: list[Row], seed: int = 1) -> list[int]:
+    chain = S.SamplerChain([sampler], seed=seed)
+    return [chain.sample(row) for row in logits]
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 16])
+def test_the_host_draws_what_the_reference_does(n: int) -> None:
+    chain = S.SamplerChain([S.TopK(top_k=2), marked(n)], seed=3, completion=2)
+    reference = S.ReferenceChain(chain)
+    for token in (1, 2, 1, 2):
+        chain.accept(token)
+        reference.accept(token)
+    kinds = set()
+    for row in rows(120, 3 if n < 16 else 40):
+        kinds.add(context_hash(chain.history, chain.position, KEY, n) is None)
+        expected = reference.apply(row).selected
+        assert chain.sample(row) == expected
+        assert expected is not None
+        reference.accept(expected, generated=True)
+    assert kinds == {True, False}
+
+
+def test_the_numbers_are_those_of_key_and_context() -> None:
+    chain = S.SamplerChain([marked(2)], seed=1)
+    for token in (7, 300):
+        chain.accept(token, generated=True)
+    h = uniform64(KEY.seed, 300, uniform64(KEY.seed, 7, 2, HASH), HASH)
+    u = [uniform64(KEY.seed, token, h, DRAWN) for token in range(1000)]
+    assert chain.sample(np.zeros(1000, np.float32)) == int(np.argmax(u))
+
+
+def test_a_key_gives_the_same_numbers_for_ever() -> None:
+    assert (KEY, KEY.seed) == ("fingerprint:1af0a723b1c53f94", 0xC791767DE5F4D9D7)
+    assert drawn(marked(2), rows(12, 500)) == [
+        63,
+        333,
+        364,
+        457,
+        497,
+        232,
+        339,
+        189,
+        223,
+        478,
+        364,
+        0,
+    ]
+
+
+def test_first_tokens_and_repeats_are_ordinary_draws() -> None:
+    logits = rows(200, 4)
+    chain = S.SamplerChain([marked(2)], seed=9)
+    ordinary, different = 0, 0
+    for row in logits:
+        gumbel = S.SamplerChain([S.Dist(draw="gumbel")], seed=9)
+        gumbel.position = chain.position
+        again = context_hash(chain.history, chain.position, KEY, 2) is None
+        token = chain.sample(row)
+        if again:
+            ordinary += 1
+            assert token == gumbel.sample(row)
+        else:
+            different += token != gumbel.sample(row)
+    assert ordinary > 150  # 16 contexts of four tokens
+    assert different > 3
+
+
+def test_the_seed_begins_a_text_and_the_key_goes_on() -> None:
+    logits = rows(40, 1000, 0.1)
+    assert drawn(marked(), logits, 1) != drawn(marked(), logits, 2)
+    a, b = (S.SamplerChain([marked()], seed=seed) for seed in (1, 2))
+    for chain in (a, b):
+        for token in (5, 6, 7, 8):
+            chain.accept(token, generated=True)
+    assert [a.sample(row) for row in logits] == [b.sample(row) for row in logits]
+
+
+def test_over_keys_the_distribution_is_the_model_s() -> None:
+    probabilities = np.array([0.5, 0.25, 0.125, 0.0625, 0.0625])
+    row, n = logs(probabilities.tolist()), 20_000
+    counts = np.zeros(5)
+    for i in range(n):
+        chain = S.SamplerChain([marked(1, WatermarkKey(b"key number %10d" % i))], seed=1)
+        chain.accept(3, generated=True)
+        counts[chain.sample(row)] += 1
+    chi_square = float(((counts - n * probabilities) ** 2 / (n * probabilities)).sum())
+    assert chi_square < 23.5  # 4 degrees of freedom, alpha = 1e-4
+
+
+def test_over_contexts_the_distribution_is_the_model_s() -> None:
+    probabilities = np.array([0.5, 0.25, 0.125, 0.0625, 0.0625])
+    row, n = logs(probabilities.tolist()), 20_000
+    chain = S.SamplerChain([marked(1)], seed=1)
+    counts = np.zeros(5)
+    for i in range(n):
+        chain.reset()
+        chain.accept(i, generated=True)
+        counts[chain.sample(row)] += 1
+    chi_square = float(((counts - n * probabilities) ** 2 / (n * probabilities)).sum())
+    assert chi_square < 23.5
+
+
+def test_it_goes_back_and_its_state_is_kept() -> None:
+    logits = rows(60, 30)
+    chain = S.SamplerChain([marked(2)], seed=4)
+    tokens = [chain.sample(row) for row in logits]
+    chain.rollback(40)
+    assert [chain.sample(row) for row in logits[20:]] == tokens[20:]
+    chain.rollback(30)
+    other = S.SamplerChain([marked(2)], seed=4)
+    other.state_read(chain.state_write())
+    assert [other.sample(row) for row in logits[30:]] == tokens[30:]
+    stranger = S.SamplerChain([marked(2, WatermarkKey(b"quite another key"))], seed=4)
+    with pytest.raises(StateError, match="another chain"):
+        stranger.state_read(chain.state_write())
+
+
+def test_states_of_other_draws_are_as_they_were() -> None:
+    place = Place(1, 0)
+    assert S.Dist().configured(place, "portable")[2] == {"seed": 1, "draw": "inverse"}
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 40])
+@pytest.mark.parametrize("x", [0.01, 1.0, 7.5, 60.0])
+def test_the_tail_is_its_sum(m: int, x: float) -> None:
+    exact = math.exp(-x) * math.fsum(x**k / math.factorial(k) for k in range(m))
+    assert math.exp(log_erlang_tail(m, x)) == pytest.approx(exact, rel=1e-12)
+
+
+def test_the_tail_at_its_ends() -> None:
+    assert log_erlang_tail(0, 0.0) == 0 == log_erlang_tail(5, 0.0)
+    assert log_erlang_tail(1, 5000.0) == pytest.approx(-5000.0)
+    assert math.exp(log_erlang_tail(10**6, 1e6)) == pytest.approx(0.5, abs=1e-3)
+
+
+def test_without_the_watermark_p_is_uniform() -> None:
+    random = np.random.default_rng(8)
+    found = [
+        detect_watermark(random.integers(0, 500, 80), b"key number %10d" % i).p_value
+        for i in range(2000)
+    ]
+    counts, _ = np.histogram(found, 20, (0, 1))
+    assert float(((counts - 100) ** 2 / 100).sum()) < 50.8  # 19 degrees of freedom, alpha = 1e-4
+
+
+def test_a_text_that_repeats_itself_says_little() -> None:
+    found = detect_watermark([1, 2, 3, 4, 5] * 200, KEY)
+    assert (found.n_tokens, found.n_scored) == (1000, 5)
+
+
+def test_it_is_found_with_the_key_alone() -> None:
+    tokens = drawn(marked(), rows(150, 300))
+    found = detect_watermark(tokens, KEY)
+    assert found == detect_watermark(np.array(tokens), SECRET + b"\n")
+    assert (found.n_tokens, found.n_scored) == (150, 146)
+    assert found.log10_p < -50
+    assert detect_watermark(tokens, b"quite another key").p_value > 1e-3
+    assert detect_watermark(tokens, KEY, ngram=3).p_value > 1e-3
+    assert detect_watermark(drawn(S.Dist(draw="gumbel"), rows(150, 300)), KEY).p_value > 1e-3
+
+
+def test_it_is_found_in_an_edited_text() -> None:
+    tokens = drawn(marked(), rows(300, 300))
+    edited = list(tokens)
+    for at in range(0, 300, 15):
+        edited[at] = 0
+    moved = [*range(40), *edited[100:250], *range(40)]
+    whole, less, least = (detect_watermark(each, KEY).log10_p for each in (tokens, edited, moved))
+    assert whole < less < least < -6
+
+
+def test_a_long_text_takes_less_than_a_second() -> None:
+    tokens = np.random.default_rng(0).integers(0, 128_256, 100_000)
+    seconds = []
+    for _ in range(3):
+        began = perf_counter()
+        detect_watermark(tokens, KEY)
+        seconds.append(perf_counter() - began)
+    assert min(seconds) < 1
+
+
+@pytest.mark.parametrize("tokens", [[], [1], [1, 2, 3, 4]])
+def test_a_short_text_says_nothing(tokens: list[int]) -> None:
+    found = detect_watermark(tokens, KEY)
+    assert (found.n_scored, found.score, found.p_value) == (0, 0, 1)
+
+
+@pytest.mark.parametrize("tokens", [[-1], [2**31], [0.5], [[1]], "text"])
+def test_tokens_are_checked(tokens: Any) -> None:
+    with pytest.raises(ParameterError, match="tokens must be a sequence of token ids, 0 to"):
+        detect_watermark(tokens, KEY)
+
+
+def test_a_key_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(SECRET + b"\n")
+    params = S.SamplingParams(draw="watermark", watermark_key_file=path)
+    record = params_as_json(params)
+    assert params_from_json(json.loads(json.dumps(record)), 1).watermark_key_file == KEY
+    shown = [
+        repr(params), str(KEY), repr(KEY), repr(marked()), marked().describe(), json.dumps(record),
+        repr(params.chain()), repr(pickle.dumps(params)), repr(params.chain().state_write()),
+    ]  # fmt: skip
+    for each in shown:
+        assert SECRET.decode() not in each
+        assert str(KEY.seed) not in each
+    assert pickle.loads(pickle.dumps(KEY)) is KEY
+    with pytest.raises(ParameterError) as raised:
+        S.SamplingParams(draw="watermark", watermark_key_file=Path(SECRET.decode()))
+    assert SECRET.decode() not in str(raised.value)
+    assert "the file cannot be read (No such file or directory)" in str(raised.value)
+    with pytest.raises(ParameterError, match=f"a watermark needs a key: .* set {VARIABLE}"):
+        S.SamplingParams(draw="watermark")
+    monkeypatch.setenv(VARIABLE, SECRET.decode())
+    assert S.SamplingParams(draw="watermark").watermark_key_file == KEY
+    assert S.Dist(draw="watermark").watermark_key_file == KEY
+    assert detect_watermark([1], None).fingerprint == KEY
+
+
+def test_text_names_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(b"sixteen bytes and more")
+    for value in (str(path), 3, b"sixteen bytes and more", "fingerprint:0000000000000000"):
+        with pytest.raises(ParameterError) as raised:
+            S.SamplingParams(draw="watermark", watermark_key_file=value)  # type: ignore[arg-type]
+        assert str(path) not in str(raised.value)
+
+
+@pytest.mark.parametrize("secret", [b"", b"15 bytes is few", b"fifteen bytes..\n\n", b"x" * 4097])
+def test_keys_have_a_length(secret: bytes) -> None:
+    with pytest.raises(ParameterError, match="give 16 to 4096 random bytes, such as those of"):
+        WatermarkKey(secret)
+
+
+def test_llama_s_numbers_have_none() -> None:
+    with pytest.raises(ParameterError, match="draw"):
+        S.SamplerChain([marked()], "llama.cpp")
