@@ -158,8 +158,8 @@ class TwisterDist : public Cloned<TwisterDist> {
 };
 
 ALEATOR_BIND(sampler_dist) {
-  nb::class_<Dist, Sampler>(m, "Dist").def(nb::init<uint64_t, uint32_t, int, uint64_t, int64_t>(), "seed"_a,
-                                           "ordinal"_a, "draw"_a, "key"_a, "ngram"_a);
+  nb::class_<Dist, Sampler>(m, "Dist").def(nb::init<uint64_t, uint32_t, int, uint64_t, int64_t>(),
+                                           "seed"_a, "ordinal"_a, "draw"_a, "key"_a, "ngram"_a);
   nb::class_<TwisterDist, Sampler>(m, "TwisterDist").def(nb::init<uint64_t>(), "seed"_a);
 }
 

@@ -14,7 +14,6 @@ Test      sum of -ln(1 - u) over the text's distinct n-grams, each at its first 
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from collections.abc import Sequence
@@ -258,4 +257,6 @@ def _philox(
 
 
 def _digest(secret: bytes, person: bytes) -> bytes:
-    return hashlib.blake2b(secret, digest_size=8, person=person).digest()
+    from hashlib import blake2b  # loads OpenSSL, which a process without a watermark spares
+
+    return blake2b(secret, digest_size=8, person=person).digest()
