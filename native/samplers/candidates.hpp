@@ -57,6 +57,7 @@ class Candidates : public RankedRow<LogitValues> {
   bool keep_run(uint64_t bound);  // false, and nothing changes, if the run is empty
 
   Moments moments() const;
+  SquareSums squares() const;
   Entropy entropy() const;
   Drawn draw(uint64_t u);  // and selects the token
   // Mass of the row when Softmax saw it, for samplers with mass="full"; 0 if it never did or logits

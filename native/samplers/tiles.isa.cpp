@@ -193,6 +193,44 @@ void add_entropy(const float* const* tiles, const float* maxima, int64_t n, floa
   }
 }
 
+void add_squares(const float* x, float zmax, float scale, SquareSums* sums) {
+  using Longs = uint64_t __attribute__((vector_size(4 * lanes)));
+  // Products of pairs of lanes, unsigned, each pair in one.
+  const auto products = [](Ints a, Ints b) {
+    const auto x = reinterpret_cast<Longs>(a), y = reinterpret_cast<Longs>(b);
+    return (x & 0xFFFFFFFF) * (y & 0xFFFFFFFF) + (x >> 32) * (y >> 32);
+  };
+  Ints high_weights{}, weights{};
+  Longs high{}, middle{}, low{};  // at most 2^40 in each of 128
+  for (int i = 0; i < tile_size; i += abreast * lanes) {
+    const Side here = power(bits_of(load_side(x + i), zmax, scale));
+    for (const Floats w : here.of) {
+      const Weight parts = split(w);
+      high_weights += parts.high;
+      weights += parts.low;
+      high += products(parts.high, parts.high);
+      middle += products(parts.high, parts.low);
+      low += products(parts.low, parts.low);
+    }
+  }
+  sums->weight += (static_cast<uint64_t>(sum_of(high_weights)) << 20) +
+                  static_cast<uint64_t>(sum_of(weights));
+  for (int i = 0; i < lanes / 2; ++i) {
+    sums->high += high[i];
+    sums->middle += middle[i];
+    sums->low += low[i];
+  }
+}
+
+float least_finite(const float* x) {
+  Floats best = Floats{} + minus_infinity;
+  for (int i = 0; i < tile_size; i += lanes) {
+    const Floats v = load(x + i);
+    best = larger(v > minus_infinity ? -v : v, best);
+  }
+  return -largest(best);
+}
+
 float below_top(const float* x, int64_t n, float top, int64_t* count) {
   int32_t tops = 0;
   float below = minus_infinity;

@@ -991,6 +991,9 @@ class Infill(Sampler):
 class LogitBias(Sampler):
     def __init__(self, biases: Sequence[tuple[int, float]]) -> None: ...
 
+class MinK(Sampler):
+    def __init__(self, min_k_tau: float) -> None: ...
+
 class MinP(Sampler):
     def __init__(self, min_p: float, min_keep: int, full: bool) -> None: ...
 
@@ -1018,6 +1021,9 @@ class MirostatV2(Sampler):
 class NoRepeatNgram(Sampler):
     def __init__(self, no_repeat_ngram_size: int) -> None: ...
 
+class PLess(Sampler):
+    def __init__(self, on: bool, normalized: bool) -> None: ...
+
 class Penalties(Sampler):
     def __init__(self, penalty_last_n: int, repetition_penalty: float, frequency_penalty: float, presence_penalty: float, prompt_repeats: bool, prompt_counts: bool, per_occurrence: bool) -> None: ...
 
@@ -1038,6 +1044,9 @@ class TokenMask(Sampler):
 
 class TopA(Sampler):
     def __init__(self, top_a: float) -> None: ...
+
+class TopH(Sampler):
+    def __init__(self, top_h: float) -> None: ...
 
 class TopK(Sampler):
     def __init__(self, top_k: int) -> None: ...
