@@ -167,7 +167,7 @@ Moments Candidates::moments() const {
 SquareSums Candidates::squares() const {
   SquareSums sums;
   for (int64_t t = 0; t < n_tiles(); ++t)
-    if (!measure().weightless(most_of(t))) add_squares_(tile(t), top_, scale_, &sums);
+    if (!measure().weightless(most_of(t))) add_squares_(tile(t), most_of(t), top_, scale_, &sums);
   return sums;
 }
 

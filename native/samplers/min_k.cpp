@@ -16,16 +16,14 @@ class MinK : public Cloned<MinK> {
     for (int64_t t = 0; t < c.n_tiles(); ++t) least = std::min(least, least_finite_(c.tile(t)));
     const double range = static_cast<double>(c.top()) - least;
     if (range == 0) return;
-    const int64_t count = c.count();
-    const double wanted = tau_ / range;
-    const int64_t most = wanted < static_cast<double>(count) ? static_cast<int64_t>(wanted) : count;
-    c.keep_first(std::max(most, cliff(c, count, least)));
+    const double wanted = std::min(tau_ / range, static_cast<double>(contract::max_vocab));
+    c.keep_first(std::max(static_cast<int64_t>(wanted), cliff(c, least)));
   }
 
  private:
-  // How many stand before the steepest fall.  A list of the first shows it once no later fall can be
-  // as steep: all that is left to fall, over its place.
-  static int64_t cliff(Candidates& c, int64_t count, double least) {
+  // How many stand before the steepest fall.  A list of the first shows it once no later fall can
+  // be as steep: all that is left to fall, over its place.
+  static int64_t cliff(Candidates& c, double least) {
     double steepest = -1, above = c.top();
     int64_t found = 1, rank = 1;
     for (int64_t n = 128;; n *= 8) {
@@ -36,7 +34,7 @@ class MinK : public Cloned<MinK> {
         if (fall > steepest) steepest = fall, found = rank;
         above = value;
       }
-      if (rank >= count || (above - least) / static_cast<double>(rank) <= steepest) return found;
+      if (rank < n || (above - least) / static_cast<double>(rank) <= steepest) return found;
     }
   }
 

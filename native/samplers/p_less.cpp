@@ -12,11 +12,12 @@ class PLess : public Cloned<PLess> {
   void apply(Candidates& c, const Step&) override {
     if (!on_) return;
     const SquareSums sums = c.squares();
-    const u128 squares =
-        (static_cast<u128>(sums.high) << 40) + (static_cast<u128>(sums.middle) << 21) + sums.low;
-    const uint64_t total = sums.weight, n = static_cast<uint64_t>(c.count());
-    auto bound = static_cast<uint64_t>((squares + (total - 1)) / total);
-    if (normalized_ && n > 1) bound = (n * bound - total + (n - 2)) / (n - 1);
+    const uint64_t total = sums.weight;
+    auto bound = static_cast<uint64_t>((sums.squares + (total - 1)) / total);
+    if (normalized_) {
+      const auto n = static_cast<uint64_t>(c.count());
+      if (n > 1) bound = (n * bound - total + (n - 2)) / (n - 1);
+    }
     c.keep_run(bound);
   }
 

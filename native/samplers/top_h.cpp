@@ -14,7 +14,6 @@ class TopH : public Cloned<TopH> {
   void apply(Candidates& c, const Step&) override {
     if (share_ >= 1) return;
     const double most = share_ * c.entropy().bits;
-    const int64_t count = c.count();
     // A list of the first will do if all of it has clearly more entropy than may stay: more tokens
     // only have more.  What roundings come to is a millionth.
     for (int64_t n = 128;; n *= 8) {
@@ -22,7 +21,7 @@ class TopH : public Cloned<TopH> {
       const int64_t listed = std::ssize(values_);
       EntropySums sums;
       add(0, listed, &sums);
-      if (listed < count && entropy(c, listed, sums) <= 1.001 * most) continue;
+      if (listed == n && entropy(c, listed, sums) <= 1.001 * most) continue;
       return c.keep_first(longest(c, most));
     }
   }
