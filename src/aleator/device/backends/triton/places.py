@@ -46,8 +46,8 @@ from aleator.device.backends.triton.sparse import add_bias, penalise
 
 (
     GREEDY, DIST, GUMBEL, MIROSTAT_V2, TEMPERATURE, SOFTMAX, TOP_K, TOP_P, MIN_P, TYPICAL_P, TOP_N_SIGMA,
-    XTC, LOGIT_BIAS, PENALTIES, TOKEN_MASK, SKIPPED,
-) = (tl.constexpr(i) for i in range(16))  # fmt: skip
+    P_LESS, TOP_H, MIN_K, XTC, LOGIT_BIAS, PENALTIES, TOKEN_MASK, SKIPPED,
+) = (tl.constexpr(i) for i in range(19))  # fmt: skip
 WINDOW_CHUNK = tl.constexpr(8)
 ROUND = tl.constexpr(contract.ROUND)
 SIGMA_LEAST = tl.constexpr(contract.SIGMA_LEAST)

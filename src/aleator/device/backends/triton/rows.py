@@ -36,12 +36,15 @@ from aleator.device.backends.triton.places import (
     GREEDY,
     GUMBEL,
     LOGIT_BIAS,
+    MIN_K,
     MIN_P,
     MIROSTAT_V2,
+    P_LESS,
     PENALTIES,
     SOFTMAX,
     TEMPERATURE,
     TOKEN_MASK,
+    TOP_H,
     TOP_K,
     TOP_N_SIGMA,
     TOP_P,
@@ -60,6 +63,7 @@ from aleator.device.backends.triton.places import (
     uniform,
     xtc,
 )
+from aleator.device.backends.triton.shapes import min_k, p_less, top_h
 from aleator.device.backends.triton.sparse import DEAD, INFINITE
 from aleator.device.backends.triton.tiles import choose_tiles
 
@@ -184,6 +188,15 @@ def choose(
             elif KINDS[i] == TOP_N_SIGMA:
                 if active:
                     alive = top_n_sigma(place, row, keys, alive)
+            elif KINDS[i] == P_LESS:
+                if active:
+                    alive = p_less(place, row, keys, alive, temperature)
+            elif KINDS[i] == TOP_H:
+                if active:
+                    alive = top_h(place, row, keys, alive, temperature)
+            elif KINDS[i] == MIN_K:
+                if active:
+                    alive = min_k(place, row, keys, alive, SIZE)
             elif KINDS[i] == XTC:
                 if active:
                     alive = xtc(place, row, keys, alive, temperature, position)
