@@ -56,6 +56,7 @@ TEMPLATE = [
     S.MinP(), S.XTC(), S.Temperature(), S.Dist(),
 ]  # fmt: skip
 MIROSTAT = [S.Penalties(), S.TopK(), S.Temperature(), S.MirostatV2()]
+SHAPES = [S.MinK(), S.TopK(), S.PLess(), S.TopH(), S.Temperature(), S.Dist()]
 GUMBEL = [S.TopK(), S.LogitBias(), S.Penalties(), S.TokenMask(), S.Dist(draw="gumbel")]
 
 
@@ -232,11 +233,16 @@ def test_budget_of_the_weight_sweep() -> None:
 
 def test_no_spills_in_the_list() -> None:
     """ALEATOR_COMPILE_ALL=1 compiles it for other templates and every length of the list."""
-    cases = [(TEMPLATE, False, 64)]
+    cases = [(TEMPLATE, False, 64), (SHAPES, False, 64)]
     if os.environ.get("ALEATOR_COMPILE_ALL"):
         cases = [
             (template, late, size)
-            for template, late in ((TEMPLATE, False), (MIROSTAT, False), (GUMBEL, True))
+            for template, late in (
+                (TEMPLATE, False),
+                (MIROSTAT, False),
+                (GUMBEL, True),
+                (SHAPES, False),
+            )
             for size in (16, 64, 256, 1024)
             if not (late and size == 1024)  # a few dozen there
         ]

@@ -26,7 +26,8 @@ def test_of_equal_quotients_the_first_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tau", "n"), [(0.0, 1), (0.74, 1), (0.75, 1), (1.49, 1), (1.5, 2), (2.25, 3), (3.0, 4), (9.0, 4)]
+    ("tau", "n"),
+    [(0.0, 1), (0.74, 1), (0.75, 1), (1.49, 1), (1.5, 2), (2.25, 3), (3.0, 4), (9.0, 4)],
 )
 def test_a_narrow_range_keeps_tau_over_it(tau: float, n: int) -> None:
     row = f32(0.75, 0.5, 0.25, 0)  # range 0.75

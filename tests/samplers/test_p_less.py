@@ -56,7 +56,11 @@ def test_a_temperature_before_it_counts() -> None:
     assert kept(row, S.Temperature(temperature=9.0), ON) == [0]
     assert kept(row, S.Temperature(temperature=9.0), NORMALIZED) == [0, 1, 2]
     # at 2: 0.490, 0.262, 0.166, 0.083; squares 0.343, normalised 0.124
-    assert kept(logs([0.7, 0.2, 0.08, 0.02]), S.Temperature(temperature=2.0), NORMALIZED) == [0, 1, 2]
+    assert kept(logs([0.7, 0.2, 0.08, 0.02]), S.Temperature(temperature=2.0), NORMALIZED) == [
+        0,
+        1,
+        2,
+    ]
 
 
 def test_off_keeps_all() -> None:

@@ -1,10 +1,10 @@
 """Min-k truncation, Ding et al. 2026 (arXiv:2604.11012): a cut where the logits fall off a cliff.
 
-Keeps      the first k of the order, z_1 >= z_2 >= ... >= z_N.  k is the i with the largest (z_i - z_(i+1)) / i, or
-           floor(min_k_tau / (z_1 - z_N)) where that is more; all where N is less.  The paper divides each fall by
-           z_1 - z_N as well, which does not change which is the largest.
-Equality   of equal quotients the first counts.  Where all logits are equal there is no cliff, and all stay.  0 is
-           the cliff alone, -1 keeps all.
+Keeps      the first k of the order, z_1 >= z_2 >= ... >= z_N.  k is the i with the largest
+           (z_i - z_(i+1)) / i, or floor(min_k_tau / (z_1 - z_N)) where that is more; all where N is less.  The
+           paper divides each fall by z_1 - z_N as well, which does not change which is the largest.
+Equality   of equal quotients the first counts.  Where all logits are equal there is no cliff, and all stay.
+           0 is the cliff alone, -1 keeps all.
 Ties       by lower token id.
 Masked     not candidates; z_N is the least likely candidate.
 Precision  each difference and quotient is one of float64.

@@ -1,7 +1,7 @@
 """P-less truncation, Tan, Wu and Howard 2025 (arXiv:2509.23234).
 
-Keeps      tokens at least as likely as two draws are to agree, p >= sum of p^2: the leading run of the order with
-           w >= b = ceil(sum of w^2 / Z), in integers.  "normalized", p-less-norm in the paper, puts
+Keeps      tokens at least as likely as two draws are to agree, p >= sum of p^2: the leading run of the order
+           with w >= b = ceil(sum of w^2 / Z), in integers.  "normalized", p-less-norm in the paper, puts
            (N * sum of p^2 - 1) / (N - 1) in its place and keeps more: w >= ceil((N * b - Z) / (N - 1)), N the
            number of candidates.  The first token always passes.
 Equality   a weight exactly at the bound stays.  "off" keeps all.

@@ -1,9 +1,9 @@
 """Top-H truncation, Baghaei Potraghloo et al. 2025 (arXiv:2509.02510).
 
-Keeps      the longest prefix of the order whose entropy, of its own probabilities, is at most ``top_h`` times the
-           candidates': H(q) <= top_h * H(p), the paper's formula.  The product is one in float64, of the float32
-           of ``top_h``.  Its length is found bit by bit, from 2^20 down: a bit is set where there are so many
-           candidates and the prefix of that length passes.
+Keeps      the longest prefix of the order whose entropy, of its own probabilities, is at most ``top_h`` times
+           the candidates': H(q) <= top_h * H(p), the paper's formula.  The product is one in float64, of the
+           float32 of ``top_h``.  The length is found bit by bit, from 2^20 down: a bit is set where there are
+           so many candidates and the prefix of that length passes.
 Equality   an entropy exactly equal to the bound passes.  1 keeps all, 0 the first token.
 Ties       by lower token id.
 Masked     not candidates; they do not enter the entropy.

@@ -27,6 +27,7 @@ from aleator.device.backends.triton.numerics import (
     weighted_bits,
 )
 
+
 @triton.jit
 def p_less(place, row, keys, alive, temperature):
     """Keeps tokens whose probability reaches the sum of all squared probabilities."""
