@@ -140,6 +140,7 @@ CHAINS: dict[str, list[S.Sampler]] = {
     "top_h_late": [S.TopK(top_k=90), S.Temperature(temperature=1.7), S.TopH(top_h=0.9), S.Dist()],
     "top_h_hot": [S.Temperature(temperature=30.0), S.TopH(top_h=0.8), S.Dist()],
     "min_k": [S.MinK(min_k_tau=3.0), S.Dist()],
+    "min_k_wide": [S.TopK(top_k=20), S.MinK(min_k_tau=0.0), S.Dist()],
     "min_k_late": [S.TopK(top_k=90), S.Temperature(temperature=0.3), S.MinK(min_k_tau=100.0), S.Dist()],
     "smoothing": [S.Temperature(temperature=0.7), S.Smoothing(smoothing_factor=0.3), S.Dist()],
     "smoothing_curve": [S.TopK(top_k=200), S.Smoothing(smoothing_factor=0.9, smoothing_curve=4.7), S.Dist()],
