@@ -16,9 +16,9 @@ import torch
 from wide_models import SMALL, write_any
 
 from aleator.cache import PrefixConfig
-from aleator.cache.handle.sequence import Sequence
 from aleator.cache.pools.attention import AttentionPool, first_of
 from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.cache.sequence import Sequence
 from aleator.cache.sequence_verbs import Checkpoint
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import gguf
 import numpy as np
@@ -35,7 +36,7 @@ from wide_models import MODELS, write_wide
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.experts import ExpertsConfig
-from aleator.models.layers import experts
+from aleator.models.layers.ops import TorchOps
 
 Floats = npt.NDArray[np.float32]
 MIXTURES = [
@@ -129,12 +130,16 @@ def theirs(path: Path, tokens: Sequence[int], arch: str) -> Run:
 @contextmanager
 def _seen(made: Run, arch: str) -> Iterator[None]:
     """What routers say is added to ``made``."""
-    route = experts.route
+    route = TorchOps.route
 
     def watched(
-        logits: torch.Tensor, config: ExpertsConfig, choice_bias: torch.Tensor | None
+        self: TorchOps,
+        logits: torch.Tensor,
+        config: ExpertsConfig,
+        choice_bias: torch.Tensor | None,
+        scales: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        chosen, weights = route(logits, config, choice_bias)
+        chosen, weights = route(self, logits, config, choice_bias, scales)
         scores = logits
         if arch not in BY_LOGITS:
             scores = logits.sigmoid() if config.scores == "sigmoid" else logits.softmax(-1)
@@ -143,11 +148,8 @@ def _seen(made: Run, arch: str) -> Iterator[None]:
         made.add(scores.numpy().copy(), chosen.numpy())
         return chosen, weights
 
-    experts.route = watched
-    try:
+    with mock.patch.object(TorchOps, "route", watched):
         yield
-    finally:
-        experts.route = route
 
 
 def ours(path: Path, tokens: Sequence[int], arch: str) -> Run:

@@ -1,6 +1,6 @@
 """Counts rows of logits whose bits depend on anything but the tokens before them: there should be none.
 
-    python tools/equality_decoder.py [--rows 100000] [--isas v4 v3 base] [--workers N] [--seed N]
+    python tools/equality_decoder.py [--rows 100000] [--isas v4 v3 base triton] [--workers N] [--seed N]
                                      [--models NAME ...] [--types NAME ...] [--out FILE.md]
 
 Texts go through small random models token by token, alone, on one thread: these rows are right.  Then a crowd
@@ -18,6 +18,7 @@ import argparse
 import multiprocessing
 import os
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -33,7 +34,7 @@ import numpy.typing as npt
 from run_report import Report, command, machine, parser, progress
 from wide_models import MODELS, write_wide
 
-from aleator.cache.prefix import PrefixConfig
+from aleator.cache.prefix_index import PrefixConfig
 from aleator.core import host
 from aleator.core.errors import CacheFull
 from aleator.generate import Batch, Context
@@ -47,6 +48,8 @@ TYPES = (
 )  # fmt: skip
 CACHE_TYPES = (("f16", "f16"), ("f32", "f32"), ("bf16", "bf16"), ("q8_0", "q8_0"), ("q8_0", "q4_0"))
 """Types of keys and values."""
+TRITON = "triton"
+"""In place of an instruction set: the decoder in Triton, on the GPU where there is one, else interpreted."""
 ISAS = {"v4": ("v4", "v3", "base"), "v3": ("v3", "base"), "base": ("base",)}
 """Instruction sets that a machine can be told to use, by its best one."""
 TEXTS, LENGTH, COMMON = 5, 56, 20
@@ -62,7 +65,7 @@ class Work:
         name: of the model.
         type: of its matrices.
         cache: types of keys and values.
-        isa: instruction set of the process that does it.
+        isa: instruction set of the process that does it, or "triton".
         rows: how many at least.
         seed: of the crowds.
     """
@@ -128,7 +131,12 @@ def decoder_of(folder: Path, work: Work) -> Any:
     if not path.exists():
         own = path.with_suffix(f".{os.getpid()}")
         write_wide(own, MODELS[work.name], work.type).rename(path)
-    return build_decoder(open_weights(path))
+    if work.isa != TRITON:
+        return build_decoder(open_weights(path))
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return build_decoder(open_weights(path), device, form="triton")
 
 
 def right_rows(folder: Path, work: Work) -> Rows:
@@ -299,7 +307,7 @@ def do(folder: str, work: Work) -> Outcome:
 
     at, found = Path(folder), Outcome()
     right, decoder = right_rows(at, work), decoder_of(at, work)
-    if work.isa != host.isa():
+    if work.isa not in (TRITON, host.isa()):
         raise RuntimeError(f"{work.isa} is wanted, {host.isa()} is in use")
     for pos, row in enumerate(alone(decoder, work, 1)[0]):
         equal = row.tobytes() == right[0, pos].tobytes()
@@ -343,7 +351,7 @@ def _begin() -> None:
 def run(options: argparse.Namespace, show: bool) -> tuple[Outcome, str]:
     """Everything; what ended it early, if anything did."""
     best = host.isa()
-    isas = [isa for isa in ISAS[best] if isa in (options.isas or ISAS[best])]
+    isas = [isa for isa in (*ISAS[best], TRITON) if isa in (options.isas or ISAS[best])]
     todo, found, ended = list(works(options, isas)), Outcome(), ""
     started = time.perf_counter()
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -352,7 +360,9 @@ def run(options: argparse.Namespace, show: bool) -> tuple[Outcome, str]:
         try:
             # The best instruction set first: it makes the right rows, for all of them.
             for isa in (best, *(isa for isa in isas if isa != best)):
-                os.environ["ALEATOR_ISA"] = isa
+                os.environ["ALEATOR_ISA"] = best if isa == TRITON else isa
+                if isa == TRITON and not shutil.which("nvidia-smi"):
+                    os.environ["TRITON_INTERPRET"] = "1"
                 # The native module chooses the instruction set where it is loaded.
                 spawned = multiprocessing.get_context("spawn")
                 with ProcessPoolExecutor(options.workers, spawned, _begin) as pool:
@@ -379,6 +389,7 @@ def run(options: argparse.Namespace, show: bool) -> tuple[Outcome, str]:
                         break
         finally:
             os.environ.pop("ALEATOR_ISA")
+            os.environ.pop("TRITON_INTERPRET", None)
             if before is not None:
                 os.environ["ALEATOR_ISA"] = before
     return found, ended
@@ -389,7 +400,9 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     asked.add_argument("--rows", type=int, default=100_000, help="rows of logits to compare")
     asked.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     asked.add_argument("--types", nargs="+", choices=TYPES, default=list(TYPES))
-    asked.add_argument("--isas", nargs="+", help="instruction sets; without it all of this machine")
+    asked.add_argument(
+        "--isas", nargs="+", help="instruction sets, or triton; without it all of this machine"
+    )
     asked.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     asked.add_argument("--seed", type=int, default=1)
     return asked.parse_args(arguments)

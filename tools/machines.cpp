@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "layers/decoder_step.hpp"
-#include "layers/ssm_step.hpp"
 #include "simd/dispatch.hpp"
 
 using namespace aleator;
@@ -264,11 +263,11 @@ std::vector<float> run_mamba(Stored type, Compute way) {
     vectors.push_back(numbers(r, n, around, spread));
     return vectors.back().data();
   };
-  SSMShape shape;
+  DecoderShape shape;
   shape.embedding = weights(vocab, embd), shape.output = weights(vocab, embd);
   shape.output_norm = vector(embd, 1, 0.25f);
   shape.eps = 1e-5f;
-  SSMStep step(shape);
+  DecoderStep step(shape);
   for (int layer = 0; layer < 2; layer++) {
     SSMLayer l;
     if (int(type) % 2) l.norm_eps = 1e-5f;
@@ -287,7 +286,7 @@ std::vector<float> run_mamba(Stored type, Compute way) {
                vector(inner, 1, 0.25f),
                vector(rows * inner * (width - 1), 0, 0),
                vector(rows * inner * state, 0, 0)};
-    step.add_layer(l);
+    step.add_layer(l, DecoderLayer{});
   }
   Pool pool(way.threads);
   std::vector<float> logits(size_t(tokens * vocab));
@@ -299,7 +298,7 @@ std::vector<float> run_mamba(Stored type, Compute way) {
     std::vector<int64_t> wanted, stores(size_t(n), -1);
     for (int64_t i = 0; i < n; i++) wanted.push_back(i);
     stores.back() = 0;
-    SSMBatch b;
+    MicroBatch b;
     b.tokens = n, b.ids = &ids[size_t(begin)];
     b.runs = {1, starts, &source, wanted.data(), stores.data()};
     b.out_rows = wanted.data(), b.n_out = n, b.logits = &logits[size_t(begin * vocab)];

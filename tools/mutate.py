@@ -39,9 +39,9 @@ def one(name: str, file: str, old: str, new: str) -> Mutation:
 
 
 TILES, CANDIDATES = "samplers/tiles.isa.cpp", "samplers/candidates.cpp"
-ROW, RANKED, VECTORS = "samplers/tiled_row.cpp", "samplers/ranked_row.cpp", "samplers/vectors.hpp"
+ROW, RANKED, VECTORS = "samplers/tiled_row.hpp", "samplers/ranked_row.hpp", "samplers/vectors.hpp"
 MUTATIONS = (
-    one("ties go to the higher id", "samplers/order.hpp",
+    one("ties go to the higher id", "samplers/values.hpp",
         "static_cast<uint32_t>(~id)", "static_cast<uint32_t>(id)"),
     one("c2 of the polynomial is one ulp off", "contract.hpp", "0.24022242426872253f", "0.24022243916988373f"),
     one("weights have two bits less", TILES, "contract::round + contract::weight_bits", "contract::round + 38"),
@@ -53,16 +53,16 @@ MUTATIONS = (
     Mutation("min-p drops what is exactly at its bound", VECTORS,
              (("_CMP_GE_OQ", "_CMP_GT_OQ"), ("x - zmax >= threshold", "x - zmax > threshold"))),
     one("min-p's product is a float32 one", "samplers/min_p.cpp",
-        "static_cast<float>(c.temperature() * log_min_p_)",
-        "static_cast<float>(c.temperature()) * static_cast<float>(log_min_p_)"),
+        "static_cast<float>(c.temperature() * distance)",
+        "static_cast<float>(c.temperature()) * static_cast<float>(distance)"),
     one("the product of temperatures is a float32", CANDIDATES,
         "const double product = temperature_ * factor;",
         "const double product = static_cast<float>(temperature_ * factor);"),
     one("a draw at a boundary stays before it", ROW,
         "while (target >= w[j]) target -= w[j++];", "while (target > w[j]) target -= w[j++];"),
     one("a Philox key word is one off", "contract.hpp", "0x9e3779b9u", "0x9e3779bau"),
-    one("the position does not advance", "samplers/chain.cpp",
-        "step_.position += generated;", "step_.position += 0;"),
+    one("the position does not advance", "samplers/chain_base.hpp",
+        "position_ += generated;", "position_ += 0;"),
     one("the last bit of log2 is lost", "rng/fixed.hpp",
         "fraction = fraction << 1 | two;", "fraction = fraction << 1 | (two && i < 31);"),
     one("frequency and presence are subtracted one by one", "samplers/penalties.cpp",

@@ -43,7 +43,7 @@ def sbom(name: str, version: str, nanobind: str, gcc: str, requirements: list[st
             "compiled in", "nanobind", nanobind, "BSD-3-Clause", f"pkg:pypi/nanobind@{nanobind}"
         )
     ]
-    # The codebooks of the IQ types (native/layers/grid_numbers.hpp).
+    # The codebooks of the IQ types (native/layers/grids.cpp).
     parts.append(
         component(
             "compiled in", "ggml-common.h", "0.25.3", "MIT", "pkg:github/ggml-org/ggml@v0.25.3"

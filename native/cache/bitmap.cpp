@@ -14,20 +14,6 @@ uint64_t bits_of(int64_t w, int64_t begin, int64_t end) {
   return (high == 64 ? ~uint64_t{0} : (uint64_t{1} << high) - 1) & ~uint64_t{0} << low;
 }
 
-// Bits 0, step, 2 step, ... of a word.
-uint64_t every(int64_t step) {
-  uint64_t bits = 0;
-  for (int64_t i = 0; i < 64; i += step) bits |= uint64_t{1} << i;
-  return bits;
-}
-
-// The members of begin, begin + step, ... that lie in word w; pattern is every(step).
-uint64_t bits_of(int64_t w, int64_t begin, int64_t end, int64_t step, uint64_t pattern) {
-  const int64_t past = w * 64 - begin;
-  const int64_t first = past <= 0 ? -past : (step - past % step) % step;
-  return first < 64 ? pattern << first & bits_of(w, begin, end) : 0;
-}
-
 }  // namespace
 
 Bitmap::Bitmap(int64_t size, bool full) : size_(size) {
@@ -40,37 +26,17 @@ Bitmap::Bitmap(int64_t size, bool full) : size_(size) {
 }
 
 void Bitmap::add(int64_t begin, int64_t end, int64_t step) {
-  if (step == 1 || begin >= end) return add_from(0, begin, end);
-  if (step > 64 || end - begin < 4 * step) {
-    for (int64_t i = begin; i < end; i += step) add_from(0, i, i + 1);
-    return;
-  }
-  const uint64_t pattern = every(step);
-  const int64_t first = begin >> 6, last = (end - 1) >> 6;
-  for (int64_t w = first; w <= last; ++w) {
-    const uint64_t bits = bits_of(w, begin, end, step, pattern);
-    levels_[0][w] |= bits;
-    if (bits && w == last) return add_from(1, first, last + 1);
-  }
-  add_from(1, first, last);  // the last word has none of them
+  if (step == 1) return add_range(begin, end);
+  for (int64_t i = begin; i < end; i += step) add_range(i, i + 1);
 }
 
 void Bitmap::remove(int64_t begin, int64_t end, int64_t step) {
-  if (step == 1 || begin >= end) return remove_from(0, begin, end);
-  if (step > 64 || end - begin < 4 * step) {
-    for (int64_t i = begin; i < end; i += step) remove_from(0, i, i + 1);
-    return;
-  }
-  const uint64_t pattern = every(step);
-  for (int64_t w = begin >> 6; w <= (end - 1) >> 6; ++w) {
-    levels_[0][w] &= ~bits_of(w, begin, end, step, pattern);
-    if (levels_[0][w] == 0) remove_from(1, w, w + 1);
-  }
+  if (step == 1) return remove_range(begin, end);
+  for (int64_t i = begin; i < end; i += step) remove_range(i, i + 1);
 }
 
-void Bitmap::add_from(size_t level, int64_t begin, int64_t end) {
-  for (; level < levels_.size(); ++level) {
-    auto& words = levels_[level];
+void Bitmap::add_range(int64_t begin, int64_t end) {
+  for (auto& words : levels_) {
     if (begin >= end) return;
     const int64_t first = begin >> 6, last = (end - 1) >> 6;
     const bool known = first == last && words[first] != 0;  // then the levels above have it
@@ -80,9 +46,8 @@ void Bitmap::add_from(size_t level, int64_t begin, int64_t end) {
   }
 }
 
-void Bitmap::remove_from(size_t level, int64_t begin, int64_t end) {
-  for (; level < levels_.size(); ++level) {
-    auto& words = levels_[level];
+void Bitmap::remove_range(int64_t begin, int64_t end) {
+  for (auto& words : levels_) {
     if (begin >= end) return;
     const int64_t first = begin >> 6, last = (end - 1) >> 6;
     for (int64_t w = first; w <= last; ++w) words[w] &= ~bits_of(w, begin, end);

@@ -1,6 +1,6 @@
 // A set of integers in [0, size) as a 64-ary tree of bits: the next or previous member is found in
-// O(log64 size), a range is added or removed in O(length / 64), and so is every n-th of one for n
-// up to 64.  Nothing but the constructor allocates.
+// O(log64 size), a range is added or removed in O(length / 64).  Nothing but the constructor
+// allocates.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,10 @@ class Bitmap {
   void remove(int64_t begin, int64_t end, int64_t step = 1);
   int64_t next(int64_t i) const;      // the first member >= i, else size
   int64_t previous(int64_t i) const;  // the last member <= i, else -1
-  const Vector<uint64_t>& words() const { return levels_[0]; }
 
  private:
-  void add_from(size_t level, int64_t begin, int64_t end);
-  void remove_from(size_t level, int64_t begin, int64_t end);
+  void add_range(int64_t begin, int64_t end);
+  void remove_range(int64_t begin, int64_t end);
 
   int64_t size_;
   // Bit i of level k + 1 says whether word i of level k is not 0.

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "cache/bitmap.hpp"
-#include "cache/free_runs.hpp"
 #include "cache/owner_sets.hpp"
 #include "cache/part.hpp"
 #include "cache/runs.hpp"
@@ -177,6 +176,7 @@ class Cells final : public Part {
   void require(int32_t seq, const char* what) const;
   int32_t stream_of(int32_t seq) const { return n_streams() > 1 ? seq : 0; }
   int64_t share() const { return size() / n_streams(); }
+  int64_t free_run(int64_t n, int64_t from) const;
   void require_free(const int64_t* cells, int64_t n) const;
   const Runs& runs(int32_t seq) const;
   Runs& runs(int32_t seq) { return const_cast<Runs&>(std::as_const(*this).runs(seq)); }
@@ -219,7 +219,6 @@ class Cells final : public Part {
   OwnerSets sets_;
   Bitmap free_, occupied_;
   mutable Bitmap moved_;  // holds every cell with a pending shift, and perhaps others
-  mutable FreeRuns free_runs_;
   mutable Vector<Index> sequences_;
   Vector<int64_t> heads_, used_;  // per stream
   uint64_t version_ = 0, last_version_ = 0;

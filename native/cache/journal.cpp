@@ -150,16 +150,17 @@ void Journal::close(nb::handle owner, bool keep) {
   size_t i = frames_.size();
   while (i > 0 && !frames_[i - 1].owner.is(owner)) --i;
   if (i == 0) return;
+  if (nb::object interrupt = close_from(i, keep); interrupt.is_valid()) raise(interrupt);
+}
+
+nb::object Journal::close_from(size_t depth, bool keep) {
   nb::object interrupt;
   const auto undo = [&] {
     if (nb::object raised = rollback(); raised.is_valid()) interrupt = std::move(raised);
   };
-  while (frames_.size() > i) undo();
-  if (keep)
-    commit();
-  else
-    undo();
-  if (interrupt.is_valid()) raise(interrupt);
+  while (frames_.size() > depth) undo();  // steps that were entered by hand and not left
+  keep ? commit() : undo();
+  return interrupt;
 }
 
 nb::object Journal::run(nb::callable function, nb::args args, nb::kwargs kwargs, bool keep) {
@@ -169,15 +170,7 @@ nb::object Journal::run(nb::callable function, nb::args args, nb::kwargs kwargs,
       nb::steal(PyObject_Call(function.ptr(), args.ptr(), kwargs.size() ? kwargs.ptr() : nullptr));
   std::optional<nb::python_error> error;
   if (!result.is_valid()) error.emplace();
-  nb::object interrupt;
-  const auto undo = [&] {
-    if (nb::object raised = rollback(); raised.is_valid()) interrupt = std::move(raised);
-  };
-  while (frames_.size() > depth) undo();  // steps that were entered by hand and not left
-  if (error || !keep)
-    undo();
-  else
-    commit();
+  const nb::object interrupt = close_from(depth, keep && !error);
   if (interrupt.is_valid()) raise(interrupt);
   if (error) throw std::move(*error);
   return result;

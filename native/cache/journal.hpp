@@ -73,6 +73,8 @@ class Journal {
 
   void wait();
   void leave() noexcept;
+  // Takes back what is above a frame and closes it; the last interrupt, if any.
+  nb::object close_from(size_t depth, bool keep);
 
   std::vector<Member> parts_;
   Vector<Frame> frames_;

@@ -1,12 +1,23 @@
 // Which cells tokens get, and giving them those.
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <stdexcept>
 
 #include "cache/cell_arrays.hpp"
 
 namespace aleator::cache {
+
+// The lowest start >= from of n free cells in a row, else -1.
+int64_t Cells::free_run(int64_t n, int64_t from) const {
+  for (int64_t start = free_.next(from); start < size();) {
+    const int64_t end = occupied_.next(start);
+    if (end - start >= n) return start;
+    start = free_.next(end);
+  }
+  return -1;
+}
 
 std::vector<int64_t> Cells::find(int64_t n, bool contiguous, int32_t stream) const {
   if (n < 0) throw std::invalid_argument("n must not be negative, not " + std::to_string(n));
@@ -21,8 +32,8 @@ std::vector<int64_t> Cells::find(int64_t n, bool contiguous, int32_t stream) con
   int64_t cell = heads_[static_cast<size_t>(stream)];
   if (cell - begin > used_[static_cast<size_t>(stream)] + 2 * n) cell = begin;
   if (contiguous) {
-    int64_t start = free_runs_.find(free_, n, cell);
-    if (start < 0 || start + n > end) start = free_runs_.find(free_, n, begin);
+    int64_t start = free_run(n, cell);
+    if (start < 0 || start + n > end) start = free_run(n, begin);
     if (start < 0 || start + n > end) return found;
     found.resize(static_cast<size_t>(n));
     std::iota(found.begin(), found.end(), start);
@@ -149,6 +160,42 @@ void Cells::put(const int64_t* cells, const int32_t* positions, const uint64_t* 
     advance_head(0, cells[n - 1]);
   else
     for (const Segment& s : segments) advance_head(stream_of(s.owners), s.cell + s.len - 1);
+}
+
+std::vector<int64_t> Cells::take_in_ring(int64_t n, int32_t window, int32_t keep, int32_t stream,
+                                         bool chunked) {
+  if (n < 1 || window < 1 || keep < 0 || stream < 0 || stream >= n_streams())
+    throw std::invalid_argument("n, window, keep or stream is out of range");
+  const int64_t begin = stream * share();
+  std::vector<int64_t> found;
+  std::map<int32_t, int32_t> lost;  // sequence -> the highest of its positions to go
+  int64_t cell = heads_[static_cast<size_t>(stream)];
+  if (cell - begin > used_[static_cast<size_t>(stream)] + 2 * n) cell = begin;
+  for (int64_t tested = 0; tested < share() && static_cast<int64_t>(found.size()) < n; ++tested) {
+    if (cell >= begin + share()) cell = begin;
+    if (pos_[cell] < 0) {
+      found.push_back(cell);
+    } else if (const auto ids = owners(cell); ids.size() == 1 && pos_[cell] >= keep) {
+      const int32_t seq = ids[0], next = seq_pos_max(seq) + 1;
+      if (pos_[cell] < window_begin(next, window, chunked)) {
+        auto& highest = lost.try_emplace(seq, -1).first->second;
+        highest = std::max(highest, pos_[cell]);
+        found.push_back(cell);
+      }
+    }
+    ++cell;
+  }
+  if (static_cast<int64_t>(found.size()) < n) return {};
+  for (const auto& [seq, highest] : lost) seq_rm(seq, keep, highest + 1);
+  return found;
+}
+
+void Cells::follow_head(int32_t dst, int32_t src) {
+  require(dst, "dst");
+  require(src, "src");
+  if (n_streams() == 1) return;
+  enter();
+  heads_[static_cast<size_t>(dst)] = heads_[static_cast<size_t>(src)] + (dst - src) * share();
 }
 
 }  // namespace aleator::cache

@@ -2,13 +2,11 @@
 // ... in cells cell, cell + step, ...  Sequences that are computed side by side lie in every n-th
 // cell.
 //
-// Runs are kept in chunks, so that a change in the middle of a much scattered sequence moves few
-// of them.  Positions may repeat (seq_div and seq_cp can make them), then runs overlap, and what
-// would be a bisection becomes a walk over the chunks' headers.
+// Positions may repeat (seq_div and seq_cp can make them), then runs overlap, and what would be a
+// bisection becomes a walk.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "cache/allocation.hpp"
 
@@ -36,9 +34,9 @@ struct Run {
 
 class Runs {
  public:
-  bool empty() const { return entries_.empty(); }
+  bool empty() const { return runs_.empty(); }
   int64_t cells() const { return cells_; }
-  int32_t min() const { return entries_.empty() ? -1 : entries_.front().first.pos; }
+  int32_t min() const { return runs_.empty() ? -1 : runs_.front().pos; }
   int32_t max() const;
 
   // All may throw bad_alloc, and must then be rebuilt with assign.
@@ -47,57 +45,29 @@ class Runs {
   void erase(int32_t p0, int32_t p1);
   void shift(int32_t p0, int32_t p1, int32_t delta);  // what would lie below 0 is erased
   void assign(Vector<Run>& runs);                     // sorts them
-  void copy(const Runs& other);
   void clear();
 
   // f(run) for the parts of runs with positions in [p0, p1), in order.
   template <typename F>
   void each(int32_t p0, int32_t p1, F&& f) const {
     if (p0 >= p1) return;
-    for (size_t e = start(p0); e < entries_.size(); ++e) {
-      const Entry& entry = entries_[e];
-      if (entry.first.pos >= p1) break;
-      if (entry.max_end <= p0) continue;
-      const Run* run = entry.chunk->runs;
-      const Run* const last = run + entry.chunk->n;
-      if (ordered_) run += skip(*entry.chunk, p0);
-      for (; run < last && run->pos < p1; ++run) {
-        if (run->end() <= p0) continue;
-        const int32_t cut = run->pos < p0 ? p0 - run->pos : 0;
-        const int32_t end = run->end() < p1 ? run->end() : p1;
-        f(run->part(cut, end - run->pos - cut));
-      }
+    for (size_t i = start(p0); i < runs_.size() && runs_[i].pos < p1; ++i) {
+      const Run& run = runs_[i];
+      if (run.end() <= p0) continue;
+      const int32_t cut = run.pos < p0 ? p0 - run.pos : 0;
+      const int32_t end = run.end() < p1 ? run.end() : p1;
+      f(run.part(cut, end - run.pos - cut));
     }
   }
 
   void check() const;
 
  private:
-  static constexpr int32_t kChunk = 128;
-  struct Chunk {
-    int32_t n = 0;
-    Run runs[kChunk];
-  };
-  struct Entry {
-    Run first;  // a copy of the chunk's first run, whose len may be out of date
-    int32_t max_end;
-    std::unique_ptr<Chunk> chunk;
-  };
-  struct Place {
-    size_t entry;
-    int32_t index;
-  };
-
-  static std::unique_ptr<Chunk> new_chunk();
-  static int32_t skip(const Chunk& chunk, int32_t p0);
   size_t start(int32_t p0) const;
-  Place after(const Run& run) const;
-  Place find(int32_t pos, int32_t cell) const;
-  void insert_at(Place place, Run run);
-  void remove_at(Place place);
-  void refresh(Entry& entry);
+  size_t find(int32_t pos, int32_t cell) const;
+  void remove_at(size_t i);
 
-  Vector<Entry> entries_;
+  Vector<Run> runs_;  // in the order of before()
   int64_t cells_ = 0;
   bool ordered_ = true;  // no two runs overlap in position
 };

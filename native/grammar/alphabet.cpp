@@ -55,8 +55,8 @@ Alphabet::Alphabet(const Gbnf& grammar, const TokenTrie& trie) {
       for (size_t i = place(first), stop = place(end); i < stop; ++i)
         inside[letters_[i]].push_back(i);
     for (const auto& [letter, places] : inside) {
-      if (places.size() == sizes[static_cast<size_t>(letter)]) continue;
-      sizes[static_cast<size_t>(letter)] -= places.size();
+      if (places.size() == sizes[letter]) continue;
+      sizes[letter] -= places.size();
       sizes.push_back(places.size());
       for (const size_t i : places) letters_[i] = n;
       ++n;
@@ -93,7 +93,7 @@ Alphabet::Alphabet(const Gbnf& grammar, const TokenTrie& trie) {
       for (int32_t l = 0; l < n_characters_; ++l) flip(set, l);
     for (const auto& [first, end] : all[set]) {
       for (size_t i = place(first), stop = place(end); i < stop; ++i) {
-        auto& last_seen = seen[static_cast<size_t>(letters_[i])];
+        auto& last_seen = seen[letters_[i]];
         if (last_seen != set) flip(set, letters_[i]);
         last_seen = set;
       }
@@ -120,17 +120,16 @@ Alphabet::Alphabet(const Gbnf& grammar, const TokenTrie& trie) {
     path.push_back(node);
     const int32_t l = at.label & TokenTrie::kTail ? tails[at.label] : letter(at.label);
     node_letter_[node] = l;
-    ++frequency[static_cast<size_t>(l)];
+    ++frequency[l];
     if (at.depth == 1) {
-      auto& children = root_children_[static_cast<size_t>(l)];
+      auto& children = root_children_[l];
       children.nodes.push_back(node);
       children.n_tokens += trie.nodes()[at.end].first_token - at.first_token;
     }
   }
   for (int32_t l = 0; l < n_characters_; ++l) by_frequency_.push_back(l);
-  std::stable_sort(by_frequency_.begin(), by_frequency_.end(), [&](int32_t a, int32_t b) {
-    return frequency[static_cast<size_t>(a)] > frequency[static_cast<size_t>(b)];
-  });
+  std::stable_sort(by_frequency_.begin(), by_frequency_.end(),
+                   [&](int32_t a, int32_t b) { return frequency[a] > frequency[b]; });
   for (uint32_t node = n_nodes - 1; node > 0; --node) {
     uint64_t* up = &below_[parent[node] * words_below_];
     for (size_t w = 0; w < words_below_; ++w) up[w] |= below_[node * words_below_ + w];

@@ -8,7 +8,6 @@
 
 #include "errors.hpp"
 #include "grammar/gbnf_text.hpp"
-#include "grammar/rule_ranks.hpp"
 
 namespace aleator {
 
@@ -75,7 +74,7 @@ class Parser : GbnfText {
 
   int32_t generated(int32_t owner, size_t at) {
     count_elements(1, at);
-    rules_.push_back({rules_[static_cast<size_t>(owner)].name, at, true, {}});
+    rules_.push_back({rules_[owner].name, at, true, {}});
     return static_cast<int32_t>(rules_.size() - 1);
   }
 
@@ -97,7 +96,7 @@ class Parser : GbnfText {
     pos_ += 3;
     skip_space(true);
     auto drafted = alternates(id, false);
-    Draft& draft = rules_[static_cast<size_t>(id)];
+    Draft& draft = rules_[id];
     draft.alternates = std::move(drafted);
     draft.defined = true;
     draft.mentioned = at;
@@ -171,7 +170,7 @@ class Parser : GbnfText {
         skip_space(true);
         const int32_t group = generated(owner, at);
         auto inner = alternates(owner, true);
-        rules_[static_cast<size_t>(group)].alternates = std::move(inner);
+        rules_[group].alternates = std::move(inner);
         last = seq.size();
         push(seq, Gbnf::Kind::rule, group);
         if (peek() != ')') fail(pos_, "expected ) to close a group, found " + found());
@@ -270,7 +269,7 @@ class Parser : GbnfText {
       const int32_t id = generated(owner, at);
       Sequence more = item;
       if (endless || i > 0) more.push_back({Gbnf::Kind::rule, endless ? id : tail});
-      rules_[static_cast<size_t>(id)].alternates = {std::move(more), {}};
+      rules_[id].alternates = {std::move(more), {}};
       tail = id;
     }
     if (n_optional > 0) seq.push_back({Gbnf::Kind::rule, tail});
@@ -280,7 +279,7 @@ class Parser : GbnfText {
     Gbnf g;
     g.root = root;
     g.sets.resize(sets_.size());
-    for (const auto& [set, id] : sets_) g.sets[static_cast<size_t>(id)] = set;
+    for (const auto& [set, id] : sets_) g.sets[id] = set;
     std::vector<int32_t> rule_of;
     for (size_t id = 0; id < rules_.size(); ++id) {
       const Draft& draft = rules_[id];
@@ -297,12 +296,12 @@ class Parser : GbnfText {
       }
     }
     if (const int32_t id = rank_rules(g); id >= 0) {
-      const Draft& draft = rules_[static_cast<size_t>(id)];
+      const Draft& draft = rules_[id];
       fail(draft.mentioned,
            "left recursion: rule '" + draft.name +
                "' can begin with itself; write the repetition with * or as right recursion");
     }
-    for (const int32_t rule : rule_of) g.rank.push_back(g.rules[static_cast<size_t>(rule)].rank);
+    for (const int32_t rule : rule_of) g.rank.push_back(g.rules[rule].rank);
     return g;
   }
 

@@ -63,4 +63,9 @@ using TokenOf = std::function<int32_t(std::string_view)>;
 Gbnf parse_gbnf(std::string_view text, std::string_view root, int32_t n_vocab,
                 const TokenOf& token_of);
 
+// In rule_ranks.cpp.  Gives every rule its rank: one that may begin with another has a smaller or
+// equal rank.  Returns a rule that can begin with itself, which llama.cpp refuses or does not end
+// on; -1 if none can.
+int32_t rank_rules(Gbnf& g);
+
 }  // namespace aleator

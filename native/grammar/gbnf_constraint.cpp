@@ -73,9 +73,9 @@ void GbnfConstraint::check_token(int32_t token) const {
 bool GbnfConstraint::may_end_in(int32_t set, PartialUtf8 partial) const {
   const Gbnf& g = program_->grammar;
   for (size_t i = 0; i < stacks_.n_entries(set); ++i) {
-    const auto& element = g.elements[static_cast<size_t>(stacks_.entry(set, i).element)];
+    const auto& element = g.elements[stacks_.entry(set, i).element];
     if (element.kind == Gbnf::Kind::character &&
-        g.sets[static_cast<size_t>(element.value)].may_become(partial.value, partial.n_remain))
+        g.sets[element.value].may_become(partial.value, partial.n_remain))
       return true;
   }
   return false;
@@ -84,7 +84,7 @@ bool GbnfConstraint::may_end_in(int32_t set, PartialUtf8 partial) const {
 GbnfConstraint::Outcome GbnfConstraint::outcome(const State& from, int32_t token,
                                                 std::string_view text) {
   const Gbnf& g = program_->grammar;
-  const auto kind = [&](StackSets::Entry e) { return g.elements[static_cast<size_t>(e.element)]; };
+  const auto kind = [&](StackSets::Entry e) { return g.elements[e.element]; };
   const auto takes = [&](const Gbnf::Element& e) {
     return (e.kind == Gbnf::Kind::token && e.value == token) ||
            (e.kind == Gbnf::Kind::not_token && e.value != token);
@@ -254,7 +254,7 @@ void GbnfConstraint::add_tokens(uint32_t node, int32_t set) {
     child = nodes[child].end;
   const uint32_t end = nodes[child].first_token;
   for (size_t i = 0; i < stacks_.n_entries(set); ++i) {
-    const auto& e = program_->grammar.elements[static_cast<size_t>(stacks_.entry(set, i).element)];
+    const auto& e = program_->grammar.elements[stacks_.entry(set, i).element];
     if (e.kind != Gbnf::Kind::token && e.kind != Gbnf::Kind::not_token) continue;
     const int32_t place = e.value < 0 ? -1 : trie().place(e.value);
     const bool inside =
@@ -324,8 +324,7 @@ void GbnfConstraint::compute_mask(uint32_t* words) {
     if (stacks_.tokens(from.set)) add_tokens(0, from.set);
     size_t n_open = 0;
     for (int32_t letter = 0; letter < program_->alphabet.size(); ++letter)
-      if (stacks_.after(from.set, letter) != StackSets::kNone)
-        n_open += by_letter[static_cast<size_t>(letter)].n_tokens;
+      if (stacks_.after(from.set, letter) != StackSets::kNone) n_open += by_letter[letter].n_tokens;
     if (2 * n_open > order.size()) {
       std::copy(trie().text_tokens().begin(), trie().text_tokens().end(), words);
       walk<true>(1, trie().n_nodes(), words);
@@ -334,7 +333,7 @@ void GbnfConstraint::compute_mask(uint32_t* words) {
       for (uint32_t i = 0; i < nodes[1].first_token; ++i) set_bit(words, order[i]);
       for (int32_t letter = 0; letter < program_->alphabet.size(); ++letter) {
         if (stacks_.after(from.set, letter) == StackSets::kNone) continue;
-        for (const uint32_t node : by_letter[static_cast<size_t>(letter)].nodes)
+        for (const uint32_t node : by_letter[letter].nodes)
           walk<false>(node, nodes[node].end, words);
       }
     }
@@ -352,8 +351,8 @@ std::optional<uint32_t> GbnfConstraint::only_character(int32_t set, PartialUtf8 
   auto [low, high] = partial.n_remain > 0 ? completions(partial) : std::pair(1u, 0x10FFFFu);
   std::optional<uint32_t> only;
   for (size_t i = 0; i < stacks_.n_entries(set); ++i) {
-    const auto& element = g.elements[static_cast<size_t>(stacks_.entry(set, i).element)];
-    const CharacterSet& characters = g.sets[static_cast<size_t>(element.value)];
+    const auto& element = g.elements[stacks_.entry(set, i).element];
+    const CharacterSet& characters = g.sets[element.value];
     if (characters.negated) return std::nullopt;  // leaves more than one, whatever it names
     for (const auto& r : characters.ranges) {
       const uint32_t first = std::max(r.first, low), last = std::min(r.last, high);

@@ -1,7 +1,8 @@
-#include "grammar/rule_ranks.hpp"
-
+// Which rules of a grammar may begin with which, and an order of the rules that follows it.
 #include <algorithm>
 #include <utility>
+
+#include "grammar/gbnf.hpp"
 
 namespace aleator {
 
@@ -18,11 +19,11 @@ Edges first_rules(const Gbnf& g, const std::vector<bool>& empty) {
   Edges edges(g.rules.size());
   for (size_t id = 0; id < g.rules.size(); ++id)
     for (int32_t e : g.rules[id].alternates)
-      for (; e >= 0; e = g.elements[static_cast<size_t>(e)].next) {
-        const auto& element = g.elements[static_cast<size_t>(e)];
+      for (; e >= 0; e = g.elements[e].next) {
+        const auto& element = g.elements[e];
         if (element.kind != Gbnf::Kind::rule) break;
         edges[id].push_back({element.value, element.next >= 0});
-        if (!empty[static_cast<size_t>(element.value)]) break;
+        if (!empty[element.value]) break;
       }
   return edges;
 }
@@ -55,14 +56,14 @@ std::vector<int32_t> components(const Edges& edges) {
       }
       path.pop_back();
       if (!path.empty()) {
-        auto& parent = low[static_cast<size_t>(path.back().first)];
+        auto& parent = low[path.back().first];
         parent = std::min(parent, low[v]);
       }
       if (low[v] == index[v]) {
         for (int32_t w = -1; w != rule;) {
           w = stack.back();
           stack.pop_back();
-          component[static_cast<size_t>(w)] = n_components;
+          component[w] = n_components;
         }
         ++n_components;
       }
@@ -76,7 +77,7 @@ std::vector<int32_t> components(const Edges& edges) {
 int32_t recursive(const Edges& edges, const std::vector<int32_t>& component, bool growing_only) {
   for (size_t id = 0; id < edges.size(); ++id)
     for (const Edge& edge : edges[id])
-      if (component[id] == component[static_cast<size_t>(edge.to)] && (edge.grows || !growing_only))
+      if (component[id] == component[edge.to] && (edge.grows || !growing_only))
         return static_cast<int32_t>(id);
   return -1;
 }
@@ -93,13 +94,12 @@ void spread_empty(const Gbnf& g, std::vector<bool>& empty) {
     if (empty[id]) todo.push_back(id);
     for (const int32_t first : g.rules[id].alternates) {
       bool rules_only = true;
-      for (int32_t e = first; e >= 0; e = g.elements[static_cast<size_t>(e)].next)
-        rules_only &= g.elements[static_cast<size_t>(e)].kind == Gbnf::Kind::rule;
+      for (int32_t e = first; e >= 0; e = g.elements[e].next)
+        rules_only &= g.elements[e].kind == Gbnf::Kind::rule;
       if (first < 0 || !rules_only) continue;
       alternates.push_back({id, 0});
-      for (int32_t e = first; e >= 0; e = g.elements[static_cast<size_t>(e)].next) {
-        used_by[static_cast<size_t>(g.elements[static_cast<size_t>(e)].value)].push_back(
-            alternates.size() - 1);
+      for (int32_t e = first; e >= 0; e = g.elements[e].next) {
+        used_by[g.elements[e].value].push_back(alternates.size() - 1);
         ++alternates.back().n_full;
       }
     }

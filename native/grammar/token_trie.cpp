@@ -55,7 +55,7 @@ void append_utf8(uint32_t c, std::string& text) {
 
 TokenTrie::TokenTrie(std::vector<std::string> pieces, const std::vector<int32_t>& ends)
     : pieces_(std::move(pieces)), eog_(ends), is_end_(pieces_.size()), place_(pieces_.size(), -1) {
-  for (const int32_t token : eog_) is_end_[static_cast<size_t>(token)] = true;
+  for (const int32_t token : eog_) is_end_[token] = true;
   // The keys of all tokens in one array: code points, then a tail if there is one.
   std::vector<uint32_t> all;
   struct Key {
@@ -104,7 +104,7 @@ TokenTrie::TokenTrie(std::vector<std::string> pieces, const std::vector<int32_t>
       }
       depth_ = std::max(depth_, static_cast<uint32_t>(text.size()));
     }
-    place_[static_cast<size_t>(key.token)] = static_cast<int32_t>(here);
+    place_[key.token] = static_cast<int32_t>(here);
     order_.push_back(key.token);
     last = text;
   }

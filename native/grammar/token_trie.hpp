@@ -48,11 +48,11 @@ class TokenTrie {
   const std::vector<Node>& nodes() const { return nodes_; }  // and one more, past the end
   uint32_t n_nodes() const { return static_cast<uint32_t>(nodes_.size() - 1); }
   const std::vector<int32_t>& order() const { return order_; }  // tokens with text, as in the tree
-  int32_t place(int32_t token) const { return place_[static_cast<size_t>(token)]; }  // or -1
-  const std::vector<uint32_t>& text_tokens() const { return text_tokens_; }          // as a mask
+  int32_t place(int32_t token) const { return place_[token]; }  // or -1
+  const std::vector<uint32_t>& text_tokens() const { return text_tokens_; }  // as a mask
   const std::vector<int32_t>& end_of_generation() const { return eog_; }
-  bool is_end(int32_t token) const { return is_end_[static_cast<size_t>(token)]; }
-  const std::string& piece(int32_t token) const { return pieces_[static_cast<size_t>(token)]; }
+  bool is_end(int32_t token) const { return is_end_[token]; }
+  const std::string& piece(int32_t token) const { return pieces_[token]; }
   // Tokens that begin in the middle of a UTF-8 sequence.
   const std::vector<int32_t>& continuations() const { return continuations_; }
   uint32_t depth() const { return depth_; }

@@ -181,29 +181,13 @@ class TriggerParser {
   ByteSet escape(bool in_bracket) {
     if (pos_ >= text_.size()) fail("nothing follows the \\");
     const char c = text_[pos_++];
+    constexpr std::string_view controls("fnrtv0"), meant("\f\n\r\t\v\0", 6), classes("dswDSW");
+    if (const size_t at = controls.find(c); at != controls.npos) return one(meant[at]);
+    if (const size_t at = classes.find(c); at != classes.npos) {
+      const ByteSet set = *named_class(classes.substr(at % 3, 1));
+      return at < 3 ? set : ~set;
+    }
     switch (c) {
-      case 'd':
-      case 's':
-      case 'w':
-        return *named_class(std::string(1, c));
-      case 'D':
-        return ~*named_class("d");
-      case 'S':
-        return ~*named_class("s");
-      case 'W':
-        return ~*named_class("w");
-      case 'f':
-        return one('\f');
-      case 'n':
-        return one('\n');
-      case 'r':
-        return one('\r');
-      case 't':
-        return one('\t');
-      case 'v':
-        return one('\v');
-      case '0':
-        return one('\0');
       case 'x':
         return one(static_cast<char>(hexadecimal(2)));
       case 'u': {

@@ -4,17 +4,13 @@
 namespace aleator {
 
 static void attend(Pool& pool, const CacheMemory& keys, const CacheMemory& values, float scale,
-                   Array<const float, 3> q, Array<const int32_t, 1> seen,
-                   Array<const int64_t, 1> list_start, Array<const int32_t, 1> seen_list,
-                   Array<const int64_t, 1> seen_count,
-                   std::optional<Array<const int32_t, 1>> seen_deltas,
-                   std::optional<Array<const int64_t, 1>> seen_first,
-                   std::optional<Array<const int64_t, 1>> seen_sinks,
+                   Array<const float, 3> q, Numbers seen, Indices list_start, Numbers seen_list,
+                   Indices seen_count, std::optional<Numbers> seen_deltas,
+                   std::optional<Indices> seen_first, std::optional<Indices> seen_sinks,
                    Array<const double, 1> frequencies, bool interleaved, bool raw,
-                   Array<float, 3> out, float softcap, std::optional<Array<const float, 1>> slopes,
-                   std::optional<Array<const int32_t, 1>> seen_positions,
-                   std::optional<Array<const int32_t, 1>> positions,
-                   std::optional<Array<const float, 1>> sinks) {
+                   Array<float, 3> out, float softcap, std::optional<Floats> slopes,
+                   std::optional<Numbers> seen_positions, std::optional<Numbers> positions,
+                   std::optional<Floats> sinks) {
   const int64_t tokens = int64_t(q.shape(0)), heads = int64_t(q.shape(1));
   require(tokens > 0 && keys.side.heads == values.side.heads && heads % keys.side.heads == 0 &&
               keys.side.n_cells == values.side.n_cells && int64_t(q.shape(2)) == keys.side.dim &&
@@ -33,10 +29,8 @@ static void attend(Pool& pool, const CacheMemory& keys, const CacheMemory& value
           (!slopes || (int64_t(slopes->size()) == heads && seen_positions->size() == seen.size() &&
                        int64_t(positions->size()) == tokens)),
       "slopes need a position of every listed cell and token");
-  const AttentionShape shape{keys.side, values.side,
-                             heads,     scale,
-                             softcap,   slopes ? slopes->data() : nullptr,
-                             true,      sinks ? sinks->data() : nullptr};
+  const AttentionShape shape{keys.side, values.side,     heads, scale,
+                             softcap,   pointer(slopes), true,  pointer(sinks)};
   require(!sinks || int64_t(sinks->size()) == heads, "sinks must have a score for each head");
   if (slopes)
     checked_.seen_positions = seen_positions->data(), checked_.positions = positions->data();

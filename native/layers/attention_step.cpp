@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "layers/gelu.hpp"
+#include "layers/gates.hpp"
 
 namespace aleator {
 

@@ -171,7 +171,7 @@ static void gather_channels(const CacheSide& values, int64_t head, const int32_t
       if (square && c + lanes <= c1) {
         vf v[lanes];
         for (int k = 0; k < lanes; k++)
-          v[k] = cached<Read>(values.channel(head, c + k) + cells[j] * size, 0);
+          v[k] = Read::vector(values.channel(head, c + k) + cells[j] * size, 0);
         transpose(v);
         for (int k = 0; k < lanes; k++) store(rows + (j + k) * width + c - c0, v[k]);
         c += lanes;

@@ -68,6 +68,11 @@ static inline __m128i halves_sum(__m256i v) {
   return _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
 }
 
+// The lanes' sums of four rows' vectors.
+static inline __m128 row_sums(const __m256i (&v)[4]) {
+  return _mm_cvtepi32_ps(halves_sum(four_sums(v[0], v[1], v[2], v[3])));
+}
+
 static inline __m128 four_halves(const uint8_t* const (&p)[4], int64_t at) {
   const auto h = [&](int r) { return load_as<int16_t>(p[r] + at); };
   return _mm_cvtph_ps(_mm_setr_epi16(h(0), h(1), h(2), h(3), 0, 0, 0, 0));

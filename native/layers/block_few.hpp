@@ -6,9 +6,7 @@
 
 #include "layers/block_dots.hpp"
 #if defined(ALEATOR_ISA_v4)
-#include "layers/block_iq4_xs.hpp"
-#include "layers/block_six_bits.hpp"
-#include "layers/block_sixteens.hpp"
+#include "layers/block_few_vnni.hpp"
 #endif
 #include "layers/block_linear.hpp"
 #include "layers/lanes16.hpp"
@@ -243,14 +241,11 @@ static void few_large(const Weights& w, int64_t row, int64_t rows, int64_t ahead
 #pragma GCC unroll 4
     for (int t = 0; t < T; t++) {
       const __m128 dx = _mm_set1_ps(x.d[(t0 + t) * n + b]);
-      const auto sums = [](const __m256i(&v)[4]) {
-        return _mm_cvtepi32_ps(halves_sum(four_sums(v[0], v[1], v[2], v[3])));
-      };
       total[t] =
-          _mm_fmadd_ps(_mm_mul_ps(four_scales<B>(p, b * bytes), dx), sums(dots[t]), total[t]);
+          _mm_fmadd_ps(_mm_mul_ps(four_scales<B>(p, b * bytes), dx), row_sums(dots[t]), total[t]);
       if constexpr (B::has_least)
         total[t] = _mm_fnmadd_ps(_mm_mul_ps(four_halves(p, b * bytes + B::dmin_at), dx),
-                                 sums(least[t]), total[t]);
+                                 row_sums(least[t]), total[t]);
     }
   }
   store_four_rows(total, w, row, rows, y + t0 * y_stride, y_stride);
@@ -281,8 +276,7 @@ template <int T>
       dots[r] = _mm256_sub_epi32(narrow(dot_large<AnyCoded>(parts[r], x.q + at * 256, sums)),
                                  _mm256_mullo_epi32(off, _mm256_set1_epi32(zero)));
     }
-    const __m128i sum = halves_sum(four_sums(dots[0], dots[1], dots[2], dots[3]));
-    total[t] = _mm_fmadd_ps(_mm_mul_ps(d, _mm_set1_ps(x.d[at])), _mm_cvtepi32_ps(sum), total[t]);
+    total[t] = _mm_fmadd_ps(_mm_mul_ps(d, _mm_set1_ps(x.d[at])), row_sums(dots), total[t]);
   }
 }
 template <class B>
@@ -340,22 +334,7 @@ static void few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, 
     };
     for (int64_t i = 0, t = 0; i < passes; i++) {
       const int64_t next = x.tokens * (i + 1) / passes;
-      switch (next - t) {
-        case 1:
-          tokens(std::integral_constant<int, 1>(), t);
-          break;
-        case 2:
-          tokens(std::integral_constant<int, 2>(), t);
-          break;
-        case 3:
-          tokens(std::integral_constant<int, 3>(), t);
-          break;
-#if defined(ALEATOR_ISA_v4)
-        case 4:
-          tokens(std::integral_constant<int, 4>(), t);
-          break;
-#endif
-      }
+      with_count<most_tokens>(next - t, [&](auto count) { tokens(count, t); });
       t = next;
     }
   }

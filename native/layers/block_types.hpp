@@ -18,54 +18,10 @@ static inline float large_scale_of(const uint8_t* p) {
 // Calls f(Block{}) for a type in blocks.
 template <class F>
 static inline void with_block(Stored type, F&& f) {
-  switch (type) {
-    case Stored::q8_0:
-      return f(BlockQ8_0{});
-    case Stored::q4_0:
-      return f(BlockQ4_0{});
-    case Stored::q4_1:
-      return f(BlockQ4_1{});
-    case Stored::q5_0:
-      return f(BlockQ5_0{});
-    case Stored::q5_1:
-      return f(BlockQ5_1{});
-    case Stored::iq4_nl:
-      return f(BlockIQ4_NL{});
-    case Stored::mxfp4:
-      return f(BlockMXFP4{});
-    case Stored::q2_k:
-      return f(BlockQ2_K{});
-    case Stored::q3_k:
-      return f(BlockQ3_K{});
-    case Stored::q4_k:
-      return f(BlockQ4_K{});
-    case Stored::q5_k:
-      return f(BlockQ5_K{});
-    case Stored::q6_k:
-      return f(BlockQ6_K{});
-    case Stored::iq4_xs:
-      return f(BlockIQ4_XS{});
-    case Stored::iq2_xxs:
-      return f(BlockIQ2_XXS{});
-    case Stored::iq2_xs:
-      return f(BlockIQ2_XS{});
-    case Stored::iq2_s:
-      return f(BlockIQ2_S{});
-    case Stored::iq3_xxs:
-      return f(BlockIQ3_XXS{});
-    case Stored::iq3_s:
-      return f(BlockIQ3_S{});
-    case Stored::iq1_s:
-      return f(BlockIQ1_S{});
-    case Stored::iq1_m:
-      return f(BlockIQ1_M{});
-    case Stored::tq1_0:
-      return f(BlockTQ1_0{});
-    case Stored::tq2_0:
-      return f(BlockTQ2_0{});
-    default:
-      return;
-  }
+  with_one_of<BlockQ8_0, BlockQ4_0, BlockQ4_1, BlockQ5_0, BlockQ5_1, BlockIQ4_NL, BlockMXFP4,
+              BlockQ2_K, BlockQ3_K, BlockQ4_K, BlockQ5_K, BlockQ6_K, BlockIQ4_XS, BlockIQ2_XXS,
+              BlockIQ2_XS, BlockIQ2_S, BlockIQ3_XXS, BlockIQ3_S, BlockIQ1_S, BlockIQ1_M, BlockTQ1_0,
+              BlockTQ2_0>(type, f);
 }
 template <class B>
 constexpr bool large = block_shape(B::type).elements == 256;

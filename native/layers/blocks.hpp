@@ -143,38 +143,25 @@ struct BlockQ8_0 {
   static constexpr bool has_m = false, wide = true;
   static vu8x32 unpack(const uint8_t* p) { return load_as<vu8x32>(p + 2) ^ 128; }
 };
-struct BlockQ4_0 {
-  static constexpr Stored type = Stored::q4_0;
-  static constexpr int zero = 8, top = 15;
-  static constexpr bool has_m = false, wide = false;
-  static constexpr int64_t nibbles_at = 2, fifths_at = 0;
-  static vu8x32 unpack(const uint8_t* p) { return nibbles32(p + 2); }
-};
-struct BlockQ4_1 {
-  static constexpr Stored type = Stored::q4_1;
-  static constexpr int zero = 0, top = 15;
-  static constexpr bool has_m = true, wide = false;
-  static constexpr int64_t nibbles_at = 4, fifths_at = 0;
-  static vu8x32 unpack(const uint8_t* p) { return nibbles32(p + 4); }
-};
-struct BlockQ5_0 {
-  static constexpr Stored type = Stored::q5_0;
-  static constexpr int zero = 16, top = 31;
-  static constexpr bool has_m = false, wide = false;
-  static constexpr int64_t nibbles_at = 6, fifths_at = 2;
+// d, m if the block has one, the fifth bits if there are any, and the nibbles.
+template <Stored type_, bool has_m_, bool fifths>
+struct BlockNibbles {
+  static constexpr Stored type = type_;
+  static constexpr int top = fifths ? 31 : 15, zero = has_m_ ? 0 : (top + 1) / 2;
+  static constexpr bool has_m = has_m_, wide = false;
+  static constexpr int64_t factors = has_m ? 4 : 2;
+  static constexpr int64_t nibbles_at = factors + (fifths ? 4 : 0),
+                           fifths_at = fifths ? factors : 0;
   static vu8x32 unpack(const uint8_t* p) {
-    return with_fifth(nibbles32(p + 6), load_as<uint32_t>(p + 2));
+    const vu8x32 low = nibbles32(p + nibbles_at);
+    if constexpr (fifths) return with_fifth(low, load_as<uint32_t>(p + fifths_at));
+    return low;
   }
 };
-struct BlockQ5_1 {
-  static constexpr Stored type = Stored::q5_1;
-  static constexpr int zero = 0, top = 31;
-  static constexpr bool has_m = true, wide = false;
-  static constexpr int64_t nibbles_at = 8, fifths_at = 4;
-  static vu8x32 unpack(const uint8_t* p) {
-    return with_fifth(nibbles32(p + 8), load_as<uint32_t>(p + 4));
-  }
-};
+using BlockQ4_0 = BlockNibbles<Stored::q4_0, false, false>;
+using BlockQ4_1 = BlockNibbles<Stored::q4_1, true, false>;
+using BlockQ5_0 = BlockNibbles<Stored::q5_0, false, true>;
+using BlockQ5_1 = BlockNibbles<Stored::q5_1, true, true>;
 struct BlockIQ4_NL {
   static constexpr Stored type = Stored::iq4_nl;
   static constexpr int zero = 128;
@@ -241,35 +228,29 @@ static inline void six_bits(const uint8_t* p, Parts& to) {
   put16<false>(to.least, &low);
 }
 
-struct BlockQ4_K {
-  static constexpr Stored type = Stored::q4_k;
+// d, dmin, the scales and least values, the fifth bits if there are any, and the nibbles.
+template <Stored type_, bool fifths>
+struct BlockSixBits {
+  static constexpr Stored type = type_;
   static constexpr int64_t d_at = 0, dmin_at = 2;
-  static constexpr int zero = 0, top = 15, group = 32;
+  static constexpr int zero = 0, top = fifths ? 31 : 15, group = 32;
   static constexpr bool has_least = true, wide = false;
-  static constexpr int64_t nibbles_of_groups_at = 16, fifths_of_groups_at = 0;
+  static constexpr int64_t nibbles_of_groups_at = fifths ? 48 : 16,
+                           fifths_of_groups_at = fifths ? 16 : 0;
   static void unpack(const uint8_t* p, Parts& to) {
     six_bits(p + 4, to);
+    const vu8x32 high = fifths ? load_as<vu8x32>(p + fifths_of_groups_at) : vu8x32{};
     for (int j = 0; j < 4; j++) {
-      const vu8x32 q = load_as<vu8x32>(p + 16 + 32 * j);
-      put(to.u + 64 * j, moved(q, 0, 4) & 15);
+      const vu8x64 low = moved(load_as<vu8x32>(p + nibbles_of_groups_at + 32 * j), 0, 4) & 15;
+      if constexpr (fifths)
+        put(to.u + 64 * j, low | (moved(high, 2 * j - 4, 2 * j - 3) & 16));
+      else
+        put(to.u + 64 * j, low);
     }
   }
 };
-struct BlockQ5_K {
-  static constexpr Stored type = Stored::q5_k;
-  static constexpr int64_t d_at = 0, dmin_at = 2;
-  static constexpr int zero = 0, top = 31, group = 32;
-  static constexpr bool has_least = true, wide = false;
-  static constexpr int64_t nibbles_of_groups_at = 48, fifths_of_groups_at = 16;
-  static void unpack(const uint8_t* p, Parts& to) {
-    six_bits(p + 4, to);
-    const vu8x32 high = load_as<vu8x32>(p + 16);
-    for (int j = 0; j < 4; j++) {
-      const vu8x32 q = load_as<vu8x32>(p + 48 + 32 * j);
-      put(to.u + 64 * j, (moved(q, 0, 4) & 15) | (moved(high, 2 * j - 4, 2 * j - 3) & 16));
-    }
-  }
-};
+using BlockQ4_K = BlockSixBits<Stored::q4_k, false>;
+using BlockQ5_K = BlockSixBits<Stored::q5_k, true>;
 struct BlockQ6_K {
   static constexpr Stored type = Stored::q6_k;
   static constexpr int64_t d_at = 208;

@@ -1,16 +1,12 @@
 // Python's side of DecoderStep: every size and index is checked here, and the memory kept alive.
 #pragma once
 
-#include <list>
-
 #include "bind.hpp"
 #include "layers/cache_memory.hpp"
 #include "layers/decoder_step.hpp"
-#include "layers/delta_net_memory.hpp"
-#include "layers/head_memory.hpp"
 #include "layers/latent_memory.hpp"
 #include "layers/mixture_memory.hpp"
-#include "layers/ssm_memory.hpp"
+#include "layers/recurrent_memory.hpp"
 #include "layers/stored_matrix.hpp"
 
 namespace aleator {
@@ -27,21 +23,13 @@ class BoundDecoderStep {
                    bool parallel, std::optional<Floats> embedding_norm,
                    std::optional<Floats> slopes, std::optional<StoredMatrix> position_embedding,
                    int64_t rotated_from)
-      : embedding_(embedding),
-        output_(std::move(output)),
-        output_norm_(std::move(output_norm)),
-        frequencies_(std::move(frequencies)),
-        window_frequencies_(std::move(window_frequencies)),
-        embedding_norm_(std::move(embedding_norm)),
-        slopes_(std::move(slopes)),
-        position_embedding_(std::move(position_embedding)),
-        shape_{embedding_.weights,
-               output_ ? output_->weights : Weights{},
-               output_norm_.data(),
-               {{frequencies_.data(), int64_t(frequencies_.size()), magnitude, interleaved,
+      : shape_{embedding.weights,
+               weights_of(output),
+               output_norm.data(),
+               {{frequencies.data(), int64_t(frequencies.size()), magnitude, interleaved,
                  rotated_from},
-                {window_frequencies_ ? window_frequencies_->data() : nullptr,
-                 window_frequencies_ ? int64_t(window_frequencies_->size()) : 0, window_magnitude,
+                {pointer(window_frequencies),
+                 window_frequencies ? int64_t(window_frequencies->size()) : 0, window_magnitude,
                  interleaved, rotated_from}},
                eps,
                attention_scale,
@@ -54,15 +42,19 @@ class BoundDecoderStep {
                softcap,
                clamp,
                parallel,
-               pointer(embedding_norm_),
-               pointer(slopes_),
-               position_embedding_ ? position_embedding_->weights : Weights{}},
-        step_(shape_) {
-    require(!output_ || embedding_.weights.in == output_->weights.in,
+               pointer(embedding_norm),
+               pointer(slopes),
+               weights_of(position_embedding)},
+        step_(shape_),
+        slopes_(slopes),
+        has_windows_(window_frequencies) {
+    keep(std::tuple(embedding, output, output_norm, frequencies, window_frequencies, embedding_norm,
+                    position_embedding));
+    require(!output || embedding.weights.in == output->weights.in,
             "token_embd and output differ in width");
-    norm(output_norm_, shape_.n_embd(), "output_norm");
-    if (embedding_norm_) norm(*embedding_norm_, shape_.n_embd(), "token_embd_norm");
-    require(!position_embedding_ || position_embedding_->weights.in == shape_.n_embd(),
+    norm(output_norm, shape_.n_embd(), "output_norm");
+    norm(embedding_norm, shape_.n_embd(), "token_embd_norm");
+    require(!position_embedding || position_embedding->weights.in == shape_.n_embd(),
             "position_embd differs from token_embd in width");
     require(rotated_from >= 0 && rotated_from < int64_t(1) << 20, "rotated_from");
     require(!raw_keys || shape_.head_norm != HeadNorm::rotated_head,
@@ -77,7 +69,62 @@ class BoundDecoderStep {
                  std::optional<Floats> k_norm, const CacheMemory& keys, const CacheMemory& values,
                  std::optional<Floats> attention_post_norm, std::optional<Floats> ffn_post_norm,
                  bool window, bool rotated, std::optional<Floats> sinks, bool gated, bool scaled,
-                 std::optional<Floats> v_norm, float output_scale);
+                 std::optional<Floats> v_norm, float output_scale) {
+    const std::string at = next_layer();
+    const int64_t e = shape_.n_embd(), dim = keys.side.dim, dim_v = values.side.dim;
+    const int64_t groups = keys.side.heads, heads = q.weights.out / dim / (gated ? 2 : 1);
+    require(heads >= groups && heads % groups == 0,
+            at + "attn_q: " + std::to_string(heads) + " query heads for " + std::to_string(groups) +
+                " key-value heads");
+    require(values.side.heads == groups && values.side.n_cells == keys.side.n_cells,
+            at + "keys and values differ in heads or cells");
+    require(!window || has_windows_, at + "a window layer without frequencies for it");
+    check_keys(keys.side, window, at);
+    require(!gated || (dim == dim_v && shape_.head_norm != HeadNorm::all),
+            at + "gates need values as wide as keys, and norms of single heads");
+    require_size(q, heads * dim * (gated ? 2 : 1), e, at + "attn_q");
+    if (k) require_size(*k, groups * dim, e, at + "attn_k");
+    require(k || (!v && !k_norm && !v_norm),
+            at + "a layer that stores nothing has no attn_v or norms of keys");
+    if (v) require_size(*v, groups * dim_v, e, at + "attn_v");
+    require(v || (dim == dim_v && shape_.head_norm != HeadNorm::all),
+            at + "keys as values need values as wide as keys, and norms of single heads");
+    require(!v_norm || (shape_.norm == Norm::rms && int64_t(v_norm->size()) == dim_v),
+            at + "v_norm: a weight for each channel of a value");
+    require_size(o, e, heads * dim_v, at + "attn_output");
+    require((bool(q_norm) == bool(k_norm) || !k) && (!q_norm || shape_.head_norm != HeadNorm::none),
+            at + "attn_q_norm and attn_k_norm do not go with head_norm");
+    require(!slopes_ || int64_t(slopes_->size()) == heads, at + "a slope for every head");
+    require(!sinks || int64_t(sinks->size()) == heads, at + "attn_sinks: a score for every head");
+    DecoderLayer layer{
+        .q = q.weights,
+        .k = weights_of(k),
+        .v = weights_of(v),
+        .o = o.weights,
+        .attention_norm = norm(attention_norm, e, at + "attn_norm"),
+        .ffn_norm = norm(ffn_norm, e, at + "ffn_norm"),
+        .q_norm = head_norm(q_norm, heads, dim, at + "attn_q_norm"),
+        .k_norm = head_norm(k_norm, groups, dim, at + "attn_k_norm"),
+        .v_norm = pointer(v_norm),
+        .keys = keys.side,
+        .values = values.side,
+        .attention_post_norm = norm(attention_post_norm, e, at + "post_attention_norm"),
+        .ffn_post_norm = norm(ffn_post_norm, e, at + "post_ffw_norm"),
+        .sinks = pointer(sinks),
+        .group = window,
+        .rotated = rotated,
+        .scaled = scaled,
+        .n_heads = heads,
+        .gated = gated,
+        .output_scale = output_scale};
+    set_feed_forward(layer, at, gate, up, down);
+    keep(std::tuple(q, k, v, o, gate, up, down, attention_norm, ffn_norm, q_norm, k_norm, v_norm,
+                    keys, values, attention_post_norm, ffn_post_norm, sinks));
+    step_.add_layer(layer);
+    added(true);
+    n_cells_[window] = keys.side.n_cells;
+    last_is_dense_ = bool(gate);
+  }
 
   // values: none where keys are compressed.
   void add_latent_layer(const StoredMatrix& query, std::optional<StoredMatrix> query_up,
@@ -87,18 +134,68 @@ class BoundDecoderStep {
                         int64_t dim_v, const StoredMatrix& o, std::optional<StoredMatrix> gate,
                         std::optional<StoredMatrix> up, std::optional<StoredMatrix> down,
                         Floats attention_norm, Floats ffn_norm, const CacheMemory& keys,
-                        std::optional<CacheMemory> values);
+                        std::optional<CacheMemory> values) {
+    const std::string at = next_layer();
+    const int64_t e = shape_.n_embd(), dim = keys.side.dim;
+    require(shape_.norm == Norm::rms && !shape_.parallel && shape_.head_norm == HeadNorm::none,
+            at + "compressed keys in a layer of another kind");
+    LatentMemory memory{query, query_up, compress, expand, key_up, value_up, query_norm, norm};
+    const LatentLayer latent = memory.checked(at, e, heads, plain, dim_v);
+    require(dim == latent.key_dim() && bool(values) != latent.compressed() && !slopes_,
+            at + "the cache does not fit the compressed keys");
+    CacheSide side = values ? values->side : keys.side;
+    if (!values) {
+      side.dim = latent.rank, side.within = dim;
+      const int64_t block = side.rotation > 1 ? side.rotation : block_shape(side.type).elements;
+      require(latent.rank % block == 0, at + "type_k has blocks of " + std::to_string(block) +
+                                            " channels, and of " + std::to_string(latent.rank) +
+                                            " compressed ones the last would not be whole");
+    }
+    require(keys.side.heads == (values ? heads : 1) && side.heads == keys.side.heads &&
+                side.n_cells == keys.side.n_cells && (!values || side.dim == dim_v),
+            at + "the cache's heads, cells or channels");
+    check_keys(keys.side, false, at);
+    require_size(o, e, heads * dim_v, at + "attn_output");
+    DecoderLayer layer{.o = o.weights,
+                       .attention_norm = this->norm(attention_norm, e, at + "attn_norm"),
+                       .ffn_norm = this->norm(ffn_norm, e, at + "ffn_norm"),
+                       .keys = keys.side,
+                       .values = side,
+                       .n_heads = heads};
+    set_feed_forward(layer, at, gate, up, down);
+    keep(std::tuple(memory, o, gate, up, down, attention_norm, ffn_norm, keys, values));
+    step_.add_layer(latent, layer);
+    added(false);
+    n_cells_[0] = keys.side.n_cells;
+  }
 
-  // state_norms: of time step, B and C, or none.
+  // state_norms: of time step, B and C, or none; norm_eps: of these, which need no weights.
   void add_recurrent_layer(const StoredMatrix& in, const StoredMatrix& select,
                            const StoredMatrix& time_step, const StoredMatrix& out, Floats norm,
                            Matrix conv, Floats conv_bias, Matrix a, Floats d, StateRows conv_rows,
                            StateRows state_rows, std::optional<nb::tuple> state_norms,
-                           std::optional<nb::tuple> feed_forward);
+                           std::optional<float> norm_eps, std::optional<nb::tuple> feed_forward) {
+    const std::string at = next_layer();
+    SSMMemory memory{in, select, time_step, out,        norm,     conv, conv_bias,
+                     a,  d,      conv_rows, state_rows, norm_eps, {}};
+    if (state_norms) {
+      memory.norm_eps = norm_eps.value_or(shape_.eps);
+      for (const nb::handle weight : *state_norms)
+        memory.state_norms.push_back(nb::cast<Floats>(weight));
+    }
+    const SSMLayer space = memory.checked(at, shape_.n_embd(), n_rows_);
+    keep(memory);
+    add_stateful(at, space, int64_t(conv_rows.shape(0)), feed_forward);
+  }
 
-  void add_head_space(const HeadMemory& space, std::optional<nb::tuple> feed_forward) {
-    require(bool(space.norm), next_layer() + "attn_norm is missing");
-    add_convolution(space, heads_, feed_forward);
+  // One that has a convolution: HeadMemory, ShortMemory or DeltaNetMemory.
+  template <class Space>
+  void add_convolution(const Space& space, std::optional<nb::tuple> feed_forward) {
+    const std::string at = next_layer();
+    require(bool(space.norm), at + "attn_norm is missing");
+    space.fits(at, shape_.n_embd(), n_rows_);
+    keep(space);
+    add_stateful(at, space.layer, space.n_rows(), feed_forward);
   }
 
   void add_space_beside(const HeadMemory& space) {
@@ -107,24 +204,14 @@ class BoundDecoderStep {
     space.fits(last_layer(), shape_.n_embd(), n_rows_);
     step_.add_beside(space.layer);
     n_rows_ = space.n_rows();
-    heads_.push_back(space);
+    keep(space);
     last_attends_ = false;
-  }
-
-  void add_short_convolution(const ShortMemory& space, std::optional<nb::tuple> feed_forward) {
-    add_convolution(space, shorts_, feed_forward);
-  }
-
-  void add_delta_net(const DeltaNetMemory& net, std::optional<nb::tuple> feed_forward) {
-    add_convolution(net, nets_, feed_forward);
   }
 
   // A layer of nothing else: gate, up, down and norm.
   void add_feed_forward(const nb::tuple& parts) {
-    Kept kept{};
-    const std::string at = next_layer();
-    step_.add_layer(feed_forward_layer(at, parts, kept));
-    added(std::move(kept));
+    step_.add_layer(feed_forward_layer(next_layer(), parts));
+    added(false);
   }
 
   // The feed-forward part of the last layer, which has been added without one but its norm.
@@ -133,97 +220,126 @@ class BoundDecoderStep {
                    const std::string& scores, bool normalised, float scale, int64_t n_groups,
                    int64_t n_groups_used, int64_t n_group_best, bool weighs_input,
                    const std::string& gate, std::optional<Floats> scales,
-                   std::vector<Floats> beside);
+                   std::vector<Floats> beside) {
+    require(n_layers_ > 0, "a mixture before the first layer");
+    MixtureMemory memory(router, experts, shared);
+    memory.bias = bias, memory.shared_router = shared_router;
+    memory.scales = scales, memory.beside = std::move(beside);
+    require(memory.beside.empty() || (last_attends_ && last_is_dense_),
+            "experts beside the dense part of the layer before");
+    Mixture& m = memory.mixture;
+    m.routing.n_used = n_used, m.routing.scores = scores_named(scores);
+    m.routing.normalised = normalised, m.routing.scale = scale;
+    m.routing.n_groups = n_groups, m.routing.n_groups_used = n_groups_used;
+    m.routing.n_group_best = n_group_best;
+    m.weighs_input = weighs_input, m.gate = gate_named(gate);
+    step_.add_mixture(memory.checked(last_layer(), shape_.n_embd()));
+    keep(std::move(memory));
+  }
 
-  void set_per_layer(const StoredMatrix& embedding, const StoredMatrix& projection, Floats norm);
+  void set_per_layer(const StoredMatrix& embedding, const StoredMatrix& projection, Floats norm) {
+    const int64_t width = int64_t(norm.size()), n = projection.weights.out;
+    require(width > 0 && n % width == 0 && shape_.norm == Norm::rms,
+            "per_layer_proj_norm does not fit per_layer_model_proj");
+    require_size(projection, n, shape_.n_embd(), "per_layer_model_proj");
+    require_size(embedding, embedding.weights.out, n, "per_layer_token_embd");
+    require(embedding.weights.out >= shape_.embedding.out,
+            "per_layer_token_embd has less tokens than token_embd");
+    keep(std::tuple(embedding, projection, norm));
+    per_layer_ = {embedding.weights, projection.weights, norm.data(), width};
+    step_.set_per_layer(per_layer_);
+  }
 
-  void add_per_layer(const StoredMatrix& in, const StoredMatrix& out, Floats norm);
+  void add_per_layer(const StoredMatrix& in, const StoredMatrix& out, Floats norm) {
+    require(n_layers_ > 0 && n_layers_ <= per_layer_.layers(),
+            "embeddings of a layer that has none");
+    const std::string at = last_layer();
+    require_size(in, per_layer_.width, shape_.n_embd(), at + "inp_gate");
+    require_size(out, shape_.n_embd(), per_layer_.width, at + "proj");
+    const float* post_norm = this->norm(norm, shape_.n_embd(), at + "post_norm");
+    keep(std::tuple(in, out, norm));
+    step_.add_per_layer({in.weights, out.weights, post_norm, n_layers_ - 1});
+  }
 
-  void run(Pool& pool, std::optional<Array<const int64_t, 1>> ids,
-           std::optional<Array<const float, 2>> embeddings, Array<const int32_t, 1> positions,
-           Array<const int64_t, 1> cells, Array<const int32_t, 1> seen,
-           Array<const int64_t, 1> list_start, Array<const int32_t, 1> seen_list,
-           Array<const int64_t, 1> seen_count, std::optional<Array<const int32_t, 1>> seen_deltas,
-           Array<const int64_t, 1> out_rows, Array<float, 2> logits,
-           std::optional<nb::tuple> window, std::optional<nb::tuple> recurrent,
-           std::optional<Array<const int32_t, 1>> seen_positions,
-           std::optional<Array<const float, 1>> query_scales);
+  void run(Pool& pool, std::optional<Indices> ids, std::optional<Matrix> embeddings,
+           Numbers positions, Indices cells, Numbers seen, Indices list_start, Numbers seen_list,
+           Indices seen_count, std::optional<Numbers> seen_deltas, Indices out_rows,
+           Array<float, 2> logits, std::optional<nb::tuple> window,
+           std::optional<nb::tuple> recurrent, std::optional<Numbers> seen_positions,
+           std::optional<Floats> query_scales);
 
  private:
-  struct Kept {
-    std::vector<StoredMatrix> matrices;
-    std::vector<std::optional<Floats>> norms;
-    std::vector<CacheBytes> memory;
-  };
-  void rotated_channels(bool window, int64_t dim, const std::string& at) const {
+  // Keeps alive what Python gave.
+  template <class T>
+  void keep(T given) {
+    kept_.push_back(std::make_shared<T>(std::move(given)));
+  }
+  void added(bool attends) { n_layers_++, last_attends_ = attends; }
+  // Of a layer with attention, but for its heads.
+  void check_keys(const CacheSide& keys, bool window, const std::string& at) const {
+    require(n_cells_[window] == 0 || keys.n_cells == n_cells_[window],
+            at + "number of cells differs from the layers before");
+    require(!keys.by_channel, at + "keys by channels");
     const Rotation& r = shape_.rotation[window];
-    require(r.offset + r.pairs * 2 <= dim, at + "more rotated channels than a head has");
+    require(r.offset + r.pairs * 2 <= keys.dim, at + "more rotated channels than a head has");
   }
-  // Of the layer that was kept last.
-  void keep_feed_forward(DecoderLayer& layer, const std::optional<StoredMatrix>& gate,
-                         const std::optional<StoredMatrix>& up,
-                         const std::optional<StoredMatrix>& down);
-  // A layer that keeps a state, and its feed-forward part.
-  void add_stateful(const std::string& at, const RecurrentLayer& layer,
-                    const std::optional<nb::tuple>& feed_forward) {
-    Kept kept{};
-    step_.add_layer(layer,
-                    feed_forward ? feed_forward_layer(at, *feed_forward, kept) : DecoderLayer{});
-    added(std::move(kept));
-  }
-  // The same of a layer that has a convolution, which `kept` keeps.
-  template <class Space>
-  void add_convolution(const Space& space, std::list<Space>& kept,
-                       const std::optional<nb::tuple>& feed_forward) {
-    const std::string at = next_layer();
-    space.fits(at, shape_.n_embd(), n_rows_);
-    add_stateful(at, space.layer, feed_forward);
-    n_rows_ = space.n_rows();
-    kept.push_back(space);
+  void set_feed_forward(DecoderLayer& layer, const std::string& at,
+                        const std::optional<StoredMatrix>& gate,
+                        const std::optional<StoredMatrix>& up,
+                        const std::optional<StoredMatrix>& down) const {
+    if (!gate && !up && !down) return;
+    const int64_t e = shape_.n_embd();
+    require(gate && down, at + "gate and down go together");
+    require_size(*gate, gate->weights.out, e, at + (up ? "ffn_gate" : "ffn_up"));
+    if (up) require_size(*up, gate->weights.out, e, at + "ffn_up");
+    require_size(*down, e, gate->weights.out, at + "ffn_down");
+    layer.gate = gate->weights, layer.up = weights_of(up), layer.down = down->weights;
   }
   // parts: gate, up, down and norm; the first three None where add_mixture follows.
-  DecoderLayer feed_forward_layer(const std::string& at, const nb::tuple& parts, Kept& kept) const;
-  void added(Kept&& kept) {
-    n_layers_++;
-    last_attends_ = false;
-    kept_.push_back(std::move(kept));
+  DecoderLayer feed_forward_layer(const std::string& at, const nb::tuple& parts) {
+    require(parts.size() == 4, "feed_forward must be gate, up, down and norm");
+    const auto get = [&](size_t i) { return nb::cast<std::optional<StoredMatrix>>(parts[i]); };
+    const auto gate = get(0), up = get(1), down = get(2);
+    const auto ffn_norm = nb::cast<Floats>(parts[3]);
+    DecoderLayer layer{.ffn_norm = norm(ffn_norm, shape_.n_embd(), at + "ffn_norm")};
+    set_feed_forward(layer, at, gate, up, down);
+    keep(std::tuple(gate, up, down, ffn_norm));
+    return layer;
   }
-  static void feed_forward_sizes(const std::string& at, int64_t e,
-                                 const std::optional<StoredMatrix>& gate,
-                                 const std::optional<StoredMatrix>& up,
-                                 const std::optional<StoredMatrix>& down);
+  // A layer that keeps a state, and its feed-forward part.
+  void add_stateful(const std::string& at, const RecurrentLayer& layer, int64_t n_rows,
+                    const std::optional<nb::tuple>& feed_forward) {
+    step_.add_layer(layer, feed_forward ? feed_forward_layer(at, *feed_forward) : DecoderLayer{});
+    n_rows_ = n_rows;
+    added(false);
+  }
   static HeadNorm head_norm_named(const std::string& name);
-  static const float* pointer(const std::optional<Floats>& v) { return v ? v->data() : nullptr; }
-  void head_norm(const Floats& weight, int64_t heads, int64_t dim, const std::string& name) const {
-    if (shape_.head_norm == HeadNorm::all || shape_.head_norm == HeadNorm::each) dim *= heads;
-    norm(weight, dim, name);
+  static Weights weights_of(const std::optional<StoredMatrix>& m) {
+    return m ? m->weights : Weights{};
   }
-  void norm(const Floats& weight, int64_t n, const std::string& name) const {
+  // The weights of norms, if there are any, of the right size.
+  const float* head_norm(const std::optional<Floats>& weight, int64_t heads, int64_t dim,
+                         const std::string& name) const {
+    if (shape_.head_norm == HeadNorm::all || shape_.head_norm == HeadNorm::each) dim *= heads;
+    return norm(weight, dim, name);
+  }
+  const float* norm(const std::optional<Floats>& weight, int64_t n, const std::string& name) const {
     if (shape_.norm == Norm::layer) n *= 2;
-    require(int64_t(weight.size()) == n, name + ".weight has " + std::to_string(weight.size()) +
-                                             " elements, not " + std::to_string(n));
+    require(!weight || int64_t(weight->size()) == n,
+            name + ".weight has " + std::to_string(weight ? weight->size() : 0) +
+                " elements, not " + std::to_string(n));
+    return pointer(weight);
   }
 
   std::string next_layer() const { return "blk." + std::to_string(n_layers_) + "."; }
   std::string last_layer() const { return "blk." + std::to_string(n_layers_ - 1) + "."; }
-  int64_t n_out() const { return output_ ? output_->weights.out : shape_.n_embd(); }
+  int64_t n_out() const { return shape_.output.data ? shape_.output.out : shape_.n_embd(); }
 
-  StoredMatrix embedding_;
-  std::optional<StoredMatrix> output_;
-  Floats output_norm_;
-  Array<const double, 1> frequencies_;
-  std::optional<Array<const double, 1>> window_frequencies_;
-  std::optional<Floats> embedding_norm_, slopes_;
-  std::optional<StoredMatrix> position_embedding_;
   DecoderShape shape_;
   DecoderStep step_;
-  std::list<Kept> kept_;
-  std::list<SSMMemory> spaces_;
-  std::list<LatentMemory> latents_;
-  std::list<HeadMemory> heads_;
-  std::list<ShortMemory> shorts_;
-  std::list<DeltaNetMemory> nets_;
-  std::list<MixtureMemory> mixtures_;
+  std::optional<Floats> slopes_;
+  bool has_windows_;
+  std::vector<std::shared_ptr<const void>> kept_;
   LayerEmbeddings per_layer_;
   bool last_attends_ = false, last_is_dense_ = false;
   int64_t n_layers_ = 0, n_rows_ = 0, n_cells_[most_groups] = {};

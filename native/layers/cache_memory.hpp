@@ -10,6 +10,8 @@
 namespace aleator {
 
 using CacheBytes = Array<uint8_t, 1>;
+using Indices = Array<const int64_t, 1>;
+using Numbers = Array<const int32_t, 1>;  // cells of lists, their positions, lists of tokens
 
 // One layer's keys or values as bytes: see CacheSide.
 struct CacheMemory {
@@ -38,13 +40,13 @@ struct CacheMemory {
 
 // What one group of layers stores and sees, see MicroBatch.
 struct Pooled {
-  std::optional<Array<const int64_t, 1>> cells;  // not where nothing is stored
-  Array<const int32_t, 1> seen;
-  Array<const int64_t, 1> list_start;
-  Array<const int32_t, 1> seen_list;
-  Array<const int64_t, 1> seen_count;
-  std::optional<Array<const int32_t, 1>> seen_deltas;
-  std::optional<Array<const int64_t, 1>> seen_first, seen_sinks;
+  std::optional<Indices> cells;  // not where nothing is stored
+  Numbers seen;
+  Indices list_start;
+  Numbers seen_list;
+  Indices seen_count;
+  std::optional<Numbers> seen_deltas;
+  std::optional<Indices> seen_first, seen_sinks;
 };
 
 // n_cells of no layers is 0: then nothing is stored, and nothing may be seen.
@@ -80,15 +82,9 @@ inline Seen checked(const Pooled& p, int64_t tokens, int64_t n_cells) {
       require(!p.cells || ((*p.cells)(i) >= 0 && (*p.cells)(i) < n_cells),
               "cell " + std::to_string(p.cells ? (*p.cells)(i) : 0));
   }
-  return {p.cells ? p.cells->data() : nullptr,
-          p.seen.data(),
-          p.list_start.data(),
-          n_lists,
-          p.seen_list.data(),
-          p.seen_count.data(),
-          p.seen_deltas ? p.seen_deltas->data() : nullptr,
-          p.seen_first ? p.seen_first->data() : nullptr,
-          p.seen_sinks ? p.seen_sinks->data() : nullptr};
+  return {pointer(p.cells),     p.seen.data(),       p.list_start.data(),    n_lists,
+          p.seen_list.data(),   p.seen_count.data(), pointer(p.seen_deltas), pointer(p.seen_first),
+          pointer(p.seen_sinks)};
 }
 
 }  // namespace aleator

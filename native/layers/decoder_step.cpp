@@ -140,7 +140,7 @@ void DecoderStep::project(int thread, const DecoderLayer& l, const MicroBatch& b
     pool.barrier();
   }
   if (beside) {
-    recurrent_.heads().project(thread, products_, *beside, batch.runs, x);
+    recurrent_.project(thread, products_, *beside, batch.runs, x);
     pool.barrier();
   }
   if (shape_.head_norm == HeadNorm::all && l.q_norm) {
@@ -169,8 +169,7 @@ void DecoderStep::attend(int thread, const DecoderLayer& l, const MicroBatch& ba
     given = latent_.outputs(thread, products_, latents_[size_t(l.latent)], given);
   add(thread, l.o, given, l.attention_post_norm, batch.tokens);
   if (const HeadLayer* beside = this->beside(l))
-    recurrent_.heads().finish(thread, products_, *beside, batch.runs, shape_.eps,
-                              shape_.residual_scale);
+    recurrent_.finish(thread, products_, *beside, batch.runs, shape_.eps, shape_.residual_scale);
 }
 
 // All heads of a token together.

@@ -1,6 +1,6 @@
-// One micro-batch through a whole decoder with attention, on the processor: llama and its kind,
-// with mixtures of experts, layers that keep a state, and layers of a feed-forward part alone where
-// the model has them.
+// One micro-batch through a whole decoder, on the processor: llama and its kind, with mixtures of
+// experts, layers that keep a state, and layers of a feed-forward part alone where the model has
+// them; or mamba and its kind, whose layers all keep a state.
 //
 // One call does everything from the embedding's rows to the logits, on all threads of the pool,
 // with weights in their stored types and keys and values written straight into the cache.
@@ -79,7 +79,14 @@ struct DecoderShape {
   int64_t n_embd() const { return embedding.in; }
 };
 
-struct MicroBatch : StepEnds {
+// T tokens.  All pointers are to arrays that outlive the call.
+struct MicroBatch {
+  int64_t tokens = 0;
+  const int64_t* ids = nullptr;       // [T], or
+  const float* embeddings = nullptr;  // [T, n_embd]
+  const int64_t* out_rows = nullptr;  // [n_out] the tokens whose logits are wanted
+  int64_t n_out = 0;
+  float* logits = nullptr;              // [n_out, n_vocab]
   const int32_t* positions = nullptr;   // [T]
   const float* query_scales = nullptr;  // [T] that queries are multiplied by, or none
   int64_t n_groups = 1;

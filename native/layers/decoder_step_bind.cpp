@@ -1,22 +1,67 @@
-// Python's DecoderStep: how it is made and run.  Its layers: decoder_layers_bind.cpp.
+// Python's DecoderStep: how it is made and run.
 #include "bind.hpp"
 #include "layers/bound_decoder_step.hpp"
 #include "layers/interruptible.hpp"
 
 namespace aleator {
 
-void BoundDecoderStep::run(Pool& pool, std::optional<Array<const int64_t, 1>> ids,
-                           std::optional<Array<const float, 2>> embeddings,
-                           Array<const int32_t, 1> positions, Array<const int64_t, 1> cells,
-                           Array<const int32_t, 1> seen, Array<const int64_t, 1> list_start,
-                           Array<const int32_t, 1> seen_list, Array<const int64_t, 1> seen_count,
-                           std::optional<Array<const int32_t, 1>> seen_deltas,
-                           Array<const int64_t, 1> out_rows, Array<float, 2> logits,
-                           std::optional<nb::tuple> window, std::optional<nb::tuple> recurrent,
-                           std::optional<Array<const int32_t, 1>> seen_positions,
-                           std::optional<Array<const float, 1>> query_scales) {
-  MicroBatch b{checked_ends(n_layers_, int64_t(positions.size()), "positions", embedding_.weights,
-                            n_out(), ids, embeddings, out_rows, logits)};
+// What enters a step of so many tokens, and what leaves it: n_out numbers of each row wanted.
+static MicroBatch checked_ends(int64_t tokens, const Weights& embedding, int64_t n_out,
+                               const std::optional<Indices>& ids,
+                               const std::optional<Matrix>& embeddings, const Indices& out_rows,
+                               const Array<float, 2>& logits) {
+  const int64_t rows = int64_t(out_rows.size());
+  require(bool(ids) != bool(embeddings), "either token ids or embeddings");
+  require(ids ? int64_t(ids->size()) == tokens
+              : int64_t(embeddings->shape(0)) == tokens &&
+                    int64_t(embeddings->shape(1)) == embedding.in,
+          "tokens or embeddings do not match the positions");
+  require(int64_t(logits.shape(0)) == rows && int64_t(logits.shape(1)) == n_out && rows <= tokens,
+          "logits must be [out_rows, n_vocab], hidden states [out_rows, n_embd]");
+  for (int64_t i = 0; ids && i < tokens; i++)
+    require((*ids)(i) >= 0 && (*ids)(i) < embedding.out,
+            "token " + std::to_string((*ids)(i)) + " is outside the vocabulary");
+  for (int64_t i = 0; i < rows; i++)
+    require(out_rows(i) >= 0 && out_rows(i) < tokens, "row " + std::to_string(out_rows(i)));
+  MicroBatch b;
+  b.tokens = tokens, b.ids = pointer(ids);
+  b.embeddings = pointer(embeddings);
+  b.out_rows = out_rows.data(), b.n_out = rows, b.logits = logits.data();
+  return b;
+}
+
+// starts [runs + 1], sources [runs], order [tokens], stores [tokens]: see Runs.
+static Runs checked_runs(const Indices& starts, const Indices& sources, const Indices& order,
+                         const Indices& stores, int64_t tokens, int64_t n_rows) {
+  const int64_t runs = int64_t(sources.size());
+  require(tokens > 0 && runs > 0, "no layers or no tokens");
+  require(int64_t(order.size()) == tokens && int64_t(starts.size()) == runs + 1 &&
+              int64_t(stores.size()) == tokens && starts(0) == 0 && starts(runs) == tokens,
+          "runs do not match the tokens");
+  for (int64_t i = 0; i < runs; i++) {
+    require(starts(i) < starts(i + 1), "an empty run");
+    require(sources(i) >= -1 && sources(i) < n_rows, "row " + std::to_string(sources(i)));
+  }
+  std::vector<bool> seen(tokens);
+  for (int64_t i = 0; i < tokens; i++) {
+    require(order(i) >= 0 && order(i) < tokens && !seen[order(i)], "order is no permutation");
+    seen[order(i)] = true;
+    require(stores(i) >= -1 && stores(i) < n_rows, "row " + std::to_string(stores(i)));
+  }
+  return {runs, starts.data(), sources.data(), order.data(), stores.data()};
+}
+
+void BoundDecoderStep::run(Pool& pool, std::optional<Indices> ids, std::optional<Matrix> embeddings,
+                           Numbers positions, Indices cells, Numbers seen, Indices list_start,
+                           Numbers seen_list, Indices seen_count,
+                           std::optional<Numbers> seen_deltas, Indices out_rows,
+                           Array<float, 2> logits, std::optional<nb::tuple> window,
+                           std::optional<nb::tuple> recurrent,
+                           std::optional<Numbers> seen_positions,
+                           std::optional<Floats> query_scales) {
+  const int64_t tokens = int64_t(positions.size());
+  require(n_layers_ > 0 && tokens > 0, "no layers or no tokens");
+  MicroBatch b = checked_ends(tokens, shape_.embedding, n_out(), ids, embeddings, out_rows, logits);
   std::vector<Indices> states;
   Pooled pools[most_groups] = {
       {cells, seen, list_start, seen_list, seen_count, seen_deltas, std::nullopt, std::nullopt}};
@@ -24,14 +69,14 @@ void BoundDecoderStep::run(Pool& pool, std::optional<Array<const int64_t, 1>> id
   if (window) {
     require(window->size() == 8, "window must have eight parts");
     const auto get = [&](size_t i) { return (*window)[i]; };
-    pools[1] = {nb::cast<Array<const int64_t, 1>>(get(0)),
-                nb::cast<Array<const int32_t, 1>>(get(1)),
-                nb::cast<Array<const int64_t, 1>>(get(2)),
-                nb::cast<Array<const int32_t, 1>>(get(3)),
-                nb::cast<Array<const int64_t, 1>>(get(4)),
-                nb::cast<std::optional<Array<const int32_t, 1>>>(get(5)),
-                nb::cast<std::optional<Array<const int64_t, 1>>>(get(6)),
-                nb::cast<std::optional<Array<const int64_t, 1>>>(get(7))};
+    pools[1] = {nb::cast<Indices>(get(0)),
+                nb::cast<Numbers>(get(1)),
+                nb::cast<Indices>(get(2)),
+                nb::cast<Numbers>(get(3)),
+                nb::cast<Indices>(get(4)),
+                nb::cast<std::optional<Numbers>>(get(5)),
+                nb::cast<std::optional<Indices>>(get(6)),
+                nb::cast<std::optional<Indices>>(get(7))};
     b.n_groups = 2;
   }
   for (int64_t g = 0; g < b.n_groups; g++) b.groups[g] = checked(pools[g], b.tokens, n_cells_[g]);
@@ -42,10 +87,10 @@ void BoundDecoderStep::run(Pool& pool, std::optional<Array<const int64_t, 1>> id
     b.groups[0].seen_positions = seen_positions->data(), b.groups[0].positions = positions.data();
   require(!query_scales || int64_t(query_scales->size()) == b.tokens,
           "query_scales do not match the positions");
-  b.query_scales = query_scales ? query_scales->data() : nullptr;
-  const int64_t places = position_embedding_ ? position_embedding_->weights.out : INT64_MAX;
-  for (int64_t i = 0; position_embedding_ && i < b.tokens; i++)
-    require(positions(i) >= 0 && positions(i) < places,
+  b.query_scales = pointer(query_scales);
+  const Weights& places = shape_.position_embedding;
+  for (int64_t i = 0; places.data && i < b.tokens; i++)
+    require(positions(i) >= 0 && positions(i) < places.out,
             "position " + std::to_string(positions(i)) + " has no embedding");
   require(bool(recurrent) == (n_rows_ > 0), "recurrent is for a decoder with recurrent layers");
   if (recurrent) {
@@ -68,9 +113,8 @@ HeadNorm BoundDecoderStep::head_norm_named(const std::string& name) {
 }
 
 ALEATOR_BIND(decoder_step) {
-  nb::class_<BoundDecoderStep>(
-      m, "DecoderStep",
-      "A decoder with attention, run for a micro-batch at a time on the processor.")
+  nb::class_<BoundDecoderStep>(m, "DecoderStep",
+                               "A decoder, run for a micro-batch at a time on the processor.")
       .def(nb::init<const StoredMatrix&, std::optional<StoredMatrix>, Floats, float, float,
                     Array<const double, 1>, double, bool, float, const std::string&,
                     std::optional<Array<const double, 1>>, double, bool, bool, const std::string&,
@@ -121,19 +165,24 @@ ALEATOR_BIND(decoder_step) {
       .def("add_recurrent_layer", &BoundDecoderStep::add_recurrent_layer, "projection"_a,
            "select"_a, "time_step"_a, "output"_a, "norm"_a, "conv"_a, "conv_bias"_a, "a"_a, "d"_a,
            "conv_rows"_a.noconvert(), "state_rows"_a.noconvert(), "state_norms"_a.none(),
+           "norm_eps"_a.none(), "feed_forward"_a.none(),
+           "Appends a layer with a state space. conv [width, channels]; a [channels, state]; rows "
+           "of the cache: float32 [rows, channels, width - 1] and [rows, channels, state]. "
+           "state_norms: weights of the RMS norms of time step, B and C, whose eps is norm_eps or "
+           "that of the decoder; without weights they are normalised where there is a norm_eps. "
+           "feed_forward: gate, up, down and norm, the first three None where add_mixture follows. "
+           "ValueError, naming the tensor, when shapes disagree.")
+      .def("add_head_space", &BoundDecoderStep::add_convolution<HeadMemory>, "space"_a,
            "feed_forward"_a.none(),
-           "Appends a layer with a state space, see SSMStep.add_layer. state_norms: weights of the "
-           "norms of time step, B and C; feed_forward: gate, up, down and norm, the first three "
-           "None where add_mixture follows. ValueError, naming the tensor, when shapes disagree.")
-      .def("add_head_space", &BoundDecoderStep::add_head_space, "space"_a, "feed_forward"_a.none(),
            "Appends a layer whose heads have one decay each; feed_forward as in "
            "add_recurrent_layer.")
       .def("add_space_beside", &BoundDecoderStep::add_space_beside, "space"_a,
            "The last layer's attention has this beside it; what both give is added.")
-      .def("add_delta_net", &BoundDecoderStep::add_delta_net, "net"_a, "feed_forward"_a.none(),
+      .def("add_delta_net", &BoundDecoderStep::add_convolution<DeltaNetMemory>, "net"_a,
+           "feed_forward"_a.none(),
            "Appends a layer with a gated delta net; feed_forward as for add_recurrent_layer. "
            "ValueError, naming the tensor, when shapes disagree.")
-      .def("add_short_convolution", &BoundDecoderStep::add_short_convolution, "space"_a,
+      .def("add_short_convolution", &BoundDecoderStep::add_convolution<ShortMemory>, "space"_a,
            "feed_forward"_a.none(),
            "Appends a layer with a short convolution; feed_forward as in add_recurrent_layer.")
       .def("add_feed_forward", &BoundDecoderStep::add_feed_forward, "feed_forward"_a,
@@ -158,23 +207,26 @@ ALEATOR_BIND(decoder_step) {
       .def("add_per_layer", &BoundDecoderStep::add_per_layer, "projection"_a, "output"_a, "norm"_a,
            "The last layer adds the norm of output [n_embd, width] times its embeddings, which the "
            "gate of projection [width, n_embd] multiplies.")
-      .def("run", &BoundDecoderStep::run, "pool"_a, "ids"_a.none(), "embeddings"_a.none(),
-           "positions"_a, "cells"_a, "seen"_a, "list_start"_a, "seen_list"_a, "seen_count"_a,
-           "seen_deltas"_a.none(), "out_rows"_a, "logits"_a.noconvert(),
-           "window"_a.none() = nb::none(), "recurrent"_a.none() = nb::none(),
-           "seen_positions"_a.none() = nb::none(), "query_scales"_a.none() = nb::none(),
-           "T tokens: ids int64 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells "
-           "int64 [T], where keys and values go. seen int32 [N]: lists of cells, list i being "
-           "seen[list_start[i]:list_start[i + 1]]; token t attends to the first seen_count[t] "
-           "(int64) of list seen_list[t] (int32); none give zeros. seen_deltas int32 [N]: "
-           "positions that the listed cells' stored keys are behind. out_rows int64 [R]; writes "
-           "logits float32 [R, n_vocab]. window: the same from cells to seen_deltas for the cells "
-           "of window layers, and seen_first int64 [T], how many leading cells of its list a token "
-           "does not see, and seen_sinks int64 [T] or None, how many of those it does. recurrent: "
-           "starts, sources, order and stores, see SSMStep.run. seen_positions int32 [N]: of the "
-           "listed cells, where there are slopes; query_scales float32 [T]: queries of layers that "
-           "are scaled are multiplied by them, after the rotation. ValueError, with nothing "
-           "changed, for an index out of range.");
+      .def(
+          "run", &BoundDecoderStep::run, "pool"_a, "ids"_a.none(), "embeddings"_a.none(),
+          "positions"_a, "cells"_a, "seen"_a, "list_start"_a, "seen_list"_a, "seen_count"_a,
+          "seen_deltas"_a.none(), "out_rows"_a, "logits"_a.noconvert(),
+          "window"_a.none() = nb::none(), "recurrent"_a.none() = nb::none(),
+          "seen_positions"_a.none() = nb::none(), "query_scales"_a.none() = nb::none(),
+          "T tokens: ids int64 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells "
+          "int64 [T], where keys and values go. seen int32 [N]: lists of cells, list i being "
+          "seen[list_start[i]:list_start[i + 1]]; token t attends to the first seen_count[t] "
+          "(int64) of list seen_list[t] (int32); none give zeros. seen_deltas int32 [N]: positions "
+          "that the listed cells' stored keys are behind. out_rows int64 [R]; writes logits "
+          "float32 [R, n_vocab]. window: the same from cells to seen_deltas for the cells of "
+          "window layers, and seen_first int64 [T], how many leading cells of its list a token "
+          "does not see, and seen_sinks int64 [T] or None, how many of those it does. recurrent: "
+          "starts, sources, order and stores, int64: order [T] lists the tokens run by run, starts "
+          "[runs + 1] where each run begins, sources [runs] the row of states it starts from or "
+          "-1, stores [T] the row that keeps the state after the token or -1. seen_positions int32 "
+          "[N]: of the listed cells, where there are slopes; query_scales float32 [T]: queries of "
+          "layers that are scaled are multiplied by them, after the rotation. ValueError, with "
+          "nothing changed, for an index out of range.");
 }
 
 }  // namespace aleator

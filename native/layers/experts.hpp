@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "layers/feed_forward.hpp"
+#include "layers/gates.hpp"
 #include "layers/products.hpp"
 #include "layers/routing.hpp"
 

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
-#include <string>
 
 namespace aleator {
 
@@ -19,13 +18,6 @@ extern const Grid<256, 4> iq3_xxs_grid;
 extern const Grid<512, 4> iq3_s_grid;
 // 8 * v + 9 of -1, 0 and 1; one more or less is the blocks'.
 extern const Grid<2048, 8> iq1_grid;
-
-// A codebook by its type's name, to be looked at.
-struct GridView {
-  const uint8_t* data = nullptr;
-  int64_t entries = 0, elements = 0;
-};
-GridView grid_of(const std::string& name);
 
 // Seven stored signs and the eighth, which makes their number even.
 constexpr uint32_t eight_signs(uint32_t seven) {

@@ -9,9 +9,16 @@ namespace aleator {
 using Codebook = nb::ndarray<nb::numpy, const uint8_t, nb::ndim<2>, nb::c_contig, nb::ro>;
 
 static Codebook codebook(const std::string& name) {
-  const GridView grid = grid_of(name);
-  if (!grid.data) throw std::invalid_argument("no codebook of " + name);
-  return Codebook(grid.data, {size_t(grid.entries), size_t(grid.elements)}, nb::handle());
+  const auto of = [](const auto& grid) {
+    return Codebook(grid[0].data(), {grid.size(), grid[0].size()}, nb::handle());
+  };
+  if (name == "IQ2_XXS") return of(iq2_xxs_grid);
+  if (name == "IQ2_XS") return of(iq2_xs_grid);
+  if (name == "IQ2_S") return of(iq2_s_grid);
+  if (name == "IQ3_XXS") return of(iq3_xxs_grid);
+  if (name == "IQ3_S") return of(iq3_s_grid);
+  if (name == "IQ1_S" || name == "IQ1_M") return of(iq1_grid);
+  throw std::invalid_argument("no codebook of " + name);
 }
 
 ALEATOR_BIND(grids) {

@@ -173,6 +173,7 @@ static inline uint16_t f16_of_f32(float x) {
 // single one. A step is a cache line's worth, so that each step can ask for one line ahead.
 constexpr int at_least(int n) { return n < lanes ? lanes : n; }
 struct ReadF32 {
+  static constexpr Stored type = Stored::f32;
   static constexpr int step = at_least(16);
   static constexpr int64_t bytes(int64_t i) { return 4 * i; }
   static vf vector(const uint8_t* p, int64_t i) { return load_as<vf>(p + 4 * i); }
@@ -181,31 +182,31 @@ struct ReadF32 {
   }
   static float one(const uint8_t* p, int64_t i) { return load_as<float>(p + 4 * i); }
 };
-struct ReadF16 {
+// float16 or bfloat16.
+template <Stored type_>
+struct ReadHalf {
+  static constexpr Stored type = type_;
   static constexpr int step = 32;
   static constexpr int64_t bytes(int64_t i) { return 2 * i; }
-  static vf vector(const uint8_t* p, int64_t i) { return vf_of_f16(p + 2 * i); }
-  static void group(const uint8_t* p, int64_t i, vf (&v)[step / lanes]) {
-    for (int k = 0; k < step / lanes; k++) v[k] = vf_of_f16(p + 2 * (i + k * lanes));
+  static vf vector(const uint8_t* p, int64_t i) {
+    return type == Stored::f16 ? vf_of_f16(p + 2 * i) : vf_of_bf16(p + 2 * i);
   }
-  static float one(const uint8_t* p, int64_t i) { return f32_of_f16(load_as<uint16_t>(p + 2 * i)); }
-};
-struct ReadBF16 {
-  static constexpr int step = 32;
-  static constexpr int64_t bytes(int64_t i) { return 2 * i; }
-  static vf vector(const uint8_t* p, int64_t i) { return vf_of_bf16(p + 2 * i); }
   static void group(const uint8_t* p, int64_t i, vf (&v)[step / lanes]) {
-    for (int k = 0; k < step / lanes; k++) v[k] = vf_of_bf16(p + 2 * (i + k * lanes));
+    for (int k = 0; k < step / lanes; k++) v[k] = vector(p, i + k * lanes);
   }
   static float one(const uint8_t* p, int64_t i) {
-    return f32_of_bf16(load_as<uint16_t>(p + 2 * i));
+    const auto half = load_as<uint16_t>(p + 2 * i);
+    return type == Stored::f16 ? f32_of_f16(half) : f32_of_bf16(half);
   }
 };
+using ReadF16 = ReadHalf<Stored::f16>;
+using ReadBF16 = ReadHalf<Stored::bf16>;
 
 // Types in blocks.  `block(p, v)` gives a block's values but for a factor, which it returns: 11
 // bits of scale times at most 8 of integer are exact in float32.
-template <class Read, Stored type>
+template <class Read, Stored type_>
 struct ReadBlocks {
+  static constexpr Stored type = type_;
   static constexpr int step = block_elements;
   static constexpr int64_t bytes(int64_t i) { return stored_bytes(type, i); }
   static void group(const uint8_t* p, int64_t i, vf (&v)[step / lanes]) {
@@ -247,54 +248,36 @@ struct ReadQ8_0 : ReadBlocks<ReadQ8_0, Stored::q8_0> {
   }
   static float element(const uint8_t* p, int64_t i) { return f16_at(p) * float(int8_t(p[2 + i])); }
 };
-struct ReadQ4_0 : ReadBlocks<ReadQ4_0, Stored::q4_0> {
+// d, `least` if the block has one, the fifth bits if there are any, and the nibbles.
+template <Stored type, bool has_least, bool fifths>
+struct ReadNibbles : ReadBlocks<ReadNibbles<type, has_least, fifths>, type> {
+  using Base = ReadBlocks<ReadNibbles, type>;
+  using Base::step, Base::f16_at;
+  static constexpr int64_t fifths_at = has_least ? 4 : 2, at = fifths_at + (fifths ? 4 : 0);
+  static constexpr int zero = has_least ? 0 : fifths ? 16 : 8;
   static float block(const uint8_t* p, vf (&v)[step / lanes]) {
     vi q[step / lanes];
-    nibbles(p + 2, q);
-    for (int k = 0; k < step / lanes; k++) v[k] = as_float(q[k] - 8);
-    return f16_at(p);
-  }
-  static float element(const uint8_t* p, int64_t i) {
-    return f16_at(p) * float(nibble(p + 2, i) - 8);
-  }
-};
-struct ReadQ4_1 : ReadBlocks<ReadQ4_1, Stored::q4_1> {
-  static float block(const uint8_t* p, vf (&v)[step / lanes]) {
-    vi q[step / lanes];
-    nibbles(p + 4, q);
-    const float d = f16_at(p), least = f16_at(p + 2);
-    for (int k = 0; k < step / lanes; k++) v[k] = as_float(q[k]) * d + least;
+    Base::nibbles(p + at, q);
+    if constexpr (fifths) Base::add_fifth(p + fifths_at, q);
+    const float d = f16_at(p);
+    if constexpr (!has_least) {
+      for (int k = 0; k < step / lanes; k++) v[k] = Base::as_float(q[k] - zero);
+      return d;
+    }
+    const float least = f16_at(p + 2);
+    for (int k = 0; k < step / lanes; k++) v[k] = Base::as_float(q[k]) * d + least;
     return 1;
   }
   static float element(const uint8_t* p, int64_t i) {
-    return f16_at(p) * float(nibble(p + 4, i)) + f16_at(p + 2);
+    const int q = Base::nibble(p + at, i) | (fifths ? Base::fifth(p + fifths_at, i) : 0);
+    const float scaled = f16_at(p) * float(q - zero);
+    return has_least ? scaled + f16_at(p + 2) : scaled;
   }
 };
-struct ReadQ5_0 : ReadBlocks<ReadQ5_0, Stored::q5_0> {
-  static float block(const uint8_t* p, vf (&v)[step / lanes]) {
-    vi q[step / lanes];
-    nibbles(p + 6, q);
-    add_fifth(p + 2, q);
-    for (int k = 0; k < step / lanes; k++) v[k] = as_float(q[k] - 16);
-    return f16_at(p);
-  }
-  static float element(const uint8_t* p, int64_t i) {
-    return f16_at(p) * float((nibble(p + 6, i) | fifth(p + 2, i)) - 16);
-  }
-};
-struct ReadQ5_1 : ReadBlocks<ReadQ5_1, Stored::q5_1> {
-  static float block(const uint8_t* p, vf (&v)[step / lanes]) {
-    vi q[step / lanes];
-    nibbles(p + 8, q);
-    add_fifth(p + 4, q);
-    const float d = f16_at(p), least = f16_at(p + 2);
-    for (int k = 0; k < step / lanes; k++) v[k] = as_float(q[k]) * d + least;
-    return 1;
-  }
-  static float element(const uint8_t* p, int64_t i) {
-    return f16_at(p) * float(nibble(p + 8, i) | fifth(p + 4, i)) + f16_at(p + 2);
-  }
-};
+using ReadQ4_0 = ReadNibbles<Stored::q4_0, false, false>;
+using ReadQ4_1 = ReadNibbles<Stored::q4_1, true, false>;
+using ReadQ5_0 = ReadNibbles<Stored::q5_0, false, true>;
+using ReadQ5_1 = ReadNibbles<Stored::q5_1, true, true>;
 struct ReadIQ4_NL : ReadBlocks<ReadIQ4_NL, Stored::iq4_nl> {
   static float block(const uint8_t* p, vf (&v)[step / lanes]) {
     vi q[step / lanes];
@@ -327,32 +310,21 @@ struct ReadIQ4_NL : ReadBlocks<ReadIQ4_NL, Stored::iq4_nl> {
 template <class Read>
 concept Blocks = requires(const uint8_t* p, vf (&v)[block_elements / lanes]) { Read::block(p, v); };
 
+// Calls f(T{}) for the one of several T that is of the type, and says whether there is one.
+template <class... T, class F>
+static inline bool with_one_of(Stored type, F&& f) {
+  return ((type == T::type && (f(T{}), true)) || ...);
+}
 // Calls f(Read{}) for a type of single numbers.
 template <class F>
 static inline void with_floats(Stored type, F&& f) {
-  if (type == Stored::f16) return f(ReadF16{});
-  if (type == Stored::bf16) return f(ReadBF16{});
-  f(ReadF32{});
+  with_one_of<ReadF32, ReadF16, ReadBF16>(type, f);
 }
 // Calls f(Read{}) for a type that the cache stores.
 template <class F>
 static inline void with_reader(Stored type, F&& f) {
-  switch (type) {
-    case Stored::q8_0:
-      return f(ReadQ8_0{});
-    case Stored::q4_0:
-      return f(ReadQ4_0{});
-    case Stored::q4_1:
-      return f(ReadQ4_1{});
-    case Stored::q5_0:
-      return f(ReadQ5_0{});
-    case Stored::q5_1:
-      return f(ReadQ5_1{});
-    case Stored::iq4_nl:
-      return f(ReadIQ4_NL{});
-    default:
-      return with_floats(type, f);
-  }
+  with_one_of<ReadQ8_0, ReadQ4_0, ReadQ4_1, ReadQ5_0, ReadQ5_1, ReadIQ4_NL, ReadF32, ReadF16,
+              ReadBF16>(type, f);
 }
 
 }  // namespace aleator::ALEATOR_ISA

@@ -30,7 +30,7 @@ int64_t stored_row_bytes(Stored type, int64_t n) {
 StoredMatrix::StoredMatrix(Bytes data, const std::string& type, int64_t out, int64_t in,
                            std::optional<Floats> bias)
     : data_(std::move(data)), bias_(std::move(bias)) {
-  weights = {data_.data(), stored_type(type), out, in, 0, bias_ ? bias_->data() : nullptr};
+  weights = {data_.data(), stored_type(type), out, in, 0, pointer(bias_)};
   weights.row_bytes = stored_row_bytes(weights.type, in);
   if (out < 1 || out > (int64_t(1) << 62) / weights.row_bytes ||
       int64_t(data_.size()) != out * weights.row_bytes)

@@ -66,8 +66,7 @@ struct MixtureMemory {
   const Mixture& checked(const std::string& at, int64_t e) {
     Routing& r = mixture.routing;
     require_choice(r, at);
-    require(router.weights.out == r.n_experts && router.weights.in == e,
-            at + "ffn_gate_inp.weight must be [experts, n_embd]");
+    require_size(router, r.n_experts, e, at + "ffn_gate_inp");
     const Expert& first = mixture.experts[0];
     for (const Expert& expert : mixture.experts) {
       sizes(expert, e, at + "ffn_gate_exps");
@@ -76,18 +75,15 @@ struct MixtureMemory {
               at + "ffn_gate_exps: experts differ in width or type");
     }
     if (mixture.shared.gate.data) sizes(mixture.shared, e, at + "ffn_gate_shexp");
-    vector(bias, r.n_experts, at + "exp_probs_b.bias");
-    vector(shared_router, e, at + "ffn_gate_inp_shexp.weight");
-    vector(scales, r.n_experts, at + "ffn_down_exps.scale");
+    r.bias = vector(bias, r.n_experts, at + "exp_probs_b.bias");
+    r.scales = vector(scales, r.n_experts, at + "ffn_down_exps.scale");
+    mixture.shared_router = vector(shared_router, e, at + "ffn_gate_inp_shexp.weight");
     require(beside.empty() || beside.size() == 4, at + "four norms beside a dense part");
     for (const Floats& norm : beside) vector(norm, e, at + "a norm of experts beside a dense part");
     if (!beside.empty()) {
       mixture.router_norm = beside[0].data(), mixture.expert_norm = beside[1].data();
       mixture.dense_post_norm = beside[2].data(), mixture.expert_post_norm = beside[3].data();
     }
-    r.scales = scales ? scales->data() : nullptr;
-    r.bias = bias ? bias->data() : nullptr;
-    mixture.shared_router = shared_router ? shared_router->data() : nullptr;
     return mixture;
   }
 
@@ -101,8 +97,9 @@ struct MixtureMemory {
                 x.down.in == x.gate.out,
             name + ": gate, up and down do not fit each other, or the width");
   }
-  static void vector(const std::optional<Floats>& v, int64_t n, const std::string& name) {
+  static const float* vector(const std::optional<Floats>& v, int64_t n, const std::string& name) {
     require(!v || int64_t(v->size()) == n, name + " must have " + std::to_string(n) + " elements");
+    return pointer(v);
   }
 };
 

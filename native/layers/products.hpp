@@ -22,17 +22,6 @@ void grow(std::vector<T>& v, int64_t n) {
   if (int64_t(v.size()) < n) v.resize(size_t(n));
 }
 
-// What enters a step, and what leaves it: T tokens.  All pointers are to arrays that outlive the
-// call.
-struct StepEnds {
-  int64_t tokens = 0;
-  const int64_t* ids = nullptr;       // [T], or
-  const float* embeddings = nullptr;  // [T, n_embd]
-  const int64_t* out_rows = nullptr;  // [n_out] the tokens whose logits are wanted
-  int64_t n_out = 0;
-  float* logits = nullptr;  // [n_out, n_vocab]
-};
-
 // How rows are normalised.  The weights of a layer norm are followed by as many biases.
 enum class Norm : int { rms, layer };
 

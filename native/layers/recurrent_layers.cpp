@@ -1,62 +1,52 @@
 #include "layers/recurrent_layers.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "layers/rows.hpp"
 
 namespace aleator {
 
+constexpr int64_t channels_together = 32;    // that a thread takes at a time
+constexpr int64_t state_rows_together = 32;  // of a head's state
+
 void RecurrentLayers::prepare(int64_t tokens, const std::vector<RecurrentLayer>& layers) {
-  int64_t inner = 0, selected = 0, small = 0;
-  heads_.prepare(tokens), delta_.prepare(tokens);
-  for (const RecurrentLayer& any : layers) {
-    if (const auto* l = std::get_if<HeadLayer>(&any)) heads_.reserve(*l);
-    if (const auto* l = std::get_if<ShortLayer>(&any)) heads_.reserve(*l);
-    if (const auto* l = std::get_if<DeltaNetLayer>(&any)) delta_.reserve(*l);
-    const auto* l = std::get_if<SSMLayer>(&any);
-    if (!l) continue;
-    inner = std::max(inner, l->space.inner), selected = std::max(selected, l->space.selected());
-    small = std::max({small, l->space.rank, l->space.state});
-  }
   tokens_ = tokens;
-  const size_t n = size_t(tokens * inner);
-  xz_.resize(2 * n), u_.resize(n), dt_.resize(n), y_.resize(n);
-  selected_.resize(size_t(tokens * selected)), ones_.assign(size_t(small), 1.0f);
+  for (const RecurrentLayer& layer : layers) std::visit([&](const auto& l) { reserve(l); }, layer);
 }
 
 void RecurrentLayers::run(int thread, Products& products, const RecurrentLayer& layer,
                           const Runs& runs, float eps, float scale) {
-  if (const auto* l = std::get_if<HeadLayer>(&layer)) {
-    heads_.project(thread, products, *l, runs,
-                   products.normed(thread, l->norm, eps, forms_of({&l->in})));
-    products.pool().barrier();
-    heads_.finish(thread, products, *l, runs, eps, scale);
-  } else if (const auto* l = std::get_if<ShortLayer>(&layer)) {
-    heads_.run(thread, products, *l, runs, eps, scale);
-  } else if (const auto* l = std::get_if<DeltaNetLayer>(&layer)) {
-    delta_.run(thread, products, *l, runs, eps, scale);
-  } else {
-    run(thread, products, std::get<SSMLayer>(layer), runs, eps, scale);
-  }
+  std::visit([&](const auto& l) { run_layer(thread, products, l, runs, eps, scale); }, layer);
 }
 
-void RecurrentLayers::run(int thread, Products& products, const SSMLayer& l, const Runs& runs,
-                          float eps, float scale) {
+// --- selective state spaces ---
+
+void RecurrentLayers::reserve(const SSMLayer& l) {
+  const StateSpace& s = l.space;
+  grow(projected_, tokens_ * 2 * s.inner), grow(selected_, tokens_ * s.selected());
+  for (auto* v : {&convolved_, &dt_, &y_}) grow(*v, tokens_ * s.inner);
+  ones_.resize(std::max({ones_.size(), size_t(s.rank), size_t(s.state)}), 1.0f);
+}
+
+void RecurrentLayers::run_layer(int thread, Products& products, const SSMLayer& l, const Runs& runs,
+                                float eps, float scale) {
   const StateSpace& s = l.space;
   const Convolution conv = s.convolution();
   Pool& pool = products.pool();
   const int64_t tokens = tokens_, wide = s.selected();
   // A thread convolves the channels whose values it has just computed.
   products.run(thread, products.normed(thread, l.norm, eps, forms_of({&l.in})),
-               {{&l.in, xz_.data()}}, [&](int64_t, int64_t begin, int64_t end) {
+               {{&l.in, projected_.data()}}, [&](int64_t, int64_t begin, int64_t end) {
                  for (; begin < std::min(end, s.inner); begin += most_channels)
                    convolve_(conv, runs, begin, std::min({begin + most_channels, end, s.inner}),
-                             xz_.data(), 2 * s.inner, true, u_.data());
+                             projected_.data(), 2 * s.inner, true, convolved_.data());
                });
   pool.barrier();
-  products.run(thread,
-               products.input(thread, u_.data(), s.inner, s.inner, tokens, forms_of({&l.select})),
-               {{&l.select, selected_.data()}});
+  products.run(
+      thread,
+      products.input(thread, convolved_.data(), s.inner, s.inner, tokens, forms_of({&l.select})),
+      {{&l.select, selected_.data()}});
   pool.barrier();
   if (l.norm_eps) {
     pool.split(thread, tokens, [&](int64_t t) {
@@ -72,12 +62,137 @@ void RecurrentLayers::run(int thread, Products& products, const SSMLayer& l, con
   }
   const Input steps =
       products.input(thread, selected_.data(), wide, s.rank, tokens, forms_of({&l.time_step}));
-  constexpr int64_t channels = 32;
-  pool.split(thread, (s.inner + channels - 1) / channels, [&](int64_t unit) {
-    const int64_t begin = unit * channels, end = std::min(s.inner, begin + channels);
+  pool.split(thread, (s.inner + channels_together - 1) / channels_together, [&](int64_t unit) {
+    const int64_t begin = unit * channels_together,
+                  end = std::min(s.inner, begin + channels_together);
     Products::multiply(l.time_step, begin, end, steps, dt_.data());
-    scan_(s, runs, tokens, begin, end, u_.data(), dt_.data(), selected_.data(), xz_.data(),
-          y_.data());
+    scan_(s, runs, tokens, begin, end, convolved_.data(), dt_.data(), selected_.data(),
+          projected_.data(), y_.data());
+  });
+  pool.barrier();
+  products.add_rows(thread, l.out, y_.data(), tokens, scale);
+}
+
+// --- state spaces whose heads have one decay each ---
+
+void RecurrentLayers::reserve(const HeadLayer& l) {
+  grow(projected_, tokens_ * l.space.projected());
+  grow(convolved_, tokens_ * l.space.conv.channels), grow(y_, tokens_ * l.space.inner);
+}
+
+void RecurrentLayers::run_layer(int thread, Products& products, const HeadLayer& l,
+                                const Runs& runs, float eps, float scale) {
+  project(thread, products, l, runs, products.normed(thread, l.norm, eps, forms_of({&l.in})));
+  products.pool().barrier();
+  finish(thread, products, l, runs, eps, scale);
+}
+
+void RecurrentLayers::project(int thread, Products& products, const HeadLayer& l, const Runs& runs,
+                              const Input& x) {
+  const HeadSpace& s = l.space;
+  const int64_t first = s.inner, last = first + s.conv.channels;
+  // A thread convolves the channels whose values it has just computed.
+  products.run(thread, x, {{&l.in, projected_.data()}}, [&](int64_t, int64_t begin, int64_t end) {
+    begin = std::max(begin, first) - first, end = std::min(end, last) - first;
+    for (; begin < end; begin += most_channels)
+      convolve_(s.conv, runs, begin, std::min(begin + most_channels, end),
+                projected_.data() + first, s.projected(), true, convolved_.data());
+  });
+}
+
+void RecurrentLayers::finish(int thread, Products& products, const HeadLayer& l, const Runs& runs,
+                             float eps, float scale) {
+  const HeadSpace& s = l.space;
+  Pool& pool = products.pool();
+  pool.split(thread, s.heads, [&](int64_t head) {
+    scan_head_(s, runs, tokens_, head, projected_.data(), convolved_.data(), y_.data());
+  });
+  pool.barrier();
+  if (s.norm) {
+    const int64_t n = s.inner / s.norm_groups;
+    pool.split(thread, tokens_ * s.norm_groups, [&](int64_t unit) {
+      float* part = &y_[size_t(unit * n)];
+      rms_norm_(part, s.norm + unit % s.norm_groups * n, n, eps, part);
+    });
+    pool.barrier();
+  }
+  products.add_rows(thread, l.out, y_.data(), tokens_, scale);
+}
+
+// --- short convolutions ---
+
+void RecurrentLayers::reserve(const ShortLayer& l) {
+  grow(projected_, tokens_ * 3 * l.conv.channels), grow(y_, tokens_ * l.conv.channels);
+}
+
+void RecurrentLayers::run_layer(int thread, Products& products, const ShortLayer& l,
+                                const Runs& runs, float eps, float scale) {
+  Pool& pool = products.pool();
+  const int64_t n = l.conv.channels;
+  products.run(thread, products.normed(thread, l.norm, eps, forms_of({&l.in})),
+               {{&l.in, projected_.data()}});
+  pool.barrier();
+  pool.split(thread, (n + channels_together - 1) / channels_together, [&](int64_t unit) {
+    const int64_t begin = unit * channels_together, end = std::min(n, begin + channels_together);
+    for (int64_t t = 0; t < tokens_; t++) {
+      float* row = &projected_[size_t(t * 3 * n)];
+      for (int64_t i = begin; i < end; i++) row[i] *= row[2 * n + i];
+    }
+    convolve_(l.conv, runs, begin, end, projected_.data(), 3 * n, false, y_.data());
+    for (int64_t t = 0; t < tokens_; t++)
+      for (int64_t i = begin; i < end; i++)
+        y_[size_t(t * n + i)] *= projected_[size_t((3 * t + 1) * n + i)];
+  });
+  pool.barrier();
+  products.add_rows(thread, l.out, y_.data(), tokens_, scale);
+}
+
+// --- gated delta nets ---
+
+void RecurrentLayers::reserve(const DeltaNetLayer& l) {
+  const DeltaNet& d = l.net;
+  for (auto* v : {&projected_, &convolved_}) grow(*v, tokens_ * d.channels());
+  for (auto* v : {&gate_, &y_}) grow(*v, tokens_ * d.heads * d.dim_v);
+  for (auto* v : {&beta_, &decay_}) grow(*v, tokens_ * d.heads);
+}
+
+void RecurrentLayers::run_layer(int thread, Products& products, const DeltaNetLayer& l,
+                                const Runs& runs, float eps, float scale) {
+  const DeltaNet& d = l.net;
+  Pool& pool = products.pool();
+  const int64_t tokens = tokens_, channels = d.channels();
+  const Forms forms = forms_of({&l.qkv, &l.gate, &l.beta, &l.decay});
+  // A thread convolves the channels whose values it has just computed.
+  products.run(thread, products.normed(thread, l.norm, eps, forms),
+               {{&l.qkv, projected_.data()},
+                {&l.gate, gate_.data()},
+                {&l.beta, beta_.data()},
+                {&l.decay, decay_.data()}},
+               [&](int64_t product, int64_t begin, int64_t end) {
+                 for (; product == 0 && begin < end; begin += most_channels)
+                   convolve_(d.conv, runs, begin, std::min(begin + most_channels, end),
+                             projected_.data(), channels, true, convolved_.data());
+               });
+  pool.barrier();
+  const int64_t units = 2 * d.key_heads + 1;
+  const float shorter = 1.0f / std::sqrt(float(d.dim));
+  pool.split(thread, tokens * units, [&](int64_t unit) {
+    const int64_t t = unit / units, head = unit % units;
+    if (head == 2 * d.key_heads)
+      return delta_rates_(d, &beta_[size_t(t * d.heads)], &decay_[size_t(t * d.heads)]);
+    unit_length_(&convolved_[size_t(t * channels + head * d.dim)], d.dim, d.eps,
+                 head < d.key_heads ? shorter : 1.0f);
+  });
+  pool.barrier();
+  const int64_t parts = (d.dim_v + state_rows_together - 1) / state_rows_together;
+  pool.split(thread, d.heads * parts, [&](int64_t unit) {
+    const int64_t begin = unit % parts * state_rows_together;
+    delta_scan_(d, runs, unit / parts, begin, std::min(d.dim_v, begin + state_rows_together),
+                convolved_.data(), beta_.data(), decay_.data(), y_.data());
+  });
+  pool.barrier();
+  pool.split(thread, tokens * d.heads, [&](int64_t unit) {
+    gated_norm_(&y_[size_t(unit * d.dim_v)], d.norm, &gate_[size_t(unit * d.dim_v)], d.dim_v, eps);
   });
   pool.barrier();
   products.add_rows(thread, l.out, y_.data(), tokens, scale);

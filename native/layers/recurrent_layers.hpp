@@ -6,8 +6,8 @@
 #include <variant>
 #include <vector>
 
-#include "layers/delta_net_layers.hpp"
-#include "layers/head_layers.hpp"
+#include "layers/delta_net.hpp"
+#include "layers/head_space.hpp"
 #include "layers/products.hpp"
 #include "layers/ssm.hpp"
 
@@ -23,26 +23,65 @@ struct SSMLayer {
   const float* state_norms[3] = {};
 };
 
+// A state space whose heads have one decay each.
+struct HeadLayer {
+  Weights in, out;
+  const float* norm = nullptr;  // of the layer's input, [n_embd]; none beside attention
+  HeadSpace space;
+};
+
+// A short convolution, whose inputs alone are kept.  The projection's rows are B, C and x, each
+// [channels]; the layer gives out (C * conv(B * x)).
+struct ShortLayer {
+  Weights in, out;
+  const float* norm = nullptr;  // [n_embd]
+  Convolution conv;
+};
+
+struct DeltaNetLayer {
+  Weights qkv, gate, beta, decay, out;
+  const float* norm = nullptr;  // [n_embd]
+  DeltaNet net;
+};
+
 using RecurrentLayer = std::variant<SSMLayer, HeadLayer, ShortLayer, DeltaNetLayer>;
 
 class RecurrentLayers {
  public:
   // Makes room for the layers' `tokens`; one thread.
   void prepare(int64_t tokens, const std::vector<RecurrentLayer>& layers);
-  // The running sum += scale * what the layer gives; every thread.
-  void run(int thread, Products& products, const RecurrentLayer& layer, const Runs& runs, float eps,
-           float scale = 1);
 
-  HeadLayers& heads() { return heads_; }
+  // The rest is called by every thread.
+
+  // The running sum += scale * what the layer gives; a barrier follows.
+  void run(int thread, Products& products, const RecurrentLayer& layer, const Runs& runs, float eps,
+           float scale);
+  // The two parts of a state space beside attention, which takes x too.  The first one has a
+  // barrier after it, before the second.
+  void project(int thread, Products& products, const HeadLayer& l, const Runs& runs,
+               const Input& x);
+  void finish(int thread, Products& products, const HeadLayer& l, const Runs& runs, float eps,
+              float scale);
 
  private:
-  void run(int thread, Products& products, const SSMLayer& layer, const Runs& runs, float eps,
-           float scale);
+  void reserve(const SSMLayer& l);
+  void reserve(const HeadLayer& l);
+  void reserve(const ShortLayer& l);
+  void reserve(const DeltaNetLayer& l);
+  void run_layer(int thread, Products& products, const SSMLayer& l, const Runs& runs, float eps,
+                 float scale);
+  void run_layer(int thread, Products& products, const HeadLayer& l, const Runs& runs, float eps,
+                 float scale);
+  void run_layer(int thread, Products& products, const ShortLayer& l, const Runs& runs, float eps,
+                 float scale);
+  void run_layer(int thread, Products& products, const DeltaNetLayer& l, const Runs& runs,
+                 float eps, float scale);
 
   int64_t tokens_ = 0;
-  std::vector<float> xz_, u_, selected_, dt_, y_, ones_;
-  HeadLayers heads_;
-  DeltaNetLayers delta_;
+  // What layers project, convolve and give; then a state space's, and a delta net's.
+  std::vector<float> projected_, convolved_, y_;
+  std::vector<float> selected_, dt_, ones_;
+  std::vector<float> gate_, beta_, decay_;
 };
 
 }  // namespace aleator

@@ -16,8 +16,8 @@ static void route_rows(Array<float, 2> logits, Array<int32_t, 2> chosen, Array<f
             .scores = scores_named(scores),
             .normalised = normalised,
             .scale = scale,
-            .bias = bias ? bias->data() : nullptr,
-            .scales = scales ? scales->data() : nullptr};
+            .bias = pointer(bias),
+            .scales = pointer(scales)};
   require(!bias || int64_t(bias->size()) == r.n_experts, "bias must have a number for each expert");
   require(!scales || int64_t(scales->size()) == r.n_experts,
           "scales must have a number for each expert");

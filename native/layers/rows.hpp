@@ -44,10 +44,6 @@ ALEATOR_KERNEL(void, layer_norm,
                (const float* x, const float* weight, int64_t n, float eps, float* y))
 // Turns x by cos_sin [pairs][2]: channels (2i, 2i + 1) if interleaved, else (i, i + pairs).
 ALEATOR_KERNEL(void, rotate, (float* x, const float* cos_sin, int64_t pairs, bool interleaved))
-// gate = silu(gate) * up.
-ALEATOR_KERNEL(void, swiglu, (float* gate, const float* up, int64_t n))
-// gate = max(gate, 0)^2 * up.
-ALEATOR_KERNEL(void, square_glu, (float* gate, const float* up, int64_t n))
 // Turns every `block` (a power of 2) of n values by the Hadamard matrix of that size in its natural
 // order, scaled to be its own inverse.
 ALEATOR_KERNEL(void, hadamard, (float* x, int64_t n, int64_t block))

@@ -32,22 +32,6 @@ void rotate(float* x, const float* cos_sin, int64_t pairs, bool interleaved) {
   }
 }
 
-void swiglu(float* gate, const float* up, int64_t n) {
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) store(gate + i, silu(load(gate + i)) * load(up + i));
-  if (i < n) {
-    const vf h = silu(load_some(gate + i, n - i)) * load_some(up + i, n - i);
-    store_some(gate + i, h, n - i);
-  }
-}
-
-void square_glu(float* gate, const float* up, int64_t n) {
-  each(gate, n, [&](vf x, int64_t i) {
-    const vf above = positive_part(x);
-    return above * above * load_some(up + i, n - i);
-  });
-}
-
 template <int half, int... i>
 static inline vf exchanged(vf v, std::integer_sequence<int, i...>) {
   return __builtin_shufflevector(v, v, (i ^ half)...);

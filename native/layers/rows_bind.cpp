@@ -1,7 +1,7 @@
 // Python's side of what decoders do to single rows.
 #include "bind.hpp"
 #include "layers/angles.hpp"
-#include "layers/gelu.hpp"
+#include "layers/gates.hpp"
 #include "layers/mixture_memory.hpp"
 #include "layers/rows.hpp"
 

@@ -32,4 +32,10 @@ inline void require_size(const StoredMatrix& m, int64_t out, int64_t in, const s
               std::to_string(in) + "]");
 }
 
+// The numbers of a vector, or none.
+template <class Vector>
+const auto* pointer(const std::optional<Vector>& v) {
+  return v ? v->data() : nullptr;
+}
+
 }  // namespace aleator

@@ -12,13 +12,6 @@ namespace aleator::ALEATOR_ISA {
 template <class Read>
 constexpr int span = Blocks<Read> ? block_elements : 16;
 
-// Elements i to i + lanes of a row of single numbers.
-template <class Read>
-static inline vf cached(const uint8_t* row, int64_t i) {
-  if constexpr (std::is_same_v<Read, ReadF16>) return vf_of_f16(row + 2 * i);
-  if constexpr (std::is_same_v<Read, ReadBF16>) return vf_of_bf16(row + 2 * i);
-  return load_as<vf>(row + 4 * i);
-}
 // Elements i to i + span of a row of dim; zeros past dim.
 template <class Read, bool whole = false>  // whole: they are all within the row
 static inline void widen(const uint8_t* row, int64_t i, int64_t dim, vf (&v)[span<Read> / lanes]) {
@@ -26,7 +19,7 @@ static inline void widen(const uint8_t* row, int64_t i, int64_t dim, vf (&v)[spa
     Read::group(row, i, v);
   } else if (whole || i + 16 <= dim) {
 #pragma GCC unroll 4
-    for (int k = 0; k < 16 / lanes; k++) v[k] = cached<Read>(row, i + k * lanes);
+    for (int k = 0; k < 16 / lanes; k++) v[k] = Read::vector(row, i + k * lanes);
   } else {
     float some[16] = {};
     for (int64_t k = i; k < dim; k++) some[k - i] = Read::one(row, k);

@@ -1,134 +1,128 @@
 // A chain of samplers that do what llama.cpp's do.  Contract: docs/llama-cpp.md.
-#include "llama/chain.hpp"
-
 #include <algorithm>
-#include <chrono>
 
 #include "bind.hpp"
 #include "llama/candidates.hpp"
-#include "samplers/chain.hpp"
+#include "llama/sampler.hpp"
 #include "samplers/chain_binding.hpp"
+#include "samplers/constrained.hpp"
 
 namespace aleator::llama {
 
-LlamaChain::LlamaChain(std::vector<std::shared_ptr<LlamaSampler>> samplers,
-                       std::shared_ptr<ConstraintSampler> grammar)
-    : samplers_(std::move(samplers)), grammar_(std::move(grammar)) {
-  find_stateful();
-  save(saved_);
-}
-
-LlamaChain::LlamaChain(const LlamaChain& other)
-    : history_(other.history_), n_generated_(other.n_generated_), saved_(other.saved_) {
-  for (const auto& sampler : other.samplers_) samplers_.push_back(sampler->clone());
-  if (other.grammar_) grammar_ = std::make_shared<ConstraintSampler>(*other.grammar_);
-  find_stateful();
-}
-
-void LlamaChain::find_stateful() {
-  for (const auto& sampler : samplers_)
-    if (sampler->has_state()) stateful_.push_back(sampler.get());
-}
-
-void LlamaChain::save(std::vector<State>& states) const {
-  for (const auto* sampler : stateful_) states.push_back(sampler->state());
-}
-
-void LlamaChain::restore(const State* states) {
-  for (auto* sampler : stateful_) sampler->restore(*states++);
-}
-
-void LlamaChain::run(Row& row) {
-  for (const auto& sampler : samplers_) sampler->apply(row, history_);
-}
-
-// A failure leaves the samplers as they were: what was drawn is drawn again.
-void LlamaChain::apply(Row& row) {
-  before_.clear();
-  save(before_);
-  try {
-    run(row);
-  } catch (...) {
-    restore(before_.data());
-    throw;
+// A constraint in a chain with llama.cpp's numbers.
+class ConstraintSampler : public ConstraintIn<LlamaCloned<ConstraintSampler>> {
+ public:
+  using ConstraintIn::ConstraintIn;
+  void apply(Row& row, const History&) override {
+    if (!constrained.waiting() && !row.mask(constrained.mask())) nothing_allowed();
   }
-}
+};
 
-void LlamaChain::apply_one(Row& row, size_t index) { samplers_.at(index)->apply(row, history_); }
-
-void LlamaChain::apply_grammar(Row& row) {
-  if (grammar_) grammar_->apply(row, history_);
-}
-
-bool LlamaChain::rejects(Row& row) {
-  return grammar_ && row.selected >= 0 && !grammar_->constrained.allows(row.selected_token());
-}
-
-void LlamaChain::accept(int32_t token, bool generated) {
-  Chain::check_token(token);
-  history_.push(token, generated);
-  n_generated_ += generated;
-  size_t done = 0;
-  bool heard = false;
-  try {
-    if (grammar_) grammar_->accept(history_), heard = true;
-    for (; done < samplers_.size(); ++done) samplers_[done]->accept(history_);
-  } catch (...) {  // only a constraint or a user's sampler can: take it back from those before it
-    while (done-- > 0) samplers_[done]->unaccept(history_);
-    if (heard) grammar_->unaccept(history_);
-    take_back();
-    throw;
+class LlamaChain : public ChainBase<LlamaSampler> {
+ public:
+  // The grammar, if there is one, tests the token that the chain chose, and masks a second pass. It
+  // hears of tokens before the samplers do, and so stands before them in samplers_.
+  LlamaChain(Samplers samplers, const std::shared_ptr<ConstraintSampler>& grammar)
+      : ChainBase(std::move(samplers)), grammar_(grammar.get()) {
+    if (grammar) samplers_.insert(samplers_.begin(), grammar);
+    find_stateful();
+    save(saved_);
   }
-  save(saved_);
-}
-
-void LlamaChain::accept_many(std::span<const int32_t> tokens, bool generated) {
-  for (const int32_t token : tokens) Chain::check_token(token);
-  std::vector<State> present;
-  save(present);
-  size_t done = 0;
-  try {
-    for (; done < tokens.size(); ++done) accept(tokens[done], generated);
-  } catch (...) {
-    rollback(static_cast<int64_t>(done), true);
-    restore(present.data());
-    throw;
+  LlamaChain(const LlamaChain& other) : ChainBase(other), saved_(other.saved_) {
+    if (other.grammar_) grammar_ = static_cast<ConstraintSampler*>(samplers_[0].get());
+    find_stateful();
   }
-}
 
-void LlamaChain::take_back() {
-  n_generated_ -= history_.generated.back();
-  history_.pop();
-}
+  ConstraintSampler* grammar() const { return grammar_; }
+  Samplers samplers() const { return {samplers_.begin() + first(), samplers_.end()}; }
 
-void LlamaChain::rollback(int64_t n, bool replay) {
-  history_.check_rollback(n);
-  if (!n) return;
-  for (; n > 0; --n) {
-    for (const auto& sampler : samplers_) sampler->unaccept(history_);
-    if (grammar_) grammar_->unaccept(history_);
-    take_back();
-    saved_.resize(saved_.size() - stateful_.size());
+  // A failure leaves the samplers as they were: what was drawn is drawn again.
+  void apply(Row& row) {
+    before_.clear();
+    save(before_);
+    try {
+      run(row);
+    } catch (...) {
+      restore(before_.data());
+      throw;
+    }
   }
-  State* now = saved_.data() + saved_.size() - stateful_.size();
-  for (size_t i = 0; !replay && i < stateful_.size(); ++i)
-    now[i].words = stateful_[i]->state().words;
-  restore(now);
-}
+  void apply_one(Row& row, size_t index) { samplers_.at(first() + index)->apply(row, history_); }
+  void apply_grammar(Row& row) {
+    if (grammar_) grammar_->apply(row, history_);
+  }
+  bool rejects(Row& row) {  // whether the grammar forbids the token selected
+    return grammar_ && row.selected >= 0 && !grammar_->constrained.allows(row.selected_token());
+  }
 
-void LlamaChain::reset() {
-  for (const auto& sampler : samplers_) sampler->reset();
-  if (grammar_) grammar_->reset();
-  history_ = {};
-  n_generated_ = 0;
-  saved_.clear();
-  save(saved_);
-}
+  void accept(int32_t token, bool generated) {
+    hear(token, generated);
+    save(saved_);
+  }
+  void accept_many(std::span<const int32_t> tokens, bool generated) {  // all of them, or none
+    for (const int32_t token : tokens) History::check_token(token);
+    std::vector<State> present;
+    save(present);
+    size_t done = 0;
+    try {
+      for (; done < tokens.size(); ++done) accept(tokens[done], generated);
+    } catch (...) {
+      rollback(static_cast<int64_t>(done), true);
+      restore(present.data());
+      throw;
+    }
+  }
+  // Without replay the generators go on from where they are.
+  void rollback(int64_t n, bool replay) {
+    forget(n);
+    if (!n) return;
+    saved_.resize(saved_.size() - n * stateful_.size());
+    State* now = saved_.data() + saved_.size() - stateful_.size();
+    for (size_t i = 0; !replay && i < stateful_.size(); ++i)
+      now[i].words = stateful_[i]->state().words;
+    restore(now);
+  }
+  void reset() {
+    forget_all();
+    saved_.clear();
+    save(saved_);
+  }
 
-void LlamaChain::restart() {
-  for (const auto& sampler : samplers_) sampler->restart();
-  if (grammar_) grammar_->restart();
-}
+  std::string write_state(bool users) const;
+  void read_state(std::string_view bytes);  // into a new chain; after an error it is of no use
+  void adopt(LlamaChain& other) {           // takes over its samplers and their state
+    swap(other);
+    std::swap(grammar_, other.grammar_);
+    stateful_.swap(other.stateful_);
+    saved_.swap(other.saved_);
+  }
+  // Applies, accepts, returns the token.
+  int32_t sample(const void* logits, int64_t n_vocab, Dtype dtype);
+
+ private:
+  int64_t first() const { return grammar_ != nullptr; }  // place of the first sampler
+  void find_stateful() {
+    for (const auto& sampler : samplers_)
+      if (sampler->has_state()) stateful_.push_back(sampler.get());
+  }
+  void run(Row& row) {
+    for (size_t i = first(); i < samplers_.size(); ++i) samplers_[i]->apply(row, history_);
+  }
+  void save(std::vector<State>& states) const {
+    for (const auto* sampler : stateful_) states.push_back(sampler->state());
+  }
+  void restore(const State* states) {
+    for (auto* sampler : stateful_) sampler->restore(*states++);
+  }
+
+  ConstraintSampler* grammar_ = nullptr;
+  std::vector<LlamaSampler*> stateful_;
+  // The states of the stateful samplers at the start and after each accepted token, so that going
+  // back any number of tokens is exact: applications in between are undone as well.
+  std::vector<State> saved_;
+  std::vector<State> before_;
+  Row row_;
+};
 
 std::string LlamaChain::write_state(bool users) const {
   StateWriter out(users);
@@ -142,16 +136,14 @@ std::string LlamaChain::write_state(bool users) const {
                                         std::to_string(State::max_words));
     state.write(out);
   }
-  if (grammar_) out.section([&](StateWriter& own) { grammar_->write_state(own); });
-  for (const auto& sampler : samplers_)
-    out.section([&](StateWriter& own) { sampler->write_state(own); });
+  write_samplers(out);
   return out.bytes();
 }
 
 void LlamaChain::read_state(std::string_view bytes) {
   StateReader in(bytes);
   history_.read(in);
-  n_generated_ = std::count(history_.generated.begin(), history_.generated.end(), 1);
+  position_ = std::count(history_.generated.begin(), history_.generated.end(), 1);
   const size_t kinds = stateful_.size();
   saved_.clear();
   std::vector<State> present(kinds);
@@ -161,28 +153,12 @@ void LlamaChain::read_state(std::string_view bytes) {
       in.refuse("a generator has gone back");
   }
   for (State& state : present) state = State::read(in);
-  const auto load = [&](LlamaSampler& sampler) {
-    StateReader own = in.section();
-    sampler.read_state(own, history_);
-    own.end();
-  };
-  if (grammar_) load(*grammar_);
-  for (const auto& sampler : samplers_) load(*sampler);
-  in.end();
+  read_samplers(in);
   restore(present.data());
 }
 
-void LlamaChain::adopt(LlamaChain& other) {
-  samplers_.swap(other.samplers_);
-  grammar_.swap(other.grammar_);
-  stateful_.swap(other.stateful_);
-  saved_.swap(other.saved_);
-  std::swap(history_, other.history_);
-  std::swap(n_generated_, other.n_generated_);
-}
-
 int32_t LlamaChain::sample(const void* data, int64_t n, Dtype dtype) {
-  const auto began = std::chrono::steady_clock::now();
+  const auto began = Clock::now();
   row_.load(data, n, dtype);
   apply(row_);
   try {
@@ -191,19 +167,23 @@ int32_t LlamaChain::sample(const void* data, int64_t n, Dtype dtype) {
       apply_grammar(row_);
       run(row_);
     }
-    if (row_.selected < 0) Chain::refuse_no_selection();
+    if (row_.selected < 0) refuse_no_selection();
     accept(row_.selected_token(), true);
   } catch (...) {
     restore(before_.data());
     throw;
   }
-  seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  ++n_sampled_;
-  return history_.tokens.back();
+  return sampled(began);
 }
 
 ALEATOR_BIND(llama) {
   nb::class_<LlamaSampler>(m, "LlamaSampler", "A built-in sampler, to be put into a LlamaChain.");
+
+  nb::class_<ConstraintSampler, LlamaSampler>(m, "LlamaConstraintSampler")
+      .def(nb::init<const Constraint&, std::vector<int32_t>>(), "constraint"_a, "ends"_a)
+      .def_prop_ro(
+          "constrained", [](ConstraintSampler& s) -> Constrained& { return s.constrained; },
+          nb::rv_policy::reference_internal);
 
   bind_chain<LlamaChain, LlamaCandidates>(m, "LlamaChain")
       .def(nb::init<std::vector<std::shared_ptr<LlamaSampler>>,
@@ -226,9 +206,9 @@ ALEATOR_BIND(llama) {
       .def_prop_ro(
           "grammar", [](const LlamaChain& chain) { return chain.grammar(); },
           nb::rv_policy::reference_internal)
-      .def("rollback", alone(&LlamaChain::rollback), "n"_a, "replay"_a)
+      .def("rollback", alone<LlamaChain>(&LlamaChain::rollback), "n"_a, "replay"_a)
       .def_prop_ro("generated", [](const LlamaChain& chain) { return chain.history().generated; })
-      .def_prop_ro("position", &LlamaChain::n_generated);
+      .def_prop_ro("position", &LlamaChain::position);
 }
 
 }  // namespace aleator::llama

@@ -1,8 +1,6 @@
 #include "llama/row.hpp"
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
 
 namespace aleator::llama {
 
@@ -28,35 +26,13 @@ const MaskedTile masked_tile;
 
 void Row::load(const void* data, int64_t n, Dtype dtype) {
   check_length(n);
-  n_vocab_ = size_ = n;
-  n_tiles_ = (n + tile_size - 1) / tile_size;
+  size_ = n;
   dense_ = true;
   sorted = p_current = false;
   selected = -1;
-  tiles_.resize(n_tiles_);
-  maxima_.resize(n_tiles_);
-  has_nan_.resize(n_tiles_);
-  owned_.assign(n_tiles_, 0);
-  copies_.resize(n_tiles_ * tile_size);
-  const float* source = static_cast<const float*>(data);
-  if (dtype != Dtype::f32) {
-    widened_.resize(n);
-    (dtype == Dtype::f16 ? widen_f16_ : widen_bf16_)(static_cast<const uint16_t*>(data), n,
-                                                     widened_.data());
-    source = widened_.data();
-  }
-  const int64_t whole = n / tile_size;
-  for (int64_t t = 0; t < whole; ++t) tiles_[t] = source + t * tile_size;
-  if (whole) tile_scan_(source, whole, maxima_.data(), has_nan_.data());
-  if (whole < n_tiles_) {
-    float* rest = copies_.data() + whole * tile_size;
-    std::fill(std::copy(source + whole * tile_size, source + n, rest), rest + tile_size, -infinity);
-    tiles_[whole] = rest;
-    owned_[whole] = 1;
-    tile_scan_(rest, 1, &maxima_[whole], &has_nan_[whole]);
-  }
+  RowTiles::load(data, n, dtype, tile_scan_);
   for (int64_t t = 0; t < n_tiles_; ++t)
-    if (has_nan_[t]) {
+    if (irregular_[t]) {
       float* x = own_tile(t);
       for (int i = 0; i < tile_size; ++i)
         if (x[i] != x[i]) x[i] = -infinity;
@@ -65,40 +41,19 @@ void Row::load(const void* data, int64_t n, Dtype dtype) {
   if (top() == -infinity) nothing_finite();
 }
 
-float* Row::own_tile(int64_t tile) {
-  float* copy = copies_.data() + tile * tile_size;
-  if (!owned_[tile]) {
-    std::memcpy(copy, tiles_[tile], tile_size * sizeof(float));
-    tiles_[tile] = copy;
-    owned_[tile] = 1;
-  }
-  return copy;
-}
-
 bool Row::mask(std::span<const uint32_t> words) {
-  const auto word = [&](int64_t i) { return i < std::ssize(words) ? words[i] : 0u; };
   p_current = false;
-  if (!dense_) {
+  if (dense_) {
+    mask_tiles(words);
+  } else {
+    const auto word = [&](int64_t i) { return i < std::ssize(words) ? words[i] : 0u; };
     for (int64_t i = 0; i < size_; ++i)
       if (!(word(data_[i].id / 32) >> (data_[i].id % 32) & 1)) data_[i].logit = -infinity;
-    return top() > -infinity;
-  }
-  constexpr int words_per_tile = tile_size / 32;
-  for (int64_t t = 0; t < n_tiles_; ++t) {
-    bool changed = false;
-    for (int k = 0; k < words_per_tile; ++k) {
-      uint32_t gone = ~word(t * words_per_tile + k);
-      if (!gone) continue;
-      float* x = own_tile(t) + k * 32;
-      for (; gone; gone &= gone - 1) x[std::countr_zero(gone)] = -infinity;
-      changed = true;
-    }
-    if (changed) rescan(t);
   }
   return top() > -infinity;
 }
 
-void Row::rescan(int64_t tile) { tile_scan_(tiles_[tile], 1, &maxima_[tile], &has_nan_[tile]); }
+void Row::rescan(int64_t tile) { tile_scan_(tiles_[tile], 1, &maxima_[tile], &irregular_[tile]); }
 
 Candidate* Row::list() {
   if (!dense_) return data_;
@@ -312,7 +267,7 @@ void Row::divide(float temperature) {
   if (dense_) {
     const float top_logit = tiles_[best / tile_size][best % tile_size];
     for (int64_t t = 0; t < n_tiles_; ++t) tiles_[t] = masked_tile.x;
-    std::fill(owned_.begin(), owned_.end(), 0);
+    std::fill(state_.begin(), state_.end(), 0);
     std::fill(maxima_.begin(), maxima_.end(), -infinity);
     own_tile(best / tile_size)[best % tile_size] = top_logit;
     maxima_[best / tile_size] = top_logit;
@@ -390,7 +345,7 @@ void Row::mask_below(float threshold) {
     for (int64_t t = 0; t < n_tiles_; ++t) {
       if (maxima_[t] < threshold) {
         tiles_[t] = masked_tile.x;
-        owned_[t] = 0;
+        state_[t] = 0;
         maxima_[t] = -infinity;
         continue;
       }

@@ -27,7 +27,7 @@ struct Candidate {
 // The one comparison of all sorts: ties fall as libstdc++'s algorithms let them.
 inline bool higher(const Candidate& a, const Candidate& b) { return a.logit > b.logit; }
 
-class Row {
+class Row : RowTiles {
  public:
   // Borrows `data` until the next load.  NaN becomes -inf; nothing finite is an error.
   void load(const void* data, int64_t n_vocab, Dtype dtype);
@@ -102,7 +102,6 @@ class Row {
   int width(int64_t tile) const {
     return static_cast<int>(std::min<int64_t>(tile_size, size_ - tile * tile_size));
   }
-  float* own_tile(int64_t tile);
   void rescan(int64_t tile);
   void become(std::vector<Candidate>& entries, int64_t n);
   bool select_distinct(int64_t n);
@@ -112,11 +111,10 @@ class Row {
   int scatter(int64_t n, std::vector<Candidate>& out, Counts& counts);
   void bucket_sort(int64_t n, std::vector<Candidate>& out);
 
-  int64_t n_vocab_ = 0, n_tiles_ = 0, size_ = 0;
+  int64_t size_ = 0;
   bool dense_ = true;
-  std::vector<const float*> tiles_;
-  std::vector<float> maxima_, bounds_, copies_, widened_;
-  std::vector<uint8_t> owned_, has_nan_, buckets_;
+  std::vector<float> bounds_;
+  std::vector<uint8_t> buckets_;
   std::vector<float> weights_;              // of a dense draw
   std::vector<Candidate> entries_, spare_;  // data_ points into entries_
   Candidate* data_ = nullptr;

@@ -41,6 +41,7 @@ struct State {
 
 class LlamaSampler : public Listener {
  public:
+  using When = History;
   virtual void apply(Row& row, const History& history) = 0;
   virtual bool has_state() const { return false; }
   virtual State state() const { return {}; }

@@ -1,16 +1,11 @@
 // Contract: docs/llama-cpp.md.  Gone from llama.cpp; its behaviour lives on inside other samplers.
-#include "bind.hpp"
 #include "llama/sampler.hpp"
+#include "samplers/stateless.hpp"
 
 namespace aleator::llama {
 
-class Softmax : public LlamaCloned<Softmax> {
- public:
-  void apply(Row& row, const History&) override { row.softmax(true); }
-};
+static void softmax(Row& row) { row.softmax(true); }
 
-ALEATOR_BIND(llama_softmax) {
-  nb::class_<Softmax, LlamaSampler>(m, "LlamaSoftmax").def(nb::init<>());
-}
+ALEATOR_BIND(llama_softmax) { bind_stateless<softmax, LlamaSampler>(m, "LlamaSoftmax"); }
 
 }  // namespace aleator::llama

@@ -1,5 +1,5 @@
 // The operator on the CPU: threads over rows.  Contract: docs/operator.md; reference:
-// src/aleator/ops/reference.py.
+// tests/ops/reference.py.
 #include <array>
 #include <atomic>
 #include <cmath>

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "bind.hpp"
-#include "samplers/mask_tokens.hpp"
 #include "samplers/sampler.hpp"
 
 namespace aleator {
@@ -19,7 +18,7 @@ class BadWords : public Cloned<BadWords> {
     banned_.clear();
     for (const auto& sequence : sequences_)
       if (before(step, sequence)) banned_.push_back(sequence.back());
-    mask_tokens(c, banned_);
+    c.mask(banned_);
   }
 
  private:

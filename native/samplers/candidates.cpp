@@ -5,13 +5,31 @@
 #include <cmath>
 #include <limits>
 
+#include "bind.hpp"
 #include "rng/fixed.hpp"
+#include "samplers/binding.hpp"
 
 namespace aleator {
 
 namespace {
 
 constexpr float lowest = std::numeric_limits<float>::lowest();
+
+// `tops` candidates share the largest logit, which lies `gap` bits above the next; the sums are of
+// all others.
+Entropy entropy_of(int64_t tops, double gap, const EntropySums& sums) {
+  constexpr double one = static_cast<double>(int64_t{1} << contract::weight_bits),
+                   c = contract::log2_e;
+  const auto n = static_cast<double>(tops);
+  const double weight = static_cast<double>(sums.weight) / one;
+  const double bits = static_cast<double>(sums.bits) / one;
+  const double share = exp2_double(-gap), mass = share * weight, total = n + mass;
+  const double depth = share * (gap * weight + bits) / total;
+  const double log = tops == 1 && mass < contract::entropy_series
+                         ? mass * (c - mass * (c / 2 - mass * (c / 3)))
+                         : log2_double(total);
+  return {log + depth, depth, static_cast<uint64_t>(total * one)};
+}
 
 }  // namespace
 
@@ -47,6 +65,13 @@ Buffer<float>& Candidates::edit_all() {
   materialise();
   full_mass_ = 0;
   return values_;
+}
+
+void Candidates::mask(const std::vector<int32_t>& ids) {
+  if (ids.empty()) return;
+  for (const int32_t id : ids)
+    if (float* z = edit(id)) *z = -infinity;
+  settle();
 }
 
 void Candidates::list(std::vector<int32_t>& ids, std::vector<float>& logits) const {
@@ -104,9 +129,9 @@ void Candidates::become(int32_t id) {
 }
 
 bool Candidates::keep_allowed(std::span<const uint32_t> words) {
-  const auto word = [&](int64_t i) { return i < std::ssize(words) ? words[i] : 0u; };
   mass_ = 0;
   if (!dense_) {
+    const auto word = [&](int64_t i) { return i < std::ssize(words) ? words[i] : 0u; };
     size_t kept = 0;
     for (size_t i = 0; i < ids_.size(); ++i)
       if (word(ids_[i] / 32) >> (ids_[i] % 32) & 1) {
@@ -119,14 +144,12 @@ bool Candidates::keep_allowed(std::span<const uint32_t> words) {
     for (const float z : values_) top_ = std::max(top_, z);
     return kept > 0;
   }
-  constexpr int words_per_tile = tile_size / 32;
   int64_t allowed = 0;
   for (const uint32_t w : words) allowed += std::popcount(w);
-  top_ = -infinity;
   if (allowed < n_vocab_ / 8) {  // few: straight into a compact list
     spare_ids_.clear();
     spare_values_.clear();
-    for (int64_t i = 0; i < std::min<int64_t>(std::ssize(words), n_tiles_ * words_per_tile); ++i)
+    for (int64_t i = 0; i < std::min<int64_t>(std::ssize(words), n_tiles_ * tile_size / 32); ++i)
       for (uint32_t w = words[i]; w; w &= w - 1) {
         const int64_t id = i * 32 + std::countr_zero(w);
         const float z = tiles_[id / tile_size][id % tile_size] + 0.0f;
@@ -138,17 +161,8 @@ bool Candidates::keep_allowed(std::span<const uint32_t> words) {
     set_compact(spare_ids_, spare_values_);
     return true;
   }
-  for (int64_t t = 0; t < n_tiles_; ++t) {  // many: only tiles that lose a token are copied
-    for (int k = 0; k < words_per_tile; ++k) {
-      uint32_t gone = ~word(t * words_per_tile + k);
-      if (!gone) continue;
-      float* x = own_tile(t) + k * 32;
-      for (; gone; gone &= gone - 1) x[std::countr_zero(gone)] = -infinity;
-      maxima_[t] = infinity;  // to be found again
-    }
-    if (maxima_[t] == infinity) tile_scan_(tiles_[t], 1, &maxima_[t], &irregular_[t]);
-    top_ = std::max(top_, maxima_[t]);
-  }
+  mask_tiles(words);  // many
+  top_ = maximum_(maxima_.data(), static_cast<int64_t>(maxima_.size()));
   return top_ > -infinity;
 }
 
@@ -239,6 +253,20 @@ bool Candidates::keep_run(uint64_t bound) {
   return true;
 }
 
+void Candidates::keep_probable(uint64_t bound, int64_t min_keep) {
+  constexpr uint64_t ties = ~uint64_t{0} << 32;  // a key without its token
+  if (min_keep <= 1) {
+    const bool some = bound <= uint64_t{1} << 40 && keep_run(bound);  // the best weighs 2^40
+    if (!some) keep_through(order_key(top(), 0) & ties);
+    return;
+  }
+  const auto& best = first(std::min(min_keep, count()));
+  const bool all =
+      std::all_of(best.begin(), best.end(), [&](const auto& pair) { return pair.second >= bound; });
+  const uint64_t last = best.back().first & ties;
+  if (!all || !keep_run(bound)) keep_through(last);
+}
+
 void Candidates::remove(const std::vector<int32_t>& ids) {
   if (dense_) {
     for (const int32_t id : ids) *own(id) = -infinity;
@@ -249,6 +277,115 @@ void Candidates::remove(const std::vector<int32_t>& ids) {
     if (next < ids.size() && ids[next] == ids_[i]) return ++next, false;
     return true;
   });
+}
+
+// Candidates as Python sees them.
+
+namespace {
+
+struct Listed {
+  std::vector<int32_t> ids;
+  std::vector<float> logits;
+  explicit Listed(Candidates& c) { c.list(ids, logits); }
+
+  std::vector<uint64_t> weights(float top, float scale) const {
+    std::vector<uint64_t> found(ids.size());
+    weigh_(logits.data(), static_cast<int64_t>(found.size()), top, scale, found.data());
+    return found;
+  }
+};
+
+// What Softmax would have written of these candidates: weight over mass, both as it saw them.
+std::vector<float> noted(Candidates& c) {
+  const Listed listed(c);
+  std::vector<float> p(listed.ids.size());
+  if (!c.full_mass()) return p;
+  const auto weights = listed.weights(c.full_top(), c.scale());
+  for (size_t i = 0; i < p.size(); ++i)
+    p[i] = static_cast<float>(static_cast<double>(weights[i]) / static_cast<double>(c.full_mass()));
+  return p;
+}
+
+void set_logits(PyCandidates& c, Array<const float> z) {
+  auto& logits = c.get().edit_all();
+  if (z.shape(0) != logits.size())
+    throw LogitsError("there are " + std::to_string(logits.size()) + " candidates, but " +
+                      std::to_string(z.shape(0)) + " logits were given");
+  std::copy(z.data(), z.data() + logits.size(), logits.begin());
+  c.get().settle();
+}
+
+void keep(PyCandidates& c, std::vector<int32_t> ids) {
+  std::sort(ids.begin(), ids.end());
+  Candidates& inner = c.get();
+  inner.compact();
+  const auto& have = inner.ids();
+  const auto in = [&](size_t i) { return std::binary_search(ids.begin(), ids.end(), have[i]); };
+  bool any = false;
+  for (size_t i = 0; i < have.size() && !any; ++i) any = in(i);
+  if (!any) throw LogitsError("none of the tokens to keep is a candidate");
+  inner.keep_if(in);
+}
+
+void select(PyCandidates& c, std::optional<int32_t> token) {
+  if (token) {
+    const Listed listed(c.get());
+    if (!std::binary_search(listed.ids.begin(), listed.ids.end(), *token))
+      throw LogitsError("token " + std::to_string(*token) + " is not a candidate");
+  }
+  c.get().selected = token.value_or(-1);
+}
+
+}  // namespace
+
+ALEATOR_BIND(candidates) {
+  nb::class_<PyCandidates>(m, "Candidates")
+      .def(nb::init<const Logits&>(), "logits"_a.noconvert())
+      .def("__len__", [](PyCandidates& c) { return c.get().count(); })
+      .def_prop_ro("n_vocab", [](PyCandidates& c) { return c.get().n_vocab(); })
+      .def_prop_ro(
+          "temperature", [](PyCandidates& c) { return c.get().temperature(); },
+          "What the logits are still to be divided by.")
+      .def_prop_rw(
+          "selected",
+          [](PyCandidates& c) {
+            const int32_t token = c.get().selected;
+            return token < 0 ? std::optional<int32_t>() : std::optional(token);
+          },
+          &select, nb::for_setter("token"_a.none()))
+      .def_prop_ro(
+          "ids", [](PyCandidates& c) { return to_numpy(std::move(Listed(c.get()).ids)); },
+          nb::rv_policy::automatic)
+      .def_prop_rw(
+          "logits",
+          [](PyCandidates& c) {
+            c.get().materialise();
+            return to_numpy(std::move(Listed(c.get()).logits));
+          },
+          &set_logits, nb::for_getter(nb::rv_policy::automatic))
+      .def_prop_ro(
+          "entropy", [](PyCandidates& c) { return c.get().entropy().bits; },
+          "Of the distribution, in bits.")
+      .def_prop_ro(
+          "weights",
+          [](PyCandidates& c) {
+            return to_numpy(Listed(c.get()).weights(c.get().top(), c.get().scale()));
+          },
+          nb::rv_policy::automatic)
+      .def_prop_ro(
+          "p", [](PyCandidates& c) { return to_numpy(noted(c.get())); }, nb::rv_policy::automatic,
+          "The probabilities that Softmax noted, not made anew since; 0 where it noted none.")
+      .def(
+          "state",
+          [](PyCandidates& c) {
+            Listed listed(c.get());
+            return nb::make_tuple(to_numpy(std::move(listed.ids)),
+                                  to_numpy(std::move(listed.logits)), c.get().temperature(),
+                                  c.get().full_mass());
+          },
+          "Token ids, logits, the temperature they still are to be divided by, and the mass that "
+          "Softmax saw.")
+      .def("keep", &keep, "ids"_a, "Keep these tokens; the others are no candidates any more.");
 }
 
 }  // namespace aleator

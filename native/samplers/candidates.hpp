@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "samplers/entropy.hpp"
 #include "samplers/ranked_row.hpp"
 
 namespace aleator {
@@ -21,6 +20,13 @@ inline void check_length(int64_t n_logits) {
     throw LogitsError("logits have " + std::to_string(n_logits) +
                       " values: at most 1,048,576 are supported");
 }
+
+// Contract: docs/numerics.md, "Entropy".
+struct Entropy {
+  double bits;    // of the distribution
+  double depth;   // the mean, by probability, of how many bits a weight lies below the largest
+  uint64_t mass;  // of all candidates, the largest logit weighing 2^40
+};
 
 class Candidates : public RankedRow<LogitValues> {
  public:
@@ -40,6 +46,8 @@ class Candidates : public RankedRow<LogitValues> {
   float* edit(int32_t id);
   Buffer<float>& edit_all();  // compact and materialised; ends with settle()
   using RankedRow::settle;
+  // Masks tokens; those that are no candidates do no harm.  Without any nothing is written.
+  void mask(const std::vector<int32_t>& ids);
 
   void become(int32_t id);                       // one token, candidate or not, with logit 1
   void remove(const std::vector<int32_t>& ids);  // ascending, not all of them
@@ -55,6 +63,9 @@ class Candidates : public RankedRow<LogitValues> {
   };
   const Run& run(uint64_t bound);
   bool keep_run(uint64_t bound);  // false, and nothing changes, if the run is empty
+  // The same run; where it is shorter than `min_keep`, or empty, the first `min_keep` of the order
+  // with all that tie with the last of them.
+  void keep_probable(uint64_t bound, int64_t min_keep);
 
   Moments moments() const;
   SquareSums squares() const;

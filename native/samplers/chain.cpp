@@ -2,30 +2,35 @@
 #include "samplers/chain.hpp"
 
 #include <algorithm>
-#include <chrono>
 
 #include "bind.hpp"
 #include "samplers/chain_binding.hpp"
 
 namespace aleator {
 
-Chain::Chain(std::vector<std::shared_ptr<Sampler>> samplers, uint32_t completion)
-    : samplers_(std::move(samplers)) {
-  step_.completion = completion;
+void History::check_token(int32_t token) {
+  if (token < 0 || token >= max_token)
+    throw ParameterError("token", "token " + std::to_string(token) +
+                                      " cannot be accepted: ids run from 0 to 16,777,215");
 }
 
-Chain::Chain(const Chain& other) : step_(other.step_), history_(other.history_) {
-  for (const auto& sampler : other.samplers_) samplers_.push_back(sampler->clone());
+void History::read(StateReader& in) {
+  const auto n = in.get<uint64_t>();
+  tokens = in.get_all<int32_t>(n);
+  generated = in.get_all<uint8_t>(n);
+  for (const int32_t token : tokens)
+    if (token < 0 || token >= max_token)
+      in.refuse("token " + std::to_string(token) + " is in its history");
+  for (const uint8_t flag : generated)
+    if (flag > 1) in.refuse("a token of its history is neither given nor generated");
 }
 
 void Chain::apply(Candidates& candidates) {
-  step_.history = &history_;
-  for (const auto& sampler : samplers_) sampler->apply(candidates, step_);
+  for (const auto& sampler : samplers_) sampler->apply(candidates, step());
 }
 
 void Chain::apply_one(Candidates& candidates, size_t index) {
-  step_.history = &history_;
-  samplers_.at(index)->apply(candidates, step_);
+  samplers_.at(index)->apply(candidates, step());
 }
 
 void Chain::insert(size_t index, std::shared_ptr<Sampler> sampler) {
@@ -44,121 +49,48 @@ void Chain::set_ordinals(const std::vector<uint32_t>& ordinals) {
   for (size_t i = 0; i < samplers_.size(); ++i) samplers_[i]->set_ordinal(ordinals.at(i));
 }
 
-void Chain::check_token(int32_t token) {
-  if (token < 0 || token >= max_token)
-    throw ParameterError("token", "token " + std::to_string(token) +
-                                      " cannot be accepted: ids run from 0 to 16,777,215");
-}
-
-void Chain::refuse_no_selection() {
-  throw ParameterError("samplers", "the chain selects no token: end it with Dist or Greedy");
-}
-
-void History::read(StateReader& in) {
-  const auto n = in.get<uint64_t>();
-  tokens = in.get_all<int32_t>(n);
-  generated = in.get_all<uint8_t>(n);
-  for (const int32_t token : tokens)
-    if (token < 0 || token >= Chain::max_token)
-      in.refuse("token " + std::to_string(token) + " is in its history");
-  for (const uint8_t flag : generated)
-    if (flag > 1) in.refuse("a token of its history is neither given nor generated");
-}
-
-void Chain::accept(int32_t token, bool generated) {
-  check_token(token);
-  history_.push(token, generated);
-  step_.position += generated;
-  size_t done = 0;
-  try {
-    for (; done < samplers_.size(); ++done) samplers_[done]->accept(history_);
-  } catch (...) {  // only a user's sampler can: take it back from those before it
-    while (done-- > 0) samplers_[done]->unaccept(history_);
-    take_back();
-    throw;
-  }
-}
-
 void Chain::accept_many(std::span<const int32_t> tokens, bool generated) {
-  for (const int32_t token : tokens) check_token(token);
+  for (const int32_t token : tokens) History::check_token(token);
   size_t done = 0;
   try {
-    for (; done < tokens.size(); ++done) accept(tokens[done], generated);
+    for (; done < tokens.size(); ++done) hear(tokens[done], generated);
   } catch (...) {
-    rollback(static_cast<int64_t>(done));
+    forget(static_cast<int64_t>(done));
     throw;
   }
-}
-
-void Chain::take_back() {
-  step_.position -= history_.generated.back();
-  history_.pop();
-}
-
-void Chain::rollback(int64_t n) {
-  history_.check_rollback(n);
-  for (; n > 0; --n) {
-    for (const auto& sampler : samplers_) sampler->unaccept(history_);
-    take_back();
-  }
-}
-
-void Chain::reset() {
-  for (const auto& sampler : samplers_) sampler->reset();
-  history_ = {};
-  step_.position = 0;
-}
-
-void Chain::restart() {
-  for (const auto& sampler : samplers_) sampler->restart();
 }
 
 std::string Chain::write_state(bool users) const {
   StateWriter out(users);
   history_.write(out);
-  out.put<uint64_t>(step_.position);
-  for (const auto& sampler : samplers_)
-    out.section([&](StateWriter& own) { sampler->write_state(own); });
+  out.put<uint64_t>(position_);
+  write_samplers(out);
   return out.bytes();
 }
 
 void Chain::read_state(std::string_view bytes) {
   StateReader in(bytes);
   history_.read(in);
-  step_.position = in.get<uint64_t>();
-  for (const auto& sampler : samplers_) {
-    StateReader own = in.section();
-    sampler->read_state(own, history_);
-    own.end();
-  }
-  in.end();
+  position_ = in.get<uint64_t>();
+  read_samplers(in);
 }
 
 std::unique_ptr<Chain> Chain::part(size_t first, size_t count) const {
-  std::vector<std::shared_ptr<Sampler>> copies;
+  Samplers copies;
   for (size_t i = first; i < first + count; ++i) copies.push_back(samplers_.at(i)->clone());
-  auto made = std::make_unique<Chain>(std::move(copies), step_.completion);
-  made->step_ = step_;
+  auto made = std::make_unique<Chain>(std::move(copies), completion_);
   made->history_ = history_;
+  made->position_ = position_;
   return made;
 }
 
-void Chain::adopt(Chain& other) {
-  samplers_.swap(other.samplers_);
-  std::swap(step_, other.step_);
-  std::swap(history_, other.history_);
-}
-
 int32_t Chain::sample(const void* data, int64_t n, Dtype dtype) {
-  const auto began = std::chrono::steady_clock::now();
+  const auto began = Clock::now();
   scratch_.load(data, n, dtype);
   apply(scratch_);
   if (scratch_.selected < 0) refuse_no_selection();
-  const int32_t token = scratch_.selected;
-  accept(token, true);
-  seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  ++n_sampled_;
-  return token;
+  hear(scratch_.selected, true);
+  return sampled(began);
 }
 
 ALEATOR_BIND(chain) {
@@ -167,10 +99,10 @@ ALEATOR_BIND(chain) {
   bind_chain<Chain, PyCandidates>(m, "Chain")
       .def(nb::init<std::vector<std::shared_ptr<Sampler>>, uint32_t>(), "samplers"_a,
            "completion"_a)
-      .def("insert", alone(&Chain::insert), "index"_a, "sampler"_a)
-      .def("remove", alone(&Chain::remove), "index"_a)
+      .def("insert", alone<Chain>(&Chain::insert), "index"_a, "sampler"_a)
+      .def("remove", alone<Chain>(&Chain::remove), "index"_a)
       .def("set_ordinals", &Chain::set_ordinals, "ordinals"_a)
-      .def("rollback", alone(&Chain::rollback), "n"_a)
+      .def("rollback", alone<Chain>(&Chain::rollback), "n"_a)
       .def(
           "part",
           [](Chain& chain, size_t first, size_t count) {

@@ -1,16 +1,15 @@
 // What the bindings of both kinds of chain have in common.
 #pragma once
 
-#include <span>
-
 #include "bind.hpp"
 #include "samplers/binding.hpp"
+#include "samplers/chain_base.hpp"
 
 namespace aleator {
 
 // A method of a chain, which refuses a second thread while it runs.
-template <typename Chain, typename Result, typename... Arguments>
-auto alone(Result (Chain::*method)(Arguments...)) {
+template <typename Chain, typename Owner, typename Result, typename... Arguments>
+auto alone(Result (Owner::*method)(Arguments...)) {
   return [method](Chain& chain, Arguments... arguments) -> Result {
     const Busy busy(chain.in_use);
     return (chain.*method)(std::forward<Arguments>(arguments)...);
@@ -46,7 +45,7 @@ nb::class_<Chain> bind_chain(nb::module_& m, const char* name) {
             chain.apply_one(candidates.get(), index);
           },
           "candidates"_a, "index"_a)
-      .def("accept", alone(&Chain::accept), "token"_a, "generated"_a)
+      .def("accept", alone<Chain>(&Chain::accept), "token"_a, "generated"_a)
       .def(
           "accept_many",
           [](Chain& chain, const Array<const int32_t>& tokens, bool generated) {
@@ -70,8 +69,8 @@ nb::class_<Chain> bind_chain(nb::module_& m, const char* name) {
             chain.read_state({state.c_str(), state.size()});
           },
           "state"_a)
-      .def("adopt", alone(&Chain::adopt), "other"_a)
-      .def("reset_perf", alone(&Chain::reset_perf))
+      .def("adopt", alone<Chain>(&Chain::adopt), "other"_a)
+      .def("reset_perf", alone<Chain>(&Chain::reset_perf))
       .def("free_scratch",
            [](Chain& chain) {
              if constexpr (requires { chain.free_scratch(); }) {
@@ -82,8 +81,8 @@ nb::class_<Chain> bind_chain(nb::module_& m, const char* name) {
                }
              }
            })
-      .def("reset", alone(&Chain::reset))
-      .def("restart", alone(&Chain::restart))
+      .def("reset", alone<Chain>(&Chain::reset))
+      .def("restart", alone<Chain>(&Chain::restart))
       .def("clone",
            [](Chain& chain) {
              const Busy busy(chain.in_use);

@@ -1,14 +1,10 @@
 // Contract: src/aleator/samplers/greedy.py
-#include "bind.hpp"
-#include "samplers/sampler.hpp"
+#include "samplers/stateless.hpp"
 
 namespace aleator {
 
-class Greedy : public Cloned<Greedy> {
- public:
-  void apply(Candidates& c, const Step&) override { c.selected = c.argmax(); }
-};
+static void greedy(Candidates& c) { c.selected = c.argmax(); }
 
-ALEATOR_BIND(sampler_greedy) { nb::class_<Greedy, Sampler>(m, "Greedy").def(nb::init<>()); }
+ALEATOR_BIND(sampler_greedy) { bind_stateless<greedy>(m, "Greedy"); }
 
 }  // namespace aleator

@@ -1,6 +1,5 @@
 // Contract: src/aleator/samplers/min_tokens.py
 #include "bind.hpp"
-#include "samplers/mask_tokens.hpp"
 #include "samplers/sampler.hpp"
 
 namespace aleator {
@@ -10,7 +9,7 @@ class MinTokens : public Cloned<MinTokens> {
   MinTokens(int64_t least, std::vector<int32_t> ends) : least_(least), ends_(std::move(ends)) {}
 
   void apply(Candidates& c, const Step&) override {
-    if (least_ > 0 && generated_ < least_) mask_tokens(c, ends_);
+    if (least_ > 0 && generated_ < least_) c.mask(ends_);
   }
   void accept(const History& h) override { generated_ += h.generated.back(); }
   void unaccept(const History& h) override {

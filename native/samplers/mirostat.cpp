@@ -2,14 +2,14 @@
 #include <cmath>
 
 #include "bind.hpp"
-#include "samplers/mirostat_state.hpp"
+#include "samplers/adapting.hpp"
 
 namespace aleator {
 
-class Mirostat : public MirostatState<Mirostat> {
+class Mirostat : public MirostatBase<Mirostat> {
  public:
   Mirostat(double tau, double eta, int64_t m, uint64_t seed, uint32_t ordinal)
-      : MirostatState(tau, eta, seed, ordinal), m_(m) {}
+      : MirostatBase(tau, eta, seed, ordinal), m_(m) {}
 
   void apply(Candidates& c, const Step& step) override {
     c.keep_first(bound(c));
@@ -36,9 +36,9 @@ class Mirostat : public MirostatState<Mirostat> {
     const double e = s - 1, vocabulary = log2_double(static_cast<double>(c.n_vocab()));
     double log_k;
     if (std::fabs(e) < 0x1p-20) {  // the limit: e / (1 - N^-e) is 1 / ln N
-      log_k = mu_ - log2_double(vocabulary / contract::log2_e);
+      log_k = mu() - log2_double(vocabulary / contract::log2_e);
     } else {
-      log_k = log2_double(std::fabs(e)) + mu_ -
+      log_k = log2_double(std::fabs(e)) + mu() -
               log2_double(std::fabs(1 - exp2_double(-e * vocabulary)));
     }
     const double k = exp2_double(std::clamp(log_k / s, -1.0, 40.0));

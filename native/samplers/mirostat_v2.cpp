@@ -2,17 +2,18 @@
 #include <cmath>
 
 #include "bind.hpp"
-#include "samplers/mirostat_state.hpp"
+#include "samplers/adapting.hpp"
 
 namespace aleator {
 
-class MirostatV2 : public MirostatState<MirostatV2> {
+class MirostatV2 : public MirostatBase<MirostatV2> {
  public:
-  using MirostatState::MirostatState;
+  using MirostatBase::MirostatBase;
 
   void apply(Candidates& c, const Step& step) override {
     // A token stays while log2(Z) - log2(w) <= mu, in Q32: while log2(w) >= level.
-    const double limit = std::floor(std::clamp(mu_, -contract::mu_limit, contract::mu_limit) * q32);
+    const double limit =
+        std::floor(std::clamp(mu(), -contract::mu_limit, contract::mu_limit) * q32);
     const int64_t level = log2_q32(c.mass()) - static_cast<int64_t>(limit);
     if (level > 0) {
       uint64_t low = 1, high = uint64_t{1} << 40;  // the smallest weight that reaches the level

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "bind.hpp"
-#include "samplers/mask_tokens.hpp"
 #include "samplers/sampler.hpp"
 
 namespace aleator {
@@ -23,7 +22,7 @@ class NoRepeatNgram : public Cloned<NoRepeatNgram> {
       if (!before || (tokens[i + before - 1] == ending[before - 1] &&
                       std::equal(ending, ending + before, tokens.data() + i)))
         banned_.push_back(tokens[i + before]);
-    mask_tokens(c, banned_);
+    c.mask(banned_);
   }
 
  private:

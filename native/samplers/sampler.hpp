@@ -33,6 +33,8 @@ struct History {
   }
   void read(StateReader& in);
 
+  static constexpr int32_t max_token = 1 << 24;
+  static void check_token(int32_t token);
   void check_rollback(int64_t n) const {
     if (n < 0 || n > static_cast<int64_t>(tokens.size()))
       throw ParameterError("n", "cannot roll back " + std::to_string(n) +
@@ -70,6 +72,7 @@ class Listener {
 
 class Sampler : public Listener {
  public:
+  using When = Step;  // what apply is told besides the candidates
   virtual void apply(Candidates& candidates, const Step& step) = 0;
   virtual void set_ordinal(uint32_t) {}  // of its random stream, when the chain was edited
   // What the history does not tell.  read_state is called on a sampler that has accepted nothing;

@@ -1,14 +1,10 @@
 // Contract: src/aleator/samplers/softmax.py
-#include "bind.hpp"
-#include "samplers/sampler.hpp"
+#include "samplers/stateless.hpp"
 
 namespace aleator {
 
-class Softmax : public Cloned<Softmax> {
- public:
-  void apply(Candidates& c, const Step&) override { c.record_full_mass(); }
-};
+static void softmax(Candidates& c) { c.record_full_mass(); }
 
-ALEATOR_BIND(sampler_softmax) { nb::class_<Softmax, Sampler>(m, "Softmax").def(nb::init<>()); }
+ALEATOR_BIND(sampler_softmax) { bind_stateless<softmax>(m, "Softmax"); }
 
 }  // namespace aleator

@@ -31,7 +31,7 @@ constexpr float light_entropy_bits = -20.0f;
 constexpr int32_t max_score = static_cast<int32_t>(-contract::least_bits * contract::depth_unit);
 constexpr int bin_shift = 12, n_bins = (max_score >> bin_shift) + 1;  // a sixteenth of a bit each
 
-// Sums for the entropy (samplers/entropy.hpp): of weights, and of weights times their bits.
+// Sums for the entropy (samplers/candidates.hpp): of weights, and of weights times their bits.
 struct EntropySums {
   uint64_t weight = 0, bits = 0;
 };

@@ -727,7 +727,7 @@ class ContextKeywords(TypedDict, total=False):
     off)."""
 
     split: str | None
-    """How batches are cut (aleator.cache.cells.split) (simple or equal or sequence; default:
+    """How batches are cut (aleator.cache.batches) (simple or equal or sequence; default:
     llama.cpp's choice: equal with policy='streams' and for models with attention and states, else
     simple)."""
 
@@ -829,7 +829,7 @@ class LoadKeywords(TypedDict, total=False):
     """Threads for more than one token (1 or more; default: like n_threads)."""
 
     split: str | None
-    """How batches are cut (aleator.cache.cells.split) (simple or equal or sequence; default:
+    """How batches are cut (aleator.cache.batches) (simple or equal or sequence; default:
     llama.cpp's choice: equal with policy='streams' and for models with attention and states, else
     simple)."""
 

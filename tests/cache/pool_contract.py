@@ -3,7 +3,7 @@
 A subclass says how a pool is made, and what can be seen of it::
 
     class TestMine(PoolContract):
-        def make(self) -> AnyPool:
+        def make(self) -> Pool:
             return MyPool(...)
 """
 
@@ -20,11 +20,11 @@ import numpy as np
 import pytest
 
 import aleator
-from aleator.cache.arguments import END
-from aleator.cache.cells.split import Cuts
+from aleator.cache.batches import Cuts
+from aleator.cache.cache import Step
 from aleator.cache.journal import Journal
-from aleator.cache.pools.pool import AnyPool
-from aleator.cache.pools.step import Step
+from aleator.cache.options import END
+from aleator.cache.pools.pool import Pool
 from aleator.core.errors import CacheError, CannotRewind, CannotShift, InvalidBatch, ParameterError
 from aleator.generate import Batch
 
@@ -36,19 +36,19 @@ class PoolContract(ABC):
     """The tests; ``n_seq_max`` of the pools is 3, and they have room for 24 tokens at least."""
 
     @abstractmethod
-    def make(self) -> AnyPool:
+    def make(self) -> Pool:
         """An empty pool."""
 
-    def seen(self, pool: AnyPool) -> Any:
+    def seen(self, pool: Pool) -> Any:
         """What can be seen of a pool."""
         ranges = [(pool.seq_pos_min(s), pool.seq_pos_max(s)) for s in range(3)]
         rewinds = [pool.oldest_rewind(s) for s in range(3)]
         return ranges, rewinds, pool.version, pool.journal.depth
 
-    def plan(self, pool: AnyPool, n: int, seq: int = 0) -> Any:
+    def plan(self, pool: Pool, n: int, seq: int = 0) -> Any:
         return pool.plan(Batch.one([1] * n, None, seq), Cuts(4, 8))
 
-    def decode(self, pool: AnyPool, n: int, seq: int = 0) -> None:
+    def decode(self, pool: Pool, n: int, seq: int = 0) -> None:
         def change() -> None:
             plan = self.plan(pool, n, seq)
             pool.prepare(plan)
@@ -57,7 +57,7 @@ class PoolContract(ABC):
 
         pool.journal.run(change)
 
-    def filled(self) -> AnyPool:
+    def filled(self) -> Pool:
         pool = self.make()
         self.decode(pool, 8)
         self.decode(pool, 3, 1)
@@ -87,7 +87,7 @@ class PoolContract(ABC):
             with pytest.raises(InvalidBatch):
                 pool.plan(batch, Cuts(4, 8))
 
-    def verbs(self) -> dict[str, Callable[[AnyPool], object]]:
+    def verbs(self) -> dict[str, Callable[[Pool], object]]:
         """What a pool may do or refuse."""
         return {
             "decode": lambda pool: self.decode(pool, 6),
@@ -119,7 +119,7 @@ class PoolContract(ABC):
             pool = self.filled()
             before = self.seen(pool)
 
-            def fail(pool: AnyPool = pool, verb: Callable[[AnyPool], object] = verb) -> None:
+            def fail(pool: Pool = pool, verb: Callable[[Pool], object] = verb) -> None:
                 verb(pool)
                 raise KeyError
 
@@ -188,10 +188,10 @@ class PoolContract(ABC):
         pool.check()
 
 
-def interrupted(verb: Callable[[AnyPool], object], stop: int) -> Callable[[AnyPool], bool]:
+def interrupted(verb: Callable[[Pool], object], stop: int) -> Callable[[Pool], bool]:
     """Makes a verb be interrupted at the package's line number ``stop``; whether there is such a line."""
 
-    def attempt(pool: AnyPool) -> bool:
+    def attempt(pool: Pool) -> bool:
         count, reached = 0, False
 
         def tracer(frame: FrameType, event: str, arg: Any) -> Any:

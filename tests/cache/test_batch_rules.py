@@ -11,7 +11,7 @@ import pytest
 
 from aleator.cache import KVCache, LayerShape
 from aleator.cache.kv_cache import HybridCache
-from aleator.cache.prefix import PrefixConfig
+from aleator.cache.prefix_index import PrefixConfig
 from aleator.core.errors import (
     CacheFull,
     CannotShift,

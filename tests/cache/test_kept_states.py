@@ -14,7 +14,7 @@ from make_models import SPECS, write_model
 
 from aleator import load
 from aleator.cache.pools.kept_states import ENDS, MOST, SPARE, KeptStates
-from aleator.cache.prefix import PrefixConfig
+from aleator.cache.prefix_index import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache, RecurrentShape
 from aleator.core.errors import CacheError
 from aleator.generate import Batch, Context

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from aleator.cache import KVCache, LayerShape
-from aleator.cache.prefix import PrefixConfig
+from aleator.cache.prefix_index import PrefixConfig
 from aleator.core.errors import CacheError, CacheFull, CannotShift, ParameterError
 
 SMALL = [LayerShape(2, 8, 4), LayerShape(1, 16, 16)]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from aleator import _native
-from aleator.cache.prefix import PrefixConfig
+from aleator.cache.prefix_index import PrefixConfig
 from aleator.core.errors import (
     Aborted,
     CacheError,

@@ -9,7 +9,7 @@ import pytest
 from aleator.cache import LayerShape, RecurrentCache, RecurrentShape
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.hybrid import HybridPool
-from aleator.cache.pools.pool import AnyPool
+from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.window import WindowPool
 from aleator.core.errors import NoCells
@@ -23,34 +23,34 @@ def rotate(layer: int, keys: Any, deltas: Any) -> Any:
 
 
 class TestAttentionPool(PoolContract):
-    def make(self) -> AnyPool:
+    def make(self) -> Pool:
         return AttentionPool(SHAPES, 24, n_seq_max=3, n_kept=2, rotate=rotate)
 
 
 class TestWindowPool(PoolContract):
-    def make(self) -> AnyPool:
+    def make(self) -> Pool:
         return WindowPool(SHAPES, 24, window=4, n_seq_max=3, n_kept=2, rotate=rotate)
 
 
 class TestRing(PoolContract):
-    def make(self) -> AnyPool:
+    def make(self) -> Pool:
         return WindowPool(SHAPES, 24, window=4, ring=True, n_seq_max=3, n_kept=2, rotate=rotate)
 
 
 class TestRecurrentPool(PoolContract):
-    def make(self) -> AnyPool:
+    def make(self) -> Pool:
         return RecurrentPool(STATES, n_seq_max=3, rollback=2)
 
 
 class TestHybridPool(PoolContract):
-    def make(self) -> AnyPool:
+    def make(self) -> Pool:
         first = AttentionPool(SHAPES, 24, n_seq_max=3, n_kept=2, rotate=rotate)
         window = WindowPool(SHAPES, 24, window=4, n_seq_max=3, n_kept=2, rotate=rotate)
         return HybridPool(first, window)
 
 
 class TestHybridPoolWithStates(PoolContract):
-    def make(self) -> AnyPool:
+    def make(self) -> Pool:
         first = AttentionPool(SHAPES, 24, n_seq_max=3, rotate=rotate)
         return HybridPool(first, None, RecurrentPool(STATES, n_seq_max=3, rollback=2))
 

@@ -10,7 +10,7 @@ import pytest
 
 from aleator.cache import Cells
 from aleator.cache.journal import Journal
-from aleator.cache.prefix import PrefixConfig, PrefixIndex
+from aleator.cache.prefix_index import PrefixConfig, PrefixIndex
 from aleator.core.errors import ParameterError
 
 USERS = 4

@@ -17,7 +17,7 @@ import pytest
 from make_models import SPECS, write_model
 
 from aleator.cache.pools.recurrent import RecurrentPool
-from aleator.cache.prefix import PrefixConfig
+from aleator.cache.prefix_index import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache, RecurrentShape
 from aleator.core.errors import (
     CannotRewind,

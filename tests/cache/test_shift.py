@@ -10,7 +10,7 @@ import pytest
 
 from aleator import _native
 from aleator.cache import KVCache, LayerShape
-from aleator.cache.rows import shift
+from aleator.cache.rows import rows as shift
 from aleator.models.config import RopeConfig
 from aleator.models.layers.rotation import Rotation
 

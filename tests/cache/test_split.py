@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aleator.cache.cells.split import RULES, split
+from aleator.cache.batches import RULES, split
 from aleator.core.errors import ParameterError
 
 

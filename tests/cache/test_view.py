@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aleator.cache.cells.view import take_frame
+from aleator.cache.view import take_frame
 from aleator.core.errors import ParameterError
 from tests.cache.test_cells import put
 from tests.drawn import differences

@@ -17,7 +17,7 @@ from aleator.cache.kv_cache import HybridCache, LayerShape
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.pools.window import WindowPool, window_capacity
-from aleator.cache.prefix import PrefixConfig
+from aleator.cache.prefix_index import PrefixConfig
 from aleator.core.errors import CacheFull, CannotRewind, CannotShift, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from aleator.chat.families import FAMILIES, family_of
-from aleator.chat.families.family import Thinking
 from aleator.chat.message import Message
-from aleator.chat.reply import Reply
+from aleator.chat.reply import Reply, Thinking
 from tests.chat import templates
 
 THINK = Thinking("<think>", "</think>")

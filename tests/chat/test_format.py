@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from aleator import ParameterError, TemplateError
-from aleator.chat.format import ChatFormat
-from aleator.chat.messages import checked_messages
-from aleator.chat.prompt import ChatPrompt, prepare_chat
+from aleator.chat.message import checked_messages
+from aleator.chat.prompt import ChatFormat, ChatPrompt, prepare_chat
 from aleator.text import Tokenizer, Vocabulary
 from tests.chat import templates
 from tests.text.vocabularies import CONTROL, NORMAL, USER_DEFINED, byte_level

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from aleator import Message, ParameterError, ToolCall
-from aleator.chat.messages import checked_messages, checked_tools, chosen_tools
+from aleator.chat.message import checked_messages, checked_tools, chosen_tools
 from tests.chat.templates import CLOCK, WEATHER
 
 HI = {"role": "user", "content": "Hi"}

@@ -11,8 +11,7 @@ import jsonschema
 import pytest
 
 from aleator import GrammarError, ParameterError
-from aleator.chat.format import ChatFormat
-from aleator.chat.prompt import ChatPrompt, PreparedChat, prepare_chat
+from aleator.chat.prompt import ChatFormat, ChatPrompt, PreparedChat, prepare_chat
 from tests.chat import templates
 from tests.chat.test_format import IDS, TOKENIZER
 
@@ -77,9 +76,10 @@ def test_a_forced_call_satisfies_its_schema(name: str, seed: int) -> None:
     chat = ChatPrompt(HI, [templates.WEATHER, templates.CLOCK], "get_weather")
     asked = prepare_chat(chat, chat_format, TOKENIZER, {})
     text, _ = drawn(asked, seed, CLOSING)
-    asked.reply.push(text)
-    asked.reply.finish()
-    message = asked.reply.message
+    reply = asked.reply_of(0)
+    reply.push(text)
+    reply.finish()
+    message = reply.message
     (call,) = message.tool_calls
     assert (call.name, call.complete) == ("get_weather", True)
     jsonschema.validate(json.loads(call.arguments), CITY)
@@ -96,9 +96,10 @@ def test_arguments_may_be_left_out(name: str) -> None:
     for seed in range(4):
         asked = prepare_chat(ChatPrompt(HI, [templates.WRITE], "write"), chat_format, TOKENIZER, {})
         text, _ = drawn(asked, seed, closing=CLOSING)
-        asked.reply.push(text)
-        asked.reply.finish()
-        (call,) = asked.reply.message.tool_calls
+        reply = asked.reply_of(0)
+        reply.push(text)
+        reply.finish()
+        (call,) = reply.message.tool_calls
         assert (call.name, call.complete) == ("write", True)
         arguments = json.loads(call.arguments)
         jsonschema.validate(arguments, templates.WRITE["function"]["parameters"])
@@ -137,9 +138,10 @@ def test_one_of_several_tools_is_called(name: str) -> None:
     for seed in range(6):
         asked = prepare_chat(chat, chat_format, TOKENIZER, {})
         text, _ = drawn(asked, seed)
-        asked.reply.push(text)
-        asked.reply.finish()
-        (call,) = asked.reply.message.tool_calls
+        reply = asked.reply_of(0)
+        reply.push(text)
+        reply.finish()
+        (call,) = reply.message.tool_calls
         assert call.complete
         called.add(call.name)
     assert called == {"get_weather", "clock"}
@@ -159,9 +161,10 @@ def test_reasoning_comes_before_what_is_forced() -> None:
     asked = prepare_chat(ChatPrompt(HI), opened, TOKENIZER, {"json_schema": CITY})
     assert asked.options["complete_grammar"] is False
     text, _ = drawn(asked, 3)
-    asked.reply.push(text)
-    asked.reply.finish()
-    message = asked.reply.message
+    reply = asked.reply_of(0)
+    reply.push(text)
+    reply.finish()
+    message = reply.message
     jsonschema.validate(json.loads(message.content), CITY)
     assert text.startswith(message.reasoning_content[:1])
     # Where it is turned off there is none, and the schema is an option like any other.
@@ -181,9 +184,10 @@ def test_json_of_harmony_is_on_the_final_channel() -> None:
         ChatPrompt(HI), ChatFormat(TOKENIZER, templates.HARMONY), TOKENIZER, {"json_schema": CITY}
     )
     text, _ = drawn(asked, 1)
-    asked.reply.push(text)
-    asked.reply.finish()
-    jsonschema.validate(json.loads(asked.reply.message.content), CITY)
+    reply = asked.reply_of(0)
+    reply.push(text)
+    reply.finish()
+    jsonschema.validate(json.loads(reply.message.content), CITY)
 
 
 def test_what_cannot_be_enforced_is_refused() -> None:

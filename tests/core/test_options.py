@@ -13,7 +13,7 @@ import pytest
 
 import aleator
 from aleator.cache.options import STORAGE_TYPES, CacheOptions
-from aleator.cache.storage import TYPES
+from aleator.cache.storage.layer import TYPES
 from aleator.core.errors import ParameterError
 from aleator.core.options import (
     Options,

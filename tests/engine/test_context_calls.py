@@ -11,8 +11,14 @@ import pytest
 import aleator
 from aleator.core.errors import CacheError, EngineClosed
 from aleator.generate.context import Context
-from aleator.generate.session import Session, open_session, restore_session, write_session
-from aleator.generate.session_rows import Rows, rows_of
+from aleator.generate.session import (
+    Rows,
+    Session,
+    open_session,
+    restore_session,
+    rows_of,
+    write_session,
+)
 
 PROMPT = "ROMEO:\nO, she doth teach the torches to burn bright"
 

@@ -8,12 +8,12 @@ import pytest
 
 from aleator.cache.devices import CPU
 from aleator.core.errors import ContextFull, ParameterError
-from aleator.engine.admission import cells_needed
+from aleator.engine.job import cells_needed
 from aleator.engine.run import Run
-from aleator.generate.batch import Batch
+from aleator.generate.completion import Request, remaining
+from aleator.generate.context import Batch
 from aleator.generate.generation import writing_of
 from aleator.generate.options import GenerateOptions
-from aleator.generate.request import Request, remaining
 from aleator.generate.request_state import RequestState
 from aleator.samplers import SamplingParams
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from simulate_engine import simulate
 
-from aleator.engine.job import PLACES, WORTH_WAITING, Job
-from aleator.engine.pace import Pace
-from aleator.engine.scheduler import LOOKED_AT, PASSED_OVER, Queue, Scheduler
+from aleator.engine.job import LOOKED_AT, PASSED_OVER, PLACES, WORTH_WAITING, Job, Queue
+from aleator.engine.scheduler import Pace, Scheduler
 
 
 class Cells:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from aleator.cache import HybridCache, KVCache, RecurrentCache
-from aleator.cache.rows import shift
+from aleator.cache.rows import rows as shift
 from aleator.core.errors import (
     Aborted,
     CacheFull,

@@ -12,8 +12,8 @@ import pytest
 from aleator import LanguageModel
 from aleator.core.errors import ParameterError
 from aleator.generate import Batch
-from aleator.generate import perplexity as module
-from aleator.generate.perplexity import Perplexity, losses_of
+from aleator.generate import scores as module
+from aleator.generate.scores import Perplexity, losses_of
 
 TEXT = (Path(__file__).parents[1] / "data" / "coriolanus.txt").read_text()
 

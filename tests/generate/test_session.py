@@ -20,7 +20,7 @@ from aleator import (
     load,
 )
 from aleator.cache.formats.state_file import read_state_file, write_state_file
-from aleator.cache.prefix import PrefixConfig
+from aleator.cache.prefix_index import PrefixConfig
 from aleator.generate.context import Context
 from aleator.generate.generation import writing_of
 from aleator.generate.session import load_session

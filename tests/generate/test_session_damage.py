@@ -114,7 +114,7 @@ def test_a_save_that_is_broken_off_leaves_rotations_and_sequences(
     def interrupted(*_: Any, **__: Any) -> bytes:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("aleator.generate.session_rows.llama.write", interrupted)
+    monkeypatch.setattr("aleator.generate.session.llama.write", interrupted)
     with pytest.raises(KeyboardInterrupt):
         save_session(tmp_path / "s", ctx, Session(tuple(left), 10, 1), MODEL)
     np.testing.assert_array_equal(ctx.cache.key_positions, before)

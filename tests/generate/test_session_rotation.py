@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from dense_models import DENSE, write_dense
 
-from aleator.cache.prefix import PrefixConfig
+from aleator.cache.prefix_index import PrefixConfig
 from aleator.generate import Batch, Context
 from aleator.generate.session import Session, load_session, save_session
 from aleator.models import build_decoder, open_weights

@@ -15,17 +15,20 @@ from make_models import SPECS, write_model
 
 import aleator
 from aleator.core.errors import ParameterError
-from aleator.generate import Batch, Context, model_runner, proposer
-from aleator.generate.speculation import speculation
-from aleator.generate.speculation.draft_model import Draft, DraftContext, DraftModel, draft_together
-from aleator.generate.speculation.speculation import (
+from aleator.generate import Batch, Context, model_runner, request_state
+from aleator.generate import speculative as speculation
+from aleator.generate.speculative import (
     LONGEST_RETRY,
     REMEMBERED,
     RETRY,
     Costs,
+    Draft,
+    DraftContext,
+    DraftModel,
     PromptLookup,
     Speculation,
     Texts,
+    draft_together,
 )
 from aleator.models.hub.bundled import bundled_model
 
@@ -49,7 +52,7 @@ def small(folder: Path, arch: str, seed: int) -> Path:
 @pytest.fixture(autouse=True)
 def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing takes time, so that how much is guessed does not depend on the machine's speed and load."""
-    for module in (model_runner, proposer, speculation):
+    for module in (model_runner, request_state, speculation):
         monkeypatch.setattr(module, "perf_counter", lambda: 0.0)
 
 

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from aleator import LanguageModel, ParameterError
-from aleator.generate.batch import Batch
-from aleator.generate.context import Context
+from aleator.generate.context import Batch, Context
 from aleator.models.hub.bundled import bundled_model
 from tests.integrations.stand_ins import LLAMA, LlamaState, adapter, install
 

@@ -17,6 +17,7 @@ from make_models import SPECS, write_model
 
 import aleator
 from aleator import Conversation
+from aleator.engine.prompts import RequestMaker
 from aleator.generate import Batch
 from aleator.language_model import LanguageModel, load
 from aleator.models.hub.bundled import bundled_model
@@ -198,6 +199,7 @@ def test_precedence_of_sampling_parameters(
     assert model.sampling_params("greedy").temperature == 0.0
     own_values = {"top_k": 7, "temp": 0.25}
     monkeypatch.setattr(model.weights, "recommended_sampling", lambda: own_values)
+    monkeypatch.setattr(model, "request_maker", RequestMaker(model.tokenizer, model.weights))
     chosen = model.sampling_params(temp=0.5)
     assert (chosen.top_k, chosen.temperature, chosen.top_p) == (7, 0.5, 0.95)
     assert model.sampling_params("llama.cpp").top_k == 40

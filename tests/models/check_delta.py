@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from delta_models import DELTAS, write_delta
 
-from aleator.cache.prefix import PrefixConfig
+from aleator.cache.prefix_index import PrefixConfig
 from aleator.core.errors import CannotRewind
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights

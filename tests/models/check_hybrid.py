@@ -11,7 +11,7 @@ import pytest
 from hybrid_models import HYBRID, write_hybrid
 
 from aleator import load
-from aleator.cache.prefix import PrefixConfig
+from aleator.cache.prefix_index import PrefixConfig
 from aleator.core.errors import CannotRewind
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights

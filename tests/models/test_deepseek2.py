@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from dense_models import DENSE, LatentShape, write_dense
 
-from aleator.cache.prefix import PrefixConfig
+from aleator.cache.prefix_index import PrefixConfig
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights

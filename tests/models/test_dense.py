@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 from dense_models import DENSE
 
-from aleator.cache.prefix import PrefixConfig
+from aleator.cache.prefix_index import PrefixConfig
 from aleator.generate import Batch, Context
 from aleator.models.decoder import Decoder
 from tests.models.check_dense import decoder_of

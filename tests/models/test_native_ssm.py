@@ -15,6 +15,7 @@ from decoder_numerics.blocks import fused
 from make_models import SPECS, Spec, write_model
 
 from aleator import _native
+from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, native_decoder, open_weights
 from aleator.models.decoder import Decoder
@@ -165,7 +166,11 @@ def test_indices_are_checked(tmp_path: Path) -> None:
 
     def run(**changes: list[int]) -> None:
         values = {k: np.array(v, np.int64) for k, v in (good | changes).items()}
-        step.run(pool, values.pop("ids"), None, *values.values(), logits)
+        states = tuple(values[name] for name in ("starts", "sources", "order", "stores"))
+        nothing = native_decoder._nothing_seen(2)
+        positions = np.arange(2, dtype=np.int32)
+        ends = *nothing, values["out_rows"], logits
+        step.run(pool, values["ids"], None, positions, *ends, recurrent=states)
 
     run()
     for bad in (
@@ -185,40 +190,35 @@ def test_indices_are_checked(tmp_path: Path) -> None:
             run(**bad)
 
 
-def test_a_step_whose_making_was_interrupted_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_whose_making_was_interrupted_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Step:
-        def __init__(self, *arguments: object) -> None:
+        def __init__(self, *arguments: object, **options: object) -> None:
             self.layers = 0
-
-        def add_layer(self, *arguments: object) -> None:
-            self.layers += 1
-            if interrupting and self.layers == 2:
-                interrupting.clear()
-                raise KeyboardInterrupt
 
         def run(self, *arguments: object) -> None:
             ran.append(self.layers)
 
+    def add_state(step: Step, *arguments: object, **options: object) -> None:
+        step.layers += 1
+        if interrupting and step.layers == 2:
+            interrupting.clear()
+            raise KeyboardInterrupt
+
     ran: list[int] = []
     interrupting: list[bool] = []
-    monkeypatch.setattr(native_decoder, "_native", SimpleNamespace(SSMStep=Step))
-    monkeypatch.setattr(native_decoder, "space_arguments", lambda *_: (None,) * 11)
-    monkeypatch.setattr(native_decoder, "state_space", lambda _: SimpleNamespace(norm_eps=0.0))
-    config = SimpleNamespace(n_vocab=4, rms_eps=1e-5)
-    matrix = SimpleNamespace(matrix=None)
-    decoder: Any = SimpleNamespace(
-        config=config, embedding=matrix, head=matrix, output_norm=None, recurrent=range(4)
-    )
+    decoder: Any = decoder_of(tmp_path, replace(MAMBA, n_layers=4))
+    context: Any = Context(decoder)
+    monkeypatch.setattr(native_decoder, "_native", SimpleNamespace(DecoderStep=Step))
+    monkeypatch.setattr(native_decoder, "add_state", add_state)
     few, more = ([np.zeros(n)] * 4 for n in (1, 2))
 
     def run(rows: list[npt.NDArray[np.float64]]) -> None:
-        cells: Any = SimpleNamespace(
-            conv=rows, ssm=rows, starts=None, sources=None, order=None, stores=None
-        )
+        cells = RecurrentBatch(rows, rows, [], np.zeros(1, np.int32))
         step.run(np.zeros(1, np.int64), np.zeros(1, np.int32), cells, np.zeros(1, np.int64))
 
-    pool: Any = SimpleNamespace(conv=few, ssm=few)
-    step = native_decoder.NativeSSM(decoder, pool)
+    step = native_decoder.NativeStep(decoder, context.cache.pool)
     run(few)
     interrupting.append(True)
     with pytest.raises(KeyboardInterrupt):

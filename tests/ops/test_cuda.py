@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from aleator import ParameterError, ops
-from aleator.ops import reference
 
-from . import cases
+from . import cases, reference
 
 if not torch.cuda.is_available():
     pytest.skip("no CUDA device", allow_module_level=True)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from aleator import ops
-from aleator.ops import reference
+
+from . import reference
 
 CASES: list[tuple[dict[str, Any], float]] = [
     (case, eps)

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aleator.ops import reference
 from aleator.ops.arguments import Call, Sampled, round_up
 from tests.ops import cases
 from tests.ops import test_golden as test_golden_cases
+
+from . import reference
 
 if os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("runs in a process of its own, see test_triton.py", allow_module_level=True)

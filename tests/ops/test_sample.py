@@ -12,9 +12,8 @@ import pytest
 
 from aleator import SamplerChain, ops
 from aleator import samplers as S
-from aleator.ops import reference
 
-from . import cases
+from . import cases, reference
 
 
 @pytest.mark.parametrize("n_vocab", [1, 2, 5, 127, 128, 129, 300, 1000, 4000])

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from aleator import LogitsError, ParameterError, ops
-from aleator.ops import reference, torch_op
+from aleator.ops import torch_op
 
-from . import cases
+from . import cases, reference
 
 
 def tensors(arguments: tuple[Any, ...]) -> list[Any]:

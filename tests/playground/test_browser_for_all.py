@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aleator.server.playground.step_json import StepFormatter
+from aleator.server.playground.as_json import StepFormatter
 from aleator.text.special_tokens import SpecialTokens, TokenAttribute
 from aleator.text.vocabulary import BYTE_CHARACTERS, Vocabulary
 from tests.playground.browser import AXE, VIEWS, Browser, missing, tokens, violations, write

@@ -12,7 +12,7 @@ from aleator.cli.arguments import Parser
 from aleator.cli.sampling import add_sampling_options, sampling_arguments
 from aleator.samplers import PRESETS, SAMPLERS
 from aleator.samplers.params import ALL
-from aleator.server.playground.declared import USUAL
+from aleator.server.playground.as_json import USUAL
 from tests.playground.conftest import Client
 
 

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from aleator.server.playground.step_json import MOST_TEXT, StepFormatter
+from aleator.server.playground.as_json import MOST_TEXT, StepFormatter
 from aleator.text.special_tokens import SpecialTokens, TokenAttribute
 from aleator.text.vocabulary import BYTE_CHARACTERS, Vocabulary
 

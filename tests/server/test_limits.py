@@ -11,10 +11,19 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aleator.core.errors import ParameterError
-from aleator.server import auth, limits
-from aleator.server.auth import KeyRing, current_caller, namespace_of
+from aleator.server import auth
+from aleator.server.auth import (
+    Gate,
+    Hosts,
+    KeyRing,
+    Keys,
+    current_caller,
+    host_name,
+    loopback_names,
+    namespace_of,
+)
+from aleator.server.bodies import Bodies
 from aleator.server.errors import ApiError
-from aleator.server.limits import Bodies, Gate, Hosts, Keys, host_name, loopback_names
 
 Headers = Iterable[tuple[str, str]]
 
@@ -264,7 +273,7 @@ def test_a_body_that_is_too_large_without_saying_so_is_refused() -> None:
 
 
 def test_what_is_thrown_away_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "DRAIN_SECONDS", 0.05)
+    monkeypatch.setattr("aleator.server.bodies.DRAIN_SECONDS", 0.05)
     sender = Sender([("content-length", "1000000")], [b"x"] * 10**6)
     sender.pause = 0.01
     assert sender.to(bodies()) == 413

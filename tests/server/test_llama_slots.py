@@ -16,9 +16,9 @@ import pytest
 
 import aleator
 from aleator.core.errors import ParameterError
+from aleator.server.dialects.llama_slots import LONGEST_NAME, Slots, check_name
 from aleator.server.options import ServerOptions
 from aleator.server.service import Service
-from aleator.server.slots import LONGEST_NAME, Slots, check_name
 from tests.server.conftest import Client, MakeClient
 
 FRANCE, GERMANY = (
@@ -219,7 +219,7 @@ KILLED = """
     import aleator
     from aleator.generate.session import Session, write_session
     from aleator.generate.session_file import SessionFile
-    from aleator.generate.session_rows import Rows
+    from aleator.generate.session import Rows
 
     path, how = Path(sys.argv[1]), sys.argv[2]
     model = aleator.load()

@@ -15,10 +15,9 @@ from aleator import Engine, LanguageModel, __version__
 from aleator.core.errors import ParameterError
 from aleator.engine.replay import Record, differences, make_again
 from aleator.server.app import create_app, create_guarded
-from aleator.server.logs import LOGGER, Lines, described, event, failure
-from aleator.server.metrics import Metrics
 from aleator.server.options import ServerOptions
 from aleator.server.service import Service
+from aleator.server.telemetry import LOGGER, Lines, Metrics, described, event, failure
 
 SECRET = "First Citizen:\nMy secret is the colour of the sea.\n" * 4
 

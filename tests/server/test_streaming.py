@@ -15,8 +15,8 @@ import uvicorn
 
 import aleator
 from aleator.server import streaming
-from aleator.server.logs import Requests
 from aleator.server.streaming import EventStream, merged
+from aleator.server.telemetry import Requests
 from tests.server.conftest import Client
 
 LONG = {"prompt": "ROMEO:", "max_tokens": 900, "min_tokens": 900, "context_shift": True}
@@ -221,7 +221,7 @@ def test_pieces_pass_what_looks_at_the_beginning_only() -> None:
         await stream(scope, receive, through)
 
     seen: list[tuple[str, int]] = []
-    logged = Requests(app, lambda scope: "x", lambda *each: seen.append((each[1], each[2])), False)
+    logged = Requests(app, {None: "x"}, lambda *each: seen.append((each[1], each[2])), False)
     scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
     asyncio.run(logged(scope, receive, send))
     assert [n for kind, n in sent if kind == "http.response.body"] == [1] * 5 + [0]

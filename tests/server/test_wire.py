@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from aleator.engine.engine_core import EngineCore
-from aleator.generate.writing import Piece, Writing
+from aleator.generate.generation import Piece, Writing
 from aleator.language_model import LanguageModel
 from aleator.server.streaming import WIRE, Line, Wire, wire_of
 from tests.server.live import PATIENCE, Live, in_thread, request_of, rest

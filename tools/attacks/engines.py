@@ -28,7 +28,7 @@ import aleator
 from aleator.core.errors import AleatorError, CacheFull, EngineClosed, QueueFull
 from aleator.engine.engine_core import cells_held
 from aleator.engine.replay import Made
-from aleator.generate.batch import Batch
+from aleator.generate.context import Batch
 from aleator.generate.generation import Generation
 from attacks.world import PATIENCE, PROMPTS, World, settled
 

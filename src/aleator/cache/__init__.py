@@ -5,60 +5,56 @@ On the CPU nothing here needs PyTorch; on a device the keys and values are its t
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aleator._native import Cells as Cells
+from aleator.core.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from aleator.cache.batches import Part as Part
+    from aleator.cache.batches import Plan as Plan
     from aleator.cache.cache import Cache as Cache
-    from aleator.cache.cells.plan import Part as Part
-    from aleator.cache.cells.plan import Plan as Plan
-    from aleator.cache.cells.view import Frame as Frame
-    from aleator.cache.handle.sequence import Sequence as Sequence
-    from aleator.cache.handle.sequence import Slid as Slid
+    from aleator.cache.cache import Step as Step
     from aleator.cache.kv_cache import HybridCache as HybridCache
     from aleator.cache.kv_cache import KVCache as KVCache
     from aleator.cache.kv_cache import WindowCache as WindowCache
     from aleator.cache.pools.cell_pool import Defragmented as Defragmented
     from aleator.cache.pools.pool import Pool as Pool
     from aleator.cache.pools.recurrent_rows import RecurrentShape as RecurrentShape
-    from aleator.cache.pools.step import Step as Step
-    from aleator.cache.prefix import Match as Match
-    from aleator.cache.prefix import PrefixConfig as PrefixConfig
+    from aleator.cache.prefix_index import Match as Match
+    from aleator.cache.prefix_index import PrefixConfig as PrefixConfig
     from aleator.cache.recurrent import RecurrentCache as RecurrentCache
     from aleator.cache.rows.batch import MicroBatch as MicroBatch
     from aleator.cache.rows.rows import LayerShape as LayerShape
     from aleator.cache.rows.tensors import CellTensors as CellTensors
+    from aleator.cache.sequence import Sequence as Sequence
+    from aleator.cache.sequence import Slid as Slid
     from aleator.cache.sequence_verbs import Checkpoint as Checkpoint
+    from aleator.cache.view import Frame as Frame
 
 _MODULES = {
     "Cache": "cache",
     "CellTensors": "rows.tensors",
     "Checkpoint": "sequence_verbs",
     "Defragmented": "pools.cell_pool",
-    "Frame": "cells.view",
+    "Frame": "view",
     "HybridCache": "kv_cache",
     "KVCache": "kv_cache",
     "LayerShape": "rows.rows",
-    "Match": "prefix",
+    "Match": "prefix_index",
     "MicroBatch": "rows.batch",
     "Pool": "pools.pool",
-    "Part": "cells.plan",
-    "Plan": "cells.plan",
-    "PrefixConfig": "prefix",
+    "Part": "batches",
+    "Plan": "batches",
+    "PrefixConfig": "prefix_index",
     "RecurrentCache": "recurrent",
     "RecurrentShape": "pools.recurrent_rows",
-    "Sequence": "handle.sequence",
-    "Slid": "handle.sequence",
-    "Step": "pools.step",
+    "Sequence": "sequence",
+    "Slid": "sequence",
+    "Step": "cache",
     "WindowCache": "kv_cache",
 }
 
 __all__ = ["Cells", *_MODULES]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(f"aleator.cache.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_demand(__name__, _MODULES)

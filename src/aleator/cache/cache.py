@@ -1,24 +1,62 @@
-"""What every cache offers: verbs, handles, prefix reuse and state, over one pool.
-
-Here arguments are checked, checkpoints told of changes, and each method is all or nothing.
-"""
+"""What every cache offers: verbs, handles, prefix reuse and state, over one pool."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from aleator.cache.arguments import Uncopyable
-from aleator.cache.cells.batch_rules import Tokens
-from aleator.cache.cells.split import Cuts
+from aleator.cache.batches import Cuts, Tokens
 from aleator.cache.devices import sizes_by_device
-from aleator.cache.handle.sequence import Handles
-from aleator.cache.options import CacheOptions
+from aleator.cache.journal import Transaction
+from aleator.cache.options import CacheOptions, Uncopyable
+from aleator.cache.pools.attention import first_of
 from aleator.cache.pools.kept_states import KeptStates
-from aleator.cache.pools.pool import AnyPool
+from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent import RecurrentPool
-from aleator.cache.pools.step import Step
 from aleator.cache.pools.window import WindowPool
-from aleator.cache.prefix import PrefixConfig, PrefixIndex, require_config
+from aleator.cache.prefix_index import PrefixConfig, PrefixIndex
+from aleator.cache.sequence import Handles
+from aleator.core.arrays import Int32s, Int64s, UInt64s
+
+
+class Step(Transaction):
+    """A change that is taken back, exactly, if the block under ``with`` raises anything at all.
+
+    With a plan, iterating gives its micro-batches one after the other, placed::
+
+        with cache.step(plan) as step:
+            for part in step:
+                rows = model(tokens[part.tokens], part.positions, part, part.wanted)
+
+    Steps may stand within one another; the inner one's changes are then the outer one's too.
+    """
+
+    def __init__(self, pool: Pool, plan: Any = None) -> None:
+        super().__init__(pool.journal)
+        self._pool, self._plan = pool, plan
+
+    def _entered(self) -> None:
+        if self._plan is not None:
+            self._pool.prepare(self._plan)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(()) if self._plan is None else self._pool.carried_out(self._plan)
+
+    def place(self, positions: Int32s, seqs: Int32s, owners: UInt64s, causal: bool = True) -> Any:
+        """Place tokens without a plan; see :meth:`Pool.place`."""
+        return self._pool.place(positions, seqs, owners, causal)
+
+    def make_room(self, needed: int) -> None:
+        """Give up cached prefixes until ``needed`` cells are free, or raise CacheFull."""
+        first_of(self._pool).make_room(needed)
+
+    def find(self, positions: Int32s, owners: UInt64s) -> Int64s:
+        """Give T tokens cells and return them, int64 [T]; raises CacheFull."""
+        return first_of(self._pool).find(positions, owners)
+
+    def apply_shifts(self) -> None:
+        """Settle pending shifts; see :mod:`aleator.cache.rows.rows`."""
+        self._pool.apply_shifts()
 
 
 class Cache(Handles, Uncopyable):
@@ -42,9 +80,8 @@ class Cache(Handles, Uncopyable):
     """
 
     def __init__(
-        self, pool: AnyPool, prefix: PrefixConfig | None = None, in_parts: bool = False
+        self, pool: Pool, prefix: PrefixConfig | None = None, in_parts: bool = False
     ) -> None:
-        require_config(prefix)
         super().__init__(pool)
         self.prefix = None
         if prefix is not None:
@@ -68,7 +105,7 @@ class Cache(Handles, Uncopyable):
         return self.pool.architecture
 
     @property
-    def pools(self) -> list[AnyPool]:
+    def pools(self) -> list[Pool]:
         """The pools that this cache is made of."""
         return self.pool.leaves
 
@@ -118,7 +155,7 @@ class Cache(Handles, Uncopyable):
             batch: positions and sequences of its tokens.
             n_ubatch: tokens per micro-batch.
             n_batch: cut into pieces of so many before that; None: not.
-            rule: how to cut: see :func:`aleator.cache.cells.split.split`.
+            rule: how to cut: see :func:`aleator.cache.batches.split`.
             keep_tail: with rule "equal", the last so many tokens of a sequence stay in one micro-batch.
             causal: whether a token sees only positions up to its own; otherwise all must fit one micro-batch.
 
@@ -133,6 +170,6 @@ class Cache(Handles, Uncopyable):
         pieces = len(batch.positions) if n_batch is None else n_batch
         return self.pool.plan(batch, Cuts(n_ubatch, pieces, rule, keep_tail, causal))
 
-    def step(self, plan: Any = None) -> Step[Any, Any]:
+    def step(self, plan: Any = None) -> Step:
         """A block that changes the cache, and changes nothing if it raises; see :class:`Step`."""
         return Step(self.pool, plan)

@@ -11,31 +11,26 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from aleator._native import Cells
-from aleator.cache.arguments import check_sequence
-from aleator.cache.cells.view import Frame, plot_frames, take_frame
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal, atomic
+from aleator.cache.options import check_sequence
 from aleator.cache.pools.attention import AttentionPool, first_of
 from aleator.cache.pools.cell_pool import Defragmented
-from aleator.cache.pools.pool import AnyPool
-from aleator.cache.rows.rows import LayerShape, RotateKeys
-from aleator.cache.rows.shift import read_keys
-from aleator.cache.storage import Storage
+from aleator.cache.pools.pool import Pool
+from aleator.cache.rows.rows import LayerShape, RotateKeys, read_keys
+from aleator.cache.storage.storage import Storage
+from aleator.cache.view import Frame, plot_frames, take_frame
+from aleator.core.arrays import Int32s, Int64s
 from aleator.core.integers import UNBOUNDED, integer_in
 
 
 class CellVerbs(ABC):
-    """Cells and what they store, of ``pool``, which holds the sequences."""
+    """Cells and what they store, of ``pool``, which holds the sequences; ``journal`` has all changes."""
 
-    pool: AnyPool
-
-    @property
-    def journal(self) -> Journal:
-        """What all changes are recorded in."""
-        return self.pool.journal
+    pool: Pool
+    journal: Journal
 
     @property
     def first(self) -> AttentionPool:
@@ -58,7 +53,7 @@ class CellVerbs(ABC):
         return self.first.rows.values
 
     @property
-    def key_positions(self) -> npt.NDArray[np.int32]:
+    def key_positions(self) -> Int32s:
         """Int32 [n_cells], the position that a cell's stored key is rotated to.
 
         It is behind the cell's position after a shift, and attention makes up for the difference.
@@ -183,23 +178,21 @@ class CellVerbs(ABC):
     def do_defrag(self, value: bool) -> None:
         self.first.do_defrag = value
 
-    def read_keys(self, layer: int, cells: Sequence[int] | npt.NDArray[np.int64]) -> Any:
+    def read_keys(self, layer: int, cells: Sequence[int] | Int64s) -> Any:
         """What a layer stores as keys of the cells, rotated to their positions: float32 [n, G, D].
 
         NumPy's array on the CPU, torch's tensor on a device.
         """
         return read_keys(self.cells, self.first.rows, layer, np.asarray(cells, np.int64))
 
-    def read_values(self, layer: int, cells: Sequence[int] | npt.NDArray[np.int64]) -> Any:
+    def read_values(self, layer: int, cells: Sequence[int] | Int64s) -> Any:
         """What a layer stores as values of the cells: float32 [n, G, Dv].
 
         NumPy's array on the CPU, torch's tensor on a device.
         """
         return self.values.parts[layer].read(np.asarray(cells, np.int64))
 
-    def find_slot(
-        self, n: int, *, contiguous: bool | None = None, seq: int = 0
-    ) -> npt.NDArray[np.int64] | None:
+    def find_slot(self, n: int, *, contiguous: bool | None = None, seq: int = 0) -> Int64s | None:
         """The cells that the next ``n`` tokens would get, int64 [n]; None: there are not so many.
 
         Args:
@@ -251,7 +244,7 @@ class CellVerbs(ABC):
         return self.cells.map()
 
     def frame(self, label: str = "") -> Frame:
-        """What the cells hold now, to be shown; see aleator.cache.cells.view."""
+        """What the cells hold now, to be shown; see aleator.cache.view."""
         return take_frame(self.cells, label)
 
     def plot(self, path: str | PathLike[str], frames: Sequence[Frame] = ()) -> None:

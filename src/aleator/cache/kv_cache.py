@@ -1,4 +1,4 @@
-"""Caches of cells: of layers that see every position, of those with windows, and of several kinds."""
+"""Caches of cells, of layers that see every position, with windows, of several kinds; and a decoder's."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from aleator.cache.cache import Cache
-from aleator.cache.devices import described, sizes_by_device
+from aleator.cache.devices import CPU, Device, described, sizes_by_device
+from aleator.cache.options import CacheOptions
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.cell_pool import Defragmented
 from aleator.cache.pools.hybrid import HybridBatch, HybridCheckpoint, HybridPool
+from aleator.cache.pools.kept_states import kept_rows
 from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.pools.window import WindowPool, window_capacity
-from aleator.cache.prefix import PrefixConfig, require_config
+from aleator.cache.prefix_index import PrefixConfig, kept_texts
+from aleator.cache.recurrent import RecurrentCache
 from aleator.cache.rows.rows import LayerShape, RotateKeys, bytes_for
+from aleator.cache.storage.layer import storage_type
+from aleator.core.errors import ParameterError
+from aleator.core.records import dataclass
 
 # Names that are imported from here too.
 __all__ = [
@@ -78,9 +85,8 @@ class KVCache(Cache):
         prefix: PrefixConfig | None = None,
         **options: Any,
     ) -> None:
-        require_config(prefix)
-        n_kept = prefix.texts if prefix else 0
-        super().__init__(AttentionPool(layers, n_cells, n_kept=n_kept, **options), prefix)
+        pool = AttentionPool(layers, n_cells, n_kept=kept_texts(prefix), **options)
+        super().__init__(pool, prefix)
         log_size(self.first)
 
     bytes_for = staticmethod(bytes_for)
@@ -130,9 +136,7 @@ class HybridCache(KVCache):
         prefix: PrefixConfig | None = None,
         **options: Any,
     ) -> None:
-        require_config(prefix)
-        n_kept = prefix.texts if prefix else 0
-        first = AttentionPool(layers, n_cells, n_kept=n_kept, **options)
+        first = AttentionPool(layers, n_cells, n_kept=kept_texts(prefix), **options)
         Cache.__init__(self, HybridPool(first, window, recurrent), prefix, in_parts=True)
         for leaf in self.pools:
             if isinstance(leaf, AttentionPool):
@@ -152,3 +156,96 @@ def log_size(pool: AttentionPool) -> None:
         pool.bytes_v / 2**20,
         (pool.bytes_k + pool.bytes_v) / 2**20,
     )
+
+
+@dataclass(frozen=True)
+class Layers:
+    """What the layers of a model keep and where they compute: all-seeing ones, with windows, with states.
+
+    ``shift`` and ``shift_window`` rotate keys to other positions, None where they cannot be; ``chunked``
+    windows are of the position's own chunk; more than one of ``position_axes`` are kept where no prefixes
+    are cached.
+    """
+
+    architecture: str
+    count: int
+    shapes: Sequence[LayerShape]
+    devices: Sequence[Device]
+    window: int | None
+    chunked: bool
+    window_shapes: Sequence[LayerShape]
+    window_devices: Sequence[Device]
+    states: Sequence[RecurrentShape]
+    state_devices: Sequence[Device]
+    shift: RotateKeys | None
+    shift_window: RotateKeys | None
+    position_axes: int = 1
+
+
+def build_cache(
+    model: Layers, options: CacheOptions, n_ctx: int, n_ubatch: int, prefix: PrefixConfig | None
+) -> Cache:
+    """The cache of a decoder's layers; ``n_ctx`` and ``n_ubatch`` are those of ``options``, resolved."""
+    n_kept = kept_texts(prefix)
+    if options.swa_sinks and model.window is None:
+        raise ParameterError(
+            "swa_sinks", f"swa_sinks={options.swa_sinks}: this model has no windows"
+        )
+    shapes, states = model.shapes, model.states
+    of_states: dict[str, Any] = {
+        "n_seq_max": options.n_seq_max,
+        "rollback": options.n_rollback,
+        "device": list(model.state_devices),
+        "architecture": model.architecture,
+        "n_layers": model.count,
+    }
+    if states and not shapes:
+        return RecurrentCache(states, prefix=prefix, **of_states)
+    if options.k_storage == "raw" and model.shift is None:
+        raise ParameterError(
+            "k_storage",
+            f"k_storage='raw' rotates keys as they are read, which {model.architecture!r} does not "
+            "allow; use 'rotated'",
+        )
+    by_token = options.flash_attn or storage_type("type_v", options.type_v).block > 1
+    common: dict[str, Any] = {
+        "n_seq_max": options.n_seq_max,
+        "type_k": options.type_k,
+        "type_v": options.type_v,
+        "v_layout": options.v_layout or ("token" if by_token else "channel"),
+        "k_storage": options.k_storage,
+        "policy": options.policy,
+        "pad": 256 if options.flash_attn or options.compat is None else 32,
+        "architecture": model.architecture,
+    }
+    first = {**common, "rotate": model.shift, "compat": options.compat}
+    first["device"] = list(model.devices) if options.offload_kqv else CPU
+    if states:
+        kept = kept_rows(prefix, options.n_seq_max, states)
+        pool = RecurrentPool(states, kept_rows=kept, **of_states)
+        return HybridCache(shapes, n_ctx, recurrent=pool, prefix=prefix, **first)
+    if model.position_axes > 1 and prefix is None:
+        first["n_pos_per_embd"] = model.position_axes
+    if model.window is None:
+        return KVCache(shapes, n_ctx, prefix=prefix, **first)
+    cells = n_ctx
+    if not options.swa_full:
+        shares = options.n_seq_max if options.policy == "streams" else 1
+        of_share = n_ctx // shares, options.n_seq_max // shares
+        cells = shares * window_capacity(model.window, *of_share, n_ubatch, options.swa_sinks)
+        if prefix:
+            cell = sum(bytes_for(model.window_shapes, 1, options.type_k, options.type_v))
+            cells = min(n_ctx, cells + prefix.bytes // cell)
+    window = WindowPool(
+        model.window_shapes,
+        cells,
+        window=model.window,
+        chunked=model.chunked,
+        sinks=options.swa_sinks,
+        ring=not (options.swa_full or prefix),
+        n_kept=n_kept,
+        rotate=model.shift_window,
+        device=list(model.window_devices) if options.offload_kqv else CPU,
+        **common,
+    )
+    return HybridCache(shapes, n_ctx, window=window, prefix=prefix, **first)

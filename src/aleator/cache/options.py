@@ -1,14 +1,16 @@
-"""What a cache is made of: its options."""
+"""What a cache is made of, its options; and arguments of its verbs, checked before anything changes."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
-from aleator.core.options import Options, declarations, option
+from aleator.core.errors import NotCopyable, ParameterError
+from aleator.core.integers import exact, integer, integer_in
+from aleator.core.options import Options, declarations, option, own
 from aleator.core.records import dataclass
 
 STORAGE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
-"""Types that keys and values are stored in (cache/storage/types.py says how)."""
+"""Types that keys and values are stored in (cache/storage/layer.py says how)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,95 +19,113 @@ class CacheOptions(Options):
 
     n_ctx: int = option(
         "cells, shared by all sequences; 0: as many as the model was trained with",
-        0,
-        low=0,
-        high=2**31 - 1,
-    )
+        0, low=0, high=2**31 - 1,
+    )  # fmt: skip
     n_seq_max: int = option("sequence ids lie in [0, n_seq_max)", 1, low=1, high=4096)
-    n_ubatch: int = option(
+    n_ubatch: int = own(
         "tokens computed at once; at most n_batch",
-        512,
-        low=1,
-        high=2**31 - 1,
-        flags=("-ub", "--ubatch-size"),
-        portable=False,
-    )
-    flash_attn: bool = option(
+        512, low=1, high=2**31 - 1, flags=("-ub", "--ubatch-size"),
+    )  # fmt: skip
+    flash_attn: bool = own(
         "fused attention for several tokens, which never holds the scores; values are laid out for it",
-        True,
-        flags=("-fa", "--flash-attn"),
-        valued=True,
-        portable=False,
-    )
-    type_k: str = option(
+        True, flags=("-fa", "--flash-attn"), valued=True,
+    )  # fmt: skip
+    type_k: str = own(
         "type that keys are stored in",
-        "f16",
-        choices=STORAGE_TYPES,
-        flags=("-ctk", "--cache-type-k"),
-        portable=False,
-    )
-    type_v: str = option(
+        "f16", choices=STORAGE_TYPES, flags=("-ctk", "--cache-type-k"),
+    )  # fmt: skip
+    type_v: str = own(
         "type that values are stored in",
-        "f16",
-        choices=STORAGE_TYPES,
-        flags=("-ctv", "--cache-type-v"),
-        portable=False,
-    )
-    offload_kqv: bool = option(
+        "f16", choices=STORAGE_TYPES, flags=("-ctv", "--cache-type-v"),
+    )  # fmt: skip
+    offload_kqv: bool = own(
         "keep the cache on the device that computes, and do attention there; otherwise on the CPU",
-        True,
-        off_flags=("-nkvo", "--no-kv-offload"),
+        True, off_flags=("-nkvo", "--no-kv-offload"),
         off_help="keep the cache in the host's memory",
-        portable=False,
-    )
-    v_layout: str | None = option(
+    )  # fmt: skip
+    v_layout: str | None = own(
         "how values are laid out",
-        None,
-        choices=("token", "channel"),
-        portable=False,
+        None, choices=("token", "channel"),
         shown="llama.cpp's choice: token with flash_attn and for types of blocks, else channel",
-    )
-    k_storage: str = option(
+    )  # fmt: skip
+    k_storage: str = own(
         "raw: keys are rotated when they are read: shifts are exact for any type, each token costs more time",
-        "rotated",
-        choices=("rotated", "raw"),
-        portable=False,
-    )
-    policy: str = option(
+        "rotated", choices=("rotated", "raw"),
+    )  # fmt: skip
+    policy: str = own(
         "unified: all sequences share one pool of cells; streams: each has an equal share",
-        "unified",
-        choices=("unified", "streams"),
-        portable=False,
-    )
-    compat: str | None = option(
+        "unified", choices=("unified", "streams"),
+    )  # fmt: skip
+    compat: str | None = own(
         "llama-2024: tokens of a micro-batch lie in a row, as in llama.cpp's cache of that year",
-        None,
-        choices=("llama-2024",),
-        portable=False,
-    )
-    swa_full: bool = option(
+        None, choices=("llama-2024",),
+    )  # fmt: skip
+    swa_full: bool = own(
         "window layers keep every position, for any rewind and shift; otherwise they have llama.cpp's number "
         "of cells, and use them again as it does",
-        False,
-        flags=("--swa-full",),
-        portable=False,
-    )
+        False, flags=("--swa-full",),
+    )  # fmt: skip
     swa_sinks: int = option(
         "first positions that window layers keep and every token sees (attention sinks); only for models "
         "with windows",
-        0,
-        low=0,
-        high=2**31 - 1,
-    )
-    n_rollback: int = option(
+        0, low=0, high=2**31 - 1,
+    )  # fmt: skip
+    n_rollback: int = own(
         "tokens by which a sequence of a recurrent model can be rewound (others: any number)",
-        0,
-        low=0,
-        high=4096,
-        portable=False,
-    )
+        0, low=0, high=4096,
+    )  # fmt: skip
 
 
 def checked(name: str, value: object) -> Any:
     """Check a value as the option ``name`` of :class:`CacheOptions` and return it."""
     return declarations(CacheOptions)[name].check(value)
+
+
+END = 2**31 - 1
+"""Above every position."""
+
+
+def check_sequence(name: str, seq: object, n_seq_max: int) -> None:
+    """Raise ParameterError unless ``seq`` is the id of a sequence, an integer in [0, n_seq_max)."""
+    number = exact(seq)
+    if number is None:
+        raise ParameterError(
+            name,
+            f"{name} must be an integer in [0, {n_seq_max}), not {seq!r}: it is a sequence's id",
+        )
+    if not 0 <= number < n_seq_max:
+        raise ParameterError(
+            name,
+            f"{name} must lie in [0, {n_seq_max}), not {number}: create the context "
+            "with a larger n_seq_max for more sequences",
+        )
+
+
+def check_sequence_or_all(name: str, seq: object, n_seq_max: int) -> None:
+    """The check of :func:`check_sequence`, but -1 stands for every sequence."""
+    if exact(seq) != -1:
+        check_sequence(name, seq, n_seq_max)
+
+
+def position_range(p0: object, p1: object) -> tuple[int, int]:
+    """Positions [p0, p1): p0 < 0 is 0, p1 < 0 is infinity, and so is what no position reaches."""
+    first, end = integer("p0", p0), integer("p1", p1)
+    return min(max(first, 0), END), END if end < 0 else min(end, END)
+
+
+def checked_delta(delta: object) -> int:
+    """Return how far positions move, an integer in (-2^31, 2^31)."""
+    return integer_in("delta", delta, 1 - 2**31, 2**31 - 1)
+
+
+def checked_divisor(divisor: object) -> int:
+    """Return what positions are divided by, an integer in [1, 2^31)."""
+    return integer_in("divisor", divisor, 1, 2**31 - 1)
+
+
+class Uncopyable:
+    """Base of what holds a cache's memory: ``copy``, ``deepcopy`` and ``pickle`` are refused by name."""
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Raise NotCopyable: copies and pickles are made through this."""
+        raise NotCopyable(type(self).__name__)

@@ -7,26 +7,25 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from aleator.cache.arguments import checked_delta, checked_divisor
 from aleator.cache.cache import Cache
 from aleator.cache.devices import described
-from aleator.cache.handle.sequence import Handles, Slid
-from aleator.cache.handle.sequence import Sequence as Handle
 from aleator.cache.journal import atomic
-from aleator.cache.options import CacheOptions, checked
-from aleator.cache.pools.history import History
+from aleator.cache.options import CacheOptions, checked, checked_delta, checked_divisor
 from aleator.cache.pools.kept_states import kept_rows
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import (
+    History,
     RecurrentCheckpoint,
     RecurrentShape,
     own_rows,
     row_bytes,
 )
-from aleator.cache.prefix import PrefixConfig, require_config
+from aleator.cache.prefix_index import PrefixConfig
+from aleator.cache.sequence import Handles, Slid
+from aleator.cache.sequence import Sequence as Handle
 from aleator.cache.sequence_verbs import Checkpoint
+from aleator.core.arrays import Int32s, Int64s
 from aleator.core.errors import CannotRewind, CannotShift
 from aleator.core.integers import UNBOUNDED, integer_in
 
@@ -60,12 +59,12 @@ class RecurrentSequence(Handle):
         return self.pos_max
 
     @property
-    def positions(self) -> npt.NDArray[np.int32]:
+    def positions(self) -> Int32s:
         """The positions after which its state is held, ascending, int32."""
         return np.array([p for _, p in self._pool.states.history(self.id)], dtype=np.int32)
 
     @property
-    def cells(self) -> npt.NDArray[np.int64]:
+    def cells(self) -> Int64s:
         """The rows of these states, int64."""
         return np.array([row for row, _ in self._pool.states.history(self.id)], dtype=np.int64)
 
@@ -149,11 +148,14 @@ class RecurrentCache(Cache):
     Args:
         layers: what each layer keeps.
         n_seq_max: sequence ids lie in [0, n_seq_max).
-        rollback: tokens that every sequence can be rewound by.
-        device: where the states are; a list has one device per layer.
         prefix: cache prefixes (:meth:`keep`), by states at boundaries and at their ends; None: do not.
-        architecture: the model's, as state files name it.
-        n_layers: all layers of the model, which state files name too; None: these are all.
+        options: ``rollback``: tokens that every sequence can be rewound by.
+
+            ``device``: where the states are; a list has one device per layer.
+
+            ``architecture``: the model's, as state files name it.
+
+            ``n_layers``: all layers of the model, which state files name too; None: these are all.
 
     """
 
@@ -162,23 +164,11 @@ class RecurrentCache(Cache):
         layers: Sequence[RecurrentShape],
         *,
         n_seq_max: int = CacheOptions.n_seq_max,
-        rollback: int = CacheOptions.n_rollback,
-        device: object = "cpu",
         prefix: PrefixConfig | None = None,
-        architecture: str = "",
-        n_layers: int | None = None,
+        **options: Any,
     ) -> None:
-        require_config(prefix)
-        n_seq_max = checked("n_seq_max", n_seq_max)
-        self._states = RecurrentPool(
-            layers,
-            n_seq_max=n_seq_max,
-            rollback=rollback,
-            device=device,
-            kept_rows=kept_rows(prefix, n_seq_max, layers),
-            architecture=architecture,
-            n_layers=n_layers,
-        )
+        kept = kept_rows(prefix, checked("n_seq_max", n_seq_max), layers)
+        self._states = RecurrentPool(layers, n_seq_max=n_seq_max, kept_rows=kept, **options)
         super().__init__(self._states, prefix, in_parts=True)
         log.info(
             "recurrent states: %d sequences, %d layers, %s: %.2f MiB",

@@ -1,4 +1,4 @@
-"""A call of a tool as a JSON object with its name and arguments."""
+"""A call of a tool as a JSON object with its name and arguments: how it is read, and forced."""
 
 from __future__ import annotations
 
@@ -6,33 +6,10 @@ import json
 from collections.abc import Collection, Generator
 from typing import Literal
 
-from aleator.chat.message import Delta
-from aleator.chat.text_reader import Malformed, TextReader, collected
-
-Deltas = Generator["Delta | None", None, None]
-"""Yields what was read, and None where more is needed."""
+from aleator.chat.message import Delta, Function
+from aleator.chat.reply import Calls, Deltas, Malformed, Part, Schema, TextReader, collected
 
 _ARGUMENTS = ("arguments", "parameters")
-
-
-class Calls:
-    """Counts the calls of a reply that have begun, in ``n``."""
-
-    def __init__(self) -> None:
-        self.n = 0
-
-    def begin(self, name: str) -> Delta:
-        """A call begins."""
-        self.n += 1
-        return Delta("call", name, self.n - 1)
-
-    def arguments(self, text: str) -> Delta:
-        """A piece of the arguments of the call that began last."""
-        return Delta("arguments", text, self.n - 1)
-
-    def end(self) -> Delta:
-        """The call that began last is complete."""
-        return Delta("call_end", index=self.n - 1)
 
 
 def read_arguments(reader: TextReader, calls: Calls, name: str) -> Deltas:
@@ -115,3 +92,9 @@ def _value(reader: TextReader, calls: Calls) -> Deltas:
         return
     for piece in reader.read_value():
         yield None if piece is None else calls.arguments(piece)
+
+
+def object_with(function: Function, key: str, name: str = "name", first: str = "") -> list[Part]:
+    """A call as a JSON object that begins with ``first``; ``key`` names the arguments, ``name`` the name."""
+    head = f'{{{first}{json.dumps(name)}: {json.dumps(function.name)}, "{key}": '
+    return [head, Schema(function.parameters), "}"]

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from aleator.chat.generation import ChatGeneration
-from aleator.chat.message import Message
-from aleator.chat.messages import checked_messages, checked_tools, chosen_tools
+from aleator.chat.message import Message, checked_messages, checked_tools, chosen_tools
 from aleator.core.errors import ContextFull, FileFormatError, ParameterError
 from aleator.core.integers import exact
 from aleator.core.seeds import fresh_seed

@@ -1,10 +1,40 @@
-"""What a model has answered: content, reasoning, and calls of tools."""
+"""Messages and tools: what is given, looked at before a template sees it, and what a model has answered."""
 
 from __future__ import annotations
 
+import json
+import re
+import reprlib
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+_FIELDS = {
+    "system": ("name",),
+    "developer": ("name",),
+    "user": ("name",),
+    "assistant": ("name", "reasoning_content", "tool_calls"),
+    "tool": ("name", "tool_call_id"),
+}
+MEDIA = {
+    "image_url": "pictures",
+    "input_image": "pictures",
+    "image": "pictures",
+    "input_audio": "audio parts",
+    "audio": "audio parts",
+    "file": "files",
+    "input_file": "files",
+    "video_url": "videos",
+    "video": "videos",
+}
+_PART = ("type", "text", "cache_control", "annotations")
+"""Of a part with a text; the last two say nothing of the text."""
+_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
 
 @dataclass(frozen=True)
@@ -73,3 +103,222 @@ class Delta:
     text: str = ""
     index: int = 0
     id: str = ""
+
+
+@dataclass(frozen=True)
+class Function:
+    """A tool as it was declared: its name, and the JSON schema of its arguments."""
+
+    name: str
+    parameters: Any
+
+
+def checked_messages(messages: object) -> list[dict[str, Any]]:
+    """Messages as a template takes them: contents are texts, arguments of calls mappings.
+
+    Args:
+        messages: Mappings as in OpenAI's interface, or :class:`~aleator.Message` of earlier answers.
+
+    Raises:
+        ParameterError: Names the message by its index, the field, and what is allowed.
+    """
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
+        raise ParameterError(
+            "messages",
+            f'messages={_shown(messages)}: give a list such as [{{"role": "user", "content": "Hi"}}]',
+        )
+    if not messages:
+        raise ParameterError("messages", "messages is empty: give one at least")
+    calls: set[str] = set()
+    return [_message(f"messages[{i}]", message, calls) for i, message in enumerate(messages)]
+
+
+def _message(where: str, message: object, calls: set[str]) -> dict[str, Any]:
+    if isinstance(message, Message):
+        message = message.as_json()
+    if not isinstance(message, Mapping):
+        raise _wrong(where, message, 'give a mapping with "role" and "content"')
+    role = message.get("role")
+    if role not in ROLES:
+        raise _wrong(f"{where}.role", role, f"give one of {', '.join(ROLES)}")
+    made: dict[str, Any] = {"role": role}
+    for name, value in message.items():
+        if name in ("role", "content") or value is None or value == []:
+            continue
+        if name not in _FIELDS[role]:
+            allowed = ", ".join(("role", "content", *_FIELDS[role]))
+            raise _wrong(f"{where}.{name}", value, f"a message of {role!r} has {allowed}")
+        if name == "tool_calls":
+            at = f"{where}.{name}"
+            if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
+                raise _wrong(at, value, "give a list of calls")
+            made[name] = [_tool_call(f"{at}[{i}]", call) for i, call in enumerate(value)]
+            calls.update(call["id"] for call in made[name] if "id" in call)
+        elif not isinstance(value, str):
+            raise _wrong(f"{where}.{name}", value, "give a text")
+        else:
+            made[name] = value
+    answered = made.get("tool_call_id")
+    if answered is not None and answered not in calls:
+        raise _wrong(f"{where}.tool_call_id", answered, "no call before it has this id")
+    content = message.get("content")
+    if (
+        content is None
+        and role == "assistant"
+        and made.keys() & {"tool_calls", "reasoning_content"}
+    ):
+        content = ""
+    made["content"] = _content(f"{where}.content", content)
+    return made
+
+
+def _content(where: str, content: object) -> str:
+    """A content as one text; several parts are divided by line breaks."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Mapping) or not isinstance(content, Sequence):
+        raise _wrong(where, content, "give a text, or a list of parts of type 'text'")
+    texts = []
+    for i, part in enumerate(content):
+        at = f"{where}[{i}]"
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind in MEDIA:
+            raise ParameterError(
+                "messages",
+                f"{at}.type={kind!r}: {MEDIA[kind]} are not supported, only parts of type 'text'",
+            )
+        if not isinstance(part, Mapping) or kind not in ("text", "input_text"):
+            raise _wrong(at, part, 'give {"type": "text", "text": "..."}')
+        if not isinstance(part.get("text"), str):
+            raise _wrong(f"{at}.text", part.get("text"), "give a text")
+        _only(at, part, _PART)
+        texts.append(part["text"])
+    return "\n".join(texts)
+
+
+def _only(where: str, value: Mapping[str, Any], known: Sequence[str]) -> None:
+    """See that an object has no other fields than these; null is not given."""
+    for name, each in value.items():
+        if name not in known and each is not None:
+            raise _wrong(f"{where}.{name:.80}", each, f"known are {', '.join(known)}")
+
+
+def _with_function(
+    where: str, given: object, shape: str
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """A call or a declaration, and the function in it; it has this shape."""
+    function = given.get("function") if isinstance(given, Mapping) else None
+    if not isinstance(given, Mapping) or not isinstance(function, Mapping):
+        raise _wrong(where, given, f"give {shape}")
+    if given.get("type", "function") != "function":
+        raise _wrong(f"{where}.type", given["type"], "give 'function'")
+    return given, function
+
+
+def _tool_call(where: str, given: object) -> dict[str, Any]:
+    shape = '{"id": "...", "type": "function", "function": {"name": "...", "arguments": "{}"}}'
+    call, function = _with_function(where, given, shape)
+    _only(where, call, ("id", "type", "function", "index"))
+    _only(f"{where}.function", function, ("name", "arguments"))
+    name, arguments = function.get("name"), function.get("arguments", {})
+    if not isinstance(name, str) or not name:
+        raise _wrong(f"{where}.function.name", name, "give the name of the tool")
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except (ValueError, RecursionError) as error:
+            raise _wrong(f"{where}.function.arguments", arguments, f"not JSON: {error}") from None
+    if not isinstance(arguments, Mapping):
+        raise _wrong(f"{where}.function.arguments", arguments, "give an object, or its JSON text")
+    made: dict[str, Any] = {
+        "type": "function",
+        "function": {"name": name, "arguments": dict(arguments)},
+    }
+    if call.get("id") is not None:
+        if not isinstance(call["id"], str):
+            raise _wrong(f"{where}.id", call["id"], "give a text")
+        made["id"] = call["id"]
+    return made
+
+
+def checked_tools(tools: object) -> list[tuple[dict[str, Any], Function]]:
+    """Declarations of tools, each as a template takes it and as what is needed to read and force calls.
+
+    Raises:
+        ParameterError: Names the tool by its index, the field, and what is allowed.
+    """
+    if tools is None:
+        return []
+    if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
+        raise _wrong("tools", tools, "give a list of declarations")
+    made = [_tool(f"tools[{i}]", tool) for i, tool in enumerate(tools)]
+    names = [function.name for _, function in made]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise _wrong(f"tools[{i}].function.name", name, "another tool has this name")
+    return made
+
+
+def _tool(where: str, tool: object) -> tuple[dict[str, Any], Function]:
+    shape = '{"type": "function", "function": {"name": "...", "parameters": {...}}}'
+    _, function = _with_function(where, tool, shape)
+    name = function.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise _wrong(f"{where}.function.name", name, "give 1 to 64 letters, digits and _ . : -")
+    if not isinstance(function.get("description", ""), str):
+        raise _wrong(f"{where}.function.description", function["description"], "give a text")
+    parameters = function.get("parameters")
+    if parameters is None:
+        parameters = {"type": "object", "properties": {}, "additionalProperties": False}
+    if not isinstance(parameters, Mapping) or parameters.get("type", "object") != "object":
+        raise _wrong(
+            f"{where}.function.parameters", parameters, "give a JSON schema of type 'object'"
+        )
+    if function.get("strict") not in (None, False, True):
+        raise _wrong(f"{where}.function.strict", function["strict"], "give True or False")
+    declared = {"type": "function", "function": {**function, "parameters": dict(parameters)}}
+    return declared, Function(name, {"type": "object", **parameters})
+
+
+def chosen_tools(
+    choice: object, tools: Sequence[tuple[dict[str, Any], Function]]
+) -> tuple[bool, list[Function]]:
+    """What a choice asks for: "auto" (also None), "none", "required", a tool's name, or OpenAI's mapping.
+
+    Returns:
+        Whether the tools are shown to the model, and of which of them it must call one; [] if it need not.
+
+    Raises:
+        ParameterError: Another choice, one without tools, or a tool that is not declared.
+    """
+    functions = [function for _, function in tools]
+    names = [function.name for function in functions]
+    name = choice
+    if isinstance(choice, Mapping):
+        asked = choice.get("function")
+        name = asked.get("name") if isinstance(asked, Mapping) else None
+    elif choice in (None, "auto", "none"):
+        strict = [i for i, (tool, _) in enumerate(tools) if tool["function"].get("strict")]
+        if strict and choice != "none":
+            raise ParameterError(
+                "tools",
+                f"tools[{strict[0]}].function.strict=True: arguments are forced to satisfy their schema only "
+                "where a call is: give tool_choice='required' or the tool's name, or leave strict out",
+            )
+        return choice != "none" and bool(functions), []
+    elif choice == "required" and functions:
+        return True, functions
+    if name in names:
+        return True, [functions[names.index(name)]]
+    known = ", ".join(["'auto'", "'none'", "'required'", *map(repr, names)])
+    what = f"give one of {known}" if names else "no tools are given"
+    raise _wrong("tool_choice", choice, what)
+
+
+def _wrong(where: str, value: object, what: str) -> ParameterError:
+    return ParameterError(re.split(r"[.\[]", where)[0], f"{where}={_shown(value)}: {what}")
+
+
+def _shown(value: object) -> str:
+    """A value in at most 80 characters, however long or deep it is."""
+    return _SHORT.repr(value)[:80]

@@ -1,38 +1,229 @@
-"""Makes a prompt, a grammar and a reader of the reply from the arguments of ``chat``."""
+"""How chats are written: a model's template; and what becomes of the arguments of ``chat``."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
 
-from aleator.chat.families.family import Family, Function, Maybe, Part, Schema, Thinking, Words
-from aleator.chat.format import ChatFormat
-from aleator.chat.message import Message
-from aleator.chat.messages import checked_messages, checked_tools, chosen_tools
-from aleator.chat.reply import Reply
-from aleator.core.errors import GrammarError, ParameterError
+from aleator.chat.families import family_of
+from aleator.chat.message import Function, checked_messages, checked_tools, chosen_tools
+from aleator.chat.reply import Reply, Thinking
+from aleator.chat.reply_grammar import reply_grammar, schema_of
+from aleator.core.errors import ParameterError, TemplateError
 from aleator.core.records import dataclass
 from aleator.generate.options import texts
-from aleator.grammar.llguidance import JSON_STYLE, schema_grammar, schema_text
-from aleator.samplers import Lark
-from aleator.text.rendered import control_names
-from aleator.text.tokenizer import Tokenizer, cut
+from aleator.text.chat_template import ChatTemplate
+from aleator.text.rendered import Rendered
+from aleator.text.tokenizer import Tokenizer
 
+THINKING = (
+    Thinking("<think>", "</think>"),
+    Thinking("[THINK]", "[/THINK]"),
+    Thinking("<seed:think>", "</seed:think>"),
+    Thinking("<|START_THINKING|>", "<|END_THINKING|>"),
+    Thinking("<|channel>thought", "<channel|>"),
+)
+FOREIGN = (
+    "<function=",
+    "<function name=",
+    "<parameter",
+    "<tool_sep>",
+    "\uff5cDSML\uff5c",
+)
+"""Marks of calls in other forms, which are not read."""
+_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
+_OWN = frozenset(("messages", "tools", "documents", "add_generation_prompt", *_TOKENS))
+_PROBE = {"aleator_probe": 1}
 CONSTRAINTS = ("grammar", "regex", "json_schema")
+
+
+class ChatFormat:
+    """A chat template for a tokenizer, and what its text says of the model.
+
+    Attributes:
+        template: Writes messages.
+        family: How calls of tools are written.
+        thinking: How reasoning is written; None if nothing says so.
+
+    Raises:
+        TemplateError: There is no template, or it does not parse.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, source: str | None) -> None:
+        self._tokenizer, self._vocab = tokenizer, tokenizer.vocab
+        self.template = ChatTemplate(source, tokenizer.vocab)
+        text = self.template.source
+        self.family = family_of(text)
+        ids = self._vocab.ids
+        shown = (t for t in THINKING if t.begin in text or t.end in text)
+        known = (t for t in THINKING if t.begin in ids or t.end in ids)
+        self.thinking = self.family.thinking or next(shown, None) or next(known, None)
+
+    @property
+    def shows_tools(self) -> bool:
+        """Whether the template tells the model of tools."""
+        return "tools" in self.template.variables
+
+    @property
+    def foreign_mark(self) -> str | None:
+        """A mark of calls in the template that no family here reads."""
+        if self.family.name not in ("hermes", "llama3", "generic"):
+            return None
+        return next((mark for mark in FOREIGN if mark in self.template.source), None)
+
+    @property
+    def variables(self) -> list[str]:
+        """What may be given for the template to read, by name."""
+        return sorted(self.template.variables - _OWN)
+
+    @cached_property
+    def marks(self) -> tuple[int, ...]:
+        """Control tokens whose names are needed to read a reply."""
+        names = [*self.family.marks]
+        if self.thinking is not None:
+            names += [self.thinking.begin, self.thinking.end]
+        ids = self._vocab.ids
+        return tuple(ids[n] for n in names if n in ids and self._vocab.is_special(ids[n]))
+
+    def arguments(
+        self, enable_thinking: bool | None, given: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """Variables that the template is given; ParameterError if it does not read one.
+
+        ``enable_thinking`` goes under whichever of its names the template reads; None: as the template
+        likes.
+        """
+        if given is not None and not isinstance(given, Mapping):
+            raise ParameterError(
+                "chat_template_kwargs", f"chat_template_kwargs={given!r:.80}: give a mapping"
+            )
+        made = dict(given or {})
+        reads = ", ".join(self.variables) or "none"
+        for name in made:
+            if not isinstance(name, str) or name not in self.variables:
+                raise ParameterError(
+                    "chat_template_kwargs",
+                    f"chat_template_kwargs has {name!r}: the chat template does not read it; it reads {reads}",
+                )
+        if enable_thinking is None:
+            return made
+        if not isinstance(enable_thinking, bool):
+            raise ParameterError(
+                "enable_thinking", f"enable_thinking={enable_thinking!r}: give True or False"
+            )
+        names = [n for n in ("enable_thinking", "thinking") if n in self.variables]
+        if not names:
+            raise ParameterError(
+                "enable_thinking",
+                f"enable_thinking={enable_thinking} is not read by the chat template, which reads {reads}",
+            )
+        if names[0] in made:
+            raise ParameterError(
+                "enable_thinking",
+                f"enable_thinking={enable_thinking} is given twice, once in chat_template_kwargs",
+            )
+        return {**made, names[0]: enable_thinking}
+
+    def rendered(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        variables: Mapping[str, Any] | None = None,
+    ) -> Rendered:
+        """Checked messages, tools and variables as text, with the beginning of the answer.
+
+        TemplateError if the template refuses the messages.
+        """
+        return self.template.rendered(
+            [self._as_read(message) for message in self.family.turns(messages)],
+            tools=list(tools) or None,
+            **(variables or {}),
+        )
+
+    def tokens(self, rendered: Rendered, known: Sequence[int] = ()) -> list[int]:
+        """The prompt in tokens, beginning with as many of the known ones as fit its text.
+
+        Tokens that were drawn need not be those that the tokenizer makes of the same text, so the text is
+        compared, and only what follows is tokenized.
+        """
+        vocab, tokenizer = self._vocab, self._tokenizer
+        whole = rendered.as_prompt(tokenizer)
+        text = rendered.text
+        data, count = text.encode(), 0
+        if known and known[0] == vocab.bos and not data.startswith(vocab.token_bytes(known[0])):
+            count = 1
+        for token in known[count:]:
+            piece = vocab.token_bytes(token)
+            if not piece or not data.startswith(piece):
+                break
+            data, count = data[len(piece) :], count + 1
+        try:
+            new = rendered.after(len(text) - len(data.decode()))
+        except UnicodeDecodeError:  # the known tokens end within a character
+            return whole
+        if new is None:  # or within the name of a control token, which is text here
+            return whole
+        rest = new.encode(tokenizer)
+        if b"".join(map(vocab.token_bytes, rest)) != data:  # a tokenizer that inserts a space
+            return whole
+        exact = [*known[:count], *rest]
+        return exact if shared(exact, known) > shared(whole, known) else whole
+
+    def _as_read(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """A message in the form that the template reads."""
+        made = dict(message)
+        source = self.template.source
+        if made["role"] == "developer" and "developer" not in source:
+            made["role"] = "system"
+        if "reasoning_content" in made and re.search(r"\.thinking\b|\[?['\"]thinking['\"]", source):
+            made["thinking"] = made["reasoning_content"]
+        if "tool_calls" in made and not self._takes_mappings:
+            made["tool_calls"] = [
+                {**call, "function": {**call["function"], "arguments": _text(call)}}
+                for call in made["tool_calls"]
+            ]
+        return made
+
+    @cached_property
+    def _takes_mappings(self) -> bool:
+        """Whether the template writes the arguments of a call by itself; otherwise they must be JSON text."""
+        function = {"name": "f", "arguments": _PROBE}
+        call = {"id": "abcdefghi", "type": "function", "function": function}
+        talk: list[dict[str, Any]] = [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+        ]
+        try:
+            text = self.template.render(talk, add_generation_prompt=False)
+        except TemplateError:
+            return False
+        return repr(_PROBE) not in text  # Python's form is nobody's
+
+
+def _text(call: Mapping[str, Any]) -> str:
+    return json.dumps(call["function"]["arguments"], ensure_ascii=False)
+
+
+def shared(a: Sequence[int], b: Sequence[int]) -> int:
+    """Length of the common beginning."""
+    return next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
 
 
 @dataclass(frozen=True)
 class ChatPrompt:
     """What the prompt of a chat is made of, as ``chat`` was given it; :func:`prepare_chat` checks it."""
 
-    messages: Sequence[Mapping[str, Any] | Message]
-    tools: Sequence[Mapping[str, Any]] | None = None
-    tool_choice: str | Mapping[str, Any] | None = None
+    messages: Any
+    tools: Any = None
+    tool_choice: Any = None
     enable_thinking: bool | None = None
     template_arguments: Mapping[str, Any] | None = None
 
@@ -44,30 +235,19 @@ class PreparedChat:
     Attributes:
         tokens: The prompt.
         options: Keyword arguments of ``generate``.
-        family: How calls are written; None: all is content.
-        thinking: How the model writes reasoning; None: it does not, or the family reads it.
-        opened: Whether the prompt ends within reasoning.
-        tools: The tools that the prompt shows: schemas of their arguments, by name.
+        reader: Makes what reads a reply, of the key that the ids of its calls are made of.
     """
 
     tokens: list[int]
     options: dict[str, Any]
-    family: Family | None
-    thinking: Thinking | None
-    opened: bool
-    tools: dict[str, Any]
-
-    @cached_property
-    def reply(self) -> Reply:
-        """Reads the reply."""
-        return self.reply_of(0)
+    reader: Callable[[bytes], Reply]
 
     def reply_of(self, completion: int) -> Reply:
         """Reads the reply of one of several completions."""
         key = np.asarray(self.tokens, "<i4").tobytes() + repr(self.options.get("seed")).encode()
         if completion:
             key += completion.to_bytes(4, "little")
-        return Reply(self.family, self.thinking, self.opened, self.tools, sha256(key).digest())
+        return self.reader(sha256(key).digest())
 
 
 def prepare_chat(
@@ -133,7 +313,11 @@ def prepare_chat(
         )
         if may_think or forced or family.thinking is not None:
             made.pop("json_schema", None)
-            choices = [family.call(_enforceable(function)) for function in forced]
+            enforceable = (
+                Function(f.name, schema_of(f"tools: parameters of {f.name}", f.parameters))
+                for f in forced
+            )
+            choices = [family.call(function) for function in enforceable]
             choices = choices or [family.content(schema_of("json_schema", schema))]
             made["stop"] = made["stop"][len(vocab.chat_stop) :]  # the grammar says where it ends
             made["grammar"] = reply_grammar(
@@ -142,15 +326,10 @@ def prepare_chat(
             if may_think:  # no end of reasoning can be searched for
                 made.setdefault("complete_grammar", False)
     read = {function.name: function.parameters for _, function in tools} if shown else {}
-    reads = family if read or family.thinking is not None else None
-    return PreparedChat(
-        tokens, made, reads, None if family.thinking is not None else thinking, opened, read
-    )
-
-
-def _enforceable(function: Function) -> Function:
-    name = function.name
-    return Function(name, schema_of(f"tools: parameters of {name}", function.parameters))
+    if family.thinking is not None:  # it reads its reasoning itself
+        return PreparedChat(tokens, made, partial(Reply, family, None, opened, read))
+    reads = family if read else None
+    return PreparedChat(tokens, made, partial(Reply, reads, thinking, opened, read))
 
 
 def _refuse_two(options: Mapping[str, Any], forced: bool, shown: bool) -> None:
@@ -168,82 +347,3 @@ def _refuse_two(options: Mapping[str, Any], forced: bool, shown: bool) -> None:
         )
     if len(given) > 1:
         raise ParameterError(given[0], f"{' and '.join(given)} are both given: choose one")
-
-
-def schema_of(where: str, schema: Any) -> dict[str, Any]:
-    """Check a JSON schema, and return it as a mapping; GrammarError names ``where`` it stands."""
-    try:
-        text = schema_text(schema)
-        schema_grammar(text)
-    except GrammarError as error:
-        raise GrammarError(f"{where}: {error}", error.line, error.column) from None
-    made: dict[str, Any] = json.loads(text)
-    return made
-
-
-def reply_grammar(
-    tokenizer: Tokenizer,
-    choices: Sequence[Sequence[Part]],
-    thinking: Thinking | None = None,
-    opened: bool = False,
-) -> Lark:
-    """A grammar of replies: reasoning if ``thinking`` says how, then one of the choices, each in parts.
-
-    ``opened``: the prompt ends within reasoning, so the reply begins within it.
-    """
-    vocab = tokenizer.vocab
-    control = [(name, vocab.ids[name]) for name in control_names(vocab)]
-    rules: list[str] = []
-
-    def words(text: str) -> str:
-        """A text in Lark's notation; the names of control tokens become these tokens."""
-        return " ".join(
-            f"<[{part}]>" if isinstance(part, int) else json.dumps(part, ensure_ascii=False)
-            for part in cut(text, control)
-        )
-
-    def rule(parts: Sequence[Part]) -> str:
-        made = []
-        for part in parts:
-            if isinstance(part, Schema):
-                schema = {"x-guidance": JSON_STYLE, **part.schema}
-                rules.append(f"json{len(rules)}: %json {json.dumps(schema, ensure_ascii=False)}")
-                made.append(f"json{len(rules) - 1}")
-            elif isinstance(part, Maybe):
-                made.append(f"({rule(part.parts)})?")
-            elif isinstance(part, Words):
-                made.append(drawn(part))
-            else:
-                made.append(words(part))
-        return " ".join(made)
-
-    def drawn(part: Words) -> str:
-        """A string without quotes, and what follows it."""
-        limits = part.limits
-        values = [limits["const"]] if "const" in limits else limits.get("enum")
-        own = f"words{len(rules)}"
-        if values:
-            either = " | ".join(json.dumps(value, ensure_ascii=False) for value in values)
-            return f"({either}) {words(part.end)}"
-        if "minLength" not in limits and "maxLength" not in limits:
-            return up_to(own, part.mark, part.end.partition(part.mark)[2])
-        times = f"{{{limits.get('minLength', 0)},{limits.get('maxLength', '')}}}"
-        rules.append(f"{own}: /[^<\\n]{times}/")
-        return f"{own} {words(part.end)}"
-
-    def up_to(own: str, mark: str, rest: str = "") -> str:
-        """Any text up to a mark, and what follows the mark."""
-        if any(name in mark for name, _ in control):
-            rules.append(f"{own}: /(?s:.*)/")
-            return f"{own} {words(mark + rest)}"
-        rules.append(f"{own}[suffix={json.dumps(mark)}]: /(?s:.*)/")
-        return f"{own} {words(rest)}" if rest else own
-
-    reply = " | ".join(f"({rule(parts)})" for parts in choices)
-    start = f"start: {'reply' if thinking is None else 'reasoning reply'}"
-    if thinking is not None:
-        body = up_to("thoughts", thinking.end)
-        after = words(thinking.after) if thinking.after else r"/\n{0,2}/"
-        begin = "" if opened else words(thinking.begin)
-        rules.append(f"reasoning: ({begin} {body} {after}){'' if opened else '?'}")
-    return Lark("\n".join([start, f"reply: {reply}", *rules]))

@@ -1,15 +1,326 @@
-"""Reads a reply while it is written: its reasoning first, then content and calls as its family writes them."""
+"""Replies: how families of templates have them written, and what reads them while they are written.
+
+What reads are generators, which yield None to wait for more of the text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
-from aleator.chat.call_object import Calls, Deltas
-from aleator.chat.families.family import Family, Thinking, read_text
-from aleator.chat.message import Delta, Message, ToolCall
-from aleator.chat.text_reader import TextReader
+from aleator.chat.message import Delta, Function, Message, ToolCall
+from aleator.core.records import dataclass
+
+T = TypeVar("T")
+Pieces = Generator["str | None", None, T]
+"""Yields pieces of text, and returns a result at its end."""
+Waiting = Generator[None, None, T]
+"""Returns a result at its end."""
+Deltas = Generator["Delta | None", None, None]
+"""Yields what was read."""
+
+_SPACE = " \t\r\n"
+_ENDS_OF_PLAIN = ",]}" + _SPACE
+
+
+class Malformed(Exception):
+    """The text does not have the expected form."""
+
+
+class TextReader:
+    """Reads a text that is still being written, and is complete once it has ``ended``.
+
+    ``at`` is the index of the next character to read; it may be set back.
+    """
+
+    def __init__(self) -> None:
+        self._text = ""
+        self.at = 0
+        self.ended = False
+
+    def add(self, text: str) -> None:
+        """Append to the text."""
+        self._text += text
+
+    def text_since(self, at: int) -> str:
+        """The text from an index up to :attr:`at`."""
+        return self._text[at : self.at]
+
+    def read_until(self, *markers: str) -> Pieces[str]:
+        """Read up to the first of some markers, leaving out white space right before it.
+
+        Returns the marker, which is read too; "" if the text ends without one.
+        """
+        while True:
+            if found := self._found(markers):
+                before = found[0].rstrip(_SPACE)
+                if before:
+                    yield before
+                return found[1]
+            rest = self._text[self.at :]
+            if self.ended:
+                self.at = len(self._text)
+                if rest:
+                    yield rest
+                return ""
+            shown = len(rest) - _begun(rest, markers)
+            piece = rest[:shown].rstrip(_SPACE) if markers else rest
+            self.at += len(piece)
+            if piece:
+                yield piece
+            yield None
+
+    def _found(self, markers: tuple[str, ...]) -> tuple[str, str] | None:
+        """Read what is before the first marker, and that; of several at one place the longest."""
+        found = [(at, m) for m in markers if (at := self._text.find(m, self.at)) >= 0]
+        if not found:
+            return None
+        at, marker = min(found, key=lambda each: (each[0], -len(each[1])))
+        before = self._text[self.at : at]
+        self.at = at + len(marker)
+        return before, marker
+
+    def read_exactly(self, *markers: str) -> Waiting[tuple[str, str]]:
+        """Read up to the first of some markers, white space included; returns the text and the marker.
+
+        Malformed where the text ends without one; all of it has been read then.
+        """
+        while True:
+            if found := self._found(markers):
+                return found
+            if self.ended:
+                self.at = len(self._text)
+                raise Malformed
+            yield None
+
+    def read_any(self, *texts: str) -> Waiting[str]:
+        """Read one of some texts if it comes next; returns it, or ""."""
+        for text in texts:
+            while not self.ended and len(self._text) - self.at < len(text):
+                if not text.startswith(self._text[self.at :]):
+                    break
+                yield None
+            if self._text.startswith(text, self.at):
+                self.at += len(text)
+                return text
+        return ""
+
+    def read_next(self, *texts: str) -> Waiting[str]:
+        """Read white space, and then one of some texts if it comes next; returns it, or ""."""
+        yield from self.skip_space()
+        return (yield from self.read_any(*texts))
+
+    def skip_space(self) -> Waiting[None]:
+        """Read all white space that comes next."""
+        while (yield from self.peek()) in (*_SPACE,):
+            self.at += 1
+
+    def peek(self) -> Waiting[str]:
+        """Look at the next character without reading it; returns "" at the end."""
+        while self.at == len(self._text):
+            if self.ended:
+                return ""
+            yield None
+        return self._text[self.at]
+
+    def expect(self, character: str) -> Waiting[None]:
+        """Read white space and then a character; Malformed if another one comes."""
+        yield from self.skip_space()
+        if (yield from self.peek()) != character:
+            raise Malformed
+        self.at += 1
+
+    def read_string(self) -> Waiting[str]:
+        """Read a JSON string; returns its value, or raises Malformed if no string comes next."""
+        yield from self.skip_space()
+        if (yield from self.peek()) != '"':
+            raise Malformed
+        raw, _ = yield from collected(self.read_value())
+        try:
+            said = json.loads(raw)
+        except ValueError:
+            raise Malformed from None
+        return str(said)
+
+    def read_value(self) -> Pieces[None]:
+        """Read a JSON value; yields its text in pieces.
+
+        Malformed where no value comes next, the text ends within it, or its brackets do not match.
+        """
+        yield from self.skip_space()
+        if (yield from self.peek()) in ("", ",", "]", "}"):
+            raise Malformed
+        start, open_brackets, in_string, escaped = self.at, "", False, False
+        while True:
+            if self.at == len(self._text):
+                if self.at > start:
+                    yield self._text[start : self.at]
+                    start = self.at
+                if self.ended:
+                    if open_brackets or in_string:
+                        raise Malformed
+                    return
+                yield None
+                continue
+            character = self._text[self.at]
+            if in_string:
+                self.at += 1
+                in_string = escaped or character != '"'
+                escaped = not escaped and character == "\\"
+            elif character == '"':
+                self.at += 1
+                in_string = True
+            elif character in "{[":
+                self.at += 1
+                open_brackets += "}" if character == "{" else "]"
+                continue
+            elif character in "}]" and open_brackets:
+                if character != open_brackets[-1]:
+                    raise Malformed
+                self.at += 1
+                open_brackets = open_brackets[:-1]
+            elif character in _ENDS_OF_PLAIN and not open_brackets:
+                break  # of a number or a word
+            else:
+                self.at += 1
+                continue
+            if not open_brackets and not in_string:
+                break
+        if self.at > start:
+            yield self._text[start : self.at]
+
+
+def collected(pieces: Pieces[T]) -> Waiting[tuple[str, T]]:
+    """The text that some pieces make, and what they return."""
+    text = ""
+    while True:
+        try:
+            piece = next(pieces)
+        except StopIteration as end:
+            return text, end.value
+        if piece is None:
+            yield None
+        else:
+            text += piece
+
+
+def _begun(text: str, markers: tuple[str, ...]) -> int:
+    """Length of the longest suffix of a text that is a prefix of a marker."""
+    longest = max(map(len, markers), default=1) - 1
+    for length in range(min(len(text), longest), 0, -1):
+        if any(marker.startswith(text[-length:]) for marker in markers):
+            return length
+    return 0
+
+
+def read_text(reader: TextReader, *markers: str) -> Generator[Delta | None, None, str]:
+    """Content up to a marker, which is read too; returns it, or "" at the end of the text."""
+    pieces = reader.read_until(*markers)
+    while True:
+        try:
+            piece = next(pieces)
+        except StopIteration as end:
+            return str(end.value)
+        yield None if piece is None else Delta("content", piece)
+
+
+class Calls:
+    """Counts the calls of a reply that have begun, in ``n``."""
+
+    def __init__(self) -> None:
+        self.n = 0
+
+    def begin(self, name: str) -> Delta:
+        """A call begins."""
+        self.n += 1
+        return Delta("call", name, self.n - 1)
+
+    def arguments(self, text: str) -> Delta:
+        """A piece of the arguments of the call that began last."""
+        return Delta("arguments", text, self.n - 1)
+
+    def end(self) -> Delta:
+        """The call that began last is complete."""
+        return Delta("call_end", index=self.n - 1)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A place in a reply where JSON stands that a schema describes."""
+
+    schema: Any
+
+
+@dataclass(frozen=True)
+class Words:
+    """A place where a string stands without quotes, and without ``mark``, up to which it is read.
+
+    ``limits`` are "enum", "const", "minLength" and "maxLength" of its schema; ``end`` follows, with the mark.
+    """
+
+    limits: Mapping[str, Any]
+    mark: str
+    end: str
+
+
+@dataclass(frozen=True)
+class Maybe:
+    """Parts that may be left out."""
+
+    parts: tuple[Part, ...]
+
+
+Part = str | Schema | Words | Maybe
+"""A part of a reply that is forced: text, in which names of control tokens are these tokens, or what is
+drawn."""
+
+
+@dataclass(frozen=True)
+class Thinking:
+    """What begins and ends a model's reasoning, and what stands between it and the answer."""
+
+    begin: str
+    end: str
+    after: str = ""
+
+
+class Family(ABC):
+    """Templates whose models write calls in one way."""
+
+    name: ClassVar[str]
+    shown_by: ClassVar[tuple[str, ...]] = ()
+    """What the text of such a template has, all of it; none: it may be any."""
+    thinking: ClassVar[Thinking | None] = None
+    """Of families that have a way of their own to write reasoning, and read it themselves."""
+    marks: ClassVar[tuple[str, ...]] = ()
+    """Names by which a reply is read, which may be control tokens."""
+
+    def __init__(self, template: str) -> None:
+        self.template = template
+
+    @classmethod
+    def shows(cls, template: str) -> bool:
+        """Whether a template is of this family."""
+        return all(mark in template for mark in cls.shown_by)
+
+    @abstractmethod
+    def read(self, reader: TextReader, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
+        """Read a reply, after its reasoning; ``tools`` are schemas of arguments by the tools' names."""
+
+    @abstractmethod
+    def call(self, function: Function) -> list[Part]:
+        """A call of a function, and nothing else."""
+
+    def turns(self, messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        """Messages as the template reads them, where it wants results of tools elsewhere."""
+        return messages
+
+    def content(self, schema: Any) -> list[Part]:
+        """An answer that is JSON, and nothing else."""
+        return [Schema(schema)]
 
 
 class Reply:

@@ -47,7 +47,6 @@ TEXT = ("max_tokens", "stop", "logprobs", "reasoning_budget", "banned_strings")
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the options."""
     parser.positional("input", "the requests, a JSON object a line; -: standard input")
     parser.positional("output", "where the results go")
     group = parser.group("what is made")
@@ -76,7 +75,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make all results that are missing; returns the exit code."""
     if arguments.input is None or arguments.output is None:
         raise ParameterError("input", "give two files: requests, and where the results go")
     if _same_file(arguments.input, arguments.output):

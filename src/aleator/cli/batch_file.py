@@ -5,10 +5,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from pathlib import Path
 from typing import Any
 
-from aleator.core.errors import FileFormatError, ParameterError
+from aleator.core.errors import FileFormatError
+from aleator.integrations.row_file import LineFile
 
 FAILED = 500
 """The status of an error that was not the request's."""
@@ -17,51 +17,28 @@ HEAD = b'{"id": "batch-'
 """How every result begins in the file."""
 
 
-class ResultFile:
+class ResultFile(LineFile):
     """A file of JSON lines with a ``custom_id`` each, to which results are appended.
 
     A last line that was not written to its end is removed, if it begins as a result does.  So are results of
     errors that were not the request's (status 500): such a request is made again, while one that was wrong
-    stays wrong.  Nobody else can append meanwhile.
+    stays wrong.
 
     Attributes:
         done: Names of the results that are there.
         errors: Names of those among them that are errors.
         again: Names of results that are there no more, since the error may be gone.
-
-    Raises:
-        FileFormatError: It holds something else than results.
-        ParameterError: Another process has opened it.
     """
 
     def __init__(self, path: str) -> None:
-        self._file = open(path, "a+b")  # noqa: SIM115  __exit__ closes it
-        try:
-            self._lock(path)
-            self.done: set[str] = set()
-            self.errors: set[str] = set()
-            self.again: set[str] = set()
-            self._read(Path(path))
-            if self.again:
-                self._leave_out(path)
-        except BaseException:
-            self._file.close()
-            raise
-
-    def __enter__(self) -> ResultFile:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
+        self.done: set[str] = set()
+        self.errors: set[str] = set()
+        self.again: set[str] = set()
+        super().__init__(path, "output")
 
     def append(self, result: dict[str, Any]) -> None:
         """Write a result, whole or, if the process is killed, in part: that is removed the next time."""
-        # ASCII, because a text may hold half a surrogate pair, which has no UTF-8.
-        text = json.dumps(result, ensure_ascii=True, allow_nan=False)
-        self._file.write(text.encode() + b"\n")
-        self._file.flush()
+        self._write(result, allow_nan=False)
         self._add(result["custom_id"], result["response"]["status_code"])
 
     def _add(self, name: str, status: int) -> None:
@@ -69,38 +46,29 @@ class ResultFile:
         if status != 200:
             self.errors.add(name)
 
-    def _lock(self, path: str) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ParameterError(
-                "output",
-                f"{path} is in use by another process: wait for its end, or choose another file",
-            ) from None
+    def _read(self) -> None:
+        super()._read()
+        if self.again:
+            self._leave_out()
 
-    def _read(self, path: Path) -> None:
-        self._file.seek(0)
-        end = 0
-        for number, line in enumerate(self._file, 1):
-            torn = not line.endswith(b"\n")
-            if torn and line.startswith(HEAD[: len(line)]):
-                break
-            found = None if torn else _result(line)
-            if found is None:
-                raise FileFormatError(
-                    path,
-                    f"line {number} is not a result of a batch: choose another file for results",
-                )
-            end += len(line)
-            if found[1] == FAILED:
-                self.again.add(found[0])
-            else:
-                self._add(*found)
-        self._file.truncate(end)
+    def _torn(self, line: bytes) -> bool:
+        return super()._torn(line) and line.startswith(HEAD[: len(line)])
 
-    def _leave_out(self, path: str) -> None:
+    def _take(self, number: int, line: bytes) -> None:
+        found = _result(line) if line.endswith(b"\n") else None
+        if found is None:
+            raise FileFormatError(
+                self._path,
+                f"line {number} is not a result of a batch: choose another file for results",
+            )
+        if found[1] == FAILED:
+            self.again.add(found[0])
+        else:
+            self._add(*found)
+
+    def _leave_out(self) -> None:
         """Replace the file by one without the results that are made again; if interrupted, not at all."""
-        part = f"{path}.part"
+        part = f"{self._path}.part"
         new = open(part, "w+b")  # noqa: SIM115  __exit__ closes it
         try:
             fcntl.flock(new, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -111,7 +79,7 @@ class ResultFile:
                     new.write(line)
             new.flush()
             os.fsync(new.fileno())
-            os.replace(part, path)
+            os.replace(part, self._path)
         except BaseException:
             new.close()
             raise

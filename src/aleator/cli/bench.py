@@ -32,7 +32,6 @@ examples:
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the options."""
     group = parser.group("measurement")
     group.number("-p", "--n-prompt", low=0, default=512, help="prompt tokens; 0: no prefill test")
     group.number("-n", "--n-gen", low=0, default=128, help="tokens to decode; 0: no decode test")
@@ -47,7 +46,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure; returns the exit code."""
     tests = [("pp", arguments.n_prompt), ("tg", arguments.n_gen)]
     tests = [(kind, n) for kind, n in tests if n]
     if not tests:
@@ -86,7 +84,7 @@ def timed(work: Callable[[], None], n: int, repetitions: int) -> list[float]:
 
 def prefill(context: Context, n: int) -> None:
     """Decode a prompt of ``n`` tokens into an empty cache."""
-    from aleator.generate.batch import Batch
+    from aleator.generate.context import Batch
 
     context.cache.clear(data=False)
     finish(context.decode(Batch.one([i % context.n_vocab for i in range(n)])))
@@ -94,7 +92,7 @@ def prefill(context: Context, n: int) -> None:
 
 def decode(context: Context, n: int) -> None:
     """Decode ``n`` tokens one by one into an empty cache."""
-    from aleator.generate.batch import Batch
+    from aleator.generate.context import Batch
 
     context.cache.clear(data=False)
     for i in range(n):
@@ -107,7 +105,6 @@ def finish(rows: Any) -> None:
 
 
 def describe(model: LanguageModel, context: Context) -> dict[str, Any]:
-    """What was measured, on what."""
     from aleator.core.host import isa
     from aleator.core.threads import default_threads
     from aleator.core.version import __version__
@@ -128,7 +125,6 @@ def describe(model: LanguageModel, context: Context) -> dict[str, Any]:
 
 
 def table(summary: dict[str, Any], results: list[dict[str, Any]]) -> str:
-    """The results as a Markdown table."""
     head = ["model", "size", "params", "device", "threads", "test", "tokens/s"]
     start = [
         f"{summary['model']} {summary['dtype']}",

@@ -43,7 +43,6 @@ examples:
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the options."""
     group = parser.group("what to show")
     group.option("--script", metavar="TEXT", default=EXAMPLE, help="operations, separated by ;")
     group.option(
@@ -60,7 +59,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the cells after each operation; returns the exit code."""
     if arguments.png is not None:
         from aleator.core.packages import require_matplotlib
 

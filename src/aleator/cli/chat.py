@@ -53,7 +53,6 @@ TEXT = ("max_tokens", "stop", "context_shift", *STEERING)
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the options."""
     group = parser.group("conversation")
     group.option(
         "-sys",
@@ -94,7 +93,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Talk until there is no more input; returns the exit code."""
     with session_file(arguments) as file:
         return _run(arguments, file)
 

@@ -23,12 +23,10 @@ PLACES = ("PATH", "FILE")
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the options."""
     parser.positional("shell", "bash, zsh or fish")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the script; returns the exit code."""
     if arguments.shell not in SHELLS:
         shell = arguments.shell or ""
         raise ParameterError(
@@ -49,7 +47,6 @@ class Flag:
 
 
 def commands() -> dict[str, list[Flag]]:
-    """The options of every command."""
     found = {}
     for command, summary in COMMANDS.items():
         module = import_module(f"aleator.cli.{command.replace('-', '_')}")
@@ -68,7 +65,6 @@ def _flag(action: argparse.Action, offered: Mapping[str, tuple[str, ...]]) -> Fl
 
 
 def bash(known: dict[str, list[Flag]]) -> str:
-    """A script for bash."""
     cases = []
     for command, flags in known.items():
         values = [
@@ -119,7 +115,6 @@ def _bash_values(flag: Flag) -> str:
 
 
 def zsh(known: dict[str, list[Flag]]) -> str:
-    """A script for zsh."""
     listed = [f"    {_quoted(f'{name}:{COMMANDS[name]}')}" for name in known]
     cases = []
     for command, flags in known.items():
@@ -167,7 +162,6 @@ def _zsh_spec(name: str, flag: Flag) -> str:
 
 
 def fish(known: dict[str, list[Flag]]) -> str:
-    """A script for fish."""
     lines = ["# Completion of aleator for fish, made by: aleator completion fish"]
     for command in known:
         lines.append(

@@ -43,14 +43,12 @@ ORDER = ("base", "v3", "v4")
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the options."""
     group = parser.group("GPU")
     group.switch("--gpu", help="compare samplers, operator and graphs on the GPU with the host")
     group.switch("--enable", help="with --gpu: make what passes the default on this machine")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the findings; returns the exit code."""
     if arguments.gpu:
         return gpu(arguments.enable)
     if arguments.enable:
@@ -105,7 +103,6 @@ def gpu(enable: bool) -> int:
 
 
 def line(title: str, finding: str) -> None:
-    """Write one finding."""
     write(f"{title:<14} {finding}\n")
 
 

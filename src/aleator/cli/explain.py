@@ -58,7 +58,6 @@ examples:
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the options."""
     add_text_options(parser, "prompt", "the text before the first step")
     group = parser.group("what to show")
     group.number(
@@ -94,7 +93,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the explanations; returns the exit code."""
     if arguments.png is not None:
         from aleator.core.packages import require_matplotlib
 
@@ -125,8 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
             prompt, max_tokens=arguments.steps, on_logits=look, progress=bar, **sampling
         )
         announce(generation.request.params, generation.chain)
-        with on_interrupt(generation.cancel):
-            reason = generation.stop_reason
+        reason = to_the_end(generation)
     if arguments.json:
         write(json.dumps(as_json(generation, steps), ensure_ascii=False, allow_nan=False) + "\n")
     elif many and steps:
@@ -178,10 +175,15 @@ def compared(
     """The second text, with its logits."""
     recording = Recording(LogitsMemory(EVERYTHING))
     generation = model.generate(prompt, max_tokens=steps, on_logits=recording.look, **sampling)
-    with on_interrupt(generation.cancel):
-        _ = generation.stop_reason  # writes it to the end
+    to_the_end(generation)
     recording.begin(generation, {name: as_given(each) for name, each in sampling.items()})
     return recording
+
+
+def to_the_end(generation: Generation) -> str:
+    """Write a text until it ends, or Ctrl-C ends it; says why it ended."""
+    with on_interrupt(generation.cancel):
+        return generation.stop_reason
 
 
 def branch_of(word: str, steps: int, model: LanguageModel) -> tuple[int, int]:
@@ -225,8 +227,7 @@ def branched(
         recording, session = branch(parent, at, token, model.tokenizer, parent.memory)
         left = max(1, steps - len(recording.inherited))
         generation = model.generate(session, max_tokens=left, on_logits=recording.look, **options)
-        with on_interrupt(generation.cancel):
-            _ = generation.stop_reason  # writes it to the end
+        to_the_end(generation)
         recording.begin(generation, parent.sampling)
         made.append(Named(recording))
     return made
@@ -256,7 +257,6 @@ def as_given(value: Any) -> Any:
 
 
 def show(step: Explanation, many: bool) -> None:
-    """Write a step, in full or, one of many, in short."""
     from aleator.samplers.explain_text import step_line
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 100
@@ -268,7 +268,6 @@ def show(step: Explanation, many: bool) -> None:
 
 
 def finish(generation: Generation, steps: list[Explanation]) -> None:
-    """Write the text and the curves of all steps."""
     from aleator.samplers.explain_text import summary
 
     put(f"\ntext: {generation.text!r}, ended by: {generation.stop_reason}\n\n{summary(steps)}")
@@ -286,7 +285,6 @@ def put(text: str) -> None:
 
 
 def as_json(generation: Generation, steps: list[Explanation]) -> dict[str, Any]:
-    """Everything about the steps."""
     from aleator.samplers.explain_text import curves
 
     return {
@@ -301,7 +299,6 @@ def as_json(generation: Generation, steps: list[Explanation]) -> dict[str, Any]:
 
 
 def picture(steps: list[Explanation], path: str) -> None:
-    """Draw the step, or the curves of several."""
     from aleator.samplers.explain_plot import plot_steps
 
     if len(steps) == 1:

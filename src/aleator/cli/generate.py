@@ -73,7 +73,6 @@ SPECULATION = ("spec_type", "spec_draft_n_max")
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the options."""
     add_text_options(
         parser,
         "prompt",
@@ -110,7 +109,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the text; returns the exit code."""
     if arguments.session is not None and arguments.num > 1:
         raise ParameterError("session", "--session holds one text: leave --num out")
     with session_file(arguments) as file:

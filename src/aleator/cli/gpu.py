@@ -46,12 +46,10 @@ def checks() -> list[Check]:
 
 
 def torch_form(device: torch.device) -> None:
-    """The PyTorch form."""
     compare(device, "torch", SAMPLERS.items(), VOCABULARIES[:2])
 
 
 def triton_form(device: torch.device) -> None:
-    """The Triton kernels."""
     compare(device, "triton", [*SAMPLERS.items(), *CHAINS.items()], VOCABULARIES)
 
 
@@ -86,7 +84,6 @@ def pair(
 
 
 def graphs(device: torch.device) -> None:
-    """Steps captured in CUDA graphs and replayed."""
     forms = ["torch"] + (["triton"] if find_spec("triton") is not None else [])
     for kernels in forms:
         for name in ("llama", "written", "whole", "mirostat_v2", "late"):
@@ -109,7 +106,6 @@ def graphs(device: torch.device) -> None:
 
 
 def operator(device: torch.device) -> None:
-    """The fused operator against its native kernels."""
     for k, p in ((50, 0.9), (0, 0.95), (0, 0.999), (1024, 0.9), (0, 1.0)):
         x = torch.randn(64, 128_256, generator=torch.Generator().manual_seed(k)) * 2
         top_k, top_p = torch.full((64,), k, dtype=torch.int32), torch.full((64,), p)

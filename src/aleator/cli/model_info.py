@@ -33,7 +33,6 @@ PLACING = [
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the options."""
     parser.positional(
         "path", "a GGUF file or a Hugging Face directory (default: the bundled model)"
     )
@@ -57,7 +56,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write what is in the file; returns the exit code."""
     from aleator.language_model import load_vocabulary
     from aleator.models.hub.bundled import bundled_model
     from aleator.models.weights import open_weights
@@ -89,7 +87,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def about_weights(weights: Any) -> dict[str, Any]:
-    """Architecture, sizes and types."""
     config = weights.config
     types = Counter(weights.stored(name).type for name in weights.names())
     return {
@@ -111,7 +108,6 @@ def about_weights(weights: Any) -> dict[str, Any]:
 
 
 def about_attention(config: Any) -> dict[str, Any]:
-    """Heads, rotation and windows."""
     info: dict[str, Any] = {
         "heads": per_layer(config.n_heads),
         "key-value heads": per_layer(config.n_kv_heads),
@@ -135,7 +131,6 @@ def about_attention(config: Any) -> dict[str, Any]:
 
 
 def about_states(ssm: Any) -> dict[str, Any]:
-    """Sizes of a state space."""
     return {
         "inner channels": ssm.d_inner,
         "convolution": ssm.d_conv,
@@ -146,7 +141,6 @@ def about_states(ssm: Any) -> dict[str, Any]:
 
 
 def about_delta_nets(net: Any) -> dict[str, Any]:
-    """Sizes of gated delta nets."""
     return {
         "heads of keys": net.n_key_heads,
         "heads of values": net.n_heads,
@@ -161,7 +155,6 @@ def per_layer(values: tuple[int, ...]) -> int | list[int]:
 
 
 def about_vocabulary(vocab: Any) -> dict[str, Any]:
-    """Size, special tokens and what ends a text."""
     special = {name: getattr(vocab, name) for name in ("bos", "eos", "eot", "unk", "pad")}
     return {
         "tokens": len(vocab),
@@ -276,7 +269,6 @@ def shown(name: str, value: Any) -> str:
 
 
 def readable(value: Any) -> str:
-    """A value for people."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):

@@ -25,7 +25,6 @@ examples:
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the options."""
     group = parser.group("models")
     group.option("--fetch", metavar="NAME", help="fetch a model of the hub, and write where it is")
     group.option("--remove", metavar="NAME", help="remove a fetched model from the hub's cache")
@@ -36,7 +35,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List, fetch or remove; returns the exit code."""
     if arguments.fetch is not None and arguments.remove is not None:
         raise ParameterError("remove", "--fetch and --remove are both given: choose one")
     if arguments.fetch is not None:
@@ -68,7 +66,6 @@ def here() -> list[LocalModel]:
 
 
 def show(models: list[LocalModel], as_json: bool) -> None:
-    """Write a list of models."""
     if as_json:
         rows = [{"name": each.name, "size": each.size, "path": str(each.path)} for each in models]
         write(json.dumps(rows) + "\n")
@@ -79,5 +76,4 @@ def show(models: list[LocalModel], as_json: bool) -> None:
 
 
 def megabytes(size: int) -> str:
-    """A size for people."""
     return f"{size / 2**20:,.1f} MiB"

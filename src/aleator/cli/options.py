@@ -105,7 +105,6 @@ def load_model(arguments: argparse.Namespace) -> LanguageModel:
 
 
 def add_session_options(group: Group, *flags: str, about: str) -> None:
-    """``--session`` and ``--session-new``."""
     group.option("--session", *flags, metavar="FILE", help=about)
     group.switch(
         "--session-new", help="begin anew in the FILE of --session, and replace what it holds"
@@ -182,5 +181,4 @@ def generation_options(arguments: argparse.Namespace, names: Iterable[str]) -> d
 
 
 def pick(names: Iterable[str]) -> list[Option]:
-    """Declarations of options of a generation."""
     return [declarations(GenerateOptions)[name] for name in names]

@@ -13,7 +13,7 @@ from aleator.cli.options import add_model_options, add_text_options, load_model,
 from aleator.cli.terminal import note, write
 
 if TYPE_CHECKING:
-    from aleator.generate.perplexity import Perplexity
+    from aleator.generate.scores import Perplexity
     from aleator.language_model import LanguageModel
 
 CHUNK = 512
@@ -34,7 +34,6 @@ examples:
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the options."""
     add_text_options(parser, "text", "the text")
     group = parser.group("measurement")
     group.number("--chunks", help="chunks to read at most (default: the whole text)")
@@ -43,7 +42,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure; returns the exit code."""
     text = read_text(arguments)
     n_ctx = CHUNK if arguments.n_ctx is None else int(arguments.n_ctx)
     model = load_model(arguments)
@@ -96,7 +94,6 @@ class Progress:
 def report(
     model: LanguageModel, found: Perplexity, seconds: float, complete: bool, as_json: bool
 ) -> str:
-    """The result for people or as JSON."""
     speed = found.n_read / seconds
     if not as_json:
         return (

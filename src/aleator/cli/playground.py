@@ -39,7 +39,6 @@ SERVER = tuple(
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the options."""
     group = parser.group("playground")
     group.switch("--no-open", help="print the address only")
     add_declared(group, SERVER)
@@ -47,7 +46,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until told to stop; returns the exit code."""
     options = ServerOptions(**{**given(arguments, SERVER), "log_requests": False})
     if arguments.port is None and taken(options):
         options = options.replace(port=0)

@@ -44,7 +44,6 @@ examples:
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the options."""
     parser.positional("file", "the records; -: standard input")
     records = parser.group("records")
     records.option(
@@ -57,7 +56,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the texts again; returns the exit code."""
     from aleator.engine.replay import Record
 
     if arguments.file is None:

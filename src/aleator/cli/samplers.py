@@ -27,7 +27,6 @@ examples:
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the options."""
     parser.positional("name", "show this sampler's contract: its name, letter or another spelling")
     group = parser.group("what to show")
     group.switch("--presets", help="the presets: order and values")
@@ -35,7 +34,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the table, the contract or the presets; returns the exit code."""
     if arguments.name is not None and arguments.presets:
         raise ParameterError("name", "a sampler and --presets are both given: choose one")
     if arguments.name is not None:
@@ -71,7 +69,6 @@ def summary(cls: type[Sampler]) -> str:
 
 
 def table() -> str:
-    """Every sampler with its letter, and its parameters below it."""
     below = {cls: [parameter_row(p) for p in cls.parameters()] for cls in SAMPLERS}
     chain = [parameter_row(p) for p in OF_ALL]
     head = ("parameter", "range", "off", "flags")
@@ -90,7 +87,6 @@ def table() -> str:
 
 
 def parameter_row(p: Parameter) -> tuple[str, ...]:
-    """Name, range, neutral value and flags."""
     return p.name, in_words(p), neutral(p), ", ".join(p.flags)
 
 
@@ -102,7 +98,6 @@ def neutral(p: Parameter) -> str:
 
 
 def contract(cls: type[Sampler]) -> str:
-    """All about one sampler."""
     names = [cls.name, *cls.aliases]
     lines = [
         f"names: {', '.join(names)}{f'; letter: {cls.letter}' if cls.letter else ''}",
@@ -123,7 +118,6 @@ def contract(cls: type[Sampler]) -> str:
 
 
 def presets() -> str:
-    """Every preset's order and values."""
     lines = []
     for name, values in PRESETS.items():
         order = values.get("samplers", PRESETS[DEFAULT_PRESET]["samplers"])
@@ -137,7 +131,6 @@ def presets() -> str:
 
 
 def everything() -> dict[str, Any]:
-    """Samplers, parameters and presets, ready for JSON."""
     return {
         "samplers": [about(cls) for cls in SAMPLERS],
         "parameters": [about_parameter(p) for p in PARAMETERS.values()],
@@ -147,7 +140,6 @@ def everything() -> dict[str, Any]:
 
 
 def about(cls: type[Sampler]) -> dict[str, Any]:
-    """One sampler."""
     return {
         "name": cls.name,
         "class": cls.__name__,
@@ -161,7 +153,6 @@ def about(cls: type[Sampler]) -> dict[str, Any]:
 
 
 def about_parameter(p: Parameter) -> dict[str, Any]:
-    """One parameter."""
     fields = ("neutral", "low", "high", "choices", "aliases", "flags", "help")
     about = {name: getattr(p, name) for name in fields}
     return {"name": p.name, "type": p.type.__name__, **about}

@@ -42,7 +42,6 @@ SPECULATION = ("spec_type", "spec_draft_n_max")
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the options."""
     add_declared(parser.group("server"), SERVER)
     add_declared(parser.group("requests that are made together"), ENGINE)
     add_model_options(parser)
@@ -55,7 +54,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until told to stop; returns the exit code."""
     options = ServerOptions(**given(arguments, SERVER))
     engine_options: dict[str, Any] = given(arguments, ENGINE)
     defaults = {
@@ -80,7 +78,7 @@ def serve(
     try:
         running = import_module("aleator.server.run")
         service_of = import_module("aleator.server.service").Service
-        metrics_of = import_module("aleator.server.metrics").Metrics
+        metrics_of = import_module("aleator.server.telemetry").Metrics
     except ModuleNotFoundError as error:
         raise ImportError(
             f'aleator serve needs {error.name}: pip install "aleator[server]"', name=error.name

@@ -19,7 +19,6 @@ examples:
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the options."""
     add_text_options(parser, "text", "the text")
     group = parser.group("tokens")
     add_model(group)
@@ -33,7 +32,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the tokens; returns the exit code."""
     from aleator.language_model import load_vocabulary
     from aleator.models.hub.bundled import bundled_model
     from aleator.models.weights import open_weights

@@ -73,7 +73,7 @@ def token_ids(tokens: Iterable[Any], name: str = "tokens") -> npt.NDArray[np.int
     """Token ids as int32 [n]; ParameterError if they are no list of integers in [0, 2^31)."""
     try:
         array = np.asarray(tokens)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError, RuntimeError):
         array = np.empty(())
     if array.ndim != 1 or (len(array) and array.dtype.kind not in "iu"):
         raise ParameterError(name, f"{name} must be a list of token ids, which are integers")

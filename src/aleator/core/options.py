@@ -17,7 +17,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -101,6 +101,10 @@ def option(help: str, default: Any, **declared: Any) -> Any:
     return dataclasses.field(
         default=default, metadata={"option": {"help": help, "neutral": default, **declared}}
     )
+
+
+own = partial(option, portable=False)
+"""Declares an option of this process or machine: no request over a network may set it."""
 
 
 class Options:

@@ -30,17 +30,13 @@ class ChainOptions:
     kept: bool
 
     def __post_init__(self) -> None:
-        """Check."""
         for name, value, low, high in (
             ("max_batch", self.max_batch, 1, 2**16),
             ("n_vocab", self.n_vocab, 1, MAX_VOCAB),
             ("max_tokens", self.max_tokens, 1, 2**24),
             ("logprobs", 0 if self.logprobs is None else self.logprobs, 0, MAX_VOCAB),
         ):
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise ParameterError(
-                    name, f"{name}={value!r} is out of range: give {low} to {high}"
-                )
+            _check_in(name, value, low, high)
         if not isinstance(self.kept, bool):
             raise ParameterError("kept", f"kept={self.kept!r}: give True or False")
         if self.kernels not in KERNELS:
@@ -52,21 +48,20 @@ class ChainOptions:
 
     def check_row(self, row: int) -> None:
         """Refuse a row that there is not."""
-        if isinstance(row, bool) or not isinstance(row, int) or not 0 <= row < self.max_batch:
-            raise ParameterError(
-                "row", f"row={row!r} is out of range: the chain has rows 0 to {self.max_batch - 1}"
-            )
+        _check_in("row", row, 0, self.max_batch - 1)
 
     def check_token(self, token: int) -> None:
         """Refuse a token that there is not."""
-        if (
-            isinstance(token, bool)
-            or not isinstance(token, (int, np.integer))
-            or not 0 <= token < self.n_vocab
-        ):
-            raise ParameterError(
-                "token", f"token={token!r} is out of range: give 0 to {self.n_vocab - 1}"
-            )
+        _check_in("token", token, 0, self.n_vocab - 1, (int, np.integer))
+
+
+def _check_in(
+    name: str, value: object, low: int, high: int, kinds: type | tuple[type, ...] = int
+) -> None:
+    """Refuse what is no integer in [low, high]."""
+    whole = isinstance(value, kinds) and not isinstance(value, bool)
+    if not whole or not low <= value <= high:  # type: ignore[operator]
+        raise ParameterError(name, f"{name}={value!r} is out of range: give {low} to {high}")
 
 
 def device_of(device: torch.device | str) -> torch.device:

@@ -109,48 +109,41 @@ class Report:
         if len(self.kept):
             self.kept[:batch] = pack(data.alive)
 
-    def after_list(self, keys: Tensor, weights: Tensor, tokens: Tensor) -> None:
-        """Note what tokens int64 [B] were drawn from: keys [B, N], SIGN where there is none, and weights."""
+    def after_list(self, keys: Tensor, weights: Tensor, tokens: Tensor, first: int = 0) -> None:
+        """Note what tokens int64 [B], of row ``first`` and those after it, were drawn from.
+
+        Of keys [B, N], SIGN where there is none, that weigh int64 ``weights`` [B, N].
+        """
         batch, n = keys.shape
+        rows = slice(first, first + batch)
         ids, there = MASK32 - (keys & MASK32), keys > SIGN
         if self._asked:
             x = weights.to(torch.float64).log()
             x = x - weights.sum(1, keepdim=True).to(torch.float64).log()
             found = there & (ids == tokens.unsqueeze(1))
-            self.kept_logprobs[:batch] = torch.where(found, x, _NEG_INF).amax(1)
+            self.kept_logprobs[rows] = torch.where(found, x, _NEG_INF).amax(1)
             if top := self.top_ids.shape[1]:
                 best = keys.topk(min(top, n), 1).indices
-                first = there.gather(1, best)
-                self.kept_top_ids[:batch] = NOTHING
-                self.kept_top_logprobs[:batch] = _NEG_INF
-                self.kept_top_ids[:batch, :n] = torch.where(first, ids.gather(1, best), NOTHING)
-                self.kept_top_logprobs[:batch, :n] = torch.where(first, x.gather(1, best), _NEG_INF)
+                listed = there.gather(1, best)
+                self.kept_top_ids[rows] = NOTHING
+                self.kept_top_logprobs[rows] = _NEG_INF
+                self.kept_top_ids[rows, :n] = torch.where(listed, ids.gather(1, best), NOTHING)
+                self.kept_top_logprobs[rows, :n] = torch.where(listed, x.gather(1, best), _NEG_INF)
         if len(self.kept):
             ids = torch.where(there, ids, 0)
             bit = torch.where(there, torch.ones_like(ids) << (ids & 31), 0)
             words = torch.zeros(batch, self.kept.shape[1], dtype=torch.int64, device=keys.device)
             words.scatter_add_(1, ids >> 5, bit)
-            self.kept[:batch] = signed(words)
+            self.kept[rows] = signed(words)
 
     def after_on_host(self, row: int, native: host.Candidates | None, token: int) -> None:
         """Note what the host drew a row's token from: its candidates, None if there are none."""
         if not self.wanted:
             return
-        ids = np.zeros(0, np.int64) if native is None else native.ids.astype(np.int64)
-        z = np.zeros(0, np.float32) if native is None else native.state()[1]
-        w = np.zeros(0) if native is None else native.weights
-        if self._asked:
-            with np.errstate(divide="ignore"):
-                x = np.log(w.astype(np.float64)) - np.log(np.float64(w.sum(dtype=np.uint64) or 1))
-            at = np.flatnonzero(ids == token)
-            self.kept_logprobs[row] = float(x[at[0]]) if len(at) else _NEG_INF
-            best = np.argsort(-z, kind="stable")[: self.top_ids.shape[1]]
-            self.kept_top_ids[row] = NOTHING
-            self.kept_top_logprobs[row] = _NEG_INF
-            self.kept_top_ids[row, : len(best)] = torch.from_numpy(ids[best])
-            self.kept_top_logprobs[row, : len(best)] = torch.from_numpy(x[best])
-        if len(self.kept):
-            bits = np.zeros(self.kept.shape[1] * 32, np.uint8)
-            bits[ids] = 1
-            words = np.packbits(bits, bitorder="little").view(np.int32)
-            self.kept[row] = torch.from_numpy(words)
+        keys, weights = torch.tensor([SIGN]), torch.tensor([0])
+        if native is not None:
+            ids, z = (torch.from_numpy(each) for each in native.state()[:2])
+            keys, weights = order_keys(z, ids), torch.from_numpy(native.weights.astype(np.int64))
+        device = self.kept.device
+        drawn = torch.tensor([token], device=device)
+        self.after_list(keys[None].to(device), weights[None].to(device), drawn, row)

@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from aleator.core.errors import ContextFull, EngineClosed, ParameterError
 from aleator.core.options import declarations, takes
-from aleator.engine.admission import (
+from aleator.engine.engine_loop import EngineLoop
+from aleator.engine.job import (
     MOST_POSITIONS,
+    Job,
     check_rollback,
     job_of,
     most_positions,
     positions,
 )
-from aleator.engine.context_calls import Action, T
-from aleator.engine.engine_loop import EngineLoop
-from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions, SubmitOptions
 from aleator.engine.prompts import GENERATION, SAMPLING, RequestMaker, checked_prompt, options_of
+from aleator.engine.request_handle import Action, T
 from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.stats import EngineStats, OnEnd
+from aleator.generate.completion import Request
 from aleator.generate.context import Context
 from aleator.generate.generation import Generation
 from aleator.generate.options import ModelOptions
-from aleator.generate.request import Request
 from aleator.generate.request_state import OnLogits
 from aleator.generate.scores import rows_at_once
 from aleator.generate.session import Session
-from aleator.generate.speculation.speculation import Drafter
+from aleator.generate.speculative import Drafter
 from aleator.samplers import SamplingParams
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary

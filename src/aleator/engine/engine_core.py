@@ -16,7 +16,7 @@ from aleator.cache.pools.attention import AttentionPool
 from aleator.engine.job import Job
 from aleator.engine.scheduler import Scheduler
 from aleator.generate.model_runner import Chunk, ModelRunner
-from aleator.generate.request_state import RequestState
+from aleator.generate.request_state import Proposal, RequestState
 
 
 class EngineCore:
@@ -108,7 +108,7 @@ class EngineCore:
         self.scheduler.observe(plan, sum(len(tokens) for _, tokens in rows), took)
         return jobs
 
-    def _rows(self, writing: Sequence[Job]) -> list[tuple[RequestState, list[int]]]:
+    def _rows(self, writing: Sequence[Job]) -> list[Proposal]:
         """The tokens that the writing jobs decode next."""
         going: list[RequestState] = []
 

@@ -14,35 +14,21 @@ from time import perf_counter
 from weakref import WeakSet
 
 from aleator.core.errors import EngineClosed, QueueFull
-from aleator.engine.context_calls import Action, ContextCalls, T
 from aleator.engine.engine_core import EngineCore
 from aleator.engine.error_frames import clear_frames
 from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions
-from aleator.engine.pace import Pace
-from aleator.engine.request_handle import RequestHandle, Waiter, wake
-from aleator.engine.request_states import SharedDrafts
-from aleator.engine.scheduler import Scheduler
+from aleator.engine.request_handle import Action, ContextCalls, RequestHandle, T, Waiter, wake
+from aleator.engine.scheduler import Pace, Scheduler
 from aleator.engine.stats import EngineStats, OnEnd
-from aleator.generate.completion import Completion
+from aleator.generate.completion import Completion, Stats
 from aleator.generate.context import Context
 from aleator.generate.model_runner import ModelRunner
 from aleator.generate.request_state import RequestState
+from aleator.generate.speculative import SharedDrafts
 from aleator.generate.token_sampler import HostTokenSampler, PendingTokens
 
-COUNTED = (
-    "prompt_tokens",
-    "reused_tokens",
-    "decode_tokens",
-    "sampled_tokens",
-    "forced_tokens",
-    "context_shifts",
-    "draft_n",
-    "draft_n_accepted",
-    "drafts",
-    "prompt_seconds",
-    "decode_seconds",
-)
+COUNTED = Stats.__annotations__.keys() & EngineStats.__annotations__.keys()
 """The statistics of requests that the engine adds up."""
 
 CHOOSING_SECONDS = 0.005

@@ -12,7 +12,6 @@ OURS = (
     "aleator.generate.model_runner",
     "aleator.generate.context",
     "aleator.generate.request_state",
-    "aleator.generate.proposer",
 )
 """Modules whose frames hold the context."""
 

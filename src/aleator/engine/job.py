@@ -1,14 +1,20 @@
-"""A request as the scheduler sees it: its lengths, and its place in the order."""
+"""A request as the scheduler sees it: its lengths, its place in the order, and what it needs of a context."""
 
 from __future__ import annotations
 
+from bisect import insort
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from aleator.core.arrays import Int32s
+from aleator.core.errors import ContextFull, ParameterError
 from aleator.core.records import dataclass
+from aleator.generate.completion import Request
+from aleator.generate.context import Context
+from aleator.generate.request_state import RequestState
 
 PLACES = 64
 """One step of priority puts a request before this many earlier ones."""
@@ -37,7 +43,7 @@ class Job:
         follows: Whether another job is computing the prompt for it.
     """
 
-    prompt: npt.NDArray[np.int32]
+    prompt: Int32s
     longest: int
     priority: int = 0
     namespace: str = ""
@@ -121,3 +127,145 @@ class Job:
             return self.longest
         done = len(self.prompt) if self.follows else self.done + self.beside_done
         return self.longest - done
+
+
+LOOKED_AT = 4
+"""Jobs at the head of the queue that are looked at when there is room."""
+PASSED_OVER = 64
+"""So often a job that needs more room than there is lets later ones go first; then they wait for it."""
+
+
+def _backwards(job: Job) -> tuple[int, int]:
+    turn, number = job.turn
+    return -turn, -number
+
+
+class Queue:
+    """Jobs by their turn: in the order of arrival, moved ahead or back by their priorities.
+
+    Nobody waits for ever: a priority is worth a fixed number of places (:attr:`Job.turn`), and who does not
+    fit is passed over :data:`PASSED_OVER` times at most.
+    """
+
+    def __init__(self) -> None:
+        # Ascending from the end: the next is the last, which is cheap to take.
+        self._jobs: list[Job] = []
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __iter__(self) -> Iterator[Job]:
+        return reversed(self._jobs)
+
+    def add(self, job: Job) -> None:
+        """Let a job wait."""
+        insort(self._jobs, job, key=_backwards)
+
+    def remove(self, job: Job) -> bool:
+        """Take a job out; whether it was there."""
+        try:
+            self._jobs.remove(job)
+        except ValueError:
+            return False
+        return True
+
+    def head(self) -> list[Job]:
+        """The jobs that may go next, in their order."""
+        found = []
+        for job in reversed(self._jobs[-LOOKED_AT:]):
+            found.append(job)
+            if job.passed_over >= PASSED_OVER:
+                break
+        return found
+
+    def take(self, job: Job) -> None:
+        """A job goes; those that it overtakes remember."""
+        for i in range(len(self._jobs) - 1, -1, -1):
+            each = self._jobs[i]
+            if each is job:
+                del self._jobs[i]
+                return
+            each.passed_over += 1
+
+
+MOST_POSITIONS = 2**31 - 1
+"""More than any context has."""
+
+
+def positions(request: Request, n_ctx: int) -> int:
+    """Positions that a request's sequence may come to use, at most ``n_ctx``."""
+    wanted = request.options.max_tokens
+    return n_ctx if wanted is None else min(n_ctx, len(request.remaining) + max(1, wanted))
+
+
+def most_positions(state: RequestState, n_ctx: int) -> int:
+    """How many positions a request's sequence can use if each sequence has ``n_ctx``."""
+    if state.guidance is None:
+        return n_ctx
+    negative, prompt = len(state.guidance.prompt), len(state.request.remaining)
+    if negative > n_ctx:
+        raise ContextFull(
+            f"the negative prompt has {negative} tokens and the context {n_ctx} positions: shorten it, or load "
+            "the model with a larger n_ctx"
+        )
+    return n_ctx - max(0, negative - prompt)
+
+
+def job_of(state: RequestState, longest: int, priority: int = 0, most: int = MOST_POSITIONS) -> Job:
+    """A request as a scheduler sees it, before its sequences are known.
+
+    ``longest``: see :func:`positions`.  A step computes at most ``most`` tokens of its prompts.
+    """
+    request, guidance = state.request, state.guidance
+    return Job(
+        np.asarray(request.remaining[: state.to_prefill], np.int32),
+        longest + _beside(state, longest),
+        priority,
+        request.where,
+        shares=not (request.options.context_shift or state.wants_prompt),
+        beside=0 if guidance is None else len(guidance.prompt),
+        most=most,
+    )
+
+
+def _beside(state: RequestState, longest: int) -> int:
+    """Positions that the sequence of a second prompt uses, the text included; 0 without one."""
+    if state.guidance is None:
+        return 0
+    return len(state.guidance.prompt) + longest - len(state.request.remaining)
+
+
+def sequences_needed(states: Sequence[RequestState]) -> int:
+    """Sequences with which all completions can begin at once."""
+    return sum(1 if state.guidance is None else 2 for state in states)
+
+
+def cells_needed(states: Sequence[RequestState], n_ctx: int) -> int:
+    """Cells with which all completions can begin at once, each with up to ``n_ctx`` positions."""
+    prompts: set[tuple[tuple[int, ...], str]] = set()
+    cells = 0
+    for state in states:
+        request = state.request
+        longest = positions(request, most_positions(state, n_ctx))
+        cells += longest + _beside(state, longest)
+        if state.guidance is None and not request.options.context_shift:
+            key = request.remaining, request.where
+            cells -= len(request.remaining) if key in prompts else 0
+            prompts.add(key)
+    return max(1, cells)
+
+
+def check_rollback(state: RequestState, context: Context) -> None:
+    """Refuse speculation and banned strings if a model's states could not take their tokens back."""
+    if state.speculation is not None and context.rewindable(1) < 1:
+        raise ParameterError(
+            "n_rollback",
+            f"speculation takes guesses back, which {context.decoder.config.architecture} cannot without "
+            "states to go back to: load the model with n_rollback=8, or leave spec_type and drafter out",
+        )
+    if state.banned is not None and state.banned.longest > context.rewindable(1) + 1:
+        raise ParameterError(
+            "banned_strings",
+            f"banned_strings: one has {state.banned.longest} bytes, and this model's states can be taken "
+            f"back by {context.rewindable(1)} tokens: load the model with a larger n_rollback",
+        )

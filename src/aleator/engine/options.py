@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aleator.core.errors import ParameterError
-from aleator.core.options import Options, option
+from aleator.core.options import Options, own
 from aleator.core.records import dataclass
 from aleator.generate.options import MOST
 
@@ -12,47 +12,27 @@ from aleator.generate.options import MOST
 class EngineOptions(Options):
     """Options of :class:`aleator.Engine`."""
 
-    n_seq_max: int = option(
+    n_seq_max: int = own(
         "requests that are made at the same time; others wait",
-        8,
-        low=1,
-        high=1024,
-        flags=("-np", "--parallel"),
-        portable=False,
-    )
-    n_ctx: int | None = option(
+        8, low=1, high=1024, flags=("-np", "--parallel"),
+    )  # fmt: skip
+    n_ctx: int | None = own(
         "cells of the cache, for all requests and cached prefixes together: the memory that the engine has",
-        None,
-        low=1,
-        high=MOST,
-        shown="n_seq_max times the model's n_ctx",
-        portable=False,
-    )
-    token_budget: int = option(
+        None, low=1, high=MOST, shown="n_seq_max times the model's n_ctx",
+    )  # fmt: skip
+    token_budget: int = own(
         "tokens that a step computes at most: one of each running request, the rest of prompts",
-        512,
-        low=1,
-        high=MOST,
-        flags=("--token-budget",),
-        portable=False,
-    )
-    max_pause: float = option(
+        512, low=1, high=MOST, flags=("--token-budget",),
+    )  # fmt: skip
+    max_pause: float = own(
         "seconds that a step with a piece of a prompt may take while others are writing, or three times "
         "as long as one without where that is longer; prompts and those who write get half of the time each",
-        0.25,
-        low=0,
-        high=1e6,
-        flags=("--max-pause",),
-        portable=False,
-    )
-    max_queue: int = option(
+        0.25, low=0, high=1e6, flags=("--max-pause",),
+    )  # fmt: skip
+    max_queue: int = own(
         "requests that may wait; one more is refused with QueueFull",
-        1024,
-        low=0,
-        high=MOST,
-        flags=("--max-queue",),
-        portable=False,
-    )
+        1024, low=0, high=MOST, flags=("--max-queue",),
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         """Check every value, and those that depend on one another."""
@@ -73,17 +53,11 @@ class EngineOptions(Options):
 class SubmitOptions(Options):
     """Options of :meth:`aleator.Engine.submit` beside those of ``generate``."""
 
-    priority: int = option(
+    priority: int = own(
         "a request goes before those that came up to 64 requests earlier, for each step of priority",
-        0,
-        low=-1000,
-        high=1000,
-        portable=False,
-    )
-    deadline: float | None = option(
+        0, low=-1000, high=1000,
+    )  # fmt: skip
+    deadline: float | None = own(
         "seconds from now on after which the request ends, with what it has and stop reason 'deadline'",
-        None,
-        low=0,
-        shown="no limit",
-        portable=False,
-    )
+        None, low=0, shown="no limit",
+    )  # fmt: skip

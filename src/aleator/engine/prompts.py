@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from aleator.core.errors import ParameterError, TokenizerError
@@ -11,8 +12,8 @@ from aleator.core.integers import exact
 from aleator.core.options import declarations, resolved, takes
 from aleator.core.parameter import Parameter
 from aleator.core.seeds import fresh_seed
+from aleator.generate.completion import Request
 from aleator.generate.options import GenerateOptions
-from aleator.generate.request import Request
 from aleator.generate.session import Session
 from aleator.models.weights import Weights
 from aleator.samplers import SamplingParams
@@ -157,7 +158,8 @@ class RequestMaker:
     """Makes requests of prompts and options; the model's files may recommend sampling parameters."""
 
     def __init__(self, tokenizer: Tokenizer, weights: Weights) -> None:
-        self._tokenizer, self._vocab, self._weights = tokenizer, tokenizer.vocab, weights
+        self._tokenizer, self._vocab = tokenizer, tokenizer.vocab
+        self._recommended = cache(weights.recommended_sampling)
 
     def check(self, given: Mapping[str, Any]) -> None:
         """See whether the options of a request can be; errors are those of :meth:`requests`."""
@@ -271,7 +273,7 @@ class RequestMaker:
         (``general.sampling.*`` of a GGUF file, ``generation_config.json`` of a Hugging Face model) on top of
         the default preset.
         """
-        chosen = combined(preset, params, sampling, self._weights.recommended_sampling)
+        chosen = combined(preset, params, sampling, self._recommended)
         if chosen.seed is not None:
             return chosen
         return chosen.replace(seed=fresh_seed(2**32 - 1) if default_seed is None else default_seed)

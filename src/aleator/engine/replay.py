@@ -24,9 +24,9 @@ from aleator.core.options import declarations
 from aleator.core.records import dataclass
 from aleator.engine.engine import Engine, Served
 from aleator.engine.options import SubmitOptions
+from aleator.generate.completion import Request
 from aleator.generate.generation import Generation, writing_of
 from aleator.generate.options import GenerateOptions
-from aleator.generate.request import Request
 from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.models.fingerprint import ModelIdentity
 from aleator.samplers.as_json import params_as_json, params_from_json

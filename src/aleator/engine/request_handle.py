@@ -1,27 +1,26 @@
-"""A request of an engine, as the engine's thread and its readers share it."""
+"""What other threads share with an engine's: requests, and calls on its context."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
-from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any
-
-from aleator.generate.writing import Until
-
-if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-
-
+import contextvars
 import threading
 import weakref
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from time import perf_counter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aleator.core.errors import AleatorError
 from aleator.engine.job import Job
 from aleator.engine.stats import EndedRequest
-from aleator.generate.generation import Generation
+from aleator.generate.context import Context
+from aleator.generate.generation import Generation, Until
 from aleator.generate.request_state import RequestState
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 
 class Waiter:
@@ -37,7 +36,7 @@ class Waiter:
     def __init__(self, until: Until, loop: AbstractEventLoop) -> None:
         self.until, self.loop = until, loop
         self._over = self._cancelled = False
-        self._callbacks: list[tuple[Callable[[Waiter], object], Context]] = []
+        self._callbacks: list[tuple[Callable[[Waiter], object], contextvars.Context]] = []
 
     def __await__(self) -> Generator[Any, None, None]:
         if not self._over:
@@ -65,10 +64,10 @@ class Waiter:
             raise CancelledError
 
     def add_done_callback(
-        self, callback: Callable[[Waiter], object], *, context: Context | None = None
+        self, callback: Callable[[Waiter], object], *, context: contextvars.Context | None = None
     ) -> None:
         """Have something called when it is woken or cancelled; it must not be done."""
-        self._callbacks.append((callback, context or copy_context()))
+        self._callbacks.append((callback, context or contextvars.copy_context()))
 
     def remove_done_callback(self, callback: Callable[[Waiter], object]) -> int:
         """Have something called no more; returns how often it would have been."""
@@ -148,7 +147,7 @@ class RequestHandle:
         self._waiters: list[Waiter] = []
 
     def make(self, until: Until, timeout: float | None = None) -> None:
-        """See :class:`aleator.generate.writing.Stepper`; the engine's own thread would wait for itself."""
+        """See :class:`aleator.generate.generation.Stepper`; the engine's own thread would wait for itself."""
         if threading.get_ident() == self.thread_id:
             if until():  # what is left, freeing its place, this thread does afterwards
                 return
@@ -159,7 +158,7 @@ class RequestHandle:
             self._changed.wait_for(lambda: self._settled or self._ready(until), timeout)
 
     async def make_async(self, until: Until) -> None:
-        """See :class:`aleator.generate.writing.Stepper`."""
+        """See :class:`aleator.generate.generation.Stepper`."""
         import asyncio  # who awaits has imported it; the others need not wait for that
 
         while not (self._settled or self._ready(until)):
@@ -181,7 +180,7 @@ class RequestHandle:
         return not self.completion.done and until()
 
     def wake(self) -> None:
-        """See :class:`aleator.generate.writing.Stepper`."""
+        """See :class:`aleator.generate.generation.Stepper`."""
         self._woken(self)
 
     def watch(self, generation: Generation) -> None:
@@ -248,3 +247,51 @@ class RequestHandle:
             first=self.first - came if self.first else None,
             seconds=perf_counter() - came,
         )
+
+
+T = TypeVar("T")
+Action = Callable[[Context, int], T]
+"""Called with the context and the id of a scratch sequence, which is cleared afterwards."""
+
+
+class ContextCalls:
+    """Calls that wait for the context: any thread submits them, and only the engine's thread runs them."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._waiting: deque[tuple[Action[Any], Future[Any]]] = deque()
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+    def submit(self, action: Action[T]) -> Future[T]:
+        """Queue an action; if it raises, it must have changed nothing.
+
+        If the future is cancelled before the engine reaches it, the action is not run.
+        """
+        future: Future[T] = Future()
+        self._waiting.append((action, future))
+        return future
+
+    def run_all(self, seq: int | None) -> None:
+        """Run all actions that wait, with a scratch sequence; None: none is free, and all go on waiting."""
+        while self._waiting and seq is not None:
+            action, future = self._waiting.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                made = action(self._context, seq)
+            except BaseException as error:  # it belongs to the caller
+                future.set_exception(error)
+            else:
+                future.set_result(made)
+            finally:
+                self._context.cache.seq_rm(seq, -1, -1)
+
+    def fail_all(self, error: Exception) -> None:
+        """End all futures that wait with an error."""
+        while self._waiting:
+            _, future = self._waiting.popleft()
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error)

@@ -6,28 +6,26 @@ import math
 from collections.abc import Callable, Sequence
 
 from aleator.core.errors import ParameterError
-from aleator.engine.admission import MOST_POSITIONS, positions
+from aleator.engine.job import MOST_POSITIONS, positions
 from aleator.engine.prompts import RequestMaker, checked_prompt
 from aleator.generate.complete_grammar import EndingSearch, GrammarCompleter
+from aleator.generate.completion import Request
 from aleator.generate.context import Context
-from aleator.generate.request import Request
-from aleator.generate.request_state import OnLogits, RequestState
-from aleator.generate.session import go_on
-from aleator.generate.speculation.draft_model import DraftContext, DraftModel
-from aleator.generate.speculation.speculation import Drafter, PromptLookup, Speculation, Texts
+from aleator.generate.request_state import OnLogits, RequestState, go_on
+from aleator.generate.speculative import (
+    DraftContext,
+    Drafter,
+    DraftModel,
+    PromptLookup,
+    SharedDrafts,
+    Speculation,
+)
 from aleator.generate.steering import BannedStrings, Guidance, ReasoningBudget
 from aleator.grammar.spelling import spelling
 from aleator.samplers import SamplerChain
 from aleator.samplers.logit_bias import biases_of_ids
 from aleator.text.stream import StreamDecoder
 from aleator.text.tokenizer import Tokenizer
-
-
-class SharedDrafts:
-    """What the requests of one context share to guess: a draft model's context, if any, and earlier texts."""
-
-    def __init__(self, drafts: DraftContext | None) -> None:
-        self.drafts, self.texts = drafts, Texts()
 
 
 class RequestStateMaker:
@@ -80,7 +78,7 @@ class RequestStateMaker:
                 completion=request.completion,
                 grammar=templates[key].grammar,
             )
-            go_on(chain, request.tokens, request.drawn, request.chain_state)
+            go_on(chain, request)
             state = RequestState(
                 request,
                 chain,
@@ -126,11 +124,7 @@ class RequestStateMaker:
         )
 
     def _speculation(
-        self,
-        request: Request,
-        chain: SamplerChain,
-        drafter: Drafter | None,
-        shared: SharedDrafts,
+        self, request: Request, chain: SamplerChain, drafter: Drafter | None, shared: SharedDrafts
     ) -> Speculation | None:
         """What guesses a request's tokens; None if nothing does."""
         options = request.options

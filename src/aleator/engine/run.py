@@ -11,7 +11,9 @@ from time import perf_counter
 from aleator.cache.devices import Device
 from aleator.core.errors import ParameterError
 from aleator.core.packages import required_torch
-from aleator.engine.admission import (
+from aleator.engine.engine_core import EngineCore
+from aleator.engine.job import (
+    Job,
     cells_needed,
     check_rollback,
     job_of,
@@ -19,16 +21,13 @@ from aleator.engine.admission import (
     positions,
     sequences_needed,
 )
-from aleator.engine.engine_core import EngineCore
-from aleator.engine.job import Job
 from aleator.engine.scheduler import Scheduler
 from aleator.generate.completion import Detokenizer, Stats
 from aleator.generate.context import Context, Prefixes
-from aleator.generate.generation import Generation
+from aleator.generate.generation import Generation, Until
 from aleator.generate.model_runner import ModelRunner
 from aleator.generate.request_state import RequestState
 from aleator.generate.token_sampler import HostTokenSampler, TokenSampler
-from aleator.generate.writing import Until
 
 log = logging.getLogger("aleator.generate.sampling_device")  # by its parent users choose it
 
@@ -76,7 +75,13 @@ class Run:
         budget = max(context.n_ubatch, n_seqs + 1)
         # Prompts go first: who reads one of these completions waits for all.
         scheduler = Scheduler(n_seqs, n_cells, budget, pace=None, reuses=False)
-        runner = self._runner(context, self._sampler, detokenizer, prefixes or context.cache)
+        prompts = prefixes or context.cache
+        if states[0].request.options.multi_step == 1:
+            runner = ModelRunner(context, self._sampler, n_tokens, prompts)
+        else:
+            from aleator.generate.multi_step import MultiStepRunner  # PyTorch is optional
+
+            runner = MultiStepRunner(context, self._sampler, detokenizer, prompts, self.states)
         self._core = EngineCore(runner, scheduler, reuse=True)
         self._jobs: dict[Job, RequestState] = {}
         for number, state in enumerate(states):
@@ -85,17 +90,6 @@ class Run:
                 job.number = number
                 self._jobs[job] = state
                 self._core.add(job, state)
-
-    def _runner(
-        self, context: Context, sampler: TokenSampler, detokenizer: Detokenizer, prefixes: Prefixes
-    ) -> ModelRunner:
-        """Make what runs the model: for one token of each request, or for several that the device samples."""
-        multi_step = self.states[0].request.options.multi_step
-        if multi_step == 1:
-            return ModelRunner(context, sampler, len(detokenizer), prefixes)
-        from aleator.generate.multi_step_runner import MultiStepRunner  # PyTorch is optional
-
-        return MultiStepRunner(context, sampler, detokenizer, prefixes, self.states)
 
     @property
     def generations(self) -> list[Generation]:
@@ -111,13 +105,13 @@ class Run:
         return all(state.completion.done for state in self.states)
 
     def make(self, until: Until, timeout: float | None = None) -> None:
-        """See :class:`aleator.generate.writing.Stepper`."""
+        """See :class:`aleator.generate.generation.Stepper`."""
         end = math.inf if timeout is None else perf_counter() + timeout
         while not until() and perf_counter() < end:
             self._step_unless(until)
 
     async def make_async(self, until: Until) -> None:
-        """See :class:`aleator.generate.writing.Stepper`: each step is made in a thread."""
+        """See :class:`aleator.generate.generation.Stepper`: each step is made in a thread."""
         import asyncio  # who awaits has imported it; the others need not wait for that
 
         while not until():

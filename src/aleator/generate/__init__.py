@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from aleator.core.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from aleator.generate.batch import Batch
-    from aleator.generate.context import Context
+    from aleator.generate.context import Batch, Context
 
 __all__ = ["Batch", "Context"]
 
-__getattr__ = on_demand(__name__, {"Batch": "batch", "Context": "context"})
+__getattr__ = on_demand(__name__, {"Batch": "context", "Context": "context"})

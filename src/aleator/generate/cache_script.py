@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from aleator.core.errors import ParameterError
-from aleator.generate.batch import Batch
-from aleator.generate.context import Context
+from aleator.generate.context import Batch, Context
 
 EXAMPLE = (
     "decode 0 20; fork 0 1; fork 0 2; decode 0,1,2 8; rm 1; slide 0 4; decode 0,2 4; rm 2; defrag"

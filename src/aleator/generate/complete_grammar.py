@@ -6,9 +6,9 @@ from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from aleator.core import host
+from aleator.core.arrays import Floats, UInt32s
 from aleator.grammar.spelling import Spelling
 from aleator.samplers import SamplerChain
 
@@ -33,7 +33,6 @@ ATTEMPTS = 12
 branches are random."""
 FEW = 16
 
-Words = npt.NDArray[np.uint32]
 R = TypeVar("R")
 Work = Generator[None, None, R]
 """Work done in pieces.  It pauses after each piece, so that other requests go on."""
@@ -158,13 +157,13 @@ class EndingSearch:
     def _next(
         self,
         at: host.Constraint,
-        words: Words,
+        words: UInt32s,
         lost: set[bytes],
         digits: list[int],
         rng: random.Random | None,
     ) -> Work[int | None]:
         def allowed(tokens: Iterable[int]) -> list[int]:
-            return [t for t in tokens if words[t // 32] >> np.uint32(t % 32) & 1]
+            return [token for token in tokens if _allows(words, token)]
 
         self._trials -= 1
         brackets, letters = allowed(self._brackets), allowed(self._letters)
@@ -204,15 +203,11 @@ class EndingSearch:
         at.rollback(1)
         return new
 
-    def _over(self, words: Words) -> bool:
+    def _over(self, words: UInt32s) -> bool:
         """Whether a string can end, or a number has ended or can."""
-
-        def allowed(tokens: Iterable[int]) -> bool:
-            return any(words[t // 32] >> np.uint32(t % 32) & 1 for t in tokens)
-
-        if allowed(self._letters):
-            return allowed(self._quotes)
-        return allowed((*self._quotes, *self._brackets, *self._commas))
+        inside = any(_allows(words, token) for token in self._letters)
+        ends = self._quotes if inside else (*self._quotes, *self._brackets, *self._commas)
+        return any(_allows(words, token) for token in ends)
 
     def _way_out(self, at: host.Constraint) -> Work[list[int]]:
         """The fewest single bytes that complete the text, or end a string or a number; [] if there are none.
@@ -228,7 +223,7 @@ class EndingSearch:
             words = at.mask()
             found: list[int] = []
             for token in self._printable:
-                if not words[token // 32] >> np.uint32(token % 32) & 1:
+                if not _allows(words, token):
                     continue
                 budget -= 1
                 at.accept(token)
@@ -251,6 +246,10 @@ class EndingSearch:
         return []
 
 
+def _allows(words: UInt32s, token: int) -> bool:
+    return bool(words[token // 32] >> np.uint32(token % 32) & 1)
+
+
 class GrammarCompleter:
     """Samples the tokens of a constrained text, and completes the text before its tokens run out.
 
@@ -266,7 +265,7 @@ class GrammarCompleter:
         self._wait = 0  # tokens for which the last one found fits without looking again
         self._off = False
 
-    def sample(self, row: npt.NDArray[np.float32], left: int) -> Work[int | None]:
+    def sample(self, row: Floats, left: int) -> Work[int | None]:
         """Find the next of ``left`` tokens, in pieces; None: the text is complete and ends here.
 
         The chain accepts it.  The logits [V] are read before the first piece is done.

@@ -1,18 +1,71 @@
-"""What has been made of a request: tokens, text, and why it ended."""
+"""What was asked for, and what has been made of it: tokens, text, and why it ended."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import field
+from functools import cached_property
 from typing import AnyStr, Literal, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from aleator.core.arrays import Floats
 from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
 from aleator.generate.logprobs import Logprobs, LogprobsOf, top_logprobs
-from aleator.generate.request import Request
-from aleator.samplers import SamplerChain
+from aleator.generate.options import GenerateOptions
+from aleator.samplers import SamplerChain, SamplingParams
+
+Forgotten = tuple[tuple[int, int], ...]
+"""What context shifts have removed from a text: (index, number of tokens), one after the other."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One completion to make.
+
+    :class:`~aleator.generate.request_state.RequestState` has the state while it is made.
+
+    Attributes:
+        tokens: the prompt, at least one token, those in the cache included.
+        params: sampling parameters, with a seed.
+        options: everything else that was asked for.
+        completion: index among the completions of one prompt, which have random streams of their own.
+        drawn: how many of the prompt's last tokens were drawn by an earlier generation, which goes on here.
+        chain_state: state of the chain that drew them; b"" if it is not known.
+        forgotten: what context shifts of the earlier generation removed; the model sees ``remaining`` only.
+        namespace: namespace of the prompt cache that has what those context shifts left; "" without them.
+        n_keep: positions at the beginning that a context shift never forgets.
+        echo: text to give before the generated text.
+    """
+
+    tokens: tuple[int, ...]
+    params: SamplingParams
+    options: GenerateOptions = field(default_factory=GenerateOptions)
+    completion: int = 0
+    drawn: int = 0
+    chain_state: bytes = field(default=b"", repr=False)
+    forgotten: Forgotten = ()
+    namespace: str = ""
+    n_keep: int = 0
+    echo: str = ""
+
+    @cached_property
+    def remaining(self) -> tuple[int, ...]:
+        """The tokens that context shifts have left."""
+        return remaining(self.tokens, self.forgotten)
+
+    @property
+    def where(self) -> str:
+        """The namespace of the prompt cache in which to look for the prompt."""
+        return self.namespace or self.options.namespace
+
+
+def remaining(tokens: Sequence[int], forgotten: Forgotten) -> tuple[int, ...]:
+    """The tokens that context shifts have left of a text."""
+    left = list(tokens)
+    for at, n in forgotten:
+        del left[at : at + n]
+    return tuple(left)
+
 
 StopReason = Literal[
     "eog", "grammar", "stop", "stop_token", "length", "context", "deadline", "interrupted"
@@ -176,7 +229,7 @@ class Completion:
         if self.request.options.max_tokens == 0 and len(self.request.tokens) > 1:
             self.stop_reason = None
 
-    def feed_prompt(self, row: npt.NDArray[np.float32]) -> None:
+    def feed_prompt(self, row: Floats) -> None:
         """Take in the logits [V] after the next token of the prompt; those after the last say nothing of it."""
         made, tokens = self.prompt_logprobs, self.request.tokens
         if made is not None and len(made) < len(tokens):

@@ -1,20 +1,22 @@
-"""A model with its KV cache: batches of tokens in, rows of logits out; and prefixes lent to another one."""
+"""A model with its KV cache: batches of tokens in, rows of logits out; and prefixes lent to another context."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, runtime_checkable
 
 import numpy as np
 
-from aleator.cache.arguments import Uncopyable
-from aleator.cache.builder import build_cache
-from aleator.cache.cells.split import Cuts
+from aleator.cache.batches import Cuts
+from aleator.cache.cache import Cache
 from aleator.cache.devices import checked_device
+from aleator.cache.kv_cache import build_cache
+from aleator.cache.options import Uncopyable
 from aleator.cache.pools.hybrid import HybridPool
-from aleator.cache.prefix import PrefixConfig
+from aleator.cache.prefix_index import PrefixConfig
+from aleator.core.arrays import Floats, Int64s
 from aleator.core.errors import (
     Aborted,
     CacheBusy,
@@ -23,15 +25,158 @@ from aleator.core.errors import (
     NoLogits,
     ParameterError,
 )
-from aleator.core.integers import integer
+from aleator.core.integers import exact, first_inexact, integer
 from aleator.core.options import declarations, takes
 from aleator.core.threads import MAX_THREADS
-from aleator.generate.batch import Batch, checked_inputs
 from aleator.generate.options import ContextOptions
 from aleator.models.decoder import Decoder
 
 if TYPE_CHECKING:
     from aleator.keywords import ContextKeywords
+
+
+class Batch:
+    """A list of tokens for :meth:`Context.decode`.
+
+    Positions left out (None) continue their sequence; sequences left out are [0]; if no token says
+    whether its logits are wanted, only the last one's are.
+    """
+
+    __slots__ = ("embeddings", "logits", "positions", "sequences", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.embeddings: list[Floats] = []
+        self.positions: list[int | tuple[int, ...] | None] = []
+        self.sequences: list[Sequence[int]] = []
+        self.logits: list[bool | None] = []
+
+    @classmethod
+    def one(
+        cls, tokens: Iterable[int], pos: int | None = None, seq: int = 0, logits: bool | None = None
+    ) -> Batch:
+        """Consecutive tokens of one sequence.
+
+        Args:
+            tokens: token ids.
+            pos: position of the first; None continues the sequence.
+            seq: sequence id.
+            logits: True or False for every token; None wants only the last one's.
+
+        Raises:
+            InvalidBatch: a token, the position or the sequence is not an integer.
+        """
+        batch = cls()
+        if not isinstance(tokens, Iterable):
+            raise InvalidBatch(-1, f"tokens must be a list of token ids, not {tokens!r}")
+        given = list(tokens)
+        wrong = first_inexact(given)
+        if wrong is not None:
+            raise InvalidBatch(wrong, f"token {given[wrong]!r} is not an integer")
+        batch.tokens = list(map(int, given))
+        if pos is not None:
+            pos = _integer(0, "position", pos)
+        seq = _integer(0, "sequence", seq)
+        n = len(batch.tokens)
+        batch.positions = [None] * n if pos is None else list(range(pos, pos + n))
+        batch.sequences = [(seq,)] * n
+        batch.logits = [logits] * n
+        return batch
+
+    def add(
+        self,
+        token: int,
+        pos: int | None = None,
+        seqs: Sequence[int] = (0,),
+        logits: bool | None = None,
+    ) -> None:
+        """Append one token that all of ``seqs`` share.
+
+        Raises:
+            InvalidBatch: the token, a position or a sequence is not an integer, or a sequence is named twice.
+        """
+        number = _integer(len(self), "token", token)
+        self._append(pos, seqs, logits)
+        self.tokens.append(number)
+
+    def add_embedding(
+        self,
+        embedding: Any,
+        pos: int | Sequence[int] | None = None,
+        seqs: Sequence[int] = (0,),
+        logits: bool | None = None,
+    ) -> None:
+        """Append one input vector [n_embd] in place of a token's embedding.
+
+        ``pos``: (t, y, x, z) where the cache keeps four positions per token (M-RoPE).
+        """
+        try:
+            vector = np.asarray(embedding, dtype=np.float32)
+        except (ValueError, TypeError):
+            raise InvalidBatch(len(self), "an embedding is a list of numbers, [n_embd]") from None
+        if vector.ndim != 1:
+            raise InvalidBatch(len(self), f"an embedding is [n_embd], not {list(vector.shape)}")
+        self._append(pos, seqs, logits)
+        self.embeddings.append(vector)
+
+    def _append(
+        self, pos: int | Sequence[int] | None, seqs: Sequence[int], logits: bool | None
+    ) -> None:
+        i = len(self)
+        if not isinstance(seqs, Iterable):
+            raise InvalidBatch(i, f"sequences must be a list of ids, not {seqs!r}")
+        ids = tuple(_integer(i, "sequence", s) for s in seqs)
+        if len(set(ids)) < len(ids):
+            raise InvalidBatch(i, f"sequences {list(ids)} name one twice")
+        place: int | tuple[int, ...] | None = None
+        if isinstance(pos, Sequence):
+            place = tuple(_integer(i, "position", p) for p in pos)
+        elif pos is not None:
+            place = _integer(i, "position", pos)
+        self.positions.append(place)
+        self.sequences.append(ids)
+        self.logits.append(logits)
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def wanted(self) -> list[int]:
+        """Indices of the tokens whose logits are wanted, ascending."""
+        if all(flag is None for flag in self.logits):
+            return [len(self) - 1] if len(self) else []
+        return [i for i, flag in enumerate(self.logits) if flag]
+
+
+def _integer(i: int, what: str, value: object) -> int:
+    """``value`` of token ``i`` as an int; InvalidBatch if it is none."""
+    number = exact(value)
+    if number is None:
+        raise InvalidBatch(i, f"{what} {value!r} is not an integer")
+    return number
+
+
+def checked_inputs(batch: Batch, n_vocab: int, n_embd: int) -> Int64s | Floats:
+    """What the batch's tokens are: ids, int64 [T], or input vectors, float32 [T, n_embd]."""
+    if batch.tokens and batch.embeddings:
+        raise InvalidBatch(-1, "a batch holds either tokens or embeddings, not both")
+    if batch.embeddings:
+        return _checked_embeddings(batch.embeddings, n_embd)
+    wrong = first_inexact(batch.tokens)
+    if wrong is not None:
+        raise InvalidBatch(wrong, f"token {batch.tokens[wrong]!r} is not an integer")
+    for i, token in enumerate(batch.tokens):
+        if not 0 <= token < n_vocab:
+            raise InvalidBatch(i, f"token {token} is outside the vocabulary [0, {n_vocab})")
+    return np.array(batch.tokens, dtype=np.int64)
+
+
+def _checked_embeddings(vectors: list[Floats], n_embd: int) -> Floats:
+    for i, vector in enumerate(vectors):
+        if len(vector) != n_embd:
+            raise InvalidBatch(i, f"the embedding has {len(vector)} values, the model {n_embd}")
+        if not np.isfinite(vector).all():
+            raise InvalidBatch(i, "the embedding holds NaN or infinity")
+    return np.stack(vectors)
 
 
 log = logging.getLogger(__name__)
@@ -80,13 +225,11 @@ class Context(Uncopyable):
         **options: Unpack[ContextKeywords],
     ) -> None:
         chosen = ContextOptions.of(options)
-        n_ctx, n_seq_max, flash_attn = chosen.n_ctx, chosen.n_seq_max, chosen.flash_attn
-        policy, causal_attn = chosen.policy, chosen.causal_attn
         decoder = model.decoder if isinstance(model, HasDecoder) else model
         if not isinstance(decoder, Decoder):
             raise ParameterError("model", f"model must be a Decoder or have one, not {model!r}")
         trained = decoder.config.context_length
-        n_ctx = n_ctx or trained
+        n_ctx, n_seq_max = chosen.n_ctx or trained, chosen.n_seq_max
         self.decoder = decoder = decoder.in_context(n_ctx)
         if n_ctx > trained * n_seq_max:
             log.warning("n_ctx=%d: the model was trained with %d positions", n_ctx, trained)
@@ -94,25 +237,24 @@ class Context(Uncopyable):
         self.n_batch = min(chosen.n_batch, n_ctx)
         self.n_ubatch = min(chosen.n_ubatch, self.n_batch)
         self.n_seq_max = n_seq_max
-        if not causal_attn and (decoder.recurrent_shapes or decoder.config.window is not None):
+        self.flash_attn, self.causal_attn = chosen.flash_attn, chosen.causal_attn
+        if not self.causal_attn and (decoder.recurrent_shapes or decoder.config.window is not None):
             why = "a state knows" if decoder.recurrent_shapes else "windows know"
             raise ParameterError(
                 "causal_attn", f"causal_attn=False: {why} no later tokens; use causal_attn=True"
             )
         self.n_vocab = decoder.config.n_vocab
-        n_threads, n_threads_batch = chosen.n_threads, chosen.n_threads_batch
-        self.n_threads = n_threads
-        self.n_threads_batch = n_threads if n_threads_batch is None else n_threads_batch
-        self.flash_attn, self.causal_attn = flash_attn, causal_attn
+        self.n_threads, batch = chosen.n_threads, chosen.n_threads_batch
+        self.n_threads_batch = self.n_threads if batch is None else batch
         mixed = bool(decoder.recurrent_shapes and decoder.cache_shapes)
-        self.split = chosen.split or ("equal" if policy == "streams" or mixed else "simple")
+        self.split = chosen.split or ("equal" if chosen.policy == "streams" or mixed else "simple")
         self.abort_callback = abort_callback
         self.device = (
             decoder.device if chosen.device is None else checked_device("device", chosen.device)
         )
         computed = decoder.hidden() if chosen.embeddings else decoder
         self.cache = build_cache(decoder.cache_layers, chosen, n_ctx, self.n_ubatch, prefix)
-        self._step = computed.over(self.cache.pool, flash_attn)
+        self._step = computed.over(self.cache.pool, self.flash_attn)
         self.cache.journal.lock_timeout = chosen.lock_timeout
         self._process = os.getpid()
         # The last decode's logits and their tokens' batch indices.
@@ -233,16 +375,6 @@ LEAST = 16
 """Tokens from which on copying is worth its while."""
 
 
-class Prefixes(Protocol):
-    """What a run needs of the prompt cache; a cache that keeps prefixes is one."""
-
-    def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
-        """Give an empty sequence the longest cached beginning of ``tokens``; returns its length."""
-
-    def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
-        """Keep the beginning that a sequence holds; returns whether it is kept."""
-
-
 class LentPrefixes:
     """The prefixes that one context keeps, for a run in another one of the same model.
 
@@ -257,7 +389,7 @@ class LentPrefixes:
         self._left = owner.n_ctx
 
     def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
-        """See :class:`Prefixes`."""
+        """Give an empty sequence the longest cached beginning of ``tokens``; returns its length."""
         if self._owner.match(tokens, namespace).length < LEAST:
             return 0
         try:
@@ -270,7 +402,7 @@ class LentPrefixes:
         return held
 
     def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
-        """See :class:`Prefixes`."""
+        """Keep the beginning that a sequence holds; returns whether it is kept."""
         missing = len(tokens) - self._owner.match([*tokens, 0], namespace).length
         if missing < max(LEAST, len(tokens) // 4) or len(tokens) > self._left:
             return False
@@ -282,3 +414,7 @@ class LentPrefixes:
             return False
         finally:
             self._owner.seq_rm(SPARE, -1, -1)
+
+
+Prefixes = Cache | LentPrefixes
+"""The prompt cache of a run."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -15,8 +15,14 @@ from aleator.core.errors import LogitsError
 from aleator.device.candidates import NOTHING
 from aleator.device.chain import DeviceChain
 from aleator.generate.complete_grammar import finish
-from aleator.generate.logprobs import Logprobs, LogprobsOf, reported_logprobs, top_logprobs
-from aleator.generate.request import Request
+from aleator.generate.completion import Request
+from aleator.generate.logprobs import (
+    Logprobs,
+    LogprobsOf,
+    TokenBytes,
+    reported_logprobs,
+    top_logprobs,
+)
 from aleator.generate.request_state import RequestState
 from aleator.generate.token_sampler import Logits, SampledToken, SampleTask, host_rows
 
@@ -116,9 +122,7 @@ class DeviceTokenSampler:
         return tokens
 
 
-def _of_row(
-    logits: Logits, row: int, token: int, top: int, token_bytes: Callable[[int], bytes]
-) -> Logprobs:
+def _of_row(logits: Logits, row: int, token: int, top: int, token_bytes: TokenBytes) -> Logprobs:
     return top_logprobs(host_rows(logits[row]), token, top, token_bytes)
 
 

@@ -9,8 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from aleator.core.arrays import Doubles
 from aleator.core.records import dataclass
 from aleator.samplers.kept_tokens import KeptRow, KeptTokens
+
+TokenBytes = Callable[[int], bytes]
+"""Gives the bytes that a token stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +56,11 @@ class Logprobs:
         return {**self.chosen.as_json(), "top": [entry.as_json() for entry in self.top]}
 
 
-LogprobsOf = Callable[[int, int, Callable[[int], bytes]], Logprobs]
+LogprobsOf = Callable[[int, int, TokenBytes], Logprobs]
 """``(token, top, token_bytes)``: what the model thought of a token, and of so many others."""
 
 
-def log_softmax(logits: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def log_softmax(logits: npt.ArrayLike) -> Doubles:
     """Natural-log probabilities of ``logits`` [V], in float64.
 
     NaN counts as -inf.  Where +inf occurs, those tokens share all probability.  With nothing finite
@@ -71,7 +75,7 @@ def log_softmax(logits: npt.ArrayLike) -> npt.NDArray[np.float64]:
         return z
     else:
         z -= largest
-    shifted: npt.NDArray[np.float64] = z - np.log(np.exp(z).sum())
+    shifted: Doubles = z - np.log(np.exp(z).sum())
     return shifted
 
 
@@ -81,30 +85,24 @@ def reported_logprobs(
     logprobs: Sequence[float],
     token: int,
     top: int,
-    token_bytes: Callable[[int], bytes],
+    token_bytes: TokenBytes,
 ) -> Logprobs:
     """What a device chain has reported of a row (:class:`aleator.device.report.Report`)."""
-
-    def entry(i: int, logprob: float) -> TokenLogprob:
-        raw = token_bytes(i)
-        return TokenLogprob(i, logprob, raw.decode("utf-8", "replace"), raw)
-
-    best = zip(ids[:top], logprobs[:top], strict=True)
-    return Logprobs(entry(token, chosen), tuple(entry(*each) for each in best))
+    best = zip([token, *ids[:top]], [chosen, *logprobs[:top]], strict=True)
+    own, *others = (_entry(i, logprob, token_bytes(i)) for i, logprob in best)
+    return Logprobs(own, tuple(others))
 
 
 def with_kept(found: LogprobsOf, row: KeptRow) -> LogprobsOf:
     """Have the log-probabilities of a token say what it was drawn from, too."""
 
-    def both(token: int, top: int, token_bytes: Callable[[int], bytes]) -> Logprobs:
+    def both(token: int, top: int, token_bytes: TokenBytes) -> Logprobs:
         return replace(found(token, top, token_bytes), kept=row.with_token(token))
 
     return both
 
 
-def top_logprobs(
-    logits: npt.ArrayLike, token: int, top: int, token_bytes: Callable[[int], bytes]
-) -> Logprobs:
+def top_logprobs(logits: npt.ArrayLike, token: int, top: int, token_bytes: TokenBytes) -> Logprobs:
     """The log-probability of ``token`` and of the ``top`` most probable tokens (ties: lowest id).
 
     The logits [V] are as the model gave them.  With ``top`` 0 none are listed, with more than V all.
@@ -118,9 +116,9 @@ def top_logprobs(
         # Every token tied with the last place takes part, so that the lowest ids win.
         ids = np.flatnonzero(z >= np.partition(z, -top)[-top])
         best = ids[np.argsort(-z[ids], kind="stable")][:top].tolist()
+    own, *others = (_entry(i, float(logprobs[i]), token_bytes(i)) for i in (token, *best))
+    return Logprobs(own, tuple(others))
 
-    def entry(i: int) -> TokenLogprob:
-        raw = token_bytes(i)
-        return TokenLogprob(i, float(logprobs[i]), raw.decode("utf-8", "replace"), raw)
 
-    return Logprobs(entry(token), tuple(entry(i) for i in best))
+def _entry(token: int, logprob: float, raw: bytes) -> TokenLogprob:
+    return TokenLogprob(token, logprob, raw.decode("utf-8", "replace"), raw)

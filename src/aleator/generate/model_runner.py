@@ -10,14 +10,12 @@ from itertools import count
 from time import perf_counter
 
 import numpy as np
-import numpy.typing as npt
 
+from aleator.core.arrays import Floats
 from aleator.core.records import dataclass
-from aleator.generate.batch import Batch
-from aleator.generate.context import Context, Prefixes
+from aleator.generate.context import Batch, Context, Prefixes
 from aleator.generate.logprobs import LogprobsOf
-from aleator.generate.proposer import Proposer
-from aleator.generate.request_state import Failed, RequestErrors, RequestState
+from aleator.generate.request_state import Failed, Proposal, Proposer, RequestErrors, RequestState
 from aleator.generate.steering import BannedStrings
 from aleator.generate.token_sampler import (
     HostTokenSampler,
@@ -147,9 +145,7 @@ class ModelRunner:
         rows: Logits = self.context.decode(batch)[:, : self._n_tokens]
         return rows
 
-    def step(
-        self, rows: Sequence[tuple[RequestState, list[int]]], chunks: Sequence[Chunk] = ()
-    ) -> None:
+    def step(self, rows: Sequence[Proposal], chunks: Sequence[Chunk] = ()) -> None:
         """Decode one batch, and sample from its logits.
 
         Args:
@@ -219,9 +215,7 @@ class ModelRunner:
                 tasks += [(state, own, -1) for state in (chunk.state, *chunk.followers)]
         self.sample(tasks, logits)
 
-    def _sample_after(
-        self, active: Sequence[tuple[RequestState, list[int]]], logits: Logits
-    ) -> None:
+    def _sample_after(self, active: Sequence[Proposal], logits: Logits) -> None:
         """Sample after each decoded token, for as long as the token is the one that was decoded next.
 
         So the tokens are the same as when they are sampled one by one.
@@ -325,7 +319,7 @@ class ModelRunner:
                 self.errors.alone(task.state, self._take, task.state, drawn)
         tasks[0].state.stats.sampler_seconds += perf_counter() - started
 
-    def _sample_one(self, task: SampleTask, rows: npt.NDArray[np.float32]) -> None:
+    def _sample_one(self, task: SampleTask, rows: Floats) -> None:
         (drawn,) = self.sampler.sample([task], rows)
         made = self.pending.begin(task.state, drawn)
         if made is not None:
@@ -352,7 +346,7 @@ class ModelRunner:
         banned: BannedStrings,
         token: int,
         logprobs: LogprobsOf,
-        row: npt.NDArray[np.float32],
+        row: Floats,
     ) -> None:
         """Hold a token back while a banned string may begin in it; where one is complete, sample again."""
         state.stats.sampled_tokens += 1

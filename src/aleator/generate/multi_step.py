@@ -1,38 +1,42 @@
-"""Multi-step decoding: several decode steps with their draws, without a host round trip.
+"""Multi-step decoding: several decode steps with their draws before the host looks at any token.
 
 Positions, counts and ends are kept in tensors on the device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from aleator.cache.cells.plan import Plan
+from aleator.cache.batches import Plan
 from aleator.cache.pools.hybrid import HybridPool
-from aleator.core.errors import ParameterError
+from aleator.core.arrays import Int64s
+from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.records import dataclass
 from aleator.device.backends.backend import Launches
 from aleator.device.chain import DeviceChain
 from aleator.device.selection import captures_graphs
-from aleator.generate.batch import Batch
-from aleator.generate.context import Context
-from aleator.generate.logprobs import Logprobs, LogprobsOf, reported_logprobs
+from aleator.generate.completion import Detokenizer
+from aleator.generate.context import Batch, Context, Prefixes
+from aleator.generate.device_token_sampler import DeviceTokenSampler
+from aleator.generate.logprobs import Logprobs, LogprobsOf, TokenBytes, reported_logprobs
+from aleator.generate.model_runner import Chunk, ModelRunner
+from aleator.generate.request_state import Proposal, RequestState
 from aleator.generate.reserved_cells import ReservedCells
-from aleator.models.layers.layer import Pass
+from aleator.generate.token_sampler import TokenSampler
+from aleator.models.layers.passes import Pass
 from aleator.models.torch_decoder import in_torch
 
 MOST_STEPS = 4096
 """Steps of a run at most."""
 
 
-def _no_logprobs(token: int, top: int, token_bytes: Callable[[int], bytes]) -> Logprobs:
+def _no_logprobs(token: int, top: int, token_bytes: TokenBytes) -> Logprobs:
     raise ParameterError("logprobs", "the device chain was made without logprobs")
 
 
@@ -111,7 +115,11 @@ class DecodeLoop:
         ends: Iterable[int] = (),
         capture: bool | None = None,
     ) -> None:
-        check_steps(multi_step)
+        if type(multi_step) is not int or not 1 <= multi_step <= MOST_STEPS:
+            raise ParameterError(
+                "multi_step",
+                f"multi_step={multi_step!r} is out of range: give a number of steps, 1 to {MOST_STEPS}",
+            )
         check_model(context)
         if chain.kernels == "host":
             raise ParameterError(
@@ -200,7 +208,7 @@ class DecodeLoop:
         return plan
 
     def _load(
-        self, feeds: Sequence[Feed], steps: Sequence[int], cell_ids: Sequence[npt.NDArray[np.int64]]
+        self, feeds: Sequence[Feed], steps: Sequence[int], cell_ids: Sequence[Int64s]
     ) -> None:
         """Fill the tensors; rows without a feed repeat the first one's."""
         size, lists = self.chain.max_batch, []
@@ -312,19 +320,6 @@ class DecodeLoop:
         return found
 
 
-def check_steps(multi_step: int) -> None:
-    """Refuse a number of steps that there cannot be."""
-    if (
-        isinstance(multi_step, bool)
-        or not isinstance(multi_step, int)
-        or not 1 <= multi_step <= MOST_STEPS
-    ):
-        raise ParameterError(
-            "multi_step",
-            f"multi_step={multi_step!r} is out of range: give a number of steps, 1 to {MOST_STEPS}",
-        )
-
-
 def check_model(context: Context) -> None:
     """Refuse a model whose steps cannot be made ahead."""
     cache, decoder = context.cache, context.decoder
@@ -356,3 +351,78 @@ def check_model(context: Context) -> None:
         raise ParameterError(
             "offload_kqv", "multi_step needs the cache on the model's device: give offload_kqv=True"
         )
+
+
+class MultiStepRunner(ModelRunner):
+    """Samples several tokens of each request at once, where the host need not look at any of them.
+
+    ``states`` are all requests that will ever take part; ``multi_step`` of the first says how many tokens.
+
+    Raises:
+        ParameterError: tokens are drawn on the host; or see :class:`DecodeLoop`.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        sampler: TokenSampler,
+        detokenizer: Detokenizer,
+        prefixes: Prefixes,
+        states: Sequence[RequestState],
+    ) -> None:
+        n_tokens, multi_step = len(detokenizer), states[0].request.options.multi_step
+        super().__init__(context, sampler, n_tokens, prefixes)
+        if not isinstance(sampler, DeviceTokenSampler):
+            raise ParameterError(
+                "multi_step",
+                f"multi_step={multi_step}: several steps are drawn on the device: give "
+                "sampling_device='device'",
+            )
+        self._states, self._on_device = states, sampler
+        self._loop = DecodeLoop(
+            context,
+            sampler.chain,
+            multi_step,
+            n_vocab=n_tokens,
+            ends=(token for token in detokenizer.eog if token < n_tokens),
+        )
+
+    def step(self, rows: Sequence[Proposal], chunks: Sequence[Chunk] = ()) -> None:
+        """Sample several tokens of each request before the host looks at any of them.
+
+        With prompts to compute, or if the host must look at the tokens of some request, do what
+        :meth:`ModelRunner.step` does.
+        """
+        if chunks or not all(map(self._runs_on_device, self._states)):
+            super().step(rows, chunks)
+            return
+        states = [state for state, _ in rows]
+        feeds = []
+        for state in states:
+            limit, wanted = state.n_ctx - len(state.tokens), state.request.options.max_tokens
+            if wanted is not None:
+                limit = min(limit, wanted - len(state.completion.tokens))
+            heeds = not state.request.params.ignore_eos
+            row = self._on_device.row_of(state)
+            feeds.append(Feed(row, state.seq, state.drawn, len(state.tokens), limit, heeds))
+        found = self._loop.run(feeds)
+        for state, feed, drawn in zip(states, feeds, found, strict=True):
+            for i, token in enumerate(drawn.tokens):
+                if state.completion.done:  # by a stop string
+                    self._loop.chain.rollback(feed.row, len(drawn.tokens) - i)
+                    self.context.cache.seq_rm(state.seq, len(state.tokens), -1)
+                    break
+                state.tokens.append(state.drawn)
+                state.stats.decode_tokens += 1
+                state.chain.accept(token, generated=True)
+                self.feed(state, token, drawn.logprobs_of(i))
+        for state, drawn in zip(states, found, strict=True):
+            if drawn.failed and not state.completion.done:
+                raise LogitsError(
+                    f"sequence {state.seq}: no token that may be drawn has a finite logit"
+                )
+
+    def _runs_on_device(self, state: RequestState) -> bool:
+        """Whether the host need not look at its tokens: no constraint, and all samplers run on the device."""
+        on_host = self._on_device.chain.runs_on_host(self._on_device.row_of(state))
+        return state.completer is None and not state.chain.constraints and not on_host

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aleator.cache.options import CacheOptions
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
-from aleator.core.options import Option, Options, declarations, option, resolved
+from aleator.core.options import Option, Options, declarations, option, own, resolved
 from aleator.core.parameter import check_unicode
 from aleator.core.records import dataclass
 from aleator.models.placement import DeviceMap
@@ -42,64 +42,41 @@ def check_threads(name: str, value: int) -> int:
 class ContextOptions(CacheOptions):
     """Options of :class:`aleator.generate.Context`: its cache's, and how batches are run."""
 
-    n_batch: int = option(
+    n_batch: int = own(
         "tokens of one prefill call: batches are cut into pieces of at most so many",
-        2048,
-        low=1,
-        high=MOST,
-        flags=("-b", "--batch-size"),
-        portable=False,
-    )
-    n_threads: int | None = option(
+        2048, low=1, high=MOST, flags=("-b", "--batch-size"),
+    )  # fmt: skip
+    n_threads: int | None = own(
         "threads for decoding one token; the setting is the process's, and stays",
-        None,
-        low=1,
-        high=MOST,
-        flags=("-t", "--threads"),
-        checker=partial(check_threads, "n_threads"),
-        shown="OMP_NUM_THREADS, else all cores",
-        portable=False,
-    )
-    n_threads_batch: int | None = option(
+        None, low=1, high=MOST, flags=("-t", "--threads"),
+        checker=partial(check_threads, "n_threads"), shown="OMP_NUM_THREADS, else all cores",
+    )  # fmt: skip
+    n_threads_batch: int | None = own(
         "threads for more than one token",
-        None,
-        low=1,
-        high=MOST,
-        flags=("-tb", "--threads-batch"),
-        checker=partial(check_threads, "n_threads_batch"),
-        shown="like n_threads",
-        portable=False,
-    )
-    device: torch.device | str | None = option(
-        "where logits are returned, such as cpu or cuda:1",
-        None,
-        shown="the decoder's",
-        portable=False,
+        None, low=1, high=MOST, flags=("-tb", "--threads-batch"),
+        checker=partial(check_threads, "n_threads_batch"), shown="like n_threads",
+    )  # fmt: skip
+    device: torch.device | str | None = own(
+        "where logits are returned, such as cpu or cuda:1", None, shown="the decoder's"
     )
     causal_attn: bool = option(
         "a token sees only those before it; otherwise every token of its sequence, and a batch must fit "
         "n_ubatch (not for models with windows or states)",
         True,
-    )
+    )  # fmt: skip
     embeddings: bool = option(
-        "decode gives hidden states after the last norm, [rows, n_embd], in place of logits",
-        False,
+        "decode gives hidden states after the last norm, [rows, n_embd], in place of logits", False
     )
-    split: str | None = option(
-        "how batches are cut (aleator.cache.cells.split)",
-        None,
-        choices=("simple", "equal", "sequence"),
-        portable=False,
+    split: str | None = own(
+        "how batches are cut (aleator.cache.batches)",
+        None, choices=("simple", "equal", "sequence"),
         shown="llama.cpp's choice: equal with policy='streams' and for models with attention and states, else "
         "simple",
-    )
-    lock_timeout: float | None = option(
+    )  # fmt: skip
+    lock_timeout: float | None = own(
         "seconds to wait for another thread that uses the context, before it is an error",
-        None,
-        low=0,
-        shown="no limit",
-        portable=False,
-    )
+        None, low=0, shown="no limit",
+    )  # fmt: skip
 
 
 def not_divided(value: str | None) -> None:
@@ -116,75 +93,44 @@ def not_divided(value: str | None) -> None:
 class ModelOptions(Options):
     """Options of :func:`aleator.load` beside those of a context."""
 
-    device: str | None = option(
+    device: str | None = own(
         "what computes: cpu, cuda, cuda:1 ...",
-        None,
-        flags=("--device",),
-        metavar="NAME",
-        shown="cuda where there is one, else cpu",
-        portable=False,
-    )
-    dtype: torch.dtype | str | None = option(
+        None, flags=("--device",), metavar="NAME", shown="cuda where there is one, else cpu",
+    )  # fmt: skip
+    dtype: torch.dtype | str | None = own(
         "type to compute in: float32, float16 or bfloat16",
-        None,
-        flags=("--dtype",),
-        metavar="NAME",
-        shown="float32 on the CPU, bfloat16 on CUDA",
-        portable=False,
-    )
-    n_ctx: int | None = option(
+        None, flags=("--dtype",), metavar="NAME", shown="float32 on the CPU, bfloat16 on CUDA",
+    )  # fmt: skip
+    n_ctx: int | None = own(
         "positions of one sequence: prompt and text together; 0: as many as the model was trained with",
-        None,
-        low=0,
-        high=MOST,
-        flags=("-c", "--ctx-size"),
-        shown="that, but at most 4096",
-        portable=False,
-    )
-    prompt_cache: bool = option(
+        None, low=0, high=MOST, flags=("-c", "--ctx-size"), shown="that, but at most 4096",
+    )  # fmt: skip
+    prompt_cache: bool = own(
         "keep what was computed while there is room: a text is computed only from where it diverges from "
         "earlier ones",
-        True,
-        former=("keep_texts",),
-        off_flags=("--no-prompt-cache",),
+        True, former=("keep_texts",), off_flags=("--no-prompt-cache",),
         off_help="compute every prompt anew",
-        portable=False,
-    )
-    n_gpu_layers: int | None = option(
+    )  # fmt: skip
+    n_gpu_layers: int | None = own(
         "last layers that are on a CUDA device with their part of the cache, the others on the CPU; 1 or more: "
         "the output matrix too; all: the embedding too",
-        None,
-        low=0,
-        high=MOST,
-        flags=("-ngl", "--n-gpu-layers", "--gpu-layers"),
+        None, low=0, high=MOST, flags=("-ngl", "--n-gpu-layers", "--gpu-layers"),
         shown="what device says",
-        portable=False,
-    )
-    device_map: str | Sequence[tuple[str, int, int]] | None = option(
+    )  # fmt: skip
+    device_map: str | Sequence[tuple[str, int, int]] | None = own(
         "layers of each device, with their part of the cache: cpu=0:20,cuda:0=20:32 for layers 0 to 19 and 20 "
         "to 31; in Python [('cpu', 0, 20), ('cuda:0', 20, 32)] too",
-        None,
-        flags=("--device-map",),
-        metavar="NAME=A:B,...",
-        checker=DeviceMap.of,
+        None, flags=("--device-map",), metavar="NAME=A:B,...", checker=DeviceMap.of,
         shown="what device and n_gpu_layers say",
-        portable=False,
-    )
-    tensor_split: str | None = option(
+    )  # fmt: skip
+    tensor_split: str | None = own(
         "refused: device_map names layers",
-        None,
-        flags=("-ts", "--tensor-split"),
-        metavar="N,N",
-        checker=not_divided,
-        portable=False,
-    )
-    model_draft: str | None = option(
+        None, flags=("-ts", "--tensor-split"), metavar="N,N", checker=not_divided,
+    )  # fmt: skip
+    model_draft: str | None = own(
         "a smaller model with the same vocabulary, which guesses for spec_type='draft'",
-        None,
-        flags=("-md", "--model-draft"),
-        metavar="PATH",
-        portable=False,
-    )
+        None, flags=("-md", "--model-draft"), metavar="PATH",
+    )  # fmt: skip
 
 
 LOADED: tuple[Option, ...] = tuple(
@@ -266,160 +212,100 @@ class GenerateOptions(Options):
 
     max_tokens: int | None = option(
         "tokens to write at most; -1: until the model ends or the context is full",
-        None,
-        low=-1,
-        high=MOST,
-        checker=no_limit,
-        aliases=("max_new_tokens", "n_predict"),
-        flags=("-n", "--n-predict", "--predict", "--max-tokens", "--max-new-tokens"),
-        shown="-1",
-    )
+        None, low=-1, high=MOST, checker=no_limit, aliases=("max_new_tokens", "n_predict"),
+        flags=("-n", "--n-predict", "--predict", "--max-tokens", "--max-new-tokens"), shown="-1",
+    )  # fmt: skip
     stop: tuple[str, ...] = option(
         "end before this text, which is not part of it; several may be given",
-        (),
-        flags=("-r", "--stop", "--reverse-prompt"),
-        checker=partial(texts, "stop"),
-        annotation="str | Iterable[str]",
-        metavar="TEXT",
-        escapes=True,
+        (), flags=("-r", "--stop", "--reverse-prompt"), checker=partial(texts, "stop"),
+        annotation="str | Iterable[str]", metavar="TEXT", escapes=True,
         schema={"type": ["string", "array"], "items": {"type": "string"}},
-    )
+    )  # fmt: skip
     logprobs: int | None = option(
         "report each token's natural-log probability and those of so many most probable ones, from the logits "
         "before sampling",
-        None,
-        low=0,
-        high=MOST,
-        flags=("--logprobs",),
-    )
-    kept: bool = option(
+        None, low=0, high=MOST, flags=("--logprobs",),
+    )  # fmt: skip
+    kept: bool = own(
         "report which tokens the samplers had left, and the drawn one's natural-log probability among them; "
         "needs logprobs and portable numerics",
         False,
-        portable=False,
-    )
+    )  # fmt: skip
     echo: bool = option("begin the text with the prompt", False, flags=("--echo",))
     parse_special: bool = option(
         "read names of control tokens in the prompt as those tokens; not for text of strangers",
-        False,
-        flags=("--parse-special",),
-    )
+        False, flags=("--parse-special",),
+    )  # fmt: skip
     shown_tokens: tuple[int, ...] = option(
         "control tokens whose names are part of the text, where others are left out",
-        (),
-        checker=partial(check_ids, "shown_tokens"),
-        annotation="Iterable[int]",
+        (), checker=partial(check_ids, "shown_tokens"), annotation="Iterable[int]",
         schema={"type": "array", "items": {"type": "integer"}},
-    )
+    )  # fmt: skip
     reasoning_budget: int | None = option(
         "tokens of reasoning at most: after these its end is forced; -1: no limit",
-        None,
-        low=-1,
-        high=MOST,
-        checker=no_limit,
-        flags=("--reasoning-budget",),
-        shown="-1",
-    )
+        None, low=-1, high=MOST, checker=no_limit, flags=("--reasoning-budget",), shown="-1",
+    )  # fmt: skip
     reasoning_marks: tuple[str, str] = option(
         "texts that begin and end reasoning, for reasoning_budget; a chat knows those of its template",
-        ("<think>", "</think>"),
-        checker=two_texts,
-        annotation="tuple[str, str]",
+        ("<think>", "</think>"), checker=two_texts, annotation="tuple[str, str]",
         schema={"type": "array", "items": {"type": "string"}},
-    )
+    )  # fmt: skip
     banned_strings: tuple[str, ...] = option(
         "texts that never occur: where one does, it is taken back and drawn anew; several may be given",
-        (),
-        flags=("--banned-string",),
-        checker=partial(texts, "banned_strings"),
-        annotation="str | Iterable[str]",
-        metavar="TEXT",
-        escapes=True,
+        (), flags=("--banned-string",), checker=partial(texts, "banned_strings"),
+        annotation="str | Iterable[str]", metavar="TEXT", escapes=True,
         schema={"type": ["string", "array"], "items": {"type": "string"}},
-    )
+    )  # fmt: skip
     guidance_scale: float = option(
         "how far to move away from what the negative prompt makes of the same text; 1: not at all",
-        1.0,
-        low=0,
-        high=1e6,
-        flags=("--guidance-scale", "--cfg-scale"),
-    )
+        1.0, low=0, high=1e6, flags=("--guidance-scale", "--cfg-scale"),
+    )  # fmt: skip
     negative_prompt: object = option(
         "text or token ids that guidance_scale moves away from; in a chat it replaces the system message",
-        None,
-        type=object,
-        optional=True,
-        checker=text_or_ids,
-        annotation="str | Iterable[int] | None",
-        metavar="TEXT",
+        None, type=object, optional=True, checker=text_or_ids,
+        annotation="str | Iterable[int] | None", metavar="TEXT",
         schema={"type": ["string", "array", "null"], "items": {"type": "integer"}},
-        flags=("--negative-prompt", "--cfg-negative-prompt"),
-        shown="an empty text",
-    )
+        flags=("--negative-prompt", "--cfg-negative-prompt"), shown="an empty text",
+    )  # fmt: skip
     context_shift: bool = option(
         "when the context is full, forget the older half of the text and go on",
-        False,
-        flags=("--context-shift",),
-    )
+        False, flags=("--context-shift",),
+    )  # fmt: skip
     n_keep: int | None = option(
         "tokens at the beginning that a context shift never forgets; -1: the prompt",
-        None,
-        low=-1,
-        high=MOST,
-        flags=("--keep",),
+        None, low=-1, high=MOST, flags=("--keep",),
         shown="what the tokenizer puts before every text: BOS if any",
-    )
+    )  # fmt: skip
     complete_grammar: bool | None = option(
         "with a grammar, bring the text to its end before max_tokens or the context cuts it off, by tokens "
         "that are not drawn",
-        None,
-        former=("finish",),
-        off_flags=("--no-complete-grammar",),
+        None, former=("finish",), off_flags=("--no-complete-grammar",),
         off_help="let -n or the context cut a text off; otherwise it is brought to its end before that",
         shown="on with portable numerics",
-    )
-    jump_forward: bool = option(
+    )  # fmt: skip
+    jump_forward: bool = own(
         "decode together what a grammar forces: the same text, faster",
-        True,
-        off_flags=("--no-jump-forward",),
+        True, off_flags=("--no-jump-forward",),
         off_help="decode tokens one by one even where the grammar forces them: the same text, slower",
-        portable=False,
-    )
-    sampling_device: str = option(
+    )  # fmt: skip
+    sampling_device: str = own(
         "where the same tokens are drawn: host: on the CPU; device: where the logits are (docs/device.md); "
         "auto: there if the model is not on the CPU and nothing stands against it",
-        "auto",
-        choices=("auto", "host", "device"),
-        former=("sample_on",),
+        "auto", choices=("auto", "host", "device"), former=("sample_on",),
         flags=("--sampling-device",),
-        portable=False,
-    )
-    multi_step: int = option(
+    )  # fmt: skip
+    multi_step: int = own(
         "tokens that the device makes before the host looks at any: text comes in runs; needs "
         "sampling_device='device', and a model without windows or states",
-        1,
-        low=1,
-        high=4096,
-        former=("steps_ahead",),
-        flags=("--multi-step",),
-        portable=False,
-    )
-    spec_type: str = option(
+        1, low=1, high=4096, former=("steps_ahead",), flags=("--multi-step",),
+    )  # fmt: skip
+    spec_type: str = own(
         "guess what follows and decode it together: the same tokens, faster where guesses are right; ngram: as "
         "the text went on before; draft: by a smaller model (model_draft)",
-        "none",
-        choices=("none", "ngram", "draft"),
-        flags=("--spec-type",),
-        portable=False,
-    )
-    spec_draft_n_max: int = option(
+        "none", choices=("none", "ngram", "draft"), flags=("--spec-type",),
+    )  # fmt: skip
+    spec_draft_n_max: int = own(
         "tokens guessed at once at most; fewer where fewer pay",
-        16,
-        low=1,
-        high=64,
-        flags=("--spec-draft-n-max",),
-        portable=False,
-    )
-    namespace: str = option(
-        "of the prompt cache: prompts share what was computed only within one", "", portable=False
-    )
+        16, low=1, high=64, flags=("--spec-draft-n-max",),
+    )  # fmt: skip
+    namespace: str = own("of the prompt cache: prompts share what was computed only within one", "")

@@ -1,15 +1,23 @@
-"""The state of a request while its completion is made."""
+"""The state of a request while its completion is made, and which tokens it decodes in a step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any
 
-from aleator.core.errors import ContextFull, ParameterError
+from aleator.core.errors import ContextFull, ParameterError, StateError
 from aleator.generate.complete_grammar import GrammarCompleter
-from aleator.generate.completion import Completion, Detokenizer, Stats, StopReason, TextStream
-from aleator.generate.request import Request
-from aleator.generate.speculation.speculation import Speculation
+from aleator.generate.completion import (
+    Completion,
+    Detokenizer,
+    Request,
+    Stats,
+    StopReason,
+    TextStream,
+)
+from aleator.generate.context import Context
+from aleator.generate.speculative import Costs, Draft, Speculation, draft_together
 from aleator.generate.steering import BannedStrings, Guidance, ReasoningBudget
 from aleator.samplers import SamplerChain
 
@@ -141,8 +149,31 @@ class RequestState:
         self.completion.n_ctx = n_ctx
 
 
+Proposal = tuple[RequestState, list[int]]
+"""A request, and the tokens that it decodes in a step: the one drawn last, and guesses of what follows."""
+
 Failed = Callable[[RequestState, BaseException], None]
 """Called with a request and its error, after the error has ended its completion."""
+
+
+def go_on(chain: SamplerChain, request: Request) -> None:
+    """Bring a new chain to the end of a request's text, whose last tokens an earlier generation drew.
+
+    A chain that is configured otherwise than the one that drew them only accepts the text.
+    """
+    tokens = request.tokens
+    if request.chain_state:
+        try:
+            chain.state_read(request.chain_state)
+        except StateError:
+            pass  # other parameters than before
+        else:
+            if chain.history == list(tokens):
+                return
+            chain.reset()
+    start = len(tokens) - request.drawn
+    chain.accept_many(tokens[:start])
+    chain.accept_many(tokens[start:], generated=True)
 
 
 class RequestErrors:
@@ -174,3 +205,85 @@ class RequestErrors:
         state.completion.fail(error)
         if self._failed is not None:
             self._failed(state, error)
+
+
+class Proposer:
+    """Asks grammars, drafters and draft models for tokens, for as many as are likely to save time.
+
+    ``costs`` says how long steps have taken.
+    """
+
+    def __init__(self, context: Context, errors: RequestErrors) -> None:
+        self._context, self._errors, self.costs = context, errors, Costs()
+
+    def propose(self, states: Sequence[RequestState]) -> list[Proposal]:
+        """Give the token that each request has drawn last, and tokens that are likely to follow.
+
+        A step decodes them together.  Requests whose drafters have failed are left out.
+        """
+        rows = {state: [state.drawn] for state in states}
+        drafts: list[tuple[RequestState, Draft]] = []
+        for state in states:
+            state.drafted = False
+            nobody = state.spell is None and state.speculation is None
+            if not nobody and state.banned is None:  # what is held back may be taken back
+                self._errors.alone(state, self._guess, state, rows, drafts)
+        if drafts:
+            self._draft(drafts, rows)
+        return [(state, tokens) for state, tokens in rows.items() if not state.completion.done]
+
+    def _guess(
+        self,
+        state: RequestState,
+        rows: dict[RequestState, list[int]],
+        drafts: list[tuple[RequestState, Draft]],
+    ) -> None:
+        """Add guesses to a request's tokens; a draft model is asked later, for all requests at once."""
+        n_sequences = sum([1 if each.guidance is None else 2 for each in rows])
+        room = min(state.n_ctx - 1 - len(state.tokens), self._context.rewindable(n_sequences))
+        wanted = state.request.options.max_tokens
+        if wanted is not None:
+            room = min(room, wanted - len(state.completion.tokens) - 1)
+        if state.spell is not None:
+            forced = state.spell(state.chain.jump_forward())[: max(0, min(room, state.n_ahead))]
+            rows[state] += forced
+            if forced:
+                return
+        if state.speculation is None:
+            return
+        n = state.speculation.wanted(room, n_sequences, self.costs)
+        if n < 1:
+            return
+        text = [*state.tokens, state.drawn]
+        if state.speculation.model is not None:
+            drafts.append((state, Draft(state.speculation.model, text, n)))
+        else:
+            self._add(state, state.speculation.asked(text, n), rows)
+
+    def _draft(
+        self, drafts: Sequence[tuple[RequestState, Draft]], rows: dict[RequestState, list[int]]
+    ) -> None:
+        """Have draft models guess for several requests at once; an error of the model ends all of them."""
+        started = perf_counter()
+        try:
+            draft_together([draft for _, draft in drafts])
+        except Exception as error:
+            for state, _ in drafts:
+                self._errors.fail(state, error)
+            return
+        seconds = (perf_counter() - started) / len(drafts)
+        for state, draft in drafts:
+            if state.speculation is not None:
+                state.speculation.took(len(draft.found), seconds)
+            if draft.error is not None:
+                self._errors.fail(state, draft.error)
+            self._add(state, draft.found, rows)
+
+    @staticmethod
+    def _add(
+        state: RequestState, guesses: Sequence[int], rows: dict[RequestState, list[int]]
+    ) -> None:
+        rows[state] += guesses
+        state.drafted = bool(guesses)
+        state.stats.draft_n += len(guesses)
+        state.stats.drafts += bool(guesses)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from aleator.cache.cache import Cache
 from aleator.cache.rows.rows import RotateKeys
-from aleator.cache.storage.tensors import TensorSide, torch_device
+from aleator.cache.storage.tensors import tensor_layers, torch_device
+from aleator.core.arrays import Int64s
 
 BUCKET = 256
 """Cells that attention reads are padded to a multiple of this, so that few shapes occur."""
@@ -36,7 +36,10 @@ class ReservedCells:
     def __init__(self, cache: Cache, batch: int, rotate: RotateKeys) -> None:
         self._cache, device = cache, torch_device(cache.devices[0])
         self._rotate = rotate
-        self._keys, self._values = TensorSide(cache.keys.parts), TensorSide(cache.values.parts)
+        self._keys, self._values = (
+            tensor_layers(cache.keys.parts),
+            tensor_layers(cache.values.parts),
+        )
         self.raw = cache.k_storage == "raw"
         most = -(-cache.size // BUCKET) * BUCKET
         self._all_rows = torch.zeros(most, dtype=torch.int64, device=device)
@@ -53,7 +56,7 @@ class ReservedCells:
         """What a captured graph depends on."""
         return self.n, self._shifted
 
-    def take(self, lists: Sequence[npt.NDArray[np.int64]], source: Sequence[int]) -> None:
+    def take(self, lists: Sequence[Int64s], source: Sequence[int]) -> None:
         """Have row i attend to a beginning of ``lists[source[i]]``: cells in the order of their positions."""
         device, cache = self.cell_ids.device, self._cache
         cells = lists[0] if len(lists) == 1 else np.unique(np.concatenate(lists))
@@ -72,17 +75,11 @@ class ReservedCells:
         self._all_ranks[:, : self.n] = torch.from_numpy(ranks[list(source)]).to(device)
         self.source.copy_(torch.tensor(source))
 
-    def clear(self, cells: npt.NDArray[np.int64]) -> None:
+    def clear(self, cells: Int64s) -> None:
         """Store zeros, since cells are read with weight 0 before they are written, and 0 * NaN is NaN."""
-        for layer, shape in enumerate(self._cache.shapes):
-            at = torch.from_numpy(cells).to(self.cell_ids.device)
-            for side, dim in (
-                (self._keys, shape.head_dim),
-                (self._values, shape.head_dim_v),
-            ):
-                side.write(
-                    layer, at, torch.zeros(len(cells), shape.kv_heads, dim, device=at.device)
-                )
+        at = torch.from_numpy(cells).to(self.cell_ids.device)
+        for layer in (*self._keys, *self._values):
+            layer.store(at, torch.zeros(len(cells), layer.heads, layer.dim, device=at.device))
 
     def begin(self, cell_ids: torch.Tensor, count: torch.Tensor) -> None:
         """Go to the next step: the cell that each row writes, and how many it sees, int64 [B]."""
@@ -107,14 +104,14 @@ class ReservedCells:
 
     def write(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store keys [B, G, D] and values [B, G, Dv]; a row that repeats another stores the same bits."""
-        self._keys.write(layer, self.cell_ids, k.index_select(0, self.source))
-        self._values.write(layer, self.cell_ids, v.index_select(0, self.source))
+        self._keys[layer].store(self.cell_ids, k.index_select(0, self.source))
+        self._values[layer].store(self.cell_ids, v.index_select(0, self.source))
 
     def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys [n, G, D] and values [n, G, Dv]."""
         rows = self._all_rows[: self.n]
-        k = self._keys.read(layer, rows)
+        k = self._keys[layer].load(rows)
         if self._shifted:
             k = k.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
             k = self._rotate(layer, k, self._all_distances[: self.n])
-        return k, self._values.read(layer, rows)
+        return k, self._values[layer].load(rows)

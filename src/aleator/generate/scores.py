@@ -1,20 +1,20 @@
-"""What a model thinks of texts that are given: probabilities of tokens, under chains too, and vectors."""
+"""What a model thinks of texts that are given: probabilities of tokens, perplexity, vectors."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
-import numpy.typing as npt
 
+from aleator.core.arrays import Doubles, Floats
 from aleator.core.errors import ParameterError
+from aleator.core.integers import exact
 from aleator.core.records import dataclass
-from aleator.generate.batch import Batch
-from aleator.generate.context import Context
-from aleator.generate.logprobs import Logprobs, log_softmax, top_logprobs
+from aleator.generate.context import Batch, Context
+from aleator.generate.logprobs import Logprobs, TokenBytes, log_softmax, top_logprobs
 from aleator.samplers import SamplerChain
 from aleator.samplers.kept_tokens import KeptRow, KeptTokens
 
@@ -28,6 +28,10 @@ class Wanted:
 
     tokens: tuple[int, ...]
     first: int = 0
+
+
+Prompted = tuple[tuple[int, ...], int]
+"""The tokens of a text, and how many of them, at least one, are the prompt."""
 
 
 def rows_at_once(width: int) -> int:
@@ -48,9 +52,7 @@ def groups(texts: Sequence[Sequence[int]], n_seq_max: int, n_cells: int) -> Iter
         yield range(start, len(texts))
 
 
-def rows_of(
-    context: Context, texts: Sequence[Wanted]
-) -> Iterator[tuple[int, int, npt.NDArray[np.float32]]]:
+def rows_of(context: Context, texts: Sequence[Wanted]) -> Iterator[tuple[int, int, Floats]]:
     """Compute texts, each as a sequence of an empty context, which is empty again afterwards.
 
     The context has a sequence for each text, and a cell for each of their tokens.
@@ -86,8 +88,8 @@ def rows_of(
 
 
 def _before_tokens(
-    context: Context, texts: Sequence[tuple[tuple[int, ...], int]]
-) -> Iterator[tuple[int, int, npt.NDArray[np.float32]]]:
+    context: Context, texts: Sequence[Prompted]
+) -> Iterator[tuple[int, int, Floats]]:
     """For each token after the prompts of texts: the text's index, the token, and the row [V] before it."""
     longer = [i for i, (tokens, prompt) in enumerate(texts) if len(tokens) > prompt]
     wanted = [Wanted(texts[i][0][:-1], texts[i][1] - 1) for i in longer]
@@ -188,12 +190,11 @@ def check_fixed(chain: SamplerChain) -> None:
 
 
 def chain_scores_of(
-    context: Context, texts: Sequence[tuple[tuple[int, ...], int]], chains: Sequence[SamplerChain]
+    context: Context, texts: Sequence[Prompted], chains: Sequence[SamplerChain]
 ) -> list[ChainScore]:
     """Score the ends of texts, each under a new chain, which has accepted the prompt and is used up.
 
-    Texts come with how many of their tokens, at least one, are the prompt.  The context is as for
-    :func:`rows_of`.
+    The context is as for :func:`rows_of`.
     """
     logprobs: list[list[float]] = [[] for _ in texts]
     kept: list[list[KeptTokens]] = [[] for _ in texts]
@@ -231,7 +232,7 @@ class Score:
         return math.fsum(self.logprobs)
 
 
-def scores_of(context: Context, texts: Sequence[tuple[tuple[int, ...], int]]) -> list[Score]:
+def scores_of(context: Context, texts: Sequence[Prompted]) -> list[Score]:
     """Score the ends of texts, as :func:`chain_scores_of` does by the model alone."""
     logprobs: list[list[float]] = [[] for _ in texts]
     greedy = [True] * len(texts)
@@ -245,10 +246,7 @@ def scores_of(context: Context, texts: Sequence[tuple[tuple[int, ...], int]]) ->
 
 
 def prompt_logprobs_of(
-    context: Context,
-    texts: Sequence[tuple[int, ...]],
-    top: int,
-    token_bytes: Callable[[int], bytes],
+    context: Context, texts: Sequence[tuple[int, ...]], top: int, token_bytes: TokenBytes
 ) -> list[list[Logprobs | None]]:
     """What the model thought of every token of some texts; of the first, which nothing precedes, None."""
     made: list[list[Logprobs | None]] = [[None] for _ in texts]
@@ -259,7 +257,7 @@ def prompt_logprobs_of(
 
 def vectors_of(
     context: Context, texts: Sequence[tuple[int, ...]], pooling: str, normalize: bool
-) -> npt.NDArray[np.float32]:
+) -> Floats:
     """A vector for each text, float32 [n, n_embd]: its hidden states pooled.
 
     With ``normalize`` it is 1 long.  The context is as for :func:`rows_of`, with ``embeddings=True``.
@@ -274,3 +272,105 @@ def vectors_of(
         lengths = np.sqrt(np.square(vectors).sum(axis=1, keepdims=True))
         vectors = vectors / np.where(lengths > 0, lengths, 1.0)
     return vectors.astype(np.float32)
+
+
+LEAST_CONTEXT = 4
+"""Shortest chunk of which a token is scored after some context."""
+
+
+@dataclass(frozen=True, slots=True)
+class Perplexity:
+    """Perplexity of a text, as llama.cpp's tool ``llama-perplexity`` defines it, after some of its chunks.
+
+    The text's tokens are cut into chunks of ``n_ctx``; what is left over at the end is not used.  Each chunk
+    starts with an empty cache, and BOS replaces its first token where the tokenizer puts BOS before a text.
+    The first half of a chunk is context only; the tokens at positions ``n_ctx // 2 + 1`` to ``n_ctx - 1`` are
+    scored, each predicted from all before it.
+
+    Attributes:
+        value: e to the mean negative log-likelihood of the scored tokens; at least 1.
+        error: standard error of ``value``: that of the mean, times ``value``.
+        n_scored: tokens scored.
+        n_ctx: tokens of a chunk.
+        chunk: chunks read so far.
+        n_chunks: chunks to read.
+    """
+
+    value: float
+    error: float
+    n_scored: int
+    n_ctx: int
+    chunk: int
+    n_chunks: int
+
+    @property
+    def n_read(self) -> int:
+        """Tokens that went through the model."""
+        return self.chunk * self.n_ctx
+
+
+def chunks_of(tokens: Sequence[int], n_ctx: int, chunks: int | None) -> int:
+    """How many chunks of a text are to be read: all whole ones, or ``chunks`` at most."""
+    if (exact(n_ctx) or 0) < LEAST_CONTEXT:
+        raise ParameterError(
+            "n_ctx", f"n_ctx={n_ctx!r}: a chunk has at least {LEAST_CONTEXT} tokens"
+        )
+    if chunks is not None and (exact(chunks) or 0) < 1:
+        raise ParameterError("chunks", f"chunks={chunks!r}: read at least 1, or None for all")
+    whole = len(tokens) // n_ctx
+    if whole == 0:
+        raise ParameterError(
+            "text",
+            f"the text has {len(tokens)} tokens, fewer than one chunk of n_ctx={n_ctx}: give a longer text or "
+            "a smaller n_ctx",
+        )
+    return whole if chunks is None else min(whole, chunks)
+
+
+def perplexities(
+    context: Context, tokens: Sequence[int], n_ctx: int, n_chunks: int, bos: int | None
+) -> Iterator[Perplexity]:
+    """Read a text chunk by chunk, and give the perplexity of what has been read after each.
+
+    The context has at least ``n_ctx`` cells; sequence 0 is used, and the cache cleared before each chunk.
+    ``bos`` replaces the first token of each; None: nothing does.
+    """
+    total = squares = 0.0
+    count = 0
+    for chunk in range(n_chunks):
+        part = list(tokens[chunk * n_ctx : (chunk + 1) * n_ctx])
+        if bos is not None:
+            part[0] = bos
+        for losses in _losses(context, part, n_ctx // 2):
+            total += float(losses.sum())
+            squares += float((losses * losses).sum())
+            count += len(losses)
+        mean = total / count
+        variance = max(0.0, squares / count - mean * mean)
+        with np.errstate(over="ignore"):
+            value = float(np.exp(mean))
+        error = value * (variance / (count - 1)) ** 0.5 if count > 1 else float("nan")
+        yield Perplexity(value, error, count, n_ctx, chunk + 1, n_chunks)
+
+
+def _losses(context: Context, part: list[int], first: int) -> Iterator[Doubles]:
+    """Negative log-likelihoods of a chunk's tokens after the one at ``first``, in pieces."""
+    context.cache.clear()
+    context.decode(Batch.one(part[:first], 0))
+    most = max(1, ROWS_BYTES // (4 * context.n_vocab))
+    for start in range(first, len(part) - 1, most):
+        end = min(start + most, len(part) - 1)
+        rows = np.asarray(context.decode(Batch.one(part[start:end], start, logits=True)))
+        yield losses_of(rows, part[start + 1 : end + 1])
+
+
+def losses_of(rows: Floats, tokens: Sequence[int]) -> Doubles:
+    """Negative natural logarithms, float64 [T], of the probabilities that logits [T, V] give to tokens [T].
+
+    The exponentials are float32, their sums and logarithms float64.
+    """
+    shifted = rows - rows.max(axis=1, keepdims=True)
+    chosen = shifted[np.arange(len(rows)), tokens].astype(np.float64)
+    np.exp(shifted, out=shifted)
+    losses: Doubles = np.log(shifted.sum(axis=1, dtype=np.float64)) - chosen
+    return losses

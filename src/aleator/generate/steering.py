@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from aleator.core.arrays import Floats
 from aleator.core.records import dataclass
 from aleator.generate.completion import open_length
-from aleator.generate.logprobs import LogprobsOf, log_softmax
-
-Row = npt.NDArray[np.float32]
+from aleator.generate.logprobs import LogprobsOf, TokenBytes, log_softmax
 
 
 class ReasoningBudget:
@@ -83,9 +81,9 @@ class Guidance:
     def __init__(self, prompt: Sequence[int], scale: float) -> None:
         self.prompt, self._scale = tuple(prompt), scale
         self.seq, self.computed = -1, 0
-        self.first: Row = np.empty(0, np.float32)
+        self.first: Floats = np.empty(0, np.float32)
 
-    def guided(self, row: Row, other: Row) -> Row:
+    def guided(self, row: Floats, other: Floats) -> Floats:
         """The logits [V] to draw from: those of the request's own prompt, moved away from the other ones."""
         p, q = log_softmax(row), log_softmax(other)
         moved = q + self._scale * (p - q)
@@ -101,7 +99,7 @@ class Held:
 
     token: int
     piece: bytes
-    row: npt.NDArray[np.float32]
+    row: Floats
     logprobs: LogprobsOf
 
 
@@ -115,14 +113,14 @@ class BannedStrings:
         longest: Bytes of the longest string: so many tokens may have to be taken back at most.
     """
 
-    def __init__(self, strings: Sequence[str], token_bytes: Callable[[int], bytes]) -> None:
+    def __init__(self, strings: Sequence[str], token_bytes: TokenBytes) -> None:
         self._strings = [text.encode() for text in strings]
         self._token_bytes = token_bytes
         self.longest = max(map(len, self._strings))
         self.held: list[Held] = []
         self._refused: list[set[int]] = []  # at the place of each held token, and of the next one
 
-    def take(self, token: int, row: npt.NDArray[np.float32], logprobs: LogprobsOf) -> int:
+    def take(self, token: int, row: Floats, logprobs: LogprobsOf) -> int:
         """Take in a token that was drawn from the logits [V] ``row``.
 
         Returns:
@@ -142,7 +140,7 @@ class BannedStrings:
                 return len(self.held) - i
         raise AssertionError("a string that was found begins in a token")
 
-    def back(self, n: int) -> tuple[Held, npt.NDArray[np.float32]]:
+    def back(self, n: int) -> tuple[Held, Floats]:
         """Take back the last ``n`` tokens.
 
         Returns:

@@ -11,8 +11,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Protocol, Union
 
 import numpy as np
-import numpy.typing as npt
 
+from aleator.core.arrays import Floats
 from aleator.core.errors import LogitsError
 from aleator.core.records import dataclass
 from aleator.generate.complete_grammar import Work
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 
-Logits = Union[npt.NDArray[np.float32], "torch.Tensor"]
+Logits = Union[Floats, "torch.Tensor"]
 """Rows of logits [n, V] as a context gives them: NumPy's on the CPU, PyTorch's on a device."""
 
 
@@ -33,11 +33,11 @@ LEAST_TOGETHER = 4
 """From this many requests on, sampling in several threads saves more time than waking the threads takes."""
 
 
-def host_rows(logits: Logits) -> npt.NDArray[np.float32]:
+def host_rows(logits: Logits) -> Floats:
     """Rows of logits in the host's memory."""
     if isinstance(logits, np.ndarray):
         return logits
-    rows: npt.NDArray[np.float32] = logits.cpu().numpy()
+    rows: Floats = logits.cpu().numpy()
     return rows
 
 
@@ -75,7 +75,7 @@ class SampledToken:
 
     token: int | None
     logprobs: LogprobsOf
-    row: npt.NDArray[np.float32] | None = None
+    row: Floats | None = None
     pending: Work[int | None] | None = None
     kept: KeptRow | None = None
 
@@ -87,7 +87,7 @@ class SampledToken:
         return replace(self, row=row, logprobs=_told(row, self.kept))
 
 
-def _told(row: npt.NDArray[np.float32], kept: KeptRow | None) -> LogprobsOf:
+def _told(row: Floats, kept: KeptRow | None) -> LogprobsOf:
     """Gives log-probabilities of tokens by the logits [V], and what the chain kept if that was asked for."""
     found = partial(top_logprobs, row)
     return found if kept is None else with_kept(found, kept)
@@ -107,9 +107,7 @@ class HostTokenSampler:
     def __init__(self, n_threads: int | None = 0) -> None:
         self._n_threads = n_threads
 
-    def sample_together(
-        self, tasks: Sequence[SampleTask], rows: npt.NDArray[np.float32]
-    ) -> Sequence[SampleTask]:
+    def sample_together(self, tasks: Sequence[SampleTask], rows: Floats) -> Sequence[SampleTask]:
         """Sample in one native call where nothing but the chain decides; returns all tasks, those with tokens.
 
         If one of these fails, none has sampled.  Each samples by itself then, and the error ends only one.
@@ -151,9 +149,7 @@ class HostTokenSampler:
         return drawn
 
     @staticmethod
-    def _sample(
-        task: SampleTask, row: npt.NDArray[np.float32]
-    ) -> tuple[int | None, Work[int | None] | None]:
+    def _sample(task: SampleTask, row: Floats) -> tuple[int | None, Work[int | None] | None]:
         """The token of a task, or the work that finds it."""
         state = task.state
         token = None if state.budget is None else state.budget.next()

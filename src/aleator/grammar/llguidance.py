@@ -224,7 +224,6 @@ class LLGuidanceConstraint:
         return f"{self._what} cannot be used{where}: {why}"
 
     def mask(self) -> npt.NDArray[np.int32]:
-        """Words of 32 tokens."""
         if self._ended:
             words: npt.NDArray[np.int32] = self._tokenizer.end_mask
             return words
@@ -235,11 +234,9 @@ class LLGuidanceConstraint:
         return self._mask
 
     def allows(self, token: int) -> bool:
-        """Whether the mask allows it."""
         return 0 <= token < self.n_vocab and bool(self.mask()[token // 32] >> token % 32 & 1)
 
     def accept(self, token: int) -> None:
-        """Go on with a token, or refuse it."""
         matcher, ends = self._matcher, self._tokenizer.ends
         if token in ends or self._ended:
             possible = self.allows(token)
@@ -260,7 +257,6 @@ class LLGuidanceConstraint:
         return bool(self._tokens) and self._tokens[-1] in self._tokenizer.ends
 
     def rollback(self, n: int) -> None:
-        """Take back tokens."""
         if not n:
             return
         kept, gone = self._tokens[:-n], self._tokens[-n:]
@@ -270,7 +266,6 @@ class LLGuidanceConstraint:
         self._tokens, self._mask = kept, None
 
     def reset(self) -> None:
-        """Back to the beginning."""
         self._replay([])
         self._tokens = []
 
@@ -281,7 +276,6 @@ class LLGuidanceConstraint:
             self._matcher.consume_tokens(told)
 
     def complete(self) -> bool:
-        """Whether the text may end here."""
         return bool(self._matcher.is_accepting())
 
     def jump_forward(self) -> bytes:
@@ -292,7 +286,6 @@ class LLGuidanceConstraint:
         return bytes(self._matcher.compute_ff_bytes()).partition(b"\xff")[0]
 
     def clone(self) -> LLGuidanceConstraint:
-        """A copy with its own state."""
         matcher = self._matcher.deep_copy()
         parts = self._module, self._tokenizer, self._grammar, self._what
         made = LLGuidanceConstraint(*parts, matcher)

@@ -57,7 +57,6 @@ class MatcherConstraint:
             )
 
     def mask(self) -> Words:
-        """Words of 32 tokens."""
         if not self._current:
             self._words[:] = 0
             if not self.matcher.is_terminated():
@@ -67,22 +66,18 @@ class MatcherConstraint:
         return words
 
     def allows(self, token: int) -> bool:
-        """Whether the mask allows it."""
         return 0 <= token < self.n_vocab and bool(self.mask()[token // 32] >> token % 32 & 1)
 
     def accept(self, token: int) -> None:
-        """Go on with a token, or refuse it."""
         if not self.allows(token) or not self.matcher.accept_token(token):
             raise ConstraintError(token, f"token {token} is not allowed by the grammar here")
         self._current = False
 
     def rollback(self, n: int) -> None:
-        """Take back tokens."""
         self.matcher.rollback(n)
         self._current = False
 
     def reset(self) -> None:
-        """Back to the beginning."""
         self.matcher.reset()
         self._current = False
 
@@ -92,12 +87,10 @@ class MatcherConstraint:
         return bool(test())
 
     def jump_forward(self) -> bytes:
-        """The text that is forced next, if the matcher tells."""
         find = getattr(self.matcher, "find_jump_forward_string", None)
         return b"" if find is None or self.matcher.is_terminated() else find().encode()
 
     def clone(self) -> MatcherConstraint:
-        """A copy with its own state."""
         fork = getattr(self.matcher, "fork", None)
         return MatcherConstraint(
             copy.deepcopy(self.matcher) if fork is None else fork(), self.n_vocab

@@ -20,8 +20,7 @@ from llama_cpp import Llama, LlamaState
 
 import aleator
 from aleator.core.errors import ParameterError
-from aleator.generate.batch import Batch
-from aleator.generate.context import Context
+from aleator.generate.context import Batch, Context
 from aleator.integrations.follower import Follower
 from aleator.integrations.settings import Settings, sampling_params
 from aleator.language_model import LanguageModel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 from aleator.core.errors import ParameterError
@@ -32,6 +33,18 @@ def sampling_params(settings: Settings, engine: str) -> SamplingParams:
     if not isinstance(preset, str):
         raise ParameterError("preset", f"preset={preset!r:.60} is not a name")
     return SamplingParams.preset(preset, **values)
+
+
+def read_settings(given: object, name: str, where: str) -> Mapping[str, object]:
+    """Sampling parameters of a request, a mapping or its JSON; ParameterError of ``name`` says ``where``."""
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except ValueError as error:
+            raise ParameterError(name, f"{where} is not JSON: {error}") from None
+    if not isinstance(given, Mapping):
+        raise ParameterError(name, f"{where}={given!r:.60} is not a mapping of sampling parameters")
+    return given
 
 
 def row_params(

@@ -20,7 +20,7 @@ from sglang.srt.sampling.custom_logit_processor import CustomLogitProcessor
 
 from aleator.core.errors import AleatorError, LogitsError, ParameterError
 from aleator.integrations.follower import Follower, draw_all
-from aleator.integrations.settings import Settings, sampling_params
+from aleator.integrations.settings import Settings, read_settings, sampling_params
 from aleator.samplers import Dist, MinP, SamplerChain, Temperature, TopK, TopP
 
 log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ def _text(params: Any) -> Follower | None:
     output = list(request.output_ids)
     try:
         if text is None:
-            chain = sampling_params(_settings(params[NAME]), "SGLang").chain()
+            chain = sampling_params(read_settings(params[NAME], NAME, NAME), "SGLang").chain()
             text = params[STATE] = Follower(chain, list(request.origin_input_ids))
         # With its overlapping schedule SGLang may not know the last token yet.
         if text.tokens[:-1] != output:
@@ -114,17 +114,6 @@ def request_fields(settings: Settings) -> dict[str, Any]:
         "custom_logit_processor": AleatorLogitProcessor.to_str(),
         "sampling_params": {"temperature": 0, "custom_params": {NAME: json.dumps(dict(settings))}},
     }
-
-
-def _settings(given: Any) -> Mapping[str, object]:
-    if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except ValueError as error:
-            raise ParameterError(NAME, f"{NAME!r} is not JSON: {error}") from None
-    if not isinstance(given, Mapping):
-        raise ParameterError(NAME, f"{NAME}={given!r:.60} is not a mapping")
-    return given
 
 
 class AleatorSampler(Sampler):  # type: ignore[misc]

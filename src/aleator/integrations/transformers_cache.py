@@ -24,11 +24,11 @@ from transformers.cache_utils import CacheLayerMixin
 
 from aleator.cache import KVCache
 from aleator.cache.formats.state_file import Buffer
-from aleator.cache.handle.sequence import Sequence as Handle
-from aleator.cache.state_verbs import Restored
-from aleator.cache.storage.tensors import TensorSide
+from aleator.cache.sequence import Sequence as Handle
+from aleator.cache.sequence_verbs import Restored
+from aleator.cache.storage.tensors import tensor_layers
 from aleator.core.errors import CacheError, ParameterError
-from aleator.generate.batch import Batch
+from aleator.generate.context import Batch
 from aleator.integrations.transformers_layers import layers_of, rotation_of, windows_of
 
 
@@ -83,7 +83,7 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
     def _begin(self, kv: KVCache, max_batch: int, windows: list[int | None]) -> None:
         self.kv, self.max_batch = kv, max_batch
         self.rows = []
-        self._keys, self._values = TensorSide(kv.keys.parts), TensorSide(kv.values.parts)
+        self._keys, self._values = tensor_layers(kv.keys.parts), tensor_layers(kv.values.parts)
         self._windows = windows
         self._stored = [0] * len(windows)
         self._cells: list[npt.NDArray[np.int64]] = []
@@ -134,8 +134,8 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
             self._place(end - self.length)
         for row, cells in enumerate(self._cells):
             index = torch.from_numpy(cells[begin:end]).to(key_states.device)
-            self._keys.write(layer_idx, index, key_states[row].transpose(0, 1))
-            self._values.write(layer_idx, index, value_states[row].transpose(0, 1))
+            self._keys[layer_idx].store(index, key_states[row].transpose(0, 1))
+            self._values[layer_idx].store(index, value_states[row].transpose(0, 1))
         self._stored[layer_idx] = end
         seen = self._before(layer_idx, begin)
         return self._read(layer_idx, slice(seen, end), key_states.dtype, value_states.dtype)
@@ -152,27 +152,30 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
         rows = self.kv.first.rows
         for cells in self._cells:
             part = cells[which]
-            index = torch.from_numpy(part).to(self._keys.layers[layer].data.device)
-            k = self._keys.read(layer, index)
+            index = torch.from_numpy(part).to(self._keys[layer].data.device)
+            k = self._keys[layer].load(index)
             behind = self.kv.cells.positions[part] - rows.key_positions[part]
             if behind.any() and rows.rotate is not None:
                 k = rows.rotate(layer, k.to(torch.float32, copy=True), behind.astype(np.int64))
             keys.append(k.to(key_type))
-            values.append(self._values.read(layer, index).to(value_type))
+            values.append(self._values[layer].load(index).to(value_type))
         return torch.stack(keys).transpose(1, 2), torch.stack(values).transpose(1, 2)
 
     def _require_rows(self, n: int) -> None:
         if self.rows and not self.length and n != len(self.rows):
             self.reset()
         if not self.rows:
-            if n > self.max_batch:
-                raise ParameterError(
-                    "max_batch", f"{n} rows: make the AleatorCache with max_batch={n} or more"
-                )
+            self._require_room(n)
             self.rows = [self.kv.sequence() for _ in range(n)]
             self._refresh()
         if n != len(self.rows):
             raise ParameterError("key_states", f"{n} rows in a cache of {len(self.rows)}")
+
+    def _require_room(self, n: int) -> None:
+        if n > self.max_batch:
+            raise ParameterError(
+                "max_batch", f"{n} rows: make the AleatorCache with max_batch={n} or more"
+            )
 
     def _place(self, n: int) -> None:
         """Give the next ``n`` tokens of each row cells."""
@@ -266,11 +269,7 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
 
     def _rearrange(self, of: Sequence[int]) -> None:
         """Let row i be what row ``of[i]`` was."""
-        if len(of) > self.max_batch:
-            raise ParameterError(
-                "max_batch",
-                f"{len(of)} rows: make the AleatorCache with max_batch={len(of)} or more",
-            )
+        self._require_room(len(of))
         before, free = self.rows, list(self.rows)
         rows: list[Handle] = []
         for i in of:  # the first to want a row has it, others a copy that shares its cells

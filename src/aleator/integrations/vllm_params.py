@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from vllm.platforms import current_platform
 
 from aleator.core.errors import ParameterError
-from aleator.integrations.settings import sampling_params
+from aleator.integrations.settings import read_settings, sampling_params
 from aleator.samplers import SamplerChain
 from aleator.samplers import SamplingParams as AleatorParams
 from aleator.text.tokenizer import Tokenizer
@@ -41,15 +39,7 @@ def checked(params: Any) -> AleatorParams | None:
     given = (params.extra_args or {}).get(NAME)
     if given is None:
         return None
-    if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except ValueError as error:
-            raise ParameterError(NAME, f"extra_args[{NAME!r}] is not JSON: {error}") from None
-    if not isinstance(given, Mapping):
-        raise ParameterError(
-            NAME, f"extra_args[{NAME!r}]={given!r:.60} is not a mapping of sampling parameters"
-        )
+    given = read_settings(given, NAME, f"extra_args[{NAME!r}]")
     for name, allowed in _PLAIN.items():
         value = getattr(params, name, allowed[0])
         if value not in allowed:

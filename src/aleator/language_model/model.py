@@ -4,37 +4,30 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from aleator.cache.prefix import PrefixConfig
-from aleator.cache.recurrent import RecurrentCache
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, takes
-from aleator.engine.admission import cells_needed, sequences_needed
+from aleator.engine.job import cells_needed, sequences_needed
 from aleator.engine.options import EngineOptions
 from aleator.engine.prompts import (
-    RequestMaker,
     checked_prompt,
     checked_prompts,
     options_of,
     options_of_each,
     takes_generation,
 )
-from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.run import Run
-from aleator.generate.context import SPARE, Context, LentPrefixes
+from aleator.generate.completion import Request
+from aleator.generate.context import LentPrefixes
 from aleator.generate.generation import Generation
-from aleator.generate.options import LOADED, WHERE, ModelOptions, of_loading
-from aleator.generate.request import Request
+from aleator.generate.options import LOADED, ModelOptions, of_loading
 from aleator.generate.request_state import OnLogits
 from aleator.generate.session import Session
-from aleator.generate.speculation.speculation import Drafter
-from aleator.language_model.chat_mixin import ChatMixin
-from aleator.language_model.saving import SavingMixin
-from aleator.language_model.scoring import ScoringMixin
+from aleator.generate.speculative import Drafter
+from aleator.language_model.scoring import ScoringModel
 from aleator.models.build import build_decoder
-from aleator.models.decoder import Decoder
 from aleator.models.hub.bundled import bundled_model
 from aleator.models.placement import placement
 from aleator.models.weights import Weights, open_weights
@@ -43,24 +36,10 @@ from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    from aleator.chat.generation import ChatGeneration
+    from aleator.chat.message import Message
     from aleator.engine import Engine
-    from aleator.keywords import (
-        BatchKeywords,
-        ContextKeywords,
-        EngineKeywords,
-        GenerateKeywords,
-        LoadKeywords,
-        SamplingKeywords,
-    )
-
-
-DEFAULT_CONTEXT = 4096
-"""Positions of a sequence when ``n_ctx`` is not given and the model was trained with more."""
-OF_LOGITS = (*WHERE, "dtype", "type_k", "type_v", "k_storage", "swa_sinks")
-"""Options of loading that can change logits."""
-ROLLBACK, ROLLBACK_BYTES = 8, 2**26
-"""Tokens that texts of a recurrent model can be rewound by, which lets a grammar's forced text be decoded
-together; fewer where their states would take more memory than that."""
+    from aleator.keywords import BatchKeywords, EngineKeywords, GenerateKeywords, LoadKeywords
 
 
 @takes(declarations(ModelOptions).values(), LOADED)
@@ -119,7 +98,7 @@ def load_vocabulary(weights: Weights) -> Vocabulary:
     return Vocabulary.from_directory(weights.path)
 
 
-class LanguageModel(ChatMixin, ScoringMixin, SavingMixin):
+class LanguageModel(ScoringModel):
     """A loaded model; made by :func:`load`.
 
     It serves one thread at a time.  Several generations may be under way at once.
@@ -135,39 +114,6 @@ class LanguageModel(ChatMixin, ScoringMixin, SavingMixin):
         request_maker: makes requests of prompts and options.
         request_states: makes the state that requests have while they are made.
     """
-
-    def __init__(
-        self,
-        weights: Weights,
-        decoder: Decoder,
-        tokenizer: Tokenizer,
-        *,
-        options: ModelOptions | None = None,
-        draft: LanguageModel | None = None,
-        **context_options: Unpack[ContextKeywords],
-    ) -> None:
-        self.weights = weights
-        self.decoder = decoder
-        self.tokenizer = tokenizer
-        self.vocab: Vocabulary = tokenizer.vocab
-        self.options = options or ModelOptions()
-        trained, n_ctx = weights.config.context_length, self.options.n_ctx
-        self.n_ctx = min(trained, DEFAULT_CONTEXT) if n_ctx is None else n_ctx or trained
-        self._context_options = context_options
-        self.draft = draft
-        drafts = None if draft is None else draft.cells
-        self.request_maker = RequestMaker(tokenizer, weights)
-        self.request_states = RequestStateMaker(tokenizer, self.request_maker, drafts)
-        self._context: Context | None = None
-        self._user: weakref.ref[Run] | None = None
-        self._chat_formats = {}
-
-    def __repr__(self) -> str:
-        config = self.weights.config
-        return (
-            f"<LanguageModel {config.name or self.weights.path!s}: {config.architecture}, "
-            f"{self.weights.n_parameters / 1e6:.1f} M parameters, n_ctx {self.n_ctx}>"
-        )
 
     @takes_generation
     @renamed(observe="on_logits")
@@ -204,7 +150,7 @@ class LanguageModel(ChatMixin, ScoringMixin, SavingMixin):
             on_logits: called with the chain and the logits [V] before each token is drawn, to look at
                 them (``chain.explain``).
             drafter: guesses what follows, which is decoded together: the same tokens, faster where the
-                guesses are right (:class:`~aleator.generate.speculation.speculation.Drafter`).
+                guesses are right (:class:`~aleator.generate.speculative.Drafter`).
             options: docs/options.md, and sampling parameters (docs/samplers.md), which win over ``preset``
                 and ``params``.
 
@@ -262,6 +208,79 @@ class LanguageModel(ChatMixin, ScoringMixin, SavingMixin):
         given = options_of_each({"preset": preset, "params": params, **options}, len(checked))
         return self._start(self.request_maker.requests(checked, given, n), on_logits, progress)
 
+    @takes_generation
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any] | Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        enable_thinking: bool | None = None,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        known_tokens: Sequence[int] = (),
+        engine: Engine | None = None,
+        preset: str | None = None,
+        params: SamplingParams | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        on_logits: OnLogits | None = None,
+        **options: Unpack[GenerateKeywords],
+    ) -> ChatGeneration:
+        """Answer messages.
+
+        The result is an iterator over pieces of the answer, made as they are asked for::
+
+            for piece in model.chat([{"role": "user", "content": "Hi"}]):
+                print(piece, end="", flush=True)
+
+        and knows the whole ``.message``: content, reasoning and calls of tools.  Names of control tokens in
+        messages and tools are text: only the template writes control tokens.
+
+        Args:
+            messages: mappings as in OpenAI's interface, with "role" and "content".
+            tools: declarations of tools, as in OpenAI's interface; the template shows them to the model.
+            tool_choice: "auto": the model chooses, which is the default; "none"; "required": it must call one;
+                or a tool's name.  The last two force a call whose arguments satisfy their schema.
+            enable_thinking: whether the model reasons first, for templates that read it.
+            chat_template: Jinja template that writes messages as text; None: the model's.
+            chat_template_kwargs: other variables that the template reads.
+            known_tokens: of the conversation so far, to go on with where they fit its text.
+            engine: makes the answer, together with other requests; None: the model by itself.
+            preset: as for :meth:`generate`.
+            params: as for :meth:`generate`.
+            progress: as for :meth:`generate`.
+            on_logits: as for :meth:`generate`.
+            options: as for :meth:`generate`; ``json_schema`` forces the content of the answer.
+
+        Raises:
+            ParameterError: a malformed message or tool (names index and field), an option, or something that
+                the template cannot show or nothing can enforce.
+            TemplateError: the model has no template, or it refuses the messages.
+            ContextFull: a conversation longer than ``n_ctx``.
+        """
+        # Templates, grammars and readers of replies, when there is something to answer: a start goes without.
+        from aleator.chat.generation import ChatGeneration
+        from aleator.chat.prompt import ChatPrompt, prepare_chat
+
+        asked = prepare_chat(
+            ChatPrompt(messages, tools, tool_choice, enable_thinking, chat_template_kwargs),
+            self.chat_format(chat_template),
+            self.tokenizer,
+            options_of(options),
+            known_tokens,
+        )
+        about: dict[str, Any] = {"preset": preset, "params": params, "on_logits": on_logits}
+        if engine is None:
+            made = self.generate(asked.tokens, progress=progress, **about, **asked.options)
+        elif progress is not None:
+            raise ParameterError(
+                "progress",
+                "progress: an engine does not report the prefill of one request: leave it out",
+            )
+        else:
+            made = engine.submit(asked.tokens, **about, **asked.options)
+        return ChatGeneration(made, asked.reply_of(0))
+
     @takes(declarations(EngineOptions).values())
     def engine(self, **options: Unpack[EngineKeywords]) -> Engine:
         """One context that makes requests of any number of threads together; see :class:`aleator.Engine`.
@@ -296,99 +315,3 @@ class LanguageModel(ChatMixin, ScoringMixin, SavingMixin):
         if own:
             self._user = weakref.ref(run)
         return run.generations
-
-    @property
-    def _busy(self) -> bool:
-        """Whether a generation is under way in the model's own context."""
-        run = self._user() if self._user is not None else None
-        return run is not None and not run.done
-
-    @property
-    def loading(self) -> dict[str, object]:
-        """The options that were given when it was loaded and can change logits, JSON-ready."""
-        given = {**self.options.values(), **self._context_options}
-        chosen = {name: given[name] for name in OF_LOGITS if given.get(name) is not None}
-        return {n: v if isinstance(v, int | str) else str(v) for n, v in chosen.items()}
-
-    def own_context(self) -> Context:
-        """The model's own context, in which nothing must be under way."""
-        if self._busy:
-            raise ParameterError(
-                "session", "a generation is under way: finish or cancel it, then save or load"
-            )
-        context = self._cached_context()
-        context.cache.seq_rm(0, -1, -1)  # of a run that was given up before its end
-        return context
-
-    def _cached_context(self) -> Context:
-        """The model's own context, whose prompt cache all generations use."""
-        if self._context is not None and self._context.stayed_behind():
-            self._context = self._user = None
-        if self._context is None:
-            cached = self.options.prompt_cache
-            self._context = self.context(
-                n_seq_max=1 + SPARE if cached else 1, prompt_cache=cached, device=None
-            )
-        return self._context
-
-    def cells(self, n: int, n_seq_max: int) -> Context:
-        """A new context of so many cells and sequences, as far as these have positions."""
-        return self.context(n_ctx=min(n, n_seq_max * self.n_ctx), n_seq_max=n_seq_max)
-
-    @renamed(keep_texts="prompt_cache")
-    def context(
-        self,
-        n_ctx: int | None = None,
-        n_seq_max: int = 1,
-        *,
-        prompt_cache: bool = False,
-        device: str | None = "cpu",
-        embeddings: bool = False,
-    ) -> Context:
-        """A new context of this model, with the options it was loaded with.
-
-        Args:
-            n_ctx: cells of all its sequences together; None: :attr:`n_ctx`.
-            n_seq_max: sequences.
-            prompt_cache: its cache keeps prefixes (:class:`aleator.cache.PrefixConfig`).
-            device: where logits arrive; None: the model's.
-            embeddings: its rows are hidden states after the last norm, not logits.
-        """
-        options: dict[str, Any] = {**self._context_options}
-        window = self.decoder.config.window
-        if window is not None and self.n_ctx <= 2 * window.size:
-            options.setdefault("swa_full", True)  # little more, and every context shift is exact
-        if states := self.decoder.recurrent_shapes:
-            own = RecurrentCache.bytes_for(states, n_seq_max=n_seq_max)
-            options.setdefault("n_rollback", max(0, min(ROLLBACK, ROLLBACK_BYTES // own - 1)))
-        options.update(n_ctx=n_ctx or self.n_ctx, n_seq_max=n_seq_max, device=device)
-        options.update(embeddings=embeddings)
-        return Context(
-            self,
-            prefix=PrefixConfig() if prompt_cache else None,
-            **options,
-        )
-
-    def prompt_tokens(
-        self, prompt: str | Sequence[int] | Session, *, parse_special: bool = False
-    ) -> tuple[int, ...]:
-        """The tokens of a prompt as :meth:`generate` prefills them.
-
-        Raises:
-            ParameterError: there are none, or it is no prompt.
-            TokenizerError: token ids outside the vocabulary.
-        """
-        return self.request_maker.tokens(checked_prompt(prompt), parse_special)
-
-    def sampling_params(
-        self,
-        preset: str | None = None,
-        params: SamplingParams | None = None,
-        **sampling: Unpack[SamplingKeywords],
-    ) -> SamplingParams:
-        """The parameters in effect, with a seed drawn if none is given.
-
-        Precedence: ``sampling``, then ``params`` or the named preset, then what the model's files recommend
-        on top of the default preset.
-        """
-        return self.request_maker.sampling_params(preset, params, **sampling)

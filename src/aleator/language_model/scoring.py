@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from aleator.core.arrays import Floats
 from aleator.core.errors import ContextFull, ParameterError
 from aleator.core.integers import exact
-from aleator.engine.prompts import RequestMaker, checked_prompt, checked_prompts
+from aleator.engine.prompts import checked_prompt, checked_prompts
 from aleator.generate.context import Context
 from aleator.generate.logprobs import Logprobs
-from aleator.generate.perplexity import Perplexity, chunks_of, perplexities
 from aleator.generate.scores import (
     POOLING,
     Importance,
+    Perplexity,
+    Prompted,
     Score,
     chain_scores_of,
     check_fixed,
+    chunks_of,
     groups,
+    perplexities,
     prompt_logprobs_of,
     scores_of,
     vectors_of,
 )
+from aleator.language_model.base import LoadedModel
 from aleator.samplers import SamplingParams
-from aleator.text.tokenizer import Tokenizer
-from aleator.text.vocabulary import Vocabulary
 
 T = TypeVar("T")
 Made = TypeVar("Made")
@@ -37,26 +38,8 @@ TOGETHER = 32
 """Texts that are computed together at most."""
 
 
-class ScoringMixin(Protocol):
-    """What :class:`~aleator.LanguageModel` inherits to score texts.
-
-    Attributes:
-        tokenizer: Text to tokens and back.
-        vocab: The tokens.
-        n_ctx: Positions of one sequence.
-        request_maker: Makes tokens of prompts.
-    """
-
-    tokenizer: Tokenizer
-    vocab: Vocabulary
-    n_ctx: int
-    request_maker: RequestMaker
-
-    @abstractmethod
-    def context(
-        self, n_ctx: int | None = None, n_seq_max: int = 1, *, embeddings: bool = False
-    ) -> Context:
-        """A new context."""
+class ScoringModel(LoadedModel):
+    """What :class:`~aleator.LanguageModel` inherits to score texts."""
 
     def score(
         self,
@@ -163,9 +146,7 @@ class ScoringMixin(Protocol):
 
         texts = self._tokens_of(prompt if _is_list(prompt) else [prompt])
         made = self._together(
-            texts,
-            texts,
-            lambda context, some: prompt_logprobs_of(context, some, n_top, bytes_of),
+            texts, texts, lambda context, some: prompt_logprobs_of(context, some, n_top, bytes_of)
         )
         return made if _is_list(prompt) else made[0]
 
@@ -174,7 +155,7 @@ class ScoringMixin(Protocol):
         texts: str | Sequence[str | Sequence[int]],
         pooling: str = "mean",
         normalize: bool = True,
-    ) -> npt.NDArray[np.float32]:
+    ) -> Floats:
         """Vectors of texts: their hidden states after the last norm, pooled; several are computed together.
 
         Args:
@@ -265,7 +246,7 @@ class ScoringMixin(Protocol):
     def _tokens_of(self, prompts: object) -> list[tuple[int, ...]]:
         return [self.request_maker.tokens(each) for each in checked_prompts(prompts, 1)]
 
-    def _pair(self, prompt: object, continuation: object) -> tuple[tuple[int, ...], int]:
+    def _pair(self, prompt: object, continuation: object) -> Prompted:
         """Tokens of a prompt with its continuation, and how many are the prompt's."""
         if isinstance(prompt, str) and isinstance(continuation, str):
             bare = prompt.rstrip()

@@ -6,15 +6,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aleator.models.layers.attention import attend
-from aleator.models.layers.experts import DenseAndExperts
-from aleator.models.layers.feed_forward import feed_forward, mixture, single
-from aleator.models.layers.head_space import HeadSpaceLayer
+from aleator.models.layers.feed_forward import DenseAndExperts, feed_forward
 from aleator.models.layers.latent import LatentHeads
-from aleator.models.layers.layer import LayerWeights, Pass
-from aleator.models.layers.norms import norm
+from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.parts import Attention, Mixture
+from aleator.models.layers.passes import Pass
 from aleator.models.layers.per_layer import EmbeddingPart
+from aleator.models.layers.recurrent import HeadSpaceLayer
 from aleator.models.layers.rotary import Rotary
 
 
@@ -37,7 +35,8 @@ class Block:
         """
         parts = Attention(weights, windowed, index)
         config, architecture = weights.config, weights.architecture
-        kind, eps = architecture.norm, config.rms_eps
+        kind, eps, norm = architecture.norm, config.rms_eps, weights.ops.norm
+        self.ops = weights.ops
         self.windowed, self.layer, self.rotary = windowed, index, rotary
         self.parts, self.config = parts, config
         self.parallel = architecture.parallel
@@ -52,20 +51,18 @@ class Block:
         self.ffn_norm = norm(kind, parts.ffn_norm, eps)
         self.latent: LatentHeads | None = None
         if parts.latent is not None:
-            self.latent = LatentHeads(parts.latent, parts.n_heads, eps)
+            self.latent = LatentHeads(parts.latent, parts.n_heads, eps, self.ops)
         self.head_norms = norm(kind, parts.q_norm, eps), norm(kind, parts.k_norm, eps)
         first, second = parts.post_norms or (None, None)
         self.post_norms = norm(kind, first, eps), norm(kind, second, eps)
-        self.ffn = None if parts.ffn is None else feed_forward(parts.ffn)
+        self.ffn = None if parts.ffn is None else feed_forward(parts.ffn, self.ops)
         self.mixed: DenseAndExperts | None = None
-        mixed = parts.ffn
-        if isinstance(mixed, Mixture) and mixed.dense is not None and mixed.norms is not None:
-            self.mixed = DenseAndExperts(single(mixed.dense), mixture(mixed), mixed.norms, eps)
+        if isinstance(parts.ffn, Mixture) and parts.ffn.dense is not None:
+            self.mixed = DenseAndExperts(parts.ffn, self.ops, eps)
         self.beside = beside
 
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         """Compute a micro-batch, see :class:`Layer`; stores all T keys and values."""
-        cells = batch.tensors(self.windowed)
         taken = self.attn_norm(x)
         q, k, v, gate = self._heads(taken)
         q = self._finished(q, 0, batch, rotate=True)
@@ -76,29 +73,29 @@ class Block:
         mixed = None if self.beside is None else self.beside.mixed(taken, batch, rows)
         if rows is not None and len(rows) == 0:
             return x[:0]
-        q = q.to(cells.device(self.layer))
-        attended = attend(
+        attended = self.ops.attend(
             q,
             self.layer,
-            cells,
+            batch,
+            self.windowed,
             self.parts.scale,
-            batch.fused,
             self.config.attention_softcap,
-            self._distances(batch),
+            self.slopes,
             self.parts.sinks,
             0 if self.latent is None else self.latent.values_in_keys,
+            self.rotary if self.parts.rotated else None,
         ).to(x)
         if self.latent is not None:
             attended = self.latent.given(attended)
         if gate is not None:
-            attended = attended * torch.sigmoid(gate)
+            attended = self.ops.sigmoid_gate(attended, gate)
         if rows is not None:
             x, attended = x.index_select(0, rows), attended.index_select(0, rows)
             taken = taken.index_select(0, rows)
         given = self.post_norms[0](self.parts.output(attended))
-        if mixed is not None:
-            given = given + mixed
         x = x + given * self.config.residual_scale
+        if mixed is not None:
+            x = x + mixed * self.config.residual_scale
         if self.ffn is None:
             return x
         if not self.parallel:
@@ -112,13 +109,12 @@ class Block:
 
     def _store(self, k: torch.Tensor, v: torch.Tensor, batch: Pass) -> None:
         """Write all T keys and values."""
-        cells = batch.tensors(self.windowed)
-        if cells.raw and self.parts.rotated:
+        if batch.raw(self.windowed) and self.parts.rotated:
             k = self._finished(k, 1, batch, rotate=False)
             k = k * self.rotary.magnitude_over(self.parts.head_dim)
         else:
             k = self._finished(k, 1, batch, rotate=True)
-        cells.write(self.layer, k, v)
+        self.ops.store(k, v, self.layer, batch, self.windowed)
 
     def _heads(
         self, x: torch.Tensor
@@ -157,13 +153,7 @@ class Block:
             heads = self.head_norms[which](heads)
         heads = heads.float()
         if rotate and self.parts.rotated:
-            heads = self.rotary.rotate(heads.clone(), batch.angles(self.rotary))
+            heads = self.ops.rotate(heads, self.rotary, batch)
         if self.parts.head_norm_kind == "rotated head":
             heads = self.head_norms[which](heads)
         return heads.float()
-
-    def _distances(self, batch: Pass) -> torch.Tensor | None:
-        """What ALiBi adds to scores, [H, T, n]; None: nothing."""
-        if self.slopes is None:
-            return None
-        return self.slopes[:, None, None] * batch.distances(self.windowed)

@@ -19,12 +19,10 @@ CONTEXT = 2048  # positions of the published models; config.json has none
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file."""
     return replace(gguf_config.transformer(gguf, architecture), alibi=ALIBI)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json."""
     refuse_features(fields)
     refuse(fields, "sums after norms", "apply_residual_connection_post_layernorm")
     layers_key = "n_layer" if "n_layer" in fields else "num_hidden_layers"

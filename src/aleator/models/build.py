@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 from aleator.core.errors import ParameterError
 from aleator.core.packages import required_torch
@@ -14,7 +15,7 @@ from aleator.models.weights import Weights
 
 log = logging.getLogger(__name__)
 
-FORMS = ("auto", "native", "torch")
+FORMS = ("auto", "native", "torch", "triton")
 
 
 def build_decoder(
@@ -32,8 +33,9 @@ def build_decoder(
         device: where the work is done; None: CUDA where there is one, else the CPU.
         dtype: type of weights and activations; None: float32 on the CPU, bfloat16 on CUDA.
         progress: called with (layers done, layers).
-        form: "native": native code, on the CPU in float32; "torch": in PyTorch, anywhere; "auto": native where
-            that can be.
+        form: "native": native code, on the CPU in float32; "torch": in PyTorch, anywhere; "triton": Triton's
+            kernels with the native form's bits, on GPUs, or on the CPU under Triton's interpreter; "auto":
+            native where that can be, else in PyTorch.
         places: where each layer computes, in place of ``device`` and ``dtype``
             (:meth:`~aleator.models.placement.Placement.places`).
 
@@ -46,6 +48,7 @@ def build_decoder(
     if form not in FORMS:
         raise ParameterError("form", f"form={form!r} must be one of {', '.join(FORMS)}")
     if places is None:
+        dtype = "float32" if form == "triton" and dtype is None else dtype
         places = placement(device, dtype).places(weights.config.n_layers)
     others = [place for place in places if place != ON_CPU]
     can = not others
@@ -57,13 +60,32 @@ def build_decoder(
     why = why_not_native(weights)
     if form == "native" and why:
         raise ParameterError("form", f"form='native' does not compute {why}: use form='torch'")
-    if can and not why and form != "torch":
+    if can and not why and form in ("auto", "native"):
         return _told(NativeDecoder(weights, progress))
+    if form == "triton":
+        return _told(_in_triton(weights, places, progress))
     at = f"device={str(others[0].device)!r} with dtype={others[0].dtype!r}" if others else ""
     required_torch(why or at or "form='torch'")
     from aleator.models.torch_decoder import TorchDecoder  # PyTorch is optional
 
     return _told(TorchDecoder(weights, places, progress))
+
+
+def _in_triton(weights: Weights, places: Sequence[Place], progress: Progress | None) -> Decoder:
+    """The decoder of Triton's kernels."""
+    required_torch("form='triton'")
+    if find_spec("triton") is None:
+        raise ImportError('form="triton" needs Triton: pip install "aleator[torch]"', name="triton")
+    for place in places:
+        if place.dtype != "float32":
+            raise ParameterError(
+                "dtype",
+                f"dtype={place.dtype!r}: form='triton' keeps weights as they are stored and computes in "
+                "float32: leave dtype out",
+            )
+    from aleator.models.triton_decoder import TritonDecoder  # PyTorch and Triton are optional
+
+    return TritonDecoder(weights, places, progress)
 
 
 def _told(decoder: Decoder) -> Decoder:

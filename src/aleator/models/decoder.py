@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from aleator.cache.builder import Layers
 from aleator.cache.devices import CPU, Device
-from aleator.cache.pools.pool import AnyPool
+from aleator.cache.kv_cache import Layers
+from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.rows.rows import LayerShape
 from aleator.core.digests import new_digest
@@ -74,7 +74,7 @@ class Decoder(ABC):
             self.n_positions = weights.stored("position_embd.weight").shape[0]
 
     @abstractmethod
-    def over(self, pool: AnyPool, fused: bool = True) -> Step:
+    def over(self, pool: Pool, fused: bool = True) -> Step:
         """What computes micro-batches over ``pool``; ``fused``: attention may use PyTorch's fused kernel."""
 
     def in_context(self, n_ctx: int) -> Decoder:

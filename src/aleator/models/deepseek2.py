@@ -29,7 +29,6 @@ SCORES: dict[int, Scores] = {1: "softmax", 2: "sigmoid", 3: "chosen softmax"}
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file."""
     fields, name = gguf.fields, architecture.name
     config = gguf_config.transformer(gguf, architecture, experts=True)
     further = fields.integer(f"{name}.nextn_predict_layers", 0, config.n_layers - 1, 0)

@@ -25,13 +25,7 @@ from aleator.models.architecture import (
 )
 from aleator.models.config import MAX_LAYERS, ModelConfig, unsupported
 from aleator.models.conversions import in_text_model, text_part
-from aleator.models.experts import (
-    MAX_WIDTH,
-    ExpertsConfig,
-    in_gguf,
-    read_n_experts,
-    sparse_layers,
-)
+from aleator.models.experts import MAX_WIDTH, in_gguf, in_json, sparse_layers
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
@@ -70,7 +64,6 @@ PROJECTIONS = {
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture, *, tiled: bool) -> ModelConfig:
-    """The dimensions in a GGUF file."""
     fields, name = gguf.fields, architecture.name
     mixed = bool(fields.get(f"{name}.expert_count", 0))
     config = gguf_config.transformer(gguf, architecture, least_kv_heads=0, experts=mixed)
@@ -125,12 +118,11 @@ def read_json(fields: Fields, architecture: Architecture, *, experts: bool) -> M
     config = json_config.transformer(fields, architecture, head_dim=HEAD_DIM, partial=True)
     config = replace(config, delta=delta_net.read_json(fields))
     if experts:
-        n_experts = read_n_experts(fields, 512)
-        mixtures = ExpertsConfig(
-            n_experts=n_experts,
-            n_used=fields.integer("num_experts_per_tok", 1, n_experts, 10),
-            n_ff=fields.integer("moe_intermediate_size", 1, MAX_WIDTH, 512),
-            layers=sparse_layers(fields, config.n_layers),
+        mixtures = in_json(
+            fields,
+            sparse_layers(fields, config.n_layers),
+            fields.integer("moe_intermediate_size", 1, MAX_WIDTH, 512),
+            (512, 10),
             normalised=fields.get("norm_topk_prob", True),
             n_ff_shared=fields.integer("shared_expert_intermediate_size", 1, MAX_WIDTH, 512),
             shared_router=True,

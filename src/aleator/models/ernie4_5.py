@@ -13,7 +13,6 @@ HEAD_DIM = 128  # where config.json says nothing
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json."""
     config = full_attention(fields, architecture, head_dim=HEAD_DIM)
     return replace(config, tied=fields.get("tie_word_embeddings", True))
 

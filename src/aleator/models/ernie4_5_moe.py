@@ -25,7 +25,6 @@ from aleator.models.json_config import full_attention
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file."""
     config, fields = gguf_config.transformer(gguf, architecture, experts=True), gguf.fields
     name = architecture.name
     step = fields.integer(f"{name}.interleave_moe_layer_step", 1, MAX_LAYERS)
@@ -37,7 +36,6 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json."""
     config = full_attention(fields, architecture, experts=True)
     refuse(fields, "biases of the projections", "use_bias")
     n_layers, n_experts = config.n_layers, fields.integer("moe_num_experts", 1, MAX_EXPERTS, 64)

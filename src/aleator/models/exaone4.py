@@ -25,7 +25,6 @@ LAYERS_WITH_WINDOWS = 64
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file."""
     config = gguf_config.transformer(gguf, architecture)
     if config.n_layers != LAYERS_WITH_WINDOWS:
         return config

@@ -6,7 +6,7 @@ to the next, and are read in the architectures' own files.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from aleator.core.errors import UnsupportedModel
 from aleator.core.records import dataclass
@@ -137,10 +137,23 @@ def _of_every_layer(
     return Fields(fields.path, {key: listed[0]}).integer(key, low, high)
 
 
-def read_n_experts(fields: Fields, default: int) -> int:
-    """The experts of a layer in a config.json, where the field has one of two names."""
+def in_json(
+    fields: Fields,
+    layers: tuple[bool, ...],
+    n_ff: int,
+    defaults: tuple[int, int],
+    used: str = "num_experts_per_tok",
+    **facts: Any,
+) -> ExpertsConfig:
+    """The mixtures that a config.json describes, with experts ``n_ff`` wide.
+
+    ``defaults`` are the experts of a layer and of a token where it does not say, ``used`` the field of the
+    latter.  ``layers`` and ``facts`` are fields of :class:`ExpertsConfig`.
+    """
     key = "num_local_experts" if "num_local_experts" in fields else "num_experts"
-    return fields.integer(key, 1, MAX_EXPERTS, default)
+    n_experts = fields.integer(key, 1, MAX_EXPERTS, defaults[0])
+    n_used = fields.integer(used, 1, n_experts, defaults[1])
+    return ExpertsConfig(n_experts, n_used, n_ff, layers, **facts)
 
 
 def sparse_layers(fields: Fields, n_layers: int) -> tuple[bool, ...]:

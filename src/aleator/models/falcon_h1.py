@@ -20,7 +20,6 @@ from aleator.models.state_space import BARE, MIXER, as_gguf, read_heads
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file."""
     config = gguf_config.transformer(gguf, architecture)
     scale = gguf.fields.number(f"{architecture.name}.attention.scale", 0.0, 1e6, 0.0)
     return replace(
@@ -32,7 +31,6 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json."""
     config = json_config.full_attention(fields, architecture)
     refuse(fields, "biases of the projections", "mamba_proj_bias", "projectors_bias")
     if fields.get("mamba_rms_norm", False) and fields.get("mamba_norm_before_gate", True):

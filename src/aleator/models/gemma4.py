@@ -73,7 +73,6 @@ ROPE: dict[str, dict[str, Any]] = {
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file."""
     fields, at = gguf.fields, f"{architecture.name}."
     config = gguf_config.transformer(gguf, architecture, experts=True)
     n = config.n_layers

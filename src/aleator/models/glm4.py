@@ -16,7 +16,6 @@ HALF = 0.5  # of the channels, where config.json says nothing
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file."""
     sections = gguf.fields.get("glm4.rope.dimension_sections", kind=list) or []
     if any(sections[:2]):
         raise unsupported(gguf.path, "positions of pictures (glm4.rope.dimension_sections)")
@@ -24,7 +23,6 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json."""
     rope = fields.get("rope_parameters", kind=dict) or {}
     if "partial_rotary_factor" not in rope and "partial_rotary_factor" not in fields:
         fields = Fields(fields.path, {**fields.values, "partial_rotary_factor": HALF})

@@ -16,7 +16,6 @@ TANH_GELU = ("gelu_new", "gelu_pytorch_tanh")
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json."""
     name = fields.get("activation_function", TANH_GELU[0])
     refuse_features(fields, "activation_function", name if name in TANH_GELU else TANH_GELU[0])
     kinds = ("scale_attn_by_inverse_layer_idx", "add_cross_attention")

@@ -13,12 +13,8 @@ import numpy as np
 
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import WITHOUT_MLP, Architecture, HuggingFace
-from aleator.models.config import (
-    MAX_LENGTH,
-    ModelConfig,
-    unsupported,
-)
-from aleator.models.experts import MAX_WIDTH, ExpertsConfig, in_gguf, read_n_experts
+from aleator.models.config import MAX_LENGTH, ModelConfig, unsupported
+from aleator.models.experts import in_gguf, in_json
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
@@ -58,7 +54,6 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json."""
     json_config.refuse_features(fields, experts=True)
     if fields.get("rope_parameters") is None and fields.get("rope_scaling") is None:
         fields = Fields(fields.path, {**fields.values, "rope_scaling": YARN})
@@ -69,18 +64,14 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         raise unsupported(fields.path, "projections without a bias (attention_bias)")
     config = json_config.transformer(fields, architecture, head_dim=64)
     layers = [layer % PATTERN < PATTERN - 1 for layer in range(config.n_layers)]
-    n_experts = read_n_experts(fields, 128)
+    every = (True,) * config.n_layers
+    mixtures = in_json(
+        fields, every, config.n_ff[0], (128, 4), scores="chosen softmax", biases=True
+    )
     return replace(
         config,
         window=json_config.read_windows(fields, config, layers, size=WINDOW),
-        experts=ExpertsConfig(
-            n_experts=n_experts,
-            n_used=fields.integer("num_experts_per_tok", 1, n_experts, 4),
-            n_ff=fields.integer("intermediate_size", 1, MAX_WIDTH),
-            layers=(True,) * config.n_layers,
-            scores="chosen softmax",
-            biases=True,
-        ),
+        experts=mixtures,
     )
 
 

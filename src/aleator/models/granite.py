@@ -21,7 +21,6 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json."""
     return granite_factors.in_json(full_attention(fields, architecture), fields)
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from aleator.models import gguf_config, granite_factors, json_config
 from aleator.models.architecture import WITHOUT_MLP, Architecture, HuggingFace, under
 from aleator.models.config import MAX_WIDTH, ModelConfig, refuse
-from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
+from aleator.models.experts import MAX_EXPERTS, in_gguf, in_json
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.state_space import BARE, MIXER, as_gguf, read_heads
@@ -32,7 +32,6 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json."""
     json_config.refuse_features(fields, experts=True)
     config = json_config.transformer(fields, architecture)
     refuse(fields, "biases of the projections", "mamba_proj_bias")
@@ -40,15 +39,11 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     key = "layer_types" if "layer_types" in fields else "layers_block_type"
     states = json_config.listed_kinds(fields, n, STATES, ATTENDS, key) or (True,) * n
     n_experts = fields.integer("num_local_experts", 0, MAX_EXPERTS, 8)
-    mixtures: ExpertsConfig | None = None
+    mixtures = None
     if n_experts:
-        mixtures = ExpertsConfig(
-            n_experts=n_experts,
-            n_used=fields.integer("num_experts_per_tok", 1, n_experts, 2),
-            n_ff=config.n_ff[0],
-            layers=(True,) * n,
-            scores="chosen softmax",
-            n_ff_shared=wide,
+        every, scores = (True,) * n, "chosen softmax"
+        mixtures = in_json(
+            fields, every, config.n_ff[0], (n_experts, 2), scores=scores, n_ff_shared=wide
         )
     rotated = fields.get("position_embedding_type") == "rope"
     return granite_factors.in_json(

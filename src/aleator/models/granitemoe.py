@@ -11,7 +11,7 @@ from dataclasses import replace
 from aleator.models import gguf_config, granite_factors
 from aleator.models.architecture import WITHOUT_MLP, Architecture, HuggingFace
 from aleator.models.config import ModelConfig
-from aleator.models.experts import MAX_WIDTH, ExpertsConfig, in_gguf, read_n_experts
+from aleator.models.experts import MAX_WIDTH, in_gguf, in_json
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.json_config import full_attention
@@ -28,16 +28,11 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json."""
     config = full_attention(fields, architecture, experts=True)
-    n_experts = read_n_experts(fields, 8)
-    mixtures = ExpertsConfig(
-        n_experts=n_experts,
-        n_used=fields.integer("num_experts_per_tok", 1, n_experts, 2),
-        n_ff=config.n_ff[0],
-        layers=(True,) * config.n_layers,
-        scores="chosen softmax",
-        n_ff_shared=fields.integer("shared_intermediate_size", 0, MAX_WIDTH, 0),
+    every = (True,) * config.n_layers
+    shared = fields.integer("shared_intermediate_size", 0, MAX_WIDTH, 0)
+    mixtures = in_json(
+        fields, every, config.n_ff[0], (8, 2), scores="chosen softmax", n_ff_shared=shared
     )
     return granite_factors.in_json(replace(config, experts=mixtures), fields)
 

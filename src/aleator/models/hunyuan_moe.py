@@ -17,7 +17,7 @@ from aleator.models.architecture import (
     under,
 )
 from aleator.models.config import ModelConfig, unsupported
-from aleator.models.experts import ExpertsConfig, in_gguf, read_n_experts
+from aleator.models.experts import in_gguf, in_json
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.json_config import full_attention
@@ -33,19 +33,13 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json."""
     for key in ("num_experts", "moe_topk", "moe_intermediate_size", "num_shared_expert"):
         if isinstance(fields.values.get(key), list):
             raise unsupported(fields.path, f"layers with different experts ({key})")
     config = full_attention(fields, architecture, experts=True)
-    n_experts = read_n_experts(fields, 1)
-    mixtures = ExpertsConfig(
-        n_experts=n_experts,
-        n_used=fields.integer("moe_topk", 1, n_experts, 1),
-        n_ff=config.n_ff[0],
-        layers=(True,) * config.n_layers,
-        normalised=True,
-        n_ff_shared=config.n_ff[0],
+    every, wide = (True,) * config.n_layers, config.n_ff[0]
+    mixtures = in_json(
+        fields, every, wide, (1, 1), used="moe_topk", normalised=True, n_ff_shared=wide
     )
     return replace(config, experts=mixtures)
 

@@ -41,7 +41,6 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json."""
     json_config.refuse_features(fields, experts=True)
     config = json_config.transformer(fields, architecture)
     refuse(fields, "biases of the projections", "mamba_proj_bias")

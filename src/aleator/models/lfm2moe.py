@@ -7,7 +7,7 @@ from dataclasses import replace
 from aleator.models import short_convolutions
 from aleator.models.architecture import MIXTRAL_EXPERT, Architecture, HuggingFace, under
 from aleator.models.config import MAX_LAYERS, MAX_WIDTH, ModelConfig, unsupported
-from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
+from aleator.models.experts import MAX_EXPERTS, in_gguf, in_json
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.state_space import as_gguf
@@ -16,7 +16,6 @@ SIGMOID = 2
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file."""
     fields, name = gguf.fields, architecture.name
     config = short_convolutions.read_gguf(gguf, architecture, experts=True)
     if fields.integer(f"{name}.expert_gating_func", 0, MAX_EXPERTS) != SIGMOID:
@@ -29,15 +28,13 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json."""
     config = short_convolutions.read_json(fields, architecture, experts=True)
-    n_experts = fields.integer("num_experts", 1, MAX_EXPERTS, 32)
     dense = fields.integer("num_dense_layers", 0, MAX_LAYERS, 2)
-    mixtures = ExpertsConfig(
-        n_experts=n_experts,
-        n_used=fields.integer("num_experts_per_tok", 1, n_experts, 4),
-        n_ff=fields.integer("moe_intermediate_size", 1, MAX_WIDTH, 1792),
-        layers=tuple(layer >= dense for layer in range(config.n_layers)),
+    mixtures = in_json(
+        fields,
+        tuple(layer >= dense for layer in range(config.n_layers)),
+        fields.integer("moe_intermediate_size", 1, MAX_WIDTH, 1792),
+        (32, 4),
         scores="sigmoid",
         normalised=fields.get("norm_topk_prob", True),
         scale=fields.number("routed_scaling_factor", 0.0, 1e6, 1.0),

@@ -17,7 +17,7 @@ from aleator.models.architecture import (
     under,
 )
 from aleator.models.config import ModelConfig
-from aleator.models.experts import ExpertsConfig, in_gguf, read_n_experts
+from aleator.models.experts import in_gguf, in_json
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.json_config import WINDOW, full_attention
@@ -49,15 +49,8 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = full_attention(fields, architecture, windows=kind != "llama", experts=mixed)
     if not mixed:
         return config
-    n_experts = read_n_experts(fields, 8)
-    mixtures = ExpertsConfig(
-        n_experts=n_experts,
-        n_used=fields.integer("num_experts_per_tok", 1, n_experts, 2),
-        n_ff=config.n_ff[0],
-        layers=(True,) * config.n_layers,
-        normalised=True,
-    )
-    return replace(config, experts=mixtures)
+    every = (True,) * config.n_layers
+    return replace(config, experts=in_json(fields, every, config.n_ff[0], (8, 2), normalised=True))
 
 
 LLAMA = Architecture(

@@ -32,7 +32,7 @@ from aleator.models.config import (
     unsupported,
 )
 from aleator.models.conversions import in_text_model, text_part
-from aleator.models.experts import ExpertsConfig, in_gguf, read_n_experts
+from aleator.models.experts import in_gguf, in_json
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
@@ -47,7 +47,6 @@ THETA = 500000.0
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file."""
     config, fields = gguf_config.transformer(gguf, architecture, experts=True), gguf.fields
     name, n = architecture.name, config.n_layers
     if fields.integer(f"{name}.attention.sliding_window", 0, MAX_LENGTH, CHUNK) == 0:
@@ -83,17 +82,17 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     given = {"rope_theta": THETA} | given | {"intermediate_size": dense}
     sizes = Fields(fields.path, given)
     config = json_config.transformer(sizes, architecture)
-    n, n_experts = config.n_layers, read_n_experts(fields, 16)
+    n = config.n_layers
     unrotated = json_config.unrotated_layers(sizes, n, EVERY)
     growth = None
     if fields.get("attn_temperature_tuning") not in (False, 0):
         length = fields.integer("floor_scale", 1, MAX_LENGTH, CHUNK)
         growth = QueryGrowth(fields.number("attn_scale", 0.0, 1e6, RATE), length, 1, True)
-    mixtures = ExpertsConfig(
-        n_experts=n_experts,
-        n_used=fields.integer("num_experts_per_tok", 1, n_experts, 1),
-        n_ff=width,
-        layers=_sparse(fields, n),
+    mixtures = in_json(
+        fields,
+        _sparse(fields, n),
+        width,
+        (16, 1),
         scores="chosen sigmoid",
         n_ff_shared=width,
         weighs_input=True,

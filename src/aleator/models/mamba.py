@@ -16,7 +16,6 @@ from aleator.models.state_space import OUTER, as_gguf, checked_inner, states_alo
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file."""
     fields, name = gguf.fields, architecture.name
     ssm = gguf_config.read_state_space(fields, name)
     config = gguf_config.states_alone(gguf, architecture, ssm)
@@ -26,7 +25,6 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json."""
     n_embd = fields.integer("hidden_size", 1, MAX_WIDTH)
     rank = -(-n_embd // 16)
     if fields.get("time_step_rank") not in (None, "auto"):

@@ -19,13 +19,11 @@ from aleator.models.state_space import (
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file."""
     ssm = gguf_config.read_heads(gguf.fields, architecture.name)
     return gguf_config.states_alone(gguf, architecture, ssm)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json."""
     n_embd = fields.integer("hidden_size", 1, MAX_WIDTH)
     inner = int(fields.number("expand", 0.0, 1e3, 2.0) * n_embd)
     ssm = read_heads(

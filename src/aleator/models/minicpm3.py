@@ -20,7 +20,6 @@ SCALE_EMBEDDING, SCALE_DEPTH, MODEL_BASE = 12.0, 1.4, 256
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file."""
     config = latent.in_gguf(gguf_config.transformer(gguf, architecture), gguf.fields)
     return _scaled(config, SCALE_EMBEDDING, SCALE_DEPTH, MODEL_BASE)
 

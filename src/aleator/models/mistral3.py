@@ -27,7 +27,6 @@ DEFAULTS = {
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file."""
     config = gguf_config.transformer(gguf, architecture)
     rate = gguf.fields.number("mistral3.attention.temperature_scale", 0.0, 1e6, 0.0)
     growth = QueryGrowth(rate, config.rope.original_context) if rate else None

@@ -18,7 +18,6 @@ ALIBI = 8.0
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file."""
     for name in gguf.tensors:
         if name.startswith("position_embd.") or ".ffn_act." in name:
             raise unsupported(gguf.path, f"the tensor {name}")

@@ -5,7 +5,7 @@ Weights stay in the file's memory map, in their stored types.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +13,9 @@ import numpy.typing as npt
 import aleator._native as _native
 from aleator.cache.pools.attention import first_of
 from aleator.cache.pools.hybrid import HybridBatch, HybridPool
-from aleator.cache.pools.pool import AnyPool
+from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.core.threads import pool as thread_pool
 from aleator.models.decoder import Decoder, Progress
 from aleator.models.layers.expert_tensors import mixed_experts
@@ -24,29 +25,15 @@ from aleator.models.layers.native_layers import (
     add_attention,
     add_feed_forward,
     add_state,
-    head_space,
-    space_arguments,
     stateful,
 )
 from aleator.models.layers.parts import TABLE, Attention, LayerEmbedding, LayerEmbeddings, gate_of
-from aleator.models.layers.recurrent_parts import (
-    DeltaNet,
-    FeedForwardAlone,
-    HeadSpace,
-    ShortConvolution,
-    state_space,
-)
-from aleator.models.layers.stored import (
-    Floats,
-    StoredLayer,
-    StoredWeight,
-    stored_weight,
-)
+from aleator.models.layers.recurrent_parts import FeedForwardAlone
+from aleator.models.layers.stored import Floats, StoredLayer, StoredWeight, stored_weight
 from aleator.models.placement import ON_CPU
 from aleator.models.step import HostStep, Inputs, Step
 
 if TYPE_CHECKING:
-    from aleator.cache.pools.recurrent_batch import RecurrentBatch
     from aleator.cache.rows.batch import MicroBatch
     from aleator.models.weights import Weights
 
@@ -119,24 +106,20 @@ class NativeDecoder(Decoder):
         """See :meth:`Decoder.use_rotations`: steps ask for them when they are made."""
 
     def drop_head(self) -> None:
-        """See :meth:`Decoder.drop_head`."""
         self.head = None
 
-    def over(self, pool: AnyPool, fused: bool = True) -> Step:
-        """See :meth:`Decoder.over`."""
-        if isinstance(pool, RecurrentPool):
-            return NativeSSM(self, pool)
+    def over(self, pool: Pool, fused: bool = True) -> Step:
         return NativeStep(self, pool)
 
 
 class NativeStep(HostStep):
-    """A native decoder over one pool, whose storage it reads and writes in place.
+    """A native decoder over one pool, whose cells and states it reads and writes in place.
 
     A token's logits have the same bits for any number of threads, beside any other tokens, and on every
     instruction set (docs/numerics.md, part 2).
     """
 
-    def __init__(self, decoder: NativeDecoder, pool: AnyPool) -> None:
+    def __init__(self, decoder: NativeDecoder, pool: Pool) -> None:
         super().__init__()
         config = decoder.config
         self.n_vocab, self._softcap = config.n_vocab, config.logit_softcap
@@ -147,17 +130,16 @@ class NativeStep(HostStep):
     def _build(self) -> None:
         decoder, pool = self._decoder, self._pool
         config, rotation = decoder.config, decoder.rotation
-        rows = windows = first_of(pool).rows
-        states = None
+        first = None if isinstance(pool, RecurrentPool) else first_of(pool)
+        windows, states = first, pool if isinstance(pool, RecurrentPool) else None
         if isinstance(pool, HybridPool):
-            states = pool.recurrent
-            windows = rows if pool.window is None else pool.window.rows
+            windows, states = pool.window or first, pool.recurrent
         step = _native.DecoderStep(
             decoder.embedding.matrix,
             decoder.head.matrix if decoder.head is not None else None,
             decoder.output_norm,
             config.rms_eps,
-            decoder.blocks[0].scale,
+            decoder.blocks[0].scale if decoder.blocks else 1.0,
             rotation.frequencies,
             rotation.magnitude,
             rotation.interleaved,
@@ -165,9 +147,9 @@ class NativeStep(HostStep):
             decoder.gate,
             decoder.window_rotation.frequencies,
             decoder.window_rotation.magnitude,
-            rows.k_storage == "raw",
+            first is not None and first.rows.k_storage == "raw",
             layer_norm=decoder.architecture.norm == "layer",
-            head_norm=max(block.head_norm_kind for block in decoder.blocks),  # "" of layers without
+            head_norm=max((each.head_norm_kind for each in decoder.blocks), default=""),  # "": none
             residual_scale=config.residual_scale,
             softcap=config.attention_softcap,
             clamp=config.qkv_clamp,
@@ -185,9 +167,9 @@ class NativeStep(HostStep):
         blocks, spaces = iter(decoder.blocks), iter(decoder.recurrent)
         feeding = iter(decoder.feeding)
         for layer in range(config.n_layers):
-            if config.attends(layer):
+            if first is not None and windows is not None and config.attends(layer):
                 block = next(blocks)
-                add_attention(step, block, windows if block.windowed else rows)
+                add_attention(step, block, (windows if block.windowed else first).rows)
             if decoder.embedding_parts:
                 part = decoder.embedding_parts[layer]
                 (project,), (output,) = part.project, part.output
@@ -204,34 +186,44 @@ class NativeStep(HostStep):
         self,
         inputs: Inputs,
         positions: npt.NDArray[np.int32],
-        cells: MicroBatch | HybridBatch,
+        cells: MicroBatch | HybridBatch | RecurrentBatch,
         wanted: npt.NDArray[np.int64],
         n_threads: int | None = None,
     ) -> npt.NDArray[np.float32]:
-        """See :class:`~aleator.models.step.Step`."""
         self._decoder.check_positions(positions)
         logits = np.empty((len(wanted), self.n_vocab), np.float32)
         vectors = inputs.ndim == 2
-        window = cells.window if isinstance(cells, HybridBatch) else None
-        base = cells.base if isinstance(cells, HybridBatch) else cells
-        states = cells.recurrent if isinstance(cells, HybridBatch) else None
+        base = window = states = None
+        if isinstance(cells, HybridBatch):
+            base, window, states = cells.base, cells.window, cells.recurrent
+        elif isinstance(cells, RecurrentBatch):
+            states = cells
+        else:
+            base = cells
         other = states is not None and not _same_rows(self._rows, states.conv, states.ssm)
         if self._inherits(self._step) or other:
             self._build()
+        seen = _nothing_seen(len(positions))
+        far = runs = distances = None
+        if base is not None:
+            seen = base.cell_ids, *base.seen
+        if window is not None:
+            far = (window.cell_ids, *window.seen, window.first, window.sunk)
+        if states is not None:
+            runs = (states.starts, states.sources, states.order, states.stores)
+        if base is not None and self._decoder.slopes is not None:
+            distances = base.seen_positions()
         self._step.run(
             thread_pool(n_threads),
             None if vectors else inputs.astype(np.int64, copy=False),
             inputs.astype(np.float32, copy=False) if vectors else None,
             positions,
-            base.cell_ids,
-            *base.seen,
+            *seen,
             wanted,
             logits,
-            None if window is None else (window.cell_ids, *window.seen, window.first, window.sunk),
-            None
-            if states is None
-            else (states.starts, states.sources, states.order, states.stores),
-            None if self._decoder.slopes is None else base.seen_positions(),
+            far,
+            runs,
+            distances,
             self._decoder.query_scales(positions),
         )
         if self._scale != 1:
@@ -241,65 +233,10 @@ class NativeStep(HostStep):
         return logits
 
 
-class NativeSSM(HostStep):
-    """A native decoder of states alone over one pool, whose states it reads and writes in place.
-
-    A token's logits have the same bits for any number of threads, beside any other tokens, and on every
-    instruction set (docs/numerics.md, part 2).
-    """
-
-    def __init__(self, decoder: NativeDecoder, pool: RecurrentPool) -> None:
-        super().__init__()
-        self.n_vocab = decoder.config.n_vocab
-        self._decoder = decoder
-        self._build(pool.conv, pool.ssm)
-
-    def _build(
-        self, convs: list[npt.NDArray[np.float32]], states: list[npt.NDArray[np.float32]]
-    ) -> None:
-        decoder = self._decoder
-        step = _native.SSMStep(
-            decoder.embedding.matrix,
-            decoder.head.matrix if decoder.head is not None else None,
-            decoder.output_norm,
-            decoder.config.rms_eps,
-            state_space(decoder.config).norm_eps,
-        )
-        for layer, conv, state in zip(decoder.recurrent, convs, states, strict=True):
-            if isinstance(layer, HeadSpace):
-                step.add_head_space(head_space(layer, conv, state))
-            elif not isinstance(layer, ShortConvolution | DeltaNet):  # no model has these alone
-                step.add_layer(*space_arguments(layer, conv, state))
-        # Together, and last: what interrupts leaves the step before, or none that is believed.
-        self._rows: tuple[Floats, Floats] | None = None
-        self._step, self._rows = step, (convs[0], states[0])
-
-    def run(
-        self,
-        inputs: Inputs,
-        positions: npt.NDArray[np.int32],
-        cells: RecurrentBatch,
-        wanted: npt.NDArray[np.int64],
-        n_threads: int | None = None,
-    ) -> npt.NDArray[np.float32]:
-        """See :class:`~aleator.models.step.Step`; positions are not used."""
-        states = cells
-        if self._inherits(self._step) or not _same_rows(self._rows, states.conv, states.ssm):
-            self._build(states.conv, states.ssm)
-        logits = np.empty((len(wanted), self.n_vocab), np.float32)
-        vectors = inputs.ndim == 2
-        self._step.run(
-            thread_pool(n_threads),
-            None if vectors else inputs.astype(np.int64, copy=False),
-            inputs.astype(np.float32, copy=False) if vectors else None,
-            states.starts,
-            states.sources,
-            states.order,
-            states.stores,
-            wanted,
-            logits,
-        )
-        return logits
+def _nothing_seen(n: int) -> tuple[Any, Any, Any, Any, Any, Any]:
+    """Cells and lists of ``n`` tokens where no layer attends."""
+    none = np.zeros(n, np.int64)
+    return none, np.zeros(0, np.int32), np.zeros(2, np.int64), none.astype(np.int32), none, None
 
 
 def _same_rows(

@@ -31,7 +31,6 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json."""
     json_config.refuse_features(fields)
     parts = _parts(fields)
     sizes = Fields(fields.path, {**fields.values, "num_hidden_layers": len(parts)})

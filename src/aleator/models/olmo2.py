@@ -24,7 +24,6 @@ WINDOW = 4096  # where config.json says nothing
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file."""
     config = gguf_config.transformer(gguf, architecture)
     window = gguf_config.read_windows(gguf.fields, config, every=EVERY, rope=_unscaled(config.rope))
     if window is not None:  # llama.cpp reads another base and does not use it
@@ -33,7 +32,6 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json."""
     json_config.refuse_features(fields)
     full = json_config.rope_part(fields, "full_attention")
     config = json_config.transformer(fields, architecture, rope=full)

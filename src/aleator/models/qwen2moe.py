@@ -20,20 +20,13 @@ from aleator.models.architecture import (
     under,
 )
 from aleator.models.config import MAX_LENGTH, ModelConfig, unsupported
-from aleator.models.experts import (
-    MAX_WIDTH,
-    ExpertsConfig,
-    in_gguf,
-    read_n_experts,
-    sparse_layers,
-)
+from aleator.models.experts import MAX_WIDTH, in_gguf, in_json, sparse_layers
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file."""
     config = gguf_config.transformer(gguf, architecture, experts=True)
     every = (True,) * config.n_layers
     mixtures = in_gguf(
@@ -58,12 +51,11 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         config = replace(config, window=json_config.read_windows(fields, config, layers))
     if not fields.get("qkv_bias", True):
         raise unsupported(fields.path, "projections without a bias (qkv_bias)")
-    n_experts = read_n_experts(fields, 60)
-    mixtures = ExpertsConfig(
-        n_experts=n_experts,
-        n_used=fields.integer("num_experts_per_tok", 1, n_experts, 4),
-        n_ff=fields.integer("moe_intermediate_size", 1, MAX_WIDTH, 1408),
-        layers=sparse_layers(fields, config.n_layers),
+    mixtures = in_json(
+        fields,
+        sparse_layers(fields, config.n_layers),
+        fields.integer("moe_intermediate_size", 1, MAX_WIDTH, 1408),
+        (60, 4),
         normalised=fields.get("norm_topk_prob", False),
         n_ff_shared=fields.integer("shared_expert_intermediate_size", 1, MAX_WIDTH, 5632),
         shared_router=True,

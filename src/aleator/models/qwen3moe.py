@@ -10,13 +10,7 @@ from dataclasses import replace
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import EXPERTS, HEAD_NORMS, TRANSFORMER, Architecture, HuggingFace
 from aleator.models.config import ModelConfig
-from aleator.models.experts import (
-    MAX_WIDTH,
-    ExpertsConfig,
-    in_gguf,
-    read_n_experts,
-    sparse_layers,
-)
+from aleator.models.experts import MAX_WIDTH, in_gguf, in_json, sparse_layers
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 
@@ -24,7 +18,6 @@ HEAD_DIM = 128  # where config.json gives none, as transformers has it
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file."""
     config = gguf_config.transformer(gguf, architecture, experts=True)
     every = (True,) * config.n_layers
     mixtures = in_gguf(
@@ -40,13 +33,10 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = json_config.full_attention(
         fields, architecture, head_dim=HEAD_DIM, max_window_layers=0, experts=True
     )
-    n_experts = read_n_experts(fields, 128)
-    mixtures = ExpertsConfig(
-        n_experts=n_experts,
-        n_used=fields.integer("num_experts_per_tok", 1, n_experts, 8),
-        n_ff=fields.integer("moe_intermediate_size", 1, MAX_WIDTH, 768),
-        layers=sparse_layers(fields, config.n_layers),
-        normalised=fields.get("norm_topk_prob", False),
+    width = fields.integer("moe_intermediate_size", 1, MAX_WIDTH, 768)
+    sparse = sparse_layers(fields, config.n_layers)
+    mixtures = in_json(
+        fields, sparse, width, (128, 8), normalised=fields.get("norm_topk_prob", False)
     )
     return replace(config, experts=mixtures)
 

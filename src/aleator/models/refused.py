@@ -40,36 +40,12 @@ KINDS: Mapping[str, str] = {
 """What ``general.type`` of a GGUF file may say besides "model" -> what to do, after the error's text."""
 
 _ENCODERS = (
-    *(
-        "bert",
-        "nomic-bert",
-        "nomic-bert-moe",
-        "neo-bert",
-        "modern-bert",
-        "jina-bert-v2",
-        "jina-bert-v3",
-    ),
-    *(
-        "eurobert",
-        "gemma-embedding",
-        "t5",
-        "t5encoder",
-        "roberta",
-        "xlm-roberta",
-        "deberta-v2",
-        "bart",
-    ),
-)
+    "bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "modern-bert", "jina-bert-v2", "jina-bert-v3",
+    "eurobert", "gemma-embedding", "t5", "t5encoder", "roberta", "xlm-roberta", "deberta-v2", "bart",
+)  # fmt: skip
 _SENSES = (
-    "clip",
-    "wavtokenizer-dec",
-    "whisper",
-    "siglip",
-    "llava",
-    "paligemma",
-    "qwen2_audio",
-    "mllama",
-)
+    "clip", "wavtokenizer-dec", "whisper", "siglip", "llava", "paligemma", "qwen2_audio", "mllama",
+)  # fmt: skip
 
 
 def why(architecture: str) -> str:

@@ -18,7 +18,6 @@ EVERY = 4
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file."""
     config = gguf_config.transformer(gguf, architecture)
     layers = range(config.n_layers)
     return replace(config, unrotated=tuple((layer + 1) % EVERY == 0 for layer in layers))

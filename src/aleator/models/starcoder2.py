@@ -14,7 +14,6 @@ from aleator.models.files.fields import Fields
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json."""
     json_config.refuse_features(fields, activation="gelu_pytorch_tanh")
     config = json_config.transformer(fields, architecture, tied=True, eps="norm_epsilon")
     layers = [True] * config.n_layers

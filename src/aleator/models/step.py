@@ -79,7 +79,6 @@ class HostStep(Step):
     def joined(
         self, parts: Sequence[Any], order: npt.NDArray[np.int64] | None, device: Device
     ) -> Any:
-        """See :class:`Step`."""
         rows: npt.NDArray[np.float32] = parts[0] if len(parts) == 1 else np.concatenate(parts)
         if order is not None:
             rows = rows[order]

@@ -14,21 +14,23 @@ import numpy.typing as npt
 import torch
 
 from aleator.cache.devices import Device
-from aleator.cache.pools.pool import AnyPool
-from aleator.cache.pools.recurrent_batch import RecurrentBatch
+from aleator.cache.pools.pool import Pool
+from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.storage.tensors import torch_device
 from aleator.models.block import Block
 from aleator.models.decoder import Decoder, Progress
-from aleator.models.layers.convolution import ShortConvolutionLayer
-from aleator.models.layers.delta_net import DeltaNetLayer
 from aleator.models.layers.feed_forward import FeedForwardLayer
-from aleator.models.layers.head_space import HeadSpaceLayer
-from aleator.models.layers.layer import Layer, LayerWeights, Pass
-from aleator.models.layers.linear import DTYPES, Linear, embedding, linear
-from aleator.models.layers.mamba import MambaLayer
-from aleator.models.layers.norms import norm
+from aleator.models.layers.layer import Layer, LayerWeights
+from aleator.models.layers.linear import DTYPES, Linear
+from aleator.models.layers.passes import Pass
 from aleator.models.layers.per_layer import TokenEmbeddings
+from aleator.models.layers.recurrent import (
+    DeltaNetLayer,
+    HeadSpaceLayer,
+    MambaLayer,
+    ShortConvolutionLayer,
+)
 from aleator.models.layers.rotary import Rotary
 from aleator.models.placement import Place
 from aleator.models.step import Inputs, Step
@@ -65,6 +67,9 @@ class TorchDecoder(Decoder):
         layers: all of them, in order.
     """
 
+    source: type[LayerWeights] = LayerWeights
+    """What reads a layer's tensors, and says what they are computed with."""
+
     def __init__(
         self, weights: Weights, places: Sequence[Place], progress: Progress | None = None
     ) -> None:
@@ -73,17 +78,16 @@ class TorchDecoder(Decoder):
         self.at = [(torch_device(place.device), DTYPES[place.dtype]) for place in places]
         self.where, last = self.at[0][0], self.at[-1]
         self._rotaries = self._made_rotaries()
-        shape = (config.n_vocab, config.n_embd)
-        self.embedding = embedding(weights, shape, *self.at[0])
+        outside, after = self.source(weights, -1, *self.at[0]), self.source(weights, -1, *last)
+        self.embedding = outside.embedding("token_embd", (config.n_vocab, config.n_embd))
         self.blocks: list[Block] = []
         self.recurrent: list[Stateful] = []
         self.layers: list[Layer] = []
         for layer in range(config.n_layers):
             if progress is not None:
                 progress(layer, config.n_layers)
-            self.layers.append(self._layer(LayerWeights(weights, layer, *self.at[layer])))
-        outside, kind = LayerWeights(weights, -1, *self.at[0]), self.architecture.norm
-        after = LayerWeights(weights, -1, *last)
+            self.layers.append(self._layer(self.source(weights, layer, *self.at[layer])))
+        kind, norm = self.architecture.norm, outside.ops.norm
         self.output_norm = norm(kind, after.norm(self.architecture.output_norm), config.rms_eps)
         self.embedding_norm = norm(
             kind,
@@ -96,13 +100,8 @@ class TorchDecoder(Decoder):
         self.positions: torch.Tensor | None = None
         if self.n_positions is not None:
             self.positions = outside.values("position_embd.weight", self.n_positions, config.n_embd)
-        self.head: Linear = linear(
-            weights,
-            ["token_embd" if config.tied else "output"],
-            config.n_embd,
-            [config.n_vocab],
-            *last,
-        )
+        head = "token_embd" if config.tied else "output"
+        self.head: Linear = after.matrix([head], config.n_embd, [config.n_vocab])
         weights.check.start()
         if progress is not None:
             progress(config.n_layers, config.n_layers)
@@ -157,7 +156,7 @@ class TorchDecoder(Decoder):
         """See :meth:`Decoder.drop_head`."""
         self.head = _as_it_is
 
-    def over(self, pool: AnyPool, fused: bool = True) -> TensorStep:
+    def over(self, pool: Pool, fused: bool = True) -> TensorStep:
         """See :meth:`Decoder.over`."""
         return TensorStep(self, fused)
 
@@ -222,7 +221,7 @@ class TorchDecoder(Decoder):
         if self.config.logit_scale != 1.0:
             logits = logits * self.config.logit_scale
         cap = self.config.logit_softcap
-        return logits.div_(cap).tanh_().mul_(cap) if cap else logits
+        return self.source.ops.soften(logits, cap) if cap else logits
 
 
 class TensorStep(Step):

@@ -54,11 +54,9 @@ class AdaptiveP(SeededSampler):
 
     @classmethod
     def asked_for(cls, values: Mapping[str, Any]) -> bool:
-        """Whether there is a target."""
         return bool(values["adaptive_target"] >= 0)
 
     def state(self, kernel: Any, history: Sequence[int]) -> dict[str, float]:
-        """The average of past probabilities."""
         return {"average": kernel.average} if self.adaptive_target >= 0 else {}
 
     def course(self, kernel: Any) -> dict[str, list[float]]:
@@ -66,7 +64,6 @@ class AdaptiveP(SeededSampler):
         return dict(zip(("total", "weight"), kernel.course, strict=True))
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         key = (self.name, place.ordinal)
         target, decay = self.adaptive_target, self.adaptive_decay
         start = (min(max(target, 0.0), 1.0) / (1 - decay), 1 / (1 - decay))

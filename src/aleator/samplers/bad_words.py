@@ -56,7 +56,6 @@ class BadWords(Sampler):
     )
 
     def __post_init__(self) -> None:
-        """Check the parameters, and turn texts into sequences."""
         super().__post_init__()
         found: dict[tuple[int, ...], None] = {}
         for word in self.bad_words:
@@ -69,11 +68,9 @@ class BadWords(Sampler):
         object.__setattr__(self, "sequences", tuple(found))
 
     def arguments(self, place: Place) -> tuple[Any, ...]:
-        """The sequences of ids."""
         return (self.sequences,)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         last = max((sequence[-1] for sequence in self.sequences), default=0)
         if self.sequences and last >= step.n_vocab:
             raise ParameterError("bad_words", f"bad_words names token {last}")

@@ -235,7 +235,6 @@ class SeededSampler(Sampler):
     seed: int | None = declare(SEED)
 
     def __post_init__(self) -> None:
-        """Check the parameters and the seed."""
         super().__post_init__()
         object.__setattr__(self, "seed", check_seed(self.seed))
 
@@ -244,11 +243,9 @@ class SeededSampler(Sampler):
         return place.seed if self.seed is None else self.seed
 
     def arguments(self, place: Place) -> tuple[Any, ...]:
-        """The other parameters, then what the stream is keyed by."""
         return (*self._unseeded(), self.seed_in(place), place.ordinal)
 
     def llama_arguments(self, place: Place) -> tuple[Any, ...]:
-        """The other parameters, then llama.cpp's seed."""
         return (*self._unseeded(), llama_seed(self.seed, place))
 
     def _unseeded(self) -> list[Any]:

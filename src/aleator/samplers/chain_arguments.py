@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aleator.core import integers
 from aleator.core.errors import NoLogits, ParameterError
 from aleator.core.integers import MAX_TOKEN, integer
 from aleator.core.parameter import check_seed
@@ -37,26 +38,14 @@ def token_id(token: Any) -> int:
 
 
 def token_ids(tokens: Any) -> NDArray[np.int32]:
-    """Check a sequence or array [n] of token ids; they come back as int32 [n]."""
-    if not isinstance(tokens, Sequence) and not hasattr(tokens, "__array__"):
-        if not isinstance(tokens, Iterable):
-            raise ParameterError("tokens", f"tokens={tokens!r:.60} must be a sequence of token ids")
+    """Check a sequence, array [n] or other iterable of token ids; they come back as int32 [n]."""
+    listed = isinstance(tokens, Sequence) or hasattr(tokens, "__array__")
+    if isinstance(tokens, Iterable) and not listed:
         tokens = list(tokens)
-    try:
-        ids = np.asarray(tokens)
-    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
-        raise ParameterError("tokens", f"tokens must be a sequence of token ids: {error}") from None
-    if ids.size == 0 and ids.ndim == 1:
-        return np.empty(0, np.int32)
-    if ids.ndim != 1:
-        raise ParameterError("tokens", f"tokens has shape {ids.shape}: give one dimension of ids")
-    if ids.dtype.kind not in "iu":
-        for token in ids.tolist():
-            token_id(token)
-        raise ParameterError("tokens", f"tokens are of type {ids.dtype}: give integers")
-    if ids.min() < 0 or ids.max() > MAX_TOKEN:
-        raise _no_token(int(ids[(ids < 0) | (ids > MAX_TOKEN)][0]))
-    return np.ascontiguousarray(ids, np.int32)
+    ids = integers.token_ids(tokens)
+    if len(ids) and ids.max() > MAX_TOKEN:
+        raise _no_token(int(ids.max()))
+    return ids
 
 
 def _no_token(token: int) -> ParameterError:

@@ -78,22 +78,18 @@ class ConstraintSampler(Compiled):
         return sorted(getattr(self.vocabulary, "vocab", self.vocabulary).eog)
 
     def describe(self) -> str:
-        """The name: grammars are long."""
         return self.name
 
     def state(self, kernel: Any, history: Sequence[int]) -> dict[str, float]:
-        """How many tokens the constraint allows."""
         constrained = kernel.constrained
         if constrained.constraint.waiting:
             return {"waiting": 1.0}
         return {"allowed": float(constrained.count())}
 
     def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/constrained.cpp."""
         return host.ConstraintSampler(self.constraint, self._ends())
 
     def native_llama(self, place: Place) -> host.LlamaConstraintSampler:
-        """llama.cpp's numbers: native/llama/constrained.cpp."""
         return host.LlamaConstraintSampler(self.constraint, self._ends())
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
@@ -119,7 +115,6 @@ class LLGuidanceSampler(ConstraintSampler):
     _source: ClassVar[str]  # an instance's own: the grammar in llguidance's form
 
     def compile(self) -> host.Constraint:
-        """Make the constraint."""
         return llguidance.constraint(self._source, self.vocabulary, self.described)
 
     def _check_source(self, source: str) -> None:

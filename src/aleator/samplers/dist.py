@@ -56,19 +56,16 @@ class Dist(SeededSampler):
     draw: str = declare(DRAW)
 
     def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/dist.cpp."""
         if self.draw == "mt19937":
             return host.TwisterDist(self.seed_in(place))
         return host.Dist(self.seed_in(place), place.ordinal, DRAW.choices.index(self.draw))
 
     def native_llama(self, place: Place) -> host.LlamaSampler:
-        """llama.cpp's numbers: native/llama/dist.cpp."""
         if self.draw != "inverse":
             raise only_portable("draw", self.draw, "inverse")
         return host.LlamaDist(llama_seed(self.seed, place))
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         seed = self.seed_in(place)
         if self.draw == "inverse":
             word = stream(Purpose.DIST, place.ordinal, step.completion)

@@ -24,12 +24,11 @@ from numpy.typing import NDArray
 
 from aleator.core import host
 from aleator.core.errors import ParameterError
-from aleator.core.integers import MAX_TOKEN
 from aleator.core.numerics import Row, Step
-from aleator.core.parameter import Parameter, check_unicode, declare
+from aleator.core.parameter import Parameter, declare
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
-from aleator.samplers.token_arguments import Tokenizer, ids_of
+from aleator.samplers.token_arguments import Tokenizer, check_sequences
 
 DRY_MULTIPLIER = Parameter(
     "dry_multiplier", float, 0.0, "strength of the penalty on repeated sequences; 0 is off",
@@ -58,7 +57,6 @@ class TokenizerWithPieces(Tokenizer, Protocol):
     @property
     def vocab(self) -> Any:
         """A vocabulary with ``len`` and ``token_bytes(id)``."""
-        ...
 
 
 class _Pieces:
@@ -131,28 +129,6 @@ def _prepare(
     return tuple(found)
 
 
-def check_breakers(value: Any) -> tuple[str | tuple[int, ...], ...]:
-    """Return breakers as texts and token sequences."""
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise ParameterError(
-            "dry_sequence_breakers",
-            f"dry_sequence_breakers={value!r} must be a sequence of texts or of token sequences",
-        )
-    checked: list[str | tuple[int, ...]] = []
-    for item in value:
-        if isinstance(item, str):
-            checked.append(check_unicode("dry_sequence_breakers", item))
-            continue
-        tokens = ids_of(item)
-        if not tokens or min(tokens) < 0 or max(tokens) > MAX_TOKEN:
-            raise ParameterError(
-                "dry_sequence_breakers",
-                f"dry_sequence_breakers: {item!r} is neither text nor a sequence of token ids",
-            )
-        checked.append(tokens)
-    return tuple(checked)
-
-
 def _read_breakers(words: list[str]) -> list[str]:
     """The values of ``--dry-sequence-breaker``: "none" forgets those before it."""
     last = max((i for i, word in enumerate(words) if word == "none"), default=-1)
@@ -162,8 +138,9 @@ def _read_breakers(words: list[str]) -> list[str]:
 DRY_SEQUENCE_BREAKERS = Parameter(
     "dry_sequence_breakers", tuple, ("\n", ":", '"', "*"),
     "text at which a repetition ends; may be repeated, 'none' for no breakers",
-    flags=("--dry-sequence-breaker",), checker=check_breakers, reader=_read_breakers, escapes=True,
-    metavar="TEXT", annotation="Sequence[str | Sequence[int]]",
+    flags=("--dry-sequence-breaker",), reader=_read_breakers, escapes=True, metavar="TEXT",
+    checker=lambda value: check_sequences("dry_sequence_breakers", value, blank=True),
+    annotation="Sequence[str | Sequence[int]]",
     schema={"type": "array", "items": {"type": ["string", "array"], "items": {"type": "integer"}}},
 )  # fmt: skip
 
@@ -190,12 +167,9 @@ class DRY(Sampler):
     tokenizer: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check the parameters, and turn breakers into token sequences."""
         super().__post_init__()
-        given = check_breakers(self.dry_sequence_breakers)
-        object.__setattr__(self, "dry_sequence_breakers", given)
-        texts = [b for b in given if isinstance(b, str)]
-        sequences = [b for b in given if not isinstance(b, str)]
+        texts = [b for b in self.dry_sequence_breakers if isinstance(b, str)]
+        sequences = [b for b in self.dry_sequence_breakers if not isinstance(b, str)]
         if texts and not self.neutral:
             if self.tokenizer is None:
                 raise ParameterError(
@@ -210,7 +184,6 @@ class DRY(Sampler):
 
     @property
     def neutral(self) -> bool:
-        """True at multiplier 0 or without a window."""
         return self.dry_multiplier == 0 or self.dry_penalty_last_n == 0
 
     def configured(self, place: Place, numerics: str) -> tuple[Any, ...]:
@@ -218,16 +191,13 @@ class DRY(Sampler):
         return (*super().configured(place, numerics), self.breakers)
 
     def state(self, kernel: Any, history: Sequence[int]) -> dict[str, float]:
-        """Tokens in the window."""
         n = self.dry_penalty_last_n
         return {"window": len(history) if n < 0 else min(n, len(history))}
 
     def arguments(self, place: Place) -> tuple[Any, ...]:
-        """The breakers as token sequences."""
         return (*super().arguments(place)[:-1], self.breakers)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         if self.neutral:
             return
         window = step.history[-self.dry_penalty_last_n :] if self.dry_penalty_last_n > 0 else None

@@ -49,7 +49,6 @@ class EtaCutoff(Sampler):
     min_keep: int = declare(MIN_KEEP)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         if self.neutral:
             return
         e, entropy = single(self.eta_cutoff), row.entropy()

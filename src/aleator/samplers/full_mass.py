@@ -51,11 +51,9 @@ class MeasuredSampler(Sampler):
     mass: str
 
     def arguments(self, place: Place) -> tuple[Any, ...]:
-        """The numbers, then whether the full mass counts."""
         return (*super().arguments(place)[:-1], self.mass == "full")
 
     def llama_arguments(self, place: Place) -> tuple[Any, ...]:
-        """The numbers: llama.cpp has the current mass only."""
         if self.mass == "full":
             raise only_portable(f"mass of {self.name}", self.mass, "current")
         return super().arguments(place)[:-1]

@@ -48,7 +48,6 @@ class Grammar(LLGuidanceSampler):
     trigger_tokens: Sequence[int] = ()
 
     def __post_init__(self) -> None:
-        """Check the grammar."""
         if not isinstance(self.grammar, str):
             raise ParameterError("grammar", f"grammar={self.grammar!r:.60} is not GBNF text")
         if not isinstance(self.root, str):
@@ -68,7 +67,6 @@ class Grammar(LLGuidanceSampler):
         self._check_vocabulary()
 
     def compile(self) -> host.Constraint:
-        """Make the constraint."""
         if self.grammar.startswith(LLGUIDANCE):
             return super().compile()
         return compile_gbnf(

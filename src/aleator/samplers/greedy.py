@@ -24,5 +24,4 @@ class Greedy(Sampler):
     llama_kernel = host.LlamaGreedy
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         row.selected = int(row.ids[row.order()[0]])

@@ -45,7 +45,6 @@ class Infill(Compiled):
     vocabulary: Any = field(repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Read the vocabulary."""
         vocab = getattr(self.vocabulary, "vocab", self.vocabulary)
         if vocab is None:
             raise ParameterError("vocabulary", "infill needs a vocabulary: chain(vocab=...)")
@@ -59,15 +58,12 @@ class Infill(Compiled):
 
     @classmethod
     def from_values(cls, values: Any) -> Infill:
-        """Make it from a chain's tokenizer."""
         return cls(values.get("tokenizer"))
 
     def arguments(self, place: Place) -> tuple[Any, ...]:
-        """The vocabulary's native form."""
         return (self.native_vocabulary,)  # type: ignore[attr-defined]
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         if len(row) > MOST_CANDIDATES:
             raise LogitsError(
                 "infill compares every pair of candidates: put top_k or top_p before it"

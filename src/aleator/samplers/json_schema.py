@@ -38,6 +38,5 @@ class JSONSchema(LLGuidanceSampler):
     vocabulary: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check the schema."""
         object.__setattr__(self, "schema", llguidance.schema_text(self.schema))
         self._check_source(llguidance.schema_grammar(self.schema))

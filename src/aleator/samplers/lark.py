@@ -36,5 +36,4 @@ class Lark(LLGuidanceSampler):
     vocabulary: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check the grammar."""
         self._check_source(llguidance.lark_grammar(self.grammar))

@@ -131,12 +131,10 @@ class LogitBias(Sampler):
     tokenizer: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check tokens and biases, and turn texts into tokens."""
         biases = biases_of_ids(check_biases(self.logit_bias), self.tokenizer)
         object.__setattr__(self, "logit_bias", biases)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         if self.neutral:
             return
         with np.errstate(over="ignore"):

@@ -33,11 +33,9 @@ class MatcherGrammar(ConstraintSampler):
     vocabulary: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check that the methods are there."""
         MatcherConstraint.check(self.matcher)
         self._check_vocabulary()
 
     def compile(self) -> host.Constraint:
-        """Make the constraint."""
         vocabulary = getattr(self.vocabulary, "vocab", self.vocabulary)
         return host.PyConstraint(MatcherConstraint(self.matcher, len(vocabulary)))

@@ -48,7 +48,6 @@ class MinP(MeasuredSampler):
     mass: str = declare(MASS)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         bound = np.float32(self.min_p)
         if bound == 0:
             return

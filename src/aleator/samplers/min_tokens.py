@@ -44,22 +44,18 @@ class MinTokens(Sampler):
     end_tokens: tuple[int, ...] = field(default=())
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
         super().__post_init__()
         object.__setattr__(self, "end_tokens", check_ids("end_tokens", self.end_tokens))
 
     @classmethod
     def asked_for(cls, values: Mapping[str, Any]) -> bool:
-        """Whether there is a minimum."""
         return bool(values["min_tokens"])
 
     @property
     def neutral(self) -> bool:
-        """True at 0, or where no token ends a text."""
         return self.min_tokens == 0 or not self.end_tokens
 
     def arguments(self, place: Place) -> tuple[Any, ...]:
-        """The number and the tokens."""
         return self.min_tokens, self.end_tokens
 
     def reference(self, row: Row, step: Step, place: Place) -> None:

@@ -47,12 +47,10 @@ class MirostatSampler(SeededSampler):
     mirostat_eta: float = declare(MIROSTAT_ETA)
 
     def state(self, kernel: Any, history: Sequence[int]) -> dict[str, float]:
-        """The present bound on surprise, in bits."""
         return {"mu": kernel.mu}
 
     def course(self, kernel: Any) -> dict[str, list[float]]:
-        """Mu after each number of tokens."""
-        return {"mu": kernel.course}
+        return {"mu": kernel.course[0]}
 
     def mu(self, step: Step, place: Place) -> float:
         """The present bound on surprise: the reference keeps it in the step."""
@@ -90,7 +88,6 @@ class Mirostat(MirostatSampler):
     mirostat_m: int = declare(MIROSTAT_M)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         row.keep_first(self._bound(row, self.mu(step, place), step.n_vocab))
         self.select(row, step, place)
 

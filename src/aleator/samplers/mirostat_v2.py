@@ -33,7 +33,6 @@ class MirostatV2(MirostatSampler):
     llama_kernel = host.LlamaMirostatV2
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         mu = min(max(self.mu(step, place), -100.0), 100.0)
         ranked = ints(row.weights()[row.order()])
         level = log2_q32(sum(ranked)) - math.floor(mu * 2**32)

@@ -45,5 +45,4 @@ class NoRepeatNgram(Sampler):
         return {history[i + n - 1] for i in starts if history[i : i + n - 1] == ending}
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         row.mask(self.banned(step.history))

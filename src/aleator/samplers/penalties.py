@@ -75,7 +75,6 @@ class Penalties(Sampler):
 
     @property
     def neutral(self) -> bool:
-        """True with no window, or with all three penalties off."""
         return self.penalty_last_n == 0 or (
             single(self.repetition_penalty) == 1
             and single(self.frequency_penalty) == 0
@@ -83,13 +82,11 @@ class Penalties(Sampler):
         )
 
     def state(self, kernel: Any, history: Sequence[int]) -> dict[str, float]:
-        """Tokens in the window, and how many different ones."""
         n = self.penalty_last_n
         window = history if n < 0 else history[-n:]
         return {"window": len(window), "distinct": len(set(window))}
 
     def arguments(self, place: Place) -> tuple[Any, ...]:
-        """The numbers, then which tokens count, and how."""
         return (
             *super().arguments(place)[:-2],
             self.penalty_scope != "generated",
@@ -98,7 +95,6 @@ class Penalties(Sampler):
         )
 
     def llama_arguments(self, place: Place) -> tuple[Any, ...]:
-        """The numbers: llama.cpp has nothing else."""
         if self.penalty_scope != "all":
             raise only_portable("penalty_scope", self.penalty_scope, "all")
         if self.repetition_per != "token":
@@ -106,7 +102,6 @@ class Penalties(Sampler):
         return super().arguments(place)[:-2]
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         if self.neutral:
             return
         n = len(step.history) if self.penalty_last_n < 0 else self.penalty_last_n

@@ -35,5 +35,4 @@ class Regex(LLGuidanceSampler):
     vocabulary: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check the expression."""
         self._check_source(llguidance.regex_grammar(self.pattern))

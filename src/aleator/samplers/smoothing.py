@@ -49,11 +49,9 @@ class Smoothing(Sampler):
         return single(factor * (3 - curve) / 2), single(factor * (curve - 1) / 2)
 
     def arguments(self, place: Place) -> tuple[float, float]:
-        """The coefficients."""
         return (0.0, 0.0) if self.neutral else self.coefficients
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         if self.neutral:
             return
         row.materialise()

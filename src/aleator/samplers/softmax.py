@@ -26,5 +26,4 @@ class Softmax(Sampler):
     llama_kernel = host.LlamaSoftmax
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         row.full_mass = sum(ints(row.weights()))

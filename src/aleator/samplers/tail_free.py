@@ -40,7 +40,6 @@ class TailFree(Sampler):
     min_keep: int = declare(MIN_KEEP)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         if self.neutral or len(row) <= 2:
             return
         w = ints(row.weights()[row.order()])

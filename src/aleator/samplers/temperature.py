@@ -62,11 +62,9 @@ class Temperature(Sampler):
 
     @property
     def neutral(self) -> bool:
-        """True at 1 without a range."""
         return self.temperature == 1 and self.dynatemp_range == 0
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         chosen = self._dynamic(row) if self.dynatemp_range > 0 else self.temperature
         if chosen == 1:
             return

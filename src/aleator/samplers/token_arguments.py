@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from aleator.core.errors import ParameterError
 from aleator.core.integers import MAX_TOKEN, exact
+from aleator.core.parameter import check_unicode
 
 
 class Tokenizer(Protocol):
@@ -14,7 +15,6 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str, add_special: bool = ..., parse_special: bool = ...) -> list[int]:
         """Token ids of a text."""
-        ...
 
 
 def require_tokenizer(parameter: str, tokenizer: Tokenizer | None) -> Tokenizer:
@@ -54,8 +54,10 @@ def ids_of(value: Any) -> tuple[int, ...] | None:
     return None if None in ids else tuple(t for t in ids if t is not None)
 
 
-def check_sequences(parameter: str, value: Any) -> tuple[str | tuple[int, ...], ...]:
-    """Return texts and sequences of token ids, none of them empty."""
+def check_sequences(
+    parameter: str, value: Any, *, blank: bool = False
+) -> tuple[str | tuple[int, ...], ...]:
+    """Return texts, which may be blank if so said, and sequences of token ids, none of them empty."""
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise ParameterError(
             parameter,
@@ -63,8 +65,8 @@ def check_sequences(parameter: str, value: Any) -> tuple[str | tuple[int, ...], 
         )
     checked: list[str | tuple[int, ...]] = []
     for item in value:
-        if isinstance(item, str) and item.strip():
-            checked.append(item)
+        if isinstance(item, str) and (blank or item.strip()):
+            checked.append(check_unicode(parameter, item))
             continue
         tokens = ids_of(item)
         if not tokens or min(tokens) < 0 or max(tokens) > MAX_TOKEN:

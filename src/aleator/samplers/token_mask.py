@@ -65,7 +65,6 @@ class TokenMask(Sampler):
     allowed: Any = declare(ALLOWED)
 
     def __post_init__(self) -> None:
-        """Pack the mask into words."""
         if self.allowed is not None and not isinstance(self.allowed, Words):
             object.__setattr__(self, "allowed", pack_mask(self.allowed))
 
@@ -89,7 +88,6 @@ class TokenMask(Sampler):
         return cls(Words(array.view(np.uint32).tolist()))
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         if self.allowed is None:
             return
         words = self.allowed

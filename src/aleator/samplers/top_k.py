@@ -45,7 +45,6 @@ class TopK(Sampler):
 
     @property
     def neutral(self) -> bool:
-        """True at 0 without a limit."""
         return self.top_k == 0 and self.top_k_limit == 0
 
     @property
@@ -60,18 +59,15 @@ class TopK(Sampler):
         return self.top_k
 
     def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/top_k.cpp."""
         if self.top_k_limit:
             return host.LimitedTopK(self.top_k, self.top_k_limit)
         return host.TopK(self.top_k)
 
     def native_llama(self, place: Place) -> host.LlamaSampler:
-        """llama.cpp's numbers: native/llama/top_k.cpp."""
         if self.top_k_limit:
             raise only_portable("top_k_limit", self.top_k_limit, 0)
         return host.LlamaTopK(self.top_k)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         if kept := self.kept_of(step.n_vocab):
             row.keep_first(kept)

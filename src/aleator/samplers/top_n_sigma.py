@@ -42,11 +42,9 @@ class TopNSigma(Sampler):
 
     @property
     def neutral(self) -> bool:
-        """True at 0 and -1."""
         return single(self.top_n_sigma) <= 0
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         if self.neutral:
             return
         with np.errstate(over="ignore"):

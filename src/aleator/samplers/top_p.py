@@ -50,7 +50,6 @@ class TopP(MeasuredSampler):
     mass: str = declare(MASS)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         if self.neutral:
             return
         ranked = ints(row.weights()[row.order()])

@@ -47,7 +47,6 @@ class TypicalP(Sampler):
     min_keep: int = declare(MIN_KEEP)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         if self.neutral:
             return
         order = row.order()

@@ -50,7 +50,6 @@ class UserSampler(Sampler):
         return repr(self.user)
 
     def describe(self) -> str:
-        """The name: parameters are the user's."""
         return self.name
 
     @property
@@ -59,11 +58,9 @@ class UserSampler(Sampler):
         return callable(getattr(self.user, "rollback", None))
 
     def native(self, place: Place) -> host.Sampler:
-        """Host kernel: native/samplers/user.cpp, which calls back."""
         return host.UserSampler(Adapter(self.user, self._candidates_of))
 
     def native_llama(self, place: Place) -> host.LlamaSampler:
-        """Host kernel: native/llama/user.cpp, which calls back."""
         return host.LlamaUserSampler(Adapter(self.user, self._candidates_of))
 
     def configured(self, place: Place, numerics: str) -> tuple[Any, ...]:
@@ -71,7 +68,6 @@ class UserSampler(Sampler):
         return (self.name, type(self.user).__module__, type(self.user).__qualname__)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """Not available: the user's code is the definition."""
         raise ParameterError("samplers", f"{self.name} is written in Python and has no reference")
 
 
@@ -84,16 +80,13 @@ class Adapter:
         self.pending: bytes | None = None
 
     def apply(self, native: Any, position: int = 0) -> None:
-        """Let it change the candidates."""
         self.user.apply(self._candidates_of(native))
 
     def accept(self, token: int, generated: bool) -> None:
-        """Tell it of a token."""
         if hasattr(self.user, "accept"):
             self.user.accept(token)
 
     def rollback(self) -> None:
-        """Take back a token."""
         if hasattr(self.user, "rollback"):
             self.user.rollback(1)
 
@@ -101,12 +94,10 @@ class Adapter:
         """A user's sampler has no random stream of the chain's."""
 
     def reset(self) -> None:
-        """Back to the start."""
         if hasattr(self.user, "reset"):
             self.user.reset()
 
     def clone(self) -> Adapter:
-        """A copy with its own state."""
         made = self.user.clone() if hasattr(self.user, "clone") else copy.deepcopy(self.user)
         return Adapter(made, self._candidates_of)
 
@@ -136,7 +127,6 @@ class Adapter:
         return state
 
     def restore(self, state: bytes) -> None:
-        """Hand it a state."""
         self.user.state_read(state)
 
 

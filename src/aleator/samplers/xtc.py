@@ -51,11 +51,9 @@ class XTC(SeededSampler):
 
     @property
     def neutral(self) -> bool:
-        """True at probability 0 or a threshold of 1."""
         return single(self.xtc_probability) == 0 or single(self.xtc_threshold) > 0.5
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         if self.neutral:
             return
         word = stream(Purpose.XTC, place.ordinal, step.completion)

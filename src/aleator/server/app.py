@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -14,20 +13,18 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Scope
 
-from aleator.core.errors import AleatorError, ParameterError
+from aleator.core.errors import AleatorError
 from aleator.core.version import __version__
-from aleator.engine.replay import Record
-from aleator.server.auth import KeyRing, current_caller
+from aleator.server.auth import Gate, Hosts, KeyRing, Keys, Replays, loopback_names
+from aleator.server.bodies import Bodies
 from aleator.server.dialects import DIALECTS, OPENAI, Dialect
+from aleator.server.dialects.llama_slots import Slots
 from aleator.server.errors import ApiError, api_error
-from aleator.server.limits import Bodies, Gate, Hosts, Keys, loopback_names
-from aleator.server.logs import Requests
-from aleator.server.metrics import Metrics
 from aleator.server.playground import routes as playground
 from aleator.server.service import Service
-from aleator.server.slots import Slots
+from aleator.server.telemetry import Metrics, Requests
 
 BODIES_AT_ONCE = 32
 """Bodies of the largest size that may be arriving at the same time, as far as memory goes."""
@@ -96,9 +93,6 @@ def create_guarded(
         matching = (dialect for route, dialect in routes if route.matches(scope)[0] != Match.NONE)
         return error_response(error, next(matching, OPENAI))
 
-    def route_of(scope: Scope) -> str:
-        return paths.get(scope["endpoint"], "other") if "endpoint" in scope else "other"
-
     options = service.options
     inner: ASGIApp = Bodies(
         app,
@@ -108,7 +102,7 @@ def create_guarded(
         most_held=BODIES_AT_ONCE * options.max_body_bytes,
     )
     ring = KeyRing.of(options.api_key, options.api_key_file)
-    inner = Keys(Replays(inner, service), answer, ring)
+    inner = Keys(Replays(inner, service.model), answer, ring)
     if options.cors_origin:
         inner = CORSMiddleware(
             inner,
@@ -119,7 +113,7 @@ def create_guarded(
         )
     names = None if options.uds is not None else loopback_names(options.host, options.allowed_host)
     gate = Gate(Hosts(inner, answer, names, options.cors_origin), answer)
-    return Guarded(Requests(gate, route_of, shown.answered, options.log_requests), gate)
+    return Guarded(Requests(gate, paths, shown.answered, options.log_requests), gate)
 
 
 def error_response(error: ApiError, dialect: Dialect) -> Response:
@@ -134,27 +128,3 @@ def _of_http(request: Request, error: HTTPException) -> ApiError:
         405: f"{request.method} is not for {request.url.path!r:.200}",
     }.get(error.status_code, error.detail or HTTPStatus(error.status_code).phrase)
     return ApiError(error.status_code, message, headers=error.headers)
-
-
-class Replays:
-    """Writes into the header ``x-aleator-replay`` what makes the first text of a response again.
-
-    The other texts of the response have other ``completion``.
-    """
-
-    def __init__(self, app: ASGIApp, service: Service) -> None:
-        self._app, self._service = app, service
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-
-        async def recorded(message: Message) -> None:
-            begun = current_caller().begun
-            if message["type"] == "http.response.start" and message["status"] == 200 and begun:
-                with suppress(ParameterError):  # it cannot be made again
-                    record = Record.of(begun[0], self._service.model, __version__).header()
-                    own = (b"x-aleator-replay", record.encode("ascii"))
-                    message["headers"] = [*message.get("headers", []), own]
-            await send(message)
-
-        await self._app(scope, receive, recorded)

@@ -1,16 +1,35 @@
-"""Who asks: API keys, and what is known to all that is done for a request."""
+"""Who may ask, and who asks: API keys, names that a browser was tricked into, and a server that drains.
+
+Every request passes this before a dialect sees it, as pure ASGI middleware.  The order, outermost first:
+requests while the server drains (:class:`Gate`), names (:class:`Hosts`), keys (:class:`Keys`), bodies
+(bodies.py).  Connections themselves are limited in connections.py, the depth of JSON where it is read
+(fields.py).
+"""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
+import ipaddress
 from collections.abc import Iterable
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
 from aleator.core.errors import ParameterError
+from aleator.core.version import __version__
+from aleator.engine.replay import Record
 from aleator.generate.generation import Generation
+from aleator.language_model import LanguageModel
+from aleator.server.bodies import Answer, header
+from aleator.server.errors import ApiError
+
+ALWAYS = ("/health", "/v1/health")
+"""Paths that answer without a key and while the server drains: they say nothing but whether it is well."""
 
 
 class KeyRing:
@@ -31,23 +50,22 @@ class KeyRing:
         Raises:
             ParameterError: a key that no header can hold, or a file without any.  Never has a key in it.
         """
-        made = list(keys)
-        for number, key in enumerate(made, 1):
-            _check_key("api_key", f"the {number}. key", key)
+        found = [("api_key", f"the {n}. key", key) for n, key in enumerate(keys, 1)]
         if file is not None:
             try:
-                lines = map(str.strip, Path(file).read_text(encoding="utf-8").splitlines())
+                lines = [line.strip() for line in Path(file).read_text("utf-8").splitlines()]
             except UnicodeDecodeError:
                 raise ParameterError("api_key_file", f"{file} is not a text file") from None
-            found = {n: key for n, key in enumerate(lines, 1) if key and not key.startswith("#")}
-            if not found:
-                raise ParameterError(
-                    "api_key_file", f"{file} has no key: write one on a line of its own"
-                )
-            for number, key in found.items():
-                _check_key("api_key_file", f"{file}, line {number}", key)
-            made += found.values()
-        return cls(made)
+            own = {n: key for n, key in enumerate(lines, 1) if key and not key.startswith("#")}
+            if not own:
+                why = f"{file} has no key: write one on a line of its own"
+                raise ParameterError("api_key_file", why)
+            found += [("api_key_file", f"{file}, line {n}", key) for n, key in own.items()]
+        for parameter, where, key in found:
+            if not key or not all("!" <= letter <= "~" for letter in key):
+                why = "a key is made of visible ASCII characters without spaces, one at least"
+                raise ParameterError(parameter, f"{where}: {why}")
+        return cls(key for _, _, key in found)
 
     def tenant(self, key: bytes | None) -> str | None:
         """Who has a key; None: nobody.  Looks at all of them, whichever is right."""
@@ -58,14 +76,6 @@ class KeyRing:
         for digest in self._digests:
             found |= hmac.compare_digest(digest, wanted)
         return _digest(key, b"aleator name").hex()[:32] if found and key else None
-
-
-def _check_key(parameter: str, where: str, key: str) -> None:
-    if not key or not all("!" <= letter <= "~" for letter in key):
-        raise ParameterError(
-            parameter,
-            f"{where}: a key is made of visible ASCII characters without spaces, one at least",
-        )
 
 
 def _digest(data: bytes, purpose: bytes) -> bytes:
@@ -111,3 +121,177 @@ def namespace_of(tenant: str, salt: str = "") -> str:
         return ""
     salted = hashlib.blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     return f"{tenant}/{salted if salt else ''}"
+
+
+class Keys:
+    """Lets in who has a key, and notes who it is (:mod:`aleator.server.auth`)."""
+
+    def __init__(self, app: ASGIApp, answer: Answer, ring: KeyRing) -> None:
+        self._app, self._answer, self._ring = app, answer, ring
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or answer 401."""
+        app = self._app
+        if scope["type"] == "http":
+            tenant = self._ring.tenant(given_key(scope))
+            if tenant is None and not needs_no_key(scope["path"]):
+                error = ApiError(
+                    401,
+                    "a valid API key is needed: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'",
+                    code="invalid_api_key",
+                    headers={"www-authenticate": "Bearer"},
+                )
+                app = self._answer(scope, error)
+            set_caller(Caller(tenant or ""))
+        await app(scope, receive, send)
+
+
+def needs_no_key(path: str) -> bool:
+    """Whether a path is for everybody: health, and the files of the playground's page, which asks for a key."""
+    return path in ALWAYS or path == "/" or path.startswith("/playground/")
+
+
+def given_key(scope: Scope) -> bytes | None:
+    """The key that a request brings, if any."""
+    value = header(scope, b"authorization")
+    if value is not None:
+        scheme, _, key = value.partition(b" ")
+        return key.strip() if scheme.lower() == b"bearer" else None
+    return header(scope, b"x-api-key")
+
+
+class Replays:
+    """Writes into the header ``x-aleator-replay`` what makes the first text of a response again.
+
+    The other texts of the response have other ``completion``.
+    """
+
+    def __init__(self, app: ASGIApp, model: LanguageModel) -> None:
+        self._app, self._model = app, model
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+
+        async def recorded(message: Message) -> None:
+            begun = current_caller().begun
+            if message["type"] == "http.response.start" and message["status"] == 200 and begun:
+                with suppress(ParameterError):  # it cannot be made again
+                    record = Record.of(begun[0], self._model, __version__).header()
+                    own = (b"x-aleator-replay", record.encode("ascii"))
+                    message["headers"] = [*message.get("headers", []), own]
+            await send(message)
+
+        await self._app(scope, receive, recorded)
+
+
+class Gate:
+    """Counts requests under way, and lets no more in once the server drains."""
+
+    def __init__(self, app: ASGIApp, answer: Answer) -> None:
+        self._app, self._answer = app, answer
+        self.draining = False
+        self.running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or answer 503."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if self.draining:
+            error = ApiError(
+                503,
+                "the server is shutting down: ask another one, or this one again when it is back",
+                headers={"retry-after": "5", "connection": "close"},
+            )
+            await self._answer(scope, error)(scope, receive, send)
+            return
+        self.running += 1
+        self._idle.clear()
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self.running -= 1
+            if not self.running:
+                self._idle.set()
+
+    async def idle(self, timeout: float) -> bool:
+        """Wait until no request is under way; returns whether none is, after at most ``timeout`` seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._idle.wait()
+        return self._idle.is_set()
+
+
+class Hosts:
+    """Refuses requests that a page of somebody else's made a browser send.
+
+    A page can have its own name point to 127.0.0.1 (DNS rebinding): then the header Host has that name.  It can
+    also send simple requests to any address without asking first: then the header Origin has the page's.
+    """
+
+    def __init__(
+        self, app: ASGIApp, answer: Answer, names: Iterable[str] | None, origins: Iterable[str] = ()
+    ) -> None:
+        self._app, self._answer = app, answer
+        self._names = None if names is None else frozenset(name.lower() for name in names)
+        self._origins = frozenset(origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or answer 400 or 403."""
+        error = self._refusal(scope) if scope["type"] == "http" else None
+        app = self._app if error is None else self._answer(scope, error)
+        await app(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> ApiError | None:
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        if len(hosts) > 1 or (not hosts and scope.get("http_version") == "1.1"):
+            return ApiError(400, f"a request has one header Host, and this one {len(hosts)}")
+        host = hosts[0].decode("latin-1").strip() if hosts else ""
+        if host and self._names is not None and host_name(host) not in self._names:
+            return ApiError(
+                403,
+                f"Host {host!r:.80} is not a name of this server, which listens on this machine only: use "
+                "127.0.0.1 or localhost, or start it with --allowed-host NAME",
+                code="host_not_allowed",
+            )
+        origin = (header(scope, b"origin") or b"").decode("latin-1")
+        if origin and "*" not in self._origins and origin not in self._origins:
+            _, _, own = origin.partition("://")
+            if not host or own.lower() != host.lower():
+                return ApiError(
+                    403,
+                    f"pages of {origin!r:.80} may not use this server: start it with --cors-origin ORIGIN to "
+                    "allow them",
+                    code="origin_not_allowed",
+                )
+        return None
+
+
+def host_name(host: str) -> str:
+    """A header Host without its port, in lower case; an IPv6 address without its brackets."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower().rstrip(".")
+
+
+def loopback_names(host: str, more: Iterable[str] = ()) -> tuple[str, ...] | None:
+    """The values of Host that are allowed where a server listens; None: any.
+
+    Args:
+        host: The address or name that it listens on.
+        more: Names that the user allows; where there are any, no others are, whatever ``host`` is.
+    """
+    own = ("localhost", "127.0.0.1", "::1", host_name(host))
+    if is_loopback(host) or tuple(more):
+        return (*own, *more)
+    return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or name can be reached from this machine only."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost"

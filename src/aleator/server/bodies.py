@@ -1,15 +1,18 @@
-"""Bodies of requests as they come over the network."""
+"""Bodies of requests as they come over the network: within limits of size and time, and JSON."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
 import anyio.to_thread
 from starlette.datastructures import Headers
 from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aleator.server.errors import ApiError
 
@@ -21,6 +24,124 @@ QUICK = 1 << 16
 FORM = "application/x-www-form-urlencoded"
 """What ``curl -d`` says of any body where nobody tells it otherwise."""
 UTF8 = ("utf-8", "utf8", "us-ascii")
+
+DRAIN_SECONDS = 1.0
+"""How long the rest of a body that is too large is read and thrown away, so that its sender sees the answer."""
+
+RETRY_BODIES = 1
+"""Seconds after which a request is worth another try when the bodies of others take all room."""
+
+Answer = Callable[[Scope, ApiError], ASGIApp]
+"""Makes the response to a refused request, in the shape of the dialect that its path belongs to."""
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """The first header of a name (lower case), without white space around it."""
+    for each, value in scope["headers"]:
+        if each == name:
+            return bytes(value).strip()
+    return None
+
+
+class Bodies:
+    """Reads a request's body whole before anything else happens, within limits of size and time."""
+
+    def __init__(
+        self, app: ASGIApp, answer: Answer, *, most_bytes: int, timeout: float, most_held: int
+    ) -> None:
+        self._app, self._answer = app, answer
+        self._most_bytes, self._timeout = most_bytes, timeout
+        self._most_held, self._held = max(most_held, most_bytes), 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read the body, and let the request in, or answer 400, 408, 413 or 503."""
+        if scope["type"] != "http" or not has_body(scope):
+            await self._app(scope, receive, send)
+            return
+        try:
+            body = await self._read(scope, receive)
+        except ApiError as error:
+            await self._answer(scope, error)(scope, receive, send)
+            return
+        if body is None:  # the client has gone
+            return
+        await self._app(scope, _once(body, receive), send)
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
+        announced = header(scope, b"content-length") or b"0"
+        if not announced.isdigit():
+            raise ApiError(400, f"Content-Length {announced[:40]!r} is not a number")
+        if int(announced) > self._most_bytes:
+            await self._discard(receive)
+            raise self._too_large()
+        pieces: list[bytes] = []
+        held = 0
+        try:
+            async with asyncio.timeout(self._timeout):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    piece = message.get("body", b"")
+                    held += len(piece)
+                    self._held += len(piece)
+                    if held > self._most_bytes:
+                        pieces.clear()
+                        await self._discard(receive)
+                        raise self._too_large()
+                    if self._held > self._most_held:
+                        raise ApiError(
+                            503,
+                            "the bodies of other requests take all room: ask again",
+                            headers={"retry-after": str(RETRY_BODIES), "connection": "close"},
+                        )
+                    pieces.append(piece)
+                    if not message.get("more_body", False):
+                        break
+        except TimeoutError:
+            raise ApiError(
+                408,
+                f"the body did not arrive within {self._timeout:g} s",
+                headers={"connection": "close"},
+            ) from None
+        finally:
+            self._held -= held
+        return b"".join(pieces)
+
+    def _too_large(self) -> ApiError:
+        return ApiError(
+            413,
+            f"the body is larger than {self._most_bytes} bytes: shorten it, or start the server with a larger "
+            "--max-body-bytes",
+            code="body_too_large",
+            headers={"connection": "close"},
+        )
+
+    async def _discard(self, receive: Receive) -> None:
+        """Read what still comes, for a moment: a sender who is cut off does not read the answer."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(DRAIN_SECONDS, self._timeout)):
+                while (await receive()).get("more_body", False):
+                    pass
+
+
+def has_body(scope: Scope) -> bool:
+    """Whether a request comes with a body."""
+    if header(scope, b"transfer-encoding") is not None:
+        return True
+    return (header(scope, b"content-length") or b"0") != b"0"
+
+
+def _once(body: bytes, receive: Receive) -> Receive:
+    """Receives a body, and then what follows."""
+    left = [body]
+
+    async def received() -> Message:
+        if left:
+            return {"type": "http.request", "body": left.pop(), "more_body": False}
+        return await receive()
+
+    return received
 
 
 def check_content_type(headers: Headers) -> None:

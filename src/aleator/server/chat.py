@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from aleator.chat.message import Delta, Message
+from aleator.chat.prompt import ChatPrompt
 from aleator.chat.reply import Reply
-from aleator.generate.generation import Generation, writing_of
+from aleator.generate.generation import Generation, Piece, writing_of
 from aleator.generate.logprobs import Logprobs
-from aleator.generate.writing import Piece
 from aleator.server.streaming import Line, merged
 
 ChatStop = Literal["stop", "tool_calls", "length", "deadline", "interrupted"]
@@ -27,16 +27,11 @@ cancelled.
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChatRequest:
+class ChatRequest(ChatPrompt):
     """What is asked of a chat, in OpenAI's terms.
 
     Attributes:
-        messages: As OpenAI writes them; ``Service.chat`` checks them.
-        tools: Declarations of tools, as OpenAI writes them.
-        tool_choice: "auto", "none", "required", a tool's name, or OpenAI's mapping with one; None: "auto".
         parallel_tool_calls: Whether the answer may call several tools; otherwise it ends with the first call.
-        enable_thinking: A variable of the template; None: as the template likes.
-        template_arguments: Its other variables.
         options: Options of ``generate`` and sampling parameters by our names; ``json_schema`` forces the
             content.
         n: Answers; each draws with a random stream of its own.
@@ -44,12 +39,7 @@ class ChatRequest:
         namespace: Of the prompt cache; "": the caller's own.
     """
 
-    messages: Any
-    tools: Any = None
-    tool_choice: Any = None
     parallel_tool_calls: bool = True
-    enable_thinking: bool | None = None
-    template_arguments: Mapping[str, Any] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     n: int = 1
     deadline: float | None = None
@@ -84,15 +74,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ChatEvent:
-    """A piece of an answer under way.
+    """A piece of one of the answers under way: a :class:`~aleator.chat.message.Delta`, or its "end".
 
     Attributes:
-        kind: What it adds to: "content", "reasoning", or the arguments of a call; "call" begins a call,
-            "call_end" ends one, and "end" ends the answer.
         choice: Which of the answers, from 0.
-        text: What it adds; of "call" the tool's name.
-        index: Of a call: its place among the calls of the answer.
-        id: Of "call": the call's id.
         logprobs: Of the tokens since the event before, where they were asked for.
         stop: Of "end": why it ended.
     """

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from aleator.core.errors import (
     AleatorError,
@@ -34,7 +33,6 @@ class ApiError(AleatorError):
         message: What is wrong, and what to do about it.
         param: The field that is wrong, as the client spelled it; None: none.
         code: A word for programs, such as "model_not_found"; None: none.
-        kind: OpenAI's kind of error.
         headers: Of the response.
     """
 
@@ -44,12 +42,11 @@ class ApiError(AleatorError):
         message: str,
         param: str | None = None,
         code: str | None = None,
-        kind: str = "invalid_request_error",
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.status, self.message, self.param, self.code = status, message, param, code
-        self.kind, self.headers = kind, dict(headers or {})
+        self.headers = dict(headers or {})
 
 
 def not_built(what: str, instead: str = "") -> ApiError:
@@ -75,11 +72,11 @@ def _told(error: BaseException, spelled: Mapping[str, str]) -> ApiError:
     message = str(error)
     if isinstance(error, QueueFull):
         headers = {"retry-after": str(RETRY_AFTER)}
-        return ApiError(429, message, None, "queue_full", "rate_limit_error", headers)
+        return ApiError(429, message, None, "queue_full", headers)
     if isinstance(error, ContextFull):
         return ApiError(400, message, code="context_length_exceeded")
     if isinstance(error, EngineClosed):
-        return ApiError(503, "the server is shutting down", code="closed", kind="server_error")
+        return ApiError(503, "the server is shutting down", code="closed")
     if isinstance(error, ParameterError):
         ours, word = error.parameter, spelled.get(error.parameter, error.parameter)
         if word != ours and message.startswith((f"{ours}=", f"{ours} ", f"{ours}:")):
@@ -94,16 +91,5 @@ def _told(error: BaseException, spelled: Mapping[str, str]) -> ApiError:
         return ApiError(400, message, code="no_token_left")
     log.error("a request failed", exc_info=error)
     if isinstance(error, AleatorError):
-        return ApiError(500, message, kind="server_error")
-    return ApiError(
-        500, "internal error: the server's log says more", code="internal", kind="server_error"
-    )
-
-
-@contextmanager
-def spelled_as(names: Mapping[str, str]) -> Iterator[None]:
-    """Let errors name fields as the client spelled them; ``names`` has that by our names."""
-    try:
-        yield
-    except ParameterError as error:
-        raise api_error(error, names) from error
+        return ApiError(500, message)
+    return ApiError(500, "internal error: the server's log says more", code="internal")

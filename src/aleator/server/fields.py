@@ -12,8 +12,10 @@ import logging
 import math
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import UnionType
 from typing import Any, TypeVar
 
 from aleator.core.errors import ParameterError
@@ -21,8 +23,9 @@ from aleator.core.integers import exact
 from aleator.core.options import Option
 from aleator.core.parameter import Parameter, nearest, spoken
 from aleator.engine.prompts import GENERATION, SAMPLING
+from aleator.samplers.params import CONSTRAINTS
 from aleator.server.accepted import ACCEPTED, Accepted
-from aleator.server.errors import ApiError
+from aleator.server.errors import ApiError, api_error
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -120,6 +123,14 @@ class Body:
         forced = [self.spelled[name] for name in ("json_schema", "regex") if name in self.spelled]
         return {**({"grammar": forced[0]} if forced else {}), **self.spelled}
 
+    @contextmanager
+    def spelling(self, **more: str) -> Iterator[None]:
+        """Let errors name fields as the client spelled them; ``more`` has that by our names, too."""
+        try:
+            yield
+        except ParameterError as error:
+            raise api_error(error, {**more, **self.names}) from error
+
 
 class Fields:
     """The fields that an endpoint takes.
@@ -179,24 +190,23 @@ class Fields:
         defaults = {name: each.default for name, each in self.own.items() if not each.option}
         made = Body(defaults, lenient=lenient)
         for word, value in body.items():
-            try:
-                self._take(made, word, value)
-            except _NotHonoured as error:
-                if not lenient:
-                    raise ParameterError(word, str(error)) from None
-                log.warning("ignored: %s", error)
+            why = self._take(made, word, value)
+            if why and not lenient:
+                raise ParameterError(word, why)
+            if why:
+                log.warning("ignored: %s", why)
         for name, each in self.own.items():
             if each.required and name not in made.spelled:
                 raise ParameterError(name, f"{name} is missing")
         return made
 
-    def _take(self, made: Body, word: str, value: Any) -> None:
+    def _take(self, made: Body, word: str, value: Any) -> str:
+        """Take a field in; returns why it is not known, or not honoured, or ""."""
         name = self._names.get(word)
         if name is None:
-            self._accept(word, value)
-            return
+            return self._why_not(word, value)
         if value is None:
-            return
+            return ""
         if name in made.spelled:
             raise ParameterError(
                 word, f"{name} is given twice, as {made.spelled[name]} and as {word}"
@@ -207,6 +217,7 @@ class Fields:
             made.options[name] = self._as_given(name, word, value)
         else:
             (made.options if mine.option else made.own)[name] = mine.check(word, value)
+        return ""
 
     def _as_given(self, name: str, word: str, value: Any) -> Any:
         """A value of an option as Python takes it, where JSON writes it in another way."""
@@ -218,22 +229,23 @@ class Fields:
             return value
         return spoken(self.options[name], value, self._engines, log.warning, word)
 
-    def _accept(self, word: str, value: Any) -> None:
+    def _why_not(self, word: str, value: Any) -> str:
         known = self.accepted.get(word)
         if known is None:
             known_names = [*self._names, *self.accepted] if len(word) <= LONGEST_NAME else []
             close = difflib.get_close_matches(word, known_names, n=3)
             hint = f"did you mean {' or '.join(close)}?" if close else "docs/server.md lists them"
-            raise _NotHonoured(f"there is no field {word!r:.80}: {hint}")
+            return f"there is no field {word!r:.80}: {hint}"
         if known.takes(value):
-            return
+            return ""
         allowed = " or ".join(map(json.dumps, known.values or ()))
         only = f"only {allowed} is supported: " if allowed else "not supported: "
-        raise _NotHonoured(f"{word}={shown(value)}: {only}{known.why}")
+        return f"{word}={shown(value)}: {only}{known.why}"
 
 
-class _NotHonoured(Exception):
-    """A field that is not known, or asks for what is not done."""
+def constrained(options: Mapping[str, Any]) -> bool:
+    """Whether options have a grammar, a schema or a regular expression."""
+    return any(options.get(name) is not None for name in CONSTRAINTS)
 
 
 def known_ids(name: str, ids: Iterable[int], size: int) -> None:
@@ -243,6 +255,16 @@ def known_ids(name: str, ids: Iterable[int], size: int) -> None:
         raise ParameterError(
             name, f"{name} has token id {stranger}: give ids of the vocabulary, 0 to {size - 1}"
         )
+
+
+def only_one(own: Mapping[str, Any], *names: str) -> str:
+    """The one of some fields that is given; ParameterError where none is, or several."""
+    given = [name for name in names if own[name] is not None]
+    if len(given) != 1:
+        what = " and ".join(given) or "nothing"
+        remedy = f"{what} given: give one of {', '.join(names)}"
+        raise ParameterError(given[1] if given else names[0], remedy)
+    return given[0]
 
 
 def token_id(key: str) -> int | str:
@@ -300,7 +322,9 @@ def is_whole(value: object) -> bool:
 # Checks of values.
 
 
-def _of_type(kind: type[T], remedy: str) -> Callable[[str, Any], T]:
+def of_type(kind: type[T] | UnionType, remedy: str) -> Callable[[str, Any], T]:
+    """A value of a type, or of one of several."""
+
     def check(name: str, value: Any) -> T:
         if not isinstance(value, kind):
             raise wrong(name, value, remedy)
@@ -309,10 +333,10 @@ def _of_type(kind: type[T], remedy: str) -> Callable[[str, Any], T]:
     return check
 
 
-text = _of_type(str, "give a text")
-switch = _of_type(bool, "give true or false")
-mapping: Callable[[str, Any], dict[str, Any]] = _of_type(dict, "give an object")
-listing: Callable[[str, Any], list[Any]] = _of_type(list, "give a list")
+text = of_type(str, "give a text")
+switch = of_type(bool, "give true or false")
+mapping: Callable[[str, Any], dict[str, Any]] = of_type(dict, "give an object")
+listing: Callable[[str, Any], list[Any]] = of_type(list, "give a list")
 
 
 def whole(low: int, high: int) -> Check:

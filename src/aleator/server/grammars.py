@@ -18,6 +18,7 @@ from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.params import CHAIN_OPTIONS, CONSTRAINTS
 from aleator.server.auth import current_caller
 from aleator.server.bodies import in_thread
+from aleator.server.fields import constrained
 from aleator.server.grammar_limits import KEPT, KeptGrammars, Trials
 from aleator.text.tokenizer import Tokenizer
 
@@ -134,14 +135,18 @@ class Grammars:
         So slow grammars do not take all threads, and requests with another key or a known grammar do not wait
         for them.
         """
-        if not constrained(options) or await in_thread(self._known, options):
+        if not constrained(options) or await in_thread(self._all, self._made.find, options):
             return await in_thread(work)
         async with self._semaphore.acquire(current_caller().tenant):
             return await in_thread(work)
 
     async def tried(self, options: Mapping[str, Any]) -> None:
         """Do what :meth:`try_out` does, in another thread, after waiting for :class:`FairSemaphore`."""
-        if self.trials and constrained(options) and not await in_thread(self._all_passed, options):
+        if (
+            self.trials
+            and constrained(options)
+            and not await in_thread(self._all, self._passed, options)
+        ):
             async with self._semaphore.acquire(current_caller().tenant):
                 await in_thread(self.try_out, options)
 
@@ -194,13 +199,10 @@ class Grammars:
                 self._busy.discard(mine)
                 self._freed.notify_all()
 
-    def _known(self, options: Mapping[str, Any]) -> bool:
-        """Whether the grammars of a request are compiled."""
-        return all(self._made.find(key) is not None for _, _, key in _grammars_of(options))
-
-    def _all_passed(self, options: Mapping[str, Any]) -> bool:
-        """Whether the grammars of a request have been tried."""
-        return all(self._passed(key) for _, _, key in _grammars_of(options))
+    @staticmethod
+    def _all(found: Callable[[str], object], options: Mapping[str, Any]) -> bool:
+        """Whether all grammars of a request are found by what they are remembered by."""
+        return all(found(key) for _, _, key in _grammars_of(options))
 
     def _sampler(self, name: str, told: Mapping[str, Any], key: str) -> ConstraintSampler:
         known = self._made.find(key)
@@ -236,11 +238,6 @@ class Grammars:
 def prepare(tokenizer: Tokenizer) -> None:
     """Make what all grammars of a vocabulary share."""
     _ = sampler_of({"option": "regex", "value": "a"}).bound(tokenizer).constraint
-
-
-def constrained(options: Mapping[str, Any]) -> bool:
-    """Whether options have a grammar, a schema or a regular expression."""
-    return any(options.get(name) is not None for name in CONSTRAINTS)
 
 
 def _grammars_of(options: Mapping[str, Any]) -> list[tuple[str, dict[str, Any], str]]:

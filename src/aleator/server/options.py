@@ -6,11 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from aleator.core.options import Options, option
+from aleator.core.options import Options, own
 from aleator.generate.options import MOST, texts
-
-own = partial(option, portable=False)
-"""Declares an option of the server: no request may set it."""
 
 
 def several(name: str, flags: tuple[str, ...], metavar: str, help: str, shown: str = "") -> Any:

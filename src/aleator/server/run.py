@@ -20,15 +20,13 @@ import uvicorn
 
 from aleator.core.errors import ParameterError
 from aleator.server.app import Guarded, create_guarded
-from aleator.server.auth import KeyRing
+from aleator.server.auth import KeyRing, is_loopback
 from aleator.server.connections import ConnectionLimits, Connections
 from aleator.server.grammar_limits import Trials
 from aleator.server.grammars import AT_ONCE
-from aleator.server.limits import is_loopback
-from aleator.server.logs import configure, event
-from aleator.server.metrics import Metrics
 from aleator.server.options import ServerOptions
 from aleator.server.service import Service
+from aleator.server.telemetry import Metrics, configure, event
 
 SPARE_FILES = 128
 """Open files that are not connections: the model, the log, saved slots."""

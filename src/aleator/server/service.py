@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 from weakref import WeakSet
 
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from starlette.requests import Request
 
-from aleator.chat.prompt import ChatPrompt, PreparedChat, prepare_chat
+from aleator.chat.prompt import ChatFormat, PreparedChat, prepare_chat
 from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import AleatorError, ParameterError
 from aleator.core.version import __version__
@@ -35,8 +35,8 @@ from aleator.server.auth import current_caller, own_namespace
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatRequest
 from aleator.server.errors import ApiError
-from aleator.server.fields import Body, Fields, known_ids
-from aleator.server.grammars import Grammars, constrained
+from aleator.server.fields import Body, Fields, constrained, known_ids
+from aleator.server.grammars import Grammars
 from aleator.server.options import ServerOptions
 
 
@@ -44,9 +44,7 @@ class Service:
     """A model that serves requests of all dialects.
 
     Args:
-        model: Answers.
         engine: Of the model, for the service alone.
-        options: Of the server.
         defaults: Options of requests that do not give them, by our names.
 
     Attributes:
@@ -78,11 +76,16 @@ class Service:
         self._defaults = options_of(defaults or {})
         model.check_options(**self._defaults)
         if self.options.chat_template is not None:
-            model.chat_format(self.options.chat_template)  # so that a wrong one is refused now
+            _ = self.chat_format  # so that a wrong one is refused now
         self._making = threading.Lock()
         self._scoring: anyio.CapacityLimiter | None = None
         self._under_way: WeakSet[Generation] = WeakSet()
         self.grammars = Grammars(model.tokenizer)
+
+    @cached_property
+    def chat_format(self) -> ChatFormat:
+        """How chats are written; TemplateError if there is no template."""
+        return self.model.chat_format(self.options.chat_template)
 
     def check_model(self, name: str | None) -> str:
         """What a response calls the model."""
@@ -113,24 +116,12 @@ class Service:
         on_logits: OnLogits | None = None,
         prompt_logprobs: int | None = None,
     ) -> list[Generation]:
-        """Have a prompt continued; every text that the server makes without messages begins here.
+        """Begin ``n`` continuations of a prompt; every text that is made without messages begins here.
 
-        Args:
-            prompt: Text or token ids.
-            given: Options of ``generate`` and sampling parameters by our names.
-            n: Completions; each draws with a random stream of its own.
-            deadline: Seconds from now on after which they end.
-            namespace: Of the prompt cache; "": the caller's own.
-            on_logits: Called before each draw of any of them, in the engine's thread.
-            prompt_logprobs: Have the first one note what the model thinks of the prompt's tokens, and of so
-                many of the most probable ones at each place.
-
-        Returns:
-            ``n`` generations, which have begun.
-
-        Raises:
-            ParameterError, TokenizerError, ContextFull, QueueFull, EngineClosed: As ``Engine.submit``.  Then
-                none has begun.
+        ``given`` has options of ``generate`` and sampling parameters by our names; ``on_logits`` is called
+        before each draw of any of them, in the engine's thread.  With ``prompt_logprobs`` the first one notes
+        what the model thinks of the prompt's tokens, and of so many of the most probable ones at each place.
+        Errors are those of ``Engine.submit``; then none has begun.
         """
 
         def work() -> list[Generation]:
@@ -142,12 +133,7 @@ class Service:
         return await self.grammars.in_thread(given, work)
 
     async def chat(self, request: ChatRequest) -> ChatAnswer:
-        """Answer messages; every answer of every dialect begins here.
-
-        Raises:
-            ParameterError, TemplateError, ContextFull, QueueFull, EngineClosed: As ``LanguageModel.chat``.
-                Then none has begun.
-        """
+        """Answer messages; every answer of every dialect begins here, or none where it raises."""
         forced = request.tool_choice not in (None, "auto", "none")
         if not forced and not constrained(request.options):
             return await in_thread(lambda: self._answer(request, self._asked(request)))
@@ -164,11 +150,7 @@ class Service:
     async def embed(
         self, name: str, texts: Sequence[str | Sequence[int]], pooling: str, normalize: bool
     ) -> tuple[npt.NDArray[np.float32], int]:
-        """Vectors of texts, and how many tokens these have together.
-
-        Raises:
-            ApiError, ParameterError: Names the text that has an id which is none, no token, or too many.
-        """
+        """Vectors of texts, and how many tokens these have together; errors name the text by its place."""
         if self._scoring is None:
             # One request at a time.  The others wait without threads, or those that need one for a moment would
             # wait for all of them.
@@ -178,7 +160,9 @@ class Service:
 
     def _answer(self, request: ChatRequest, asked: PreparedChat) -> ChatAnswer:
         with readable():
-            options = self.grammars.compiled(asked.options)
+            options: Mapping[str, Any] = asked.options
+            if constrained(options):
+                options = self.grammars.compiled(options)
             with self._making:
                 made = self._start(asked.tokens, options, request.n, request.deadline)
         return ChatAnswer(
@@ -191,16 +175,8 @@ class Service:
     def _asked(self, request: ChatRequest) -> PreparedChat:
         """A chat ready to be generated."""
         with self._making, readable():
-            chat = ChatPrompt(
-                request.messages,
-                request.tools,
-                request.tool_choice,
-                request.enable_thinking,
-                request.template_arguments,
-            )
             options = self._completed(request.options, request.namespace, bool(request.tools))
-            chat_format = self.model.chat_format(self.options.chat_template)
-            return prepare_chat(chat, chat_format, self.model.tokenizer, options)
+            return prepare_chat(request, self.chat_format, self.model.tokenizer, options)
 
     def _start(
         self,
@@ -288,15 +264,14 @@ class Service:
 
 
 async def read_body(request: Request, fields: Fields) -> tuple[Service, Body]:
-    """The service that a request asks, and what its body says.
+    """The service that a request asks, and what its body says, "model" as a response calls it.
 
-    Raises:
-        ApiError, ParameterError: As ``body_of`` and ``Fields.read``; there is no such model.
+    ApiError where there is no such model.
     """
     service: Service = request.app.state.service
     body = fields.read(await body_of(request), service.options.lenient)
     if "model" in body.own:
-        service.check_model(body.own["model"])
+        body.own["model"] = service.check_model(body.own["model"])
     return service, body
 
 

@@ -30,7 +30,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from aleator.generate.writing import Piece, Writing
+from aleator.generate.generation import Piece, Writing
+from aleator.server.errors import ApiError, api_error
 
 T = TypeVar("T")
 
@@ -154,6 +155,13 @@ def event(data: str, name: str = "") -> bytes:
     """One event."""
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {data}\n\n".encode()
+
+
+def failing(
+    render_error: Callable[[ApiError], dict[str, Any]], name: str = ""
+) -> Callable[[BaseException], bytes]:
+    """What writes an error in the middle of a stream, in the form of a dialect."""
+    return lambda error: event(dumps(render_error(api_error(error))), name)
 
 
 def typed_events(events: Iterable[Mapping[str, Any]]) -> bytes:

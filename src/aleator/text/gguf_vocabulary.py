@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
+from aleator.models.files.gguf import GGUFFile, Metadata
 from aleator.text.special_tokens import SpecialTokens, TokenAttribute
 from aleator.text.texts import StoredTexts, TextNumbers
 
@@ -55,17 +55,10 @@ def index_tokens(tokens: Sequence[str], fields: Fields, key: str) -> Mapping[str
     return ids
 
 
-class OpenFile(Fields):
-    """The fields of a GGUF file, whose arrays of strings and numbers stay where they are."""
-
-    def __init__(self, path: object, values: Mapping[str, Any], file: GGUFFile) -> None:
-        super().__init__(path, values)
-        self.file = file
-
-
 def strings(fields: Fields, key: str) -> Sequence[str]:
     """An array of strings; raises FileFormatError where it is none, or missing."""
-    if isinstance(fields, OpenFile) and (stored := fields.file.strings(key)) is not None:
+    found = fields.values  # those of an open file stay where they are
+    if isinstance(found, Metadata) and (stored := found.strings(key)) is not None:
         return StoredTexts(stored)
     values: list[Any] = fields.require(key, list)
     if not set(map(type, values)) <= {str}:
@@ -75,7 +68,8 @@ def strings(fields: Fields, key: str) -> Sequence[str]:
 
 def numbers(fields: Fields, key: str, n_tokens: int) -> NDArray[Any]:
     """An array of one number for each token; raises FileFormatError where it is none, or missing."""
-    stored = fields.file.numbers(key) if isinstance(fields, OpenFile) else None
+    found = fields.values
+    stored = found.numbers(key) if isinstance(found, Metadata) else None
     values: Any = fields.require(key, list) if stored is None else stored
     if stored is None and not set(map(type, values)) <= {int, float}:
         raise fields.error(key, f"{key} must be an array of numbers")

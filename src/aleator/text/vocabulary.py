@@ -17,7 +17,6 @@ from aleator.core.records import dataclass
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.text.gguf_vocabulary import (
-    OpenFile,
     attributes_of,
     check_byte_tokens,
     index_tokens,
@@ -117,7 +116,7 @@ class Vocabulary:
             file = GGUFFile(file)
         if file.get("tokenizer.ggml.model", "") in _NO_VOCABULARY:
             return cls.without_text(n_ids(file), file.path)
-        return cls._read(OpenFile(file.path, file.metadata, file))
+        return cls._read(file.fields)
 
     @classmethod
     def without_text(cls, size: int, path: str | os.PathLike[str]) -> Vocabulary:

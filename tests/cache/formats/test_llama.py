@@ -19,8 +19,8 @@ from make_models import SPECS, write_model
 
 from aleator.cache import KVCache
 from aleator.cache.formats import llama
-from aleator.cache.prefix import PrefixConfig
-from aleator.cache.storage.host import HostLayer
+from aleator.cache.prefix_index import PrefixConfig
+from aleator.cache.storage.layer import HostLayer
 from aleator.core.errors import (
     AleatorError,
     CacheFull,

@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from aleator import _native
+from aleator.cache.storage.layer import TYPES
 from aleator.cache.storage.storage import hadamard_block
-from aleator.cache.storage.tensor_blocks import dequantised, hadamard, quantised
-from aleator.cache.storage.types import TYPES
+from aleator.cache.storage.tensors import dequantised, hadamard, quantised
 from aleator.core.threads import pool as thread_pool
 
 Floats = npt.NDArray[np.float32]

@@ -10,7 +10,7 @@ import pytest
 
 from aleator.cache import KVCache, LayerShape
 from aleator.cache.devices import CPU
-from aleator.cache.storage import Storage
+from aleator.cache.storage.storage import Storage
 from aleator.core.errors import ParameterError
 
 BLOCKS = ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")

@@ -9,14 +9,19 @@ import pytest
 import torch
 
 from aleator.cache.devices import CPU
-from aleator.cache.storage import TYPES, Storage
-from aleator.cache.storage.host import HostLayer, HostStates
-from aleator.cache.storage.layer import LayerFormat, LayerStorage, StateArrays
+from aleator.cache.storage.layer import (
+    TYPES,
+    HostLayer,
+    LayerFormat,
+    LayerStorage,
+    StateArrays,
+)
+from aleator.cache.storage.storage import Storage
 from aleator.cache.storage.tensors import (
     TensorLayer,
-    TensorSide,
     TensorStates,
     as_tensor,
+    tensor_layers,
     torch_device,
 )
 
@@ -74,11 +79,11 @@ def test_layers_in_torch_write_the_hosts_memory(kind: str, layout: str) -> None:
     if layout == "channel" and TYPES[kind].block > 1:
         pytest.skip("no blocks by channel")
     side = Storage("type_v", kind, [(HEADS, DIM)] * 2, CELLS, [CPU] * 2, layout=layout)
-    shared = TensorSide(side.parts)
+    shared = tensor_layers(side.parts)
     x = torch.randn(3, HEADS, DIM, generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
-        shared.write(1, slice(2, 5), x)
-    shared.write(1, torch.tensor([9, 8, 7]), x)
+        shared[1].store(slice(2, 5), x)
+    shared[1].store(torch.tensor([9, 8, 7]), x)
     assert np.array_equal(
         side.parts[1].read(np.arange(2, 5)), side.parts[1].read(np.array([9, 8, 7]))
     )
@@ -88,16 +93,16 @@ def test_layers_in_torch_write_the_hosts_memory(kind: str, layout: str) -> None:
         side.parts[1].bytes_of(np.arange(2, 5)), same.parts[1].bytes_of(np.arange(2, 5))
     )
     assert np.array_equal(
-        shared.read(1, slice(2, 5)).float().numpy(), side.parts[1].read(np.arange(2, 5))
+        shared[1].load(slice(2, 5)).float().numpy(), side.parts[1].read(np.arange(2, 5))
     )
     if TYPES[kind].block == 1:
-        assert shared.layers[1].address == side.parts[1].address
+        assert shared[1].address == side.parts[1].address
 
 
 def test_states_are_the_same() -> None:
     values = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
     found = []
-    kinds: list[StateArrays[Any]] = [HostStates(), TensorStates(torch_device(CPU))]
+    kinds: list[StateArrays] = [StateArrays(), TensorStates(torch_device(CPU))]
     for kind in kinds:
         array = kind.zeros((3, 3, 4))
         assert array.nbytes == 144

@@ -22,17 +22,17 @@ import struct
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from aleator.cache.cells.batch_rules import bits_of
+from aleator.cache.batches import bits_of
 from aleator.cache.formats import recurrent
 from aleator.cache.formats.source import Source
 from aleator.cache.pools.attention import AttentionPool, first_of
 from aleator.cache.pools.hybrid import HybridPool
-from aleator.cache.pools.pool import AnyPool
+from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent import RecurrentPool
-from aleator.cache.rows.shift import read_keys
+from aleator.cache.rows.rows import read_keys
 from aleator.cache.storage.storage import Storage
+from aleator.core.arrays import Bytes, Int32s, Int64s, UInt64s
 from aleator.core.errors import Corrupt, Incompatible
 from aleator.core.integers import token_ids
 from aleator.core.records import dataclass
@@ -45,9 +45,6 @@ MAX_TOKENS = 1 << 28
 _XYT = [1, 0, 2]
 """An extra's (y, x, token) in the order of the file, and back."""
 
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int32]
-
 
 @dataclass
 class Section:
@@ -57,9 +54,9 @@ class Section:
     layer uint8 [n, bytes of a row], values by channel [channels, n * bytes of an element].
     """
 
-    positions: Ints
-    owners: npt.NDArray[np.uint64]
-    extras: Ints | None
+    positions: Int32s
+    owners: UInt64s
+    extras: Int32s | None
     keys: list[Bytes]
     values: list[Bytes]
 
@@ -67,7 +64,7 @@ class Section:
 # Writing
 
 
-def write(pool: AnyPool, seq: int, partial: bool = False, windows_only: bool = True) -> bytes:
+def write(pool: Pool, seq: int, partial: bool = False, windows_only: bool = True) -> bytes:
     """The state of everything (-1) or of one sequence, shifts applied.
 
     ``windows_only=False``: of a sequence all that window layers hold, which llama.cpp does not write.
@@ -79,7 +76,7 @@ def write(pool: AnyPool, seq: int, partial: bool = False, windows_only: bool = T
     return struct.pack("<I", len(name)) + name + _memories(pool, -1)
 
 
-def write_session(pool: AnyPool, tokens: Sequence[int], seq: int) -> bytes:
+def write_session(pool: Pool, tokens: Sequence[int], seq: int) -> bytes:
     """A session file (-1) or a sequence's file; ``tokens`` is the text it stands for."""
     ids = token_ids(tokens).astype("<i4")
     if seq >= 0:
@@ -89,7 +86,7 @@ def write_session(pool: AnyPool, tokens: Sequence[int], seq: int) -> bytes:
     return head + ids.tobytes() + write(pool, -1)
 
 
-def _memories(pool: AnyPool, seq: int, partial: bool = False, windows_only: bool = True) -> bytes:
+def _memories(pool: Pool, seq: int, partial: bool = False, windows_only: bool = True) -> bytes:
     """A cache of one pool, or of several one after the other."""
     return b"".join(
         recurrent.write(leaf, seq)
@@ -120,7 +117,7 @@ def _memory(pool: AttentionPool, seq: int, windows_only: bool) -> bytes:
     return b"".join(parts)
 
 
-def _cells(pool: AttentionPool, cells: npt.NDArray[np.int64], owners: Bytes) -> bytes:
+def _cells(pool: AttentionPool, cells: Int64s, owners: Bytes) -> bytes:
     """``owners`` are bits [n, n_seq_max]."""
     row, ids = np.nonzero(owners)
     counts = np.bincount(row, minlength=len(cells))
@@ -136,7 +133,7 @@ def _cells(pool: AttentionPool, cells: npt.NDArray[np.int64], owners: Bytes) -> 
     return out.tobytes()
 
 
-def _data(pool: AttentionPool, cells: npt.NDArray[np.int64]) -> list[bytes]:
+def _data(pool: AttentionPool, cells: Int64s) -> list[bytes]:
     keys, values = pool.rows.keys, pool.rows.values
     parts = [struct.pack("<II", values.by_channel, len(pool.rows.shapes))]
     behind = pool.cells.positions[cells] != pool.rows.key_positions[cells]
@@ -162,7 +159,7 @@ def _data(pool: AttentionPool, cells: npt.NDArray[np.int64]) -> list[bytes]:
 # Reading
 
 
-def read(pool: AnyPool, blob: bytes | memoryview, seq: int, partial: bool = False) -> int:
+def read(pool: Pool, blob: bytes | memoryview, seq: int, partial: bool = False) -> int:
     """Replace everything (-1) or one sequence by a state; returns its cells.
 
     The state of an empty sequence has none and changes nothing; that of a recurrent cache empties its
@@ -173,7 +170,7 @@ def read(pool: AnyPool, blob: bytes | memoryview, seq: int, partial: bool = Fals
     return _read_memories(pool, source, seq, partial)
 
 
-def read_session(pool: AnyPool, data: bytes | memoryview, seq: int) -> tuple[list[int], int]:
+def read_session(pool: Pool, data: bytes | memoryview, seq: int) -> tuple[list[int], int]:
     """Read a session file or a sequence's file; returns its tokens and its cells."""
     source = Source(data)
     magic, version = source.u32("magic"), source.u32("version")
@@ -196,7 +193,7 @@ def read_session(pool: AnyPool, data: bytes | memoryview, seq: int) -> tuple[lis
     return tokens, _read_memories(pool, source, seq)
 
 
-def _read_memories(pool: AnyPool, source: Source, seq: int, partial: bool = False) -> int:
+def _read_memories(pool: Pool, source: Source, seq: int, partial: bool = False) -> int:
     """Within a frame, check the states of all pools and then replace them; returns the first's cells."""
     filled = seq < 0
     restores: list[Callable[[], int]] = []
@@ -221,7 +218,7 @@ def _read_memories(pool: AnyPool, source: Source, seq: int, partial: bool = Fals
     return cells[0]
 
 
-def _head(pool: AnyPool, source: Source, seq: int) -> None:
+def _head(pool: Pool, source: Source, seq: int) -> None:
     first = source.u32("the head")
     if seq >= 0:
         if first != SEQUENCE_MAGIC:
@@ -258,7 +255,7 @@ def _sections(pool: AttentionPool, source: Source, seq: int) -> list[Section]:
 
 def _read_cells(
     pool: AttentionPool, source: Source, n: int, seq: int
-) -> tuple[Ints, npt.NDArray[np.uint64], Ints | None]:
+) -> tuple[Int32s, UInt64s, Int32s | None]:
     start = source.offset
     owners = np.zeros((n, (pool.cells.n_seq_max + 63) // 64), np.uint64)
     width = 0 if pool.n_pos_per_embd == 1 else 3
@@ -366,9 +363,7 @@ def _restore(pool: AttentionPool, sections: list[Section], seq: int) -> int:
     return total
 
 
-def _put_raw(
-    pool: AttentionPool, layer: int, cells: npt.NDArray[np.int64], section: Section
-) -> None:
+def _put_raw(pool: AttentionPool, layer: int, cells: Int64s, section: Section) -> None:
     """Keys rotated to their positions, stored as at position 0."""
     assert pool.rows.rotate is not None  # noqa: S101  raw storage has one
     pool.rows.keys.parts[layer].put_bytes(cells, section.keys[layer])

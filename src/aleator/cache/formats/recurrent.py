@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from aleator.cache.arguments import END
-from aleator.cache.formats.source import Bytes, Source
+from aleator.cache.formats.source import Source
+from aleator.cache.options import END
 from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.core.arrays import Bytes
 from aleator.core.errors import Corrupt, Incompatible
 from aleator.core.records import dataclass
 

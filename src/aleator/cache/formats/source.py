@@ -5,11 +5,9 @@ from __future__ import annotations
 import struct
 
 import numpy as np
-import numpy.typing as npt
 
+from aleator.core.arrays import Bytes, Int32s
 from aleator.core.errors import Corrupt, Incompatible, ParameterError
-
-Bytes = npt.NDArray[np.uint8]
 
 
 class Source:
@@ -34,7 +32,7 @@ class Source:
         self.offset += n
         return self._data[self.offset - n : self.offset]
 
-    def array(self, dtype: str, n: int, field: str) -> npt.NDArray[np.int32]:
+    def array(self, dtype: str, n: int, field: str) -> Int32s:
         """The next n numbers; a view."""
         return np.frombuffer(self.take(n * np.dtype(dtype).itemsize, field), dtype)
 
@@ -54,9 +52,3 @@ class Source:
         """Incompatible unless they are equal."""
         if have != want:
             raise Incompatible(field, have, want)
-
-
-def require_format(name: str) -> None:
-    """Raise ParameterError unless states can be written in this format."""
-    if name != "llama":
-        raise ParameterError("format", f"format must be llama, not {name!r}")

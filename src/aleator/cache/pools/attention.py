@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from aleator.cache.arguments import END
+from aleator.cache.options import END
 from aleator.cache.pools.cell_pool import CellPool
-from aleator.cache.pools.pool import AnyPool
+from aleator.cache.pools.pool import Pool
+from aleator.core.arrays import Bools, Int32s
 from aleator.core.errors import CacheError, CacheFull, CannotShift, NoCells, ParameterError
 
 
@@ -21,7 +21,7 @@ class AttentionPool(CellPool):
         """The pool itself."""
         return self
 
-    def in_state(self, seq: int, positions: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    def in_state(self, seq: int, positions: Int32s) -> Bools:
         """Which positions a sequence's state holds: all."""
         return np.ones(len(positions), np.bool_)
 
@@ -154,7 +154,7 @@ class AttentionPool(CellPool):
         raise CacheError("this cache makes no checkpoints: every rewind is possible without")
 
 
-def first_of(pool: AnyPool) -> AttentionPool:
+def first_of(pool: Pool) -> AttentionPool:
     """The part of a pool whose cells know every position; NoCells where there is none."""
     for leaf in pool.leaves:
         if isinstance(leaf, AttentionPool):

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from aleator._native import Cells
-from aleator.cache.cells.batch_rules import Tokens, checked_positions, checked_sections, owner_bits
-from aleator.cache.cells.plan import Part, Plan
-from aleator.cache.cells.split import Cuts, split
+from aleator.cache.batches import (
+    Cuts,
+    Part,
+    Plan,
+    Tokens,
+    checked_positions,
+    checked_sections,
+    owner_bits,
+    split,
+)
 from aleator.cache.devices import Device, checked_devices
 from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions, checked
 from aleator.cache.pools.pool import Pool
-from aleator.cache.prefix import PrefixIndex
-from aleator.cache.rows import shift
+from aleator.cache.prefix_index import PrefixIndex
 from aleator.cache.rows.batch import MicroBatch
-from aleator.cache.rows.rows import LayerShape, RotateKeys, Rows, bytes_for, unbroken
+from aleator.cache.rows.rows import LayerShape, RotateKeys, Rows, bytes_for, settle, unbroken
+from aleator.core.arrays import Int32s, Int64s, UInt64s
 from aleator.core.errors import CacheError, CacheFull, InvalidBatch, ParameterError
 from aleator.core.integers import integer_in
 from aleator.core.memory import memory_limit
@@ -33,7 +38,7 @@ class Defragmented:
     moves: tuple[tuple[int, int, int], ...]
     n_cells: int
 
-    def cells(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def cells(self) -> tuple[Int64s, Int64s]:
         """The cells that moved and where to, int64 each."""
         src = [np.arange(a, a + n) for a, _, n in self.moves]
         dst = [np.arange(b, b + n) for _, b, n in self.moves]
@@ -42,7 +47,7 @@ class Defragmented:
         )
 
 
-class CellPool(Pool[Plan, MicroBatch, Any]):
+class CellPool(Pool):
     """``n_cells`` cells, each with the keys and values of one token in every layer.
 
     Arguments are those of :class:`aleator.cache.KVCache`; ``n_kept`` is the number of sequences beyond the
@@ -237,7 +242,7 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         is_wanted = np.zeros(n, np.bool_)
         is_wanted[wanted] = True
 
-        def trial() -> tuple[list[Part], list[npt.NDArray[np.int64]]]:
+        def trial() -> tuple[list[Part], list[Int64s]]:
             parts, order = [], []
             self.make_room(n)
             for members in tokens:
@@ -303,14 +308,9 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         raise CacheFull(needed, free, self.free - free)
 
     def apply_shifts(self) -> None:
-        shift.settle(self.journal, self.cells, self.rows)
+        settle(self.journal, self.cells, self.rows)
 
-    def find(
-        self,
-        positions: npt.NDArray[np.int32],
-        owners: npt.NDArray[np.uint64],
-        extras: npt.NDArray[np.int32] | None = None,
-    ) -> npt.NDArray[np.int64]:
+    def find(self, positions: Int32s, owners: UInt64s, extras: Int32s | None = None) -> Int64s:
         """Give T tokens cells and return them, int64 [T]; raises CacheFull.
 
         ``extras``: int32 [T, 3], y, x and token id of each, if the cells keep them.
@@ -333,17 +333,13 @@ class CellPool(Pool[Plan, MicroBatch, Any]):
         )
 
     def place(
-        self,
-        positions: npt.NDArray[np.int32],
-        seqs: npt.NDArray[np.int32],
-        owners: npt.NDArray[np.uint64],
-        causal: bool = True,
+        self, positions: Int32s, seqs: Int32s, owners: UInt64s, causal: bool = True
     ) -> MicroBatch:
         cell_ids = self.find(positions, owners)
         self.keep_rows(cell_ids)
         return MicroBatch(self.cells, self.rows, cell_ids, positions, seqs, causal)
 
-    def keep_rows(self, cell_ids: npt.NDArray[np.int64]) -> None:
+    def keep_rows(self, cell_ids: Int64s) -> None:
         """Keep aside what cells stored that were used before, as something else is about to be stored there.
 
         A frame of the journal keeps none twice; outside of frames there is nothing to keep it for.

@@ -9,22 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
-from aleator.cache.arguments import END
-from aleator.cache.cells.batch_rules import Tokens
-from aleator.cache.cells.plan import Plan
-from aleator.cache.cells.split import Cuts
+from aleator.cache.batches import Cuts, Plan, Tokens
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal
+from aleator.cache.options import END
 from aleator.cache.pools.attention import AttentionPool
-from aleator.cache.pools.pool import AnyPool, Pool
+from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent import RecurrentPool
-from aleator.cache.pools.recurrent_batch import RecurrentBatch
-from aleator.cache.pools.recurrent_rows import RecurrentCheckpoint
+from aleator.cache.pools.recurrent_rows import RecurrentBatch, RecurrentCheckpoint
 from aleator.cache.pools.window import WindowCheckpoint, WindowPool
 from aleator.cache.rows.batch import MicroBatch, WindowBatch
+from aleator.core.arrays import Int32s, UInt64s
 from aleator.core.errors import CacheError, CannotRewind, CannotShift, Corrupt, ParameterError
 from aleator.core.records import dataclass
 
@@ -49,8 +44,6 @@ class HybridCheckpoint:
 
 class HybridBatch:
     """One micro-batch in every pool that there is."""
-
-    __slots__ = ("base", "positions", "recurrent", "tokens", "wanted", "window")
 
     def __init__(
         self, base: MicroBatch, window: WindowBatch | None, recurrent: RecurrentBatch | None
@@ -91,7 +84,7 @@ class Forgotten(CacheError):
         )
 
 
-class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
+class HybridPool(Pool):
     """The pools of a :class:`aleator.cache.HybridCache`; the first may have no layers."""
 
     def __init__(
@@ -107,7 +100,7 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
         if first.n_pos_per_embd != 1:
             raise ParameterError("n_pos_per_embd", "n_pos_per_embd=4 is for caches of one pool")
         self.first, self.window, self.recurrent = first, window, recurrent
-        self.followers: list[AnyPool] = [pool for pool in (window, recurrent) if pool is not None]
+        self.followers: list[Pool] = [pool for pool in (window, recurrent) if pool is not None]
         self.n_seq_max, self.architecture = first.n_seq_max, first.architecture
         self.texts = None
         self.journal = first.journal
@@ -120,7 +113,7 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
         self.journal = journal
 
     @property
-    def leaves(self) -> list[AnyPool]:
+    def leaves(self) -> list[Pool]:
         return [self.first, *self.followers]
 
     @property
@@ -157,22 +150,12 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
             yield self._beside(base, seqs, owners, plan.causal)
 
     def place(
-        self,
-        positions: npt.NDArray[np.int32],
-        seqs: npt.NDArray[np.int32],
-        owners: npt.NDArray[np.uint64],
-        causal: bool = True,
+        self, positions: Int32s, seqs: Int32s, owners: UInt64s, causal: bool = True
     ) -> HybridBatch:
         base = self.first.place(positions, seqs, owners, causal)
         return self._beside(base, seqs, owners, causal)
 
-    def _beside(
-        self,
-        base: MicroBatch,
-        seqs: npt.NDArray[np.int32],
-        owners: npt.NDArray[np.uint64],
-        causal: bool,
-    ) -> HybridBatch:
+    def _beside(self, base: MicroBatch, seqs: Int32s, owners: UInt64s, causal: bool) -> HybridBatch:
         at, window, recurrent = base.positions, None, None
         if self.window is not None:
             window = self.window.place(at, seqs, owners, causal)

@@ -20,9 +20,8 @@ from weakref import ref
 
 from aleator._native import States
 from aleator.cache.journal import Journal
-from aleator.cache.pools.history import History, Run
-from aleator.cache.pools.recurrent_rows import RecurrentShape, row_bytes
-from aleator.cache.prefix import PrefixConfig, PrefixIndex
+from aleator.cache.pools.recurrent_rows import History, RecurrentShape, Run, row_bytes
+from aleator.cache.prefix_index import PrefixConfig, PrefixIndex, kept_texts
 
 MOST = 32
 """States of one text at multiples of its spacing; between half as many and so many once it is long."""
@@ -34,10 +33,9 @@ SPARE = 8
 
 def kept_rows(prefix: PrefixConfig | None, n_seq_max: int, layers: Sequence[RecurrentShape]) -> int:
     """Rows for such states: as many as ``prefix.bytes`` has room for, and as can be used."""
-    if prefix is None:
-        return 0
-    most = prefix.bytes // max(1, row_bytes(layers))
-    return min((prefix.texts + n_seq_max) * (MOST + ENDS), most)
+    texts = kept_texts(prefix)
+    most = 0 if prefix is None else prefix.bytes // max(1, row_bytes(layers))
+    return min((texts + n_seq_max) * (MOST + ENDS), most)
 
 
 class StatePool(Protocol):

@@ -8,56 +8,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from aleator.cache.arguments import Uncopyable
-from aleator.cache.cells.batch_rules import Tokens
-from aleator.cache.cells.split import Cuts
+from aleator.cache.batches import Cuts, Tokens
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal
-from aleator.cache.prefix import PrefixIndex
+from aleator.cache.options import Uncopyable
+from aleator.cache.prefix_index import PrefixIndex
+from aleator.core.arrays import Int32s, UInt64s
 
 
-class Plan(Protocol):
-    """What :meth:`Pool.plan` decided about a batch."""
-
-    @property
-    def version(self) -> int:
-        """Of the pool that it was made for; the plan is void after any change."""
-
-    @property
-    def rows(self) -> npt.NDArray[np.int64] | None:
-        """For each wanted token in batch order its row in the concatenated parts; None: as they come."""
-
-    def __len__(self) -> int:
-        """How many tokens."""
-
-
-class Batch(Protocol):
-    """One micro-batch of a plan, placed."""
-
-    @property
-    def positions(self) -> npt.NDArray[np.int32]:
-        """int32 [T]."""
-
-    @property
-    def tokens(self) -> slice | npt.NDArray[np.int64]:
-        """Which tokens of the batch these are."""
-
-    @property
-    def wanted(self) -> npt.NDArray[np.int64]:
-        """Which of them want logits, counted from the start of the micro-batch."""
-
-
-PlanT = TypeVar("PlanT", bound=Plan)
-BatchT = TypeVar("BatchT", bound=Batch)
-MarkT = TypeVar("MarkT")
-
-
-class Pool(Uncopyable, ABC, Generic[PlanT, BatchT, MarkT]):
+class Pool(Uncopyable, ABC):
     """What a kind of layers remembers of up to ``n_seq_max`` sequences.
 
     Ranges of positions are [p0, p1) with 0 <= p0 and p1 at most :data:`END`.
@@ -133,11 +94,11 @@ class Pool(Uncopyable, ABC, Generic[PlanT, BatchT, MarkT]):
         """Whether a sequence stands for just the positions below ``n``."""
 
     @abstractmethod
-    def checkpoint(self, seq: int) -> MarkT:
+    def checkpoint(self, seq: int) -> Any:
         """What must be copied of a sequence that is not empty to rewind it later."""
 
     @abstractmethod
-    def restore(self, seq: int, mark: MarkT) -> None:
+    def restore(self, seq: int, mark: Any) -> None:
         """Rewind a sequence to what :meth:`checkpoint` copied."""
 
     # Plan and step
@@ -148,25 +109,28 @@ class Pool(Uncopyable, ABC, Generic[PlanT, BatchT, MarkT]):
         """Changes with every change."""
 
     @abstractmethod
-    def plan(self, batch: Tokens, cuts: Cuts) -> PlanT:
-        """Check a batch, cut it and choose where its tokens go, without changing anything."""
+    def plan(self, batch: Tokens, cuts: Cuts) -> Any:
+        """Check a batch, cut it and choose where its tokens go, without changing anything.
+
+        The plan has as many tokens as its length says, the ``version`` of the pool, after whose next change it
+        is void, and ``rows``: int64, for each wanted token in batch order its row in the concatenated parts;
+        None: as they come.
+        """
 
     @abstractmethod
-    def prepare(self, plan: PlanT) -> None:
+    def prepare(self, plan: Any) -> None:
         """Make ready for a plan's batches; CacheError if it is void, CacheFull without room."""
 
     @abstractmethod
-    def carried_out(self, plan: PlanT) -> Iterator[BatchT]:
-        """The micro-batches of a plan that was prepared, each placed when it is asked for."""
+    def carried_out(self, plan: Any) -> Iterator[Any]:
+        """The micro-batches of a plan that was prepared, each placed when it is asked for.
+
+        Each has ``positions``, int32 [T]; ``tokens``, which tokens of the batch these are (a slice, or int64
+        [T]); and ``wanted``, int64, which of them want logits, counted from the start of the micro-batch.
+        """
 
     @abstractmethod
-    def place(
-        self,
-        positions: npt.NDArray[np.int32],
-        seqs: npt.NDArray[np.int32],
-        owners: npt.NDArray[np.uint64],
-        causal: bool = True,
-    ) -> BatchT:
+    def place(self, positions: Int32s, seqs: Int32s, owners: UInt64s, causal: bool = True) -> Any:
         """Place T tokens without a plan.
 
         Args:
@@ -202,7 +166,7 @@ class Pool(Uncopyable, ABC, Generic[PlanT, BatchT, MarkT]):
     # Rows, bytes and state
 
     @property
-    def leaves(self) -> list[Pool[Any, Any, Any]]:
+    def leaves(self) -> list[Pool]:
         """The pools that this one is made of, in the order of their states in files."""
         return [self]
 
@@ -246,7 +210,3 @@ class Pool(Uncopyable, ABC, Generic[PlanT, BatchT, MarkT]):
 
     def defrag_if_asked(self) -> None:
         """Fill the holes if that was asked for: nothing, unless there are cells."""
-
-
-AnyPool = Pool[Any, Any, Any]
-"""A pool of whatever kind."""

@@ -13,31 +13,34 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from aleator._native import States
-from aleator.cache.cells.batch_rules import Tokens, checked_positions, owner_bits
-from aleator.cache.cells.split import Cuts
+from aleator.cache.batches import Cuts, Tokens, bits_of, checked_positions, owner_bits
 from aleator.cache.devices import Device, checked_devices
 from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions, checked
-from aleator.cache.pools.history import History, relabelled, rewound
 from aleator.cache.pools.kept_states import KeptStates
 from aleator.cache.pools.pool import Pool
-from aleator.cache.pools.recurrent_batch import Placement, RecurrentBatch, RecurrentPlan
 from aleator.cache.pools.recurrent_rows import (
+    History,
+    RecurrentBatch,
     RecurrentCheckpoint,
+    RecurrentPlan,
     RecurrentShape,
+    Run,
     StateRows,
     own_rows,
+    relabelled,
+    rewound,
     row_bytes,
 )
-from aleator.cache.prefix import PrefixIndex
+from aleator.cache.prefix_index import PrefixIndex
+from aleator.core.arrays import Int32s, UInt64s
 from aleator.core.errors import CacheError, CannotShift, InvalidBatch, ParameterError
 from aleator.core.integers import integer_in
 
 
-class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
+class RecurrentPool(Pool):
     """The states of a :class:`aleator.cache.RecurrentCache`; ``kept_rows`` are for cached prefixes.
 
     Attributes:
@@ -146,11 +149,7 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
             yield RecurrentBatch(self.conv, self.ssm, runs, positions, part, wanted)
 
     def place(
-        self,
-        positions: npt.NDArray[np.int32],
-        seqs: npt.NDArray[np.int32],
-        owners: npt.NDArray[np.uint64],
-        causal: bool = True,
+        self, positions: Int32s, seqs: Int32s, owners: UInt64s, causal: bool = True
     ) -> RecurrentBatch:
         return RecurrentBatch(
             self.conv, self.ssm, Placement(self).runs(positions, owners), positions
@@ -323,3 +322,66 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         if self.keeper is None:
             return {}
         return {self.keeper.number(seq): () if like is None else self.keeper.of(like)}
+
+
+class Placement:
+    """Makes the runs of one micro-batch, and the changes that its states are."""
+
+    def __init__(self, pool: RecurrentPool) -> None:
+        self._pool = pool
+        self._runs: list[Run] = []
+        self._open: dict[int, Run] = {}  # by sequence
+
+    def runs(self, positions: Int32s, owners: UInt64s) -> list[Run]:
+        """The runs of T tokens; ``owners``: uint64 [T, words], the sequences of each as bits."""
+        for token, (position, group) in enumerate(
+            zip(positions.tolist(), _owner_sets(owners), strict=True)
+        ):
+            run = self._open.get(group[0])
+            if run is None or run.owners != group:
+                # What these sequences have read so far in this micro-batch ends here.
+                self._finish([r for s in group if (r := self._open.get(s))])
+                run = Run(self._pool.newest_row(group[0]), group, [], [], [])
+                self._open.update(dict.fromkeys(group, run))
+            run.tokens.append(token)
+            run.positions.append(position)
+        self._finish(list(self._open.values()))
+        return self._runs
+
+    def _finish(self, ended: list[Run]) -> None:
+        """Keep the states after the runs' last tokens, in rows that no history needs.
+
+        A row that is free now is one that only runs closed before have read, so in the order of closing
+        none is overwritten too early.
+        """
+        pool, depth = self._pool, self._pool.rollback + 1
+        for run in {id(run): run for run in ended}.values():
+            for seq in run.owners:
+                del self._open[seq]
+            kept = min(depth, len(run.tokens))
+            histories = {seq: pool.states.history(seq) for seq in run.owners}
+            histories = {s: h[max(0, len(h) + kept - depth) :] for s, h in histories.items()}
+            pool.states.change(histories)
+            first = len(run.tokens) - kept
+            rows = pool.free_rows(kept)
+            new = tuple(zip(rows, run.positions[first:], strict=True))
+            pool.states.change({seq: history + new for seq, history in histories.items()})
+            run.stores.extend((first + i, row) for i, row in enumerate(rows))
+            if pool.keeper is not None:
+                pool.keeper.take(run)
+            self._runs.append(run)
+
+
+def _owner_sets(owners: UInt64s) -> list[tuple[int, ...]]:
+    """The sequences of each token."""
+    if len(owners) == 1 and owners.shape[1] == 1:
+        word = int(owners[0, 0])
+        return [tuple(bit for bit in range(word.bit_length()) if word >> bit & 1)]
+    known: dict[bytes, tuple[int, ...]] = {}
+    sets = []
+    for row in bits_of(owners):
+        key = row.tobytes()
+        if key not in known:
+            known[key] = tuple(np.flatnonzero(row).tolist())
+        sets.append(known[key])
+    return sets

@@ -1,15 +1,83 @@
-"""The memory of recurrent states: rows of arrays, each with one state of every layer."""
+"""States of recurrent layers: the rows that hold them, the runs of tokens that make them, and micro-batches."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from aleator.cache.devices import Device
-from aleator.cache.storage import StateArrays, state_arrays
-from aleator.core.errors import CacheFull, ParameterError
+from aleator.cache.options import END
+from aleator.cache.storage.layer import StateArrays
+from aleator.cache.storage.storage import state_arrays
+from aleator.core.arrays import Int32s, Int64s, UInt64s
+from aleator.core.errors import CacheFull, CannotRewind, ParameterError
 from aleator.core.records import dataclass
+
+History = tuple[tuple[int, int], ...]
+"""(row, position) of a sequence's states, oldest first."""
+
+
+@dataclass
+class Run:
+    """Tokens of one micro-batch that continue one state, one after the other.
+
+    Attributes:
+        source: the row to start from, or -1 for the state of nothing.
+        tokens: indices in the micro-batch, ascending.
+        stores: (index in ``tokens``, row): after which tokens the state is kept, and where.
+
+    """
+
+    source: int
+    owners: tuple[int, ...]
+    tokens: list[int]
+    positions: list[int]
+    stores: list[tuple[int, int]]
+
+
+def rewound(history: History, p0: int, seq: int, rollback: int) -> History:
+    """What is left of a sequence's states, of which there are some, without position ``p0`` and later ones.
+
+    CannotRewind, which names the oldest legal position, if no state before ``p0`` is held and that is not 0.
+    """
+    if p0 == 0:
+        return ()
+    kept = tuple(state for state in history if state[1] < p0)
+    if not kept:
+        oldest = history[0][1] + 1
+        raise CannotRewind(
+            f"sequence {seq} cannot be rewound to position {p0}: the oldest legal position is {oldest}, "
+            f"or 0 to remove all of it; create the context with a larger n_rollback (now {rollback})",
+            oldest,
+        )
+    return kept
+
+
+def relabelled(
+    history: History, p0: int, p1: int, move: Callable[[int], int], name: str, seq: int
+) -> History:
+    """A sequence's states with other positions in [p0, p1), which the newest lies in.
+
+    Older states stay as long as their positions are in the range, below those of later ones, and not below 0.
+    ParameterError, which names the argument ``name``, if the newest position would not lie in [0, 2^31 - 1).
+    """
+    newest = history[-1][1]
+    if not 0 <= move(newest) < END:
+        raise ParameterError(
+            name,
+            f"{name}: position {newest} of sequence {seq} would become {move(newest)}; it must lie "
+            "in [0, 2^31 - 1)",
+        )
+    moved: list[tuple[int, int]] = []
+    for row, position in reversed(history):
+        to = move(position)
+        if not (p0 <= position < p1 and to >= 0 and (not moved or to < moved[-1][1])):
+            break
+        moved.append((row, to))
+    return tuple(reversed(moved))
 
 
 @dataclass(frozen=True)
@@ -73,7 +141,7 @@ class StateRows:
         return [each.address(t) for each, t in self.made]
 
     @property
-    def made(self) -> list[tuple[StateArrays[Any], Any]]:
+    def made(self) -> list[tuple[StateArrays, Any]]:
         """Each of :attr:`tensors` with what made it."""
         return list(zip(self.arrays, self.tensors, strict=True))
 
@@ -130,3 +198,58 @@ def own_rows(n_seq_max: int, rollback: int) -> int:
     A step within one takes further ones when it needs them.
     """
     return 2 * n_seq_max * (rollback + 1)
+
+
+class RecurrentBatch:
+    """The states of one micro-batch of T tokens.
+
+    Attributes:
+        runs: in an order in which a run comes after the one whose state it continues.
+        conv, ssm: per layer float32 [rows, channels, conv] and [rows, channels, state].
+        order: int64 [T], the tokens run by run.
+        starts: int64 [runs + 1], where in ``order`` a run begins.
+        sources: int64 [runs], the rows to start from, or -1.
+        stores: int64 [T], by index in ``order``: the row that keeps the state after the token, or -1.
+        wanted: int64, which of its tokens want logits.
+
+    """
+
+    def __init__(
+        self,
+        conv: list[Any],
+        ssm: list[Any],
+        runs: list[Run],
+        positions: Int32s,
+        tokens: slice = slice(None),
+        wanted: Int64s | None = None,
+    ) -> None:
+        self.positions, self.tokens = positions, tokens
+        self.wanted = np.arange(len(positions)) if wanted is None else wanted
+        self.runs, self.conv, self.ssm = runs, conv, ssm
+        self.order = np.array([t for run in runs for t in run.tokens], dtype=np.int64)
+        self.starts = np.zeros(len(runs) + 1, dtype=np.int64)
+        self.starts[1:] = np.cumsum([len(run.tokens) for run in runs])
+        self.sources = np.array([run.source for run in runs], dtype=np.int64)
+        self.stores = np.full(len(self.order), -1, dtype=np.int64)
+        for run, start in zip(runs, self.starts.tolist(), strict=False):
+            for index, row in run.stores:
+                self.stores[start + index] = row
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RecurrentPlan:
+    """A batch of T tokens, cut: int32 [T], uint64 [T, words], and int64, the wanted tokens' indices.
+
+    The plan is void after any change of ``version``; rows come in the order of the batch, so ``rows`` is None.
+    """
+
+    positions: Int32s
+    owners: UInt64s
+    wanted: Int64s
+    parts: tuple[slice, ...]
+    version: int
+    rows: None = None
+
+    def __len__(self) -> int:
+        """How many tokens."""
+        return len(self.positions)

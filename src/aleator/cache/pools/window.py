@@ -1,7 +1,7 @@
 """The pool of layers that see only a window of positions: cells that have left it are used again.
 
 A token at position p sees positions p - window + 1 to p (and the first ``sinks``), or where there are chunks
-those from the next multiple of the window at or below p on.  Cells below that are
+those from the next multiple of the window at or below p on.  Int64s below that are
 kept until their room is needed, so a sequence can be rewound as far as they go; a cell that several
 sequences own goes when it has left the window of each.
 """
@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from aleator.cache.cells.batch_rules import bits_of
+from aleator.cache.batches import bits_of
 from aleator.cache.pools.attention import AttentionPool
-from aleator.cache.prefix import PrefixIndex
+from aleator.cache.prefix_index import PrefixIndex
 from aleator.cache.rows.batch import WindowBatch
 from aleator.cache.rows.rows import LayerShape
+from aleator.core.arrays import Bools, Int32s, Int64s, UInt64s
 from aleator.core.errors import CacheFull, ParameterError
 from aleator.core.integers import integer_in
 from aleator.core.records import dataclass
@@ -26,11 +26,9 @@ from aleator.core.records import dataclass
 _PAD = 256
 _AHEAD = 64  # cells that are freed at once where prefixes are cached
 
-Cells = npt.NDArray[np.int64]
-
 
 def window_capacity(window: int, n_ctx: int, n_seq_max: int, n_ubatch: int, sinks: int = 0) -> int:
-    """Cells of a window pool, as many as llama.cpp gives it: a multiple of 256, at most ``n_ctx``.
+    """Int64s of a window pool, as many as llama.cpp gives it: a multiple of 256, at most ``n_ctx``.
 
     A whole micro-batch is stored before it attends, next to every sequence's window.  More cells would save
     copies for failed decodes, but whole states would not have llama.cpp's bytes.
@@ -43,8 +41,8 @@ def window_capacity(window: int, n_ctx: int, n_seq_max: int, n_ubatch: int, sink
 class WindowCheckpoint:
     """What a sequence's window holds, copied: cells at ``positions``, per layer keys and values."""
 
-    positions: npt.NDArray[np.int32]
-    key_positions: npt.NDArray[np.int32]
+    positions: Int32s
+    key_positions: Int32s
     keys: tuple[Any, ...]
     values: tuple[Any, ...]
 
@@ -95,7 +93,7 @@ class WindowPool(AttentionPool):
             self.make_fit(len(self.cells.shared(seq, p0, p1)))
         super().unshare(seq, p0, p1)
 
-    def in_state(self, seq: int, positions: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    def in_state(self, seq: int, positions: Int32s) -> Bools:
         """Which positions a sequence's state holds: those that its last token sees."""
         low = self.seen_from(self.cells.seq_pos_max(seq))
         return np.asarray((positions >= low) | (positions < self.sinks))
@@ -166,14 +164,10 @@ class WindowPool(AttentionPool):
                 "checkpoint", "checkpoint: it is of a cache of another shape or type"
             )
 
-    # Cells that were freed still hold what they held, and are kept aside when they are filled
+    # Int64s that were freed still hold what they held, and are kept aside when they are filled
 
     def place(
-        self,
-        positions: npt.NDArray[np.int32],
-        seqs: npt.NDArray[np.int32],
-        owners: npt.NDArray[np.uint64],
-        causal: bool = True,
+        self, positions: Int32s, seqs: Int32s, owners: UInt64s, causal: bool = True
     ) -> WindowBatch:
         """Give T tokens cells, of which those that the windows have left are freed for them."""
         if not causal:
@@ -187,12 +181,7 @@ class WindowPool(AttentionPool):
     def make_room(self, needed: int) -> None:
         """Nothing: :meth:`find` does."""
 
-    def find(
-        self,
-        positions: npt.NDArray[np.int32],
-        owners: npt.NDArray[np.uint64],
-        extras: npt.NDArray[np.int32] | None = None,
-    ) -> Cells:
+    def find(self, positions: Int32s, owners: UInt64s, extras: Int32s | None = None) -> Int64s:
         """Give T tokens cells and return them, int64 [T]; what the windows have left makes room."""
         n = len(positions)
         if self.cells.n_streams > 1:
@@ -206,9 +195,7 @@ class WindowPool(AttentionPool):
         self.cells.put(cell_ids, positions, owners, extras)
         return cell_ids
 
-    def _find_in_shares(
-        self, positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]
-    ) -> Cells:
+    def _find_in_shares(self, positions: Int32s, owners: UInt64s) -> Int64s:
         """Find cells where every sequence has a share to itself; fewer if some remain to be found."""
         cell_ids, found = np.empty(len(positions), np.int64), True
         for seq, position in _following(positions, owners).items():
@@ -225,11 +212,11 @@ class WindowPool(AttentionPool):
                 found = False
         return cell_ids if found else cell_ids[:0]
 
-    def _take(self, n: int, stream: int) -> Cells:
+    def _take(self, n: int, stream: int) -> Int64s:
         """The next cells in the ring, if there is one, freed for tokens to come; else none."""
         if not self.ring:
             return np.empty(0, np.int64)
-        cells: Cells = self.cells.take_in_ring(n, self.window, self.sinks, stream, self.chunked)
+        cells: Int64s = self.cells.take_in_ring(n, self.window, self.sinks, stream, self.chunked)
         return cells
 
     def restore(self, seq: int, mark: WindowCheckpoint) -> None:
@@ -339,14 +326,14 @@ class WindowPool(AttentionPool):
         ]
 
 
-def _positions(pool: AttentionPool, seq: int, p0: int, p1: int = -1) -> npt.NDArray[np.int64]:
+def _positions(pool: AttentionPool, seq: int, p0: int, p1: int = -1) -> Int64s:
     """A sequence's positions in a range, ascending."""
     runs = pool.cells.seq_runs(seq, p0, p1) if p1 < 0 or p0 < p1 else []
     parts = [np.arange(start, start + n) for start, _, n in runs]
     return np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
 
 
-def _following(positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]) -> dict[int, int]:
+def _following(positions: Int32s, owners: UInt64s) -> dict[int, int]:
     """Each sequence's first position in the micro-batch."""
     first = owners[0]
     if len(first) == 1 and (len(owners) == 1 or bool((owners == first).all())):

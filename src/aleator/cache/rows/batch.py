@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from aleator._native import Cells, before_window, seen_cells
 from aleator.cache.rows.rows import Rows, Seen
+from aleator.core.arrays import Int32s, Int64s
 
 if TYPE_CHECKING:
     from aleator.cache.rows.tensors import CellTensors, WindowTensors
@@ -20,6 +20,7 @@ class MicroBatch:
     Attributes:
         cell_ids: int64 [T], the cell of each token.
         positions: int32 [T].
+        rows: what the cells store.
         seen: the cells each token attends to.
         tokens: which tokens of the batch these are.
         wanted: int64, which of them want logits, counted from the start of the micro-batch.
@@ -27,21 +28,19 @@ class MicroBatch:
 
     """
 
-    __slots__ = ("_cells", "_rows", "cell_ids", "positions", "sections", "seen", "tokens", "wanted")
-
     def __init__(
         self,
         held: Cells,
         rows: Rows,
-        cell_ids: npt.NDArray[np.int64],
-        positions: npt.NDArray[np.int32],
-        seqs: npt.NDArray[np.int32],
+        cell_ids: Int64s,
+        positions: Int32s,
+        seqs: Int32s,
         causal: bool = True,
-        tokens: slice | npt.NDArray[np.int64] = slice(None),
-        wanted: npt.NDArray[np.int64] | None = None,
-        sections: npt.NDArray[np.int32] | None = None,
+        tokens: slice | Int64s = slice(None),
+        wanted: Int64s | None = None,
+        sections: Int32s | None = None,
     ) -> None:
-        self._cells, self._rows, self.cell_ids, self.positions = held, rows, cell_ids, positions
+        self._cells, self.rows, self.cell_ids, self.positions = held, rows, cell_ids, positions
         self.tokens, self.sections = tokens, sections
         self.wanted = np.arange(len(cell_ids)) if wanted is None else wanted
         keys = rows.key_positions
@@ -49,16 +48,16 @@ class MicroBatch:
         yx = None if sections is None else np.ascontiguousarray(sections[:, 1:3])
         self.seen = Seen(*seen_cells(held, positions, seqs, causal, keys, yx))
 
-    def seen_positions(self) -> npt.NDArray[np.int32]:
+    def seen_positions(self) -> Int32s:
         """The positions of the listed cells, int32, as long as the lists together."""
-        listed: npt.NDArray[np.int32] = self._cells.positions[self.seen.cells]
+        listed: Int32s = self._cells.positions[self.seen.cells]
         return listed
 
     def tensors(self) -> CellTensors:
         """The cells for layers that compute with torch."""
         from aleator.cache.rows.tensors import CellTensors
 
-        return CellTensors(self._cells, self._rows, self.cell_ids, self.seen)
+        return CellTensors(self._cells, self.rows, self.cell_ids, self.seen)
 
 
 class WindowBatch(MicroBatch):
@@ -70,15 +69,13 @@ class WindowBatch(MicroBatch):
 
     """
 
-    __slots__ = ("_lows", "_sinks", "first", "sunk")
-
     def __init__(
         self,
         held: Cells,
         rows: Rows,
-        cell_ids: npt.NDArray[np.int64],
-        positions: npt.NDArray[np.int32],
-        seqs: npt.NDArray[np.int32],
+        cell_ids: Int64s,
+        positions: Int32s,
+        seqs: Int32s,
         window: int,
         sinks: int,
         chunked: bool,
@@ -90,7 +87,7 @@ class WindowBatch(MicroBatch):
         self.first = before_window(
             held, seen.cells, seen.start, seen.list, positions, window, chunked
         )
-        self.sunk: npt.NDArray[np.int64] | None = None
+        self.sunk: Int64s | None = None
         if sinks:
             within = np.concatenate(([0], np.cumsum(held.positions[seen.cells] < sinks)))
             self.sunk = np.diff(within[seen.start])[seen.list].astype(np.int64)
@@ -100,5 +97,5 @@ class WindowBatch(MicroBatch):
         from aleator.cache.rows.tensors import WindowTensors
 
         return WindowTensors(
-            self._cells, self._rows, self.cell_ids, self.seen, self._lows, self._sinks
+            self._cells, self.rows, self.cell_ids, self.seen, self._lows, self._sinks
         )

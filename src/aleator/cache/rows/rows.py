@@ -1,19 +1,29 @@
-"""What the cells of one pool store, keys and values of every layer, and which of them tokens see."""
+"""What the cells of one pool store, which of them tokens see, and keys whose cells have moved.
+
+Rotations compose: the key at position p + d is the key at p rotated by d more.  A shift only moves the
+cell's position; :attr:`Rows.key_positions` says what the stored key is rotated to.  Attention makes up
+for the difference d: the native step rotates the query back by d, once per distinct d; the torch layers
+rotate the keys they read.  So a shift writes nothing, +3 and -3 cancel exactly, and however many shifts
+follow each other, the stored bytes stay those that were first rounded.
+
+Only where the d are many (``seq_div``, or a window that moves at every token) are the rows rewritten:
+from float32, each once, by the whole d.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from aleator._native import StoredRows
+from aleator._native import Cells, StoredRows
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions
-from aleator.cache.storage import Storage, side_bytes
+from aleator.cache.storage.storage import Storage, side_bytes
+from aleator.core.arrays import Int32s, Int64s
 from aleator.core.records import dataclass
 
 RotateKeys = Callable[[int, Any, Any], Any]
@@ -21,10 +31,8 @@ RotateKeys = Callable[[int, Any, Any], Any]
 overwrite, rotated by int64 [n] positions.  Keys are NumPy's arrays where the cache is on the CPU, else torch's
 tensors; torch's layers pass tensors in any case.  Positions are NumPy's or torch's."""
 
-CellIndex = npt.NDArray[np.int64]
 
-
-def unbroken(index: CellIndex) -> slice | None:
+def unbroken(index: Int64s) -> slice | None:
     """A run that ascends without gaps as a slice, which is read without a copy; None: it is none."""
     n = len(index)
     if n == 0 or index[-1] - index[0] != n - 1 or (n > 2 and bool((np.diff(index) != 1).any())):
@@ -71,11 +79,11 @@ class Seen(NamedTuple):
 
     """
 
-    cells: npt.NDArray[np.int32]
-    start: npt.NDArray[np.int64]
-    list: npt.NDArray[np.int32]
-    counts: npt.NDArray[np.int64]
-    deltas: npt.NDArray[np.int32] | None
+    cells: Int32s
+    start: Int64s
+    list: Int32s
+    counts: Int64s
+    deltas: Int32s | None
 
 
 class Rows:
@@ -116,7 +124,7 @@ class Rows:
         keys, values = self.keys.rows(), self.values.rows()
         return StoredRows([*keys, *values]) if keys and values else None
 
-    def preserve(self, journal: Journal, cells: CellIndex) -> None:
+    def preserve(self, journal: Journal, cells: Int64s) -> None:
         """Have what these cells store now put back if the frame is taken back."""
         stored = self._stored
         journal.undo(self.key_positions.__setitem__, cells, self.key_positions[cells])
@@ -127,14 +135,83 @@ class Rows:
             for part in side.parts:
                 journal.undo(*part.put_back(cells))
 
-    def copy(self, src: CellIndex, dst: CellIndex) -> None:
+    def copy(self, src: Int64s, dst: Int64s) -> None:
         """Copy what the cells ``src`` store to ``dst``, as if all were read before any is written."""
         self.keys.copy(src, dst)
         self.values.copy(src, dst)
         self.key_positions[dst] = self.key_positions[src]
 
-    def zero(self, cells: CellIndex) -> None:
+    def zero(self, cells: Int64s) -> None:
         """Zero what these cells store; all of them at less cost."""
         whole = len(cells) == len(self.key_positions)
         for side in (self.keys, self.values):
             side.zero(None if whole else cells)
+
+
+MAX_DISTANCES = 64
+"""Distinct distances above which stored keys are rewritten."""
+
+CHUNK_BYTES = 1 << 26
+"""About how much float32 is rotated at once."""
+
+
+def behind(cells: Cells, rows: Rows) -> Int64s:
+    """Cells whose stored key is not at the cell's position, int64 [n]."""
+    top = cells.top
+    positions = cells.positions[:top]
+    return np.flatnonzero((positions >= 0) & (positions != rows.key_positions[:top]))
+
+
+def settle(journal: Journal, cells: Cells, rows: Rows) -> None:
+    """Do what must be done about shifts before decoding."""
+    if not cells.has_shift:
+        return
+    if rows.k_storage != "raw":
+        moved = behind(cells, rows)
+        distances = cells.positions[moved] - rows.key_positions[moved]
+        if len(np.unique(distances)) > MAX_DISTANCES:
+            rewrite(journal, cells, rows, moved)
+    cells.clear_shifts()
+
+
+def rewrite(journal: Journal, cells: Cells, rows: Rows, moved: Int64s) -> None:
+    """Rotate the stored keys of the cells ``moved`` to their positions."""
+    positions = rows.key_positions
+    journal.undo(positions.__setitem__, moved, positions[moved])
+    for layers, part, rotated in _rotated(cells, rows, moved):
+        heads = rows.shapes[layers[0]].kv_heads
+        for i, layer in enumerate(layers):
+            journal.undo(*rows.keys.parts[layer].put_back(part))
+            rows.keys.parts[layer].write(part, rotated[:, i * heads : (i + 1) * heads])
+    positions[moved] = cells.positions[moved]
+
+
+def read_keys(cells: Cells, rows: Rows, layer: int, index: Int64s) -> Any:
+    """A layer's keys of some cells at the cells' positions, float32 [n, heads, dim]."""
+    keys = rows.keys.parts[layer].read(index)
+    if rows.rotate is None:
+        return keys
+    return rows.rotate(layer, keys, _distances(cells, rows, index))
+
+
+def _distances(cells: Cells, rows: Rows, index: Int64s) -> Int64s:
+    moved = cells.positions[index] - rows.key_positions[index]
+    return moved.astype(np.int64)
+
+
+def _rotated(cells: Cells, rows: Rows, moved: Int64s) -> Iterator[tuple[list[int], Int64s, Any]]:
+    """Layers of one shape, device and rotation together: (layers, cells, keys [n, layers * G, D])."""
+    if rows.rotate is None:  # seq_add and seq_div refuse
+        return
+    groups: dict[object, list[int]] = {}
+    for layer, shape in enumerate(rows.shapes):
+        same = (shape.kv_heads, shape.head_dim, shape.rope, rows.devices[layer])
+        groups.setdefault(same, []).append(layer)
+    for layers in groups.values():
+        shape = rows.shapes[layers[0]]
+        step = max(1, CHUNK_BYTES // (len(layers) * shape.kv_heads * shape.head_dim * 4))
+        parts = [rows.keys.parts[i] for i in layers]
+        for start in range(0, len(moved), step):
+            part = moved[start : start + step]
+            keys = parts[0].joined([each.read(part) for each in parts])
+            yield layers, part, rows.rotate(layers[0], keys, _distances(cells, rows, part))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from aleator._native import Cells
 from aleator.cache.rows.rows import Rows, Seen, unbroken
-from aleator.cache.storage.tensors import Index, TensorSide, torch_device
+from aleator.cache.storage.tensors import Index, tensor_layers, torch_device
+from aleator.core.arrays import Int32s, Int64s
 
 
 class View(NamedTuple):
@@ -42,24 +42,7 @@ class CellTensors:
 
     """
 
-    __slots__ = (
-        "_cell_ids",
-        "_cells",
-        "_index",
-        "_keys",
-        "_rows",
-        "_seen",
-        "_values",
-        "_views",
-        "blind",
-        "causal",
-        "n",
-        "raw",
-    )
-
-    def __init__(
-        self, cells: Cells, rows: Rows, cell_ids: npt.NDArray[np.int64], seen: Seen
-    ) -> None:
+    def __init__(self, cells: Cells, rows: Rows, cell_ids: Int64s, seen: Seen) -> None:
         self._cells, self._rows, self._cell_ids, self._seen = cells, rows, cell_ids, seen
         # One sequence is read in the order of its text; several as one set, cells they share once.
         index = seen.cells if len(seen.start) == 2 else np.unique(seen.cells)
@@ -69,7 +52,7 @@ class CellTensors:
         triangle = len(seen.start) == 2 and t == self.n
         self.causal = triangle and bool((counts == np.arange(1, t + 1)).all())
         self.raw = rows.k_storage == "raw"
-        self._keys, self._values = TensorSide(rows.keys.parts), TensorSide(rows.values.parts)
+        self._keys, self._values = tensor_layers(rows.keys.parts), tensor_layers(rows.values.parts)
         self._views: dict[torch.device, View] = {}
 
     def device(self, layer: int) -> torch.device:
@@ -87,17 +70,17 @@ class CellTensors:
     def write(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store keys [T, G, D] and values [T, G, Dv] of the micro-batch's tokens."""
         cell_ids = self._view(layer).cell_ids
-        self._keys.write(layer, cell_ids, k)
-        self._values.write(layer, cell_ids, v)
+        self._keys[layer].store(cell_ids, k)
+        self._values[layer].store(cell_ids, v)
 
     def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys [n, G, D] and values [n, G, Dv]; in their stored types, and views, where possible."""
         view = self._view(layer)
-        k = self._keys.read(layer, view.rows)
+        k = self._keys[layer].load(view.rows)
         if view.distances is not None and self._rows.rotate is not None:
             k = k.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
             k = self._rows.rotate(layer, k, view.distances)
-        return k, self._values.read(layer, view.rows)
+        return k, self._values[layer].load(view.rows)
 
     def _view(self, layer: int) -> View:
         device = self.device(layer)
@@ -139,16 +122,8 @@ class CellTensors:
 class WindowTensors(CellTensors):
     """The cells of a micro-batch as layers with a window use them with torch."""
 
-    __slots__ = ("_far", "_triangle")
-
     def __init__(
-        self,
-        cells: Cells,
-        rows: Rows,
-        cell_ids: npt.NDArray[np.int64],
-        seen: Seen,
-        lows: npt.NDArray[np.int32],
-        sinks: int,
+        self, cells: Cells, rows: Rows, cell_ids: Int64s, seen: Seen, lows: Int32s, sinks: int
     ) -> None:
         """Use the cells of T tokens, of which each sees positions from its own of ``lows`` on, and sinks."""
         super().__init__(cells, rows, cell_ids, seen)
@@ -170,5 +145,5 @@ class WindowTensors(CellTensors):
         return mask.masked_fill_(self._far.to(device), -torch.inf)
 
 
-def _index(cells: npt.NDArray[np.int64], device: torch.device) -> Index:
+def _index(cells: Int64s, device: torch.device) -> Index:
     return unbroken(cells) or torch.from_numpy(cells).to(device)

@@ -1,4 +1,10 @@
-"""Keys or values of one layer: what every way of storing them can do, wherever they are."""
+"""Keys, values and states of a layer: their types, what every way of storing them does, and that of the host.
+
+In the host's memory they are NumPy arrays that native code reads and writes in place.  Blocks may be rotated by
+a Hadamard matrix first.  A block's scale follows from its largest element.  Where one channel is much larger
+than the others, as in keys, these lose most of their bits; the matrix spreads it over its block.  The matrix is
+its own inverse, so reading rotates back; native attention rotates the query instead.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +15,84 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from aleator.cache.storage.types import StorageType
+import aleator._native as _native
+from aleator._native import find_nonfinite
+from aleator.core.arrays import Bytes, Floats, Int64s
+from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
+from aleator.core.threads import pool
+
+
+@dataclass(frozen=True)
+class StorageType:
+    """How elements become bytes.
+
+    Attributes:
+        name: as users write it.
+        ggml: its number in ggml's files.
+        block: elements that are stored together.
+        block_bytes: bytes of so many elements.
+        element: NumPy's type of one stored element, of bf16 its bits; None where a block has no such elements.
+        scales: where a block's floating-point numbers are, counted in bytes from its beginning.
+        exponent: the bits of their exponents, which are all set in NaN and infinity.
+
+    """
+
+    name: str
+    ggml: int
+    block: int
+    block_bytes: int
+    element: type[np.generic] | None = None
+    scales: tuple[int, ...] = (0,)
+    exponent: int = 0x7C00  # of float16, as in all blocks
+
+    @property
+    def native(self) -> str:
+        """The name that native code knows it by."""
+        return self.name.upper()
+
+    def bytes(self, n: int) -> int:
+        """Bytes of ``n`` elements, a multiple of ``block``."""
+        return n // self.block * self.block_bytes
+
+    def is_finite(self, data: Bytes) -> bool:
+        """Whether stored bytes of any shape, C-contiguous, hold neither NaN nor infinity."""
+        width = 4 if self.exponent > 0xFFFF else 2
+        flat = data.reshape(-1)
+        return all(
+            find_nonfinite(flat, at, self.block_bytes, width, self.exponent) < 0
+            for at in self.scales
+        )
+
+
+# ggml's block layouts; numbers from ggml.h.
+TYPES: dict[str, StorageType] = {
+    t.name: t
+    for t in (
+        StorageType("f32", 0, 1, 4, np.float32, exponent=0x7F800000),
+        StorageType("f16", 1, 1, 2, np.float16),
+        StorageType("bf16", 30, 1, 2, np.uint16, exponent=0x7F80),
+        StorageType("q8_0", 8, 32, 34),
+        StorageType("q5_1", 7, 32, 24, scales=(0, 2)),
+        StorageType("q5_0", 6, 32, 22),
+        StorageType("q4_1", 3, 32, 20, scales=(0, 2)),
+        StorageType("q4_0", 2, 32, 18),
+        StorageType("iq4_nl", 20, 32, 18),
+    )
+}
+
+
+def storage_type(parameter: str, name: str) -> StorageType:
+    """The type of this name; ParameterError, naming ``parameter``, if there is none."""
+    if not isinstance(name, str) or name not in TYPES:
+        raise ParameterError(
+            parameter, f"{parameter} must be one of {', '.join(TYPES)}, not {name!r}"
+        )
+    return TYPES[name]
+
 
 A = TypeVar("A")
 """Arrays: NumPy's on the CPU, torch's on devices."""
-
-Cells = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -81,11 +157,11 @@ class LayerStorage(ABC, Generic[A]):
         """All bytes [n_cells, bytes of a cell], shared; None where they lie otherwise or elsewhere."""
 
     @abstractmethod
-    def write(self, cells: Cells, rows: A) -> None:
+    def write(self, cells: Int64s, rows: A) -> None:
         """Store rows float32 [T, heads, dim], rounded to the type, in the cells."""
 
     @abstractmethod
-    def read(self, cells: Cells) -> A:
+    def read(self, cells: Int64s) -> A:
         """A copy of the cells' rows, float32 [n, heads, dim]."""
 
     @staticmethod
@@ -94,15 +170,15 @@ class LayerStorage(ABC, Generic[A]):
         """Rows [n, heads, dim] of several layers as one array [n, all heads, dim]."""
 
     @abstractmethod
-    def take(self, cells: Cells) -> A:
+    def take(self, cells: Int64s) -> A:
         """A copy of what the cells hold, for :meth:`put`."""
 
     @abstractmethod
-    def put(self, cells: Cells, taken: A) -> None:
+    def put(self, cells: Int64s, taken: A) -> None:
         """Store what :meth:`take` gave, bit for bit."""
 
     @abstractmethod
-    def put_back(self, cells: Cells) -> tuple[Any, ...]:
+    def put_back(self, cells: Int64s) -> tuple[Any, ...]:
         """The call, function and arguments, that will store again what the cells hold now.
 
         No line of Python runs in it, so that no interrupt can fall into it.
@@ -113,47 +189,145 @@ class LayerStorage(ABC, Generic[A]):
         """Bytes [T, bytes of a cell] that :meth:`write` would store token by token."""
 
     @abstractmethod
-    def bytes_of(self, cells: Cells) -> Bytes:
+    def bytes_of(self, cells: Int64s) -> Bytes:
         """A copy of the stored bytes [n, bytes of a cell]; by channel [channels, n * bytes each]."""
 
     @abstractmethod
-    def put_bytes(self, cells: Cells, data: Bytes) -> None:
+    def put_bytes(self, cells: Int64s, data: Bytes) -> None:
         """Store what :meth:`bytes_of` gave, or another cache's did."""
 
     @abstractmethod
-    def zero(self, cells: Cells | None = None) -> None:
+    def zero(self, cells: Int64s | None = None) -> None:
         """Set every byte of some cells, or of all, to 0."""
 
 
-class StateArrays(ABC, Generic[A]):
-    """Makes and changes arrays float32 [rows, ...] of recurrent states."""
+Array = npt.NDArray[Any]
+ALIGNMENT = 64
+"""Where arrays begin, in bytes: at a line of the processor's cache."""
 
-    @abstractmethod
-    def zeros(self, shape: Sequence[int]) -> A:
+
+def zeros(n_bytes: int) -> Bytes:
+    """Bytes set to 0, or MemoryError; memory is taken as they are first used."""
+    try:
+        data = np.zeros(n_bytes + ALIGNMENT - 1, np.uint8)
+    except ValueError as error:  # more than can be counted
+        raise MemoryError(str(error)) from None
+    start = -data.ctypes.data % ALIGNMENT
+    return data[start : start + n_bytes]
+
+
+def encoded_rows(type_: StorageType, rotation: int, x: Floats) -> Bytes:
+    """Rows float32 [n, width] as a type stores them, uint8 [n, bytes of a row]."""
+    made = np.empty((len(x), type_.bytes(x.shape[1])), np.uint8)
+    _native.store_rows(pool(), type_.native, rotation, x, made, np.arange(len(x)))
+    return made
+
+
+class HostLayer(LayerStorage[Array]):
+    """Keys or values of one layer on the CPU."""
+
+    def __init__(self, format: LayerFormat) -> None:
+        super().__init__(format)
+        self.bytes, element = zeros(self.nbytes), format.type.element
+        flat = self.bytes if element is None else self.bytes.view(element)
+        self.data: Array = flat.reshape(self.taken_shape(format.n_cells))
+
+    @property
+    def address(self) -> int:
+        return self.bytes.ctypes.data
+
+    @property
+    def rows(self) -> Bytes | None:
+        return None if self.by_channel else self.bytes.reshape(self.n_cells, -1)
+
+    def write(self, cells: Int64s, rows: Array) -> None:
+        if not self.dim:  # of a model whose values are part of its keys
+            return
+        own = self.rows
+        if own is None:
+            elements = self.encoded(rows).view(self.data.dtype)
+            self.put_bytes(cells, np.ascontiguousarray(elements.T).view(np.uint8))
+        else:
+            x = np.ascontiguousarray(rows, np.float32).reshape(len(rows), -1)
+            _native.store_rows(pool(), self.type.native, self.rotation, x, own, cells)
+
+    def read(self, cells: Int64s) -> Array:
+        if not self.dim:
+            return np.empty((len(cells), self.heads, 0), np.float32)
+        own = self.rows
+        if own is None:
+            own = np.ascontiguousarray(np.moveaxis(self.take(cells), -1, 0)).view(np.uint8)
+            own, cells = own.reshape(len(cells), self.row_bytes), np.arange(len(cells))
+        made = np.empty((len(cells), self.heads * self.dim), np.float32)
+        _native.load_rows(pool(), self.type.native, self.rotation, own, cells, made)
+        return made.reshape(len(cells), self.heads, self.dim)
+
+    @staticmethod
+    def joined(rows: Sequence[Array]) -> Array:
+        return np.concatenate(rows, 1)
+
+    def take(self, cells: Int64s) -> Array:
+        return self.data.take(cells, self.axis)
+
+    def put(self, cells: Int64s, taken: Array) -> None:
+        self.data[self._at(cells)] = taken
+
+    def put_back(self, cells: Int64s) -> tuple[Any, ...]:
+        return self.data.__setitem__, self._at(cells), self.take(cells)
+
+    def encoded(self, rows: Array) -> Bytes:
+        x = np.ascontiguousarray(rows, np.float32).reshape(len(rows), -1)
+        return encoded_rows(self.type, self.rotation, x)
+
+    def bytes_of(self, cells: Int64s) -> Bytes:
+        rows = self.heads * self.dim if self.by_channel else len(cells)
+        flat: Bytes = self.take(cells).reshape(-1).view(np.uint8)
+        return flat.reshape(rows, -1)
+
+    def put_bytes(self, cells: Int64s, data: Bytes) -> None:
+        flat = np.ascontiguousarray(data).reshape(-1).view(self.data.dtype)
+        self.put(cells, flat.reshape(self.taken_shape(len(cells))))
+
+    def zero(self, cells: Int64s | None = None) -> None:
+        if cells is None:
+            self.data.fill(0)
+        else:
+            self.data[self._at(cells)] = 0
+
+    def _at(self, cells: Int64s) -> tuple[Any, ...]:
+        return (..., cells) if self.by_channel else (cells,)
+
+
+class StateArrays:
+    """Makes and changes arrays float32 [rows, ...] of recurrent states: NumPy's, on the CPU."""
+
+    def zeros(self, shape: Sequence[int]) -> Any:
         """A new array."""
+        return zeros(4 * int(np.prod(shape, dtype=np.int64))).view(np.float32).reshape(shape)
 
     def grown(self, array: Any, n_rows: int) -> Any:
         """A copy with ``n_rows`` rows, the new ones 0."""
-        made: Any = self.zeros((n_rows, *array.shape[1:]))
+        made = self.zeros((n_rows, *array.shape[1:]))
         made[: len(array)] = array
         return made
 
-    @abstractmethod
-    def row(self, array: A, row: int) -> A:
+    def row(self, array: Any, row: int) -> Any:
         """A copy of one row."""
+        return array[row].copy()
 
-    @abstractmethod
-    def zero(self, array: A, rows: Sequence[int]) -> None:
+    def zero(self, array: Any, rows: Sequence[int]) -> None:
         """Set rows to 0."""
+        array[list(rows)] = 0
 
-    @abstractmethod
-    def host(self, array: A, rows: Sequence[int]) -> npt.NDArray[np.float32]:
+    def host(self, array: Any, rows: Sequence[int]) -> Floats:
         """Copies of rows in the host's memory."""
+        taken: Floats = array[list(rows)]
+        return taken
 
-    @abstractmethod
-    def of_host(self, values: npt.NDArray[np.float32]) -> A:
+    def of_host(self, values: Floats) -> Any:
         """Values from the host's memory, to be assigned to rows."""
+        return values
 
-    @abstractmethod
-    def address(self, array: A) -> int:
+    def address(self, array: Any) -> int:
         """Where an array begins in memory."""
+        return int(array.ctypes.data)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from aleator.cache.devices import Device
-from aleator.cache.storage.host import HostLayer, HostStates
-from aleator.cache.storage.layer import Cells, LayerFormat, LayerStorage, StateArrays
-from aleator.cache.storage.types import TYPES, storage_type
+from aleator.cache.storage.layer import (
+    TYPES,
+    HostLayer,
+    LayerFormat,
+    LayerStorage,
+    StateArrays,
+    storage_type,
+)
+from aleator.core.arrays import Bytes, Int64s
 from aleator.core.errors import ParameterError
 
 
@@ -57,13 +60,13 @@ class Storage:
         """The layers' arrays, see :attr:`LayerStorage.data`: NumPy's on the CPU, torch's on devices."""
         return [part.data for part in self.parts]
 
-    def rows(self) -> list[npt.NDArray[np.uint8]] | None:
+    def rows(self) -> list[Bytes] | None:
         """Every layer's bytes [cells, bytes of a cell], shared; None where they lie otherwise or elsewhere."""
         rows = [part.rows for part in self.parts]
         found = [each for each in rows if each is not None]
         return found if len(found) == len(rows) else None
 
-    def copy(self, src: Cells, dst: Cells) -> None:
+    def copy(self, src: Int64s, dst: Int64s) -> None:
         """Copy the cells ``src`` to ``dst`` in every layer, as if all were read before any is written."""
         for part in self.parts:
             part.put(dst, part.take(src))
@@ -77,7 +80,7 @@ class Storage:
         """Where each layer begins in memory; never changes."""
         return [part.address for part in self.parts]
 
-    def zero(self, cells: Cells | None = None) -> None:
+    def zero(self, cells: Int64s | None = None) -> None:
         """Set every byte of some cells, or of all, to 0."""
         for part in self.parts:
             part.zero(cells)
@@ -92,10 +95,10 @@ def _layer(device: Device, format: LayerFormat) -> LayerStorage[Any]:
     return TensorLayer.on(torch_device(device), format)
 
 
-def state_arrays(device: Device) -> StateArrays[Any]:
+def state_arrays(device: Device) -> StateArrays:
     """What makes arrays of recurrent states; those on devices need PyTorch."""
     if device.type == "cpu":
-        return HostStates()
+        return StateArrays()
     from aleator.cache.storage.tensors import TensorStates, torch_device
 
     return TensorStates(torch_device(device))

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from aleator.chat.families.bare import Generic, Llama3
-from aleator.chat.families.deepseek import DeepSeek
-from aleator.chat.families.family import Family
+from aleator.chat.families.apart import DeepSeek, Harmony, Kimi
 from aleator.chat.families.gemma4 import Gemma4
-from aleator.chat.families.harmony import Harmony
-from aleator.chat.families.kimi import Kimi
 from aleator.chat.families.pythonic import Pythonic
 from aleator.chat.families.tagged import Glm, MiniMaxM2, Qwen3Coder, SeedOss
 from aleator.chat.families.wrapped import (
     CommandR7B,
+    Generic,
     Granite,
     Hermes,
+    Llama3,
     Mistral,
     NemotronNano,
     ToolCallsLines,
     ToolCallsList,
 )
+from aleator.chat.reply import Family
 
 FAMILIES: tuple[type[Family], ...] = (
     Harmony, DeepSeek, Mistral, Kimi, Gemma4, SeedOss, MiniMaxM2, Qwen3Coder, Glm, CommandR7B, Granite,

@@ -8,11 +8,19 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from aleator.chat.call_object import Calls, Deltas
-from aleator.chat.families.family import Family, Function, Part, Words, read_text
-from aleator.chat.families.named_arguments import forced, with_commas
-from aleator.chat.message import Delta
-from aleator.chat.text_reader import Malformed, TextReader, collected
+from aleator.chat.families.named_arguments import forced, no_constant, with_commas
+from aleator.chat.message import Delta, Function
+from aleator.chat.reply import (
+    Calls,
+    Deltas,
+    Family,
+    Malformed,
+    Part,
+    TextReader,
+    Words,
+    collected,
+    read_text,
+)
 
 BEGIN, END, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
 THOUGHT, THOUGHT_END = "<|channel>", "<channel|>"
@@ -43,10 +51,12 @@ class Gemma4(Family):
             except Malformed:  # the text ended without the mark
                 said = reader.text_since(start)
             head = _HEAD.match(said)
-            try:
-                arguments = None if head is None else _whole(said, head.end())
-            except Malformed:
-                arguments = None
+            arguments = None
+            if head is not None:
+                with suppress(Malformed):
+                    arguments, end = _value(said, head.end(), 0)
+                    if said[end:].strip():
+                        arguments = None
             if head is None or arguments is None:
                 reader.at = start
                 yield Delta("content", BEGIN)
@@ -99,14 +109,6 @@ def _add_result(caller: dict[str, Any], message: Mapping[str, Any]) -> None:
     results.append({"name": name, "response": response})
 
 
-def _whole(text: str, at: int) -> Any:
-    """The value that the rest of a text is; raises Malformed where it is none."""
-    value, end = _value(text, at, 0)
-    if text[end:].strip():
-        raise Malformed
-    return value
-
-
 def _value(text: str, at: int, depth: int) -> tuple[Any, int]:
     """The value at a place, and where it ends."""
     if depth == _DEPTH:
@@ -119,7 +121,7 @@ def _value(text: str, at: int, depth: int) -> tuple[Any, int]:
         return text[begin:end], end + len(QUOTE)
     if text[at : at + 1] in ("{", "["):
         try:
-            return json.JSONDecoder(parse_constant=_none).raw_decode(text, at)
+            return json.JSONDecoder(parse_constant=no_constant).raw_decode(text, at)
         except (ValueError, RecursionError):
             return _several(text, at + 1, depth, text[at] == "{")
     bare = _BARE.match(text, at)
@@ -127,7 +129,7 @@ def _value(text: str, at: int, depth: int) -> tuple[Any, int]:
         raise Malformed
     word = bare[0].strip()
     try:
-        return json.loads(word, parse_constant=_none), bare.end()
+        return json.loads(word, parse_constant=no_constant), bare.end()
     except ValueError:
         return word, bare.end()
 
@@ -151,7 +153,3 @@ def _several(text: str, at: int, depth: int, keyed: bool) -> tuple[Any, int]:
             value, at = _value(text, at, depth + 1)
             values.append(value)
     return (members if keyed else values), at + 1
-
-
-def _none(name: str) -> None:
-    raise ValueError(name)

@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from aleator.chat.families.family import Function, Maybe, Part, Schema, Words
+from aleator.chat.message import Function
+from aleator.chat.reply import Maybe, Part, Schema, Words
 from aleator.core.errors import GrammarError
 
 _KEY = re.compile(r"[\w.$ -]+")
@@ -59,7 +60,7 @@ def json_value(text: str, schema: Any) -> str:
         bare = text.strip()
         bare = _PYTHON.get(bare, bare)
         try:
-            json.loads(bare, parse_constant=_none)
+            json.loads(bare, parse_constant=no_constant)
         except (ValueError, RecursionError):
             pass
         else:
@@ -67,7 +68,8 @@ def json_value(text: str, schema: Any) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _none(name: str) -> None:
+def no_constant(name: str) -> None:
+    """Refuse NaN and Infinity, which are not JSON."""
     raise ValueError(name)
 
 

@@ -8,11 +8,9 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
-from aleator.chat.call_object import Calls, Deltas
-from aleator.chat.families.family import Family, Function, Part, read_text
 from aleator.chat.families.named_arguments import forced, with_commas
-from aleator.chat.message import Delta
-from aleator.chat.text_reader import Malformed, TextReader
+from aleator.chat.message import Delta, Function
+from aleator.chat.reply import Calls, Deltas, Family, Malformed, Part, TextReader, read_text
 
 _JSON = {"true": True, "false": False, "null": None}
 

@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from aleator.chat.call_object import Calls, Deltas
-from aleator.chat.families.family import Family, Function, Part, Words, read_text
 from aleator.chat.families.named_arguments import forced, in_turn, json_value, properties
-from aleator.chat.message import Delta
-from aleator.chat.text_reader import Malformed, TextReader
+from aleator.chat.message import Delta, Function
+from aleator.chat.reply import Calls, Deltas, Family, Malformed, Part, TextReader, Words, read_text
 from aleator.core.records import dataclass
 
 _NAME = re.compile(r"[\w.:/-]+")
@@ -101,10 +99,8 @@ class Tagged(Family):
         yield from reader.skip_space()
         while (yield from reader.read_any(tags.key)):
             key, _ = yield from reader.read_exactly(tags.key_end)
-            if tags.value:
-                yield from reader.skip_space()
-                if not (yield from reader.read_any(tags.value)):
-                    raise Malformed
+            if tags.value and not (yield from reader.read_next(tags.value)):
+                raise Malformed
             text, _ = yield from reader.read_exactly(tags.value_end)
             text = text.removeprefix("\n").removesuffix("\n")
             key = key.strip()

@@ -1,4 +1,4 @@
-"""Calls as JSON between marks: a list of objects, or one after the other."""
+"""Calls as JSON objects: between marks, in a list or one after the other, or as the whole reply."""
 
 from __future__ import annotations
 
@@ -6,78 +6,58 @@ from collections.abc import Collection, Generator
 from contextlib import suppress
 from typing import ClassVar
 
-from aleator.chat.call_object import Calls, Deltas, read_arguments, read_call
-from aleator.chat.families.family import Family, Function, Part, Schema, object_with, read_text
-from aleator.chat.message import Delta
-from aleator.chat.text_reader import Malformed, TextReader
-from aleator.core.records import dataclass
+from aleator.chat.call_object import object_with, read_arguments, read_call
+from aleator.chat.message import Delta, Function
+from aleator.chat.reply import Calls, Deltas, Family, Malformed, Part, Schema, TextReader, read_text
 
 BEGIN, ARGUMENTS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 """Marks of Mistral's."""
 
 
-@dataclass(frozen=True)
-class Wrapping:
-    """How calls are written.
-
-    Attributes:
-        begin: Before them.
-        end: After them; "": nothing.
-        listed: They are a JSON list.
-        single: There is one at most.
-        name: The key of the name.
-        arguments: The key of the arguments.
-        first: What else an object begins with when it is written.
-        answer: What stands around content that is no call.
-    """
-
-    begin: str
-    end: str
-    listed: bool = True
-    single: bool = False
-    name: str = "name"
-    arguments: str = "arguments"
-    first: str = ""
-    answer: tuple[str, ...] = ()
-
-
 class Wrapped(Family):
     """Templates whose models write calls as JSON between marks."""
 
-    wrapping: ClassVar[Wrapping]
+    begin: ClassVar[str]
+    end: ClassVar[str] = ""
+    listed: ClassVar[bool] = True
+    """They are a JSON list."""
+    single: ClassVar[bool] = False
+    """There is one at most."""
+    keys: ClassVar[tuple[str, str]] = ("name", "arguments")
+    first: ClassVar[str] = ""
+    """What else an object begins with when it is written."""
+    answer: ClassVar[tuple[str, ...]] = ()
+    """What stands around content that is no call."""
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
-        marks = self.wrapping
-        while found := (yield from read_text(reader, marks.begin, *marks.answer)):
-            if found in marks.answer:
+        while found := (yield from read_text(reader, self.begin, *self.answer)):
+            if found in self.answer:
                 continue
             start, before = reader.at, calls.n
             yield from reader.skip_space()
-            if marks.listed:
+            if self.listed:
                 yield from reader.read_any("[")
                 yield from reader.skip_space()
-            while (yield from read_call(reader, calls, key=marks.name)) == "call":
+            while (yield from read_call(reader, calls, key=self.keys[0])) == "call":
                 yield from reader.skip_space()
-                if marks.single or (marks.listed and not (yield from reader.read_any(","))):
+                if self.single or (self.listed and not (yield from reader.read_any(","))):
                     break
                 yield from reader.skip_space()
             if calls.n == before:
                 reader.at = start
-                yield Delta("content", marks.begin)
+                yield Delta("content", self.begin)
                 continue
-            if marks.listed:
-                yield from reader.skip_space()
-                yield from reader.read_any("]")
+            if self.listed:
+                yield from reader.read_next("]")
             yield from reader.skip_space()
-            if marks.end:
-                yield from reader.read_any(marks.end)
+            if self.end:
+                yield from reader.read_any(self.end)
                 yield from reader.skip_space()
 
     def call(self, function: Function) -> list[Part]:
-        marks = self.wrapping
-        begin, end = ("[", "]") if marks.listed else ("\n", "\n")
-        inner = object_with(function, marks.arguments, marks.name, marks.first)
-        return [f"{marks.begin}{begin}", *inner, f"{end}{marks.end}"]
+        begin, end = ("[", "]") if self.listed else ("\n", "\n")
+        inner = object_with(function, self.keys[1], self.keys[0], self.first)
+        return [f"{self.begin}{begin}", *inner, f"{end}{self.end}"]
 
 
 class Hermes(Wrapped):
@@ -85,8 +65,8 @@ class Hermes(Wrapped):
 
     name = "hermes"
     shown_by = ("<tool_call>",)
-    marks = ("<tool_call>", "</tool_call>")
-    wrapping = Wrapping("<tool_call>", "</tool_call>", listed=False, single=True)
+    begin, end = marks = ("<tool_call>", "</tool_call>")
+    listed, single = False, True
 
 
 class Granite(Wrapped):
@@ -94,8 +74,7 @@ class Granite(Wrapped):
 
     name = "granite"
     shown_by = ("<|tool_call|>",)
-    marks = ("<|tool_call|>",)
-    wrapping = Wrapping("<|tool_call|>", "")
+    (begin,) = marks = ("<|tool_call|>",)
 
 
 class NemotronNano(Wrapped):
@@ -103,8 +82,7 @@ class NemotronNano(Wrapped):
 
     name = "nemotron-v2"
     shown_by = ("<TOOLCALL>",)
-    marks = ("<TOOLCALL>", "</TOOLCALL>")
-    wrapping = Wrapping("<TOOLCALL>", "</TOOLCALL>")
+    begin, end = marks = ("<TOOLCALL>", "</TOOLCALL>")
 
 
 class ToolCallsList(Wrapped):
@@ -112,16 +90,15 @@ class ToolCallsList(Wrapped):
 
     name = "tool-calls-list"
     shown_by = ("<tool_calls>[",)
-    marks = ("<tool_calls>", "</tool_calls>")
-    wrapping = Wrapping("<tool_calls>", "</tool_calls>")
+    begin, end = marks = ("<tool_calls>", "</tool_calls>")
 
 
 class ToolCallsLines(Wrapped):
     """Templates of MiniMax M1 and others with an object in each line of ``<tool_calls>``."""
 
     name = "tool-calls-lines"
-    marks = ("<tool_calls>", "</tool_calls>")
-    wrapping = Wrapping("<tool_calls>", "</tool_calls>", listed=False)
+    begin, end = marks = ("<tool_calls>", "</tool_calls>")
+    listed = False
 
     @classmethod
     def shows(cls, template: str) -> bool:
@@ -134,11 +111,10 @@ class CommandR7B(Wrapped):
 
     name = "command-r7b"
     shown_by = ("<|START_ACTION|>",)
-    marks = ("<|START_ACTION|>", "<|END_ACTION|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>")
-    wrapping = Wrapping(
-        "<|START_ACTION|>", "<|END_ACTION|>", name="tool_name", arguments="parameters",
-        first='"tool_call_id": "0", ', answer=("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
-    )  # fmt: skip
+    begin, end = "<|START_ACTION|>", "<|END_ACTION|>"
+    answer = ("<|START_RESPONSE|>", "<|END_RESPONSE|>")
+    marks = (begin, end, *answer)
+    keys, first = ("tool_name", "parameters"), '"tool_call_id": "0", '
 
 
 class Mistral(Family):
@@ -151,8 +127,7 @@ class Mistral(Family):
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         while (yield from read_text(reader, BEGIN)):
             start = reader.at
-            yield from reader.skip_space()
-            if (yield from reader.read_any("[")):
+            if (yield from reader.read_next("[")):
                 found = yield from self._list(reader, calls)
             elif (yield from reader.peek()) == "{":
                 found = (yield from read_call(reader, calls)) != "text"
@@ -168,8 +143,7 @@ class Mistral(Family):
         found = False
         while (yield from read_call(reader, calls)) == "call":
             found = True
-            yield from reader.skip_space()
-            if not (yield from reader.read_any(",")):
+            if not (yield from reader.read_next(",")):
                 break
         yield from reader.read_any("]")
         return found
@@ -193,3 +167,64 @@ class Mistral(Family):
         if ARGUMENTS in self.template:
             return [f"{BEGIN}{function.name}{ARGUMENTS}", Schema(function.parameters)]
         return [f"{BEGIN}[", *object_with(function, "arguments"), "]"]
+
+
+TAG, START, END = "<|python_tag|>", "<|python_start|>", "<|python_end|>"
+
+
+class Llama3(Family):
+    """Templates of Llama 3.1 to 3.3 and 4: ``{"name": ..., "parameters": ...}``, perhaps after a tag."""
+
+    name = "llama3"
+    marks = (TAG, START, END)
+
+    @classmethod
+    def shows(cls, template: str) -> bool:
+        """Whether the template has their marks."""
+        headers = "<|start_header_id|>" in template or "<|header_start|>" in template
+        return TAG in template or (headers and "ipython" in template)
+
+    def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
+        start = reader.at
+        tagged = yield from reader.read_next(TAG, START)
+        while (yield from read_call(reader, calls, tools)) == "call":
+            if not (yield from reader.read_next(";")):
+                break
+        if calls.n:
+            yield from reader.read_any(END)
+        elif not tagged:
+            reader.at = start
+        if mark := (yield from read_text(reader, TAG, START)):
+            kind = yield from read_call(reader, calls, tools)
+            if kind == "text":
+                yield Delta("content", mark)
+            else:
+                yield from reader.read_next(END)
+            yield from read_text(reader)
+
+    def call(self, function: Function) -> list[Part]:
+        return object_with(function, "parameters")
+
+
+class Generic(Family):
+    """``{"name": ..., "arguments": ...}`` as the whole reply, with the name of a tool."""
+
+    name = "generic"
+
+    def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
+        start = reader.at
+        listed = yield from reader.read_next("[")
+        while (yield from read_call(reader, calls, tools)) == "call":
+            yield from reader.skip_space()
+            if not listed or not (yield from reader.read_any(",")):
+                break
+        if calls.n and listed:
+            yield from reader.read_any("]")
+        if calls.n:
+            yield from reader.skip_space()
+        else:
+            reader.at = start
+        yield from read_text(reader)
+
+    def call(self, function: Function) -> list[Part]:
+        return object_with(function, "arguments")

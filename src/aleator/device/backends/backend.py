@@ -24,56 +24,45 @@ class Backend(Protocol):
     @property
     def nbytes(self) -> int:
         """Bytes of the tensors on the device."""
-        ...
 
     def plan(self, chain: SamplerChain) -> Plan:
         """Where a row with this chain runs what."""
-        ...
 
     def set_row(self, row: int, chain: SamplerChain) -> None:
         """Give a row a chain, which stays as it is, and the tokens that it has accepted.
 
         ParameterError: a sampler cannot run here with its parameters, or there is no room.
         """
-        ...
 
     def extend(self, row: int, tokens: Sequence[int], generated: bool) -> None:
         """Append tokens to a row.
 
         ParameterError: there is no room.  ConstraintError: the row's grammar does not allow a token.
         """
-        ...
 
     def rollback(self, row: int, n: int) -> None:
         """Take back a row's last ``n`` tokens; ParameterError: there are not so many, or a sampler cannot."""
-        ...
 
     def reset(self, row: int) -> None:
         """Forget a row's tokens."""
-        ...
 
     def permute(self, rows: Sequence[int]) -> None:
         """Let row i be what row ``rows[i]`` was."""
-        ...
 
     def sample(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
         """Choose and accept a token for each of the first rows, int64 [B], -1 where there is none.
 
         ParameterError: a row has no room.
         """
-        ...
 
     def runs_on_host(self, row: int) -> bool:
         """Whether a row needs the host at every step."""
-        ...
 
     def mark(self) -> Mark:
         """Where every row is; for rows without a part on the host."""
-        ...
 
     def back(self, mark: Mark) -> None:
         """Take back what every row has accepted since the mark."""
-        ...
 
     def launches(self, batch: int) -> Launches:
         """Which operations a step of so many rows makes now."""

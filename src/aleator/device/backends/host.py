@@ -33,7 +33,6 @@ class HostBackend(Backend):
         self._chains = [template.clone() for _ in range(options.max_batch)]
 
     def plan(self, chain: SamplerChain) -> Plan:
-        """All samplers run there, by the native kernels."""
         names = tuple(sampler.name for sampler, _ in chain.placed if not sampler.neutral)
         return Plan("cpu, native kernels", names, (), split=len(chain))
 
@@ -45,7 +44,6 @@ class HostBackend(Backend):
         self._chains[row] = chain.clone()
 
     def extend(self, row: int, tokens: Sequence[int], generated: bool) -> None:
-        """There is room for any number."""
         chain = self._chains[row]
         for done, token in enumerate(tokens):
             try:
@@ -55,19 +53,15 @@ class HostBackend(Backend):
                 raise
 
     def rollback(self, row: int, n: int) -> None:
-        """Take back the last ``n`` tokens of a row."""
         self._chains[row].rollback(n)
 
     def reset(self, row: int) -> None:
-        """Bring a row back to its start."""
         self._chains[row].reset()
 
     def permute(self, rows: Sequence[int]) -> None:
-        """Move chains."""
         self._chains = [self._chains[row] for row in rows]
 
     def sample(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
-        """Several rows at once."""
         batch = len(logits)
         z = logits
         if allowed is not None:
@@ -96,7 +90,6 @@ class HostBackend(Backend):
         return token
 
     def runs_on_host(self, row: int) -> bool:
-        """All does."""
         return True
 
     def mark(self) -> Mark:

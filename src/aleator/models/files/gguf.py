@@ -7,6 +7,7 @@ list of tensors; values are decoded when asked for, tensor data never.
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 from collections.abc import Iterator, Mapping
@@ -105,7 +106,7 @@ class _Cursor:
         return text
 
 
-class _Metadata(Mapping[str, Any]):
+class Metadata(Mapping[str, Any]):
     """Key -> int, float, bool, str, or a list of one of them, decoded at each access."""
 
     def __init__(self, cursor: _Cursor, entries: dict[str, _Entry]) -> None:
@@ -125,13 +126,15 @@ class _Metadata(Mapping[str, Any]):
         values = self._decode(key, entry)
         return values if entry.is_array else values[0]
 
-    def array_length(self, key: str) -> int | None:
+    def array(self, key: str) -> _Entry | None:
+        """Where the array ``key`` lies; None where the file has none."""
         entry = self._entries.get(key)
-        return entry.count if entry and entry.is_array else None
+        return entry if entry is not None and entry.is_array else None
 
     def strings(self, key: str) -> _native.StringArray | None:
-        entry = self._entries.get(key)
-        if entry is None or not entry.is_array or entry.kind != _STRING:
+        """The strings of the array ``key`` where they are; None where it is not an array of strings."""
+        entry = self.array(key)
+        if entry is None or entry.kind != _STRING:
             return None
         stored = _native.StringArray(self._cursor.data, entry.offset, entry.count)
         if len(stored) < entry.count:
@@ -139,8 +142,9 @@ class _Metadata(Mapping[str, Any]):
         return stored
 
     def numbers(self, key: str) -> NDArray[Any] | None:
-        entry = self._entries.get(key)
-        if entry is None or not entry.is_array or entry.kind in (_STRING, _BOOL):
+        """The numbers of the array ``key`` where they are; None where it is not an array of numbers."""
+        entry = self.array(key)
+        if entry is None or entry.kind in (_STRING, _BOOL):
             return None
         return self._numbers(entry)
 
@@ -206,8 +210,7 @@ class GGUFFile:
             if key in entries:
                 raise cursor.error(key, "the key occurs twice")
             entries[key] = _walk_value(cursor, key)
-        self._metadata = _Metadata(cursor, entries)
-        self.metadata: Mapping[str, Any] = self._metadata
+        self.metadata = Metadata(cursor, entries)
         self.fields = Fields(self.path, self.metadata)
         self.require, self.get = self.fields.require, self.fields.get
         self.alignment = self.fields.integer("general.alignment", 1, 1 << 30, default=32)
@@ -233,15 +236,8 @@ class GGUFFile:
 
     def array_length(self, key: str) -> int | None:
         """Length of the array ``key`` without decoding it; None where the file has none."""
-        return self._metadata.array_length(key)
-
-    def strings(self, key: str) -> _native.StringArray | None:
-        """The strings of the array ``key`` where they are; None where it is not an array of strings."""
-        return self._metadata.strings(key)
-
-    def numbers(self, key: str) -> NDArray[Any] | None:
-        """The numbers of the array ``key`` where they are; None where it is not an array of numbers."""
-        return self._metadata.numbers(key)
+        entry = self.metadata.array(key)
+        return None if entry is None else entry.count
 
     def stored(self, name: str) -> StoredTensor:
         """The tensor ``name`` as the file stores it."""
@@ -340,10 +336,7 @@ def _read_tensor(cursor: _Cursor, name: str, alignment: int) -> TensorInfo:
     if not 1 <= n_dims <= 4:
         raise cursor.error(name, f"has {n_dims} dimensions; 1 to 4 are allowed", start)
     dims = [int(cursor.number("Q", name)) for _ in range(n_dims)]
-    elements = 1
-    for dim in dims:
-        elements *= dim  # Python integers: no overflow
-    if not 0 < elements < 1 << 62:
+    if not 0 < math.prod(dims) < 1 << 62:
         raise cursor.error(name, f"its dimensions {dims} are zero or too large", start)
     start = cursor.offset
     type_id = cursor.number("I", name)
@@ -366,7 +359,4 @@ def _tensor_bytes(info: TensorInfo) -> int:
     kind = BY_ID.get(info.type_id)
     if kind is None:
         return 0
-    elements = 1
-    for dim in info.shape:
-        elements *= dim
-    return elements // kind.block * kind.size
+    return math.prod(info.shape) // kind.block * kind.size

@@ -20,7 +20,7 @@ from aleator.models.hub.choice import (
     safetensors_files,
 )
 from aleator.models.hub.fetching import repository_folder, required_hub
-from aleator.models.hub.installed import PACKAGE, models_of
+from aleator.models.hub.located import PACKAGE, models_of
 from aleator.models.hub.names import HUB, HubName
 
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from aleator.core.errors import FileFormatError
 from aleator.models.hub.names import HUB, HubName
 
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
+PACKAGE = "llm-"
+"""What the names of packages that hold a model begin with."""
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -37,8 +44,27 @@ def located(
         return fetched(HubName.read(str(model)), token=token, offline=offline)
     path = Path(model)
     if isinstance(model, str) and _PLAIN.fullmatch(model) and not path.exists():
-        # Late, as it reads packages' metadata.
-        from aleator.models.hub.installed import packaged
-
-        return packaged(model) or path
+        return _packaged(model) or path
     return path
+
+
+def _packaged(name: str) -> Path | None:
+    """The one GGUF file of the installed package ``llm-NAME``; None: there is no such package."""
+    from importlib import metadata  # which a model's path does not need
+
+    try:
+        files = models_of(metadata.distribution(PACKAGE + name.removeprefix(PACKAGE)))
+    except metadata.PackageNotFoundError:
+        return None
+    if len(files) > 1:
+        names = ", ".join(str(each) for each in files)
+        raise FileFormatError(
+            PACKAGE + name, f"the package holds several models: give one of {names}"
+        )
+    return files[0] if files else None
+
+
+def models_of(distribution: Distribution) -> list[Path]:
+    """The GGUF files of an installed package."""
+    files = distribution.files or []
+    return [Path(str(distribution.locate_file(each))) for each in files if each.suffix == ".gguf"]

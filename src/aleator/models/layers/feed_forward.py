@@ -1,98 +1,107 @@
-"""The feed-forward part of a layer in PyTorch, as its architecture has it."""
+"""The feed-forward part of a layer on torch tensors, as its architecture has it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 
-from aleator.models.layers.experts import Experts
-from aleator.models.layers.layer import LayerWeights, Pass
+from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
-from aleator.models.layers.norms import norm
+from aleator.models.layers.ops import TorchOps
 from aleator.models.layers.parts import FeedForward, Mixture
+from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import FeedForwardAlone
 
-
-def activation(kind: str, x: torch.Tensor) -> torch.Tensor:
-    """An activation of every number, by its name of :func:`~aleator.models.layers.parts.gate_of`.
-
-    "gelu_rounded" is GELU as llama.cpp computes it, from a table of float16 values (ggml_vec_gelu_f32):
-    arguments and results are rounded to float16, except beyond -10 and 10, where it is 0 or the identity.
-    """
-    if kind == "silu":
-        return F.silu(x)
-    if kind == "gelu_rounded":
-        inside = F.gelu(x.half().float(), approximate="tanh").half().to(x)
-        return torch.where(x.abs() < 10.0, inside, x.clamp_min(0.0))
-    if kind == "relu_squared":
-        return F.relu(x).square()
-    return F.gelu(x, approximate="none" if kind == "gelu_exact" else "tanh")
-
-
+Part = Callable[[torch.Tensor], torch.Tensor]
+"""[T, n_embd] -> [T, n_embd]."""
 Parts = FeedForward[Linear] | Mixture[Linear, torch.Tensor]
 
-CLAMPED_LIMIT = 7.0
-CLAMPED_SLOPE = 1.702
+
+def feed_forward(parts: Parts, ops: TorchOps) -> Part:
+    """One part, or a mixture of several."""
+    return Dense(parts, ops) if isinstance(parts, FeedForward) else Experts(parts, ops)
 
 
-def feed_forward(parts: Parts) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What takes [T, n_embd] to [T, n_embd]: one part, or a mixture of several."""
-    return single(parts) if isinstance(parts, FeedForward) else mixture(parts)
-
-
-def mixture(parts: Mixture[Linear, torch.Tensor]) -> Experts:
-    """The experts of a mixture."""
-    return Experts(
-        parts,
-        [single(each) for each in parts.experts],
-        single(parts.shared) if parts.shared else None,
-    )
-
-
-class Ungated:
-    """``down(f(up(x)))``.
+class Dense:
+    """``down(f(gate(x)) * up(x))`` (Shazeer 2020, arXiv:2002.05202), or ``down(f(up(x)))``.
 
     Attributes:
-        up: to the inner width.
-        kind: the activation, see :func:`~aleator.models.layers.feed_forward.activation`.
+        parts: ``gate_up`` gives gate and up side by side, [T, 2 * n_ff], so that both are one product.
     """
 
-    __slots__ = ("down", "kind", "up")
+    __slots__ = ("ops", "parts")
 
-    def __init__(self, up: Linear, down: Linear, kind: str) -> None:
-        self.up, self.down, self.kind = up, down, kind
+    def __init__(self, parts: FeedForward[Linear], ops: TorchOps) -> None:
+        self.parts, self.ops = parts, ops
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[T, n_embd] -> [T, n_embd]."""
-        return self.down(activation(self.kind, self.up(x)))
+        return self.parts.down(_activated(self.parts, self.parts.gate_up(x), self.ops))
 
 
-class Gated:
-    """``down(f(gate(x)) * up(x))`` (Shazeer 2020, arXiv:2002.05202).
+def _activated(parts: FeedForward[Linear], both: torch.Tensor, ops: TorchOps) -> torch.Tensor:
+    """What ``down`` takes of what ``gate_up`` gave, [..., n_ff]."""
+    if not parts.gated:
+        return ops.activate(parts.gate, both)
+    return ops.activate(parts.gate, both[..., : parts.n_ff], both[..., parts.n_ff :])
 
-    Attributes:
-        gate_up: gives gate and up side by side, [T, 2 * n_ff], so that both are one product.
-        n_ff: width of gate and up.
-        kind: the activation, or "silu_clamped": gpt-oss's, which clamps gate and up, has a steeper gate and
-            adds 1 to up (https://openai.com/index/introducing-gpt-oss).
-    """
 
-    __slots__ = ("down", "gate_up", "kind", "n_ff")
+class Experts:
+    """A router, its experts, and the one that every token goes through, if there is one."""
 
-    def __init__(self, gate_up: Linear, down: Linear, n_ff: int, kind: str) -> None:
-        self.gate_up, self.down, self.n_ff, self.kind = gate_up, down, n_ff, kind
+    def __init__(self, parts: Mixture[Linear, torch.Tensor], ops: TorchOps) -> None:
+        self.parts, self.ops = parts, ops
+        self.first = parts.experts[0]  # all are made alike
+        self.gate_up = ops.chosen([expert.gate_up for expert in parts.experts])
+        self.down = ops.chosen([expert.down for expert in parts.experts])
+        self.shared = None if parts.shared is None else Dense(parts.shared, ops)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[T, n_embd] -> [T, n_embd]."""
-        both = self.gate_up(x)
-        gate, up = both[:, : self.n_ff], both[:, self.n_ff :]
-        if self.kind != "silu_clamped":
-            return self.down(activation(self.kind, gate).mul_(up))
-        gate = gate.clamp(max=CLAMPED_LIMIT)
-        up = up.clamp(-CLAMPED_LIMIT, CLAMPED_LIMIT)
-        return self.down(gate * torch.sigmoid(CLAMPED_SLOPE * gate) * (up + 1.0))
+        return self.mixed(x, self.parts.router(x))
+
+    def mixed(self, x: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        """What the experts give for ``x`` [T, n_embd], chosen by ``logits`` [T, experts]."""
+        parts, ops = self.parts, self.ops
+        chosen, weights = ops.route(logits, parts.config, parts.choice_bias, parts.scales)
+        weights = weights.to(x)
+        taken = x[:, None].expand(-1, chosen.shape[1], -1)
+        if parts.config.weighs_input:
+            taken = taken * weights[:, :, None]
+        both = self.gate_up(taken, chosen)
+        given = self.down(_activated(self.first, both, ops), chosen)
+        shared = weight = None
+        if self.shared is not None:
+            shared = self.shared(x)
+            if parts.shared_router is not None:
+                weight = ops.weighed(x, parts.shared_router)
+        own = None if parts.config.weighs_input else weights
+        return ops.combine(given, own, shared, weight)
+
+
+class DenseAndExperts:
+    """A dense part and a mixture side by side (gemma4's 26B-A4B).
+
+    Both take the running sum, each with a norm of its own, and so does the router.
+    """
+
+    def __init__(self, parts: Mixture[Linear, torch.Tensor], ops: TorchOps, eps: float) -> None:
+        if parts.dense is None or parts.norms is None:
+            raise TypeError("a mixture without a dense part beside it")
+        self.dense, self.experts = Dense(parts.dense, ops), Experts(parts, ops)
+        norms = parts.norms
+        self.router_norm = ops.norm("rms", norms.router, eps)
+        self.expert_norm = ops.norm("rms", norms.expert, eps)
+        self.dense_post_norm = ops.norm("rms", norms.dense_post, eps)
+        self.expert_post_norm = ops.norm("rms", norms.expert_post, eps)
+
+    def __call__(self, x: torch.Tensor, normed: torch.Tensor) -> torch.Tensor:
+        """What both give for ``x`` [T, n_embd]; ``normed``: as the dense part takes it."""
+        dense = self.dense_post_norm(self.dense(normed))
+        logits = self.experts.parts.router(self.router_norm(x))
+        given = self.experts.mixed(self.expert_norm(x), logits)
+        return dense + self.expert_post_norm(given)
 
 
 class Following:
@@ -102,8 +111,8 @@ class Following:
         self, weights: LayerWeights, weight: torch.Tensor | None, parts: Parts | None
     ) -> None:
         config = weights.config
-        self.norm = norm("rms", weight, config.rms_eps)
-        self.ffn = None if parts is None else feed_forward(parts)
+        self.norm = weights.ops.norm("rms", weight, config.rms_eps)
+        self.ffn = None if parts is None else feed_forward(parts, weights.ops)
         self.residual_scale = config.residual_scale
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -121,10 +130,3 @@ class FeedForwardLayer:
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         """Compute a micro-batch, see :class:`Layer`."""
         return self.part(x if rows is None else x.index_select(0, rows))
-
-
-def single(parts: FeedForward[Linear]) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A feed-forward part."""
-    if parts.gated:
-        return Gated(parts.gate_up, parts.down, parts.n_ff, parts.gate)
-    return Ungated(parts.gate_up, parts.down, parts.gate)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
 from aleator.models.layers.linear import Linear
-from aleator.models.layers.norms import norm
+from aleator.models.layers.ops import TorchOps
 from aleator.models.layers.parts import Latent
 
 
@@ -18,10 +16,13 @@ class LatentHeads:
         values_in_keys: values are so many first channels of the keys; 0: there are values.
     """
 
-    def __init__(self, parts: Latent[Linear, torch.Tensor], n_heads: int, eps: float) -> None:
+    def __init__(
+        self, parts: Latent[Linear, torch.Tensor], n_heads: int, eps: float, ops: TorchOps
+    ) -> None:
         self._parts, self._n_heads = parts, n_heads
-        self._query_norm = norm("rms", parts.query_norm, eps)
-        self._norm = norm("rms", parts.norm, eps)
+        self._query_norm = ops.norm("rms", parts.query_norm, eps)
+        self._norm = ops.norm("rms", parts.norm, eps)
+        self._key_up, self._value_up = ops.each_head(parts.key_up), ops.each_head(parts.value_up)
         self.values_in_keys = parts.config.rank if parts.config.compressed else 0
 
     def heads(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -35,7 +36,7 @@ class LatentHeads:
         compressed, rotated = self._norm(low[:, : config.rank]), low[:, config.rank :]
         plain = config.head_dim - parts.rotated
         if parts.expand is None:
-            taken = _each(parts.key_up, q[:, :, :plain])
+            taken = self._key_up(q[:, :, :plain])
             key = torch.cat((compressed, rotated), -1)[:, None]
             return torch.cat((taken, q[:, :, plain:]), -1), key, key[:, :, :0]
         both = parts.expand(compressed).view(t, self._n_heads, plain + config.head_dim_v)
@@ -48,9 +49,4 @@ class LatentHeads:
             return attended
         t = attended.shape[0]
         heads = attended.view(t, self._n_heads, self.values_in_keys)
-        return _each(self._parts.value_up, heads).reshape(t, -1)
-
-
-def _each(matrices: Sequence[Linear], x: torch.Tensor) -> torch.Tensor:
-    """Each head of x [T, H, n] times its own matrix."""
-    return torch.stack([matrix(x[:, i].contiguous()) for i, matrix in enumerate(matrices)], 1)
+        return self._value_up(heads).reshape(t, -1)

@@ -1,20 +1,24 @@
-"""What a layer of a decoder is, what it is made from, and what layers share during a micro-batch."""
+"""What a layer of a decoder is, and what it is made from."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from aleator.cache.pools.hybrid import HybridBatch
-from aleator.cache.pools.recurrent_batch import RecurrentBatch
-from aleator.cache.rows.tensors import CellTensors
 from aleator.models.layers.expert_tensors import expert_tensors, stacked
 from aleator.models.layers.layer_source import LayerSource
-from aleator.models.layers.linear import Linear, expert_linear, linear, parameter
-from aleator.models.layers.rotary import Rotary
+from aleator.models.layers.linear import (
+    Embedding,
+    Linear,
+    embedding,
+    expert_linear,
+    linear,
+    parameter,
+)
+from aleator.models.layers.ops import TORCH, TorchOps
+from aleator.models.layers.passes import Pass
 
 if TYPE_CHECKING:
     from aleator.models.weights import Weights
@@ -37,21 +41,16 @@ class Layer(Protocol):
         ...
 
 
-class Cells(Protocol):
-    """Where a micro-batch's keys and values are stored, and what its tokens see."""
-
-    def tensors(self) -> CellTensors:
-        """The cells as tensors."""
-        ...
-
-
 class LayerWeights(LayerSource[Linear, torch.Tensor]):
     """The tensors of one layer in PyTorch.
 
     Attributes:
         device: where they go.
         dtype: their type there.
+        ops: what layers made from them compute with.
     """
+
+    ops: TorchOps = TORCH
 
     def __init__(
         self, weights: Weights, layer: int, device: torch.device, dtype: torch.dtype
@@ -80,6 +79,10 @@ class LayerWeights(LayerSource[Linear, torch.Tensor]):
         """See :class:`LayerSource`."""
         return torch.ones(n, device=self.device, dtype=self.dtype)
 
+    def embedding(self, name: str, shape: tuple[int, int]) -> Embedding:
+        """The embedding ``name``, of ``shape`` [n_vocab, n_embd]."""
+        return embedding(self.weights, shape, self.device, self.dtype, name)
+
     def matrix(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
     ) -> Linear:
@@ -98,82 +101,3 @@ class LayerWeights(LayerSource[Linear, torch.Tensor]):
         """See :class:`LayerSource`; those of one expert are one product."""
         found = expert_tensors(self, names, n_in, n_outs, bias)
         return [expert_linear(matrices, self.device, self.dtype) for matrices in found]
-
-
-class Pass:
-    """What layers share while one micro-batch goes through them.
-
-    Attributes:
-        fused: whether attention may use torch's fused kernel.
-        query_scales: what growing queries are multiplied by, float32 [T]; None: none grow.
-        embeddings: of the tokens for each layer, [T, layers, width]; None: there are none.
-    """
-
-    def __init__(
-        self,
-        positions: torch.Tensor,
-        highest: int,
-        cells: Cells | HybridBatch | RecurrentBatch,
-        fused: bool,
-        query_scales: torch.Tensor | None = None,
-    ) -> None:
-        """Share a micro-batch of T tokens, no position of which is above ``highest``.
-
-        ``query_scales`` [T] multiply growing queries.
-        """
-        self.query_scales = query_scales
-        self.embeddings: torch.Tensor | None = None
-        self._positions, self._highest, self.fused = positions, highest, fused
-        self._cells: dict[bool, Cells | None] = {False: None, True: None}
-        self._states: RecurrentBatch | None = None
-        if isinstance(cells, HybridBatch):
-            self._cells = {False: cells.base, True: cells.window}
-            self._states = cells.recurrent
-        elif isinstance(cells, RecurrentBatch):
-            self._states = cells
-        else:
-            self._cells[False] = cells
-        self._angles: dict[int, torch.Tensor] = {}
-        self._tensors: dict[bool, CellTensors] = {}
-
-    def moved(self, device: torch.device, dtype: torch.dtype) -> Pass:
-        """A copy for layers on another device, or of another type; cells and states are shared."""
-        made = copy.copy(self)
-        made._positions, made._angles = self._positions.to(device), {}
-        if self.query_scales is not None:
-            made.query_scales = self.query_scales.to(device)
-        if self.embeddings is not None:
-            made.embeddings = self.embeddings.to(device, dtype)
-        return made
-
-    @property
-    def positions(self) -> torch.Tensor:
-        """Of the tokens, [T]."""
-        return self._positions
-
-    def angles(self, rotary: Rotary) -> torch.Tensor:
-        """The rotations of the micro-batch's positions."""
-        if id(rotary) not in self._angles:
-            self._angles[id(rotary)] = rotary.angles(self._positions, self._highest)
-        return self._angles[id(rotary)]
-
-    def distances(self, windowed: bool) -> torch.Tensor:
-        """Positions of the cells that are read less those of the tokens, float32 [T, n]."""
-        held = self.tensors(windowed).positions().to(self._positions)
-        return (held[None, :] - self._positions[:, None]).float()
-
-    @property
-    def states(self) -> RecurrentBatch:
-        """The states of layers that keep one."""
-        if self._states is None:
-            raise TypeError("the cache of this micro-batch has no states")
-        return self._states
-
-    def tensors(self, windowed: bool) -> CellTensors:
-        """The cells of layers that see everything, or of those with a window."""
-        if windowed not in self._tensors:
-            cells = self._cells[windowed]
-            if cells is None:
-                raise TypeError(f"the cache has no cells of layers with windowed={windowed}")
-            self._tensors[windowed] = cells.tensors()
-        return self._tensors[windowed]

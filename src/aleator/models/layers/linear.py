@@ -138,9 +138,9 @@ def embedding(
     shape: tuple[int, int],
     device: torch.device,
     dtype: torch.dtype,
-    name: str = "token_embd",
+    name: str,
 ) -> Embedding:
-    """The token embedding, of ``shape`` [n_vocab, n_embd]."""
+    """The embedding ``name``, of ``shape`` [n_vocab, n_embd]."""
     if _stored(device, dtype):
         return StoredEmbedding(stored_weight(weights, name, *shape, bias=False))
     return DenseEmbedding(parameter(weights, f"{name}.weight", shape, device, dtype))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import aleator._native as _native
-from aleator.cache.storage.host import HostLayer
+from aleator.cache.storage.layer import HostLayer
 from aleator.core.errors import ParameterError
 from aleator.models.layers.parts import FeedForward, Mixture
 from aleator.models.layers.recurrent_parts import (
@@ -25,7 +25,7 @@ from aleator.models.layers.stored import Floats, StoredLayer, StoredWeight
 if TYPE_CHECKING:
     from aleator.cache.pools.recurrent import RecurrentPool
     from aleator.cache.rows.rows import Rows
-    from aleator.cache.storage import Storage
+    from aleator.cache.storage.storage import Storage
     from aleator.models.layers.parts import Attention, Latent
 
 Stored = list[StoredWeight]
@@ -157,7 +157,8 @@ def add_state(
         step.add_delta_net(_delta_net(layer, conv, state), feeding)
     else:
         norms = None if layer.norms is None else tuple(layer.norms)
-        arguments = [*space_arguments(layer, conv, state), norms, feeding]
+        given = space_arguments(layer, conv, state)
+        arguments = [*given, norms, layer.ssm.norm_eps, feeding]
         step.add_recurrent_layer(*arguments)
     _add_mixture(step, layer.ffn)
 
@@ -169,7 +170,7 @@ def add_feed_forward(step: _native.DecoderStep, layer: FeedForwardAlone[Stored, 
 
 
 def space_arguments(layer: StateSpace[Stored, Floats], conv: Floats, state: Floats) -> list[Any]:
-    """The arguments of ``_native.SSMStep.add_layer``."""
+    """The first arguments of ``_native.DecoderStep.add_recurrent_layer``."""
     matrices = (layer.project, layer.select, layer.time_step, layer.output)
     return [
         *(matrix.matrix for (matrix,) in matrices),

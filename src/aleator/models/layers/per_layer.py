@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
-from aleator.models.layers.feed_forward import activation
-from aleator.models.layers.linear import embedding
-from aleator.models.layers.norms import RMSNorm
 from aleator.models.layers.parts import TABLE, LayerEmbedding, LayerEmbeddings, per_layer
 
 if TYPE_CHECKING:
@@ -23,9 +21,10 @@ class TokenEmbeddings:
         config = outside.config
         parts = LayerEmbeddings(outside)
         self.width, self.projection = parts.width, parts.projection
-        self.norm = RMSNorm(parts.norm, config.rms_eps)
+        self.norm = outside.ops.norm("rms", parts.norm, config.rms_eps)
+        self.factor = float(np.float32(1) / np.sqrt(np.float32(config.n_embd)))
         shape = (per_layer(config).n_vocab, config.n_layers * parts.width)
-        self.table = embedding(outside.weights, shape, outside.device, outside.dtype, TABLE)
+        self.table = outside.embedding(TABLE, shape)
 
     def __call__(self, ids: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
         """The numbers of every token and layer, [T, layers, width].
@@ -34,7 +33,7 @@ class TokenEmbeddings:
         """
         if ids is None:
             ids = torch.zeros(len(x), dtype=torch.int64, device=x.device)
-        projected = self.projection(x) * (1.0 / math.sqrt(x.shape[1]))
+        projected = self.projection(x) * self.factor
         given = self.norm(projected.view(len(x), -1, self.width))
         own = self.table(ids).view_as(given) * math.sqrt(self.width)
         return (given + own) * (1.0 / math.sqrt(2.0))
@@ -47,9 +46,10 @@ class EmbeddingPart:
         parts = LayerEmbedding(weights)
         self.layer, self.kind = parts.layer, parts.gate
         self.project, self.output = parts.project, parts.output
-        self.norm = RMSNorm(parts.norm, weights.config.rms_eps)
+        self.ops = weights.ops
+        self.norm = self.ops.norm("rms", parts.norm, weights.config.rms_eps)
 
     def __call__(self, x: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
         """[T, n_embd] and [T, layers, width] -> [T, n_embd]."""
-        gated = activation(self.kind, self.project(x)) * embeddings[:, self.layer]
+        gated = self.ops.activate(self.kind, self.project(x), embeddings[:, self.layer])
         return x + self.norm(self.output(gated))

@@ -20,6 +20,7 @@ class Rotary:
     Angles are float64, used as float32.
 
     Attributes:
+        rotation: the same, as native code takes it.
         magnitude: what a rotation multiplies lengths by.
         dim: rotated channels of a head.
         offset: channels before them.
@@ -27,7 +28,7 @@ class Rotary:
     """
 
     def __init__(self, rotation: Rotation, device: torch.device) -> None:
-        self._rotation = rotation
+        self.rotation = rotation
         self.magnitude = rotation.magnitude
         self.dim, self.offset = rotation.dim, rotation.offset
         self.interleaved = rotation.interleaved
@@ -45,7 +46,7 @@ class Rotary:
 
     def _native(self, rows: int) -> torch.Tensor:
         """The rotations of the first positions, as native decoders compute them."""
-        table = self._rotation.angles(np.arange(rows, dtype=np.int32), self.magnitude)
+        table = self.rotation.angles(np.arange(rows, dtype=np.int32), self.magnitude)
         return torch.view_as_complex(torch.from_numpy(table)).unsqueeze(1)
 
     def _polar(self, positions: torch.Tensor, magnitude: float) -> torch.Tensor:

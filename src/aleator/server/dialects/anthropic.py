@@ -13,10 +13,10 @@ from starlette.routing import Route
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatStop, Usage
 from aleator.server.dialects.anthropic_input import COUNTED, FIELDS, request_of
 from aleator.server.dialects.nested import fitting, in_words, input_of, with_records
-from aleator.server.errors import ApiError, api_error
+from aleator.server.errors import ApiError
 from aleator.server.fields import Body
 from aleator.server.service import Service, read_body
-from aleator.server.streaming import EventStream, dumps, event, typed_events, unless_gone
+from aleator.server.streaming import EventStream, failing, typed_events, unless_gone
 
 Event = dict[str, Any]
 STOPS: Mapping[ChatStop, str] = {
@@ -163,16 +163,18 @@ def render_error(error: ApiError) -> dict[str, Any]:
 async def messages(request: Request) -> Response:
     """Answer messages, at once or as a stream."""
     service, body = await read_body(request, FIELDS)
-    model = service.check_model(body.own["model"])
     asked = request_of(body)
     with in_words(WORDS, body):
         answer = await service.chat(fitting(asked, service))
-    writer = MessageWriter(secrets.token_hex(12), model)
+    writer = MessageWriter(secrets.token_hex(12), body.own["model"])
     stops = asked.options.get("stop", ())
     headers = {"x-aleator-seed": str(answer.seed)}
     if body.own["stream"]:
         return EventStream(
-            _events(service, body, answer, writer, stops), answer.cancel, _failed, headers=headers
+            _events(service, body, answer, writer, stops),
+            answer.cancel,
+            failing(render_error, "error"),
+            headers=headers,
         )
     for each in await unless_gone(request, answer.collected(), answer.cancel):
         writer.push(each)
@@ -202,10 +204,6 @@ async def _events(
     end = writer.end(stop_of(answer.choices[0], stops), answer.usage)
     with_records(service, body, answer, end[-1])
     yield typed_events(end)
-
-
-def _failed(error: BaseException) -> bytes:
-    return event(dumps(render_error(api_error(error))), "error")
 
 
 ROUTES = [

@@ -21,6 +21,7 @@ from aleator.server.fields import (
     Fields,
     is_whole,
     one_of,
+    only_one,
     switch,
     text,
     whole,
@@ -83,13 +84,12 @@ async def embeddings(request: Request) -> Response:
     """Vectors of the texts of a request, in their order."""
     service, body = await read_body(request, FIELDS)
     own = body.own
-    name = service.check_model(own["model"])
     check_dimensions(service, own["dimensions"])
     vectors, n_tokens = await service.embed("input", own["input"], own["pooling"], own["normalize"])
     made = {
         "object": "list",
         "data": await in_thread(_entries, vectors, own["encoding_format"] == "base64"),
-        "model": name,
+        "model": own["model"],
         "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens},
     }
     return JSONResponse(made)
@@ -99,35 +99,27 @@ def check_dimensions(service: Service, wanted: int | None) -> None:
     """See that vectors are to have the length that they have."""
     width = service.model.weights.config.n_embd
     if wanted not in (None, width):
-        raise wrong(
-            "dimensions",
-            wanted,
-            f"vectors of this model have {width}, and lose their meaning when they are cut",
-        )
+        why = f"vectors of this model have {width}, and lose their meaning when they are cut"
+        raise wrong("dimensions", wanted, why)
 
 
 def _entries(vectors: npt.NDArray[np.float32], packed: bool) -> list[dict[str, Any]]:
-    return [
-        {"object": "embedding", "index": i, "embedding": _packed(row) if packed else row.tolist()}
-        for i, row in enumerate(vectors)
+    """Vectors as numbers; ``packed``: as OpenAI packs them, float32, little-endian, in base64."""
+    told = [
+        base64.b64encode(row.astype("<f4").tobytes()).decode() if packed else row.tolist()
+        for row in vectors
     ]
-
-
-def _packed(row: npt.NDArray[np.float32]) -> str:
-    """A vector as OpenAI packs it: float32, little-endian, in base64."""
-    return base64.b64encode(row.astype("<f4").tobytes()).decode()
+    return [{"object": "embedding", "index": i, "embedding": x} for i, x in enumerate(told)]
 
 
 async def embedding(request: Request) -> Response:
     """The vector of each text: its hidden states after the last norm, pooled."""
     service, body = await read_body(request, LLAMA_FIELDS)
     own = body.own
-    given = [name for name in ("content", "input") if own[name] is not None]
-    if len(given) != 1:
-        raise ParameterError("content", "give one of content and input")
-    _, prompts = own[given[0]]
+    given = only_one(own, "content", "input")
+    _, prompts = own[given]
     texts = [await in_thread(tokens_of, service.model.tokenizer, each, True) for each in prompts]
-    vectors, _ = await service.embed(given[0], texts, own["pooling"], False)
+    vectors, _ = await service.embed(given, texts, own["pooling"], False)
     made: list[dict[str, Any]] = [
         {"index": i, "embedding": [row.tolist()]}
         for i, row in enumerate(normalized(vectors, own["embd_normalize"]))

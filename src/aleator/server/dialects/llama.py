@@ -14,8 +14,7 @@ from starlette.routing import Route
 
 from aleator.core.errors import ContextFull, EngineClosed
 from aleator.engine.replay import KEY
-from aleator.generate.generation import Generation, writing_of
-from aleator.generate.writing import Piece
+from aleator.generate.generation import Generation, Piece, writing_of
 from aleator.server.auth import own_namespace
 from aleator.server.bodies import in_thread
 from aleator.server.dialects.llama_fields import FIELDS, Prompt, options_of, tokens_of
@@ -29,12 +28,11 @@ from aleator.server.dialects.llama_results import (
     settings,
     without_text,
 )
+from aleator.server.dialects.llama_slots import Slots
 from aleator.server.dialects.openai_forms import progressed, replay_field, timings
-from aleator.server.errors import api_error, spelled_as
 from aleator.server.fields import Body
 from aleator.server.service import Service, read_body
-from aleator.server.slots import Slots
-from aleator.server.streaming import EventStream, Line, dumps, event, merged, unless_gone
+from aleator.server.streaming import EventStream, Line, dumps, event, failing, merged, unless_gone
 
 
 class Reading:
@@ -164,7 +162,7 @@ class Reading:
             "tokens": tokens,
             "id_slot": self.id_slot,
             "stop": True,
-            "model": self._service.check_model(own["model"]),
+            "model": own["model"],
             "tokens_predicted": n,
             "tokens_evaluated": len(request.tokens),
             "generation_settings": self._settings(),
@@ -216,8 +214,7 @@ async def respond(
     service: Service = request.app.state.service
     slots: Slots = request.app.state.slots
     namespace = own_namespace(body.own["cache_salt"])
-    words = body.names
-    with spelled_as({"logprobs": words.get("n_probs", "n_probs"), **words}):
+    with body.spelling(logprobs=body.spelled.get("n_probs", "n_probs")):
         made, where = await _begin(service, slots, body, prompts, namespace)
     shown = ExitStack()
     for each in made:
@@ -232,18 +229,20 @@ async def respond(
         shown.close()
         while made:
             each = made.pop()
-            tokens, n = each.generation.request.tokens, each.n_predicted
-            text = [*tokens, *writing_of(each.generation).completion.tokens[:n]]
-            slots.ended(each.id_slot, namespace, text, len(tokens))
+            if each.id_slot >= 0:
+                tokens, n = each.generation.request.tokens, each.n_predicted
+                text = [*tokens, *writing_of(each.generation).completion.tokens[:n]]
+                slots.ended(each.id_slot, namespace, text, len(tokens))
         if where is not None:
-            _forget(service, where)
+            with suppress(EngineClosed):
+                service.engine.visit(lambda context, seq: context.cache.give_up(where))
 
     readings = list(made)
     headers = {"x-aleator-seed": str(made[0].generation.seed)}
     if body.own["stream"]:
         line = Line[dict[str, Any]](_written)
         events = _events(readings, over, line)
-        return EventStream(events, gone, _failed, headers=headers, line=line)
+        return EventStream(events, gone, failing(render_error), headers=headers, line=line)
     try:
         await unless_gone(request, _finished(readings), gone)
         told = await in_thread(lambda: [each.final() for each in readings])
@@ -265,9 +264,11 @@ async def _begin(
     if n_predict == 0:  # the prompt is computed, and what is drawn after it is not told
         options["max_tokens"] = 1
     after = PostSampling.asked_for(own, options, model.vocab)
-    where, forgotten = slots.namespace(own["id_slot"], namespace), None
-    if not own["cache_prompt"] and own["id_slot"] >= 0:
-        await slots.erase(own["id_slot"], namespace)
+    where, forgotten, slot = namespace, None, own["id_slot"]
+    if slot >= 0:
+        where = slots.namespace(slot, namespace)
+        if not own["cache_prompt"]:
+            await slots.erase(slot, namespace)
     elif not own["cache_prompt"]:
         where = forgotten = f"{namespace}/once {secrets.token_hex(8)}"
     made: list[Reading] = []
@@ -299,12 +300,6 @@ async def _begin(
     return made, forgotten
 
 
-def _forget(service: Service, where: str) -> None:
-    """Have the prompt cache forget a namespace, soon."""
-    with suppress(EngineClosed):
-        service.engine.visit(lambda context, seq: context.cache.give_up(where))
-
-
 async def _finished(readings: Sequence[Reading]) -> None:
     for each in readings:
         async for _ in each.pieces():
@@ -325,11 +320,6 @@ async def _events(
 
 def _written(events: Sequence[dict[str, Any]]) -> bytes:
     return b"".join([event(dumps(each)) for each in events])
-
-
-def _failed(error: BaseException) -> bytes:
-    """An error in the middle of a stream."""
-    return event(dumps(render_error(api_error(error))))
 
 
 ROUTES = [

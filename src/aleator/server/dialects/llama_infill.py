@@ -10,13 +10,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aleator.core.errors import ParameterError
-from aleator.server.bodies import body_of, in_thread
+from aleator.server.bodies import in_thread
 from aleator.server.dialects.llama import respond
 from aleator.server.dialects.llama_fields import of_llama, prompt_of, tokens_of
+from aleator.server.dialects.llama_slots import Slots
 from aleator.server.errors import not_built
 from aleator.server.fields import Field, listing, text
-from aleator.server.service import Service
-from aleator.server.slots import Slots
+from aleator.server.service import Service, read_body
 from aleator.text.tokenizer import Tokenizer
 
 AROUND = 2048
@@ -79,7 +79,7 @@ async def infill(request: Request) -> Response:
     service: Service = request.app.state.service
     slots: Slots = request.app.state.slots
     _check(service)
-    body = FIELDS.read(await body_of(request), service.options.lenient)
+    _, body = await read_body(request, FIELDS)
     own = body.own
     before, after = own.pop("input_prefix"), own.pop("input_suffix")
     others, middle = own.pop("input_extra"), own.pop("prompt")

@@ -22,7 +22,7 @@ from aleator.samplers.logit_bias import biases_of_ids
 from aleator.samplers.regex import Regex
 from aleator.server.dialects.llama_fields import RANDOM_SEED
 from aleator.server.errors import ApiError
-from aleator.server.grammars import constrained
+from aleator.server.fields import constrained
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 

@@ -1,22 +1,268 @@
-"""``/props`` and ``/slots``: what the server is, what is under way, and texts that are saved and restored."""
+"""``/props`` and ``/slots``: what the server is, what is under way, and texts that are saved and restored.
+
+Slots are as llama-server numbers them: names for texts, on an engine that has no fixed places.  Which sequence
+of the context makes a request is the engine's matter, and changes nothing of its text.  A request with
+``id_slot`` is computed from what was cached under that number, and its text is cached under that number: each
+slot is a namespace of the prompt cache, within the namespace of whoever asks.  The slot's text is that of the
+request under this number which ended last; it is what is saved, and what a restored file replaces.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import re
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from aleator.core.errors import FileFormatError, Incompatible, ParameterError, SessionInUse
+from aleator.generate.context import Context
+from aleator.generate.session import (
+    Rows,
+    Session,
+    open_session,
+    restore_session,
+    rows_of,
+    write_session,
+)
+from aleator.generate.session_file import SessionFile
 from aleator.server.auth import own_namespace
-from aleator.server.bodies import body_of
+from aleator.server.bodies import body_of, in_thread
 from aleator.server.dialects.llama_results import settings, without_text
 from aleator.server.errors import ApiError, not_built
 from aleator.server.fields import Field, Fields, text, wrong
 from aleator.server.service import Service
-from aleator.server.slots import Slots
 from aleator.text.vocabulary import Vocabulary
+
+LONGEST_NAME = 200
+"""Bytes of a file's name; those of its lock and of what is being written are longer."""
+_NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u2215\u2216\uff0e\ufeff\ufffd]+")
+
+
+NOTHING = Session((), 0)
+"""The text of a slot that none has."""
+
+
+class UnderWay(Protocol):
+    """A request as ``/slots`` shows it."""
+
+    @property
+    def id_slot(self) -> int:
+        """The slot that it names, or -1."""
+
+    def described(self) -> Mapping[str, Any]:
+        """What is told of it: no text."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What was saved or restored."""
+
+    tokens: int
+    bytes: int
+    seconds: float
+
+
+class Slots:
+    """The slots of a server."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        path = service.options.slot_save_path
+        self._folder = None if path is None else Path(path)
+        if self._folder is not None and not self._folder.is_dir():
+            raise ParameterError(
+                "slot_save_path",
+                f"slot_save_path={path}: there is no such directory: make it first",
+            )
+        self._slots: dict[tuple[str, int], Session] = {}  # the text of each
+        self._under_way: list[UnderWay] = []
+
+    @property
+    def n(self) -> int:
+        """How many slots there are: as many as requests are made at the same time."""
+        return self._service.engine.options.n_seq_max
+
+    @property
+    def n_ctx(self) -> int:
+        """Positions of a request that does not say how many it needs."""
+        engine = self._service.engine
+        return min(self._service.model.n_ctx, engine.n_ctx // engine.options.n_seq_max)
+
+    def namespace(self, number: int, namespace: str) -> str:
+        """Where the prompt cache has the texts of a slot."""
+        self.check(number)
+        return f"{namespace}/slot {number}"
+
+    def check(self, number: int) -> None:
+        """See that there is a slot."""
+        if not 0 <= number < self.n:
+            remedy = f"give 0 to {self.n - 1}; there are as many slots as --parallel says"
+            raise wrong("id_slot", number, remedy)
+
+    @contextmanager
+    def shown(self, request: UnderWay) -> Iterator[None]:
+        """Show a request in ``/slots`` while it is made."""
+        self._under_way.append(request)
+        try:
+            yield
+        finally:
+            self._under_way.remove(request)
+
+    def ended(self, number: int, namespace: str, tokens: Sequence[int], n_prompt: int) -> None:
+        """Note the text of a request that named a slot, the prompt first."""
+        self._slots[namespace, number] = Session(tuple(tokens), n_prompt)
+
+    def described(self) -> list[dict[str, Any]]:
+        """The slots as ``/slots`` shows them: those with a request under way are as many as the engine makes.
+
+        A request without ``id_slot``, or of another dialect, is shown in one that no request has named.
+        """
+        named: dict[int, UnderWay] = {}
+        others: list[UnderWay | None] = []
+        for each in self._under_way:
+            if each.id_slot >= 0 and each.id_slot not in named:
+                named[each.id_slot] = each
+            else:
+                others.append(each)
+        running = self._service.engine.stats.running
+        others += [None] * max(0, running - len(self._under_way))
+        made: list[dict[str, Any]] = []
+        for number in range(self.n):
+            one: dict[str, Any] = {
+                "id": number,
+                "n_ctx": self.n_ctx,
+                "speculative": False,
+                "is_processing": False,
+            }
+            if number in named:
+                one |= {"is_processing": True, **named[number].described()}
+            elif others:
+                other = others.pop(0)
+                one |= {"is_processing": True, **({} if other is None else other.described())}
+            made.append(one)
+        return made
+
+    # Files
+
+    async def save(self, number: int, namespace: str, name: str) -> Moved:
+        """Write a slot's text to a file, with its keys and values as far as they are cached.
+
+        A file of this name is replaced once the new one is complete.
+        """
+        started, path = perf_counter(), self._path(number, namespace, name)
+        slot = self._slots.get((namespace, number), NOTHING)
+        if not slot.tokens:
+            raise ApiError(
+                400, f"slot {number} has no text: no request with id_slot={number} has ended"
+            )
+        where = self.namespace(number, namespace)
+
+        def copy(context: Context, seq: int) -> Rows:
+            return rows_of(context, slot.tokens, where, seq)
+
+        rows = await asyncio.wrap_future(self._service.engine.visit(copy))
+        size = await in_thread(self._write, path, slot, rows)
+        return Moved(rows.held, size, perf_counter() - started)
+
+    async def restore(self, number: int, namespace: str, name: str) -> Moved:
+        """Make a file's text that of a slot; requests go on from there as if it had just been computed."""
+        started, path = perf_counter(), self._path(number, namespace, name)
+        model = self._service.model
+        try:
+            state, session = await in_thread(open_session, path, len(model.vocab), model.identity)
+            size = path.stat().st_size
+        except FileNotFoundError:
+            raise ApiError(404, f"there is no file {name!r:.200}", "filename") from None
+        except (FileFormatError, Incompatible) as error:
+            message = str(error).replace(str(path), name)
+            raise ApiError(400, f"the slot cannot be restored: {message}", "filename") from None
+        if session.forgotten:
+            raise ApiError(
+                400,
+                "the slot cannot be restored: context shifts have changed the text of this session, and no "
+                "prompt goes on from there",
+                "filename",
+            )
+        where, before = self.namespace(number, namespace), state.header["held"]
+
+        def put(context: Context, seq: int) -> Session:
+            context.cache.give_up(where)
+            return restore_session(context, state, session, seq, where)
+
+        restored = await asyncio.wrap_future(self._service.engine.visit(put))
+        if restored.restored < before:
+            raise ApiError(400, f"the slot cannot be restored: {restored.why_not}", "filename")
+        self._slots[namespace, number] = Session(session.tokens, session.n_prompt)
+        return Moved(restored.restored, size, perf_counter() - started)
+
+    async def erase(self, number: int, namespace: str) -> int:
+        """Forget a slot's text; returns how many of its tokens were cached."""
+        self.check(number)
+        where = self.namespace(number, namespace)
+        slot = self._slots.pop((namespace, number), NOTHING)
+
+        def forget(context: Context, seq: int) -> int:
+            held = context.cache.match([*slot.tokens, 0], where).length
+            context.cache.give_up(where)
+            return held
+
+        return await asyncio.wrap_future(self._service.engine.visit(forget))
+
+    @property
+    def saves(self) -> bool:
+        """Whether slots can be saved and restored."""
+        return self._folder is not None
+
+    def _path(self, number: int, namespace: str, name: str) -> Path:
+        """The file of a name, in a folder of its own for each key and salt; errors are those of save."""
+        self.check(number)
+        if self._folder is None:
+            raise ApiError(
+                501, "slots are not saved: start the server with --slot-save-path DIRECTORY"
+            )
+        check_name(name)
+        folder = self._folder
+        if namespace:
+            folder /= hashlib.blake2b(namespace.encode(), digest_size=16).hexdigest()
+        path = folder / name
+        if path.is_symlink():
+            raise wrong("filename", name, "it is a link: give another one")
+        return path
+
+    def _write(self, path: Path, session: Session, rows: Rows) -> int:
+        """Write a file; returns its size."""
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        try:
+            with SessionFile(path, new=True):
+                write_session(path, session, rows, self._service.model.identity)
+                return path.stat().st_size
+        except SessionInUse:
+            raise ApiError(
+                409,
+                f"{path.name!r:.200} is being written by another request: ask again",
+                "filename",
+            ) from None
+
+
+def check_name(name: str) -> None:
+    """See that a file's name is one, and reaches no other directory."""
+    strange = _NAME.fullmatch(name) is None or ".." in name or name != name.strip(" ")
+    if strange or name.startswith(".") or name.endswith(".") or len(name.encode()) > LONGEST_NAME:
+        raise ParameterError(
+            "filename",
+            f"filename={name!r:.80}: give the name of a file without a directory, of up to {LONGEST_NAME} "
+            "bytes, such as 'talk.bin'",
+        )
+
 
 SALT = Field("cache_salt", text, "")
 FILE = Fields(Field("filename", text, required=True), SALT, options={}, accepted={})
@@ -74,7 +320,7 @@ async def slots(request: Request) -> Response:
     made: Slots = request.app.state.slots
     if not service.options.slots:
         raise not_built("the server was started with --no-slots")
-    if request.query_params.get("fail_on_no_slot") and made.all_busy:
+    if request.query_params.get("fail_on_no_slot") and service.engine.stats.running >= made.n:
         raise ApiError(503, "no slot is free")
     return JSONResponse(made.described())
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aleator.chat.messages import checked_messages, checked_tools, chosen_tools
+from aleator.chat.message import checked_messages, checked_tools, chosen_tools
 from aleator.core.errors import ParameterError
 from aleator.server.bodies import in_thread
 from aleator.server.dialects.llama_fields import LLAMA_ACCEPTED, prompt_of, tokens_of
@@ -22,11 +22,13 @@ from aleator.server.fields import (
     known_ids,
     listing,
     mapping,
+    only_one,
     switch,
     text,
     whole,
 )
 from aleator.server.service import Service, read_body
+from aleator.text.rendered import Rendered
 
 TEMPLATE = (
     Field("model", text),
@@ -73,29 +75,24 @@ async def tokenize(request: Request) -> Response:
     """The tokens of ``content`` as llama-server answers, of ``prompt`` or ``messages`` as vLLM does."""
     service, body = await read_body(request, TOKENIZE)
     own, model = body.own, service.model
-    given = [name for name in ("content", "prompt", "messages") if own[name] is not None]
-    if len(given) != 1:
-        raise ParameterError(
-            given[1] if given else "content",
-            f"{' and '.join(given) or 'nothing'} given: give one of content, prompt, messages",
-        )
+    given = only_one(own, "content", "prompt", "messages")
     if own["messages"] is not None:
-        chat_format, rendered = await in_thread(_rendered, service, body)
-        ids: list[int] = await in_thread(chat_format.tokens, rendered)
+        rendered = await in_thread(_rendered, service, body)
+        ids: list[int] = await in_thread(service.chat_format.tokens, rendered)
     else:
         special = own["add_special_tokens"]
         if special is None:
-            special = own["add_special"] or given == ["prompt"]
+            special = own["add_special"] or given == "prompt"
         ids = await in_thread(
             tokens_of,
             model.tokenizer,
-            own[given[0]],
+            own[given],
             own["parse_special"],
             add_special=special,
             to_continue=False,
         )
-    known_ids(given[0], ids, len(model.vocab))
-    if given == ["content"]:
+    known_ids(given, ids, len(model.vocab))
+    if given == "content":
         if not own["with_pieces"]:
             return JSONResponse({"tokens": ids})
         pieces = [{"id": token, "piece": _piece(model.vocab.token_bytes(token))} for token in ids]
@@ -133,14 +130,12 @@ async def detokenize(request: Request) -> Response:
 async def apply_template(request: Request) -> Response:
     """The text that a chat's messages become, for ``/completion``; names of control tokens in them are text."""
     service, body = await read_body(request, APPLY)
-    _, rendered = await in_thread(_rendered, service, body)
-    return JSONResponse({"prompt": rendered.text})
+    return JSONResponse({"prompt": (await in_thread(_rendered, service, body)).text})
 
 
-def _rendered(service: Service, body: Body) -> tuple[Any, Any]:
-    """The format of chats, and messages written with its template."""
-    own = body.own
-    chat_format = service.model.chat_format(service.options.chat_template)
+def _rendered(service: Service, body: Body) -> Rendered:
+    """Messages written with the template."""
+    own, chat_format = body.own, service.chat_format
     tools = checked_tools(own["tools"])
     shows, _ = chosen_tools(own["tool_choice"], tools)
     if shows and not chat_format.shows_tools:
@@ -149,7 +144,7 @@ def _rendered(service: Service, body: Body) -> tuple[Any, Any]:
     variables["add_generation_prompt"] = own["add_generation_prompt"]
     messages = checked_messages(own["messages"])
     shown = [tool for tool, _ in tools] if shows else ()
-    return chat_format, chat_format.rendered(messages, shown, variables)
+    return chat_format.rendered(messages, shown, variables)
 
 
 async def tokenizer_info(request: Request) -> Response:

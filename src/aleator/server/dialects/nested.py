@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from aleator.chat.message import MEDIA as MEDIA_OF_CHATS
 from aleator.core.errors import ParameterError
 from aleator.core.parameter import nearest
 from aleator.engine.replay import KEY
@@ -25,19 +26,7 @@ from aleator.server.service import Service
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-MEDIA = {
-    "image": "pictures",
-    "image_url": "pictures",
-    "input_image": "pictures",
-    "audio": "audio parts",
-    "input_audio": "audio parts",
-    "file": "files",
-    "input_file": "files",
-    "document": "files",
-    "container_upload": "files",
-    "video": "videos",
-    "video_url": "videos",
-}
+MEDIA = {**MEDIA_OF_CHATS, "document": "files", "container_upload": "files"}
 """Types of content parts that no model here can read, in all dialects."""
 INVALID = "INVALID_JSON"
 """The one field of a call's input where the model wrote no JSON object; it holds what the model wrote."""
@@ -219,10 +208,9 @@ def fitting(asked: ChatRequest, service: Service) -> ChatRequest:
 
     Clients turn reasoning off for every model; that is what a model does that knows none.
     """
-    if asked.enable_thinking is not False:
+    if asked.enable_thinking is not False or service.chat_format.thinking is not None:
         return asked
-    chat_format = service.model.chat_format(service.options.chat_template)
-    return replace(asked, enable_thinking=None) if chat_format.thinking is None else asked
+    return replace(asked, enable_thinking=None)
 
 
 def input_of(arguments: str) -> dict[str, Any]:

@@ -184,7 +184,7 @@ def capabilities(service: Service) -> list[str]:
     """What the model can do, in Ollama's words."""
     made = ["completion"]
     try:
-        chat_format = service.model.chat_format(service.options.chat_template)
+        chat_format = service.chat_format
     except AleatorError:  # without a template it completes texts
         return made
     if chat_format.shows_tools and chat_format.foreign_mark is None:
@@ -300,7 +300,7 @@ async def _written(
         return EventStream(
             _lines(service, body, answer, writer),
             answer.cancel,
-            _failed,
+            lambda error: _line(render_error(api_error(error))),
             headers=headers,
             media_type=LINES,
             comment=b"",
@@ -328,10 +328,6 @@ def _last(answer: ChatAnswer, writer: OllamaWriter, whole: bool = False) -> dict
 
 def _line(made: Mapping[str, Any]) -> bytes:
     return dumps(made).encode() + b"\n"
-
-
-def _failed(error: BaseException) -> bytes:
-    return _line(render_error(api_error(error)))
 
 
 async def embed(request: Request) -> Response:

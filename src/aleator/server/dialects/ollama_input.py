@@ -18,6 +18,7 @@ from aleator.server.fields import (
     anything,
     listing,
     mapping,
+    of_type,
     switch,
     text,
     whole,
@@ -68,19 +69,12 @@ def _format(name: str, value: Any) -> Any:
     return value
 
 
-def _think(name: str, value: Any) -> Any:
-    """True, false, or a level that the template reads."""
-    if not isinstance(value, bool | str):
-        raise wrong(name, value, "give true, false, or a level such as 'low'")
-    return value
-
-
 _SHARED = (
     Field("model", text, required=True),
     Field("options", mapping),
     Field("format", _format, ""),
     Field("stream", switch, True),
-    Field("think", _think),
+    Field("think", of_type(bool | str, "give true, false, or a level such as 'low'")),
     Field("logprobs", switch, False),
     Field("top_logprobs", whole(0, 20), 0),
     Field("chat_template_kwargs", mapping),

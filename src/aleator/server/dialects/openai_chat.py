@@ -1,35 +1,81 @@
-"""``/v1/chat/completions``: OpenAI's chats."""
+"""``/v1/chat/completions``: OpenAI's chats; and the responses and chunks that completions have, too."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from json.encoder import encode_basestring
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aleator.generate.generation import writing_of
+from aleator.core.errors import ParameterError
+from aleator.engine.replay import KEY
+from aleator.generate.generation import Generation, PromptProgress, writing_of
 from aleator.server.auth import own_namespace
-from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatRequest
+from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatRequest, Usage
+from aleator.server.dialects.llama_slots import Slots
 from aleator.server.dialects.openai_forms import (
-    FINISH,
-    SHARED,
-    Head,
     chat_logprobs,
-    failed,
-    texts_of_chunks,
+    progressed,
+    render_error,
+    replay_field,
+    timings,
+    usage,
 )
-from aleator.server.errors import spelled_as
-from aleator.server.fields import Body, Field, Fields, switch, whole
-from aleator.server.openai_fields import CHAT, NOT_OF_CHATS, force_chat
-from aleator.server.service import read_body
-from aleator.server.slots import Slots
-from aleator.server.streaming import EventStream, Line, dumps, unless_gone
+from aleator.server.fields import (
+    MOST_COMPLETIONS,
+    Body,
+    Field,
+    Fields,
+    known_keys,
+    mapping,
+    switch,
+    text,
+    whole,
+)
+from aleator.server.openai_fields import CHAT, NOT_OF_CHATS, OURS, TIMES, force_chat
+from aleator.server.service import Service, read_body
+from aleator.server.streaming import DONE, EventStream, Line, dumps, failing, unless_gone
+
+FINISH = {
+    "tool_calls": "tool_calls",
+    "length": "length",
+    "context": "length",
+    "deadline": "length",
+    "interrupted": "interrupted",
+}
+"""OpenAI's ``finish_reason`` where it is not "stop"."""
 
 MOST_SLOT = 2**31 - 1
 """``id_slot`` is looked at once it is known how many there are."""
+
+
+def _stream_options(name: str, value: Any) -> dict[str, Any]:
+    made = mapping(name, value)
+    known_keys(name, made, ("include_usage", "include_obfuscation"))
+    for each, wanted in made.items():
+        switch(f"{name}.{each}", False if wanted is None else wanted)
+    if made.get("include_obfuscation"):
+        raise ParameterError(name, f"{name}.include_obfuscation=true: nothing is obfuscated")
+    return made
+
+
+failed = failing(render_error)
+
+SHARED = (
+    Field("model", text),
+    Field("stream", switch, False),
+    Field("stream_options", _stream_options, {}),
+    Field("n", whole(1, MOST_COMPLETIONS), 1),
+    *OURS,
+    *TIMES,
+)
+"""Fields of completions and chats alike."""
 
 FIELDS = Fields(
     *SHARED,
@@ -40,24 +86,108 @@ FIELDS = Fields(
 )
 
 
+class Head:
+    """What all chunks of one response begin with, and what they have in common.
+
+    Attributes:
+        nothing: JSON of the usage of a chunk that has none; "": chunks have no such field.
+    """
+
+    def __init__(self, service: Service, kind: str, prefix: str, own: Mapping[str, Any]) -> None:
+        self._service = service
+        self._times, self._replay = own["timings_per_token"], own["aleator_replay"]
+        self._fields = {
+            "id": f"{prefix}-{secrets.token_hex(12)}",
+            "object": kind,
+            "created": int(time.time()),
+            "model": own["model"],
+            "system_fingerprint": service.fingerprint,
+        }
+        self._begin = f'data: {dumps(self._fields)[:-1]},"choices":'.encode()
+        if own["stream_options"] and not own["stream"]:
+            raise ParameterError(
+                "stream_options", "stream_options is for streams: give stream=true"
+            )
+        self.nothing = "null" if own["stream_options"].get("include_usage") else ""
+
+    def whole(
+        self,
+        choices: Sequence[Mapping[str, Any]],
+        used: Usage,
+        told: Iterable[Generation],
+        first: Generation,
+        n: int,
+    ) -> dict[str, Any]:
+        """A response that is no stream; timings are those of the first completion, which has ``n`` tokens."""
+        made = {**self._fields, "choices": choices, "usage": usage(used), "seed": first.seed}
+        if self._times:
+            made["timings"] = timings(first.stats, n)
+        if self._replay:
+            made[KEY] = replay_field(self._service, told)
+        return made
+
+    def chunk(self, choices: str, usage: str | None = None, more: str = "") -> bytes:
+        """An event of a stream.
+
+        Args:
+            choices: JSON of the choices' list, with :meth:`timed` behind it.
+            usage: JSON of the usage; "": there is no such field; None: that of a chunk without.
+            more: JSON of further fields.
+        """
+        usage = self.nothing if usage is None else usage
+        told = f',"usage":{usage}' if usage else ""
+        return b"".join((self._begin, choices.encode(), told.encode(), more.encode(), b"}\n\n"))
+
+    def around(self, before: str, after: str) -> tuple[bytes, bytes] | None:
+        """What stands around a text in its chunk; None where chunks differ in their timings, too."""
+        if self._times:
+            return None
+        first, last = self.chunk(f"{before}\0{after}").split(b"\0")
+        return first, last
+
+    def timed(self, made: Generation, n: int) -> str:
+        """``timings`` so far, as JSON that follows another field; "" where nobody asks for them."""
+        return f',"timings":{dumps(timings(made.stats, n))}' if self._times else ""
+
+    def progress(self, choice: Mapping[str, Any], progress: PromptProgress) -> bytes:
+        """A chunk before the text, which says how far the prompt is."""
+        return self.chunk(f"{dumps([choice])},{dumps(progressed(progress, self._times))[1:-1]}")
+
+    def end(self, used: Usage, told: Sequence[Generation], n: int) -> bytes:
+        """The end of a stream: usage and records, where they are asked for."""
+        made = b""
+        if self.nothing:
+            made = self.chunk("[]" + self.timed(told[0], n), dumps(usage(used)))
+        if self._replay:
+            records = dumps(replay_field(self._service, told))
+            made += self.chunk("[]", "", f',"{KEY}":{records}')
+        return made + DONE
+
+
+def texts_of_chunks(texts: Sequence[str], around: tuple[bytes, bytes]) -> bytes:
+    """The chunks of texts, one for each."""
+    before, after = around
+    return b"".join([b"%b%b%b" % (before, encode_basestring(x).encode(), after) for x in texts])
+
+
 async def chat_completions(request: Request) -> Response:
     """Answer messages, at once or as a stream."""
     service, body = await read_body(request, FIELDS)
     own = body.own
-    head = Head(service, "chat.completion", "chatcmpl", own)
+    kind = "chat.completion.chunk" if own["stream"] else "chat.completion"
+    head = Head(service, kind, "chatcmpl", own)
     slots: Slots = request.app.state.slots
-    caller = own_namespace(own["cache_salt"])
-    asked = replace(chat_request(body), namespace=slots.namespace(own["id_slot"], caller))
-    with spelled_as(body.names):
+    asked, slot = chat_request(body), own["id_slot"]
+    caller = asked.namespace
+    if slot >= 0:
+        asked = replace(asked, namespace=slots.namespace(slot, caller))
+    with body.spelling():
         answer = await service.chat(asked)
 
     def over() -> None:
-        for choice in answer.choices:
-            made = choice.generation
+        for made in answer.generations if slot >= 0 else ():
             tokens = made.request.tokens
-            slots.ended(
-                own["id_slot"], caller, [*tokens, *writing_of(made).completion.tokens], len(tokens)
-            )
+            slots.ended(slot, caller, [*tokens, *writing_of(made).completion.tokens], len(tokens))
 
     def gone() -> None:
         answer.cancel()
@@ -65,7 +195,7 @@ async def chat_completions(request: Request) -> Response:
 
     headers = {"x-aleator-seed": str(answer.seed)}
     if own["stream"]:
-        writer = ChunkWriter(answer, head.of("chat.completion.chunk"))
+        writer = ChunkWriter(answer, head)
         line = Line[ChatEvent](writer.chunks)
         events = writer.stream(line, over, own["return_progress"])
         return EventStream(events, gone, failed, headers=headers, line=line)
@@ -87,7 +217,7 @@ async def input_tokens(request: Request) -> Response:
     """How many tokens the prompt of a chat has; llama-server's."""
     service, body = await read_body(request, FIELDS)
     asked = chat_request(body)
-    with spelled_as(body.names):
+    with body.spelling():
         tokens = await service.chat_tokens(asked)
     return JSONResponse({"input_tokens": len(tokens)})
 
@@ -160,14 +290,14 @@ class ChunkWriter:
     def chunks(self, events: Sequence[ChatEvent]) -> bytes:
         """The chunks of events; b"" where they have none."""
         made = []
-        for event in events:
-            around = None if event.logprobs else self._around.get((event.kind, event.choice))
+        for told in events:
+            around = None if told.logprobs else self._around.get((told.kind, told.choice))
             if around is not None:
-                made.append(texts_of_chunks([event.text], around))
-            elif event.kind != "call_end" or event.logprobs:
-                choice = self._answer.choices[event.choice]
+                made.append(texts_of_chunks([told.text], around))
+            elif told.kind != "call_end" or told.logprobs:
+                choice = self._answer.choices[told.choice]
                 more = self._head.timed(choice.generation, choice.completion_tokens)
-                made.append(self._head.chunk(dumps([_told(event, choice)]) + more))
+                made.append(self._head.chunk(dumps([_told(told, choice)]) + more))
         return b"".join(made)
 
 

@@ -11,23 +11,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.core.errors import ParameterError
-from aleator.generate.generation import Generation, writing_of
-from aleator.generate.logprobs import Logprobs
-from aleator.generate.writing import Piece
+from aleator.generate.generation import Generation, Piece, writing_of
+from aleator.generate.logprobs import Logprobs, TokenLogprob
+from aleator.language_model import LanguageModel
 from aleator.server.auth import own_namespace
 from aleator.server.bodies import in_thread
+from aleator.server.chat import Usage
 from aleator.server.dialects.llama_infill import infilling
-from aleator.server.dialects.openai_forms import (
-    FINISH,
-    SHARED,
-    Head,
-    LegacyLogprobs,
-    failed,
-    lists_of,
-    texts_of_chunks,
-    usage_of,
-)
-from aleator.server.errors import spelled_as
+from aleator.server.dialects.openai_chat import FINISH, SHARED, Head, failed, texts_of_chunks
+from aleator.server.dialects.openai_forms import finite
 from aleator.server.fields import (
     MOST_COMPLETIONS,
     MOST_PROMPTS,
@@ -44,6 +36,9 @@ from aleator.server.openai_fields import FORM, force_form
 from aleator.server.service import Service, read_body
 from aleator.server.streaming import EventStream, Line, dumps, merged, unless_gone
 
+Row = tuple[str, float | None, dict[str, float] | None, int]
+"""A token's name, its log-probability, those of likely tokens, and its place in the text."""
+
 FIELDS = Fields(
     *SHARED,
     *FORM,
@@ -54,6 +49,86 @@ FIELDS = Fields(
     Field("parse_special", switch, True),
     without=("shown_tokens", "reasoning_marks"),
 )
+
+
+class LegacyLogprobs:
+    """Writes the log-probabilities of one completion, from its beginning on.
+
+    ``text_offset`` counts the characters of the choice's text before a token, those of an echoed prompt
+    included.  A token that has no text there, such as BOS, takes up none.
+    """
+
+    def __init__(
+        self, model: LanguageModel, generation: Generation, prompt: str | Sequence[int], echo: bool
+    ) -> None:
+        self._model, self._request = model, generation.request
+        self._typed = prompt if isinstance(prompt, str) else None
+        self._stream = model.tokenizer.stream(True, echo, self._request.options.shown_tokens)
+        self._offset = 0
+
+    def of_prompt(self, entries: Sequence[Logprobs | None]) -> list[Row]:
+        """The tokens of a prompt, if it is echoed with them; of the first one nothing is known but its name."""
+        if not entries:
+            return []
+        tokens = self._request.tokens
+        return [
+            (self._name(token), None, None, offset) if entry is None else _row(entry, offset)
+            for token, entry, offset in zip(tokens, entries, self._offsets(tokens), strict=True)
+        ]
+
+    def of(self, entries: Sequence[Logprobs]) -> list[Row]:
+        """The next tokens that were drawn."""
+        made: list[Row] = []
+        for entry in entries:
+            made.append(_row(entry, self._offset))
+            self._offset += len(self._stream.push(entry.chosen.token))
+        return made
+
+    def _offsets(self, tokens: Sequence[int]) -> list[int]:
+        """Where each token of the prompt begins in its text."""
+        tokenizer, vocab = self._model.tokenizer, self._model.vocab
+        typed = self._typed
+        # Names of control tokens are part of a text that has them, but BOS may have been put before it.
+        stream = tokenizer.stream(typed is None, True, ())
+        made: list[int] = []
+        for i, token in enumerate(tokens):
+            made.append(self._offset)
+            added = i == 0 and token == vocab.bos and typed is not None
+            if added and not (typed or "").startswith(self._name(token)):
+                continue
+            self._offset += len(stream.push(token))
+        self._offset = len(self._request.echo) if self._request.echo else self._offset
+        return made
+
+    def _name(self, token: int) -> str:
+        return self._model.vocab.token_bytes(token).decode("utf-8", "replace")
+
+
+def _row(entry: Logprobs, offset: int) -> Row:
+    top: dict[str, float] = {}
+    for each in entry.top:
+        top.setdefault(name_of(each), finite(each.logprob))
+    return name_of(entry.chosen), finite(entry.chosen.logprob), top, offset
+
+
+def name_of(entry: TokenLogprob) -> str:
+    r"""A token's text; one that is not UTF-8 by itself is ``bytes:\xe2\x80``, as OpenAI writes it."""
+    try:
+        return entry.bytes.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in entry.bytes)
+
+
+def usage_of(made: Sequence[Generation], n: int) -> Usage:
+    """Tokens of completions that have ended, ``n`` of each prompt."""
+    firsts = made[::n]
+    return Usage(
+        prompt=sum(len(each.request.tokens) for each in firsts),
+        completion=sum(len(writing_of(each).completion.tokens) for each in made),
+        cached=sum(each.stats.reused_tokens for each in firsts),
+        draft_n=sum(each.stats.draft_n for each in made),
+        draft_n_accepted=sum(each.stats.draft_n_accepted for each in made),
+    )
 
 
 class Choice:
@@ -112,7 +187,9 @@ class Choice:
         prompt = self._of_prompt() if self._told is None else ()
         since, self._told = self._told or 0, end
         told = writing_of(self.generation).completion.logprobs[since:end]
-        return lists_of([*self.legacy.of_prompt(prompt), *self.legacy.of(told)])
+        rows = [*self.legacy.of_prompt(prompt), *self.legacy.of(told)]
+        names = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+        return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
     def _of_prompt(self) -> Sequence[Logprobs | None]:
         """Those of the prompt's tokens, where it is echoed with them; () where its time was over."""
@@ -146,7 +223,7 @@ async def completions(request: Request) -> Response:
             "best_of", f"best_of={best_of}: a stream cannot be chosen from: leave it out"
         )
     force_form(body)
-    with spelled_as(body.names):
+    with body.spelling():
         choices = await _begin(service, body, best_of, head)
 
     def gone() -> None:
@@ -224,7 +301,7 @@ async def _begin(service: Service, body: Body, best_of: int, head: Head) -> list
             for each in begun:
                 legacy = None
                 if top is not None:
-                    legacy = LegacyLogprobs(service.model, each.request, prompt, echo)
+                    legacy = LegacyLogprobs(service.model, each, prompt, echo)
                 reads = begun[0] if told is not None else None
                 choices.append(Choice(len(choices), each, head, legacy, reads))
             options["seed"] = begun[0].seed  # one for all, if none was given

@@ -220,13 +220,10 @@ def usage_of(used: Usage) -> dict[str, Any]:
 async def responses(request: Request) -> Response:
     """Answer items, at once or as a stream."""
     service, body = await read_body(request, FIELDS)
-    model = service.check_model(body.own["model"])
     asked = request_of(body)
     with in_words(WORDS, body):
         answer = await service.chat(asked)
-    writer = ResponseWriter(
-        secrets.token_hex(12), int(time.time()), _fixed(service, body, answer, model)
-    )
+    writer = ResponseWriter(secrets.token_hex(12), int(time.time()), _fixed(service, body, answer))
     headers = {"x-aleator-seed": str(answer.seed)}
     if body.own["stream"]:
         return EventStream(
@@ -256,12 +253,12 @@ async def stored(request: Request) -> Response:
     raise ApiError(404, STATELESS, "response_id", "not_found")
 
 
-def _fixed(service: Service, body: Body, answer: ChatAnswer, model: str) -> dict[str, Any]:
+def _fixed(service: Service, body: Body, answer: ChatAnswer) -> dict[str, Any]:
     """What a response says from its beginning."""
     params = answer.choices[0].generation.request.params
     return {
         **repeated(body),
-        "model": model,
+        "model": body.own["model"],
         "seed": answer.seed,
         "system_fingerprint": service.fingerprint,
         "temperature": params.temperature,

@@ -10,8 +10,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.server.errors import ApiError, not_built
-from aleator.server.metrics import CONTENT_TYPE, Metrics
 from aleator.server.service import Service
+from aleator.server.telemetry import CONTENT_TYPE, Metrics
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
@@ -20,7 +20,7 @@ async def health(request: Request) -> Response:
     """Whether texts are made; needs no key, and says nothing else."""
     service: Service = request.app.state.service
     if service.engine.closed:
-        raise ApiError(503, "the engine is closed", code="closed", kind="server_error")
+        raise ApiError(503, "the engine is closed", code="closed")
     return JSONResponse({"status": "ok"}, headers={"cache-control": "no-store"})
 
 

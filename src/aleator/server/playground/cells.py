@@ -12,7 +12,7 @@ import numpy as np
 
 from aleator.cache import Frame
 from aleator.cache.cache import Cache
-from aleator.cache.cells.view import take_frame
+from aleator.cache.view import take_frame
 from aleator.core.errors import AleatorError, NoCells, ParameterError
 from aleator.generate.cache_script import Script, checked
 from aleator.language_model import LanguageModel

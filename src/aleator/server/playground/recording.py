@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from aleator.core.errors import ConstraintError, ParameterError
 from aleator.engine.prompts import SAMPLING
+from aleator.generate.completion import Request
 from aleator.generate.generation import Generation, writing_of
-from aleator.generate.request import Request
-from aleator.generate.session import Session, go_on
+from aleator.generate.request_state import go_on
+from aleator.generate.session import Session
 from aleator.samplers import Candidates, SamplerChain, SamplingParams
 from aleator.samplers.explain import Explanation
 from aleator.server.errors import ApiError
@@ -92,19 +93,6 @@ class LogitsMemory:
     def rows(self) -> int:
         """Rows that are held now."""
         return len(self._rows)
-
-
-class NoSuchText(ApiError):
-    """A text that was never written, or is not kept any more."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            404,
-            f"there is no text {name!r}: the server keeps the last {MOST_TEXTS} and forgets all when it ends; "
-            "write it again",
-            "id",
-            code="no_such_text",
-        )
 
 
 class Recording:
@@ -196,7 +184,13 @@ class Recordings:
     def __getitem__(self, name: str) -> Recording:
         with self._lock:
             if name not in self._texts:
-                raise NoSuchText(name)
+                raise ApiError(
+                    404,
+                    f"there is no text {name!r}: the server keeps the last {MOST_TEXTS} and forgets all when "
+                    "it ends; write it again",
+                    "id",
+                    "no_such_text",
+                )
             self._texts.move_to_end(name)
             return self._texts[name]
 
@@ -229,7 +223,7 @@ class Replay:
         # A chain that draws move must draw at every step.
         self._draws = bool(self.chain.adapts) or self.chain.numerics != "portable"
         if params is None:
-            go_on(self.chain, request.tokens, request.drawn, request.chain_state)
+            go_on(self.chain, request)
         else:
             self.chain.accept_many(recording.prompt)
 

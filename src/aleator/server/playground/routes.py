@@ -20,9 +20,9 @@ from aleator.engine.prompts import SAMPLING
 from aleator.models.hub.bundled import bundled_model
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.errors import ApiError, api_error
-from aleator.server.fields import OPTIONS, Body, Check, Field, Fields, listing, text, whole, wrong
+from aleator.server.fields import OPTIONS, Body, Check, Field, Fields, listing, of_type, text, whole
+from aleator.server.playground.as_json import everything, spellings
 from aleator.server.playground.cells import engine_cells, frames
-from aleator.server.playground.declared import everything, spellings
 from aleator.server.playground.recording import Recording, resample
 from aleator.server.playground.saved import PAGE, Named, Shown, drawn_often, saved_page
 from aleator.server.playground.writing import Playground, line
@@ -79,13 +79,6 @@ async def page(request: Request) -> Response:
     return Response(found, 200, HEADERS, TYPES[ending])
 
 
-def prompt(name: str, value: Any) -> str | list[int]:
-    """A text, or token ids."""
-    if isinstance(value, str | list):
-        return value
-    raise wrong(name, value, "give a text or a list of token ids")
-
-
 def named(needed: set[str], more: set[str], most: int) -> Check:
     """Up to so many objects with these keys: ``step`` is a whole number, what else they have text."""
 
@@ -108,7 +101,7 @@ def named(needed: set[str], more: set[str], most: int) -> Check:
 STEP = Field("step", whole(0, MOST_STEP), required=True)
 CHAIN = partial(Fields, options=SAMPLING, accepted={})
 WRITE = Fields(
-    Field("prompt", prompt),
+    Field("prompt", of_type(str | list, "give a text or a list of token ids")),
     Field("messages", listing),
     Field("parent", text),
     Field("at", whole(0, MOST_STEP)),

@@ -14,9 +14,8 @@ from importlib.resources import files
 from typing import Any
 
 from aleator.samplers.explain import Explanation
-from aleator.server.playground.declared import spellings
+from aleator.server.playground.as_json import StepFormatter, spellings
 from aleator.server.playground.recording import Forgotten, Recording, Replay, chain_at, draws
-from aleator.server.playground.step_json import StepFormatter
 from aleator.text.tokenizer import Tokenizer
 
 PAGE = files("aleator.server.playground") / "page"
@@ -72,7 +71,10 @@ def saved_page(
     """The HTML of texts that were written, and of those that they branch off."""
     held = rounded(told(texts, tokenizer, model, shown or Shown()))
     record = json.dumps(held, ensure_ascii=False, separators=(",", ":"))
-    modules = {f"page/{name}": _url(text) for name, text in _modules(FIRST).items()}
+    modules = {
+        f"page/{name}": f"data:text/javascript;base64,{base64.b64encode(text.encode()).decode()}"
+        for name, text in _modules(FIRST).items()
+    }
     style = (PAGE / "page.css").read_text("utf-8")
     # In a script element only "<" can begin what ends it, or a comment.
     data = record.replace("<", "\\u003c")
@@ -236,7 +238,3 @@ def _modules(first: str) -> dict[str, str]:
         left += _IMPORT.findall(text)
         found[name] = _IMPORT.sub(r'"page/\1"', text)
     return found
-
-
-def _url(text: str) -> str:
-    return f"data:text/javascript;base64,{base64.b64encode(text.encode()).decode()}"

@@ -12,6 +12,8 @@ from aleator.generate.session import Session
 from aleator.samplers import SamplingParams
 from aleator.server.auth import own_namespace
 from aleator.server.bodies import in_thread
+from aleator.server.fields import only_one
+from aleator.server.playground.as_json import StepFormatter
 from aleator.server.playground.recording import (
     Forgotten,
     Recording,
@@ -20,7 +22,6 @@ from aleator.server.playground.recording import (
     branch,
     chain_at,
 )
-from aleator.server.playground.step_json import StepFormatter
 from aleator.server.service import Service, readable
 from aleator.text.tokenizer import Tokenizer
 
@@ -58,18 +59,14 @@ class Playground:
     @readable()
     def begin(self, own: Mapping[str, Any], options: Mapping[str, Any]) -> Recording:
         """Begin a text from a prompt or messages, or a branch of the text ``parent``."""
-        begins = {name: own[name] for name in ("prompt", "messages", "parent")}
-        several = [name for name, value in begins.items() if value is not None]
-        if len(several) != 1:
-            raise ParameterError(
-                several[1] if several else "prompt",
-                f"{' and '.join(several) or 'nothing'} given: give one of prompt, messages and parent",
-            )
+        only_one(own, "prompt", "messages", "parent")
         given: str | list[int] | Session
         service, asked = self.service, options
         if own["messages"] is not None:
             service.grammars.try_out(options)
-            given, options = self._chat(own["messages"], options)
+            chat = ChatPrompt(own["messages"])
+            asked_chat = prepare_chat(chat, service.chat_format, self.tokenizer, options)
+            given, options = asked_chat.tokens, asked_chat.options
             recording = Recording(self.recordings.memory)
         elif own["prompt"] is not None:
             given, recording = own["prompt"], Recording(self.recordings.memory)
@@ -89,15 +86,6 @@ class Playground:
         recording.begin(generation, asked)
         self.recordings.add(recording)
         return recording
-
-    def _chat(
-        self, messages: list[Any], options: Mapping[str, Any]
-    ) -> tuple[list[int], Mapping[str, Any]]:
-        """The prompt of an answer as the model's template writes it, and options with what ends a turn."""
-        service = self.service
-        chat_format = service.model.chat_format(service.options.chat_template)
-        asked = prepare_chat(ChatPrompt(messages), chat_format, self.tokenizer, options)
-        return asked.tokens, asked.options
 
     def started(self, recording: Recording) -> dict[str, Any]:
         """The first line of a text."""

@@ -48,14 +48,13 @@ class TorchBackend(Backend):
         self._template_places = list(self.program.places)
         self.rows = [Row(template) for _ in range(options.max_batch)]
         self._launched: dict[int, Launches] = {}  # by the size of a batch
+        self.grown()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the histories and of all places."""
         return sum(t.nbytes for t in self.histories.tensors) + self.program.nbytes
 
     def plan(self, chain: SamplerChain) -> Plan:
-        """What has a device form runs there."""
         return chain.plan(self.options.device)
 
     def set_row(self, row: int, chain: SamplerChain) -> None:
@@ -115,7 +114,7 @@ class TorchBackend(Backend):
         return made
 
     def grown(self) -> None:
-        """The program has other places."""
+        """The program is new, or has other places."""
 
     def changed(self, row: int) -> None:
         """A row has another chain."""
@@ -153,7 +152,6 @@ class TorchBackend(Backend):
                     place.carried(row, position)
 
     def rollback(self, row: int, n: int) -> None:
-        """On the host as on the device."""
         state, length = self.rows[row], int(self.histories.length[row])
         if not 0 <= n <= length:
             raise ParameterError("n", f"n={n} is out of range: row {row} holds {length} tokens")
@@ -175,7 +173,6 @@ class TorchBackend(Backend):
             place.rewound(row, position)
 
     def reset(self, row: int) -> None:
-        """On the host as on the device."""
         for each in self.rows[row].on_host:
             each.reset()
         self.rows[row].used = 0
@@ -183,7 +180,6 @@ class TorchBackend(Backend):
         self._rewound(row)
 
     def permute(self, rows: Sequence[int]) -> None:
-        """Gather every tensor."""
         index = torch.tensor(list(rows), device=self.options.device)
         for tensor in self.tensors():
             tensor.copy_(tensor[index])
@@ -277,7 +273,6 @@ class TorchBackend(Backend):
         return int(peak.most - given)
 
     def runs_on_host(self, row: int) -> bool:
-        """Whether it has a grammar or samplers there, or waits for the device."""
         return bool(self.rows[row].on_host) or self.waits(row)
 
     def waits(self, row: int) -> bool:
@@ -289,16 +284,13 @@ class TorchBackend(Backend):
         return self.histories.mark()
 
     def back(self, mark: Mark) -> None:
-        """Go back there."""
         self.histories.back(mark)
 
     def launches(self, batch: int) -> Launches:
-        """Places, and what fixes their operations."""
         used = set(self.active(batch))
         return tuple((i, p.launch) for i, p in enumerate(self.program.places) if p in used)
 
     def check_replay(self, batch: int, captured: Launches) -> None:
-        """Compare."""
         then = self._launched.get(batch) if captured is None else captured
         if then is None or then != self.launches(batch):
             raise stale(batch)
@@ -322,7 +314,6 @@ class TorchBackend(Backend):
                 )
 
     def count(self, counts: Sequence[int]) -> None:
-        """What the host knows of the lengths."""
         for row, n in enumerate(counts):
             self.rows[row].used += n
 

@@ -26,14 +26,12 @@ class DeviceTokenMask(DeviceSampler):
     fields: ClassVar[Fields] = {"words": Field(torch.int32, -1, BITS)}
 
     def values(self, sampler: Sampler, place: Place) -> Values:
-        """The mask; tokens past its end are masked."""
         words = np.zeros(self.rows["words"].shape[1], np.uint32)
         given = np.array(expect(TokenMask, sampler).allowed, np.uint32)[: len(words)]
         words[: len(given)] = given
         return {"words": torch.from_numpy(words.view(np.int32))}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Mask."""
         data.keep_allowed(self.get("words", step))
 
 
@@ -47,17 +45,14 @@ class DeviceMinTokens(DeviceSampler):
     }
 
     def values(self, sampler: Sampler, place: Place) -> Values:
-        """How many, and the tokens that end a text."""
         own = expect(MinTokens, sampler)
         return {"least": own.min_tokens, "ends": bits_of_tokens(own.end_tokens, self.n_vocab)}
 
     def rewound(self, row: int, position: int, *, begins: bool = False) -> None:
-        """A text that began later begins here."""
         begun = self.rows["begun"]
         begun[row] = position if begins else begun[row].clamp(max=position)
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Mask."""
         generated = step.position - self.get("begun", step)
         early = self.get("active", step) & (generated < self.get("least", step))
         data.mask(unpack(self.get("ends", step), data.ids), early)
@@ -84,7 +79,6 @@ class DeviceBadWords(DeviceSampler):
         return len(long), max(map(len, long), default=0)
 
     def values(self, sampler: Sampler, place: Place) -> Values:
-        """The sequences."""
         own = expect(BadWords, sampler)
         last = max(sequence[-1] for sequence in own.sequences)
         if last >= self.n_vocab:
@@ -104,7 +98,6 @@ class DeviceBadWords(DeviceSampler):
         }
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Mask."""
         words, longest = self.launch
         tokens = self.get("tokens", step)[:, :words]
         lengths = self.get("lengths", step)[:, :words]
@@ -126,15 +119,12 @@ class DeviceNoRepeatNgram(DeviceSampler):
     fields: ClassVar[Fields] = {"size": Field(torch.int64, 1)}
 
     def needs(self, sampler: Sampler) -> tuple[int, ...]:
-        """The length of a run."""
         return (expect(NoRepeatNgram, sampler).no_repeat_ngram_size,)
 
     def values(self, sampler: Sampler, place: Place) -> Values:
-        """The length of a run."""
         return {"size": expect(NoRepeatNgram, sampler).no_repeat_ngram_size}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Mask."""
         size, length = self.get("size", step).unsqueeze(1), step.length.unsqueeze(1)
         at = torch.arange(step.history.shape[1], device=self.device)
         found = (at < length) & (at >= size - 1)  # the last token of a run

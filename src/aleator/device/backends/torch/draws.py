@@ -30,7 +30,6 @@ class DeviceGreedy(DeviceSampler):
     """Selects the token with the largest logit."""
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Select."""
         data.select(data.first(), self.get("active", step))
 
 
@@ -41,13 +40,11 @@ class DeviceDist(DeviceSampler):
     purpose: ClassVar[Purpose] = Purpose.DIST
 
     def values(self, sampler: Sampler, place: Place) -> Values:
-        """The key of its random numbers."""
         own = expect(Dist, sampler)
         seed = place.seed if own.seed is None else own.seed
         return key(seed, self.purpose, place)
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Draw."""
         data.draw(uniform(self, step), self.get("active", step))
 
 
@@ -57,7 +54,6 @@ class DeviceGumbel(DeviceDist):
     purpose: ClassVar[Purpose] = Purpose.GUMBEL
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Race."""
         u = philox(
             data.ids.to(torch.int64),
             step.position.unsqueeze(1),
@@ -101,7 +97,6 @@ class DeviceAdaptiveP(DeviceSampler):
     }
 
     def values(self, sampler: Sampler, place: Place) -> Values:
-        """The average begins at the target."""
         own = expect(AdaptiveP, sampler)
         target, decay = own.adaptive_target, own.adaptive_decay
         return {
@@ -113,7 +108,6 @@ class DeviceAdaptiveP(DeviceSampler):
         }
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Favour what is near, and draw."""
         active, target = self.get("active", step), self.get("target", step)
         on = active & (target >= 0)
         total, count = self.get_state("total", step), self.get_state("weight", step)

@@ -46,7 +46,6 @@ class DeviceDRY(DeviceSampler):
         return width, min(len(long), MAX_BREAKERS), min(longest, MAX_BREAKER_TOKENS)
 
     def values(self, sampler: Sampler, place: Place) -> Values:
-        """The window, the penalty of each length, and the breakers."""
         own = expect(DRY, sampler)
         window = min(own.dry_penalty_last_n, self.max_tokens)
         penalties = np.zeros(MAX_DRY_WINDOW, np.float32)
@@ -67,7 +66,6 @@ class DeviceDRY(DeviceSampler):
         }
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Find what repeats, and penalise what followed it."""
         recent, count = self._recent(step)
         single = unpack(self.get("single", step), recent.clamp(min=0)) & (recent >= 0)
         limit = self._limit(recent, count, single, step)

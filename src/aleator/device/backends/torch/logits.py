@@ -27,7 +27,6 @@ class DeviceSoftmax(DeviceSampler):
     """Notes the mass of the whole row."""
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Note it."""
         data.note_mass(self.get("active", step))
 
 
@@ -42,7 +41,6 @@ class DeviceTemperature(DeviceSampler):
     }
 
     def values(self, sampler: Sampler, place: Place) -> Values:
-        """Bounds of the dynamic temperature, or the one there is."""
         own = expect(Temperature, sampler)
         temperature, spread = own.temperature, own.dynatemp_range
         if spread <= 0:
@@ -55,7 +53,6 @@ class DeviceTemperature(DeviceSampler):
         }
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Multiply."""
         low, high = self.get("low", step), self.get("high", step)
         exponent = self.get("exponent", step)
         count = data.size
@@ -78,12 +75,10 @@ class DeviceSmoothing(DeviceSampler):
     }
 
     def values(self, sampler: Sampler, place: Place) -> Values:
-        """The coefficients."""
         square, cube = expect(Smoothing, sampler).coefficients
         return {"square": square, "cube": cube}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Bend."""
         active = self.get("active", step)
         data.materialise(active & (data.temperature != 1))
         top = data.top
@@ -136,7 +131,6 @@ class DeviceLogitBias(DeviceSampler):
         return {"tokens": torch.from_numpy(tokens), "biases": torch.from_numpy(biases)}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Add."""
         active = self.get("active", step)
         tokens = torch.where(active.unsqueeze(1), self.get("tokens", step), self.n_vocab)
         added = torch.zeros(step.batch, self.n_vocab + 1, dtype=torch.float32, device=self.device)
@@ -161,7 +155,6 @@ class DevicePenalties(DeviceSampler):
     }
 
     def set(self, row: int, sampler: Sampler, place: Place) -> None:
-        """Give a row its parameters."""
         super().set(row, sampler, place)
         self.waits |= expect(Penalties, sampler).repetition_per == "occurrence"
 
@@ -179,7 +172,6 @@ class DevicePenalties(DeviceSampler):
         }
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Penalise."""
         at = torch.arange(step.history.shape[1], device=self.device)
         length = step.length.unsqueeze(1)
         window, repetition, frequency, presence, repeat_all, count_all, each = (

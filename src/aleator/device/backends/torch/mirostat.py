@@ -37,7 +37,6 @@ class DeviceMirostatSampler(DeviceSampler):
     state: ClassVar[Fields] = {"mu": Field(torch.float64, 0.0)}
 
     def values(self, sampler: Sampler, place: Place) -> Values:
-        """Mu begins at twice tau."""
         if not isinstance(sampler, MirostatSampler):
             raise TypeError(f"a place for mirostat was given {type(sampler).__name__}")
         return {
@@ -62,7 +61,6 @@ class DeviceMirostatV2(DeviceMirostatSampler):
     """Removes tokens with more than mu bits of surprise, and draws."""
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Truncate and draw."""
         mu = self.get_state("mu", step)
         q = (mu.clamp(-MU_LIMIT, MU_LIMIT) * 2.0**32).floor().to(torch.int64)
         level = log2_q32(data.mass.clamp(min=1)) - q
@@ -87,15 +85,12 @@ class DeviceMirostat(DeviceMirostatSampler):
     fields: ClassVar[Fields] = {**DeviceMirostatSampler.fields, "m": Field(torch.int64, 0)}
 
     def needs(self, sampler: Sampler) -> tuple[int, ...]:
-        """On how many tokens the shape is estimated."""
         return (min(expect(Mirostat, sampler).mirostat_m, self.n_vocab),)
 
     def values(self, sampler: Sampler, place: Place) -> Values:
-        """The parameters of both versions, and how many tokens the shape is estimated on."""
         return {**super().values(sampler, place), "m": expect(Mirostat, sampler).mirostat_m}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Estimate, truncate and draw."""
         mu = self.get_state("mu", step)
         k = self._bound(data, mu, step)
         data.keep_first(torch.where(self.get("active", step), k, 2**62))

@@ -42,11 +42,9 @@ class DeviceTopK(DeviceSampler):
     fields: ClassVar[Fields] = {"k": Field(torch.int64, 2**62)}
 
     def values(self, sampler: Sampler, place: Place) -> Values:
-        """K."""
         return {"k": expect(TopK, sampler).kept_of(self.n_vocab)}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Truncate."""
         data.keep_first(self.get("k", step))
 
 
@@ -76,12 +74,10 @@ class DeviceTopP(DeviceFraction):
     fields: ClassVar[Fields] = {**DeviceFraction.fields, "full": Field(torch.bool, False)}
 
     def values(self, sampler: Sampler, place: Place) -> Values:
-        """P as a fraction."""
         own = expect(TopP, sampler)
         return {**_fraction(own.top_p, own.min_keep), "full": own.mass == "full"}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Truncate."""
         active, full = self.get("active", step), self.get("full", step)
         total = torch.where(full, data.full_mass, data.mass)
         wanted = self.of(total, step)
@@ -102,7 +98,6 @@ class DeviceMinP(DeviceSampler):
         return {"log": math.log(float(np.float32(own.min_p))), "min_keep": own.min_keep}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Truncate."""
         bound = (data.temperature * self.get("log", step)).to(torch.float32)
         data.keep_near(bound, self.get("min_keep", step), self.get("active", step))
 
@@ -111,12 +106,10 @@ class DeviceTypicalP(DeviceFraction):
     """Keeps the tokens whose surprise is closest to the entropy."""
 
     def values(self, sampler: Sampler, place: Place) -> Values:
-        """P as a fraction."""
         own = expect(TypicalP, sampler)
         return _fraction(own.typical_p, own.min_keep)
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Truncate."""
         entropy = data.entropy()
         mean = (entropy.depth * DEPTH_UNIT + 0.5).floor().to(torch.int64)
         distance = (data.depths() - mean.unsqueeze(1)).abs()
@@ -138,11 +131,9 @@ class DeviceTopNSigma(DeviceSampler):
     fields: ClassVar[Fields] = {"n": Field(torch.float64, 0.0)}
 
     def values(self, sampler: Sampler, place: Place) -> Values:
-        """n, as its float32."""
         return {"n": single(expect(TopNSigma, sampler).top_n_sigma)}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Truncate."""
         d = data.current - data.top
         q = torch.round(d.clamp(min=SIGMA_LEAST) * SIGMA_UNIT).to(torch.int64)
         q = torch.where(data.alive, q, 0)
@@ -176,7 +167,6 @@ class DeviceXTC(DeviceFraction):
         }
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Throw the coin and remove."""
         falls = less(uniform(self, step), self.get("coin", step)) | self.get("always", step)
         run = data.run(self.of(data.mass, step))
         length = run.sum(1)
@@ -190,12 +180,10 @@ class DeviceEpsilonCutoff(DeviceFraction):
     """Keeps tokens of at least a probability."""
 
     def values(self, sampler: Sampler, place: Place) -> Values:
-        """The probability as a fraction."""
         own = expect(EpsilonCutoff, sampler)
         return _fraction(own.epsilon_cutoff, own.min_keep)
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Truncate."""
         bound = self.of(data.mass, step)
         data.keep_probable(bound, self.get("min_keep", step), self.get("active", step))
 
@@ -210,13 +198,11 @@ class DeviceEtaCutoff(DeviceSampler):
     }
 
     def values(self, sampler: Sampler, place: Place) -> Values:
-        """The probability and its square root."""
         own = expect(EtaCutoff, sampler)
         most = single(own.eta_cutoff)
         return {"most": most, "root": math.sqrt(most), "min_keep": own.min_keep}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Truncate."""
         entropy = data.entropy()
         power = exp2_double(-entropy.bits)
         eta = (self.get("root", step) * power).minimum(self.get("most", step)).to(torch.float32)

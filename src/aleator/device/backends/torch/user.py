@@ -44,11 +44,9 @@ class OnDevice(Protocol):
 
     def apply_device(self, data: DeviceCandidates) -> None:
         """Do to all rows of ``data`` what ``apply`` does to one."""
-        ...
 
     def device_bytes(self, batch: int, n_vocab: int) -> int:
         """Bytes of the tensors that the object itself keeps for so many rows."""
-        ...
 
 
 class DeviceUser(DeviceSampler):
@@ -67,16 +65,13 @@ class DeviceUser(DeviceSampler):
         self._bytes = int(user.device_bytes(self.max_batch, self.n_vocab))
 
     def declared(self, sampler: Sampler) -> tuple[Fields, Fields]:
-        """The user's, and the key of the random numbers."""
         return {**RANDOM, **self.own_fields}, self.own_state
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensors, and of what the user's object says that it takes."""
         return super().nbytes + self._bytes
 
     def values(self, sampler: Sampler, place: Place) -> Values:
-        """What the row's own object says."""
         user = expect(UserSampler, sampler).user
         make = getattr(user, "device_values", None)
         given = make() if callable(make) else {}
@@ -90,7 +85,6 @@ class DeviceUser(DeviceSampler):
         return {**key(place.seed, Purpose.USER, place), **given}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Call it."""
         before = data.snapshot()
         data.own = OwnRows(
             self.get("active", step),

@@ -10,14 +10,12 @@ import torch
 from torch import Tensor
 
 from aleator.core.records import dataclass
-from aleator.device.arguments import ChainOptions
 from aleator.device.backends.backend import Launches
 from aleator.device.backends.torch.backend import TorchBackend, stale
 from aleator.device.backends.torch.program import kind_of, split
 from aleator.device.backends.triton.chain import TritonChain
 from aleator.device.backends.triton.path import Plan, path_of
 from aleator.device.candidates import NOTHING
-from aleator.device.report import Report
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.plan import Plan as ChainPlan
 
@@ -34,26 +32,13 @@ class TritonLaunches:
 class TritonBackend(TorchBackend):
     """Rows by Triton's kernels where they can run them."""
 
-    def __init__(
-        self,
-        options: ChainOptions,
-        template: SamplerChain,
-        chains: Sequence[SamplerChain],
-        report: Report,
-    ) -> None:
-        super().__init__(options, template, chains, report)
-        self._fused = self._made_fused()
-
-    def _made_fused(self) -> TritonChain:
-        return TritonChain(self.program.places, self.options, self.report.wanted)
+    _fused: TritonChain  # made with the program
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensors, with what the kernels leave for each other."""
         return super().nbytes + self._fused.nbytes
 
     def plan(self, chain: SamplerChain) -> ChainPlan:
-        """Which samplers run where, and whether the kernels run the chain, or PyTorch, and why."""
         found = super().plan(chain)
         here = [s for s, _ in split(chain)[0] if not s.neutral]
         kinds = [kind.form for s in here if (kind := kind_of(s)) is not None]
@@ -63,18 +48,16 @@ class TritonBackend(TorchBackend):
 
     def grown(self) -> None:
         """The kernels are given all places: they are made anew."""
-        self._fused = self._made_fused()
+        self._fused = TritonChain(self.program.places, self.options, self.report.wanted)
         for row in range(self.options.max_batch):
             self.changed(row)
 
     def changed(self, row: int) -> None:
-        """Find the row's path."""
         state = self.rows[row]
         samplers = [state.samplers.get(place) for place in self.program.places]
         self._fused.set(row, samplers, state.tail is not None)
 
     def permute(self, rows: Sequence[int]) -> None:
-        """The rows' paths too."""
         super().permute(rows)
         self._fused.permute(rows, torch.tensor(list(rows), device=self.options.device))
 
@@ -119,7 +102,6 @@ class TritonBackend(TorchBackend):
         return TritonLaunches(plan, own, len(self.program.places))
 
     def launches(self, batch: int) -> Launches:
-        """Kernels for a step without ``allowed``."""
         return self._launches(self._fused.plan(batch, False), batch)
 
     def check_replay(self, batch: int, captured: Launches) -> None:

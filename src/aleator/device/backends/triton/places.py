@@ -12,22 +12,7 @@ import triton
 import triton.language as tl
 
 from aleator.core import contract
-from aleator.device.backends.triton.lists import (
-    depths_of,
-    draw,
-    entropy,
-    keep_allowed,
-    keep_first,
-    keep_mass,
-    keep_near,
-    keep_run,
-    logits_of,
-    rank_of,
-    size_of,
-    top_of,
-    weights_of,
-    write,
-)
+from aleator.device.backends.triton import lists
 from aleator.device.backends.triton.numerics import (
     BEYOND,
     COLDEST,
@@ -68,7 +53,7 @@ def heat(keys, alive, temperature, full, factor):
     """Multiplies the temperature; at 1e-5 or less only the first candidate stays."""
     product = temperature * factor
     cold = product <= COLDEST
-    alive = tl.where(cold, keep_first(alive, 1), alive)
+    alive = tl.where(cold, lists.keep_first(alive, 1), alive)
     full = tl.where(factor == 1.0, full, 0)
     return alive, tl.where(cold, tl.full([], 1, tl.float64), product), full
 
@@ -76,8 +61,8 @@ def heat(keys, alive, temperature, full, factor):
 @triton.jit
 def dynamic_temperature(keys, alive, temperature, low, high, exponent):
     """The temperature between low and high that the entropy asks for."""
-    count = size_of(alive)
-    bits, _, _ = entropy(keys, alive, temperature)
+    count = lists.size_of(alive)
+    bits, _, _ = lists.entropy(keys, alive, temperature)
     level = tl.minimum(bits / log2_double(tl.maximum(count, 2).to(tl.float64)), 1.0)
     one = tl.full([], 1, tl.float64)
     power = exp2_double(exponent * log2_double(tl.where(level > 0, level, one)))
@@ -90,14 +75,14 @@ def dynamic_temperature(keys, alive, temperature, low, high, exponent):
 @triton.jit
 def top_p(place, row, keys, alive, temperature, full, outside, total):
     """Keeps the shortest beginning of the order with the mass; ``total`` is the row's where outside."""
-    w = weights_of(keys, alive, temperature)
+    w = lists.weights_of(keys, alive, temperature)
     mass = tl.sum(w, axis=0)
     total = tl.where(outside, total, mass)
     total = tl.where(tl.load(place.full + row) != 0, full, total)
     wanted = ceil_fraction(tl.load(place.m + row), tl.load(place.s + row), total)
     least = tl.maximum(tl.load(place.min_keep + row), 1)
-    enough = (outside == 0) | ((mass >= wanted) & (size_of(alive) >= least))
-    return keep_mass(alive, w, wanted) | keep_first(alive, least), enough
+    enough = (outside == 0) | ((mass >= wanted) & (lists.size_of(alive) >= least))
+    return lists.keep_mass(alive, w, wanted) | lists.keep_first(alive, least), enough
 
 
 @triton.jit
@@ -105,20 +90,20 @@ def min_p(place, row, keys, alive, temperature, outside):
     """Keeps what is within a distance of the largest logit."""
     bound = (temperature * tl.load(place.log + row)).to(tl.float32)
     least = tl.load(place.min_keep + row)
-    kept = keep_near(keys, alive, bound)
-    all_kept = size_of(kept) == size_of(alive)
-    enough = (outside == 0) | ((all_kept == 0) & (size_of(alive) >= least))
-    few = size_of(kept) < least
-    return tl.where(few, keep_first(alive, least), kept), enough
+    kept = lists.keep_near(keys, alive, bound)
+    all_kept = lists.size_of(kept) == lists.size_of(alive)
+    enough = (outside == 0) | ((all_kept == 0) & (lists.size_of(alive) >= least))
+    few = lists.size_of(kept) < least
+    return tl.where(few, lists.keep_first(alive, least), kept), enough
 
 
 @triton.jit
 def typical_p(place, row, keys, alive, temperature, SIZE: tl.constexpr):
     """Keeps the shortest beginning, by distance from the mean surprise and then the order, with the mass."""
-    w = weights_of(keys, alive, temperature)
-    _, depth, mass = entropy(keys, alive, temperature)
+    w = lists.weights_of(keys, alive, temperature)
+    _, depth, mass = lists.entropy(keys, alive, temperature)
     mean = tl.floor(depth * DEPTH_UNIT + 0.5).to(tl.int64)
-    distance = tl.abs(depths_of(keys, alive, temperature) - mean)
+    distance = tl.abs(lists.depths_of(keys, alive, temperature) - mean)
     i = tl.arange(0, SIZE).to(tl.int64)
     # Distances are below 2^24, and lists below 2^11: one key says all, the nearest largest.
     near = tl.where(alive, -((distance << 11) | i), -(tl.full([], 1, tl.int64) << 40) - i)
@@ -134,11 +119,11 @@ def typical_p(place, row, keys, alive, temperature, SIZE: tl.constexpr):
 @triton.jit
 def top_n_sigma(place, row, keys, alive):
     """Keeps logits within some standard deviations of the largest; moments are exact integers."""
-    d = key_value(keys) - top_of(keys, alive)
+    d = key_value(keys) - lists.top_of(keys, alive)
     rounded = tl.maximum(d, SIGMA_LEAST) * SIGMA_UNIT
     q = ((rounded + ROUND) - ROUND).to(tl.int64)
     q = tl.where(alive, q, 0)
-    count, total, squares = size_of(alive), tl.sum(q, axis=0), tl.sum(q * q, axis=0)
+    count, total, squares = lists.size_of(alive), tl.sum(q, axis=0), tl.sum(q * q, axis=0)
     spread = (count * squares - total * total).to(tl.float64)  # a list's are below 2^62
     sigma = tl.sqrt(spread) / tl.maximum(count, 1).to(tl.float64) / SIGMA_UNIT
     return alive & (d >= (-(tl.load(place.n + row) * sigma)).to(tl.float32))
@@ -151,12 +136,12 @@ def xtc(place, row, keys, alive, temperature, position):
     falls = (u < tl.load(place.coin + row).to(tl.uint64, bitcast=True)) | (
         tl.load(place.always + row) != 0
     )
-    w = weights_of(keys, alive, temperature)
+    w = lists.weights_of(keys, alive, temperature)
     bound = ceil_fraction(tl.load(place.m + row), tl.load(place.s + row), tl.sum(w, axis=0))
-    run = keep_run(alive, w >= bound)
-    length = size_of(run)
-    enough = size_of(alive) - (length - 1) >= tl.load(place.min_keep + row)
-    stays = (run == 0) | (rank_of(alive) >= length - 1)
+    run = lists.keep_run(alive, w >= bound)
+    length = lists.size_of(run)
+    enough = lists.size_of(alive) - (length - 1) >= tl.load(place.min_keep + row)
+    stays = (run == 0) | (lists.rank_of(alive) >= length - 1)
     return tl.where(falls & (length >= 2) & enough, alive & stays, alive)
 
 
@@ -165,13 +150,13 @@ def mirostat_v2(place, row, keys, alive, temperature, position, mus):
     """Truncates at mu bits of surprise, draws, and notes where mu goes if the token is accepted."""
     mu = tl.load(place.mu + row * mus + position)
     q = tl.floor(tl.minimum(tl.maximum(mu, -MU_LIMIT), MU_LIMIT) * 4294967296.0).to(tl.int64)
-    w = weights_of(keys, alive, temperature)
+    w = lists.weights_of(keys, alive, temperature)
     level = log2_q32(tl.maximum(tl.sum(w, axis=0), 1).to(tl.uint64)) - q
     surprising = (w > 0) & (log2_q32(tl.maximum(w, 1).to(tl.uint64)) >= level)
-    run = keep_run(alive, surprising)
-    alive = alive & (run | keep_first(alive, 1) | (level <= 0))
-    w = weights_of(keys, alive, temperature)
-    token = draw(keys, w, uniform(place, row, position))
+    run = lists.keep_run(alive, surprising)
+    alive = alive & (run | lists.keep_first(alive, 1) | (level <= 0))
+    w = lists.weights_of(keys, alive, temperature)
+    token = lists.draw(keys, w, uniform(place, row, position))
     chosen = tl.maximum(tl.sum(tl.where(key_id(keys) == token, w, 0), axis=0), 1)
     mass = tl.maximum(tl.sum(w, axis=0), 1)
     bits = log2_q32(mass.to(tl.uint64)) - log2_q32(chosen.to(tl.uint64))
@@ -184,7 +169,7 @@ def mirostat_v2(place, row, keys, alive, temperature, position, mus):
 @triton.jit
 def late_bias(place, row, keys, alive, temperature, BIASES: tl.constexpr, SIZE: tl.constexpr):
     """Logit bias after something has truncated: every candidate looks for itself among the pairs."""
-    keys, alive = write(keys, alive, logits_of(keys, temperature), SIZE)
+    keys, alive = lists.write(keys, alive, lists.logits_of(keys, temperature), SIZE)
     z, ids = key_value(keys), key_id(keys)
     at = tl.arange(0, WINDOW_CHUNK)
     for first in range(0, BIASES, WINDOW_CHUNK):
@@ -194,7 +179,7 @@ def late_bias(place, row, keys, alive, temperature, BIASES: tl.constexpr, SIZE: 
         found = tl.max(same.to(tl.int32), axis=1) > 0
         bias = tl.sum(tl.where(same, biases[None, :], 0.0), axis=1)
         z = tl.where(found, add_bias(z, bias), z)
-    return write(keys, alive, z, SIZE)
+    return lists.write(keys, alive, z, SIZE)
 
 
 @triton.jit
@@ -202,7 +187,7 @@ def late_penalties(
     place, row, keys, alive, temperature, history, length, max_tokens, SIZE: tl.constexpr
 ):
     """Penalties after something has truncated: every candidate counts itself in the window."""
-    keys, alive = write(keys, alive, logits_of(keys, temperature), SIZE)
+    keys, alive = lists.write(keys, alive, lists.logits_of(keys, temperature), SIZE)
     ids = key_id(keys)
     window = tl.minimum(tl.load(place.window + row), length).to(tl.int32)
     every = tl.zeros([SIZE], tl.int32)
@@ -217,10 +202,10 @@ def late_penalties(
         every += tl.sum(same, axis=1)
         drawn += tl.sum(same * own[None, :], axis=1)
     z = penalise(key_value(keys), every, drawn, place, row)
-    return write(keys, alive, z, SIZE)
+    return lists.write(keys, alive, z, SIZE)
 
 
 @triton.jit
 def token_mask(place, row, keys, alive, n_words):
     """Keeps allowed tokens."""
-    return keep_allowed(keys, alive, place.words + row * n_words)
+    return lists.keep_allowed(keys, alive, place.words + row * n_words)

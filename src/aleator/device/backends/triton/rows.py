@@ -12,18 +12,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from aleator.device.backends.triton import candidates, lists
-from aleator.device.backends.triton.candidates import (
-    LOGITS,
-    at_infinity,
-    delegates_of,
-    first_keys,
-    mass_of,
-    source_of,
-    store_masses,
-    table_mass,
-)
-from aleator.device.backends.triton.lists import first_id, race, size_of, weights_of
+from aleator.device.backends.triton import candidates, lists, shapes, sparse
+from aleator.device.backends.triton import places as samplers
+from aleator.device.backends.triton.candidates import LOGITS
 from aleator.device.backends.triton.numerics import (
     COLDEST,
     NOTHING,
@@ -31,40 +22,6 @@ from aleator.device.backends.triton.numerics import (
     key_id,
     scale_of,
 )
-from aleator.device.backends.triton.places import (
-    DIST,
-    GREEDY,
-    GUMBEL,
-    LOGIT_BIAS,
-    MIN_K,
-    MIN_P,
-    MIROSTAT_V2,
-    P_LESS,
-    PENALTIES,
-    SOFTMAX,
-    TEMPERATURE,
-    TOKEN_MASK,
-    TOP_H,
-    TOP_K,
-    TOP_N_SIGMA,
-    TOP_P,
-    TYPICAL_P,
-    XTC,
-    dynamic_temperature,
-    heat,
-    late_bias,
-    late_penalties,
-    min_p,
-    mirostat_v2,
-    token_mask,
-    top_n_sigma,
-    top_p,
-    typical_p,
-    uniform,
-    xtc,
-)
-from aleator.device.backends.triton.shapes import min_k, p_less, top_h
-from aleator.device.backends.triton.sparse import DEAD, INFINITE
 from aleator.device.backends.triton.tiles import choose_tiles
 
 UNDECIDED = tl.constexpr(-2)  # a token that the list could not tell
@@ -81,11 +38,13 @@ def row_state(work, row, n_tiles, H: tl.constexpr, BLOCK_T: tl.constexpr):
         delegates = tl.load(work.maxima + row * n_tiles + t, mask=t < n_tiles, other=float("-inf"))
         flag = tl.load(work.flags + row)
         top = tl.load(work.tops + row)
-        infinite = (flag & INFINITE) != 0
-        dead = (flag & DEAD) != 0
-        delegates = tl.where(dead, float("-inf"), at_infinity(delegates, infinite))
+        infinite = (flag & sparse.INFINITE) != 0
+        dead = (flag & sparse.DEAD) != 0
+        delegates = tl.where(dead, float("-inf"), candidates.at_infinity(delegates, infinite))
     else:
-        delegates, top, infinite = delegates_of(work.maxima + row * n_tiles, n_tiles, BLOCK_T)
+        delegates, top, infinite = candidates.delegates_of(
+            work.maxima + row * n_tiles, n_tiles, BLOCK_T
+        )
         dead = infinite & (infinite == 0)
     return delegates, top, infinite, dead
 
@@ -100,8 +59,8 @@ def group_masses(
     c = tl.load(wanted.scale + row)
     if c > 0:
         _, top, infinite, dead = row_state(work, row, n_tiles, H, BLOCK_T)
-        source = source_of(logits, work, row, sizes, top, infinite, dead, H)
-        store_masses(
+        source = candidates.source_of(logits, work, row, sizes, top, infinite, dead, H)
+        candidates.store_masses(
             source, work.maxima + row * n_tiles, work.masses + row * n_groups, c, n_tiles, n_groups,
             LOGITS, H, TILES,
         )  # fmt: skip
@@ -134,8 +93,8 @@ def choose(
             tl.store(work.listed + column, tl.full([SIZE], NOTHING, tl.int64))
             tl.store(work.listed + column + SIZE, tl.zeros([SIZE], tl.int64))
     else:
-        source = source_of(logits, work, row, sizes, top, infinite, dead, H)
-        keys, count = first_keys(
+        source = candidates.source_of(logits, work, row, sizes, top, infinite, dead, H)
+        keys, count = candidates.first_keys(
             source, delegates, n, n_tiles, work.buffers + row * CAP, work.paths, AT_TILES, H, SIZE, CAP,
             BLOCK_T,
         )  # fmt: skip
@@ -145,9 +104,9 @@ def choose(
         outside = (count >= n) & (n < n_vocab)
         total = tl.zeros([], tl.int64)
         if c > 0:
-            total = mass_of(work.masses + row * n_groups, n_groups, BLOCK_G)
+            total = candidates.mass_of(work.masses + row * n_groups, n_groups, BLOCK_G)
             if H > 0:
-                total += table_mass(source, c, H)
+                total += candidates.table_mass(source, c, H)
         temperature = tl.full([], 1, tl.float64)
         full = tl.zeros([], tl.int64)
         token = tl.full([], -1, tl.int64)
@@ -155,88 +114,92 @@ def choose(
         for i in tl.static_range(len(KINDS)):
             place = places[i]
             active = tl.load(place.active + row) != 0
-            if KINDS[i] == TEMPERATURE:
+            if KINDS[i] == samplers.TEMPERATURE:
                 factor = tl.load(place.low + row)
                 if tl.load(place.dynamic + row) != 0:
-                    factor = dynamic_temperature(
+                    factor = samplers.dynamic_temperature(
                         keys, alive, temperature, factor, tl.load(place.high + row),
                         tl.load(place.exponent + row),
                     )  # fmt: skip
                 outside = outside & (temperature * factor > COLDEST)  # cold: the first is enough
-                alive, temperature, full = heat(keys, alive, temperature, full, factor)
-            elif KINDS[i] == TOP_K:
+                alive, temperature, full = samplers.heat(keys, alive, temperature, full, factor)
+            elif KINDS[i] == samplers.TOP_K:
                 k = tl.load(place.k + row)
                 alive = tl.where(active, lists.keep_first(alive, k), alive)
                 enough = enough & ((active == 0) | (outside == 0) | (k <= n))
                 outside = outside & (active == 0)
-            elif KINDS[i] == SOFTMAX:
-                own = tl.sum(weights_of(keys, alive, temperature), axis=0)
+            elif KINDS[i] == samplers.SOFTMAX:
+                own = tl.sum(lists.weights_of(keys, alive, temperature), axis=0)
                 full = tl.where(active, tl.where(outside, total, own), full)
-            elif KINDS[i] == TOP_P:
+            elif KINDS[i] == samplers.TOP_P:
                 if active:
-                    alive, told = top_p(place, row, keys, alive, temperature, full, outside, total)
+                    alive, told = samplers.top_p(
+                        place, row, keys, alive, temperature, full, outside, total
+                    )
                     enough = enough & told
                     outside = outside & (outside == 0)
-            elif KINDS[i] == MIN_P:
+            elif KINDS[i] == samplers.MIN_P:
                 if active:
-                    alive, told = min_p(place, row, keys, alive, temperature, outside)
+                    alive, told = samplers.min_p(place, row, keys, alive, temperature, outside)
                     enough = enough & told
                     outside = outside & (outside == 0)
-            elif KINDS[i] == TYPICAL_P:
+            elif KINDS[i] == samplers.TYPICAL_P:
                 if active:
-                    alive = typical_p(place, row, keys, alive, temperature, SIZE)
-            elif KINDS[i] == TOP_N_SIGMA:
+                    alive = samplers.typical_p(place, row, keys, alive, temperature, SIZE)
+            elif KINDS[i] == samplers.TOP_N_SIGMA:
                 if active:
-                    alive = top_n_sigma(place, row, keys, alive)
-            elif KINDS[i] == P_LESS:
+                    alive = samplers.top_n_sigma(place, row, keys, alive)
+            elif KINDS[i] == samplers.P_LESS:
                 if active:
-                    alive = p_less(place, row, keys, alive, temperature)
-            elif KINDS[i] == TOP_H:
+                    alive = shapes.p_less(place, row, keys, alive, temperature)
+            elif KINDS[i] == samplers.TOP_H:
                 if active:
-                    alive = top_h(place, row, keys, alive, temperature)
-            elif KINDS[i] == MIN_K:
+                    alive = shapes.top_h(place, row, keys, alive, temperature)
+            elif KINDS[i] == samplers.MIN_K:
                 if active:
-                    alive = min_k(place, row, keys, alive, SIZE)
-            elif KINDS[i] == XTC:
+                    alive = shapes.min_k(place, row, keys, alive, SIZE)
+            elif KINDS[i] == samplers.XTC:
                 if active:
-                    alive = xtc(place, row, keys, alive, temperature, position)
-            elif KINDS[i] == LOGIT_BIAS:
+                    alive = samplers.xtc(place, row, keys, alive, temperature, position)
+            elif KINDS[i] == samplers.LOGIT_BIAS:
                 if active & (i >= start):
-                    keys, alive = late_bias(place, row, keys, alive, temperature, BIASES, SIZE)
+                    keys, alive = samplers.late_bias(
+                        place, row, keys, alive, temperature, BIASES, SIZE
+                    )
                     temperature, full = temperature * 0.0 + 1.0, full * 0
-            elif KINDS[i] == PENALTIES:
+            elif KINDS[i] == samplers.PENALTIES:
                 if active & (i >= start) & (tl.minimum(tl.load(place.window + row), length) > 0):
-                    keys, alive = late_penalties(
+                    keys, alive = samplers.late_penalties(
                         place, row, keys, alive, temperature, history, length, sizes.max_tokens, SIZE,
                     )  # fmt: skip
                     temperature, full = temperature * 0.0 + 1.0, full * 0
-            elif KINDS[i] == TOKEN_MASK:
+            elif KINDS[i] == samplers.TOKEN_MASK:
                 if active & (i >= start):
-                    alive = token_mask(place, row, keys, alive, sizes.n_words)
-            elif KINDS[i] == GREEDY:
-                token = tl.where(active, first_id(keys, alive), token)
-            elif KINDS[i] == DIST:
+                    alive = samplers.token_mask(place, row, keys, alive, sizes.n_words)
+            elif KINDS[i] == samplers.GREEDY:
+                token = tl.where(active, lists.first_id(keys, alive), token)
+            elif KINDS[i] == samplers.DIST:
                 if active:
-                    w = weights_of(keys, alive, temperature)
-                    token = lists.draw(keys, w, uniform(place, row, position))
+                    w = lists.weights_of(keys, alive, temperature)
+                    token = lists.draw(keys, w, samplers.uniform(place, row, position))
                     enough = enough & (outside == 0)
-            elif KINDS[i] == GUMBEL:
+            elif KINDS[i] == samplers.GUMBEL:
                 if active:
-                    w = weights_of(keys, alive, temperature)
-                    token = race(
+                    w = lists.weights_of(keys, alive, temperature)
+                    token = lists.race(
                         keys, w, tl.load(place.seed + row), position, tl.load(place.stream + row)
                     )
-            elif KINDS[i] == MIROSTAT_V2:
+            elif KINDS[i] == samplers.MIROSTAT_V2:
                 if active:
-                    alive, token = mirostat_v2(
+                    alive, token = samplers.mirostat_v2(
                         place, row, keys, alive, temperature, position, sizes.max_tokens + 1
                     )
-        token = tl.where(size_of(alive) > 0, token, -1)
+        token = tl.where(lists.size_of(alive) > 0, token, -1)
         tl.store(tokens + row, tl.where(enough, token, UNDECIDED))
         tl.atomic_add(work.paths + tl.where(enough, want, AT_WHOLE), 1)
         if REPORT:
             tl.store(work.listed + row * 2 * SIZE + at, tl.where(alive, keys, NOTHING))
-            w = weights_of(keys, alive, temperature)
+            w = lists.weights_of(keys, alive, temperature)
             tl.store(work.listed + row * 2 * SIZE + SIZE + at, w)
 
 
@@ -251,7 +214,7 @@ def whole(
         n_tiles, n_groups = sizes.n_tiles, sizes.n_groups
         delegates, top, infinite, dead = row_state(work, row, n_tiles, H, BLOCK_T)
         t = tl.arange(0, BLOCK_T)
-        source = source_of(logits, work, row, sizes, top, infinite, dead, H)
+        source = candidates.source_of(logits, work, row, sizes, top, infinite, dead, H)
         n_selected = choose_tiles(
             delegates, t, n_tiles, float("-inf"), n_tiles, source.tiles
         )  # all
@@ -263,23 +226,23 @@ def whole(
         for i in tl.static_range(len(KINDS)):
             place = places[i]
             active = tl.load(place.active + row) != 0
-            if KINDS[i] == TEMPERATURE:
+            if KINDS[i] == samplers.TEMPERATURE:
                 factor = tl.load(place.low + row)
                 product = temperature * factor
                 cold = product <= COLDEST
                 last = tl.where(cold, tl.maximum(last, first), last)
                 full = tl.where(factor == 1.0, full, 0)
                 temperature = tl.where(cold, tl.full([], 1, tl.float64), product)
-            elif KINDS[i] == SOFTMAX:
+            elif KINDS[i] == samplers.SOFTMAX:
                 if active:
                     c = scale_of(temperature)
                     full, _ = candidates.keep_through(source, n_selected, c, last, LOGITS, H)
-            elif KINDS[i] == TOP_K:
+            elif KINDS[i] == samplers.TOP_K:
                 if active:
                     k = tl.load(place.k + row)
                     key = candidates.keep_first(source, n_selected, k, LOGITS, H)
                     last = tl.maximum(last, key)
-            elif KINDS[i] == TOP_P:
+            elif KINDS[i] == samplers.TOP_P:
                 if active:
                     c = scale_of(temperature)
                     mass, _ = candidates.keep_through(source, n_selected, c, last, LOGITS, H)
@@ -292,7 +255,7 @@ def whole(
                         other = candidates.keep_first(source, n_selected, least, LOGITS, H)
                         key = tl.minimum(key, other)
                     last = tl.maximum(last, key)
-            elif KINDS[i] == MIN_P:
+            elif KINDS[i] == samplers.MIN_P:
                 if active:
                     bound = (temperature * tl.load(place.log + row)).to(tl.float32)
                     key = tl.maximum(last, candidates.keep_near(top, bound, LOGITS))
@@ -302,11 +265,11 @@ def whole(
                         if count < least:
                             key = candidates.keep_first(source, n_selected, least, LOGITS, H)
                     last = tl.maximum(last, key)
-            elif KINDS[i] == GREEDY:
+            elif KINDS[i] == samplers.GREEDY:
                 token = tl.where(active, key_id(first), token)
-            elif KINDS[i] == DIST:
+            elif KINDS[i] == samplers.DIST:
                 if active:
-                    u = uniform(place, row, tl.load(history.position + row))
+                    u = samplers.uniform(place, row, tl.load(history.position + row))
                     c = scale_of(temperature)
                     ready = (last == NOTHING) & (c == tl.load(wanted.scale + row))
                     token = candidates.draw(
@@ -331,7 +294,7 @@ def accept(tokens, history, places, sizes, KINDS: tl.constexpr):
         tl.store(history.position + row, position + 1)
         for i in tl.static_range(len(KINDS)):
             place = places[i]
-            if KINDS[i] == MIROSTAT_V2:
+            if KINDS[i] == samplers.MIROSTAT_V2:
                 if tl.load(place.active + row) != 0:
                     mu = tl.load(place.next_mu + row)
                     tl.store(place.mu + row * (max_tokens + 1) + position + 1, mu)

@@ -31,22 +31,8 @@ def emit(
 ):  # fmt: skip
     """Writes the entries of a list at positions ``at``, or races them; returns the best of the race so far.
 
-    Args:
-        at: positions.
-        keep: which of them are in the list.
-        ids: tokens.
-        z: canonical values.
-        top: the largest of the row.
-        total: the mass that probabilities are parts of.
-        certain: the probability is 1, of logits.
-        best: of the race, as a key: score, then the lower position.
-        row: of the batch.
-        n_vocab: tokens.
-        noise: a ``layout.Noise``.
-        out: a ``layout.Listed``.
-        MODE: what is wanted.
-        KIND: what the row holds.
-
+    ``keep`` says which of the positions are in the list, ``total`` is the mass that probabilities are parts of,
+    and ``certain`` that the probability is 1, of logits.  ``best`` is a key: score, then the lower position.
     """
     prob = z
     if KIND != PROBABILITIES:
@@ -86,35 +72,12 @@ def sorted_list(
     row, n_vocab, n_groups, work, noise, out, MODE: tl.constexpr, KIND: tl.constexpr,
     BLOCK_G: tl.constexpr, CAP: tl.constexpr,
 ):  # fmt: skip
-    """Few values: sorts them, applies the filters, and emits the list.
+    """Few values: sorts the first ``count`` keys, at most CAP, applies the filters, and emits the list.
 
-    Args:
-        buffer: keys.
-        count: how many, at most CAP.
-        k: of top-k.
-        p: of top-p.
-        acts: whether top-k acts.
-        nucleus: whether top-p does.
-        certain: the probability is 1.
-        single: only the first is kept.
-        complete: no value outside the list can be kept.
-        limit_key: the last that min-p keeps.
-        top: the largest value.
-        best: of the race so far.
-        row: of the batch.
-        n_vocab: tokens.
-        n_groups: how many masses the row has.
-        work: a ``layout.Scratch``.
-        noise: a ``layout.Noise``.
-        out: a ``layout.Listed``.
-        MODE: what is wanted.
-        KIND: what the row holds.
-        BLOCK_G: at least ``n_groups``.
-        CAP: a power of 2.
-
-    Returns:
-        The last key kept, whether the filters ended among the values, and the best of the race.
-
+    ``complete`` says that no value outside the list can be kept; ``limit_key`` is the last that min-p keeps;
+    ``acts``, ``nucleus``, ``certain`` and ``single``: top-k acts, top-p does, the probability is 1, only the
+    first is kept.  Returns the last key kept, whether the filters ended among the values, and the best
+    of the race.
     """
     i = tl.arange(0, CAP)
     keys = in_order(buffer, count, CAP)

@@ -1,0 +1,36 @@
+// A sampler that remembers nothing is a function of the row and of its parameters.
+#pragma once
+
+#include <tuple>
+
+#include "bind.hpp"
+#include "samplers/sampler.hpp"
+
+namespace aleator {
+
+template <auto function, typename Base, typename Signature = decltype(function)>
+class Stateless;
+
+template <auto function, typename Base, typename Row, typename... Parameters>
+class Stateless<function, Base, void (*)(Row&, Parameters...)>
+    : public Cloned<Stateless<function, Base>, Base> {
+ public:
+  using Init = nb::init<std::decay_t<Parameters>...>;
+  explicit Stateless(std::decay_t<Parameters>... parameters)
+      : parameters_(std::move(parameters)...) {}
+  void apply(Row& row, const typename Base::When&) override {
+    std::apply([&](const auto&... parameters) { function(row, parameters...); }, parameters_);
+  }
+
+ private:
+  std::tuple<std::decay_t<Parameters>...> parameters_;
+};
+
+// The class of such samplers; the names are those of the function's parameters after the row.
+template <auto function, typename Base = Sampler, typename... Names>
+void bind_stateless(nb::module_& m, const char* name, const Names&... names) {
+  using Bound = Stateless<function, Base>;
+  nb::class_<Bound, Base>(m, name).def(typename Bound::Init(), names...);
+}
+
+}  // namespace aleator

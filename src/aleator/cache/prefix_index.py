@@ -1,0 +1,392 @@
+"""Prefix reuse: texts whose keys and values lie in the cache already, found by their tokens.
+
+A text that was computed is *kept* by a sequence of its own, beyond those that users number, so its
+cells stay when the sequence that computed them goes.  A text is cut into blocks; a block's digest
+covers all tokens up to its end, so equal digests mean equal beginnings, and the tokens are compared
+as well.  Cells are single tokens here: a text that ends or parts within a block is shared up to that
+very token, without copying anything.
+
+When cells run out, cached prefixes are shortened block by block from their ends, the one whose last
+block was not used for the longest time first; what is pinned stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field
+from typing import Protocol
+from weakref import WeakMethod, ref
+
+from aleator.cache.journal import Journal, atomic
+from aleator.core.arrays import Int32s
+from aleator.core.digests import new_digest
+from aleator.core.errors import ParameterError
+from aleator.core.integers import integer_in, token_ids
+from aleator.core.records import dataclass
+
+
+@dataclass(frozen=True)
+class PrefixConfig:
+    """How prefixes are cached.
+
+    Args:
+        block: tokens of a block, 1 to 4,096: the unit in which cached prefixes are found and shortened.
+        texts: how many prefixes are cached at most, 1 to 1,024.
+        spacing: recurrent layers keep a state after every so many tokens, a multiple of ``block``; twice as
+            many, four times and so on of a longer text.
+        bytes: memory for these states, or for more cells of window layers, at most; 0 to 2^40.
+
+    """
+
+    block: int = 16
+    texts: int = 63
+    spacing: int = 64
+    bytes: int = 2**27
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        for name, value, low, high in (
+            ("block", self.block, 1, 4096),
+            ("texts", self.texts, 1, 1024),
+            ("spacing", self.spacing, 1, 2**20),
+            ("bytes", self.bytes, 0, 2**40),
+        ):
+            integer_in(name, value, low, high)
+
+
+def kept_texts(prefix: PrefixConfig | None) -> int:
+    """How many sequences hold cached prefixes; ParameterError unless ``prefix`` is a PrefixConfig, or None."""
+    if not (prefix is None or isinstance(prefix, PrefixConfig)):
+        raise ParameterError("prefix", f"prefix must be a PrefixConfig or None, not {prefix!r}")
+    return 0 if prefix is None else prefix.texts
+
+
+REMEMBERED_EVICTIONS = 4096
+"""Digests of evicted blocks that are remembered at least, to say why a text was not found."""
+
+
+class Owners(Protocol):
+    """What holds prefixes; see :class:`aleator.cache.pools.pool.Pool`."""
+
+    def hold(self, seq: int, text: int, length: int) -> None:
+        """Let sequence ``text`` hold a sequence's first ``length`` tokens."""
+
+    def give_up(self, text: int, length: int) -> None:
+        """Let sequence ``text`` hold no more than its first ``length`` tokens."""
+
+
+@dataclass(eq=False)
+class Text:
+    """A cached prefix: the sequence that owns its cells, its tokens, and when its blocks were used."""
+
+    seq: int
+    namespace: str
+    tokens: Int32s
+    digests: list[bytes]  # of its full blocks
+    used: list[int]  # of every block, the last of which may be shorter
+    pins: tuple[int, ...] = ()  # leading tokens that must stay
+
+
+@dataclass(frozen=True)
+class Match:
+    """The longest beginning of some tokens that is kept.
+
+    Attributes:
+        length: tokens that need not be computed; at most one less than asked for, since logits come
+            from computing at least one.
+        blocks: how many of them are whole blocks.
+        why_not: why it is not longer, in words; empty if all but the last token were found.
+        namespace: where it was looked for.
+
+    """
+
+    length: int
+    blocks: int
+    why_not: tuple[str, ...]
+    namespace: str = ""
+    text: Text | None = field(default=None, repr=False, compare=False)
+
+
+class PrefixIndex:
+    """Finds cached prefixes by their beginnings.
+
+    ``owners`` and the method ``serves`` are held weakly, since their pools hold the index.  Prefixes are cached
+    by ``config.texts`` sequences from number ``first`` on.  ``serves(seq, n)`` is how many of the first ``n``
+    tokens of the text that ``seq`` keeps can be gone on from; None: all.
+    """
+
+    def __init__(
+        self,
+        config: PrefixConfig,
+        journal: Journal,
+        owners: Owners,
+        first: int,
+        serves: Callable[[int, int], int] | None = None,
+    ) -> None:
+        self.config, self.journal = config, journal
+        self._owners = ref(owners)
+        self._serves = None if serves is None else WeakMethod(serves)
+        self._numbers = range(first, first + config.texts)
+        # Values are replaced, not changed, so that the journal can put the old ones back.
+        self._texts: dict[int, Text] = {}
+        self._by_digest: dict[bytes, tuple[Text, ...]] = {}
+        self._evicted: dict[bytes, int] = {}  # and when
+        self._clock = 0
+
+    def __len__(self) -> int:
+        """How many prefixes are cached."""
+        return len(self._texts)
+
+    def __iter__(self) -> Iterator[Text]:
+        return iter(self._texts.values())
+
+    # What pools ask
+
+    @property
+    def _holder(self) -> Owners:
+        owners = self._owners()
+        if owners is None:
+            raise ReferenceError("the cache of these prefixes is gone")
+        return owners
+
+    def numbers(self) -> list[int]:
+        """The sequences that hold prefixes."""
+        return list(self._texts)
+
+    def used_at(self, seq: int, position: int) -> int:
+        """When the block of a prefix with this position was used last."""
+        used = self._texts[seq].used
+        return used[min(position // self.config.block, len(used) - 1)]
+
+    def pinned(self, seq: int) -> int:
+        """How many leading tokens of a prefix must stay."""
+        return max(self._texts[seq].pins, default=0)
+
+    @atomic
+    def match(self, tokens: Sequence[int] | Int32s, namespace: str = "") -> Match:
+        """Find the longest beginning of ``tokens`` that is cached; only its time of last use changes."""
+        wanted = checked_text(tokens, namespace)
+        limit = len(wanted) - 1
+        if limit <= 0:
+            return Match(0, 0, ("the only token is always computed",), namespace)
+        block = self.config.block
+        known = self._texts or self._evicted
+        digests = list(_digests(wanted, block, namespace)) if known else []
+        depth = 0
+        while depth < len(digests) and digests[depth] in self._by_digest:
+            depth += 1
+        serves = None if self._serves is None else self._serves()
+        candidates = (
+            list(self._by_digest[digests[depth - 1]])
+            if depth and serves is None
+            else [t for t in self._texts.values() if t.namespace == namespace]
+        )
+        best, length, served = None, 0, 0
+        for text in candidates:
+            common = usable = _common(text.tokens, wanted)
+            if serves is not None and common > served:
+                usable = serves(text.seq, min(common, limit))
+            if (usable, common) > (served, length):
+                best, length, served = text, common, usable
+        if best is None:
+            return Match(0, 0, (self._why_nothing(digests, namespace),), namespace)
+        why = self._why_not_longer(best, length, wanted, digests)
+        if served < min(length, limit):
+            why = (*why, f"window or recurrent layers can go on after {served} tokens only")
+        length = min(served, limit)
+        self._touch(best, length)
+        return Match(length, length // block, why, namespace, best)
+
+    def holds(self, match: Match) -> bool:
+        """Whether what a match found is still there."""
+        text = match.text
+        return (
+            text is not None
+            and self._texts.get(text.seq) is text
+            and len(text.tokens) >= match.length
+        )
+
+    @atomic
+    def keep(self, seq: int, tokens: Sequence[int] | Int32s, namespace: str = "") -> bool:
+        """Keep the text that sequence ``seq`` holds at positions 0, 1, ...; False if all texts are pinned.
+
+        Texts that are its beginning are given up: it covers them.
+        """
+        kept = checked_text(tokens, namespace)
+        if len(kept) == 0:
+            return False
+        digests = list(_digests(kept, self.config.block, namespace))
+        covered = []
+        for text in self._texts.values():
+            if text.namespace == namespace:
+                common = _common(text.tokens, kept)
+                if common == len(kept):
+                    self._touch(text, common)
+                    return True
+                if common == len(text.tokens) and not text.pins:
+                    covered.append(text)
+        for text in covered:
+            self._forget(text, 0)
+        if len(self._texts) == self.config.texts:
+            oldest = min(
+                (t for t in self._texts.values() if not t.pins),
+                key=lambda t: max(t.used),
+                default=None,
+            )
+            if oldest is None:
+                return False
+            self._forget(oldest, 0)
+        clock = self._tick()
+        number = next(n for n in self._numbers if n not in self._texts)
+        blocks = -(-len(kept) // self.config.block)
+        text = Text(number, namespace, kept, digests, [clock] * blocks)
+        self._holder.hold(seq, number, len(kept))
+        self.journal.set(self, "_texts", {**self._texts, number: text})
+        for digest in digests:
+            self.journal.put(self._by_digest, digest, (*self._by_digest.get(digest, ()), text))
+            self.journal.drop(self._evicted, digest)
+        return True
+
+    @atomic
+    def pin(self, match: Match) -> None:
+        """Keep what was found from being evicted until :meth:`unpin`."""
+        if match.text is None or not self.holds(match):
+            raise ParameterError("match", "the match holds nothing any more: match again")
+        self.journal.set(match.text, "pins", (*match.text.pins, match.length))
+
+    @atomic
+    def unpin(self, match: Match) -> None:
+        """Take one :meth:`pin` of the same length back."""
+        if match.text is None or match.length not in match.text.pins:
+            raise ParameterError("match", f"no pin of {match.length} tokens is held on the text")
+        at = match.text.pins.index(match.length)
+        self.journal.set(match.text, "pins", match.text.pins[:at] + match.text.pins[at + 1 :])
+
+    @atomic
+    def evict_block(self) -> bool:
+        """Give up the last block of the text whose last block was unused for longest; False: there is none."""
+        block = self.config.block
+        oldest = min(
+            (t for t in self if max(t.pins, default=0) <= (len(t.used) - 1) * block),
+            # The number decides between equals: a plan's trial and the step must choose alike.
+            key=lambda t: (t.used[-1], t.seq),
+            default=None,
+        )
+        if oldest is None:
+            return False
+        self._forget(oldest, (len(oldest.used) - 1) * block)
+        return True
+
+    @atomic
+    def shorten(self, seq: int, length: int) -> None:
+        """Forget all but the first ``length`` tokens of the text that sequence ``seq`` keeps."""
+        text = self._texts.get(seq)
+        if text is not None and length < len(text.tokens):
+            self._forget(text, length)
+
+    @atomic
+    def give_up(self, namespace: str) -> int:
+        """Forget every text of a namespace, but for those that are pinned; returns how many there were."""
+        texts = [t for t in self._texts.values() if t.namespace == namespace and not t.pins]
+        for text in texts:
+            self._forget(text, 0)
+        return len(texts)
+
+    @atomic
+    def clear(self) -> None:
+        """Forget every text, pinned ones too."""
+        for text in list(self._texts.values()):
+            self.journal.set(text, "pins", ())
+            self._forget(text, 0)
+
+    def _forget(self, text: Text, length: int) -> None:
+        """Shorten a text to ``length`` tokens; without any it is gone."""
+        journal, block = self.journal, self.config.block
+        for digest in text.digests[length // block :]:
+            holders = tuple(t for t in self._by_digest[digest] if t is not text)
+            if holders:
+                journal.put(self._by_digest, digest, holders)
+            else:
+                journal.drop(self._by_digest, digest)
+                self._remember(digest)
+        self._holder.give_up(text.seq, length)
+        journal.set(text, "tokens", text.tokens[:length])
+        journal.set(text, "digests", text.digests[: length // block])
+        journal.set(text, "used", text.used[: -(-length // block)])
+        if length == 0:
+            left = {number: t for number, t in self._texts.items() if t is not text}
+            journal.set(self, "_texts", left)
+
+    def _remember(self, digest: bytes) -> None:
+        """Note that a block was evicted; of many, the latest are remembered."""
+        self.journal.put(self._evicted, digest, self._tick())
+        if len(self._evicted) > 2 * REMEMBERED_EVICTIONS:
+            latest = sorted(self._evicted.items(), key=lambda each: each[1])
+            self.journal.set(self, "_evicted", dict(latest[-REMEMBERED_EVICTIONS:]))
+
+    def _tick(self) -> int:
+        """The next moment."""
+        self.journal.set(self, "_clock", self._clock + 1)
+        return self._clock
+
+    def _touch(self, text: Text, length: int) -> None:
+        """Note the use of a text's beginning, in every text that has it too."""
+        clock = self._tick()
+        blocks = -(-length // self.config.block)
+        used = {text: [clock] * blocks + text.used[blocks:]}
+        for i, digest in enumerate(text.digests[:blocks]):
+            for other in self._by_digest[digest]:
+                used.setdefault(other, list(other.used))[i] = clock
+        for each, moments in used.items():
+            self.journal.set(each, "used", moments)
+
+    def _why_nothing(self, digests: list[bytes], namespace: str) -> str:
+        if digests and digests[0] in self._evicted:
+            return "it was evicted to make room"
+        if not any(t.namespace == namespace for t in self._texts.values()):
+            return f"no text is kept in namespace {namespace!r}"
+        return "no cached prefix begins with its first token"
+
+    def _why_not_longer(
+        self, text: Text, length: int, wanted: Int32s, digests: list[bytes]
+    ) -> tuple[str, ...]:
+        if length == len(wanted):
+            return ()
+        after = length // self.config.block
+        if after < len(digests) and digests[after] in self._evicted:
+            return (f"what followed the first {length} tokens was evicted to make room",)
+        if length == len(text.tokens):
+            return (
+                (f"the cached prefix ends after {length} tokens",)
+                if length < len(wanted) - 1
+                else ()
+            )
+        return (
+            f"token {length} is {wanted[length]} and in the cached prefix {text.tokens[length]}",
+        )
+
+
+def checked_text(tokens: Sequence[int] | Int32s, namespace: object) -> Int32s:
+    """Return a text's tokens, int32 [n]; ParameterError unless they are ids, and the namespace a str."""
+    if not isinstance(namespace, str):
+        raise ParameterError("namespace", f"namespace must be a str, not {namespace!r}")
+    return token_ids(tokens)
+
+
+def _digests(tokens: Int32s, block: int, namespace: str) -> Iterator[bytes]:
+    """Per full block a digest of everything up to its end."""
+    if len(tokens) < block:
+        return
+    digest = new_digest(16, namespace.encode()).digest()
+    for end in range(block, len(tokens) + 1, block):
+        piece = tokens[end - block : end].tobytes()
+        digest = new_digest(16, digest + piece).digest()
+        yield digest
+
+
+def _common(a: Int32s, b: Int32s) -> int:
+    """Length of the common beginning."""
+    n = min(len(a), len(b))
+    different = a[:n] != b[:n]
+    first = int(different.argmax()) if n else 0
+    return first if n and different[first] else n

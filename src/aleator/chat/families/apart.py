@@ -1,0 +1,160 @@
+"""Calls whose name stands apart from their arguments: of gpt-oss, Kimi and DeepSeek."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Any, ClassVar
+
+from aleator.chat.call_object import read_arguments
+from aleator.chat.message import Delta, Function
+from aleator.chat.reply import (
+    Calls,
+    Deltas,
+    Family,
+    Malformed,
+    Part,
+    Schema,
+    TextReader,
+    Thinking,
+    collected,
+    read_text,
+)
+
+
+class Harmony(Family):
+    """Templates of gpt-oss: messages on channels, ``<|channel|>final<|message|>``; calls name a recipient."""
+
+    CHANNEL, MESSAGE, START, END = "<|channel|>", "<|message|>", "<|start|>", "<|end|>"
+    CALL, RETURN, AGAIN = "<|call|>", "<|return|>", f"{START}assistant"
+    _RECIPIENT = re.compile(r"to=(?:functions\.)?([^\s<]+)")
+
+    name = "harmony"
+    shown_by = (CHANNEL, MESSAGE)
+    marks = (CHANNEL, MESSAGE, START, END, "<|constrain|>")
+    thinking: ClassVar[Thinking | None] = Thinking(f"{CHANNEL}analysis{MESSAGE}", END, AGAIN)
+
+    def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
+        while True:
+            start = reader.at
+            header, marked = yield from collected(reader.read_until(self.MESSAGE))
+            if not marked:
+                if start == 0 and not header.startswith((self.CHANNEL, self.START)):
+                    yield Delta("content", header)  # no channels at all
+                return
+            recipient = self._RECIPIENT.search(header)
+            if recipient is not None:
+                with suppress(Malformed):  # cut off within its arguments
+                    yield from read_arguments(reader, calls, recipient[1])
+                yield from collected(
+                    reader.read_until(self.END, self.CALL, self.RETURN, self.AGAIN)
+                )
+                continue
+            reasoning = f"{self.CHANNEL}analysis" in header
+            for delta in read_text(reader, self.END, self.CALL, self.RETURN, self.AGAIN):
+                yield Delta("reasoning", delta.text) if delta and reasoning else delta
+
+    def call(self, function: Function) -> list[Part]:
+        head = (
+            f"{self.CHANNEL}commentary to=functions.{function.name} <|constrain|>json{self.MESSAGE}"
+        )
+        return [head, Schema(function.parameters)]
+
+    def content(self, schema: Any) -> list[Part]:
+        return [f"{self.CHANNEL}final{self.MESSAGE}", Schema(schema)]
+
+
+class Kimi(Family):
+    """Templates of Kimi K2: ``<|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{...}``."""
+
+    BEGIN, END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
+    CALL, ARGUMENTS, CALL_END = (
+        "<|tool_call_begin|>",
+        "<|tool_call_argument_begin|>",
+        "<|tool_call_end|>",
+    )
+    _NAME = re.compile(r"(?:functions\.)?([\w.-]+?)(?::\d+)?")
+
+    name = "kimi"
+    shown_by = (BEGIN,)
+    marks = (BEGIN, END, CALL, ARGUMENTS, CALL_END)
+
+    def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
+        while mark := (yield from read_text(reader, self.BEGIN, self.CALL)):
+            start, before = reader.at, calls.n
+            yield from reader.skip_space()
+            if mark == self.BEGIN:
+                yield from reader.read_any(self.CALL)
+            with suppress(Malformed):
+                while True:
+                    said, _ = yield from reader.read_exactly(self.ARGUMENTS)
+                    name = self._NAME.fullmatch(said.strip())
+                    if name is None:
+                        break
+                    yield from read_arguments(reader, calls, name[1])
+                    yield from reader.read_next(self.CALL_END)
+                    if not (yield from reader.read_next(self.CALL)):
+                        break
+            if calls.n == before:
+                reader.at = start
+                yield Delta("content", mark)
+                continue
+            yield from reader.read_any(self.END)
+            yield from reader.skip_space()
+
+    def call(self, function: Function) -> list[Part]:
+        head = f"{self.BEGIN}{self.CALL}functions.{function.name}:0{self.ARGUMENTS}"
+        return [head, Schema(function.parameters), f"{self.CALL_END}{self.END}"]
+
+
+class DeepSeek(Family):
+    """Templates of DeepSeek R1 and V3 (arguments in a block of code), and of V3.1 on (bare)."""
+
+    BEGIN, END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
+    CALL, SEPARATOR, CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
+    FENCE = "```"
+
+    name = "deepseek"
+    shown_by = (CALL,)
+    marks = (BEGIN, END, CALL, SEPARATOR, CALL_END)
+
+    def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
+        while (yield from read_text(reader, self.BEGIN, self.CALL)):
+            yield from reader.read_next(self.CALL)
+            while True:
+                yield from self._call(reader, calls)
+                if not (yield from reader.read_next(self.CALL)):
+                    break
+            yield from reader.read_any(self.END)
+            yield from reader.skip_space()
+
+    def _call(self, reader: TextReader, calls: Calls) -> Deltas:
+        start, name = reader.at, ""
+        while (character := (yield from reader.peek())) not in ("", "\n", "{"):
+            if (yield from reader.read_any(self.SEPARATOR)):
+                if name.strip() == "function":
+                    name = ""  # R1 and V3 write what kind of tool it is
+                continue
+            name += character
+            reader.at += 1
+        fenced = yield from reader.read_next(f"{self.FENCE}json", self.FENCE)
+        yield from reader.skip_space()
+        if not name.strip() or (yield from reader.peek()) != "{":
+            reader.at = start
+            yield Delta("content", self.CALL)
+            return
+        try:
+            yield from read_arguments(reader, calls, name.strip())
+        except Malformed:
+            return  # cut off within its arguments
+        if fenced:
+            yield from reader.read_next(self.FENCE)
+        yield from reader.read_next(self.CALL_END)
+
+    def call(self, function: Function) -> list[Part]:
+        if self.FENCE in self.template:
+            head = f"{self.BEGIN}{self.CALL}function{self.SEPARATOR}{function.name}\n{self.FENCE}json\n"
+        else:
+            head = f"{self.BEGIN}{self.CALL}{function.name}{self.SEPARATOR}"
+        return [head, Schema(function.parameters)]

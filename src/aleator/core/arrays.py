@@ -1,0 +1,15 @@
+"""Types of NumPy's arrays, of any shape: what a docstring calls float32 [V] has type Floats."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Bools = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+UInt32s = npt.NDArray[np.uint32]
+UInt64s = npt.NDArray[np.uint64]
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]

@@ -1,0 +1,398 @@
+"""Guesses of the tokens that come next, which are decoded together and kept where the chain draws the same."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import field
+from itertools import islice
+from time import perf_counter
+from typing import Protocol
+
+from aleator.core.errors import CacheFull, ParameterError
+from aleator.core.integers import exact
+from aleator.core.records import dataclass
+from aleator.generate.context import Batch, Context
+from aleator.samplers import SamplerChain
+
+
+class DraftContext:
+    """A small model's context, made with the first guess; each request's text has a sequence in it."""
+
+    def __init__(self, make: Callable[[], Context], n_tokens: int) -> None:
+        self._make, self.n_tokens = make, n_tokens
+        self._context: Context | None = None
+        self._free: list[int] = []
+
+    @property
+    def context(self) -> Context:
+        """The context."""
+        if self._context is None:
+            self._context = self._make()
+            self._free = list(range(self._context.n_seq_max))
+        return self._context
+
+    def take(self) -> int:
+        """A sequence, which is empty; -1: there is none left."""
+        context = self.context
+        if not self._free:
+            return -1
+        context.cache.seq_rm(self._free[-1], -1, -1)
+        return self._free.pop()
+
+    def give_back(self, seq: int) -> None:
+        """A sequence is needed no more; touches nothing but a list."""
+        self._free.append(seq)
+
+
+class DraftModel:
+    """Draws guesses from a small model's logits with a copy of the chain that draws the tokens.
+
+    The copy has the same keys, so where both models think alike their draws are the same.
+    """
+
+    def __init__(self, shared: DraftContext, chain: SamplerChain) -> None:
+        self.shared, self._chain = shared, chain
+        self.seq = -1
+        self.held: list[int] = []  # what the small model's cache holds
+        self.sure = 0  # of these so many are the text's
+
+    def begin(self, tokens: Sequence[int]) -> list[int]:
+        """Go back to where the cache's text and this one diverge; returns the one or more tokens to compute."""
+        if self.seq < 0:
+            self.seq = self.shared.take()
+        sure = self.sure
+        if len(tokens) <= sure or list(tokens[:sure]) != self.held[:sure]:
+            self.sure = 0  # a context shift has moved everything
+        same = self.sure
+        while same < min(len(self.held), len(tokens) - 1) and self.held[same] == tokens[same]:
+            same += 1
+        if self.seq >= 0 and same < len(self.held):
+            cache = self.shared.context.cache
+            if same < cache.oldest_rewind(self.seq):
+                same = self.sure = 0
+            cache.seq_rm(self.seq, same, -1)
+        del self.held[same:]
+        return list(tokens[same:])
+
+    def chain(self) -> SamplerChain:
+        """A copy of the chain."""
+        return self._chain.clone()
+
+    def end(self) -> None:
+        """Give the sequence back."""
+        if self.seq >= 0:
+            self.shared.give_back(self.seq)
+            self.seq, self.held, self.sure = -1, [], 0
+
+
+@dataclass
+class Draft:
+    """At most ``n`` guesses, 1 or more, that are asked of a draft model.
+
+    Attributes:
+        tokens: The prompt and all that was drawn.
+        error: Of the chain, which ends the guessing for this text alone.
+    """
+
+    model: DraftModel
+    tokens: Sequence[int]
+    n: int
+    found: list[int] = field(default_factory=list)
+    error: Exception | None = None
+
+
+def draft_together(drafts: Sequence[Draft]) -> None:
+    """Guess for several texts of one :class:`DraftContext`: the next token of each in one batch."""
+    shared = drafts[0].model.shared
+    context, going = shared.context, []
+    for draft in drafts:
+        new = draft.model.begin(draft.tokens)
+        if draft.model.seq >= 0:
+            going.append((draft, draft.model.chain(), new))
+    first = True
+    while going:
+        batch = Batch()
+        for draft, _, new in going:
+            held = len(draft.model.held)
+            for i, token in enumerate(new):
+                batch.add(token, held + i, [draft.model.seq], logits=i == len(new) - 1)
+        try:
+            logits = context.decode(batch)
+        except CacheFull:  # texts that share cells in the larger model's cache share none here
+            return
+        following = []
+        for (draft, chain, new), row in zip(going, logits, strict=True):
+            draft.model.held += new
+            if first:
+                draft.model.sure = len(draft.tokens)
+            try:
+                token = chain.sample(row[: shared.n_tokens])
+            except Exception as error:  # of a user's sampler
+                draft.error = error
+                continue
+            draft.found.append(token)
+            if len(draft.found) < draft.n:
+                following.append((draft, chain, [token]))
+        going, first = following, False
+
+
+SIZES = (3, 2)
+"""Lengths of the runs of tokens that are looked for, the longest first."""
+REMEMBERED = 2**16
+"""Tokens of earlier texts that are remembered at most."""
+
+
+class Texts:
+    """Earlier texts of an engine, found by runs of their tokens; the oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._texts: deque[tuple[str, tuple[int, ...]]] = deque()
+        self._size = 0
+        # After a run of tokens: the text, and where what followed begins in it.
+        self._after: dict[tuple[str, tuple[int, ...]], tuple[tuple[int, ...], int]] = {}
+
+    def add(self, tokens: Sequence[int], namespace: str) -> None:
+        """Remember the last :data:`REMEMBERED` tokens of a text, for other texts of the same namespace."""
+        text = (*tokens[-REMEMBERED:],)  # an object of its own, by which _forget knows it
+        self._texts.append((namespace, text))
+        self._size += len(text)
+        self._learn(namespace, text)
+        while self._size > REMEMBERED:
+            self._forget(*self._texts.popleft())
+
+    def _learn(self, namespace: str, text: tuple[int, ...]) -> None:
+        for size in SIZES:
+            for end in range(size, len(text)):
+                self._after[namespace, text[end - size : end]] = text, end
+
+    def _forget(self, namespace: str, text: tuple[int, ...]) -> None:
+        """The oldest text goes: a run of tokens that was found in it last is in no other."""
+        self._size -= len(text)
+        for size in SIZES:
+            for end in range(size, len(text)):
+                key = namespace, text[end - size : end]
+                if key in self._after and self._after[key][0] is text:
+                    del self._after[key]
+
+    def follow(self, last: tuple[int, ...], n: int, namespace: str) -> Sequence[int]:
+        """Up to ``n`` tokens that came after some others; none if these never occurred."""
+        text, start = self._after.get((namespace, last), ((), 0))
+        return text[start : start + n]
+
+
+class SharedDrafts:
+    """What the requests of one context share to guess: a draft model's context, if any, and earlier texts."""
+
+    def __init__(self, drafts: DraftContext | None) -> None:
+        self.drafts, self.texts = drafts, Texts()
+
+
+class PromptLookup:
+    """Guesses that a text goes on as it did before, or as an earlier one of the engine did.
+
+    ``texts`` are earlier ones, of which those of ``namespace`` may be looked at; None: only the text itself is.
+    """
+
+    def __init__(self, texts: Texts | None = None, namespace: str = "") -> None:
+        self._texts, self._namespace = texts, namespace
+        self._after: dict[tuple[int, ...], int] = {}
+        self._known = 0
+
+    def draft(self, tokens: Sequence[int], n: int) -> Sequence[int]:
+        """See :class:`aleator.generate.speculative.Drafter`."""
+        if len(tokens) < self._known:  # a context shift has moved everything
+            self._after, self._known = {}, 0
+        for end in range(max(self._known, 1), len(tokens)):
+            for size in SIZES:
+                if end >= size:
+                    self._after[tuple(tokens[end - size : end])] = end
+        self._known = len(tokens)
+        for size in SIZES:
+            last = tuple(tokens[-size:])
+            start = self._after.get(last)
+            if start is not None:
+                found = list(tokens[start : start + n])
+                while len(found) < n:  # it goes on as it has just begun to
+                    found.append(found[len(found) - (len(tokens) - start)])
+                return found
+            if self._texts is not None:
+                earlier = self._texts.follow(last, n, self._namespace)
+                if earlier:
+                    return earlier
+        return ()
+
+
+class Drafter(Protocol):
+    """Guesses what follows a text; a wrong guess costs time and changes nothing.
+
+    ``generate(..., drafter=...)`` and ``Engine.submit(..., drafter=...)`` take one of yours.
+    """
+
+    def draft(self, tokens: Sequence[int], n: int) -> Iterable[int]:
+        """Token ids that may follow.
+
+        Args:
+            tokens: the prompt and all that was drawn, as the model sees it.
+            n: how many at most; 1 or more.
+        """
+        ...
+
+
+ROW_COST = 0.2
+"""What a further row of a step of one sequence is thought to cost, of that step, before any was measured."""
+LEAST_COST, MOST_COST = 0.01, 1.0
+WEIGHT = 0.1
+"""Of the newest measurement in running means, once there are enough."""
+MEMORY = 0.6
+"""What earlier guesses count, each time there are new ones."""
+RETRY, LONGEST_RETRY = 32, 1024
+"""Steps without guesses after which one token is tried; each failure doubles them."""
+SHARE = 0.02
+"""Of the time without guesses, what guesses may lose."""
+ALLOWANCE = 0.25
+"""Tokens' worth of time that they may lose before the first is made."""
+
+
+class Costs:
+    """What steps take: without guesses, by the number of sequences, and how much a guessed row adds."""
+
+    def __init__(self) -> None:
+        self._usual: dict[int, float] = {}
+        self._row = 0.0  # seconds
+        self._measured = 0
+
+    def observe(self, n_sequences: int, guessed: int, seconds: float) -> None:
+        """Learn from a step of so many sequences in which so many rows were guesses."""
+        usual = self._usual.get(n_sequences)
+        if guessed == 0:
+            new = seconds if usual is None else usual + WEIGHT * (seconds - usual)
+            self._usual[n_sequences] = new
+        elif usual:
+            row = self.row(n_sequences)
+            measured = min(MOST_COST, max(LEAST_COST, (seconds / usual - 1) / guessed))
+            self._measured += 1
+            # At first each measurement counts as much as those before and the one that was thought.
+            row += max(WEIGHT, 1 / (1 + self._measured)) * (measured - row)
+            self._row = row * usual
+
+    def row(self, n_sequences: int) -> float:
+        """What a guessed row adds to a step of so many sequences, of what that takes without guesses."""
+        usual = self._usual.get(n_sequences)
+        if not self._measured or not usual:
+            return ROW_COST / (1 + ROW_COST * (n_sequences - 1))
+        return min(MOST_COST, max(LEAST_COST, self._row / usual))
+
+    def known(self, n_sequences: int) -> bool:
+        """Whether a step of so many sequences was made without guesses."""
+        return n_sequences in self._usual
+
+    def steps(self, n_sequences: int, seconds: float) -> float:
+        """How many steps of so many sequences without guesses take so many seconds; 0 if none was seen."""
+        usual = self._usual.get(n_sequences)
+        return seconds / usual if usual else 0.0
+
+
+class Speculation:
+    """Asks a drafter for as many tokens as are worth their rows, ``n_max`` at most.
+
+    It keeps an account, counted in tokens.  Each right guess adds one; rows and the drafter's time go off, in
+    units of the time that a token takes without guesses.  What is lost stays below :data:`ALLOWANCE` plus
+    :data:`SHARE` of the steps, however badly the drafter guesses and whatever its rows cost.
+    """
+
+    def __init__(self, drafter: Drafter | DraftModel, n_max: int, n_tokens: int) -> None:
+        self._drafter, self._n_max, self._n_tokens = drafter, n_max, n_tokens
+        # Guesses for several texts at once; None: `asked` asks another drafter.
+        self.model = drafter if isinstance(drafter, DraftModel) else None
+        self._right, self._tried = 1.0, 2.0
+        self._draft_seconds = 0.0  # for each token
+        self._off, self._retry = 0, RETRY
+        self._account = ALLOWANCE
+        self._begun = False
+        # What is not off the account yet: rows, and seconds of the drafter.
+        self._unpaid_rows, self._unpaid = 0, 0.0
+
+    @property
+    def likely(self) -> float:
+        """How likely a guess is right, by what was seen lately."""
+        return self._right / self._tried
+
+    def wanted(self, room: int, n_sequences: int, costs: Costs) -> int:
+        """How many tokens to guess, ``room`` at most, in a step of ``n_sequences``; 0: none."""
+        if not costs.known(n_sequences):
+            return 0  # first a step to compare with
+        row = n_sequences * costs.row(n_sequences)  # in tokens
+        self._account += SHARE - row * self._unpaid_rows
+        self._account -= n_sequences * costs.steps(n_sequences, self._unpaid)
+        self._unpaid_rows, self._unpaid = 0, 0.0
+        n = min(room, self._worth(n_sequences, costs))
+        if n <= 0:
+            self._off += 1
+            if self._off < self._retry or room < 1:
+                return 0
+            n = 1
+        n = min(n, int(self._account / row))
+        if n < 1:
+            return 0
+        self._off = 0
+        return n
+
+    def asked(self, tokens: Sequence[int], n: int) -> list[int]:
+        """At most ``n`` guesses of a drafter that is no draft model; the text includes the token drawn last.
+
+        Raises:
+            ParameterError: the drafter gave something that is no token.
+        """
+        if isinstance(self._drafter, DraftModel):
+            raise TypeError("a draft model is asked by draft_together")
+        started = perf_counter()
+        found = [self._checked(each) for each in islice(self._drafter.draft(tokens, n), n)]
+        self.took(len(found), perf_counter() - started)
+        return found
+
+    def took(self, n: int, seconds: float) -> None:
+        """Learn what so many guesses took; 0: the drafter had none."""
+        if not self._begun:  # it has read the prompt, once and for all
+            self._begun = True
+            return
+        self._unpaid += seconds
+        if n:
+            self._draft_seconds += WEIGHT * (seconds / n - self._draft_seconds)
+
+    def end(self) -> None:
+        """Nothing will be guessed any more."""
+        if self.model is not None:
+            self.model.end()
+
+    def _worth(self, n_sequences: int, costs: Costs) -> int:
+        """With how many guesses a second gives most tokens."""
+        p = min(0.99, self.likely)
+        row = costs.row(n_sequences) + costs.steps(n_sequences, self._draft_seconds)
+        best, most, right, sure = 0, float(n_sequences), 0.0, 1.0
+        for n in range(1, self._n_max + 1):
+            sure *= p
+            right += sure
+            value = (n_sequences + right) / (1 + n * row)
+            if value <= most:
+                break
+            best, most = n, value
+        return best
+
+    def learn(self, guessed: int, right: int) -> None:
+        """Learn what came of guesses: of those decoded, so many were drawn before the first that was not."""
+        self._account += right
+        self._unpaid_rows += guessed
+        tried = right + (right < guessed)
+        self._right = MEMORY * self._right + right
+        self._tried = MEMORY * self._tried + tried
+        self._retry = RETRY if right else min(LONGEST_RETRY, 2 * self._retry)
+
+    def _checked(self, token: object) -> int:
+        number = exact(token)
+        if number is None or not 0 <= number < self._n_tokens:
+            raise ParameterError(
+                "drafter",
+                f"the drafter gave {token!r:.80}: give token ids, 0 to {self._n_tokens - 1}",
+            )
+        return number

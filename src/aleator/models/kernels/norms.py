@@ -1,0 +1,408 @@
+"""Norms, activations, gates and softened logits in Triton, with the bits of docs/numerics.md, part 2."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+
+from aleator import _native
+from aleator.models.kernels.floats import (
+    EXACT,
+    exponential,
+    gelu,
+    gelu_exact,
+    relu_squared,
+    sigmoid,
+    silu,
+    softened,
+    tree,
+)
+
+CLAMPED_LIMIT = tl.constexpr(7.0)
+CLAMPED_SLOPE = tl.constexpr(-float(np.float32(1.702)))
+
+
+@triton.jit
+def dot16(a, b, there, N: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexpr):
+    """Sums of products of ``N`` neighbouring float32, in 16 lanes, of ROWS rows.
+
+    ``a`` and ``b`` are pointers [ROWS, 1] to the first of them, ``there`` bools [ROWS, 1]; AT_ONCE is
+    :func:`groups_at_once` of N.  float32 [ROWS].
+    """
+    lanes = tl.arange(0, 16)[None, :]
+    total = tl.zeros([ROWS, 16], tl.float32)
+    for start in tl.range(0, N // 16 // AT_ONCE):
+        # Loads come first: their latencies overlap.
+        groups = ()
+        for i in tl.static_range(AT_ONCE):
+            cols = (start * AT_ONCE + i) * 16 + lanes
+            v = tl.load(a + cols, mask=there, other=0.0)
+            groups += ((v, tl.load(b + cols, mask=there, other=0.0)),)
+        for i in tl.static_range(AT_ONCE):
+            total = tl.fma(groups[i][0], groups[i][1], total)
+    if N % 16:
+        cols = N // 16 * 16 + lanes
+        inside = there & (cols < N)
+        v = tl.load(a + cols, mask=inside, other=0.0)
+        total = tl.fma(v, tl.load(b + cols, mask=inside, other=0.0), total)
+    return tree(total, ROWS)
+
+
+def groups_at_once(n: int) -> int:
+    """How many groups of 16 of ``n`` numbers are read before they are added; it divides their number."""
+    groups = n // 16
+    return next((k for k in range(min(groups, 32), 0, -1) if groups % k == 0), 1)
+
+
+# Else ptxas saves registers by loading late, and every addition waits for its own load.
+REGISTERS = 255
+"""``maxnreg`` of kernels with sums in 16 lanes."""
+
+
+@triton.jit
+def _taken(x, given, given_weight, factor, scale, cols, inside, GIVEN: tl.constexpr):
+    """What is normalised: ``x``, or ``x`` with ``given`` added, float32 [ROWS, columns]."""
+    v = tl.load(x + cols, mask=inside, other=0.0)
+    if GIVEN == "none":
+        return v
+    g = tl.load(given + cols, mask=inside, other=0.0)
+    if GIVEN == "normed":
+        g = g * factor * tl.load(given_weight + cols, mask=inside, other=0.0)
+    return v + g * scale
+
+
+@triton.jit
+def _total(
+    x, given, given_weight, factor, scale, mean, there,
+    N: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexpr, GIVEN: tl.constexpr, SQUARES: tl.constexpr,
+):  # fmt: skip
+    """The sum of what is normalised, or of the squares of its distances from ``mean`` [ROWS, 1]; [ROWS]."""
+    lanes = tl.arange(0, 16)[None, :]
+    total = tl.zeros([ROWS, 16], tl.float32)
+    for start in tl.range(0, N // 16 // AT_ONCE):
+        groups = ()
+        for i in tl.static_range(AT_ONCE):
+            cols = (start * AT_ONCE + i) * 16 + lanes
+            groups += (_taken(x, given, given_weight, factor, scale, cols, there, GIVEN),)
+        for i in tl.static_range(AT_ONCE):
+            v = groups[i]
+            if SQUARES:
+                v = v - mean
+                total = tl.fma(v, v, total)
+            else:
+                total = total + v
+    if N % 16:
+        cols = N // 16 * 16 + lanes
+        inside = there & (cols < N)
+        v = _taken(x, given, given_weight, factor, scale, cols, inside, GIVEN)
+        if SQUARES:
+            v = tl.where(inside, v - mean, 0.0)
+            total = tl.fma(v, v, total)
+        else:
+            total = total + tl.where(inside, v, 0.0)
+    return tree(total, ROWS)
+
+
+@triton.jit
+def _factor(squares, eps, N: tl.constexpr, ROWS: tl.constexpr):
+    """``1 / sqrt(squares / N + eps)``, [ROWS] -> [ROWS, 1]."""
+    return tl.div_rn(1.0, tl.sqrt_rn(tl.div_rn(squares, N * 1.0) + eps)).reshape([ROWS, 1])
+
+
+@triton.jit(do_not_specialize=["n_rows", "inner", "eps", "scale"])
+def _norm(
+    X, GIVEN_X, GIVEN_WEIGHT, WEIGHT, BIAS, ADDED, OUT, n_rows, inner,
+    x_outer, x_inner, given_outer, given_inner, out_outer, out_inner, weight_inner, eps, scale,
+    N: tl.constexpr, ROWS: tl.constexpr, SIZE: tl.constexpr, AT_ONCE: tl.constexpr,
+    LAYER: tl.constexpr, WEIGHTS: tl.constexpr, BIASES: tl.constexpr, GIVEN: tl.constexpr,
+):  # fmt: skip
+    """Rows [n_rows / inner, inner, N] normalised; ``GIVEN``: "none", "plain" or "normed" is added first."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    there = row < n_rows
+    outer, within = row // inner, row % inner
+    x = X + outer * x_outer + within * x_inner
+    given = GIVEN_X + outer * given_outer + within * given_inner
+    weight, bias = WEIGHT + within * weight_inner, BIAS + within * weight_inner
+    given_weight = GIVEN_WEIGHT + row * 0
+    factor, mean = 1.0, 0.0
+    if GIVEN == "normed":
+        factor = _factor(dot16(given, given, there, N, ROWS, AT_ONCE), eps, N, ROWS)
+    # Whole rows are read at once; the sums, whose lanes read them in order, find them in the L1 cache.
+    cols = tl.arange(0, SIZE)[None, :]
+    inside = there & (cols < N)
+    v = _taken(x, given, given_weight, factor, scale, cols, inside, GIVEN)
+    if LAYER:
+        total = _total(
+            x,
+            given,
+            given_weight,
+            factor,
+            scale,
+            mean,
+            there,
+            N,
+            ROWS,
+            AT_ONCE,
+            GIVEN,
+            SQUARES=False,
+        )
+        mean = tl.div_rn(total, N * 1.0).reshape([ROWS, 1])
+    squares = _total(
+        x, given, given_weight, factor, scale, mean, there, N, ROWS, AT_ONCE, GIVEN, SQUARES=True
+    )
+    if GIVEN != "none":
+        tl.store(ADDED + row * N + cols, v, mask=inside)
+    if LAYER:
+        v = v - mean
+    v = v * _factor(squares, eps, N, ROWS)
+    if WEIGHTS:
+        v = v * tl.load(weight + cols, mask=inside, other=0.0)
+    if LAYER:
+        v = v + (tl.load(bias + cols, mask=inside, other=0.0) if BIASES else 0.0)
+    # The output may be the input: no thread writes before all have read.
+    tl.debug_barrier()
+    tl.store(OUT + outer * out_outer + within * out_inner + cols, v, mask=inside)
+
+
+def rms_norm(
+    x: torch.Tensor, weight: torch.Tensor | None, eps: float, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Rows divided by their root mean square, times their weights.
+
+    Args:
+        x: float32 [..., n], neighbouring along the last dimension, with any other strides.
+        weight: float32 [n], or [heads, n] for ``x`` [..., heads, n]; None: weights of 1.
+        eps: added to the mean of the squares.
+        out: where the result goes, as large as ``x``, which it may be; None: a new tensor.
+
+    Returns:
+        float32 [..., n].
+    """
+    return _launched(x, weight, None, eps, out, "rms")[1]
+
+
+def layer_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Rows less their mean, over their standard deviation, times ``weight`` plus ``bias`` (None: 0).
+
+    See :func:`rms_norm`; weights and biases have the same shape and strides.
+    """
+    return _launched(x, weight, bias, eps, out, "layer")[1]
+
+
+def add_rms_norm(
+    x: torch.Tensor,
+    given: torch.Tensor,
+    weight: torch.Tensor | None,
+    eps: float,
+    scale: float = 1.0,
+    given_weight: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """``x + given * scale``, and the RMS norm of that, in one launch.
+
+    Args:
+        x: float32 [..., n].
+        given: float32 [..., n].
+        weight: of the norm, see :func:`rms_norm`.
+        eps: of the norms.
+        scale: what ``given`` is multiplied by.
+        given_weight: float32 [n]; ``given`` is normalised first, with these weights.
+
+    Returns:
+        The sum and its norm, both new.
+    """
+    return _launched(x, weight, None, eps, None, "rms", given, scale, given_weight)
+
+
+def add_layer_norm(
+    x: torch.Tensor,
+    given: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+    scale: float = 1.0,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """``x + given * scale``, and its :func:`layer_norm`, in one launch; see :func:`add_rms_norm`."""
+    return _launched(x, weight, bias, eps, None, "layer", given, scale)
+
+
+def _launched(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+    out: torch.Tensor | None,
+    kind: str,
+    given: torch.Tensor | None = None,
+    scale: float = 1.0,
+    given_weight: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What was added up (``x`` where nothing was), and its norm."""
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device) if out is None else out
+    added = x if given is None else torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if x.numel() == 0:
+        return added, out
+    rows = _in_three(x)
+    others = rows if given is None else _in_three(given)
+    n, n_rows = x.shape[-1], rows.shape[0] * rows.shape[1]
+    at_once = rows_at_once(x, n_rows, 1 if n > 512 else 2)
+    made = _in_three(out)
+    head_stride = weight.stride(0) if weight is not None and weight.dim() == 2 else 0
+    _norm[(triton.cdiv(n_rows, at_once),)](
+        rows, others, _or(given_weight, x), _or(weight, x), _or(bias, x), added, made,
+        n_rows, rows.shape[1], rows.stride(0), rows.stride(1), others.stride(0), others.stride(1),
+        made.stride(0), made.stride(1), head_stride, eps, scale,
+        N=n, ROWS=at_once, SIZE=triton.next_power_of_2(n), AT_ONCE=groups_at_once(n),
+        LAYER=kind == "layer", WEIGHTS=weight is not None, BIASES=bias is not None,
+        GIVEN="none" if given is None else "plain" if given_weight is None else "normed",
+        num_warps=warps(n), maxnreg=REGISTERS, **EXACT,
+    )  # fmt: skip
+    return added, out
+
+
+def warps(n: int) -> int:
+    """Warps for rows of ``n``.  More would read the lanes more often: each sums them all."""
+    return 1 if n <= 512 else 4 if n <= 8192 else 8
+
+
+def _in_three(x: torch.Tensor) -> torch.Tensor:
+    """[..., n] as [outer, inner, n]: inner is the dimension before the last."""
+    return x.view(-1, *x.shape[-2:]) if x.dim() > 3 else x[(None,) * (3 - x.dim())]
+
+
+def _or(x: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:
+    return other if x is None else x
+
+
+def rows_at_once(x: torch.Tensor, n_rows: int, few: int) -> int:
+    """How many rows a program takes: ``few``, or under the interpreter many, since it is slow to start one."""
+    return min(triton.next_power_of_2(n_rows), 64) if x.is_cpu else few
+
+
+@triton.jit(do_not_specialize=["cap", "scale"])
+def _activate(
+    GATE, UP, TABLE, OUT, total, gate_stride, up_stride, out_stride, cap, scale,
+    N: tl.constexpr, KIND: tl.constexpr, MULTIPLIES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """An activation of each number, times another; rows lie ``*_stride`` apart."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < total
+    row, col = at // N, at % N
+    x = tl.load(GATE + row * gate_stride + col, mask=inside, other=0.0)
+    up = tl.full([BLOCK], 1.0, tl.float32)
+    if MULTIPLIES:
+        up = tl.load(UP + row * up_stride + col, mask=inside, other=0.0)
+    if KIND == "silu":
+        y = silu(x) * up
+    elif KIND == "silu_clamped":
+        x = tl.where(x > CLAMPED_LIMIT, CLAMPED_LIMIT, x)
+        high = tl.where(up > CLAMPED_LIMIT, CLAMPED_LIMIT, up)
+        up = tl.where(up < -CLAMPED_LIMIT, -CLAMPED_LIMIT, high)
+        y = tl.div_rn(x, 1.0 + exponential(x * CLAMPED_SLOPE)) * (up + 1.0)
+    elif KIND == "gelu":
+        y = gelu(x) * up
+    elif KIND == "gelu_exact":
+        y = gelu_exact(x) * up
+    elif KIND == "gelu_rounded":
+        half = x.to(tl.float16).to(tl.int16, bitcast=True).to(tl.int32) & 0xFFFF
+        within = tl.load(TABLE + half, mask=inside, other=0.0).to(tl.float32)
+        y = up * tl.where(x <= -10.0, 0.0, tl.where(x >= 10.0, x, within))
+    elif KIND == "relu_squared":
+        y = relu_squared(x) * up
+    elif KIND == "sigmoid":
+        y = sigmoid(x) * up
+    elif KIND == "sigmoid_gate":
+        y = tl.div_rn(up, 1.0 + exponential(-x))
+    else:
+        tl.static_assert(KIND == "soften")
+        y = softened(x * scale, cap)
+    tl.store(OUT + row * out_stride + col, y, mask=inside)
+
+
+def activate(
+    kind: str,
+    gate: torch.Tensor,
+    up: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """``f(gate) * up``.
+
+    Args:
+        kind: "silu", "silu_clamped", "gelu", "gelu_exact", "gelu_rounded" or "relu_squared", see
+            :func:`~aleator.models.layers.parts.gate_of`; "sigmoid"; or "sigmoid_gate":
+            ``up / (1 + e^-gate)``, rounded once less.
+        gate: float32 [..., n], neighbouring along the last dimension.
+        up: as large; None: 1.
+        out: where the result goes; it may be ``gate`` or ``up``.  None: a new tensor.
+
+    Returns:
+        float32 [..., n].
+    """
+    return _each(kind, gate, up, out)
+
+
+def activate_pair(kind: str, both: torch.Tensor) -> torch.Tensor:
+    """:func:`activate` of gate and up side by side, float32 [..., 2 n] -> [..., n]."""
+    gate, up = both.chunk(2, -1)
+    return _each(kind, gate, up)
+
+
+def sigmoid_of(x: torch.Tensor) -> torch.Tensor:
+    """``1 / (1 + e^-x)``, float32 [..., n] -> [..., n]."""
+    return _each("sigmoid", x)
+
+
+def soften(x: torch.Tensor, cap: float, scale: float = 1.0) -> torch.Tensor:
+    """``cap * tanh(x * scale / cap)`` in place, float32 [..., n]; gives ``x``."""
+    return _each("soften", x, out=x, cap=cap, scale=scale)
+
+
+def _each(
+    kind: str,
+    gate: torch.Tensor,
+    up: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+    **factors: float,
+) -> torch.Tensor:
+    n = gate.shape[-1]
+    out = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device) if out is None else out
+    if gate.numel() == 0:
+        return out
+    rows, made = gate.flatten(0, -2) if gate.dim() > 1 else gate[None], out.view(-1, n)
+    others = rows if up is None else up.flatten(0, -2) if up.dim() > 1 else up[None]
+    block = elements_at_once(gate)
+    _activate[(triton.cdiv(rows.numel(), block),)](
+        rows, others, gelu_table(gate.device) if kind == "gelu_rounded" else rows, made,
+        rows.numel(), rows.stride(0), others.stride(0), made.stride(0),
+        factors.get("cap", 1.0), factors.get("scale", 1.0),
+        N=n, KIND=kind, MULTIPLIES=up is not None, BLOCK=block, num_warps=4, **EXACT,
+    )  # fmt: skip
+    return out
+
+
+def elements_at_once(x: torch.Tensor) -> int:
+    """How many numbers a program takes that makes each by itself."""
+    return min(triton.next_power_of_2(x.numel()), 1 << 16) if x.is_cpu else 512
+
+
+@functools.lru_cache(maxsize=16)
+def gelu_table(device: torch.device) -> torch.Tensor:
+    """GELU of every float16 from -10 to 10, by its bits, float16 [65,536]: native code's table.
+
+    It is copied to a device once, which no graph can capture: the first call comes before.
+    """
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    # Of -10 itself the table is not asked, but of the number beside it, which is rounded to -10.
+    made: Any = np.where(halves == -10, np.nextafter(halves, np.float32(0)), halves)
+    _native.activate("gelu_rounded", made, np.ones_like(made))
+    return torch.from_numpy(made.astype(np.float16)).to(device)

@@ -1,0 +1,229 @@
+"""Products with matrices in their stored types, and rows of them: docs/numerics.md, part 2, bit for bit.
+
+Sums of a block are integers, in any order.  Blocks are added in their order, each by one fused multiply-add,
+whatever the number of rows.  Of up to :data:`FEW` rows weights meet activations four bytes at a time; of more
+they are unpacked for the tensor cores' integers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+import triton
+
+from aleator.models.kernels.floats import EXACT
+from aleator.models.kernels.planes import FORMS, Planes
+from aleator.models.kernels.product_kernels import (
+    few_rows,
+    float_rows,
+    many_rows,
+    rounded_rows,
+    widened_rows,
+)
+
+FEW = 16
+"""Rows of activations up to which weights are multiplied without tensor cores."""
+_TILE = 4  # of them to a program
+_WIDE = 8192  # rows of a matrix from which on programs are many enough
+_ROOM = 1 << 24  # floats at most for sums of blocks
+
+
+class Rounded(NamedTuple):
+    """Rows of activations in int8, about ``d * q``.
+
+    Attributes:
+        q: int8 [T, n_in], or with ``in_words`` [T, 8, n_in / 32, 4], words of the same place in each run of 32
+            elements beside each other.
+        d: float32 [T, n_in / block].
+        sums: int32 [T, 2, n_in / 32], of the first and of the last 16 elements of each run of ``q``.
+        block: 32 or 256.
+        in_words: see ``q``; for products that take a few rows at a time.
+    """
+
+    q: torch.Tensor
+    d: torch.Tensor
+    sums: torch.Tensor
+    block: int
+    in_words: bool
+
+
+def round_rows(x: torch.Tensor, block: int, in_words: bool | None = None) -> Rounded:
+    """Activations float32 [T, n_in] in int8, on their device.
+
+    A block with an element that is not finite has ``d`` NaN and ``q`` 0; one whose largest magnitude is below
+    2^-100 is taken for zeros.
+
+    Args:
+        x: float32 [T, n_in].
+        block: 32 or 256.
+        in_words: the order of elements, see :class:`Rounded`; None: that of :func:`product` of as many rows.
+            :func:`product_of_experts` needs words.
+    """
+    x = x.contiguous()
+    n, n_in = x.shape
+    words = n <= FEW if in_words is None else in_words
+    q = torch.empty(
+        (n, 8, n_in // 32, 4) if words else (n, n_in), dtype=torch.int8, device=x.device
+    )
+    d = torch.empty((n, n_in // block), dtype=torch.float32, device=x.device)
+    sums = torch.empty((n, 2, n_in // 32), dtype=torch.int32, device=x.device)
+    if d.numel():
+        at_once = min(triton.next_power_of_2(d.numel()), (4096 if _slow(x) else 1024) // block)
+        rounded_rows[(triton.cdiv(d.numel(), at_once),)](
+            x, q, d, sums, d.numel(), d.shape[1],
+            BLOCK=block, AT_ONCE=at_once, WORDS=words, **EXACT,
+        )  # fmt: skip
+    return Rounded(q, d, sums, block, words)
+
+
+def product(
+    weights: Planes,
+    x: torch.Tensor | Rounded,
+    out: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    scale: float = 1.0,
+) -> torch.Tensor:
+    """``x`` W^T, plus the bias if there is one.
+
+    Args:
+        weights: W [n_out, n_in].
+        x: float32 [T, n_in], or what :func:`round_rows` made of it in blocks of ``weights.block``.
+        out: float32 [T, n_out], whose rows are contiguous, or None for a new tensor; it may be ``residual``.
+        residual: float32 [T, n_out], whose rows are contiguous: the result is ``residual + scale * y``.
+        scale: see there.
+
+    Returns:
+        float32 [T, n_out].
+    """
+    return _launch(weights, x, None, out, residual, scale)
+
+
+def product_of_experts(
+    weights: Planes,
+    x: torch.Tensor | Rounded,
+    expert: torch.Tensor,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Rows float32 [N, n_in], each times the matrix of its own expert, plus that one's bias.
+
+    Args:
+        weights: what :func:`~aleator.models.kernels.planes.stack` made, [E, n_out, n_in].
+        x: as in :func:`product`.
+        expert: int32 [N], 0 to E - 1.
+        out: as in :func:`product`.
+
+    Returns:
+        float32 [N, n_out].
+    """
+    return _launch(weights, x, expert, out, None, 1.0)
+
+
+def read_rows(weights: Planes, ids: torch.Tensor) -> torch.Tensor:
+    """Rows ``ids`` int64 [T] of a matrix, widened to float32 [T, n_in]; the ids have been checked."""
+    if weights.block == 1:
+        lanes = weights.low[ids].unflatten(-1, (16, 8))
+        rows = lanes.transpose(-1, -2).flatten(1)
+        return rows[:, : weights.n_in].float().contiguous()
+    runs = weights.n_in // 32
+    out = torch.empty((len(ids), weights.n_in), dtype=torch.float32, device=ids.device)
+    if len(ids):
+        at_once = min(triton.next_power_of_2(runs), 32)
+        widened_rows[(len(ids), triton.cdiv(runs, at_once))](
+            weights.low, weights.high, weights.d, weights.m, weights.scale, weights.least,
+            ids, out, weights.n_out, runs, G=at_once, **_form(weights), **EXACT,
+        )  # fmt: skip
+    return out
+
+
+def _slow(x: torch.Tensor) -> bool:
+    """Whether programs are interpreted: few wide ones are quicker then."""
+    return x.device.type == "cpu"
+
+
+def _form(weights: Planes) -> dict[str, Any]:
+    """The constants of a type's kernels."""
+    form = FORMS[weights.type]
+    return {
+        "LOW": form.low, "HIGH": form.high, "OFFSET": form.offset, "TABLE": form.table,
+        "GROUP": form.group, "LEAST": form.least, "D_FACTOR": form.d_factor, "BLOCK": weights.block,
+    }  # fmt: skip
+
+
+def _words(part: torch.Tensor | None) -> torch.Tensor | None:
+    return None if part is None else part.view(torch.int32)
+
+
+def _launch(
+    weights: Planes,
+    x: torch.Tensor | Rounded,
+    expert: torch.Tensor | None,
+    out: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    factor: float,
+) -> torch.Tensor:
+    w = weights
+    if isinstance(x, torch.Tensor) and w.block > 1:
+        x = round_rows(x, w.block, True if expert is not None else None)
+    rows = x if isinstance(x, torch.Tensor) else x.q
+    n = len(rows)
+    if out is None:
+        out = torch.empty((n, w.n_out), dtype=torch.float32, device=rows.device)
+    if n == 0:
+        return out
+    strides = out.stride(0), 0 if residual is None else residual.stride(0)
+    slow = _slow(rows)
+    if isinstance(x, torch.Tensor):
+        at_once = 1 if expert is not None else min(triton.next_power_of_2(n), 16)
+        width = min(triton.next_power_of_2(w.n_out), 256 if slow else 16)
+        float_rows[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
+            w.low, w.bias, x.contiguous(), expert, residual, out,
+            n, w.n_out, w.n_in, w.low.shape[-2], *strides, factor, T=at_once, R=width, **EXACT,
+        )  # fmt: skip
+        return out
+    if x.block != w.block or (expert is not None and not x.in_words):
+        raise ValueError(f"activations were not rounded for {w.type}")
+    runs = w.n_in // 32
+    scales = w.d, w.m, w.scale, w.least, w.bias
+    if not x.in_words:
+        at_once = width = 64
+        if slow:
+            at_once, width = (
+                min(triton.next_power_of_2(n), 64),
+                min(triton.next_power_of_2(w.n_out), 1024),
+            )
+        many_rows[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
+            w.low, w.high, *scales, x.q, x.d, x.sums, residual, out,
+            n, w.n_out, runs, *strides, factor, WIDE=max(n, w.n_out) * w.n_in >= 1 << 31, T=at_once, R=width,
+            num_warps=8, **_form(w), **EXACT,
+        )  # fmt: skip
+        return out
+    at_once = 1 if expert is not None else min(triton.next_power_of_2(n), FEW if slow else _TILE)
+    # Tiles of 512 runs, four to a thread.
+    width = min(triton.next_power_of_2(w.n_out), 16 if w.n_out > _WIDE else 8)
+    length = max(min(triton.next_power_of_2(runs), 512 // width), 8)
+    if slow:
+        width = min(triton.next_power_of_2(w.n_out), 512)
+    sums = (2 if FORMS[w.type].least else 1, w.n_in // w.block, w.n_out)
+    most = max(_ROOM // math.prod(sums) // at_once, 1) * at_once
+    if n > most:
+        for i in range(0, n, most):
+            part = slice(i, i + most)
+            few = Rounded(x.q[part], x.d[part], x.sums[part], x.block, True)
+            own = None if expert is None else expert[part]
+            rest = None if residual is None else residual[part]
+            _launch(w, few, own, out[part], rest, factor)
+        return out
+    room = torch.empty((n, *sums), dtype=torch.float32, device=rows.device)
+    few_rows[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
+        _words(w.low), _words(w.high), *scales, _words(x.q), x.d, x.sums, expert, residual, out, room,
+        n, w.n_out, runs, *strides, factor,
+        NATIVE=_has_dp4a(rows), T=at_once, R=width, G=length, **_form(w), **EXACT,
+    )  # fmt: skip
+    return out
+
+
+def _has_dp4a(x: torch.Tensor) -> bool:
+    """Whether the device multiplies four bytes at once by an instruction of NVIDIA's."""
+    return x.is_cuda and torch.version.hip is None

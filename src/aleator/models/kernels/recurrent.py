@@ -1,0 +1,427 @@
+"""Layers that keep a state, in Triton: convolutions over time, selective scans, gated delta rules.
+
+All runs of a micro-batch are one launch.  Its programs are blocks of channels times chains of runs; the loop
+over tokens is inside.  The states' rows are read and written in place.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from aleator.models.kernels.floats import EXACT, exponential, silu, softplus
+from aleator.models.kernels.runs import Runs
+
+
+def convolve(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    kept: torch.Tensor,
+    runs: Runs,
+    activated: bool,
+) -> torch.Tensor:
+    """Each channel's latest values, weighted; keeps them for the tokens to come.
+
+    Args:
+        x: float32 [T, C], rows of any stride.
+        weight: float32 [C, width], oldest first.
+        bias: float32 [C]; None: 0.
+        kept: float32 [rows, C, width - 1], oldest first; changed.
+        runs: those of the micro-batch.
+        activated: whether SiLU follows.
+
+    Returns:
+        float32 [T, C].
+
+    """
+    (t, n), width = x.shape, weight.shape[1]
+    y = torch.empty((t, n), dtype=torch.float32, device=x.device)
+    slots = triton.next_power_of_2(width - 1)
+    # What needs values from before the run is in the run's first tile.
+    tokens = max(4 if t <= 64 else 16, slots)
+    channels = _block(n, max(4, min(64, 2048 // (tokens * slots))), x)
+    _convolve[(triton.cdiv(n, channels), len(runs.sources))](
+        x, weight, weight if bias is None else bias, kept, y, runs, x.stride(0), n,
+        WIDTH=width, BIASED=bias is not None, ACTIVATED=activated, TOKENS=tokens, CHANNELS=channels,
+        SLOTS=slots, num_warps=4, **EXACT,
+    )  # fmt: skip
+    return y
+
+
+@triton.jit
+def _values(
+    x, history, order, at, wanted, channel, inside, first, begun, stride, BEFORE: tl.constexpr
+):
+    """Channels' values at indices ``at`` of ``order``: those of a run's tokens, or what was kept before."""
+    new, old = wanted & (at >= first), wanted & (at < begun)
+    token = tl.load(order + at, mask=new, other=0)
+    value = tl.load(x + token * stride + channel, mask=new & inside, other=0.0)
+    slot = at - first + BEFORE
+    kept = tl.load(history + channel * BEFORE + slot, mask=old & inside, other=0.0)
+    return tl.where(old, kept, value)
+
+
+@triton.jit
+def _convolve(
+    x, weight, bias, kept, y, runs, stride, n,
+    WIDTH: tl.constexpr, BIASED: tl.constexpr, ACTIVATED: tl.constexpr,
+    TOKENS: tl.constexpr, CHANNELS: tl.constexpr, SLOTS: tl.constexpr,
+):  # fmt: skip
+    BEFORE: tl.constexpr = WIDTH - 1
+    own = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
+    channel, channels = own[None, :], own[None, :, None]
+    inside = channel < n
+    slot = tl.arange(0, SLOTS)[None, None, :]
+    chain = tl.program_id(1)
+    for run in range(tl.load(runs.chains + chain), tl.load(runs.chains + chain + 1)):
+        first, last = tl.load(runs.starts + run), tl.load(runs.starts + run + 1)
+        source = tl.load(runs.sources + run)
+        begun = tl.where(source < 0, -BEFORE, first)  # no index is as low
+        history = kept + source * (n * BEFORE)
+        for begin in range(first, last, TOKENS):
+            i = begin + tl.arange(0, TOKENS)
+            at, live = i[:, None], (i < last)[:, None]
+            total = tl.zeros((TOKENS, CHANNELS), tl.float32)
+            for k in tl.static_range(WIDTH):
+                value = _values(
+                    x, history, runs.order, at + (k - BEFORE), live, channel, inside, first, begun,
+                    stride, BEFORE,
+                )  # fmt: skip
+                w = tl.load(weight + channel * WIDTH + k, mask=inside, other=0.0)
+                total = tl.fma(value, w, total)
+            added = 0.0  # which of -0 makes +0
+            if BIASED:
+                added = tl.load(bias + channel, mask=inside, other=0.0)
+            total = total + added
+            if ACTIVATED:
+                total = silu(total)
+            token = tl.load(runs.order + at, mask=live, other=0)
+            tl.store(y + token * n + channel, total, mask=live & inside)
+            row = tl.load(runs.stores + i, mask=i < last, other=-1)
+            if tl.max(row, axis=0) >= 0:
+                rows = row[:, None, None]
+                wanted = (rows >= 0) & (slot < BEFORE)
+                latest = _values(
+                    x, history, runs.order, i[:, None, None] + slot + (1 - BEFORE), wanted,
+                    channels, channels < n, first, begun, stride, BEFORE,
+                )  # fmt: skip
+                tl.debug_barrier()  # a row may be the one that others still read
+                to = kept + rows * (n * BEFORE) + channels * BEFORE + slot
+                tl.store(to, latest, mask=wanted & (channels < n))
+        tl.debug_barrier()  # the next run may begin with what this one has kept
+
+
+def scan(
+    u: torch.Tensor,
+    x: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    d: torch.Tensor,
+    gate: torch.Tensor,
+    kept: torch.Tensor,
+    runs: Runs,
+) -> torch.Tensor:
+    """The selective scan, with dt = softplus(x): h = e^(dt a) h + b (dt u), y = fma(d, u, c . h) * silu(gate).
+
+    Args:
+        u: float32 [T, C], as x, b, c and gate with rows of any stride.
+        x: [T, C], what the time steps are softplus of.
+        a: [C, N].
+        b: [T, N].
+        c: [T, N].
+        d: [C].
+        gate: [T, C].
+        kept: h, [rows, C, N]; changed.
+        runs: those of the micro-batch.
+
+    Returns:
+        float32 [T, C].
+
+    """
+    return _launch_scan(u, x, a, b, c, d, gate, kept, runs, 0)
+
+
+def scan_heads(
+    u: torch.Tensor,
+    step: torch.Tensor,
+    decay: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    d: torch.Tensor,
+    gate: torch.Tensor,
+    kept: torch.Tensor,
+    runs: Runs,
+) -> torch.Tensor:
+    """The scan of heads with one decay each: h = decay h + b (step u), y = fma(d, u, c . h) * silu(gate).
+
+    Args:
+        u: float32 [T, C], head by head, as step, decay, b, c and gate with rows of any stride.
+        step: [T, heads].
+        decay: [T, heads].
+        b: [T, groups * N], as many neighbouring heads to each group.
+        c: [T, groups * N].
+        d: [heads].
+        gate: [T, C].
+        kept: h, [rows, C, N]; changed.
+        runs: those of the micro-batch.
+
+    Returns:
+        float32 [T, C].
+
+    """
+    return _launch_scan(u, step, decay, b, c, d, gate, kept, runs, step.shape[1])
+
+
+def _launch_scan(
+    u: torch.Tensor,
+    step: torch.Tensor,
+    rate: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    d: torch.Tensor,
+    gate: torch.Tensor,
+    kept: torch.Tensor,
+    runs: Runs,
+    heads: int,
+) -> torch.Tensor:
+    (t, n), state = u.shape, kept.shape[2]
+    y = torch.empty((t, n), dtype=torch.float32, device=u.device)
+    channels = _block(n, 32 if state <= 64 else 16, u)
+    _scan[(triton.cdiv(n, channels), len(runs.sources))](
+        u, step, rate, b, c, d, gate, kept, y, runs, u.stride(0), step.stride(0), rate.stride(0),
+        b.stride(0), c.stride(0), gate.stride(0), n, STATE=state, DIM=n // (heads or n),
+        SHARED=(heads or n) // (b.shape[1] // state), BY_HEAD=heads > 0, CHANNELS=channels,
+        num_warps=4, **EXACT,
+    )  # fmt: skip
+    return y
+
+
+# Sums over 16 lanes come back into what has lanes.  So lanes are four axes of two, [R, 2, 2, 2, 2], and the
+# compiler keeps one layout: of [R, 16], reshaped for each step of a sum, it copies the state to and fro.
+
+
+@triton.jit
+def _lanes():
+    """The numbers from 0 to 15, [1, 2, 2, 2, 2]."""
+    two = tl.arange(0, 2)
+    eights, fours = two[None, :, None, None, None] * 8, two[None, None, :, None, None] * 4
+    return eights + fours + two[None, None, None, :, None] * 2 + two[None, None, None, None, :]
+
+
+@triton.jit
+def _tree(lanes):
+    """The sums of 16 lanes: those 8 apart, then 4, then 2, then the last two; [R, 2, 2, 2, 2] -> [R]."""
+    return tl.sum(tl.sum(tl.sum(tl.sum(lanes, axis=1), axis=1), axis=1), axis=1)
+
+
+@triton.jit
+def _load(pointer, mask, lanes, LENGTH: tl.constexpr):
+    """Rows [R] in sixteens, each [R, 2, 2, 2, 2]; 0 beyond their length and where ``mask`` is False."""
+    starts, used = pointer[:, None, None, None, None], mask[:, None, None, None, None]
+    parts = ()
+    for g in tl.static_range((LENGTH + 15) // 16):
+        n = g * 16 + lanes
+        parts += (tl.load(starts + n, mask=used & (n < LENGTH), other=0.0),)
+    return parts
+
+
+@triton.jit
+def _store(pointer, parts, mask, lanes, LENGTH: tl.constexpr):
+    """Write rows that :func:`_load` has read."""
+    starts, used = pointer[:, None, None, None, None], mask[:, None, None, None, None]
+    for g in tl.static_range((LENGTH + 15) // 16):
+        n = g * 16 + lanes
+        tl.store(starts + n, parts[g], mask=used & (n < LENGTH))
+
+
+@triton.jit
+def _scan_inputs(
+    u, step, rate, b, c, gate, runs, i, u_row, step_row, rate_row, b_row, c_row, gate_row,
+    channel, inside, head, group, lanes, STATE: tl.constexpr, BY_HEAD: tl.constexpr,
+):  # fmt: skip
+    """What a token's step takes; loaded while the step before is computed."""
+    t = tl.load(runs.order + i)
+    value = tl.load(u + t * u_row + channel, mask=inside, other=0.0)
+    z = tl.load(gate + t * gate_row + channel, mask=inside, other=0.0)
+    dt = tl.load(step + t * step_row + head, mask=inside, other=0.0)
+    decay = dt
+    if BY_HEAD:
+        decay = tl.load(rate + t * rate_row + head, mask=inside, other=0.0)
+    bs = _load(b + t * b_row + group * STATE, inside, lanes, STATE)
+    cs = _load(c + t * c_row + group * STATE, inside, lanes, STATE)
+    return t, tl.load(runs.stores + i), value, z, dt, decay, bs, cs
+
+
+@triton.jit
+def _scan(
+    u, step, rate, b, c, d, gate, kept, y, runs,
+    u_row, step_row, rate_row, b_row, c_row, gate_row, n,
+    STATE: tl.constexpr, DIM: tl.constexpr, SHARED: tl.constexpr, BY_HEAD: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):  # fmt: skip
+    G: tl.constexpr = (STATE + 15) // 16
+    channel = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
+    inside = channel < n
+    head = channel // DIM
+    group = head // SHARED
+    lanes = _lanes()
+    own = tl.load(d + head, mask=inside, other=0.0)
+    if not BY_HEAD:
+        rates = _load(rate + channel * STATE, inside, lanes, STATE)
+    chain = tl.program_id(1)
+    for run in range(tl.load(runs.chains + chain), tl.load(runs.chains + chain + 1)):
+        first, last = tl.load(runs.starts + run), tl.load(runs.starts + run + 1)
+        source = tl.load(runs.sources + run)
+        begun = channel < tl.where(source < 0, 0, n)
+        h = _load(kept + source * (n * STATE) + channel * STATE, begun, lanes, STATE)
+        tl.debug_barrier()  # the run may keep its state in the row that it has read
+        ahead = _scan_inputs(
+            u, step, rate, b, c, gate, runs, first, u_row, step_row, rate_row, b_row, c_row,
+            gate_row, channel, inside, head, group, lanes, STATE, BY_HEAD,
+        )  # fmt: skip
+        for i in range(first, last):
+            t, row, value, z, dt, decay, bs, cs = ahead
+            ahead = _scan_inputs(
+                u, step, rate, b, c, gate, runs, tl.minimum(i + 1, last - 1), u_row, step_row,
+                rate_row, b_row, c_row, gate_row, channel, inside, head, group, lanes, STATE,
+                BY_HEAD,
+            )  # fmt: skip
+            if not BY_HEAD:
+                dt = softplus(dt)
+                decay = dt
+            fading, given = (
+                decay[:, None, None, None, None],
+                (dt * value)[:, None, None, None, None],
+            )
+            total = tl.zeros((CHANNELS, 2, 2, 2, 2), tl.float32)
+            after = ()
+            for g in tl.static_range(G):
+                factor = fading
+                if not BY_HEAD:
+                    factor = exponential(rates[g] * fading)
+                new = tl.fma(h[g], factor, bs[g] * given)
+                if STATE % 16 != 0:  # beyond the state: 0, whatever the input is
+                    new = tl.where(g * 16 + lanes < STATE, new, 0.0)
+                total = tl.fma(new, cs[g], total)
+                after += (new,)
+            h = after
+            out = tl.fma(own, value, _tree(total)) * silu(z)
+            tl.store(y + t * n + channel, out, mask=inside)
+            if row >= 0:
+                _store(kept + row * (n * STATE) + channel * STATE, h, inside, lanes, STATE)
+        tl.debug_barrier()  # the next run may begin with what this one has kept
+
+
+def delta_rule(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    beta: torch.Tensor,
+    decay: torch.Tensor,
+    kept: torch.Tensor,
+    runs: Runs,
+    tiled: bool,
+) -> torch.Tensor:
+    """S = decay S + beta (v - decay S k) k^T, y = S q.
+
+    Args:
+        q: float32 [T, key heads, D], as k and v with rows of any stride.
+        k: [T, key heads, D].
+        v: [T, H, Dv].
+        beta: [T, H].
+        decay: [T, H].
+        kept: S, [rows, H * Dv, D]; changed.
+        runs: those of the micro-batch.
+        tiled: value head h goes with key head h modulo their number; otherwise neighbours share one.
+
+    Returns:
+        float32 [T, H, Dv].
+
+    """
+    (t, heads, dim_v), (key_heads, dim) = v.shape, q.shape[1:]
+    y = torch.empty((t, heads, dim_v), dtype=torch.float32, device=v.device)
+    rows = _block(heads * dim_v, 16, v)
+    _delta_rule[(triton.cdiv(heads * dim_v, rows), len(runs.sources))](
+        q, k, v, beta, decay, kept, y, runs, q.stride(0), k.stride(0), v.stride(0), beta.stride(0),
+        decay.stride(0), heads * dim_v, DIM=dim, DIM_V=dim_v,
+        SHARED=key_heads if tiled else heads // key_heads, TILED=tiled, ROWS=rows, num_warps=4,
+        **EXACT,
+    )  # fmt: skip
+    return y
+
+
+@triton.jit
+def _delta_inputs(
+    q, k, v, beta, decay, runs, i, q_row, k_row, v_row, beta_row, decay_row,
+    own, inside, head, key, lanes, DIM: tl.constexpr,
+):  # fmt: skip
+    """What a token's step takes; loaded while the step before is computed."""
+    t = tl.load(runs.order + i)
+    queries = _load(q + t * q_row + key, inside, lanes, DIM)
+    keys = _load(k + t * k_row + key, inside, lanes, DIM)
+    value = tl.load(v + t * v_row + own, mask=inside, other=0.0)
+    written = tl.load(beta + t * beta_row + head, mask=inside, other=0.0)
+    stays = tl.load(decay + t * decay_row + head, mask=inside, other=0.0)
+    return t, tl.load(runs.stores + i), value, written, stays, queries, keys
+
+
+@triton.jit
+def _delta_rule(
+    q, k, v, beta, decay, kept, y, runs, q_row, k_row, v_row, beta_row, decay_row, n,
+    DIM: tl.constexpr, DIM_V: tl.constexpr, SHARED: tl.constexpr, TILED: tl.constexpr,
+    ROWS: tl.constexpr,
+):  # fmt: skip
+    G: tl.constexpr = (DIM + 15) // 16
+    own = tl.program_id(0) * ROWS + tl.arange(0, ROWS)  # of the heads' states, one after the other
+    inside = own < n
+    head = own // DIM_V
+    key = (head % SHARED if TILED else head // SHARED) * DIM
+    lanes = _lanes()
+    chain = tl.program_id(1)
+    for run in range(tl.load(runs.chains + chain), tl.load(runs.chains + chain + 1)):
+        first, last = tl.load(runs.starts + run), tl.load(runs.starts + run + 1)
+        source = tl.load(runs.sources + run)
+        begun = own < tl.where(source < 0, 0, n)
+        state = _load(kept + source * (n * DIM) + own * DIM, begun, lanes, DIM)
+        tl.debug_barrier()  # the run may keep its state in the row that it has read
+        ahead = _delta_inputs(
+            q, k, v, beta, decay, runs, first, q_row, k_row, v_row, beta_row, decay_row,
+            own, inside, head, key, lanes, DIM,
+        )  # fmt: skip
+        for i in range(first, last):
+            t, row, value, written, stays, queries, keys = ahead
+            ahead = _delta_inputs(
+                q, k, v, beta, decay, runs, tl.minimum(i + 1, last - 1), q_row, k_row, v_row,
+                beta_row, decay_row, own, inside, head, key, lanes, DIM,
+            )  # fmt: skip
+            fading = stays[:, None, None, None, None]
+            total = tl.zeros((ROWS, 2, 2, 2, 2), tl.float32)
+            faded = ()
+            for g in tl.static_range(G):
+                old = state[g] * fading
+                if DIM % 16 != 0:  # beyond the key: 0, whatever the decay is
+                    old = tl.where(g * 16 + lanes < DIM, old, 0.0)
+                total = tl.fma(old, keys[g], total)
+                faded += (old,)
+            delta = ((value - _tree(total)) * written)[:, None, None, None, None]
+            total = tl.zeros((ROWS, 2, 2, 2, 2), tl.float32)
+            after = ()
+            for g in tl.static_range(G):
+                new = tl.fma(delta, keys[g], faded[g])
+                if DIM % 16 != 0:
+                    new = tl.where(g * 16 + lanes < DIM, new, 0.0)
+                total = tl.fma(new, queries[g], total)
+                after += (new,)
+            state = after
+            tl.store(y + t * n + own, _tree(total), mask=inside)
+            if row >= 0:
+                _store(kept + row * (n * DIM) + own * DIM, state, inside, lanes, DIM)
+        tl.debug_barrier()  # the next run may begin with what this one has kept
+
+
+def _block(n: int, most: int, x: torch.Tensor) -> int:
+    """Channels of a program: of ``n``, at most ``most``; under the interpreter, where wide is fast, 1,024."""
+    return min(triton.next_power_of_2(n), 1024 if x.device.type == "cpu" else most)

@@ -1,0 +1,201 @@
+"""What stands beside the scans of layers that keep a state, in Triton: rates, gates, norms of parts of rows.
+
+All tensors are float32; rows have any stride, their elements lie side by side.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from aleator.models.kernels.floats import EXACT, exponential, sigmoid, silu, softplus, tree
+
+
+def time_step(
+    x: torch.Tensor, bias: torch.Tensor, a: torch.Tensor, least: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Time steps, softplus(x + bias) or ``least`` if that is more, and decays e^(step a).
+
+    x is [T, heads], bias and a [heads], both results [T, heads].
+    """
+    step, decay = (torch.empty(x.shape, dtype=torch.float32, device=x.device) for _ in range(2))
+    _time_step[_blocks(x)](
+        x, bias, a, step, decay, x.stride(0), x.shape[1], x.numel(), least, **_options(x)
+    )
+    return step, decay
+
+
+@triton.jit
+def _time_step(x, bias, a, step, decay, stride, columns, n, least, BLOCK: tl.constexpr):
+    i, inside, row, column = _elements(columns, n, BLOCK)
+    value = tl.load(x + row * stride + column, mask=inside, other=0.0)
+    value = softplus(value + tl.load(bias + column, mask=inside, other=0.0))
+    value = tl.where(value < least, least, value)
+    tl.store(step + i, value, mask=inside)
+    rate = tl.load(a + column, mask=inside, other=0.0)
+    tl.store(decay + i, exponential(value * rate), mask=inside)
+
+
+def delta_rates(
+    beta: torch.Tensor, decay: torch.Tensor, bias: torch.Tensor, a: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """``1 / (1 + e^-beta)`` and ``e^(a softplus(decay + bias))``, of rows [T, heads]; bias and a [heads]."""
+    shape = beta.shape
+    written, stays = (torch.empty(shape, dtype=torch.float32, device=beta.device) for _ in range(2))
+    _delta_rates[_blocks(beta)](
+        beta, decay, bias, a, written, stays, beta.stride(0), decay.stride(0), shape[1],
+        beta.numel(), **_options(beta),
+    )  # fmt: skip
+    return written, stays
+
+
+@triton.jit
+def _delta_rates(
+    beta, decay, bias, a, written, stays, beta_row, decay_row, columns, n, BLOCK: tl.constexpr
+):
+    i, inside, row, column = _elements(columns, n, BLOCK)
+    value = tl.load(beta + row * beta_row + column, mask=inside, other=0.0)
+    tl.store(written + i, sigmoid(value), mask=inside)
+    value = tl.load(decay + row * decay_row + column, mask=inside, other=0.0)
+    value = softplus(value + tl.load(bias + column, mask=inside, other=0.0))
+    rate = tl.load(a + column, mask=inside, other=0.0)
+    tl.store(stays + i, exponential(value * rate), mask=inside)
+
+
+def sigmoid_gate(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+    """``x / (1 + e^-gate)``, of rows [T, n]."""
+    y = torch.empty(x.shape, dtype=torch.float32, device=x.device)
+    _sigmoid_gate[_blocks(x)](
+        x, gate, y, x.stride(0), gate.stride(0), x.shape[1], x.numel(), **_options(x)
+    )
+    return y
+
+
+@triton.jit
+def _sigmoid_gate(x, gate, y, x_row, gate_row, columns, n, BLOCK: tl.constexpr):
+    i, inside, row, column = _elements(columns, n, BLOCK)
+    value = tl.load(x + row * x_row + column, mask=inside, other=0.0)
+    z = tl.load(gate + row * gate_row + column, mask=inside, other=0.0)
+    tl.store(y + i, tl.div_rn(value, 1.0 + exponential(-z)), mask=inside)
+
+
+@triton.jit
+def _elements(columns, n, BLOCK: tl.constexpr):
+    """A program's elements: their numbers, whether they are below ``n``, their rows and columns."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    return i, i < n, i // columns, i % columns
+
+
+def _blocks(x: torch.Tensor) -> tuple[int]:
+    return (triton.cdiv(x.numel(), _options(x)["BLOCK"]),)
+
+
+def _options(x: torch.Tensor) -> dict[str, Any]:
+    """Elements of a program, which are more under the interpreter, and options of the launch."""
+    return {"BLOCK": 4096 if x.device.type == "cpu" else 512, "num_warps": 4, **EXACT}
+
+
+def unit_length(x: torch.Tensor, size: int, eps: float, queries: int = 0) -> torch.Tensor:
+    """Parts of rows, [T, n * size], times 1 / sqrt(dot16(x, x) + eps).
+
+    The first ``queries`` parts are multiplied by fl32(1 / sqrt(size)) / sqrt(dot16(x, x) + eps) instead.
+    """
+    return _normalised(x, x.shape[1] // size, size, size, eps, queries=queries)
+
+
+def gated_norm(
+    x: torch.Tensor, weight: torch.Tensor, gate: torch.Tensor, eps: float
+) -> torch.Tensor:
+    """``rms_norm(x) * silu(gate)`` of parts of rows, x [T, n * size] and gate alike; weight [size]."""
+    size = len(weight)
+    return _normalised(x, x.shape[1] // size, size, size, eps, weight, gate)
+
+
+def group_norm(x: torch.Tensor, weight: torch.Tensor, groups: int, eps: float) -> torch.Tensor:
+    """``rms_norm`` of rows [T, n] in ``groups`` parts, each by itself; weight [n]."""
+    size = x.shape[1] // groups
+    return _normalised(x, groups, size, size, eps, weight)
+
+
+def state_norms(
+    x: torch.Tensor, rank: int, state: int, weight: torch.Tensor | None, eps: float
+) -> torch.Tensor:
+    """``rms_norm`` of a time step, B and C, each by itself: rows [T, rank + 2 state].
+
+    The weights are the three parts' one after the other, [rank + 2 state]; None: 1.
+    """
+    return _normalised(x, 3, rank, state, eps, weight)
+
+
+def _normalised(
+    x: torch.Tensor,
+    parts: int,
+    first: int,
+    size: int,
+    eps: float,
+    weight: torch.Tensor | None = None,
+    gate: torch.Tensor | None = None,
+    queries: int | None = None,
+) -> torch.Tensor:
+    """Rows [T, first + (parts - 1) * size], part by part."""
+    t, n = x.shape
+    y = torch.empty((t, n), dtype=torch.float32, device=x.device)
+    weights = 0 if weight is None else 2 if len(weight) == n else 1
+    block = max(16, triton.next_power_of_2(max(first, size)))
+    rows = min(64, triton.next_power_of_2(t)) if x.device.type == "cpu" else 1
+    _norm_parts[(triton.cdiv(t, rows), parts)](
+        x, x if weight is None else weight, x if gate is None else gate, y,
+        x.stride(0), x.stride(0) if gate is None else gate.stride(0), t, n, first, size, eps,
+        0 if queries is None else queries, UNIT=queries is not None, WEIGHTS=weights,
+        GATED=gate is not None, ROWS=rows, BLOCK=block, num_warps=min(8, max(1, block // 512)),
+        **EXACT,
+    )  # fmt: skip
+    return y
+
+
+@triton.jit
+def _norm_parts(
+    x, weight, gate, y, x_row, gate_row, t, n, first, size, eps, queries,
+    UNIT: tl.constexpr, WEIGHTS: tl.constexpr, GATED: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    part = tl.program_id(1)
+    begin = tl.where(part == 0, 0, first + (part - 1) * size)
+    length = tl.where(part == 0, first, size)
+    element, lane = tl.arange(0, BLOCK), tl.arange(0, 16)
+    live, used = row < t, element < length
+    inside = live[:, None] & used[None, :]
+    start = x + (row * x_row + begin)[:, None]
+    value = tl.load(start + element[None, :], mask=inside, other=0.0)
+    total = tl.zeros((ROWS, 16), tl.float32)
+    STEP: tl.constexpr = BLOCK if BLOCK < 256 else 256
+    for i in range(0, length, STEP):  # what lies beyond the part adds 0 to squares
+        for g in tl.static_range(STEP // 16):
+            at = i + g * 16 + lane
+            some = tl.load(
+                start + at[None, :], mask=live[:, None] & (at < length)[None, :], other=0.0
+            )
+            total = tl.fma(some, some, total)
+    squares = tree(total, ROWS)
+    above = 1.0 + tl.zeros_like(squares)
+    if UNIT:
+        if part < queries:
+            above = tl.div_rn(above, tl.sqrt_rn(length.to(tl.float32)))
+    else:
+        squares = tl.div_rn(squares, length.to(tl.float32))
+    factor = tl.div_rn(above, tl.sqrt_rn(squares + eps))
+    value = value * factor[:, None]
+    if WEIGHTS == 1:  # the same for all parts
+        value = value * tl.load(weight + element, mask=used, other=0.0)[None, :]
+    if WEIGHTS == 2:
+        value = value * tl.load(weight + begin + element, mask=used, other=0.0)[None, :]
+    if GATED:
+        z = tl.load(
+            gate + (row * gate_row + begin)[:, None] + element[None, :], mask=inside, other=0.0
+        )
+        value = value * silu(z)
+    tl.store(y + (row * n + begin)[:, None] + element[None, :], value, mask=inside)

@@ -1,0 +1,157 @@
+"""Rotation of queries and keys, by positions and by Hadamard matrices, with the bits of native decoders."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import triton
+import triton.language as tl
+
+from aleator.models.kernels.floats import EXACT
+from aleator.models.layers.rotation import Rotation
+
+INTERPRETED = bool(triton.knobs.runtime.interpret)
+"""Kernels run in Triton's interpreter, where few programs of wide blocks are fast."""
+
+
+class Turn(NamedTuple):
+    """Angles, and which channels they rotate.
+
+    Attributes:
+        angles: cosines and sines, float32 [rows, pairs, 2].
+        offset: channels before the rotated ones.
+        interleaved: neighbouring channels are a pair, else those ``pairs`` apart.
+
+    """
+
+    angles: torch.Tensor
+    offset: int
+    interleaved: bool
+
+
+def turn(
+    rotation: Rotation, positions: npt.NDArray[np.int32], magnitude: float, device: torch.device
+) -> Turn:
+    """The rotation by these positions, int32 [n], one row each; the host computes the angles."""
+    angles = torch.from_numpy(rotation.angles(positions, magnitude))
+    if device.type == "cuda":
+        angles = angles.pin_memory().to(device, non_blocking=True)
+    return Turn(angles, rotation.offset, rotation.interleaved)
+
+
+def rotate(
+    x: torch.Tensor, by: Turn, rows: torch.Tensor | None = None, every: int = 1
+) -> torch.Tensor:
+    """Rotate heads in place: channels (a, b) become (a cos - b sin, a sin + b cos).
+
+    Args:
+        x: float32 [T, heads, dim]; heads of a token may lie apart, a head's channels may not.
+        by: what rotates them.
+        rows: the row of the angles for each token, int [T]; None: their own number.
+        every: so many tokens that follow each other share a row.
+
+    """
+    t, heads, _ = x.shape
+    pairs = by.angles.shape[1]
+    if t == 0 or pairs == 0:
+        return x
+    if x.stride(2) != 1:
+        raise ValueError("the channels of a head must lie side by side")
+    wide = triton.next_power_of_2(pairs)
+    block = max(1, (1 << 14 if INTERPRETED else 512) // wide)
+    _rotate[(triton.cdiv(t * heads, block),)](
+        x,
+        by.angles,
+        x if rows is None else rows,
+        t * heads,
+        heads,
+        x.stride(0),
+        x.stride(1),
+        by.offset,
+        every,
+        PAIRS=pairs,
+        WIDE=wide,
+        BLOCK=block,
+        INTERLEAVED=by.interleaved,
+        ROWS=rows is not None,
+        **EXACT,
+    )
+    return x
+
+
+@triton.jit(do_not_specialize=["n", "every"])
+def _rotate(
+    x, angles, rows, n, heads, t_stride, h_stride, offset, every,
+    PAIRS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, INTERLEAVED: tl.constexpr,
+    ROWS: tl.constexpr,
+):  # fmt: skip
+    """``BLOCK`` heads, of all tokens; each thread has both channels of its pairs."""
+    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    pair = tl.arange(0, WIDE)
+    here = (row < n)[:, None] & (pair < PAIRS)[None, :]
+    t = row // heads
+    at = t.to(tl.int64) * t_stride + (row - t * heads) * h_stride + offset
+    if ROWS:
+        turned = tl.load(rows + t // every, mask=row < n, other=0).to(tl.int64)
+    else:
+        turned = (t // every).to(tl.int64)
+    angle = angles + turned[:, None] * (2 * PAIRS) + 2 * pair[None, :]
+    cos = tl.load(angle, mask=here, other=0.0)
+    sin = tl.load(angle + 1, mask=here, other=0.0)
+    if INTERLEAVED:
+        first = x + at[:, None] + 2 * pair[None, :]
+        second = first + 1
+    else:
+        first = x + at[:, None] + pair[None, :]
+        second = first + PAIRS
+    a = tl.load(first, mask=here, other=0.0)
+    b = tl.load(second, mask=here, other=0.0)
+    tl.store(first, a * cos - b * sin, mask=here)
+    tl.store(second, a * sin + b * cos, mask=here)
+
+
+def hadamard(x: torch.Tensor, block: int) -> torch.Tensor:
+    """Rotate every ``block`` channels in place by the Hadamard matrix that is its own inverse.
+
+    Args:
+        x: float32 [..., n], contiguous, n a multiple of ``block``.
+        block: a power of 2; 0 or 1: nothing is rotated.
+
+    """
+    if block < 2 or x.numel() == 0:
+        return x
+    rows = x.numel() // block
+    at_once = max(1, (1 << 15 if INTERPRETED else 1024) // block)
+    scale = float(np.float32(1) / np.sqrt(np.float32(block)))
+    _hadamard[(triton.cdiv(rows, at_once),)](
+        x.view(-1), rows, scale, ROWS=at_once, BLOCK=block, LOG=block.bit_length() - 1, **EXACT
+    )
+    return x
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _hadamard(x, rows, scale, ROWS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    here = (row < rows)[:, None]
+    at = x + row.to(tl.int64)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
+    y = turned_blocks(tl.load(at, mask=here, other=0.0), ROWS, BLOCK, LOG)
+    tl.store(at, y * scale, mask=here)
+
+
+@triton.jit
+def turned_blocks(y, ROWS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.constexpr):
+    """Sums and differences of rows [ROWS, BLOCK] over distances 1, 2, 4, ..., not scaled."""
+    for k in tl.static_range(LOG):
+        y = _butterflies(y, ROWS, BLOCK, 1 << k)
+    return y
+
+
+@triton.jit
+def _butterflies(y, ROWS: tl.constexpr, BLOCK: tl.constexpr, HALF: tl.constexpr):
+    y = tl.reshape(y, (ROWS, BLOCK // (2 * HALF), 2, HALF))
+    a, b = tl.split(tl.permute(y, (0, 1, 3, 2)))
+    y = tl.permute(tl.join(a + b, a - b), (0, 1, 3, 2))
+    return tl.reshape(y, (ROWS, BLOCK))

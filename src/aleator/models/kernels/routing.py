@@ -1,0 +1,273 @@
+"""The choice of a token's experts, and the sum of what they give, in Triton.
+
+The bits are those of docs/numerics.md, part 2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import triton
+import triton.language as tl
+
+from aleator.models.kernels.floats import EXACT, exponential, sigmoid, tree
+from aleator.models.kernels.norms import REGISTERS, dot16, groups_at_once, rows_at_once
+
+if TYPE_CHECKING:
+    from aleator.models.experts import ExpertsConfig
+
+LEAST_SUM = tl.constexpr(2.0**-14)
+"""Weights are divided by no smaller sum."""
+_TAKEN = tl.constexpr(-(2**63))
+_INFINITY = tl.constexpr(float("inf"))
+
+
+@triton.jit
+def _total16(x, ROWS: tl.constexpr, SIZE: tl.constexpr):
+    """The sums of rows [ROWS, SIZE] in 16 lanes; SIZE is a multiple of 16, filled with zeros. [ROWS, 1]."""
+    groups = tl.reshape(x.to(tl.int32, bitcast=True), (ROWS, SIZE // 16, 16))
+    number = tl.arange(0, SIZE // 16)[None, :, None]
+    total = tl.zeros([ROWS, 16], tl.float32)
+    for i in tl.range(0, SIZE // 16):
+        # A sum with zeros, of integers, takes one group's bits out.
+        total += tl.sum(tl.where(number == i, groups, 0), axis=1).to(tl.float32, bitcast=True)
+    return tl.reshape(tree(total, ROWS), (ROWS, 1))
+
+
+@triton.jit
+def _softmax(x, inside, ROWS: tl.constexpr, SIZE: tl.constexpr):
+    """e^(x - the largest) over their sum, of each row's numbers ``inside``."""
+    highest = tl.max(tl.where(inside, x, -_INFINITY), axis=1, keep_dims=True)
+    e = tl.where(inside, exponential(x - highest), 0.0)
+    return e * tl.div_rn(1.0, _total16(e, ROWS, SIZE))
+
+
+@triton.jit
+def _ranks(x, number, inside):
+    """int64 in the order of ``x``, NaN as -inf, and of equal ones the one with the lower ``number`` first."""
+    x = tl.where(x == x, x, -_INFINITY)
+    bits = tl.where(x == 0.0, 0.0, x).to(tl.int32, bitcast=True)
+    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    return tl.where(inside, (ordered.to(tl.int64) << 32) | (0x7FFFFFFF - number), _TAKEN)
+
+
+@triton.jit
+def _number(rank):
+    """The number that a rank was made with."""
+    return 0x7FFFFFFF - (rank & 0x7FFFFFFF).to(tl.int32)
+
+
+@triton.jit
+def _value(rank):
+    """The float32 that a rank was made of, -inf for NaN and for what is taken."""
+    ordered = (rank >> 32).to(tl.int32)
+    value = (ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+    return tl.where(rank == _TAKEN, -_INFINITY, value)
+
+
+@triton.jit
+def _in_best_groups(
+    ranks, number, ROWS: tl.constexpr, SIZE: tl.constexpr, GROUP: tl.constexpr,
+    N_GROUPS: tl.constexpr, GROUPS_SIZE: tl.constexpr, N_BEST: tl.constexpr, N_GROUPS_USED: tl.constexpr,
+):  # fmt: skip
+    """``ranks`` without those outside the groups of GROUP experts with the largest sums of their best."""
+    group, groups = number // GROUP, tl.arange(0, GROUPS_SIZE)[None, :]
+    sums = tl.full([ROWS, GROUPS_SIZE], 0.0, tl.float32)
+    for g in tl.range(0, N_GROUPS):
+        own = tl.where(group == g, ranks, _TAKEN)
+        first = tl.max(own, axis=1, keep_dims=True)
+        best = _value(first)
+        if N_BEST == 2:
+            second = tl.max(tl.where(own == first, _TAKEN, own), axis=1, keep_dims=True)
+            best = best + _value(second)
+        sums = tl.where(groups == g, best, sums)
+    of_groups = _ranks(sums, groups, groups < N_GROUPS)
+    kept = tl.zeros([ROWS, SIZE], tl.int32)
+    for _ in tl.range(0, N_GROUPS_USED):
+        best_group = tl.max(of_groups, axis=1, keep_dims=True)
+        kept = tl.where(group == _number(best_group), 1, kept)
+        of_groups = tl.where(of_groups == best_group, _TAKEN, of_groups)
+    return tl.where(kept == 1, ranks, _TAKEN)
+
+
+@triton.jit(do_not_specialize=["n_rows", "scale"])
+def _route(
+    LOGITS, BIAS, SCALES, CHOSEN, WEIGHTS, n_rows, stride, scale,
+    N: tl.constexpr, N_USED: tl.constexpr, SIZE: tl.constexpr, USED_SIZE: tl.constexpr, ROWS: tl.constexpr,
+    N_GROUPS: tl.constexpr, GROUPS_SIZE: tl.constexpr, N_BEST: tl.constexpr, N_GROUPS_USED: tl.constexpr,
+    SCORES: tl.constexpr, NORMALISED: tl.constexpr, BIASED: tl.constexpr, SCALED: tl.constexpr,
+):  # fmt: skip
+    """The N_USED experts of each row of logits, best first, and their weights."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    there = row < n_rows
+    number = tl.arange(0, SIZE)[None, :]
+    inside = tl.broadcast_to(number < N, (ROWS, SIZE))
+    scores = tl.load(LOGITS + row * stride + number, mask=there & inside, other=0.0)
+    if SCORES == "softmax":
+        scores = _softmax(scores, inside, ROWS, SIZE)
+    elif SCORES == "sigmoid":
+        scores = sigmoid(scores)
+    keys = scores
+    if BIASED:
+        keys = scores + tl.load(BIAS + number, mask=inside, other=0.0)
+    ranks = _ranks(keys, number, inside)
+    if N_GROUPS > 1:
+        ranks = _in_best_groups(
+            ranks, number, ROWS, SIZE, N // N_GROUPS, N_GROUPS, GROUPS_SIZE, N_BEST, N_GROUPS_USED
+        )
+    place = tl.arange(0, USED_SIZE)[None, :]
+    used = tl.broadcast_to(place < N_USED, (ROWS, USED_SIZE))
+    chosen = tl.zeros([ROWS, USED_SIZE], tl.int32)
+    bits = tl.zeros([ROWS, USED_SIZE], tl.int32)
+    for k in tl.range(0, N_USED):
+        best = tl.max(ranks, axis=1, keep_dims=True)
+        own = tl.where(ranks == best, scores.to(tl.int32, bitcast=True), 0)
+        bits = tl.where(place == k, tl.sum(own, axis=1, keep_dims=True), bits)
+        chosen = tl.where(place == k, _number(best), chosen)
+        ranks = tl.where(ranks == best, _TAKEN, ranks)
+    weights = bits.to(tl.float32, bitcast=True)
+    if SCORES == "chosen softmax":
+        weights = _softmax(weights, used, ROWS, USED_SIZE)
+    elif SCORES == "chosen sigmoid":
+        weights = sigmoid(weights)
+    if NORMALISED:
+        total = _total16(tl.where(used, weights, 0.0), ROWS, USED_SIZE)
+        total = tl.where(total < LEAST_SUM, LEAST_SUM, total)
+        weights = tl.div_rn(weights, tl.broadcast_to(total, (ROWS, USED_SIZE)))
+    weights = weights * scale
+    if SCALED:
+        weights = weights * tl.load(SCALES + chosen, mask=there & used, other=0.0)
+    at = row * N_USED + place
+    tl.store(CHOSEN + at, chosen, mask=there & used)
+    tl.store(WEIGHTS + at, weights, mask=there & used)
+
+
+def route(
+    logits: torch.Tensor,
+    config: ExpertsConfig,
+    choice_bias: torch.Tensor | None = None,
+    scales: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which experts tokens go through, and with what weights.
+
+    Args:
+        logits: of the router, float32 [T, experts], neighbouring in a row.
+        config: how experts are chosen.
+        choice_bias: float32 [experts], added to the scores for the choice alone.
+        scales: float32 [experts] that weights are multiplied by.
+
+    Returns:
+        Experts int32 [T, n_used], best first, of equal ones the first, NaN as -inf; their weights,
+        float32 [T, n_used].
+    """
+    n_rows, n = logits.shape
+    chosen = torch.empty(n_rows, config.n_used, dtype=torch.int32, device=logits.device)
+    weights = torch.empty(n_rows, config.n_used, dtype=torch.float32, device=logits.device)
+    if n_rows == 0:
+        return chosen, weights
+    size = max(triton.next_power_of_2(n), 16)
+    at_once = rows_at_once(logits, n_rows, 1)
+    _route[(triton.cdiv(n_rows, at_once),)](
+        logits, logits if choice_bias is None else choice_bias, logits if scales is None else scales,
+        chosen, weights, n_rows, logits.stride(0), config.scale,
+        N=n, N_USED=config.n_used, SIZE=size, ROWS=at_once,
+        USED_SIZE=max(triton.next_power_of_2(config.n_used), 16),
+        N_GROUPS=config.n_groups, GROUPS_SIZE=triton.next_power_of_2(config.n_groups),
+        N_BEST=config.n_group_best, N_GROUPS_USED=config.n_groups_used,
+        SCORES=config.scores, NORMALISED=config.normalised,
+        BIASED=choice_bias is not None, SCALED=scales is not None,
+        num_warps=max(1, size // 512), **EXACT,
+    )  # fmt: skip
+    return chosen, weights
+
+
+@triton.jit(do_not_specialize=["n_rows"])
+def _combine(
+    GIVEN, WEIGHTS, SHARED, SHARED_WEIGHT, OUT, n_rows,
+    N: tl.constexpr, N_USED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    WEIGHED: tl.constexpr, HAS_SHARED: tl.constexpr, SHARED_WEIGHED: tl.constexpr,
+):  # fmt: skip
+    """BLOCK columns of the weighted sum of N_USED outputs, and of the shared one."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    there = row < n_rows
+    inside = there & (cols < N)
+    weight = tl.full([ROWS, 1], 1.0, tl.float32)
+    y = tl.zeros([ROWS, BLOCK], tl.float32)
+    for k in tl.range(0, N_USED, loop_unroll_factor=8):
+        choice = row * N_USED + k
+        if WEIGHED:
+            weight = tl.load(WEIGHTS + choice, mask=there, other=0.0)
+        y = tl.fma(weight, tl.load(GIVEN + choice * N + cols, mask=inside, other=0.0), y)
+    if HAS_SHARED:
+        weight = tl.full([ROWS, 1], 1.0, tl.float32)
+        if SHARED_WEIGHED:
+            weight = tl.load(SHARED_WEIGHT + row, mask=there, other=0.0)
+        y = tl.fma(weight, tl.load(SHARED + row * N + cols, mask=inside, other=0.0), y)
+    tl.store(OUT + row * N + cols, y, mask=inside)
+
+
+def combine(
+    given: torch.Tensor,
+    weights: torch.Tensor | None,
+    shared: torch.Tensor | None = None,
+    shared_weight: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """What experts give, best first, then the shared expert, added by fused multiply-adds from 0.
+
+    Args:
+        given: float32 [T, n_used, n], contiguous.
+        weights: float32 [T, n_used], contiguous; None: 1, where experts took weighted inputs.
+        shared: what the shared expert gives, float32 [T, n], contiguous; None: there is none.
+        shared_weight: its weights, float32 [T]; None: 1.
+
+    Returns:
+        float32 [T, n].
+    """
+    n_rows, n_used, n = given.shape
+    out = torch.empty(n_rows, n, dtype=given.dtype, device=given.device)
+    if out.numel() == 0:
+        return out
+    at_once = rows_at_once(out, n_rows, 1)
+    block = min(triton.next_power_of_2(n), 1024 if out.is_cpu else 512)
+    _combine[(triton.cdiv(n_rows, at_once), triton.cdiv(n, block))](
+        given, given if weights is None else weights, given if shared is None else shared,
+        given if shared_weight is None else shared_weight, out, n_rows,
+        N=n, N_USED=n_used, ROWS=at_once, BLOCK=block,
+        WEIGHED=weights is not None, HAS_SHARED=shared is not None,
+        SHARED_WEIGHED=shared_weight is not None, num_warps=4, **EXACT,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit(do_not_specialize=["n_rows"])
+def _sigmoid_of_dot(
+    X, VECTOR, OUT, n_rows, stride, N: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexpr
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    there = row < n_rows
+    at = row[:, None] * stride
+    y = sigmoid(dot16(X + at, VECTOR + at * 0, there[:, None], N, ROWS, AT_ONCE))
+    tl.store(OUT + row, y, mask=there)
+
+
+def sigmoid_of_dot(x: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+    """The shared expert's weights: the sigmoid of each row's product with a vector.
+
+    Args:
+        x: float32 [T, n], neighbouring in a row.
+        vector: float32 [n].
+
+    Returns:
+        float32 [T].
+    """
+    n_rows, n = x.shape
+    out = torch.empty(n_rows, dtype=x.dtype, device=x.device)
+    if n_rows:
+        at_once = rows_at_once(x, n_rows, 2)
+        _sigmoid_of_dot[(triton.cdiv(n_rows, at_once),)](
+            x, vector, out, n_rows, x.stride(0), N=n, ROWS=at_once, AT_ONCE=groups_at_once(n),
+            num_warps=1, maxnreg=REGISTERS, **EXACT,
+        )  # fmt: skip
+    return out

@@ -1,0 +1,88 @@
+"""The runs of a micro-batch of layers that keep a state, as Triton's kernels take them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aleator.cache.pools.recurrent_rows import RecurrentBatch
+
+
+class Runs(NamedTuple):
+    """The runs of a micro-batch, int64, on the device of its states.
+
+    Runs of one chain read or write a row that another one of them writes, so they come one after the other.
+    Chains have no such row in common.  Padding is chains without runs.
+
+    Attributes:
+        chains: [runs + 1], where among the runs a chain begins.
+        starts: [runs + 1], where in ``order`` a run begins.
+        sources: [runs], the row of states to start from, or -1: zeros.
+        order: [T], the tokens, run by run.
+        stores: [T], by index in ``order``: the row that keeps the state after the token, or -1.
+
+    """
+
+    chains: torch.Tensor
+    starts: torch.Tensor
+    sources: torch.Tensor
+    order: torch.Tensor
+    stores: torch.Tensor
+
+    @staticmethod
+    def of(batch: RecurrentBatch, device: torch.device) -> Runs:
+        """The runs of a micro-batch, copied to a device at once."""
+        runs, tokens = len(batch.sources), len(batch.order)
+        return Runs.within(torch.from_numpy(packed(batch, runs, tokens)).to(device), runs, tokens)
+
+    @staticmethod
+    def within(numbers: torch.Tensor, runs: int, tokens: int) -> Runs:
+        """Views of what :func:`packed` gives for as many runs and tokens."""
+        return Runs(*torch.split(numbers, [runs + 1, runs + 1, runs, tokens, tokens]))
+
+
+def packed(batch: RecurrentBatch, runs: int, tokens: int) -> npt.NDArray[np.int64]:
+    """The numbers of :class:`Runs`, one after the other, for that many runs and tokens or fewer.
+
+    Tokens that are in no run keep no state, and what the kernels give for them is undefined.
+    """
+    n = len(batch.sources)
+    chain = list(range(n))  # of each run; a chain's number is that of its first run
+
+    def first(run: int) -> int:
+        while chain[run] != run:
+            chain[run] = run = chain[chain[run]]
+        return run
+
+    lengths = np.diff(batch.starts)
+    stored = np.flatnonzero(batch.stores >= 0)
+    writers = np.repeat(np.arange(n), lengths)[stored]
+    at: dict[int, int] = {}  # row: a run that writes it
+    for run, row in zip(writers.tolist(), batch.stores[stored].tolist(), strict=True):
+        a, b = first(run), first(at.setdefault(row, run))
+        chain[max(a, b)] = min(a, b)
+    for run, row in enumerate(batch.sources.tolist()):
+        a, b = first(run), first(at.get(row, run))
+        chain[max(a, b)] = min(a, b)
+    firsts = np.array([first(run) for run in range(n)], np.int64)
+    sequence = np.argsort(firsts, kind="stable")
+    pieces = [np.arange(batch.starts[run], batch.starts[run + 1]) for run in sequence]
+    index = np.concatenate([*pieces, np.zeros(0, np.int64)])
+    numbers = np.zeros(3 * runs + 2 + 2 * tokens, np.int64)
+    chains, starts, sources, order, stores = np.split(
+        numbers, np.cumsum([runs + 1, runs + 1, runs, tokens])
+    )
+    begins = np.flatnonzero(np.diff(firsts[sequence], prepend=-1))
+    chains[:] = n
+    chains[: len(begins)] = begins
+    starts[:] = len(index)
+    starts[0] = 0
+    starts[1 : n + 1] = np.cumsum(lengths[sequence])
+    sources[:n] = batch.sources[sequence]
+    order[: len(index)] = batch.order[index]
+    stores[:] = -1
+    stores[: len(index)] = batch.stores[index]
+    return numbers

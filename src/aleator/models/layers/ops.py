@@ -1,0 +1,284 @@
+"""What the layers of a decoder compute with, operation by operation, in PyTorch.
+
+This form is the readable one: its low bits are PyTorch's.  A form with the bits of docs/numerics.md is another
+class with these methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+
+from aleator.models.layers import scans
+from aleator.models.layers.attention import attend
+from aleator.models.layers.norms import Norm, norm
+from aleator.models.layers.rotary import Rotary
+from aleator.models.layers.routing import route
+
+if TYPE_CHECKING:
+    from aleator.models.experts import ExpertsConfig
+    from aleator.models.layers.linear import Linear
+    from aleator.models.layers.passes import Pass
+
+CLAMPED_LIMIT = 7.0
+CLAMPED_SLOPE = 1.702
+
+Chosen = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""What takes x [T, n, n_in] and numbers of matrices [T, n] to the products [T, n, n_out]."""
+
+
+class TorchOps:
+    """The operations; T is the number of tokens."""
+
+    def norm(self, kind: str, weight: torch.Tensor | None, eps: float) -> Norm:
+        """A norm, see :func:`~aleator.models.layers.norms.norm`."""
+        return norm(kind, weight, eps)
+
+    def activate(
+        self, kind: str, gate: torch.Tensor, up: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """``f(gate) * up``, or f(gate), by the names of :func:`~aleator.models.layers.parts.gate_of`.
+
+        "gelu_rounded" is GELU as llama.cpp computes it, from a table of float16 values (ggml_vec_gelu_f32):
+        arguments and results are rounded to float16, except beyond -10 and 10, where it is 0 or the identity.
+        "silu_clamped" is gpt-oss's, which clamps gate and up, has a steeper gate and adds 1 to up
+        (https://openai.com/index/introducing-gpt-oss).
+        """
+        if kind == "silu_clamped" and up is not None:
+            gate, up = gate.clamp(max=CLAMPED_LIMIT), up.clamp(-CLAMPED_LIMIT, CLAMPED_LIMIT)
+            return gate * torch.sigmoid(CLAMPED_SLOPE * gate) * (up + 1.0)
+        if kind == "silu":
+            y = F.silu(gate)
+        elif kind == "gelu_rounded":
+            inside = F.gelu(gate.half().float(), approximate="tanh").half().to(gate)
+            y = torch.where(gate.abs() < 10.0, inside, gate.clamp_min(0.0))
+        elif kind == "relu_squared":
+            y = F.relu(gate).square()
+        else:
+            y = F.gelu(gate, approximate="none" if kind == "gelu_exact" else "tanh")
+        return y if up is None else y.mul_(up)
+
+    def sigmoid(self, x: torch.Tensor) -> torch.Tensor:
+        """``1 / (1 + e^-x)``."""
+        return torch.sigmoid(x)
+
+    def sigmoid_gate(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+        """``x / (1 + e^-gate)``."""
+        return x * torch.sigmoid(gate)
+
+    def soften(self, x: torch.Tensor, cap: float) -> torch.Tensor:
+        """``cap * tanh(x / cap)``, in place."""
+        return x.div_(cap).tanh_().mul_(cap)
+
+    def weighed(self, x: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+        """The sigmoid of each token's product with a vector, [T, n] -> [T]."""
+        return torch.sigmoid(x.float() @ vector).to(x)
+
+    def rotate(self, heads: torch.Tensor, rotary: Rotary, batch: Pass) -> torch.Tensor:
+        """Queries or keys, float32 [T, heads, head_dim], rotated by their positions."""
+        return rotary.rotate(heads.clone(), batch.angles(rotary))
+
+    def store(
+        self, k: torch.Tensor, v: torch.Tensor, layer: int, batch: Pass, windowed: bool
+    ) -> None:
+        """Write keys [T, G, D] and values [T, G, Dv] of all tokens."""
+        batch.tensors(windowed).write(layer, k, v)
+
+    def attend(
+        self,
+        q: torch.Tensor,
+        layer: int,
+        batch: Pass,
+        windowed: bool,
+        scale: float,
+        softcap: float,
+        slopes: torch.Tensor | None,
+        sinks: torch.Tensor | None,
+        values_in_keys: int,
+        rotary: Rotary | None,
+    ) -> torch.Tensor:
+        """What attention gives to queries float32 [T, H, D], [T, H * Dv].
+
+        See :func:`~aleator.models.layers.attention.attend`; ``slopes`` [H] are ALiBi's, ``rotary`` rotates
+        the layer's keys.
+        """
+        cells = batch.tensors(windowed)
+        added = None
+        if slopes is not None:
+            added = slopes[:, None, None] * batch.distances(windowed)
+        q = q.to(cells.device(layer))
+        return attend(q, layer, cells, scale, batch.fused, softcap, added, sinks, values_in_keys)
+
+    def each_head(self, matrices: Sequence[Linear]) -> Callable[[torch.Tensor], torch.Tensor]:
+        """What takes each head of x [T, H, n_in] through its own matrix, [T, H, n_out]."""
+
+        def product(x: torch.Tensor) -> torch.Tensor:
+            each = [matrix(x[:, i].contiguous()) for i, matrix in enumerate(matrices)]
+            return torch.stack(each, 1)
+
+        return product
+
+    def chosen(self, matrices: Sequence[Linear]) -> Chosen:
+        """What takes every token through the matrices chosen for it.
+
+        Which are wanted is asked of the device once per call: no graph of it can be captured.
+        """
+
+        def product(x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+            made: torch.Tensor | None = None
+            for number in sorted(set(numbers.flatten().tolist())):
+                token, place = (numbers == number).nonzero(as_tuple=True)
+                given = matrices[number](x[token, place])
+                if made is None:
+                    made = given.new_empty(*numbers.shape, given.shape[1])
+                made[token, place] = given
+            return x if made is None else made
+
+        return product
+
+    def route(
+        self,
+        logits: torch.Tensor,
+        config: ExpertsConfig,
+        choice_bias: torch.Tensor | None,
+        scales: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Experts and their weights, see :func:`~aleator.models.layers.routing.route`.
+
+        ``scales`` [experts] multiply the weights.
+        """
+        chosen, weights = route(logits.float(), config, choice_bias)
+        return chosen, weights if scales is None else weights * scales[chosen]
+
+    def combine(
+        self,
+        given: torch.Tensor,
+        weights: torch.Tensor | None,
+        shared: torch.Tensor | None,
+        shared_weight: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """The sum of what experts give, [T, n_used, n] -> [T, n].
+
+        ``weights`` [T, n_used] and ``shared_weight`` [T] multiply what the chosen ones and the shared one
+        [T, n] give; None: they are 1.
+        """
+        total = (given if weights is None else given * weights[:, :, None]).sum(1)
+        if shared is None:
+            return total
+        return total + (shared if shared_weight is None else shared_weight[:, None] * shared)
+
+    def convolve(
+        self,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        batch: Pass,
+        layer: int,
+        activated: bool = True,
+    ) -> torch.Tensor:
+        """A convolution over time, see :func:`~aleator.models.layers.scans.convolve`."""
+        return scans.convolve(x, weight, bias, batch.states, layer, activated)
+
+    def scan(
+        self,
+        u: torch.Tensor,
+        steps: torch.Tensor,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor,
+        d: torch.Tensor,
+        gate: torch.Tensor,
+        batch: Pass,
+        layer: int,
+    ) -> torch.Tensor:
+        """The selective scan with time steps softplus(``steps``), [T, D] as u and gate; ``d`` is [D].
+
+        ``(y + d u) * silu(gate)`` of its result, see :func:`~aleator.models.layers.scans.scan`.
+        """
+        y = scans.scan(u, F.softplus(steps.float()), a, b, c, batch.states, layer)
+        return (y + d * u) * F.silu(gate.float())
+
+    def scan_heads(
+        self,
+        u: torch.Tensor,
+        steps: torch.Tensor,
+        bias: torch.Tensor,
+        least: float,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor,
+        d: torch.Tensor,
+        gate: torch.Tensor,
+        batch: Pass,
+        layer: int,
+    ) -> torch.Tensor:
+        """The same of heads with one decay each; ``steps`` [T, heads], bias, a and d [heads].
+
+        Time steps are softplus(steps + bias), or ``least`` if that is more.
+        """
+        dt = F.softplus(steps + bias).clamp_min(least)
+        y = scans.scan(u, dt, a, b, c, batch.states, layer)
+        return (y + d.repeat_interleave(u.shape[1] // len(d)) * u) * F.silu(gate)
+
+    def delta_scan(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        beta: torch.Tensor,
+        decay: torch.Tensor,
+        bias: torch.Tensor,
+        a: torch.Tensor,
+        tiled: bool,
+        batch: Pass,
+        layer: int,
+    ) -> torch.Tensor:
+        """The delta rule, see :func:`~aleator.models.layers.scans.delta_scan`, [T, H, Dv].
+
+        Args:
+            q: queries, float32 [T, key heads, D].
+            k: keys, as large.
+            v: values [T, H, Dv].
+            beta: [T, H]; what is written is multiplied by their sigmoid.
+            decay: [T, H]; e^(a softplus(decay + bias)) of the state stays.
+            bias: [H].
+            a: [H].
+            tiled: value head h goes with key head h modulo their number; otherwise neighbours share one.
+            batch: the micro-batch.
+            layer: of its states.
+        """
+        shared = v.shape[1] // k.shape[1]
+        if tiled:
+            q, k = q.repeat(1, shared, 1), k.repeat(1, shared, 1)
+        else:
+            q, k = q.repeat_interleave(shared, 1), k.repeat_interleave(shared, 1)
+        stays = torch.exp(F.softplus(decay + bias) * a)
+        return scans.delta_scan(q, k, v, torch.sigmoid(beta), stays, batch.states, layer)
+
+    def grouped_norm(
+        self, y: torch.Tensor, groups: int, weight: torch.Tensor, eps: float
+    ) -> torch.Tensor:
+        """Each of ``groups`` parts of rows [T, D] divided by its root mean square, times ``weight`` [D]."""
+        grouped = y.view(len(y), groups, -1)
+        return F.rms_norm(grouped, grouped.shape[2:], None, eps).flatten(1) * weight
+
+    def unit_length(self, x: torch.Tensor, size: int, eps: float, queries: int) -> torch.Tensor:
+        """Parts [T, n * size] divided by their length, the first ``queries`` by sqrt(size) too."""
+        parts = x.view(len(x), -1, size)
+        unit = parts * torch.rsqrt((parts * parts).sum(-1, keepdim=True) + eps)
+        unit[:, :queries] *= size**-0.5
+        return unit.flatten(1)
+
+    def gated_norm(
+        self, y: torch.Tensor, weight: torch.Tensor, gate: torch.Tensor, eps: float
+    ) -> torch.Tensor:
+        """``rms_norm(y) * silu(gate)`` of parts [T, n * size], with weights [size]."""
+        parts = y.view(len(y), -1, len(weight))
+        normed = F.rms_norm(parts, weight.shape, weight, eps).flatten(1)
+        return normed * F.silu(gate.float())
+
+
+TORCH = TorchOps()

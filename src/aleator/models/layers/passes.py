@@ -1,0 +1,113 @@
+"""What layers share while one micro-batch goes through them, on torch tensors."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+from aleator.cache.pools.hybrid import HybridBatch
+from aleator.cache.pools.recurrent_rows import RecurrentBatch
+from aleator.cache.rows.tensors import CellTensors
+from aleator.models.layers.rotary import Rotary
+
+X = TypeVar("X")
+
+
+class Cells(Protocol):
+    """Where a micro-batch's keys and values are stored, and what its tokens see."""
+
+    def tensors(self) -> CellTensors:
+        """The cells as tensors."""
+        ...
+
+
+class Pass:
+    """What layers share while one micro-batch goes through them.
+
+    Attributes:
+        fused: whether attention may use torch's fused kernel.
+        query_scales: what growing queries are multiplied by, float32 [T]; None: none grow.
+        embeddings: of the tokens for each layer, [T, layers, width]; None: there are none.
+    """
+
+    def __init__(
+        self,
+        positions: torch.Tensor,
+        highest: int,
+        cells: Cells | HybridBatch | RecurrentBatch,
+        fused: bool,
+        query_scales: torch.Tensor | None = None,
+    ) -> None:
+        """Share a micro-batch of T tokens, no position of which is above ``highest``.
+
+        ``query_scales`` [T] multiply growing queries.
+        """
+        self.query_scales = query_scales
+        self.embeddings: torch.Tensor | None = None
+        self._positions, self._highest, self.fused = positions, highest, fused
+        self._cells: dict[bool, Cells | None] = {False: None, True: None}
+        self._states: RecurrentBatch | None = None
+        if isinstance(cells, HybridBatch):
+            self._cells = {False: cells.base, True: cells.window}
+            self._states = cells.recurrent
+        elif isinstance(cells, RecurrentBatch):
+            self._states = cells
+        else:
+            self._cells[False] = cells
+        self._made: dict[Hashable, Any] = {}
+
+    def moved(self, device: torch.device, dtype: torch.dtype) -> Pass:
+        """A copy for layers on another device, or of another type; cells and states are shared."""
+        made = copy.copy(self)
+        made._positions, made._made = self._positions.to(device), {}
+        if self.query_scales is not None:
+            made.query_scales = self.query_scales.to(device)
+        if self.embeddings is not None:
+            made.embeddings = self.embeddings.to(device, dtype)
+        return made
+
+    @property
+    def positions(self) -> torch.Tensor:
+        """Of the tokens, [T]."""
+        return self._positions
+
+    def once(self, key: Hashable, make: Callable[[], X]) -> X:
+        """What ``make`` gives, made once for all layers on a device."""
+        if key not in self._made:
+            self._made[key] = make()
+        made: X = self._made[key]
+        return made
+
+    def angles(self, rotary: Rotary) -> torch.Tensor:
+        """The rotations of the micro-batch's positions."""
+        return self.once(rotary, lambda: rotary.angles(self._positions, self._highest))
+
+    def distances(self, windowed: bool) -> torch.Tensor:
+        """Positions of the cells that are read less those of the tokens, float32 [T, n]."""
+        held = self.tensors(windowed).positions().to(self._positions)
+        return (held[None, :] - self._positions[:, None]).float()
+
+    @property
+    def states(self) -> RecurrentBatch:
+        """The states of layers that keep one."""
+        if self._states is None:
+            raise TypeError("the cache of this micro-batch has no states")
+        return self._states
+
+    def cells(self, windowed: bool) -> Cells:
+        """The cells of layers that see everything, or of those with a window."""
+        cells = self._cells[windowed]
+        if cells is None:
+            raise TypeError(f"the cache has no cells of layers with windowed={windowed}")
+        return cells
+
+    def tensors(self, windowed: bool) -> CellTensors:
+        """The same as tensors."""
+        return self.once(("cells", windowed), self.cells(windowed).tensors)
+
+    def raw(self, windowed: bool) -> bool:
+        """Whether keys are stored as at position 0."""
+        return self.tensors(windowed).raw

@@ -1,0 +1,155 @@
+"""What layers that keep a state compute over the tokens of a micro-batch, run by run, in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+
+from aleator.cache.pools.recurrent_rows import RecurrentBatch
+from aleator.cache.storage.tensors import as_tensor
+from aleator.models.layers.selective_scan import selective_scan
+
+
+def convolve(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    states: RecurrentBatch,
+    layer: int,
+    activated: bool,
+) -> torch.Tensor:
+    """Each channel's latest values, weighted, [T, channels]; keeps them for the tokens to come.
+
+    x is float32 [T, channels], weight [channels, width], oldest first, bias [channels]; ``activated``: SiLU
+    follows.
+    """
+    kept, width = as_tensor(states.conv[layer]), weight.shape[1]
+    out = torch.empty_like(x)
+    for run in states.runs:
+        tokens = torch.tensor(run.tokens, device=x.device)
+        fresh = run.source < 0
+        before = x.new_zeros(width - 1, x.shape[1]) if fresh else kept[run.source].T
+        values = torch.cat((before, x.index_select(0, tokens)))
+        t = len(run.tokens)
+        sums = sum(values[k : k + t] * weight[:, k] for k in range(width))
+        out[tokens] = sums if bias is None else sums + bias
+        for index, row in run.stores:
+            kept[row] = values[index + 1 : index + width].T
+    return F.silu(out) if activated else out
+
+
+def scan(
+    u: torch.Tensor,
+    dt: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    states: RecurrentBatch,
+    layer: int,
+) -> torch.Tensor:
+    """The selective scan of all runs.
+
+    Args:
+        u: inputs, float32 [T, D].
+        dt: time steps [T, D], or [T, heads] of heads with one decay each.
+        a: [D, N], or [heads].
+        b: [T, N], or [T, groups * N] of heads.
+        c: as ``b``.
+        states: the states [rows, D, N], which are kept for the tokens to come.
+        layer: of the states.
+
+    Returns:
+        y [T, D].
+    """
+    kept, out = as_tensor(states.ssm[layer]), torch.empty_like(u)
+    channels, n = kept.shape[1:]
+    if a.dim() == 1:
+        dim = channels // len(a)
+        dt = dt.repeat_interleave(dim, dim=1)
+        a = a.repeat_interleave(dim)[:, None].expand(-1, n)
+    groups = b.shape[1] // n
+    wide = channels // groups
+    for run in states.runs:
+        at = torch.tensor(run.tokens, device=u.device)
+        state = torch.zeros_like(kept[0]) if run.source < 0 else kept[run.source].clone()
+        for group in range(groups):  # heads of one group have the same B and C
+            part = slice(group * wide, (group + 1) * wide)
+            shared = slice(group * n, (group + 1) * n)
+            y, after = selective_scan(
+                u[at, part],
+                dt[at, part],
+                a[part],
+                b[at, shared],
+                c[at, shared],
+                state[part],
+                [index for index, _ in run.stores],
+            )
+            out[at, part] = y
+            for (_, row), new in zip(run.stores, after, strict=True):
+                kept[row, part] = new
+    return out
+
+
+def delta_scan(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    beta: torch.Tensor,
+    decay: torch.Tensor,
+    states: RecurrentBatch,
+    layer: int,
+) -> torch.Tensor:
+    """The delta rule of all runs, see :func:`delta_rule`; keeps the states for the tokens to come."""
+    kept, out = as_tensor(states.ssm[layer]), torch.empty_like(v)
+    shape = (v.shape[1], v.shape[2], k.shape[2])
+    for run in states.runs:
+        at = torch.tensor(run.tokens, device=v.device)
+        state = torch.zeros_like(kept[0]) if run.source < 0 else kept[run.source]
+        out[at], after = delta_rule(
+            q[at],
+            k[at],
+            v[at],
+            beta[at],
+            decay[at],
+            state.reshape(shape),
+            [index for index, _ in run.stores],
+        )
+        for (_, row), new in zip(run.stores, after, strict=True):
+            kept[row] = new.reshape(kept[row].shape)
+    return out
+
+
+def delta_rule(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    beta: torch.Tensor,
+    decay: torch.Tensor,
+    state: torch.Tensor,
+    keep: Sequence[int] = (),
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """S(t) = decay S(t - 1) + beta (v - decay S(t - 1) k) k^T, and y = S(t) q, token after token.
+
+    Args:
+        q: queries, float32 [T, H, D].
+        k: keys, [T, H, D].
+        v: values, [T, H, Dv].
+        beta: [T, H].
+        decay: [T, H].
+        state: S before the first token, [H, Dv, D].
+        keep: tokens after which the state is returned, ascending.
+
+    Returns:
+        y [T, H, Dv], and the states [H, Dv, D] after the tokens in ``keep``.
+    """
+    out, kept, wanted = torch.empty_like(v), [], set(keep)
+    for t in range(len(q)):
+        state = state * decay[t, :, None, None]
+        known = (state * k[t, :, None]).sum(-1)
+        state = state + ((v[t] - known) * beta[t, :, None])[..., None] * k[t, :, None]
+        out[t] = (state * q[t, :, None]).sum(-1)
+        if t in wanted:
+            kept.append(state)
+    return out, kept

@@ -1,0 +1,356 @@
+"""What layers compute with in Triton: the bits of docs/numerics.md, part 2, on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from aleator.cache.rows.batch import MicroBatch
+from aleator.cache.storage.tensors import as_tensor
+from aleator.models.kernels import norms, recurrent, recurrent_parts, routing
+from aleator.models.kernels.attention import attend
+from aleator.models.kernels.cells import side, store
+from aleator.models.kernels.planes import Planes, planes, stack
+from aleator.models.kernels.product import (
+    Rounded,
+    product,
+    product_of_experts,
+    read_rows,
+    round_rows,
+)
+from aleator.models.kernels.rotation import Turn, rotate, turn
+from aleator.models.kernels.runs import Runs
+from aleator.models.kernels.seen import SeenTensors, sight
+from aleator.models.layers.expert_tensors import ExpertMatrix, expert_tensors, stacked
+from aleator.models.layers.layer import LayerWeights
+from aleator.models.layers.linear import Linear
+from aleator.models.layers.norms import Norm
+from aleator.models.layers.ops import Chosen, TorchOps
+from aleator.models.layers.passes import Pass
+from aleator.models.layers.rotary import Rotary
+
+if TYPE_CHECKING:
+    from aleator.models.experts import ExpertsConfig
+
+
+class TritonLinear:
+    """One or more stored matrices with the same input, their outputs side by side."""
+
+    def __init__(self, parts: Sequence[Planes]) -> None:
+        self.parts = list(parts)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """[T, n_in] -> [T, sum of n_outs]."""
+        t = x.shape[0]
+        out = torch.empty(t, sum(part.n_out for part in self.parts), device=x.device)
+        rounded: dict[int, torch.Tensor | Rounded] = {1: x.contiguous()}
+        columns = torch.split(out, [part.n_out for part in self.parts], -1)
+        for part, to in zip(self.parts, columns, strict=True):
+            if part.block not in rounded:
+                rounded[part.block] = round_rows(x, part.block)
+            product(part, rounded[part.block], to)
+        return out
+
+
+class TritonEmbedding:
+    """Rows of a stored matrix [n_vocab, n_embd]."""
+
+    def __init__(self, rows: Planes) -> None:
+        self.rows = rows
+
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+        """int64 [T] -> float32 [T, n_embd]; the ids have been checked."""
+        return read_rows(self.rows, ids)
+
+
+class TritonOps(TorchOps):
+    """The operations by Triton's kernels, on float32 tensors."""
+
+    def norm(self, kind: str, weight: torch.Tensor | None, eps: float) -> Norm:
+        """See :class:`TorchOps`."""
+        if weight is None or kind != "layer":
+            return super().norm(kind, None, eps) if weight is None else _rms(weight, eps)
+        scale, bias = weight.chunk(2, -1)
+        return lambda x: norms.layer_norm(x, scale, bias, eps)
+
+    def activate(
+        self, kind: str, gate: torch.Tensor, up: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        return norms.activate(kind, gate, up)
+
+    def sigmoid(self, x: torch.Tensor) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        return norms.sigmoid_of(x)
+
+    def sigmoid_gate(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        return norms.activate("sigmoid_gate", gate, x)
+
+    def soften(self, x: torch.Tensor, cap: float) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        return norms.soften(x, cap)
+
+    def weighed(self, x: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        return routing.sigmoid_of_dot(x, vector)
+
+    def rotate(self, heads: torch.Tensor, rotary: Rotary, batch: Pass) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        by = batch.once(("angles", rotary), lambda: _turn(rotary, batch, heads.device))
+        return rotate(heads.clone(), by)
+
+    def store(
+        self, k: torch.Tensor, v: torch.Tensor, layer: int, batch: Pass, windowed: bool
+    ) -> None:
+        """See :class:`TorchOps`."""
+        cells = _cells(batch, windowed)
+        index = batch.once(
+            ("index", windowed), lambda: torch.from_numpy(cells.cell_ids).to(k.device)
+        )
+        store(cells.rows.keys.parts[layer], index, k)
+        store(cells.rows.values.parts[layer], index, v)
+
+    def attend(
+        self,
+        q: torch.Tensor,
+        layer: int,
+        batch: Pass,
+        windowed: bool,
+        scale: float,
+        softcap: float,
+        slopes: torch.Tensor | None,
+        sinks: torch.Tensor | None,
+        values_in_keys: int,
+        rotary: Rotary | None,
+    ) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        cells = _cells(batch, windowed)
+        raw = cells.rows.k_storage == "raw"
+        seen = batch.once(
+            ("seen", windowed, slopes is None),
+            lambda: SeenTensors(sight(cells, raw, slopes is not None), q.device),
+        )
+        back = None
+        if rotary is not None:
+            back = batch.once(
+                ("back", windowed, rotary), lambda: _back(rotary, cells, seen, q.device)
+            )
+        keys = cells.rows.keys.parts[layer]
+        values = (
+            side(keys, values_in_keys) if values_in_keys else side(cells.rows.values.parts[layer])
+        )
+        return attend(q, side(keys), values, seen, scale, softcap, slopes, sinks, back)
+
+    def each_head(self, matrices: Sequence[Linear]) -> Callable[[torch.Tensor], torch.Tensor]:
+        """See :class:`TorchOps`."""
+        if not matrices:
+            return super().each_head(matrices)
+        chosen = self.chosen(matrices)
+
+        def products(x: torch.Tensor) -> torch.Tensor:
+            heads = torch.arange(len(matrices), device=x.device).expand(len(x), -1)
+            return chosen(x, heads)
+
+        return products
+
+    def chosen(self, matrices: Sequence[Linear]) -> Chosen:
+        """See :class:`TorchOps`; nothing waits for the device."""
+        listed = [each.parts for each in matrices if isinstance(each, TritonLinear)]
+        parts = [stack(column) for column in zip(*listed, strict=True)]
+        for each in listed:  # they are in the stack
+            each.clear()
+
+        def products(x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+            rows, flat = x.reshape(-1, x.shape[-1]), numbers.reshape(-1).to(torch.int32)
+            made = [product_of_experts(part, rows, flat) for part in parts]
+            given = made[0] if len(made) == 1 else torch.cat(made, -1)
+            return given.view(*numbers.shape, -1)
+
+        return products
+
+    def route(
+        self,
+        logits: torch.Tensor,
+        config: ExpertsConfig,
+        choice_bias: torch.Tensor | None,
+        scales: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See :class:`TorchOps`."""
+        return routing.route(logits, config, choice_bias, scales)
+
+    def combine(
+        self,
+        given: torch.Tensor,
+        weights: torch.Tensor | None,
+        shared: torch.Tensor | None,
+        shared_weight: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        return routing.combine(given, weights, shared, shared_weight)
+
+    def convolve(
+        self,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        batch: Pass,
+        layer: int,
+        activated: bool = True,
+    ) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        kept = as_tensor(batch.states.conv[layer])
+        return recurrent.convolve(x, weight, bias, kept, _runs(batch, x.device), activated)
+
+    def scan(
+        self,
+        u: torch.Tensor,
+        steps: torch.Tensor,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor,
+        d: torch.Tensor,
+        gate: torch.Tensor,
+        batch: Pass,
+        layer: int,
+    ) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        kept = as_tensor(batch.states.ssm[layer])
+        return recurrent.scan(u, steps, a, b, c, d, gate, kept, _runs(batch, u.device))
+
+    def scan_heads(
+        self,
+        u: torch.Tensor,
+        steps: torch.Tensor,
+        bias: torch.Tensor,
+        least: float,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor,
+        d: torch.Tensor,
+        gate: torch.Tensor,
+        batch: Pass,
+        layer: int,
+    ) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        kept = as_tensor(batch.states.ssm[layer])
+        step, decay = recurrent_parts.time_step(steps, bias, a, least)
+        return recurrent.scan_heads(u, step, decay, b, c, d, gate, kept, _runs(batch, u.device))
+
+    def delta_scan(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        beta: torch.Tensor,
+        decay: torch.Tensor,
+        bias: torch.Tensor,
+        a: torch.Tensor,
+        tiled: bool,
+        batch: Pass,
+        layer: int,
+    ) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        kept = as_tensor(batch.states.ssm[layer])
+        written, stays = recurrent_parts.delta_rates(beta, decay, bias, a)
+        runs = _runs(batch, v.device)
+        return recurrent.delta_rule(q, k, v, written, stays, kept, runs, tiled)
+
+    def grouped_norm(
+        self, y: torch.Tensor, groups: int, weight: torch.Tensor, eps: float
+    ) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        return recurrent_parts.group_norm(y, weight, groups, eps)
+
+    def unit_length(self, x: torch.Tensor, size: int, eps: float, queries: int) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        return recurrent_parts.unit_length(x, size, eps, queries)
+
+    def gated_norm(
+        self, y: torch.Tensor, weight: torch.Tensor, gate: torch.Tensor, eps: float
+    ) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        return recurrent_parts.gated_norm(y, weight, gate, eps)
+
+
+def _runs(batch: Pass, device: torch.device) -> Runs:
+    return batch.once("runs", lambda: Runs.of(batch.states, device))
+
+
+def _rms(weight: torch.Tensor, eps: float) -> Norm:
+    return lambda x: norms.rms_norm(x, weight, eps)
+
+
+def _turn(rotary: Rotary, batch: Pass, device: torch.device) -> Turn:
+    """The angles of the micro-batch's positions."""
+    rotation, positions = rotary.rotation, _cells(batch, False).positions
+    return turn(rotation, positions, rotation.magnitude, device)
+
+
+def _back(
+    rotary: Rotary, cells: MicroBatch, seen: SeenTensors, device: torch.device
+) -> Turn | None:
+    """What rotates queries back by how far keys are behind their cells, or raw keys to their positions."""
+    if seen.deltas is not None:
+        return turn(rotary.rotation, -seen.deltas, 1.0, device) if len(seen.deltas) > 1 else None
+    far = cells.seen.deltas
+    most = 0 if far is None else int(far.max(initial=0))
+    return turn(rotary.rotation, np.arange(most + 1, dtype=np.int32), 1.0, device)
+
+
+def _cells(batch: Pass, windowed: bool) -> MicroBatch:
+    cells = batch.cells(windowed)
+    if not isinstance(cells, MicroBatch):
+        raise TypeError("kernels read the cells of a micro-batch")
+    return cells
+
+
+class TritonWeights(LayerWeights):
+    """The tensors of one layer, matrices as they are stored."""
+
+    ops = TritonOps()
+
+    def _planes(self, name: str, n_out: int, n_in: int, bias: bool) -> Planes:
+        tensor, own = f"{self.prefix}{name}.weight", f"{self.prefix}{name}.bias"
+        self.weights.expect(tensor, (n_out, n_in))
+        stored = self.weights.stored(tensor)
+        self.weights.check.add(tensor)
+        added = None
+        if bias or own in self.weights:
+            self.weights.expect(own, (n_out,))
+            added = self.weights.floats(own)
+        return self._on_device((stored, added))
+
+    def _on_device(self, matrix: ExpertMatrix) -> Planes:
+        stored, bias = matrix
+        n_out, n_in = stored.shape
+        data = torch.empty(stored.data.size, dtype=torch.uint8)
+        data.numpy()[:] = stored.data  # PyTorch takes no memory that it may not write
+        added = None if bias is None else torch.from_numpy(bias).to(self.device)
+        return planes(data, stored.type, n_out, n_in, added, self.device)
+
+    def embedding(self, name: str, shape: tuple[int, int]) -> TritonEmbedding:
+        """See :class:`LayerWeights`."""
+        return TritonEmbedding(self._planes(name, *shape, bias=False))
+
+    def matrix(
+        self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
+    ) -> Linear:
+        """See :class:`LayerSource`."""
+        listed = zip(names, n_outs, strict=True)
+        return TritonLinear([self._planes(name, n_out, n_in, bias) for name, n_out in listed])
+
+    def stacked(self, name: str, n: int, n_in: int, n_out: int) -> list[Linear]:
+        """See :class:`LayerSource`."""
+        parts = stacked(self, name, n, n_in, n_out)
+        return [TritonLinear([self._on_device((part, None))]) for part in parts]
+
+    def experts(
+        self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
+    ) -> list[Linear]:
+        """See :class:`LayerSource`."""
+        found = expert_tensors(self, names, n_in, n_outs, bias)
+        return [TritonLinear([self._on_device(each) for each in matrices]) for matrices in found]

@@ -1,0 +1,372 @@
+"""What the server tells of itself: a log, and figures for Prometheus; never what users wrote or got.
+
+The log has one line for each request and event.  Messages of errors can quote a prompt, so they are not written
+either: an error has its type, the parameter that it names, and of what nobody expected the places in the code.
+
+Figures are what the engine has counted, and histograms of requests.  Labels have few values: routes as they are
+declared, methods, status codes, reasons why texts end.  Counters of the engine are read when they are asked
+for, so tokens cost nothing here.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Any, TextIO
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from aleator.core.errors import ParameterError
+from aleator.engine import EngineStats
+from aleator.engine.stats import EndedRequest
+from aleator.server.streaming import BODY, wire_of
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a line more for each, which nobody reads
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 150, 600)
+"""Borders of the histograms of times."""
+TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144)
+"""Borders of the histograms of lengths."""
+
+LOGGER = "aleator.server"
+METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
+
+log = logging.getLogger(LOGGER)
+
+Field = str | int | float | bool | None
+_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
+_PLAIN = re.compile(r"[\w.:/+@{}*-]+", re.ASCII)
+
+Observe = Callable[[str, str, int, float], None]
+"""``(method, route, status, seconds)`` of a request that has been answered."""
+
+
+class Lines(logging.Formatter):
+    """Log records as lines: ``text`` for people, ``json`` for programs."""
+
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        self._json = form == "json"
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line: time, level, event, fields."""
+        fields: dict[str, Field] = dict(getattr(record, "fields", {}))
+        if record.exc_info and record.exc_info[1] is not None:
+            fields |= described(record.exc_info[1])
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        if self._json:
+            line = {"time": moment, "level": record.levelname.lower(), "event": record.getMessage()}
+            return json.dumps({**line, **fields})
+        shown = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
+        return f"{moment} {record.levelname.lower()} {record.getMessage()}{shown}"
+
+
+def _shown(value: Field) -> str:
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)
+
+
+def described(error: BaseException) -> dict[str, Field]:
+    """What may be written of an error: its type, the parameter it names, where it was raised.
+
+    Never its message, which can quote what a user wrote.
+    """
+    fields: dict[str, Field] = {"error": type(error).__name__}
+    if isinstance(error, ParameterError) and _PLAIN.fullmatch(error.parameter):
+        fields["parameter"] = error.parameter[:80]
+    places = traceback.extract_tb(error.__traceback__)[-6:]
+    if places:
+        fields["at"] = " < ".join(
+            f"{Path(each.filename).name}:{each.lineno}" for each in reversed(places)
+        )
+    return fields
+
+
+def configure(form: str = "text", level: int = logging.INFO, stream: TextIO | None = None) -> None:
+    """Let the server's log, and uvicorn's, go to a stream, or to standard error, in lines of :class:`Lines`."""
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(Lines(form))
+    for name, least in ((LOGGER, level), ("uvicorn.error", max(level, logging.WARNING))):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(least)
+        logger.propagate = False
+
+
+def event(name: str, level: int = logging.INFO, **fields: Field) -> None:
+    """Write an event; ``fields`` must say nothing of what users wrote."""
+    log.log(level, name, extra={"fields": fields})
+
+
+def failure(name: str, error: BaseException, **fields: Field) -> None:
+    """Write that something nobody expected was raised."""
+    log.error(name, extra={"fields": {**fields, **described(error)}})
+
+
+class Requests:
+    """Gives every request an id, logs and counts it when it has been answered; ``paths`` are by endpoint.
+
+    The id is the client's header ``x-request-id`` if it is a plain word, and in the response's header of that
+    name.  Paths are written as their routes, without queries, since they may hold anything.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        paths: Mapping[Any, str],
+        observe: Observe | None = None,
+        log_all: bool = True,
+    ) -> None:
+        self._app, self._paths, self._observe = app, paths, observe
+        self._log_all = log_all
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status, sent = perf_counter(), 0, 0
+        name = request_id(scope)
+        scope.setdefault("state", {})["request_id"] = name
+
+        async def counted(message: Message) -> None:
+            nonlocal status, sent
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                own = [(b"x-request-id", name.encode()), (b"x-content-type-options", b"nosniff")]
+                message["headers"] = [*message.get("headers", []), *own]
+            else:
+                sent += len(message.get("body", b""))
+            await send(message)
+
+        async def more(message: Message) -> None:
+            nonlocal sent
+            sent += len(message["body"])
+            await send(message)
+
+        scope[BODY] = more
+        wire = wire_of(scope)
+        before = 0 if wire is None else wire.sent
+        try:
+            await self._app(scope, receive, counted)
+        except Exception as error:
+            status = status or 500
+            failure("request failed", error, id=name)
+            raise
+        finally:
+            took, route = perf_counter() - began, self._paths.get(scope.get("endpoint"), "other")
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            status = status or 499  # nothing was sent: the client had gone
+            sent += 0 if wire is None else wire.sent - before
+            if self._observe is not None:
+                self._observe(method, route, status, took)
+            if self._log_all or status >= 500:
+                event(
+                    "request",
+                    id=name,
+                    method=method,
+                    route=route,
+                    status=status,
+                    seconds=round(took, 6),
+                    bytes=sent,
+                )
+
+
+def request_id(scope: Scope) -> str:
+    """The client's id of a request if it is a plain word, else a new one."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id":
+            text = value.decode("latin-1")
+            if _ID.fullmatch(text):
+                return str(text)
+    return secrets.token_hex(12)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that is read from the engine's counts.
+
+    Attributes:
+        name: after ``aleator_`` or ``llamacpp:``.
+        help: one sentence.
+        counts: it only ever grows.
+        read: the count's name, or what makes the figure of several counts.
+    """
+
+    name: str
+    help: str
+    counts: bool
+    read: str | Callable[[EngineStats], float]
+
+    def value(self, stats: EngineStats) -> float:
+        """The figure as it is now."""
+        return float(getattr(stats, self.read) if isinstance(self.read, str) else self.read(stats))
+
+
+FIGURES = (
+    Figure("requests", "requests that the engine took", True, "submitted"),
+    Figure("requests_refused", "requests refused since the queue was full", True, "refused"),
+    Figure("requests_cancelled", "requests whose client had gone", True, "cancelled"),
+    Figure("requests_expired", "requests whose deadline came", True, "expired"),
+    Figure("requests_failed", "requests that an error ended", True, "failed"),
+    Figure("requests_running", "requests being made", False, "running"),
+    Figure("requests_waiting", "requests in the queue", False, "waiting"),
+    Figure("prompt_tokens", "tokens of prompts that were computed", True, "prompt_tokens"),
+    Figure("prompt_tokens_cached", "tokens of prompts found in the prompt cache", True, "reused_tokens"),
+    Figure("generated_tokens", "tokens that were drawn", True, "sampled_tokens"),
+    Figure("forced_tokens", "drawn tokens that a grammar had forced", True, "forced_tokens"),
+    Figure("draft_tokens", "tokens that speculation guessed", True, "draft_n"),
+    Figure("draft_tokens_accepted", "guessed tokens that were drawn", True, "draft_n_accepted"),
+    Figure("drafts", "steps of a text in which speculation guessed tokens", True, "drafts"),
+    Figure("steps", "batches that were decoded", True, "steps"),
+    Figure("mixed_steps", "batches with prompts, while others wrote", True, "mixed_steps"),
+    Figure("step_seconds", "seconds in batches", True, "step_seconds"),
+    Figure("scheduling_seconds", "seconds in the scheduler", True, "scheduling_seconds"),
+    Figure("longest_step_seconds", "seconds of the longest batch", False, "longest_step"),
+    Figure("context_shifts", "context shifts", True, "context_shifts"),
+    Figure("cells", "cells of the KV cache", False, "cells"),
+    Figure("cells_reserved", "cells that running requests may come to use", False, "cells_reserved"),
+)  # fmt: skip
+
+LLAMA_FIGURES = (
+    Figure("prompt_tokens_total", "tokens of prompts that were computed", True, "prompt_tokens"),
+    Figure("prompt_tokens_cached_total", "tokens of prompts found in the prompt cache", True, "reused_tokens"),
+    Figure("prompt_seconds_total", "seconds of texts up to their first tokens, the queue left out", True,
+           "prompt_seconds"),
+    Figure("tokens_predicted_total", "tokens that were drawn", True, "sampled_tokens"),
+    Figure("tokens_predicted_seconds_total", "seconds of texts after their first tokens", True,
+           "decode_seconds"),
+    Figure("n_decode_total", "batches that were decoded", True, "steps"),
+    Figure("spec_decode_num_draft_tokens_total", "tokens that speculation guessed", True, "draft_n"),
+    Figure("spec_decode_num_accepted_tokens_total", "guessed tokens that were drawn", True,
+           "draft_n_accepted"),
+    Figure("spec_decode_num_drafts_total", "steps of a text in which speculation guessed", True, "drafts"),
+    Figure("prompt_tokens_seconds",
+           "tokens of prompts per second of texts up to their first tokens, since the beginning", False,
+           lambda s: _rate(s.prompt_tokens, s.prompt_seconds)),
+    Figure("predicted_tokens_seconds", "tokens per second of texts, since the beginning", False,
+           lambda s: _rate(s.decode_tokens, s.decode_seconds)),
+    Figure("requests_processing", "requests being made", False, "running"),
+    Figure("requests_deferred", "requests in the queue", False, "waiting"),
+    Figure("n_busy_slots_per_decode", "requests being made on average, over the time in batches", False,
+           lambda s: _rate(s.prompt_seconds + s.decode_seconds, s.step_seconds)),
+)  # fmt: skip
+"""The figures that llama-server has, under its names, for dashboards that were made for that one."""
+
+
+class EngineFigures:
+    """Reads :data:`FIGURES` each time that they are asked for."""
+
+    def __init__(self, stats: Callable[[], EngineStats]) -> None:
+        self._stats = stats
+
+    def collect(self) -> Iterator[Metric]:
+        """The figures as they are now."""
+        stats = self._stats()
+        for figure in FIGURES:
+            family = CounterMetricFamily if figure.counts else GaugeMetricFamily
+            yield family(f"aleator_{figure.name}", figure.help, value=figure.value(stats))
+
+
+class Metrics:
+    """The figures of one server."""
+
+    def __init__(self, version: str, fingerprint: str) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._requests = Counter(
+            "aleator_http_requests",
+            "requests that were answered",
+            ("method", "route", "status"),
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "aleator_http_request_seconds",
+            "seconds from a request's first byte to its answer's last",
+            ("route",),
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._ended = Counter(
+            "aleator_texts", "texts by why they ended", ("reason",), registry=registry
+        )
+
+        def times(name: str, help: str) -> Histogram:
+            return Histogram(f"aleator_{name}", help, buckets=SECONDS, registry=registry)
+
+        def lengths(name: str, help: str) -> Histogram:
+            return Histogram(f"aleator_{name}", help, buckets=TOKENS, registry=registry)
+
+        self._queued = times("queue_seconds", "seconds that a request waited for its beginning")
+        self._first = times("time_to_first_token_seconds", "seconds to the first token")
+        self._gap = times("time_per_token_seconds", "mean seconds between a text's tokens")
+        self._whole = times("text_seconds", "seconds to the end of a text")
+        self._prompt = lengths("prompt_length_tokens", "tokens of prompts, cached ones too")
+        self._text = lengths("text_length_tokens", "tokens of texts")
+        about = Gauge(
+            "aleator_info", "what runs here", ("version", "fingerprint"), registry=registry
+        )
+        about.labels(version, fingerprint).set(1)
+        self._longest = 0
+        self._stats: Callable[[], EngineStats] = EngineStats
+
+    def watch(self, stats: Callable[[], EngineStats]) -> None:
+        """Show an engine's counts, too; called once, with what tells them at every scrape."""
+        self._stats = stats
+        self.registry.register(EngineFigures(stats))
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """A request was answered; see :data:`Observe`."""
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def ended(self, text: EndedRequest) -> None:
+        """A text has ended; called in the engine's thread."""
+        self._ended.labels(text.reason).inc()
+        self._prompt.observe(text.prompt)
+        self._text.observe(text.tokens)
+        self._longest = max(self._longest, text.prompt + text.tokens)
+        self._whole.observe(text.seconds)
+        if text.queued is not None:
+            self._queued.observe(text.queued)
+        if text.first is not None:
+            self._first.observe(text.first)
+            if text.tokens > 1:
+                self._gap.observe((text.seconds - text.first) / (text.tokens - 1))
+
+    def page(self) -> bytes:
+        """All of it in Prometheus' text form, with llama-server's names at the end."""
+        return generate_latest(self.registry) + llama_figures(self._stats(), self._longest)
+
+
+def _rate(of: float, per: float) -> float:
+    return of / per if per else 0.0
+
+
+def llama_figures(stats: EngineStats, longest: int) -> bytes:
+    """Figures under llama-server's names; ``longest`` is the longest text so far, its prompt included."""
+    own = Figure(
+        "n_tokens_max",
+        "tokens of the longest text so far, its prompt included",
+        True,
+        lambda _: longest,
+    )
+    return "".join(
+        f"# HELP llamacpp:{each.name} {each.help}\n"
+        f"# TYPE llamacpp:{each.name} {'counter' if each.counts else 'gauge'}\n"
+        f"llamacpp:{each.name} {each.value(stats):.17g}\n"
+        for each in (*LLAMA_FIGURES, own)
+    ).encode()

@@ -1,0 +1,93 @@
+"""Kernels of attention compiled ahead of time: they fit GPUs' registers, and nothing is approximated."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton")
+if os.environ.get("TRITON_INTERPRET") == "1":
+    pytest.skip("compiles nothing under the interpreter", allow_module_level=True)
+
+import triton
+from triton.backends import compiler
+
+from aleator.models.kernels import attention, cells, rotation
+from tests.device.compiled import compiled, spills
+
+BYTES = {"f32": 4, "f16": 2, "bf16": 2, "q8_0": 34, "q4_0": 18, "q5_1": 24}
+DATA = {"f32": "*fp32", "f16": "*fp16", "bf16": "*i16"}
+
+
+def pointers(kind: str) -> dict[str, str]:
+    """Types of all kernels' arguments."""
+    data = DATA.get(kind, "*u8")
+    halves = data if kind in DATA else "*fp16"
+    floats = "q", "x", "scores", "weights", "factors", "slopes", "sink_scores", "out", "angles"
+    integers = "tokens", "cells", "index", "positions", "rows"
+    sizes = ("begin", "n_tokens", "all", "longest", "n", "heads", "t_stride", "h_stride", "offset",
+             "every")  # fmt: skip
+    return (
+        {"data": data, "halves": halves, "scale": "fp32", "softcap": "fp32"}
+        | dict.fromkeys(floats, "*fp32")
+        | dict.fromkeys(integers, "*i32")
+        | dict.fromkeys(sizes, "i32")
+    )
+
+
+def strides(kind: str, heads: int, dim: int) -> dict[str, int]:
+    size = dim if kind in DATA else dim // 32 * BYTES[kind]
+    return {"cell_stride": heads * size, "head_stride": size, "stride": int(kind in DATA)}
+
+
+def fit(kernel: Any, kind: str, warps: int, **constants: Any) -> list[str]:
+    instructions = compiled(kernel, pointers(kind), warps, exact=False, **constants)
+    assert spills(instructions) == 0
+    assert not any("MUFU.EX2" in i or "MUFU.TANH" in i for i in instructions)
+    return instructions
+
+
+@pytest.fixture(params=[80, 90, 120])
+def architecture(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    real, number = compiler.GPUTarget, int(request.param)
+    monkeypatch.setattr(compiler, "GPUTarget", lambda kind, _, warp: real(kind, number, warp))
+    return number
+
+
+@pytest.mark.parametrize(
+    ("kind", "group", "dim", "dim_v"), [("f16", 4, 128, 128), ("q8_0", 7, 80, 96)]
+)
+def test_attention_fits(
+    architecture: int, kind: str, group: int, dim: int, dim_v: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "q8_0" and architecture != 90:
+        return
+    monkeypatch.setattr(attention, "INTERPRETED", False)
+    padded = triton.next_power_of_2(group)
+    b = attention._blocks(8, padded, dim_v, 4096, 2 if kind == "q8_0" else 1)
+    shape = {"HEADS": 8, "GROUP": group, "PADDED": padded, "QUERIES": b.group, "PAIRS": b.pairs}
+    shape |= {"KIND": kind, "BYTES": BYTES[kind]}
+    fit(
+        attention._score, kind, b.warps, **shape, **strides(kind, 8, dim), DIM=dim, CELLS=b.cells,
+        VARIANTS=kind == "q8_0", CAPPED=kind == "q8_0", LEANS=kind == "q8_0",
+    )  # fmt: skip
+    weigh = {name: each for name, each in shape.items() if name not in ("KIND", "BYTES")}
+    fit(attention._weigh, kind, 4, **weigh, SINKS=kind == "q8_0")
+    mixed = fit(
+        attention._mix, kind, 1, **shape, **strides(kind, 8, dim_v), DIM=dim_v, CHANNELS=b.channels
+    )
+    # 16 cells by one multiply-add for each query and channel, and those in registers.
+    assert sum("FFMA" in i for i in mixed) == 16 * b.group
+
+
+def test_rotation_and_storage_fit() -> None:
+    fit(rotation._rotate, "f32", 4, PAIRS=64, WIDE=64, BLOCK=8, INTERLEAVED=False, ROWS=False)
+    types = {"x": "*fp32", "rows": "i32", "scale": "fp32"}
+    made = compiled(rotation._hadamard, types, 4, exact=False, ROWS=8, BLOCK=128, LOG=7)
+    assert spills(made) == 0
+    for kind in ("f16", "q8_0", "q5_1"):
+        wide, block = (128, 8) if kind == "f16" else (32, 32)
+        shape = {"HEADS": 8, "DIM": 128, "KIND": kind, "BYTES": BYTES[kind]}
+        fit(cells._store, kind, 4, **shape, **strides(kind, 8, 128), WIDE=wide, BLOCK=block)

@@ -1,0 +1,83 @@
+"""Whole decoders in Triton, under its interpreter: the native decoder's logits, bit for bit.
+
+``tools/equality_decoder.py --isas triton`` compares every architecture in every type of weights.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+if os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("runs in a process of its own, see test_kernels.py", allow_module_level=True)
+
+from wide_models import MODELS, write_wide
+
+from aleator.core.errors import ParameterError
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, open_weights
+
+CASES = [
+    ("llama", "Q4_K", "f16", "f16"),
+    ("gemma3", "Q6_K", "q8_0", "q4_0"),
+    ("mixtral", "Q5_1", "bf16", "bf16"),
+    ("deepseek2", "Q8_0", "f32", "f32"),
+    ("gpt-oss", "MXFP4", "f16", "f16"),
+    ("gpt2", "F16", "f16", "f16"),
+    ("bloom", "BF16", "f16", "f16"),
+    ("gemma4", "Q4_0", "f16", "f16"),
+    ("jamba", "Q3_K", "f16", "f16"),
+    ("qwen3next", "Q2_K", "f16", "f16"),
+    ("falcon-h1", "Q5_K", "f16", "f16"),
+    ("lfm2", "Q4_1", "f16", "f16"),
+    ("mamba", "IQ2_XS", "f16", "f16"),
+]
+
+
+def logits(path: Path, form: str, **options: Any) -> list[np.ndarray[Any, Any]]:
+    """Of two sequences: prefilled together, shifted where that can be, and one token each."""
+    decoder = build_decoder(open_weights(path), form=form)
+    context = Context(decoder, n_ctx=32, n_ubatch=8, n_seq_max=2, n_threads=1, **options)
+    ids = [int(i) for i in np.random.default_rng(3).integers(0, decoder.config.n_vocab, 12)]
+    batch = Batch()
+    for i in range(6):
+        batch.add(ids[i], i, [0], logits=True)
+    for i in range(3):
+        batch.add(ids[6 + i], i, [1], logits=True)
+    rows = [np.asarray(context.decode(batch)).copy()]
+    moved = 6
+    if decoder.architecture.shifts and decoder.architecture.recurrent is None:
+        context.cache.seq_rm(0, 1, 3)
+        context.cache.seq_add(0, 3, -1, -2)
+        moved = 4
+    batch = Batch()
+    batch.add(ids[10], moved, [0], logits=True)
+    batch.add(ids[11], 3, [1], logits=True)
+    return [*rows, np.asarray(context.decode(batch)).copy()]
+
+
+@pytest.mark.parametrize(("name", "kind", "type_k", "type_v"), CASES)
+def test_the_native_bits(name: str, kind: str, type_k: str, type_v: str, tmp_path: Path) -> None:
+    path = write_wide(tmp_path / "m.gguf", MODELS[name], kind)
+    with np.errstate(all="ignore"):
+        right, ours = (logits(path, f, type_k=type_k, type_v=type_v) for f in ("native", "triton"))
+    for theirs, made in zip(right, ours, strict=True):
+        assert np.isfinite(theirs).all()
+        assert made.tobytes() == theirs.tobytes()
+
+
+def test_raw_keys(tmp_path: Path) -> None:
+    path = write_wide(tmp_path / "m.gguf", MODELS["qwen3"], "Q8_0")
+    right, ours = (logits(path, form, k_storage="raw") for form in ("native", "triton"))
+    for theirs, made in zip(right, ours, strict=True):
+        assert made.tobytes() == theirs.tobytes()
+
+
+def test_another_type_is_refused(tmp_path: Path) -> None:
+    weights = open_weights(write_wide(tmp_path / "m.gguf", MODELS["qwen3"], "Q8_0"))
+    with pytest.raises(ParameterError, match="dtype='bfloat16': form='triton' keeps weights as"):
+        build_decoder(weights, "cpu", "bfloat16", form="triton")

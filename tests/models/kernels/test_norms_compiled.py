@@ -1,0 +1,113 @@
+"""Kernels of norms, activations and routing compiled ahead of time: exact instructions, and no spills."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton")
+if os.environ.get("TRITON_INTERPRET") == "1":
+    pytest.skip("nothing is compiled under the interpreter", allow_module_level=True)
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia import compiler as nvidia
+from triton.compiler import ASTSource
+
+from aleator.models.kernels import norms, routing
+
+TYPES = {"eps": "fp32", "scale": "fp32", "cap": "fp32", "TABLE": "*fp16", "CHOSEN": "*i32"}
+APPROXIMATE = ("ex2.approx", "div.full", "div.approx", "sqrt.approx", "rcp.approx", ".ftz")
+
+
+def check(function: Any, capability: int, options: dict[str, Any], **constants: Any) -> None:
+    """Compile for rows that are a multiple of 16 long.
+
+    Arguments that TYPES does not name are pointers, or integers where their names are in small letters.
+    """
+    tools = Path(nvidia.__file__).parent / "bin"
+    if not (tools / "ptxas").exists() or not (tools / "cuobjdump").exists():
+        pytest.skip("this Triton comes without ptxas and cuobjdump")
+    names = function.arg_names
+    signature, attributes = {}, {}
+    for i, name in enumerate(names):
+        given = TYPES.get(name, "*fp32" if name.isupper() else "i32")
+        signature[name] = "constexpr" if name in constants else given
+        if name not in constants and given != "fp32" and name not in ("n_rows", "inner"):
+            attributes[(i,)] = [["tt.divisibility", 16]]
+    source = ASTSource(
+        function, signature, {(names.index(n),): v for n, v in constants.items()}, attributes
+    )
+    target = GPUTarget("cuda", capability, 32)
+    binary = triton.compile(source, target=target, options=options | {"enable_fp_fusion": False})
+    for instruction in APPROXIMATE:
+        assert instruction not in binary.asm["ptx"], instruction
+    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"aleator-norms-{os.getpid()}.cubin"
+    try:
+        path.write_bytes(binary.asm["cubin"])
+        command = [str(tools / "cuobjdump"), "-res-usage", str(path)]
+        usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    finally:
+        path.unlink()
+    assert "STACK:0" in usage, usage
+
+
+def norm(capability: int, n: int, given: str, layer: bool) -> None:
+    check(
+        norms._norm, capability, {"num_warps": norms.warps(n), "maxnreg": norms.REGISTERS},
+        N=n, ROWS=1 if n > 512 else 2, SIZE=triton.next_power_of_2(n), AT_ONCE=norms.groups_at_once(n),
+        LAYER=layer, WEIGHTS=True, BIASES=layer, GIVEN=given,
+    )  # fmt: skip
+
+
+def route(capability: int, n: int, used: int, groups: int, scores: str) -> None:
+    size = triton.next_power_of_2(n)
+    check(
+        routing._route, capability, {"num_warps": max(1, size // 512)}, N=n, N_USED=used, SIZE=size,
+        USED_SIZE=16, ROWS=1, N_GROUPS=groups, GROUPS_SIZE=groups, N_BEST=2, N_GROUPS_USED=4,
+        SCORES=scores, NORMALISED=True, BIASED=groups > 1, SCALED=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("n", "given", "layer"),
+    [
+        (128, "none", False), (128, "none", True), (2880, "plain", False), (4096, "normed", False),
+        (4096, "plain", True), (12288, "plain", False),
+    ],
+)  # fmt: skip
+def test_norms(n: int, given: str, layer: bool) -> None:
+    norm(90, n, given, layer)
+
+
+@pytest.mark.parametrize("kind", ["silu", "silu_clamped", "gelu_exact", "gelu_rounded", "soften"])
+def test_activations(kind: str) -> None:
+    check(
+        norms._activate, 90, {"num_warps": 4}, N=14336, KIND=kind, MULTIPLIES=kind != "soften", BLOCK=512
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("n", "used", "groups", "scores"),
+    [(128, 8, 1, "softmax"), (256, 8, 8, "sigmoid"), (512, 10, 1, "chosen softmax")],
+)
+def test_routes(n: int, used: int, groups: int, scores: str) -> None:
+    route(90, n, used, groups, scores)
+
+
+@pytest.mark.parametrize("capability", [80, 120])
+def test_other_devices(capability: int) -> None:
+    norm(capability, 4096, "plain", False)
+    route(capability, 256, 8, 8, "sigmoid")
+    check(
+        routing._combine, capability, {"num_warps": 4}, N=4096, N_USED=8, ROWS=1, BLOCK=512,
+        WEIGHED=True, HAS_SHARED=True, SHARED_WEIGHED=True,
+    )  # fmt: skip
+    check(
+        routing._sigmoid_of_dot, capability, {"num_warps": 1, "maxnreg": norms.REGISTERS}, N=4096,
+        ROWS=2, AT_ONCE=32,
+    )  # fmt: skip

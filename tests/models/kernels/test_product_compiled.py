@@ -1,0 +1,157 @@
+"""Kernels of products compiled ahead of time: integer dot products, tensor cores, and no spills."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton")
+if os.environ.get("TRITON_INTERPRET") == "1":
+    pytest.skip("nothing is compiled under the interpreter", allow_module_level=True)
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia import compiler as nvidia
+from triton.compiler import ASTSource
+
+from aleator.models.kernels import product_kernels
+from aleator.models.kernels.floats import EXACT
+from aleator.models.kernels.planes import FORMS
+from aleator.models.kernels.unpacking import UNPACKED
+
+POINTERS = {
+    "d": "*fp16", "m": "*fp16", "scale": "*i8", "least": "*i8", "bias": "*fp32", "xd": "*fp32",
+    "xs": "*i32", "expert": "*i32", "residual": "*fp32", "out": "*fp32", "room": "*fp32", "x": "*fp32",
+    "q": "*i8", "sums": "*i32", "ids": "*i64",
+}  # fmt: skip
+APPROXIMATE = ("ex2.approx", "div.full", "div.approx", "sqrt.approx", "rcp.approx", ".ftz")
+
+
+def check(
+    function: Any,
+    capability: int,
+    types: dict[str, str],
+    wanted: str,
+    warps: int = 4,
+    **constants: Any,
+) -> None:
+    """Compile for sizes that are a multiple of 16; arguments that no table names are integers."""
+    tools = Path(nvidia.__file__).parent / "bin"
+    if not (tools / "ptxas").exists() or not (tools / "cuobjdump").exists():
+        pytest.skip("this Triton comes without ptxas and cuobjdump")
+    signature, attributes = {}, {}
+    for i, name in enumerate(function.arg_names):
+        given = (POINTERS | types).get(name, "fp32" if name == "factor" else "i32")
+        signature[name] = "constexpr" if name in constants else given
+        if name not in constants and given != "fp32" and not name.startswith("n_t"):
+            attributes[(i,)] = [["tt.divisibility", 16]]
+    fixed = {(function.arg_names.index(name),): value for name, value in constants.items()}
+    binary = triton.compile(
+        ASTSource(function, signature, fixed, attributes),
+        target=GPUTarget("cuda", capability, 32),
+        options=EXACT | {"num_warps": warps},
+    )
+    ptx = binary.asm["ptx"]
+    assert wanted in ptx
+    for instruction in APPROXIMATE:
+        assert instruction not in ptx, instruction
+    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"aleator-products-{os.getpid()}.cubin"
+    try:
+        path.write_bytes(binary.asm["cubin"])
+        command = [str(tools / "cuobjdump"), "-res-usage", str(path)]
+        usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    finally:
+        path.unlink()
+    assert "STACK:0" in usage, usage
+
+
+def of_type(kind: str, **more: Any) -> dict[str, Any]:
+    """The constants of a type's kernels."""
+    form, block = FORMS[kind], UNPACKED[kind].elements
+    constants = {
+        "LOW": form.low, "HIGH": form.high, "OFFSET": form.offset, "TABLE": form.table,
+        "GROUP": form.group, "LEAST": form.least, "D_FACTOR": form.d_factor, "BLOCK": block,
+    } | more  # fmt: skip
+    absent = {
+        "high": not form.high, "m": not (form.has_m or form.least), "scale": form.group == 256,
+        "least": form.least != 8,
+    }  # fmt: skip
+    return constants | {name: None for name, is_absent in absent.items() if is_absent}
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability", "rows", "tile"),
+    [
+        ("Q4_K", 80, 1, 8), ("Q4_K", 90, 4, 16), ("Q8_0", 120, 4, 16), ("MXFP4", 90, 1, 8), ("Q6_K", 90, 4, 16),
+    ],
+)  # fmt: skip
+def test_few_rows(kind: str, capability: int, rows: int, tile: int) -> None:
+    types = {"low": "*i32", "high": "*i32", "xq": "*i32"}
+    if kind == "MXFP4":
+        types["d"] = "*u8"
+    absent = {"bias": None, "residual": None} | ({} if rows == 1 else {"expert": None})
+    constants = of_type(kind, NATIVE=True, T=rows, R=tile, G=512 // tile) | absent
+    check(product_kernels.few_rows, capability, types, "dp4a.s32.s32", **constants)
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability", "wanted"),
+    [("Q4_K", 90, "wgmma"), ("Q6_K", 80, "mma.sync"), ("Q8_0", 120, "mma.sync")],
+)
+def test_many_rows(kind: str, capability: int, wanted: str) -> None:
+    types = {"low": "*u8", "high": "*u8", "xq": "*i8"}
+    constants = of_type(kind, WIDE=False, T=64, R=64) | {"bias": None}
+    check(product_kernels.many_rows, capability, types, wanted, warps=8, **constants)
+
+
+@pytest.mark.parametrize(("w", "capability", "rows"), [("*bf16", 90, 1), ("*fp16", 80, 16)])
+def test_floats(w: str, capability: int, rows: int) -> None:
+    check(
+        product_kernels.float_rows,
+        capability,
+        {"w": w},
+        "fma.rn.f32",
+        T=rows,
+        R=16,
+        expert=None,
+        residual=None,
+    )
+
+
+def test_rounding_and_reading() -> None:
+    check(product_kernels.rounded_rows, 90, {}, "div.rn.f32", BLOCK=256, AT_ONCE=4, WORDS=True)
+    types = {"low": "*u8", "high": "*u8"}
+    check(product_kernels.widened_rows, 90, types, "mul.rn.f32", **of_type("Q6_K", G=32))
+
+
+def test_sizes_of_one() -> None:
+    """Arguments that are 1 become constants."""
+    types = {"low": "*i32", "high": "*i32", "xq": "*i32"}
+    constants = of_type("Q4_0", NATIVE=True, T=1, R=1, G=8, n_out=1, n_tokens=1, runs=1)
+    absent: dict[str, Any] = {"bias": None, "residual": None, "expert": None}
+    check(product_kernels.few_rows, 90, types, "dp4a.s32.s32", **constants, **absent)
+    constants = of_type("Q8_0", WIDE=True, T=64, R=64, n_out=1, runs=1) | {"bias": None}
+    check(product_kernels.many_rows, 90, {"low": "*u8", "xq": "*i8"}, "wgmma", warps=8, **constants)
+    check(
+        product_kernels.float_rows, 90, {"w": "*bf16"}, "fma.rn.f32",
+        T=1, R=1, n_out=1, n_tokens=1, chunks=1, **absent,
+    )  # fmt: skip
+    check(
+        product_kernels.rounded_rows,
+        90,
+        {},
+        "div.rn.f32",
+        BLOCK=32,
+        AT_ONCE=1,
+        WORDS=True,
+        n_blocks=1,
+        blocks=1,
+    )
+    check(
+        product_kernels.widened_rows, 90, {"low": "*u8"}, "mul.rn.f32",
+        **of_type("Q8_0", G=1, n_out=1, runs=1),
+    )  # fmt: skip

@@ -1,0 +1,372 @@
+"""Convolutions, scans and delta rules in Triton, under its interpreter, have the reference's bits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+if os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("runs in a process of its own", allow_module_level=True)
+
+import torch
+from decoder_numerics import delta as rules
+from decoder_numerics import floats as reference
+from decoder_numerics.blocks import Floats, fused
+
+from aleator.cache.pools.recurrent_rows import RecurrentBatch, Run
+from aleator.models.kernels import recurrent, recurrent_parts
+from aleator.models.kernels.runs import Runs, packed
+
+ONE = np.float32(1)
+SPECIAL = np.array(
+    [0, -0.0, 1, 87.5, -87.5, 88.5, -88.5, 1e-30, -1e-30, 1e30, -1e30, np.inf, -np.inf, np.nan],
+    np.float32,
+)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with np.errstate(all="ignore"):
+        yield
+
+
+def numbers(rng: np.random.Generator, *shape: int, special: bool = False) -> Floats:
+    """Normal numbers of several magnitudes; some are special."""
+    x = (rng.standard_normal(shape) * 2.0 ** rng.integers(-4, 2, shape)).astype(np.float32)
+    if special:
+        x = np.where(rng.random(shape) < 0.05, rng.choice(SPECIAL, shape), x)
+    return x
+
+
+def equal(got: torch.Tensor, expected: Floats) -> bool:
+    """Equal bits; any NaN equals any other."""
+    a, b = got.numpy(), np.ascontiguousarray(expected)
+    assert a.shape == b.shape
+    return bool(((a.view(np.uint32) == b.view(np.uint32)) | (np.isnan(a) & np.isnan(b))).all())
+
+
+def strided(x: Floats) -> torch.Tensor:
+    """The same rows, further apart."""
+    wide = torch.full((len(x), x.shape[1] + 5), float("nan"))
+    view = wide[:, 2 : 2 + x.shape[1]]
+    view.copy_(torch.from_numpy(x))
+    return view
+
+
+def run(source: int, tokens: list[int], *stores: tuple[int, int]) -> Run:
+    return Run(source, (0,), tokens, tokens, list(stores))
+
+
+BATCHES = {
+    "one": [run(-1, [0], (0, 1))],
+    "in place": [run(2, [0, 1], (1, 2))],
+    "three": [run(1, [0, 1, 2], (0, 0), (1, 3), (2, 1))],
+    "long": [run(3, list(range(17)), (14, 2), (15, 0), (16, 3))],
+    # One continues what another one leaves, one overwrites what another one reads, one is alone.
+    "mixed": [
+        run(2, [0, 3, 4], (1, 5), (2, 0)), run(0, [1, 2], (1, 1)), run(4, [6], (0, 2)),
+        run(3, [5, 8, 9, 10, 11], (4, 3)), run(1, [12, 13, 14, 15, 16], (0, 0)), run(-1, [7], (0, 4)),
+    ],
+}  # fmt: skip
+ROWS = 6
+
+
+def batch_of(name: str) -> RecurrentBatch:
+    runs = BATCHES[name]
+    return RecurrentBatch([], [], runs, np.zeros(sum(len(r.tokens) for r in runs), np.int32))
+
+
+def by_runs(batch: RecurrentBatch, kept: Floats, step: Any) -> Floats:
+    """What ``step(tokens, state)`` gives, (y, states after each token), run by run; ``kept`` changes."""
+    out: dict[int, Floats] = {}
+    for each in batch.runs:
+        state = np.zeros_like(kept[0]) if each.source < 0 else kept[each.source].copy()
+        y, after = step(np.array(each.tokens), state)
+        out.update(zip(each.tokens, y, strict=True))
+        for index, row in each.stores:
+            kept[row] = after[index]
+    return np.stack([out[t] for t in range(len(out))])
+
+
+def runs_of(batch: RecurrentBatch, padded: bool) -> Runs:
+    """The runs of a batch, padded or alone."""
+    n, t = len(batch.runs) + 3, len(batch.order) + 2
+    if padded:
+        return Runs.within(torch.from_numpy(packed(batch, n, t)), n, t)
+    return Runs.of(batch, torch.device("cpu"))
+
+
+def cases(*shapes: Any) -> list[Any]:
+    """Batches, whether values are special, and shapes: all of these for the mixed batch."""
+    return [
+        ("one", False, *shapes[0]),
+        ("in place", True, *shapes[1]),
+        ("three", True, *shapes[0]),
+        ("long", False, *shapes[1]),
+        *(("mixed", bool(i % 2), *shape) for i, shape in enumerate(shapes)),
+    ]
+
+
+def test_chains_have_no_row_in_common() -> None:
+    runs = runs_of(batch_of("mixed"), False)
+    assert runs.chains.tolist() == [0, 5, 6, 6, 6, 6, 6]
+    assert runs.sources.tolist() == [2, 0, 4, 1, -1, 3]
+    empty = RecurrentBatch([], [], [], np.zeros(0, np.int32))
+    assert packed(empty, 2, 1).tolist() == [0] * 8 + [0, -1]
+
+
+@pytest.mark.parametrize(("name", "special", "channels", "width"), cases((37, 4), (5, 2), (16, 6)))
+def test_convolutions(name: str, special: bool, channels: int, width: int) -> None:
+    batch = batch_of(name)
+    runs = runs_of(batch, special)
+    t = len(batch.order)
+    rng = np.random.default_rng([t, channels, width])
+    activated = biased = not special
+    x = numbers(rng, t, channels, special=special)
+    weight = numbers(rng, channels, width)
+    bias = numbers(rng, channels) if biased else np.zeros(channels, np.float32)
+    start = numbers(rng, ROWS, channels, width - 1, special=special)
+
+    def step(tokens: Any, state: Floats) -> tuple[Floats, list[Floats]]:
+        y = reference.convolve(x[tokens], state.T, weight.T, bias, activated=activated)
+        rows = np.concatenate((state.T, x[tokens]))
+        return y, [rows[i + 1 : i + width].T for i in range(len(tokens))]
+
+    kept = start.copy()
+    expected = by_runs(batch, kept, step)
+    ours = torch.from_numpy(start.copy())
+    y = recurrent.convolve(
+        strided(x),
+        torch.from_numpy(weight),
+        torch.from_numpy(bias) if biased else None,
+        ours,
+        runs,
+        activated,
+    )
+    assert equal(y, expected)
+    assert equal(ours, kept)
+
+
+def test_of_minus_nothing_a_convolution_makes_nothing() -> None:
+    kept = torch.zeros(ROWS, 3, 1)
+    x = torch.tensor([[-1e-30] * 3])
+    runs = runs_of(batch_of("one"), False)
+    weight = torch.tensor([[0.0, 1e-30]] * 3)
+    y = recurrent.convolve(x, weight, None, kept, runs, False)
+    assert equal(y, np.zeros((1, 3), np.float32))
+
+
+@pytest.mark.parametrize(("name", "special", "channels", "n"), cases((37, 16), (5, 11), (18, 40)))
+def test_scans(name: str, special: bool, channels: int, n: int) -> None:
+    batch = batch_of(name)
+    runs = runs_of(batch, special)
+    t = len(batch.order)
+    rng = np.random.default_rng([t, channels, n])
+    u, x, gate = (numbers(rng, t, channels, special=special) for _ in range(3))
+    b, c = (numbers(rng, t, n, special=special) for _ in range(2))
+    a, d = -np.abs(numbers(rng, channels, n)), numbers(rng, channels)
+    start = numbers(rng, ROWS, channels, n, special=special)
+
+    def step(tokens: Any, state: Floats) -> tuple[Floats, list[Floats]]:
+        out, after = [], []
+        for i in tokens:
+            one = slice(i, i + 1)
+            y, state = reference.scan(u[one], reference.softplus(x[one]), a, b[one], c[one], state)
+            y = fused(np.broadcast_to(d, y.shape), u[one], y) * reference.silu(gate[one])
+            out.append(y[0])
+            after.append(state)
+        return np.stack(out), after
+
+    kept = start.copy()
+    expected = by_runs(batch, kept, step)
+    ours = torch.from_numpy(start.copy())
+    y = recurrent.scan(
+        torch.from_numpy(u),
+        strided(x),
+        torch.from_numpy(a),
+        strided(b),
+        strided(c),
+        torch.from_numpy(d),
+        strided(gate),
+        ours,
+        runs,
+    )
+    assert equal(y, expected)
+    assert equal(ours, kept)
+
+
+@pytest.mark.parametrize(
+    ("name", "special", "heads", "dim", "n", "groups"),
+    cases((4, 5, 16, 2), (3, 7, 21, 1), (2, 8, 128, 1)),
+)
+def test_scans_of_heads(
+    name: str, special: bool, heads: int, dim: int, n: int, groups: int
+) -> None:
+    batch = batch_of(name)
+    runs = runs_of(batch, special)
+    t = len(batch.order)
+    rng = np.random.default_rng([t, heads, dim, n])
+    u, gate = (numbers(rng, t, heads * dim, special=special) for _ in range(2))
+    b, c = (numbers(rng, t, groups * n, special=special) for _ in range(2))
+    x = numbers(rng, t, heads, special=special)
+    a, d, bias = -np.abs(numbers(rng, heads)), numbers(rng, heads), numbers(rng, heads)
+    start = numbers(rng, ROWS, heads * dim, n, special=special)
+    dt = np.maximum(reference.softplus(x + bias), np.float32(0.4))
+
+    def step(tokens: Any, state: Floats) -> tuple[Floats, list[Floats]]:
+        out, after = [], []
+        state = state.reshape(heads, dim, n)
+        for i in tokens:
+            one = slice(i, i + 1)
+            y, state = reference.scan_heads(
+                u[one].reshape(1, heads, dim), dt[one], a,
+                b[one].reshape(1, groups, n), c[one].reshape(1, groups, n), state,
+            )  # fmt: skip
+            y = fused(np.repeat(d, dim)[None], u[one], y.reshape(1, -1))
+            out.append((y * reference.silu(gate[one]))[0])
+            after.append(state.reshape(heads * dim, n))
+        return np.stack(out), after
+
+    kept = start.copy()
+    expected = by_runs(batch, kept, step)
+    steps, decays = recurrent_parts.time_step(
+        strided(x), torch.from_numpy(bias), torch.from_numpy(a), 0.4
+    )
+    assert equal(steps, dt)
+    assert equal(decays, reference.exponential(dt * a))
+    ours = torch.from_numpy(start.copy())
+    y = recurrent.scan_heads(
+        strided(u),
+        steps,
+        decays,
+        strided(b),
+        strided(c),
+        torch.from_numpy(d),
+        strided(gate),
+        ours,
+        runs,
+    )
+    assert equal(y, expected)
+    assert equal(ours, kept)
+
+
+@pytest.mark.parametrize(
+    ("name", "special", "key_heads", "heads", "dim", "dim_v", "tiled"),
+    cases((2, 4, 37, 9, True), (2, 6, 16, 16, False), (1, 1, 128, 5, True)),
+)
+def test_delta_rules(
+    name: str, special: bool, key_heads: int, heads: int, dim: int, dim_v: int, tiled: bool
+) -> None:
+    batch = batch_of(name)
+    runs = runs_of(batch, special)
+    t, shared = len(batch.order), heads // key_heads
+    which = np.arange(heads) % key_heads if tiled else np.arange(heads) // shared
+    rng = np.random.default_rng([t, heads, dim])
+    q, k = (numbers(rng, t, key_heads, dim, special=special) for _ in range(2))
+    v = numbers(rng, t, heads, dim_v, special=special)
+    beta, decay = (np.abs(numbers(rng, t, heads, special=special)) for _ in range(2))
+    start = numbers(rng, ROWS, heads * dim_v, dim, special=special)
+
+    def step(tokens: Any, state: Floats) -> tuple[Floats, list[Floats]]:
+        out, after = [], []
+        state = state.reshape(heads, dim_v, dim)
+        for i in tokens:
+            one = slice(i, i + 1)
+            y, state = rules.delta_rule(
+                q[one][:, which], k[one][:, which], v[one], beta[one], decay[one], state
+            )
+            out.append(y[0])
+            after.append(state.reshape(heads * dim_v, dim))
+        return np.stack(out), after
+
+    kept = start.copy()
+    expected = by_runs(batch, kept, step)
+    ours = torch.from_numpy(start.copy())
+    y = recurrent.delta_rule(
+        torch.from_numpy(q),
+        strided(k.reshape(t, -1)).view(t, key_heads, dim),
+        torch.from_numpy(v),
+        strided(beta),
+        torch.from_numpy(decay),
+        ours,
+        runs,
+        tiled,
+    )
+    assert equal(y, expected)
+    assert equal(ours, kept)
+
+
+def test_programs_share_channels_and_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In small blocks, as on a GPU."""
+    monkeypatch.setattr(recurrent, "_block", lambda n, most, x: 8)
+    test_convolutions("three", True, 13, 4)
+    test_scans("three", True, 13, 11)
+    test_scans_of_heads("three", True, 3, 5, 16, 1)
+    test_delta_rules("three", True, 2, 4, 19, 5, False)
+
+
+def test_rates_and_gates() -> None:
+    rng = np.random.default_rng(1)
+    for t, n in ((1, 3), (17, 300)):
+        x, gate = (numbers(rng, t, n, special=True) for _ in range(2))
+        bias, a = numbers(rng, n), -np.abs(numbers(rng, n))
+        beta, decay = recurrent_parts.delta_rates(
+            strided(x), strided(gate), torch.from_numpy(bias), torch.from_numpy(a)
+        )
+        assert equal(beta, reference.sigmoid(x))
+        assert equal(decay, rules.decay_of(gate, bias, a))
+        assert equal(
+            recurrent_parts.sigmoid_gate(strided(x), strided(gate)), rules.sigmoid_gate(x, gate)
+        )
+
+
+@pytest.mark.parametrize(("size", "t"), [(7, 1), (16, 2), (37, 17), (600, 3)])
+def test_norms(size: int, t: int) -> None:
+    rng = np.random.default_rng([size, t])
+    for special in (False, True):
+        x, gate = (numbers(rng, t, 3 * size, special=special) for _ in range(2))
+        weights, parts = numbers(rng, 3 * size), x.reshape(t, 3, size)
+        factors = np.array([ONE / np.sqrt(np.float32(size))] * 2 + [ONE])
+        expected = np.stack(
+            [rules.unit_length(parts[:, i], 1e-6, f) for i, f in enumerate(factors)], 1
+        )
+        assert equal(
+            recurrent_parts.unit_length(strided(x), size, 1e-6, 2), expected.reshape(t, -1)
+        )
+        expected = rules.gated_norm(parts, weights[:size], gate.reshape(parts.shape), 1e-5)
+        assert equal(
+            recurrent_parts.gated_norm(
+                strided(x), torch.from_numpy(weights[:size]), strided(gate), 1e-5
+            ),
+            expected.reshape(t, -1),
+        )
+        expected = np.concatenate(
+            [
+                reference.rms_norm(parts[:, i], w, 1e-5)
+                for i, w in enumerate(weights.reshape(3, -1))
+            ],
+            1,
+        )
+        assert equal(
+            recurrent_parts.group_norm(strided(x), torch.from_numpy(weights), 3, 1e-5), expected
+        )
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_norms_of_time_steps_and_states(weighted: bool) -> None:
+    rng = np.random.default_rng(3)
+    x, weights = numbers(rng, 5, 3 + 2 * 21), numbers(rng, 3 + 2 * 21)
+    cuts = [3, 24]
+    expected = np.concatenate(
+        [
+            reference.rms_norm(part, weight if weighted else np.ones_like(weight), 1e-6)
+            for part, weight in zip(np.split(x, cuts, 1), np.split(weights, cuts), strict=True)
+        ],
+        1,
+    )
+    given = torch.from_numpy(weights) if weighted else None
+    assert equal(recurrent_parts.state_norms(strided(x), 3, 21, given, 1e-6), expected)

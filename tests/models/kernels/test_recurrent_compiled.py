@@ -1,0 +1,85 @@
+"""Kernels of layers that keep a state compiled ahead of time: no spills, and nothing is approximated."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+if os.environ.get("TRITON_INTERPRET") == "1":
+    pytest.skip("compiles nothing under the interpreter", allow_module_level=True)
+
+pytest.importorskip("triton")
+
+from triton.backends import compiler
+
+from aleator.models.kernels import recurrent, recurrent_parts
+from aleator.models.kernels.runs import Runs
+from tests.device.compiled import compiled, spills
+
+POINTERS = [
+    "x", "weight", "bias", "kept", "y", "u", "step", "rate", "b", "c", "d", "gate", "q", "k", "v", "beta",
+    "decay", "a", "written", "stays",
+]  # fmt: skip
+
+USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
+    "mamba": (
+        recurrent._scan, 4, {"STATE": 16, "DIM": 1, "SHARED": 8192, "BY_HEAD": False, "CHANNELS": 32}
+    ),
+    "heads": (
+        recurrent._scan, 4, {"STATE": 128, "DIM": 64, "SHARED": 8, "BY_HEAD": True, "CHANNELS": 16}
+    ),
+    "wide heads": (
+        recurrent._scan, 4, {"STATE": 256, "DIM": 64, "SHARED": 8, "BY_HEAD": True, "CHANNELS": 16}
+    ),
+    "delta": (
+        recurrent._delta_rule, 4, {"DIM": 128, "DIM_V": 128, "SHARED": 2, "TILED": False, "ROWS": 16}
+    ),
+    "few tokens": (
+        recurrent._convolve, 4,
+        {"WIDTH": 4, "BIASED": False, "ACTIVATED": True, "TOKENS": 4, "CHANNELS": 64, "SLOTS": 4},
+    ),
+    "many tokens": (
+        recurrent._convolve, 4,
+        {"WIDTH": 4, "BIASED": True, "ACTIVATED": True, "TOKENS": 16, "CHANNELS": 32, "SLOTS": 4},
+    ),
+    "groups": (
+        recurrent_parts._norm_parts, 8,
+        {"UNIT": False, "WEIGHTS": 2, "GATED": False, "ROWS": 1, "BLOCK": 8192},
+    ),
+    "units": (
+        recurrent_parts._norm_parts, 1,
+        {"UNIT": True, "WEIGHTS": 0, "GATED": False, "ROWS": 1, "BLOCK": 128},
+    ),
+    "gated": (
+        recurrent_parts._norm_parts, 1,
+        {"UNIT": False, "WEIGHTS": 1, "GATED": True, "ROWS": 1, "BLOCK": 128},
+    ),
+    "steps": (recurrent_parts._time_step, 4, {"BLOCK": 512}),
+    "rates": (recurrent_parts._delta_rates, 4, {"BLOCK": 512}),
+    "sigmoid": (recurrent_parts._sigmoid_gate, 4, {"BLOCK": 512}),
+}  # fmt: skip
+
+
+def instructions(name: str) -> list[str]:
+    kernel, warps, constants = USUAL[name]
+    types: dict[str, Any] = {n: "*fp32" if n in POINTERS else "i32" for n in kernel.arg_names}
+    numbers: Any = ["*i64"] * 5
+    types.update({"runs": Runs(*numbers), "eps": "fp32", "least": "fp32"})
+    return compiled(kernel, types, warps, exact=False, **constants)
+
+
+@pytest.mark.parametrize("name", USUAL)
+def test_nothing_spills_or_is_approximated(name: str) -> None:
+    made = instructions(name)
+    assert spills(made) == 0
+    assert not any("MUFU.EX2" in i for i in made)
+
+
+@pytest.mark.parametrize("number", [80, 120])
+@pytest.mark.parametrize("name", ["mamba", "delta", "few tokens"])
+def test_other_gpus(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = compiler.GPUTarget
+    monkeypatch.setattr(compiler, "GPUTarget", lambda kind, _, warp: real(kind, number, warp))
+    assert spills(instructions(name)) == 0
