@@ -163,6 +163,23 @@ def cut_off(r: random.Random, n: int) -> list[Any]:
     ]
 
 
+def by_shape(r: random.Random, n: int) -> list[Any]:
+    """What cuts by the shape of the row, in any order, at times after what left gaps in the order."""
+    cuts = [
+        S.PLess(p_less=r.choice(("off", "on", "normalized"))),
+        S.TopH(top_h=share(r)),
+        S.MinK(min_k_tau=r.choice((-1.0, 0.0, 3.0, r.uniform(0, 500)))),
+    ]
+    r.shuffle(cuts)
+    return [
+        S.XTC(xtc_probability=r.choice((0.0, 0.9)), xtc_threshold=0.02),
+        S.TopK(top_k=r.choice((0, 0, 30))),
+        S.Temperature(temperature=temperature(r)),
+        *cuts[: r.randrange(1, 4)],
+        S.Dist(),
+    ]
+
+
 def sequences(r: random.Random, n: int) -> list[Any]:
     """What looks at the tokens before, in rows of which few tokens are left, so that it happens."""
     some = min(n, 40)
@@ -256,10 +273,10 @@ CHAINS: dict[str, tuple[Make, float]] = {
     "race": (race, 0.05), "whole row": (whole_row, 0.1), "written": (written, 0.1),
     "greedy": (greedy, 0.05), "host tail": (tail, 0.1),
     "mirostat 1": (mirostat_1, 0.05), "dry": (repeats, 0.05), "any order": (any_order, 0.05),
-    "cut-offs": (cut_off, 0.05), "sequences": (sequences, 0.05),
+    "cut-offs": (cut_off, 0.05), "shape": (by_shape, 0.05), "sequences": (sequences, 0.05),
 }  # fmt: skip
 """How each makes a chain, and its share of the blocks."""
 OPTIONAL = (
-    "default", "temperature first", "whole row", "written", "greedy", "cut-offs", "sequences",
+    "default", "temperature first", "whole row", "written", "greedy", "cut-offs", "shape", "sequences",
 )  # fmt: skip
 """Of these rows may lack any sampler."""

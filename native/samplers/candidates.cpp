@@ -178,6 +178,13 @@ Moments Candidates::moments() const {
 
 // Weights are measured from the largest logit below the top: so they are exact where they matter,
 // however far ahead the top is.
+SquareSums Candidates::squares() const {
+  SquareSums sums;
+  for (int64_t t = 0; t < n_tiles(); ++t)
+    if (!measure().weightless(most_of(t))) add_squares_(tile(t), most_of(t), top_, scale_, &sums);
+  return sums;
+}
+
 Entropy Candidates::entropy() const {
   int64_t tops = 0;
   float second = -infinity;

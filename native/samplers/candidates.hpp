@@ -68,6 +68,7 @@ class Candidates : public RankedRow<LogitValues> {
   void keep_probable(uint64_t bound, int64_t min_keep);
 
   Moments moments() const;
+  SquareSums squares() const;
   Entropy entropy() const;
   Drawn draw(uint64_t u);  // and selects the token
   // Mass of the row when Softmax saw it, for samplers with mass="full"; 0 if it never did or logits

@@ -41,6 +41,12 @@ struct EntropySums {
 constexpr float least_unit = 0x1p-40f;
 constexpr int unit_depth_shift = 8;
 
+// Sums of weights, and of their squares.
+struct SquareSums {
+  uint64_t weight = 0;
+  unsigned __int128 squares = 0;
+};
+
 struct Moments {
   uint64_t count = 0;
   int64_t sum = 0;
@@ -72,6 +78,10 @@ ALEATOR_KERNEL(uint64_t, tile_mass, (const float *x, float zmax, float scale))
 ALEATOR_KERNEL(uint64_t, light_tile_mass, (const float *x, float zmax, float scale))
 // Adds what lies at `second` or below it in n tiles to the sums of the entropy; `second` weighs 2^40.
 ALEATOR_KERNEL(void, add_entropy, (const float *const *tiles, const float *maxima, int64_t n, float second, float scale, EntropySums *sums))
+// Adds the weights of a tile and their squares; `most` is its largest value, or more.
+ALEATOR_KERNEL(void, add_squares, (const float *x, float most, float zmax, float scale, SquareSums *sums))
+// The smallest value of a tile above -inf; +inf if there is none.
+ALEATOR_KERNEL(float, least_finite, (const float *x))
 // The largest of n values below `top`, -inf if there is none; adds to `count` how many equal it.
 ALEATOR_KERNEL(float, below_top, (const float *x, int64_t n, float top, int64_t *count))
 // Q40 weights of n logits.

@@ -148,7 +148,6 @@ uint64_t light_tile_mass(const float* x, float zmax, float scale) {
 
 void add_entropy(const float* const* tiles, const float* maxima, int64_t n, float second,
                  float scale, EntropySums* sums) {
-  using Longs = uint64_t __attribute__((vector_size(4 * lanes)));
   const auto widened = [](Ints v) {  // pairs of lanes, unsigned, each pair in one
     const auto pairs = reinterpret_cast<Longs>(v);
     return (pairs & 0xFFFFFFFF) + (pairs >> 32);
@@ -191,6 +190,51 @@ void add_entropy(const float* const* tiles, const float* maxima, int64_t n, floa
     sums->weight += (high_weights[i] << 20) + weights[i];
     sums->bits += (high_bits[i] << 20) + bits[i];
   }
+}
+
+void add_squares(const float* x, float most, float zmax, float scale, SquareSums* sums) {
+  const auto sum = [](Longs v) {
+    uint64_t all = 0;
+    for (int i = 0; i < lanes / 2; ++i) all += v[i];
+    return all;
+  };
+  Ints high_weights{}, weights{};
+  Longs high{}, middle{}, low{};  // below 2^48 in each of 128
+  if ((most - zmax) * scale <= light_bits) {
+    for (int i = 0; i < tile_size; i += abreast * lanes) {
+      const Side here = power(bits_of(load_side(x + i), zmax, scale));
+      for (const Floats w : here.of) {
+        const Ints whole = __builtin_convertvector(w, Ints);
+        weights += whole;
+        low += pair_products(whole, whole);
+      }
+    }
+  } else {
+    for (int i = 0; i < tile_size; i += abreast * lanes) {
+      const Side here = power(bits_of(load_side(x + i), zmax, scale));
+      for (const Floats w : here.of) {
+        const Weight parts = split(w);
+        high_weights += parts.high;
+        weights += parts.low;
+        high += pair_products(parts.high, parts.high);
+        middle += pair_products(parts.high, parts.low);
+        low += pair_products(parts.low, parts.low);
+      }
+    }
+  }
+  using Wide = unsigned __int128;
+  sums->weight +=
+      (static_cast<uint64_t>(sum_of(high_weights)) << 20) + static_cast<uint64_t>(sum_of(weights));
+  sums->squares += (Wide{sum(high)} << 40) + (Wide{sum(middle)} << 21) + sum(low);
+}
+
+float least_finite(const float* x) {
+  Floats best = Floats{} + minus_infinity;
+  for (int i = 0; i < tile_size; i += lanes) {
+    const Floats v = load(x + i);
+    best = larger(v > minus_infinity ? -v : v, best);
+  }
+  return -largest(best);
 }
 
 float below_top(const float* x, int64_t n, float top, int64_t* count) {

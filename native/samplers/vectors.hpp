@@ -78,24 +78,35 @@ inline Floats add_exact_product(Floats a, Floats b, Floats c) {
 #endif
 }
 
+using Longs = uint64_t __attribute__((vector_size(4 * lanes)));
+
+// Products of the lower halves, unsigned.
+inline Longs low_products(Longs a, Longs b) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Longs>(
+      _mm512_maskz_mul_epu32(0xFF, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Longs>(
+      _mm256_mul_epu32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+#elif defined(__SSE2__)
+  return reinterpret_cast<Longs>(
+      _mm_mul_epu32(reinterpret_cast<__m128i>(a), reinterpret_cast<__m128i>(b)));
+#else
+  return (a & 0xFFFFFFFF) * (b & 0xFFFFFFFF);
+#endif
+}
+
+// Of pairs of lanes, unsigned: the sum of their products.
+inline Longs pair_products(Ints a, Ints b) {
+  const auto x = reinterpret_cast<Longs>(a), y = reinterpret_cast<Longs>(b);
+  return low_products(x, y) + low_products(x >> 32, y >> 32);
+}
+
 // The upper 32 bits of each product.
 inline Words high_product(Words a, uint32_t m) {
 #if defined(__SSE2__)
-  using Longs = uint64_t __attribute__((vector_size(4 * lanes)));
-  const auto product = [m](Words even) {
-#if defined(__AVX512F__)
-    return reinterpret_cast<Longs>(
-        _mm512_maskz_mul_epu32(0xFF, reinterpret_cast<__m512i>(even), _mm512_set1_epi32(m)));
-#elif defined(__AVX2__)
-    return reinterpret_cast<Longs>(
-        _mm256_mul_epu32(reinterpret_cast<__m256i>(even), _mm256_set1_epi32(m)));
-#else
-    return reinterpret_cast<Longs>(
-        _mm_mul_epu32(reinterpret_cast<__m128i>(even), _mm_set1_epi32(m)));
-#endif
-  };
-  const Longs even = product(a),
-              odd = product(reinterpret_cast<Words>(reinterpret_cast<Longs>(a) >> 32));
+  const auto x = reinterpret_cast<Longs>(a);
+  const Longs by = Longs{} + m, even = low_products(x, by), odd = low_products(x >> 32, by);
   return reinterpret_cast<Words>(even >> 32 | (odd & 0xFFFFFFFF00000000u));
 #else
   for (int i = 0; i < lanes; ++i) a[i] = static_cast<uint32_t>(uint64_t{a[i]} * m >> 32);

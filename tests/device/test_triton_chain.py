@@ -58,6 +58,7 @@ TEMPLATE = [
 ]  # fmt: skip
 MIROSTAT = [S.Penalties(), S.TopK(), S.Temperature(), S.MirostatV2()]
 WATERMARK = [S.TopK(), S.Temperature(), *SAMPLERS["watermark"]]
+SHAPES = [S.MinK(), S.TopK(), S.PLess(), S.TopH(), S.Temperature(), S.Dist()]
 GUMBEL = [S.TopK(), S.LogitBias(), S.Penalties(), S.TokenMask(), S.Dist(draw="gumbel")]
 
 
@@ -234,7 +235,7 @@ def test_budget_of_the_weight_sweep() -> None:
 
 def test_no_spills_in_the_list() -> None:
     """ALEATOR_COMPILE_ALL=1 compiles it for other templates and every length of the list."""
-    cases = [(TEMPLATE, False, 64), (WATERMARK, False, 64)]
+    cases = [(TEMPLATE, False, 64), (WATERMARK, False, 64), (SHAPES, False, 64)]
     if os.environ.get("ALEATOR_COMPILE_ALL"):
         cases = [
             (template, late, size)
@@ -243,6 +244,7 @@ def test_no_spills_in_the_list() -> None:
                 (MIROSTAT, False),
                 (GUMBEL, True),
                 (WATERMARK, False),
+                (SHAPES, False),
             )
             for size in (16, 64, 256, 1024)
             if not (late and size == 1024)  # a few dozen there

@@ -48,6 +48,7 @@ from tests.device.test_chain import (
     edit_and_compare,
     random_chain,
 )
+from tests.device.test_shapes import compare_kept
 
 # What is slow under the interpreter runs on some families, unless ALEATOR_ALL is set.
 SOME = FAMILIES if os.environ.get("ALEATOR_ALL") else ("ties", "special")
@@ -100,6 +101,11 @@ def test_every_sampler_on_a_list(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     paths = compare(CHAINS[name], 1, 301, SOME)
     assert paths["torch"] == 0
     assert (paths["whole"] > 0) == name.startswith("whole")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_cuts_by_the_shape_keeps_the_same_tokens(seed: int) -> None:
+    compare_kept("triton", seed, (20, 150), (S.TopK(top_k=(2, 12, 40)[seed % 3]),))
 
 
 @pytest.mark.parametrize("k", [3, 40, 1030])

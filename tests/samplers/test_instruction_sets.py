@@ -21,6 +21,9 @@ for n in (1, 130, 4096, 40000):
                              [S.TopK(40), S.TopP(0.9), S.Temperature(0.7), S.Dist(5)],
                              [S.Temperature(1.3), S.TopP(0.97), S.Dist(5)],
                              [S.MinP(0.02), S.Dist(5)], [S.Greedy()], [S.TopNSigma(1.0), S.Dist(5)],
+                             [S.PLess("on"), S.Dist(5)], [S.MinK(3.0), S.Dist(5)],
+                             [S.Temperature(3.0), S.PLess("normalized"), S.Dist(5)],
+                             [S.Temperature(2.0), S.TopH(0.8), S.Dist(5)],
                              [S.TypicalP(0.8), S.MirostatV2(seed=5)]):
                 chain = S.SamplerChain(samplers)
                 candidates = S.Candidates(row)

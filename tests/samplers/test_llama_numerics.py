@@ -129,5 +129,13 @@ def test_a_model_generates_with_llama_cpps_numbers(model: LanguageModel) -> None
 
 def test_every_sampler_of_llama_cpp_has_golden_cases() -> None:
     here_only = {"token_mask", "top_a", "softmax", "tail_free", "min_tokens", "bad_words"}
-    here_only |= {"no_repeat_ngram", "epsilon_cutoff", "eta_cutoff", "smoothing"}
+    here_only |= {
+        "no_repeat_ngram",
+        "epsilon_cutoff",
+        "eta_cutoff",
+        "smoothing",
+        "p_less",
+        "top_h",
+        "min_k",
+    }
     assert {cls.name for cls in S.SAMPLERS} - here_only | {"chain"} == set(STEMS)

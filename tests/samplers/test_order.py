@@ -18,6 +18,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "dry": {"dry_multiplier": 0.8, "dry_sequence_breakers": ()},
     "top_n_sigma": {"top_n_sigma": 1.0},
     "top_k": {"top_k": 1},
+    "p_less": {"p_less": "on"},
     "xtc": {"xtc_probability": 1.0},
     "temperature": {"temperature": 0.5},
     "adaptive_p": {"adaptive_target": 0.3},

@@ -41,7 +41,7 @@ NARROW: dict[str, tuple[float, float]] = {
     "dry_penalty_last_n": (-1, 20), "xtc_threshold": (0, 0.5), "top_a": (0, 1),
     "top_p": (0, 1), "min_p": (0, 1), "typical_p": (0, 1), "tfs_z": (0, 1), "top_k_limit": (0, 320),
     "smoothing_factor": (0, 3), "smoothing_curve": (1, 5), "min_tokens": (0, 12),
-    "no_repeat_ngram_size": (0, 4),
+    "no_repeat_ngram_size": (0, 4), "min_k_tau": (0, 99),
 }  # fmt: skip
 SEEDS = st.integers(0, 2**64 - 1)
 TOKENS = st.integers(0, 299)
@@ -271,7 +271,8 @@ def test_neutral_samplers_do_nothing(
     assert results[0] == results[1] == results[2]
 
 
-BY_LOGIT = (S.TopK, S.TopP, S.MinP, S.TypicalP, S.TopNSigma, S.TopA, S.TailFree, S.Temperature)
+BY_LOGIT = (S.TopK, S.TopP, S.MinP, S.TypicalP, S.TopNSigma, S.TopA, S.TailFree, S.Temperature, S.PLess,
+            S.TopH, S.MinK)  # fmt: skip
 TRUNCATING = st.lists(st.one_of([SAMPLERS[cls] for cls in BY_LOGIT]), max_size=5)
 
 

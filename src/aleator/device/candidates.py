@@ -30,6 +30,30 @@ class Entropy(NamedTuple):
     mass: Tensor  # int64: of all candidates, in Q40
 
 
+class EntropyTerms(NamedTuple):
+    """Of each row: :func:`entropy_of` makes an entropy of them."""
+
+    tops: Tensor  # int64 [B]: how many candidates have the largest logit
+    gap: Tensor  # float64 [B]: how many bits the next logit lies below it
+    share: Tensor  # float64 [B]: 2^-gap
+    weights: Tensor  # int64 [B, V]: of the other candidates, in Q40 against the next logit
+    bits: Tensor  # int64 [B, V]: those times the bits that they lie below it
+
+
+def entropy_of(n: Tensor, gap: Tensor, share: Tensor, weights: Tensor, bits: Tensor) -> Entropy:
+    """The entropy where so many candidates have the largest logit; sums of what the others weigh, int64."""
+    one = 2.0**contract.WEIGHT_BITS
+    weight = weights.to(torch.float64) / one
+    mass = share * weight
+    total = (n.to(torch.float64) + mass).clamp(min=1)
+    depth = share * (gap * weight + bits.to(torch.float64) / one) / total
+    e = contract.LOG2_E
+    series = mass * (e - mass * (e / 2 - mass * (e / 3)))
+    few = (n == 1) & (mass < contract.ENTROPY_SERIES)
+    log = torch.where(few, series, log2_double(total))
+    return Entropy(log + depth, depth, (total * one).to(torch.int64))
+
+
 def power(t: Tensor) -> tuple[Tensor, Tensor]:
     """2^t as (p, n), p * 2^n with p near 1; n int32."""
     r = t + contract.ROUND
@@ -222,11 +246,10 @@ class DeviceCandidates:
         """int64 [B, V]: bits of each weight below 2^40, in Q16."""
         return torch.round(-self.scaled() * contract.DEPTH_UNIT).to(torch.int64)
 
-    def entropy(self) -> Entropy:
-        """By integer sums of weights against the largest logit below the top."""
+    def entropy_terms(self) -> EntropyTerms:
+        """What entropies are made of, measured against the largest logit below the top."""
         top = self.top
         is_top = self._z == top
-        n = self.total(is_top.to(torch.int64)).to(torch.float64)
         others = self.alive & ~is_top
         second = self.most(torch.where(others, self._z, _NEG_INF)).unsqueeze(1)
         second = torch.where(second > _NEG_INF, second, top)
@@ -234,20 +257,21 @@ class DeviceCandidates:
         p, exponent = power(torch.where(others, t, contract.LEAST_BITS))
         weighted = p * ((exponent + 127 + contract.WEIGHT_BITS) << 23).view(torch.float32) * -t
         weighted = torch.where(others, weighted, 0.0)
-        one = 2.0**contract.WEIGHT_BITS
-        weight = self.total(torch.where(others, _q40(p, exponent), 0)).to(torch.float64) / one
-        bits = self.total(weighted.to(torch.int64)).to(torch.float64) / one
         c = torch.full_like(self._temperature, contract.LOG2_E) / self._temperature
         gap = (top.to(torch.float64) - second.to(torch.float64)).squeeze(1) * c
-        share = exp2_double(-gap)
-        mass = share * weight
-        total = (n + mass).clamp(min=1)
-        depth = share * (gap * weight + bits) / total
-        e = contract.LOG2_E
-        series = mass * (e - mass * (e / 2 - mass * (e / 3)))
-        few = (n == 1) & (mass < contract.ENTROPY_SERIES)
-        log = torch.where(few, series, log2_double(total))
-        return Entropy(log + depth, depth, (total * one).to(torch.int64))
+        return EntropyTerms(
+            self.total(is_top.to(torch.int64)),
+            gap,
+            exp2_double(-gap),
+            torch.where(others, _q40(p, exponent), 0),
+            weighted.to(torch.int64),
+        )
+
+    def entropy(self) -> Entropy:
+        """By integer sums of weights against the largest logit below the top."""
+        terms = self.entropy_terms()
+        sums = self.total(terms.weights), self.total(terms.bits)
+        return entropy_of(terms.tops, terms.gap, terms.share, *sums)
 
     def keys(self) -> Tensor:
         """int64 [B, V]: greater the earlier a token stands in the order; all differ."""

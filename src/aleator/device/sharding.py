@@ -27,7 +27,9 @@ from aleator.samplers.chain import SamplerChain
 from aleator.samplers.top_k import TopK
 
 # They look at the order of all candidates.
-_ORDERED = ("typical_p", "xtc", "mirostat", "mirostat_v2", "epsilon_cutoff", "eta_cutoff")
+_ORDERED = (
+    "typical_p", "xtc", "mirostat", "mirostat_v2", "epsilon_cutoff", "eta_cutoff", "p_less", "top_h", "min_k",
+)  # fmt: skip
 
 
 class ShardedCandidates(DeviceCandidates):

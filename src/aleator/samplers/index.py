@@ -18,6 +18,7 @@ from aleator.samplers.no_repeat_ngram import NoRepeatNgram as NoRepeatNgram
 from aleator.samplers.penalties import Penalties as Penalties
 from aleator.samplers.dry import DRY as DRY
 from aleator.samplers.top_n_sigma import TopNSigma as TopNSigma
+from aleator.samplers.min_k import MinK as MinK
 from aleator.samplers.top_k import TopK as TopK
 from aleator.samplers.top_a import TopA as TopA
 from aleator.samplers.tail_free import TailFree as TailFree
@@ -26,6 +27,8 @@ from aleator.samplers.top_p import TopP as TopP
 from aleator.samplers.min_p import MinP as MinP
 from aleator.samplers.epsilon_cutoff import EpsilonCutoff as EpsilonCutoff
 from aleator.samplers.eta_cutoff import EtaCutoff as EtaCutoff
+from aleator.samplers.p_less import PLess as PLess
+from aleator.samplers.top_h import TopH as TopH
 from aleator.samplers.xtc import XTC as XTC
 from aleator.samplers.temperature import Temperature as Temperature
 from aleator.samplers.smoothing import Smoothing as Smoothing

@@ -15,9 +15,9 @@ from aleator.samplers.user import UserSampler
 
 NAMES = frozenset(
     {
-        "adaptive_p", "bad_words", "dry", "epsilon_cutoff", "eta_cutoff", "greedy", "logit_bias", "min_p",
-        "min_tokens", "mirostat", "mirostat_v2", "no_repeat_ngram", "penalties", "smoothing", "softmax",
-        "temperature", "token_mask", "top_k", "top_n_sigma", "top_p", "typical_p", "xtc",
+        "adaptive_p", "bad_words", "dry", "epsilon_cutoff", "eta_cutoff", "greedy", "logit_bias", "min_k",
+        "min_p", "min_tokens", "mirostat", "mirostat_v2", "no_repeat_ngram", "p_less", "penalties", "smoothing",
+        "softmax", "temperature", "token_mask", "top_h", "top_k", "top_n_sigma", "top_p", "typical_p", "xtc",
     }
 )  # fmt: skip
 """Samplers that have a device form, but for the settings that `why_not` names."""

@@ -80,6 +80,10 @@ class SamplingParams:
     """Keep logits within this many deviations of the best; 0 and -1 are off (0 to 1000000, or -1;
     default: -1.0)."""
 
+    min_k_tau: float
+    """Keep what stands before the steepest fall of the logits, and at least this over their range;
+    -1 is off (0 to 1000000, or -1; default: -1.0)."""
+
     top_k: int
     """Keep the k most likely tokens; 0 keeps all (0 or more; default: 0)."""
 
@@ -118,6 +122,14 @@ class SamplingParams:
     eta_cutoff: float
     """Keep tokens of at least this probability, or less where the entropy is high; 0 is off (0 to
     1; default: 0.0)."""
+
+    p_less: str
+    """Keep tokens at least as likely as two draws are to agree; normalized keeps more; off keeps
+    all (off or on or normalized; default: off)."""
+
+    top_h: float
+    """Keep the most likely tokens whose entropy is at most this share of the row's; 1 keeps all (0
+    to 1; default: 1.0)."""
 
     seed: int | None
     """Seed of the random draws, 64 bits; -1 or none draws one from the system and reports it."""

@@ -22,7 +22,7 @@ from aleator.server.playground.recording import Recording, Resampled
 from aleator.text.vocabulary import Vocabulary
 
 _ENDS: Mapping[tuple[float, float], str] = {
-    (0, 1): "top_p min_p typical_p top_a tfs_z xtc_probability xtc_threshold mirostat_eta",
+    (0, 1): "top_p min_p typical_p top_a top_h tfs_z xtc_probability xtc_threshold mirostat_eta",
     (0, 2): "temperature dynatemp_range smoothing_factor dry_multiplier",
     (0, 4): "dynatemp_exponent",
     (0, 8): "no_repeat_ngram_size",
@@ -37,6 +37,7 @@ _ENDS: Mapping[tuple[float, float], str] = {
     (1, 4): "smoothing_curve dry_base",
     (-1, 1): "adaptive_target",
     (-1, 4): "top_n_sigma",
+    (-1, 10): "min_k_tau",
     (-1, 512): "penalty_last_n dry_penalty_last_n",
     (-2, 2): "presence_penalty frequency_penalty",
 }

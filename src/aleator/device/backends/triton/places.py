@@ -32,8 +32,8 @@ from aleator.samplers import watermark as watermark_words
 
 (
     GREEDY, DIST, GUMBEL, MIROSTAT_V2, TEMPERATURE, SOFTMAX, TOP_K, TOP_P, MIN_P, TYPICAL_P, TOP_N_SIGMA,
-    XTC, LOGIT_BIAS, PENALTIES, TOKEN_MASK, SKIPPED, WATERMARK,
-) = (tl.constexpr(i) for i in range(17))  # fmt: skip
+    P_LESS, TOP_H, MIN_K, XTC, LOGIT_BIAS, PENALTIES, TOKEN_MASK, SKIPPED, WATERMARK,
+) = (tl.constexpr(i) for i in range(20))  # fmt: skip
 WINDOW_CHUNK = tl.constexpr(8)
 SEEN_CHUNK = tl.constexpr(128)
 HASH, DRAWN = tl.constexpr(watermark_words.HASH), tl.constexpr(watermark_words.DRAWN)

@@ -1,0 +1,56 @@
+"""P-less truncation, Tan, Wu and Howard 2025 (arXiv:2509.23234).
+
+Keeps      tokens at least as likely as two draws are to agree, p >= sum of p^2: the leading run of the order
+           with w >= b = ceil(sum of w^2 / Z), in integers.  "normalized", p-less-norm in the paper, puts
+           (N * sum of p^2 - 1) / (N - 1) in its place and keeps more: w >= ceil((N * b - Z) / (N - 1)), N the
+           number of candidates.  The first token always passes.
+Equality   a weight exactly at the bound stays.  "off" keeps all.
+Ties       equal logits weigh the same, so they stay or go together.
+Masked     not candidates; they do not count in N.
+Precision  integers: no order of summation and no drift.  Equally likely tokens all stay.
+Temperature counts if it comes before; the paper puts it there.
+Elsewhere  the authors' code agrees but for float32, and for N, the whole vocabulary there; llama.cpp's proposal
+           lowers the bound by 1e-5.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aleator.core import host
+from aleator.core.numerics import Row, Step, ints, run_length
+from aleator.core.parameter import Parameter, declare
+from aleator.core.records import dataclass
+from aleator.samplers.base import Place, Sampler
+
+P_LESS = Parameter(
+    "p_less", str, "off",
+    "keep tokens at least as likely as two draws are to agree; normalized keeps more; off keeps all",
+    choices=("off", "on", "normalized"), flags=("--p-less",),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PLess(Sampler):
+    """Keep tokens whose probability reaches the sum of all squared probabilities."""
+
+    name = "p_less"
+    aliases = ("p-less", "pless")
+    reads = "mass"
+    switch = P_LESS
+    kernel = host.PLess
+    p_less: str = declare(P_LESS)
+
+    def arguments(self, place: Place) -> tuple[Any, ...]:
+        """Whether it does anything, and whether the bound is normalised."""
+        return not self.neutral, self.p_less == "normalized"
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        """NumPy reference."""
+        if self.neutral:
+            return
+        w, n = ints(row.weights()), len(row)
+        bound = -(-sum(x * x for x in w) // sum(w))
+        if self.p_less == "normalized" and n > 1:
+            bound = -(-(n * bound - sum(w)) // (n - 1))
+        row.keep_first(run_length(row, bound))

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aleator import samplers as S
+from tests.samplers.steps import INF, NAN, f32, kept
+
+CLIFF = S.MinK(min_k_tau=0.0)
+
+
+def test_the_cut_is_at_the_steepest_fall_by_rank() -> None:
+    """Falls 0.5, 0.5, 4, 1 at ranks 1 to 4: 0.5, 0.25, 1.333, 0.25."""
+    row = f32(4, 10, 9.5, 5, 9)
+    assert kept(row, CLIFF) == [1, 2, 4]
+    # Falls 2, 3.9, 0.1: 2, 1.95, 0.033
+    assert kept(f32(10, 8, 4.1, 4), CLIFF) == [0]
+    # Falls 2, 4.5, 0.5: 2, 2.25, 0.167
+    assert kept(f32(10, 8, 3.5, 3), CLIFF) == [0, 1]
+
+
+def test_of_equal_quotients_the_first_counts() -> None:
+    assert kept(f32(10, 8, 4, 3), CLIFF) == [0]  # 2 / 1 and 4 / 2
+    assert kept(f32(4, 3, 2, 1), CLIFF) == [0]
+    assert kept(f32(1, 1, 0), CLIFF) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("tau", "n"),
+    [(0.0, 1), (0.74, 1), (0.75, 1), (1.49, 1), (1.5, 2), (2.25, 3), (3.0, 4), (9.0, 4)],
+)
+def test_a_narrow_range_keeps_tau_over_it(tau: float, n: int) -> None:
+    row = f32(0.75, 0.5, 0.25, 0)  # range 0.75
+    assert kept(row, S.MinK(min_k_tau=tau)) == [*range(n)]
+
+
+def test_ties_go_by_id_and_equal_logits_stay() -> None:
+    assert kept(f32(0, 1, 1, 1, 0), S.MinK(min_k_tau=4.0)) == [0, 1, 2, 3]
+    for tau in (0.0, 3.0):
+        assert kept(f32(7, 7, 7), S.MinK(min_k_tau=tau)) == [0, 1, 2]
+        assert kept(f32(-INF, 7), S.MinK(min_k_tau=tau)) == [1]
+
+
+def test_masked_tokens_do_not_count() -> None:
+    assert kept(f32(4, -INF, 10, 9.5, NAN, 5, 9), CLIFF) == [2, 3, 6]
+    assert kept(f32(0.75, -INF, 0.5, NAN, 0.25, 0), S.MinK(min_k_tau=2.25)) == [0, 2, 4]
+    assert kept(f32(INF, 1, INF), S.MinK(min_k_tau=3.0)) == [0, 2]
+
+
+def test_a_temperature_does_not_matter() -> None:
+    row = f32(4, 10, 9.5, 5, 9)
+    for temperature in (0.01, 50.0):
+        assert kept(row, S.Temperature(temperature=temperature), S.MinK(min_k_tau=3.0)) == [1, 2, 4]
+
+
+def test_extreme_logits() -> None:
+    big = float(np.finfo(np.float32).max)
+    assert kept(f32(big, -big, -big), S.MinK(min_k_tau=3.0)) == [0]
+    assert kept(f32(1e-44, 0, 0), S.MinK(min_k_tau=3.0)) == [0, 1, 2]
+    assert kept(f32(-0.0, 0, -1), CLIFF) == [0, 1]
+
+
+def test_minus_one_is_off() -> None:
+    assert S.MinK().neutral
+    assert not CLIFF.neutral
+    assert kept(f32(10, 0, -90), S.MinK(min_k_tau=-1.0)) == [0, 1, 2]
+
+
+def test_a_late_fall_is_found() -> None:
+    """Far down the order, past what the kernel lists at first: 5,000 equal tokens, and a fall by 9,000."""
+    row = np.r_[np.full(5000, 9000.0), np.zeros(9)].astype(np.float32)
+    row[0] = 9001  # 1 / 1 against 9000 / 5000
+    assert kept(row, CLIFF) == [*range(5000)]
+    row[0] = 9002  # 2 / 1
+    assert kept(row, CLIFF) == [0]
