@@ -82,7 +82,7 @@ class RequestStateMaker:
             state = RequestState(
                 request,
                 chain,
-                self._stream(request),
+                self.stream(request),
                 self._vocab,
                 on_logits=on_logits,
                 spell=self._spell(request, chain),
@@ -169,7 +169,7 @@ class RequestStateMaker:
         )
         return Guidance(prompt, options.guidance_scale)
 
-    def _stream(self, request: Request) -> StreamDecoder:
+    def stream(self, request: Request) -> StreamDecoder:
         """Turns tokens into text; it has been given the tokens that an earlier generation drew."""
         start = len(request.tokens) - request.drawn
         at_start = all(map(self._vocab.is_special, request.tokens[:start]))
