@@ -58,6 +58,7 @@ class Beam:
             ``logprob`` plus the Gumbel noise of the text.
         stop_reason: As of a generation: "eog", "grammar", "stop", "stop_token", "length" or "context".
         complete: Whether it is all that its grammar asks for; None without one.
+        seed: With which stochastic beams give the same again; None of others.
     """
 
     text: str
@@ -67,6 +68,7 @@ class Beam:
     score: float
     stop_reason: str
     complete: bool | None
+    seed: int | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,9 +330,15 @@ class BeamSearch:
         if not made.done:
             full = found.chain.grammar is None or not found.chain.finished
             made.end("context" if full else "grammar")
-        text, reason = "".join(made.pieces), made.stop_reason or "context"
         return Beam(
-            text, found.tokens, found.logprobs, found.logprob, found.order, reason, made.complete
+            text="".join(made.pieces),
+            tokens=found.tokens,
+            logprobs=found.logprobs,
+            logprob=found.logprob,
+            score=found.order,
+            stop_reason=made.stop_reason or "context",
+            complete=made.complete,
+            seed=found.chain.seed if self._options.stochastic else None,
         )
 
 
