@@ -207,8 +207,8 @@ class BeamSearch:
         if used is not None:
             raise ParameterError(
                 "context",
-                f"context: sequence {used} holds tokens, and beams need 0 to {n - 1} empty: remove them, or give "
-                "a context of its own",
+                f"context: sequence {used} holds tokens, and beams need 0 to {n - 1} empty: remove them, or "
+                "give a context of its own",
             )
         self._most = longest(request, n_ctx)
         self._context, self._prompt, self._options = context, prompt, options
@@ -351,6 +351,8 @@ def longest(request: Request, n_ctx: int) -> int:
             "the model with a larger n_ctx (command line: -c)"
         )
     if wanted == 0:
-        raise ParameterError("max_tokens", "max_tokens=0: beams have at least 1 token: give 1 or more")
+        raise ParameterError(
+            "max_tokens", "max_tokens=0: beams have at least 1 token: give 1 or more"
+        )
     room = n_ctx - prompt + 1
     return room if wanted is None else min(wanted, room)

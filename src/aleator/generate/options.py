@@ -361,8 +361,8 @@ class BeamOptions(Options):
         if self.num_return_sequences > self.num_beams:
             raise ParameterError(
                 "num_return_sequences",
-                f"num_return_sequences={self.num_return_sequences} with num_beams={self.num_beams}: give at most "
-                "num_beams, or more beams",
+                f"num_return_sequences={self.num_return_sequences} with num_beams={self.num_beams}: give at "
+                "most num_beams, or more beams",
             )
         for name in ("length_penalty", "early_stopping") if self.stochastic else ():
             if getattr(self, name) != declarations(BeamOptions)[name].neutral:

@@ -44,7 +44,13 @@ if TYPE_CHECKING:
     from aleator.chat.generation import ChatGeneration
     from aleator.chat.message import Message
     from aleator.engine import Engine
-    from aleator.keywords import BatchKeywords, BeamKeywords, EngineKeywords, GenerateKeywords, LoadKeywords
+    from aleator.keywords import (
+        BatchKeywords,
+        BeamKeywords,
+        EngineKeywords,
+        GenerateKeywords,
+        LoadKeywords,
+    )
 
 
 @takes(declarations(ModelOptions).values(), LOADED)
