@@ -388,6 +388,15 @@ def test_errors_leave_the_cache_as_it_was(model: LanguageModel) -> None:
             search_in(context, model, num_beams=4).run(context.cache)
         assert (context.state_write(), context.cache.used) == (before, used)
     stop.clear()
+
+    def interrupted() -> bool:
+        raise KeyboardInterrupt
+
+    context.abort_callback = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        search_in(context, model, num_beams=4).run(context.cache)
+    assert (context.state_write(), context.cache.used) == (before, used)
+    context.abort_callback = None
     found = search_in(context, model, num_beams=4, num_return_sequences=4).run(context.cache)
     assert found == model.beams(PROMPT, num_beams=4, num_return_sequences=4, max_tokens=6, seed=1)
     assert (context.state_write(), context.cache.used) == (before, used)
