@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aleator.core.options import declarations
-from aleator.generate.options import ContextOptions, GenerateOptions, ModelOptions
+from aleator.generate.options import BeamOptions, ContextOptions, GenerateOptions, ModelOptions
 from aleator.samplers.params import ALL, SAMPLER_SEQ
 
 TOLD: dict[str, Any] = tomllib.loads(
@@ -25,6 +25,7 @@ def test_our_names_are_ours() -> None:
         *ALL,
         SAMPLER_SEQ.name,
         *declarations(GenerateOptions),
+        *declarations(BeamOptions),
         *declarations(ModelOptions),
         *declarations(ContextOptions),
         *ARGUMENTS,

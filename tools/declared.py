@@ -15,7 +15,7 @@ from aleator.cache import PrefixConfig
 from aleator.cache.options import CacheOptions
 from aleator.core.options import Option, Options, declarations
 from aleator.core.parameter import Parameter
-from aleator.generate.options import ContextOptions, GenerateOptions, ModelOptions
+from aleator.generate.options import BeamOptions, ContextOptions, GenerateOptions, ModelOptions
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.user import UserSampler
 
@@ -70,7 +70,7 @@ def cache() -> Iterator[str]:
 
 def generate() -> Iterator[str]:
     """Options of models, contexts and generations."""
-    yield from options(ModelOptions, ContextOptions, GenerateOptions)
+    yield from options(ModelOptions, ContextOptions, GenerateOptions, BeamOptions)
 
 
 PARTS = {"samplers": samplers, "cache": cache, "generate": generate}

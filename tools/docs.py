@@ -23,7 +23,13 @@ from aleator import samplers as S
 from aleator.core.options import Option, declarations, in_words
 from aleator.core.parameter import Parameter
 from aleator.engine.options import EngineOptions, SubmitOptions
-from aleator.generate.options import LOADED, ContextOptions, GenerateOptions, ModelOptions
+from aleator.generate.options import (
+    LOADED,
+    BeamOptions,
+    ContextOptions,
+    GenerateOptions,
+    ModelOptions,
+)
 from aleator.models.architecture import Architecture
 from aleator.models.index import ARCHITECTURES
 from aleator.server.accepted import ACCEPTED, Accepted
@@ -229,6 +235,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "accepted_ollama_options": lambda: accepted(MACHINE),
     "spellings": spellings,
     "generate_options": lambda: options(declarations(GenerateOptions).values()),
+    "beam_options": lambda: options(declarations(BeamOptions).values()),
 }
 
 

@@ -21,7 +21,14 @@ from pathlib import Path
 from aleator.core.options import declarations, described
 from aleator.core.parameter import Parameter
 from aleator.engine.options import EngineOptions, SubmitOptions
-from aleator.generate.options import LOADED, ContextOptions, GenerateOptions, ModelOptions
+from aleator.generate.options import (
+    LOADED,
+    OF_BEAMS,
+    BeamOptions,
+    ContextOptions,
+    GenerateOptions,
+    ModelOptions,
+)
 from aleator.samplers.params import ALL, SAMPLER_SEQ
 
 PACKAGE = Path(__file__).parent.parent / "src" / "aleator"
@@ -65,6 +72,12 @@ def keywords() -> str:
             "GenerateKeywords", "Keyword arguments of ``generate``.", generation, "SamplingKeywords"
         ),
         several("BatchKeywords", "Those of ``generate_batch``.", [*generation, *sampling]),
+        group(
+            "BeamKeywords",
+            "Keyword arguments of ``beams``.",
+            [*OF_BEAMS, *declarations(BeamOptions).values()],
+            "SamplingKeywords",
+        ),
         group("ContextKeywords", "Keyword arguments of ``Context``.", context),
         group("LoadKeywords", "Keyword arguments of ``load``.", model),
         group("EngineKeywords", "Keyword arguments of ``Engine``.", engine),

@@ -704,6 +704,54 @@ class BatchKeywords(TypedDict, total=False):
     p top_p, m min_p, x xtc, t temperature, i infill, a adaptive_p."""
 
 
+class BeamKeywords(SamplingKeywords, total=False):
+    """Keyword arguments of ``beams``."""
+
+    max_tokens: int | None
+    """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
+    default: -1)."""
+
+    max_new_tokens: int | None
+    """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
+    default: -1)."""
+
+    n_predict: int | None
+    """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
+    default: -1)."""
+
+    stop: str | Iterable[str]
+    """End before this text, which is not part of it; several may be given (default: none)."""
+
+    parse_special: bool
+    """Read names of control tokens in the prompt as those tokens; not for text of strangers
+    (default: off)."""
+
+    shown_tokens: Iterable[int]
+    """Control tokens whose names are part of the text, where others are left out (default: none)."""
+
+    namespace: str
+    """Of the prompt cache: prompts share what was computed only within one (default: none)."""
+
+    num_beams: int
+    """Texts that the search goes on with at each step (1 to 4096; default: 4)."""
+
+    length_penalty: float
+    """A text's score is its log-probability over its number of tokens to this power: above 0 longer
+    texts gain, below 0 shorter ones (-10 to 10; default: 1.0)."""
+
+    early_stopping: bool | str
+    """True: end with num_beams complete texts; false: when no text that goes on, scored at its
+    present length, beats the worst of them; never: when none can at any length up to max_tokens
+    (default: false)."""
+
+    num_return_sequences: int
+    """Texts to return, the best first; at most num_beams (1 to 4096; default: 1)."""
+
+    stochastic: bool
+    """Draw the texts without replacement instead of searching the most probable ones (default:
+    off)."""
+
+
 class ContextKeywords(TypedDict, total=False):
     """Keyword arguments of ``Context``."""
 

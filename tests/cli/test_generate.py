@@ -477,3 +477,46 @@ def test_a_loop_ends_the_text(aleator: Command) -> None:
     wrong = aleator(*words, "--stop-loops", "1,32")
     assert wrong.code == 2
     assert "--stop-loops: stop_loops: repeats=1 is out of range" in wrong.err
+
+
+BEAMS = ("generate", "-t", "1", "-p", "ROMEO:", "-n", "8", "--num-beams", "3")
+
+
+def test_beams(aleator: Command, model: LanguageModel) -> None:
+    found = model.beams("ROMEO:", max_tokens=8, num_beams=3, num_return_sequences=2)
+    result = aleator(*BEAMS)
+    assert (result.code, result.out) == (0, found[0].text)
+    several = aleator(*BEAMS, "--num-return-sequences", "2")
+    assert several.out == "".join(each.text.removesuffix("\n") + "\n" for each in found)
+    assert f"beam 2 of 2: score {found[1].score:.4f}" in several.err
+    told = json.loads(aleator(*BEAMS, "--json", "--early-stopping", "never").out)["beams"][0]
+    assert (told["tokens"], told["score"]) == (list(found[0].tokens), found[0].score)
+    drawn = aleator(*BEAMS, "--stochastic-beams", "--seed", "4")
+    own = model.beams("ROMEO:", max_tokens=8, num_beams=3, stochastic=True, seed=4)
+    assert drawn.out == own[0].text
+    assert "seed: 4\n" in drawn.err
+    assert aleator(*BEAMS, "--regex", "[a-z]{30}").code == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--num", "3"], "--num and --num-beams do not go together"),
+        (["--logprobs", "2"], "--logprobs and --num-beams"),
+        (["--session", "x"], "--session and --num-beams"),
+        (["--temp", "0"], "leave it out"),
+        (["--early-stopping", "maybe"], "--early-stopping: early_stopping='maybe'"),
+        (["--num-return-sequences", "4"], "give at most num_beams"),
+    ],
+)
+def test_beams_refuse(aleator: Command, words: list[str], says: str) -> None:
+    result = aleator(*BEAMS, *words)
+    assert result.code == 2
+    assert says in result.err
+    assert result.out == ""
+
+
+def test_options_of_beams_need_beams(aleator: Command) -> None:
+    result = aleator(*ROMEO, "-n", "2", "--length-penalty", "2")
+    assert result.code == 2
+    assert "--length-penalty needs --num-beams N" in result.err

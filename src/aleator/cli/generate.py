@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser
+from aleator.cli.beams import BEAMS, beams_asked, run_beams
 from aleator.cli.declared import add_declared
 from aleator.cli.options import (
     add_model_options,
@@ -57,6 +58,7 @@ examples:
   aleator generate -p "Ages:" --regex "[A-Z][a-z]+, [0-9]{2}"
   aleator generate -p "JULIET:" --grammar 'root ::= "yes" | "no"'
   echo "ROMEO:" | aleator generate --preset greedy -n 50
+  aleator generate -p "ROMEO:" -n 20 --num-beams 4 --num-return-sequences 2
   aleator generate -p "ROMEO:" -n 50 --session scene.state
   aleator generate -n 50 --session scene.state     (goes on)
   aleator generate -p "ROMEO:" -n 50 --replay text.json && aleator replay text.json
@@ -106,10 +108,13 @@ def add_arguments(parser: Parser) -> None:
     add_declared(parser.group("how a grammar is obeyed"), pick(GRAMMAR))
     add_declared(parser.group("where tokens are drawn"), pick(DRAWING))
     add_declared(parser.group("guesses that are checked"), pick(SPECULATION))
+    add_declared(parser.group("beams in place of draws (docs/beams.md)"), BEAMS)
     add_model_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if beams_asked(arguments):
+        return run_beams(arguments, pick((*TEXT, *GRAMMAR, *DRAWING, *SPECULATION)))
     if arguments.session is not None and arguments.num > 1:
         raise ParameterError("session", "--session holds one text: leave --num out")
     with session_file(arguments) as file:

@@ -14,7 +14,7 @@ from aleator.core.parameter import Parameter
 from aleator.core.seeds import fresh_seed
 from aleator.generate.completion import Request
 from aleator.generate.healing import NOTHING, take_back
-from aleator.generate.options import GenerateOptions
+from aleator.generate.options import OF_BEAMS, BeamOptions, GenerateOptions
 from aleator.generate.session import Session
 from aleator.models.weights import Weights
 from aleator.samplers import SamplingParams
@@ -26,6 +26,10 @@ Prompt = str | list[int] | Session
 
 GENERATION: Mapping[str, Parameter] = declarations(GenerateOptions)
 SAMPLING: Mapping[str, Parameter] = {**ALL, SAMPLER_SEQ.name: SAMPLER_SEQ}
+BEAM_OPTIONS: Mapping[str, Parameter] = {
+    **{each.name: each for each in OF_BEAMS},
+    **declarations(BeamOptions),
+}
 takes_generation = takes(GENERATION.values(), SAMPLING.values())
 """For functions that generate: one list of these options, made once."""
 ALSO = ("preset", "params")
@@ -73,14 +77,16 @@ def _token_id(i: int, token: object) -> int:
     return number
 
 
-NO_BEAMS = "there is no beam search; generate_batch(n=...) draws several texts"
+BEAMS = "beams() searches the most probable texts, and generate_batch(n=...) draws several"
 ELSEWHERE = {
     "do_sample": "temperature=0 is greedy, and anything above it draws",
     "max_length": "write max_tokens=, which counts the tokens after the prompt",
     "min_length": "write min_tokens=, which counts the tokens after the prompt",
-    "num_beams": NO_BEAMS,
-    "use_beam_search": NO_BEAMS,
-    "num_return_sequences": "generate_batch(n=...) draws several texts",
+    "num_beams": BEAMS,
+    "use_beam_search": BEAMS,
+    "length_penalty": BEAMS,
+    "early_stopping": BEAMS,
+    "num_return_sequences": BEAMS,
     "best_of": "generate_batch(n=...) draws several texts",
     "eos_token_id": "write stop_token_ids=; the model's own ends hold besides",
     "return_full_text": "write echo=True",

@@ -83,7 +83,7 @@ class RequestStateMaker:
             state = RequestState(
                 request,
                 chain,
-                self._stream(request),
+                self.stream(request),
                 self._vocab,
                 on_logits=on_logits,
                 spell=self._spell(request, chain),
@@ -218,7 +218,7 @@ class RequestStateMaker:
     def _bytes(self, tokens: Sequence[int]) -> bytes:
         return b"".join(map(self._vocab.token_bytes, tokens))
 
-    def _stream(self, request: Request) -> StreamDecoder:
+    def stream(self, request: Request) -> StreamDecoder:
         """Turns tokens into text; it has been given the tokens that an earlier generation drew."""
         start = len(request.tokens) - request.drawn
         at_start = all(map(self._vocab.is_special, request.tokens[:start]))

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from aleator.core.errors import ParameterError
-from aleator.core.options import declarations, renamed, takes
+from aleator.core.options import declarations, renamed, resolved, takes
 from aleator.engine.job import cells_needed, sequences_needed
 from aleator.engine.options import EngineOptions
 from aleator.engine.prompts import (
+    BEAM_OPTIONS,
+    SAMPLING,
     checked_prompt,
     checked_prompts,
     options_of,
@@ -19,10 +22,12 @@ from aleator.engine.prompts import (
     takes_generation,
 )
 from aleator.engine.run import Run
-from aleator.generate.completion import Request
-from aleator.generate.context import LentPrefixes
+from aleator.generate.beams import Beam, BeamSearch, longest
+from aleator.generate.completion import Completion, Request
+from aleator.generate.context import LentPrefixes, Prefixes
 from aleator.generate.generation import Generation
-from aleator.generate.options import LOADED, ModelOptions, of_loading
+from aleator.generate.logprobs import top_logprobs
+from aleator.generate.options import LOADED, BeamOptions, ModelOptions, of_loading
 from aleator.generate.request_state import OnLogits
 from aleator.generate.session import Session
 from aleator.generate.speculative import Drafter
@@ -31,7 +36,7 @@ from aleator.models.build import build_decoder
 from aleator.models.hub.bundled import bundled_model
 from aleator.models.placement import placement
 from aleator.models.weights import Weights, open_weights
-from aleator.samplers import SamplingParams
+from aleator.samplers import SamplerChain, SamplingParams
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
@@ -39,7 +44,13 @@ if TYPE_CHECKING:
     from aleator.chat.generation import ChatGeneration
     from aleator.chat.message import Message
     from aleator.engine import Engine
-    from aleator.keywords import BatchKeywords, EngineKeywords, GenerateKeywords, LoadKeywords
+    from aleator.keywords import (
+        BatchKeywords,
+        BeamKeywords,
+        EngineKeywords,
+        GenerateKeywords,
+        LoadKeywords,
+    )
 
 
 @takes(declarations(ModelOptions).values(), LOADED)
@@ -207,6 +218,66 @@ class LanguageModel(ScoringModel):
         checked = checked_prompts(prompts, n)
         given = options_of_each({"preset": preset, "params": params, **options}, len(checked))
         return self._start(self.request_maker.requests(checked, given, n), on_logits, progress)
+
+    @takes(BEAM_OPTIONS.values(), SAMPLING.values())
+    def beams(
+        self,
+        prompt: str | Sequence[int] | Session,
+        *,
+        preset: str | None = None,
+        params: SamplingParams | None = None,
+        **options: Unpack[BeamKeywords],
+    ) -> list[Beam]:
+        """Search the most probable texts that continue a prompt, or draw some without replacement.
+
+        Probabilities are those that the samplers leave; without any the model's own.  Beams run in a context
+        of their own and share the cells of what they have in common.  docs/beams.md says what is searched,
+        and when the search ends.
+
+        Args:
+            prompt: as for :meth:`generate`.
+            preset: named sampling parameters; None: none, whatever the model's files recommend.
+            params: sampling parameters, instead of a preset.
+            options: docs/options.md, and sampling parameters (docs/samplers.md), which win over ``preset``
+                and ``params``.
+
+        Returns:
+            ``num_return_sequences`` texts, the best first; fewer where there are no more.
+
+        Raises:
+            ParameterError: an unknown option, or one out of range; samplers that draw, such as XTC and
+                mirostat; ``temperature=0``.
+            TokenizerError: token ids outside the vocabulary.
+            ContextFull: a prompt longer than ``n_ctx``.
+        """
+        given = resolved(options, {**SAMPLING, **BEAM_OPTIONS})
+        known = declarations(BeamOptions)
+        search = BeamOptions(**{name: given.pop(name) for name in known.keys() & given.keys()})
+        if preset is None and params is None:
+            params = SamplingParams()
+        given |= {"preset": preset, "params": params}
+        (request,) = self.request_maker.requests([checked_prompt(prompt)], [given])
+        (state,) = self.request_states.make([request])
+
+        def completion_of(tokens: Sequence[int], chain: SamplerChain) -> Completion:
+            stream = self.request_states.stream(request)
+            made = Completion(request, chain, stream, self.vocab)
+            for token in tokens:
+                made.feed(token, partial(top_logprobs, []))  # nobody asks for them
+            return made
+
+        n, prompt_length = search.num_beams, len(request.remaining)
+        cells = n * longest(request, self.n_ctx)
+        shared = self._context_options.get("policy") != "streams"
+        cells += prompt_length * (1 if shared else n)
+        context = self.cells(cells, n)
+        prefixes: Prefixes = context.cache
+        if self.options.prompt_cache:
+            prefixes = LentPrefixes(self._cached_context(), context)
+        found = BeamSearch(
+            context, request, state.chain, search, completion_of, self.n_ctx, len(self.vocab)
+        )
+        return found.run(prefixes)
 
     @takes_generation
     def chat(
