@@ -15,8 +15,8 @@ namespace {
 
 constexpr float lowest = std::numeric_limits<float>::lowest();
 
-// `tops` candidates share the largest logit, which lies `gap` bits above the next; the sums are of
-// all others.
+}  // namespace
+
 Entropy entropy_of(int64_t tops, double gap, const EntropySums& sums) {
   constexpr double one = static_cast<double>(int64_t{1} << contract::weight_bits),
                    c = contract::log2_e;
@@ -30,8 +30,6 @@ Entropy entropy_of(int64_t tops, double gap, const EntropySums& sums) {
                          : log2_double(total);
   return {log + depth, depth, static_cast<uint64_t>(total * one)};
 }
-
-}  // namespace
 
 void Candidates::load(const void* data, int64_t n, Dtype dtype) {
   check_length(n);

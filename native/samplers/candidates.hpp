@@ -28,6 +28,10 @@ struct Entropy {
   uint64_t mass;  // of all candidates, the largest logit weighing 2^40
 };
 
+// `tops` candidates share the largest logit, which lies `gap` bits above the next; the sums are of
+// all others.
+Entropy entropy_of(int64_t tops, double gap, const EntropySums& sums);
+
 class Candidates : public RankedRow<LogitValues> {
  public:
   // Borrows `data` until the next load; float32 is read in place.

@@ -390,9 +390,7 @@ class Constraint:
         """An independent copy that goes on from here."""
 
 class DecoderStep:
-    """
-    A decoder with attention, run for a micro-batch at a time on the processor.
-    """
+    """A decoder, run for a micro-batch at a time on the processor."""
 
     def __init__(self, embedding: StoredMatrix, output: StoredMatrix | None, output_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], eps: float, attention_scale: float, frequencies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], magnitude: float, interleaved: bool, embedding_scale: float = 1.0, gate: str = 'silu', window_frequencies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, window_magnitude: float = 1.0, raw_keys: bool = False, layer_norm: bool = False, head_norm: str = '', residual_scale: float = 1.0, softcap: float = 0.0, clamp: float = 0.0, parallel: bool = False, embedding_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, slopes: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, position_embedding: StoredMatrix | None = None, rotated_from: int = 0) -> None:
         """
@@ -409,9 +407,9 @@ class DecoderStep:
         Appends a layer whose keys and values are computed from compress [rank + rotated, n_embd] normalised. expand: keys' `plain` channels and values of every head, which the cache then holds; without it the cache holds the compressed ones and no values, and key_up and value_up take each head's queries there and its sums back. query_up: queries from what query and query_norm give. The rest as for add_layer.
         """
 
-    def add_recurrent_layer(self, projection: StoredMatrix, select: StoredMatrix, time_step: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], d: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_norms: tuple | None, feed_forward: tuple | None) -> None:
+    def add_recurrent_layer(self, projection: StoredMatrix, select: StoredMatrix, time_step: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], d: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_norms: tuple | None, norm_eps: float | None, feed_forward: tuple | None) -> None:
         """
-        Appends a layer with a state space, see SSMStep.add_layer. state_norms: weights of the norms of time step, B and C; feed_forward: gate, up, down and norm, the first three None where add_mixture follows. ValueError, naming the tensor, when shapes disagree.
+        Appends a layer with a state space. conv [width, channels]; a [channels, state]; rows of the cache: float32 [rows, channels, width - 1] and [rows, channels, state]. state_norms: weights of the RMS norms of time step, B and C, whose eps is norm_eps or that of the decoder; without weights they are normalised where there is a norm_eps. feed_forward: gate, up, down and norm, the first three None where add_mixture follows. ValueError, naming the tensor, when shapes disagree.
         """
 
     def add_head_space(self, space: HeadSpace, feed_forward: tuple | None) -> None:
@@ -456,15 +454,7 @@ class DecoderStep:
 
     def run(self, pool: ThreadPool, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, embeddings: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], list_start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_list: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_count: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_deltas: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, out_rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], window: tuple | None = None, recurrent: tuple | None = None, seen_positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, query_scales: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None:
         """
-        T tokens: ids int64 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells int64 [T], where keys and values go. seen int32 [N]: lists of cells, list i being seen[list_start[i]:list_start[i + 1]]; token t attends to the first seen_count[t] (int64) of list seen_list[t] (int32); none give zeros. seen_deltas int32 [N]: positions that the listed cells' stored keys are behind. out_rows int64 [R]; writes logits float32 [R, n_vocab]. window: the same from cells to seen_deltas for the cells of window layers, and seen_first int64 [T], how many leading cells of its list a token does not see, and seen_sinks int64 [T] or None, how many of those it does. recurrent: starts, sources, order and stores, see SSMStep.run. seen_positions int32 [N]: of the listed cells, where there are slopes; query_scales float32 [T]: queries of layers that are scaled are multiplied by them, after the rotation. ValueError, with nothing changed, for an index out of range.
-        """
-
-class DeltaNet:
-    """A layer with a gated delta net."""
-
-    def __init__(self, qkv: StoredMatrix, gate: StoredMatrix, beta: StoredMatrix, decay: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], time_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], head_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], key_heads: int, tiled: bool, eps: float, conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
-        """
-        conv [width, channels], the channels being queries, keys and values; a and time_bias [heads]; head_norm [dim_v]. tiled: head h of values goes with head h % key_heads of keys, else neighbours share one; eps is added to a key's sum of squares. Rows of the cache: float32 [rows, channels, width - 1] and [rows, heads * dim_v, dim]. ValueError, naming the tensor, when shapes disagree.
+        T tokens: ids int64 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells int64 [T], where keys and values go. seen int32 [N]: lists of cells, list i being seen[list_start[i]:list_start[i + 1]]; token t attends to the first seen_count[t] (int64) of list seen_list[t] (int32); none give zeros. seen_deltas int32 [N]: positions that the listed cells' stored keys are behind. out_rows int64 [R]; writes logits float32 [R, n_vocab]. window: the same from cells to seen_deltas for the cells of window layers, and seen_first int64 [T], how many leading cells of its list a token does not see, and seen_sinks int64 [T] or None, how many of those it does. recurrent: starts, sources, order and stores, int64: order [T] lists the tokens run by run, starts [runs + 1] where each run begins, sources [runs] the row of states it starts from or -1, stores [T] the row that keeps the state after the token or -1. seen_positions int32 [N]: of the listed cells, where there are slopes; query_scales float32 [T]: queries of layers that are scaled are multiplied by them, after the rotation. ValueError, with nothing changed, for an index out of range.
         """
 
 def xxh64_blocks(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: int, seed: int = 0) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
@@ -530,22 +520,6 @@ def codebook(type: str) -> Annotated[NDArray[numpy.uint8], dict(shape=(None, Non
     """
     A codebook of ggml's IQ types, uint8 [entries, elements]: magnitudes; of IQ1_S and IQ1_M 8 * v + 9 of the values v -1, 0 and 1.
     """
-
-class HeadSpace:
-    """A layer with a state space whose heads have one decay each."""
-
-    def __init__(self, projection: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], time_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], d: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], groups: int, least_step: float, gated_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, norm_groups: int, conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
-        """
-        projection: gate, channels of the convolution (values, then B and C of every group) and time steps; norm: None beside attention; conv [width, channels]; time_bias, a and d [heads]; least_step: no time step is shorter; gated_norm [inner]: of what the scan gives, in norm_groups parts; rows of the cache: float32 [rows, channels, width - 1] and [rows, inner, state]. ValueError, naming the tensor, when shapes disagree.
-        """
-
-class ShortConvolution:
-    """A layer that keeps a short convolution's inputs alone."""
-
-    def __init__(self, projection: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
-        """
-        projection: B, C and x, each [channels]; the layer gives output (C * conv(B * x)). conv [width, channels]; rows of the cache: float32 [rows, channels, width - 1]. ValueError, naming the tensor, when shapes disagree.
-        """
 
 class Journal:
     """
@@ -651,6 +625,12 @@ def read_rows(pool: ThreadPool, matrix: StoredMatrix, rows: Annotated[NDArray[nu
 class LlamaSampler:
     """A built-in sampler, to be put into a LlamaChain."""
 
+class LlamaConstraintSampler(LlamaSampler):
+    def __init__(self, constraint: Constraint, ends: Sequence[int]) -> None: ...
+
+    @property
+    def constrained(self) -> Constrained: ...
+
 class LlamaChain:
     def __init__(self, samplers: Sequence[LlamaSampler], grammar: LlamaConstraintSampler | None) -> None: ...
 
@@ -750,12 +730,6 @@ class LlamaCandidates:
 
     def keep(self, ids: Sequence[int]) -> None:
         """Keep these tokens; the others are no candidates any more."""
-
-class LlamaConstraintSampler(LlamaSampler):
-    def __init__(self, constraint: Constraint, ends: Sequence[int]) -> None: ...
-
-    @property
-    def constrained(self) -> Constrained: ...
 
 class LlamaDist(LlamaSampler):
     def __init__(self, seed: int) -> None: ...
@@ -866,6 +840,30 @@ def load_rows(pool: ThreadPool, type: str, rotation: int, data: Annotated[NDArra
     """
     The other way: y[i] float32 [n, width] = row cells[i] of data, rotated back.
     """
+
+class HeadSpace:
+    """A layer with a state space whose heads have one decay each."""
+
+    def __init__(self, projection: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], time_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], d: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], groups: int, least_step: float, gated_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, norm_groups: int, conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
+        """
+        projection: gate, channels of the convolution (values, then B and C of every group) and time steps; norm: None beside attention; conv [width, channels]; time_bias, a and d [heads]; least_step: no time step is shorter; gated_norm [inner]: of what the scan gives, in norm_groups parts; rows of the cache: float32 [rows, channels, width - 1] and [rows, inner, state]. ValueError, naming the tensor, when shapes disagree.
+        """
+
+class ShortConvolution:
+    """A layer that keeps a short convolution's inputs alone."""
+
+    def __init__(self, projection: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
+        """
+        projection: B, C and x, each [channels]; the layer gives output (C * conv(B * x)). conv [width, channels]; rows of the cache: float32 [rows, channels, width - 1]. ValueError, naming the tensor, when shapes disagree.
+        """
+
+class DeltaNet:
+    """A layer with a gated delta net."""
+
+    def __init__(self, qkv: StoredMatrix, gate: StoredMatrix, beta: StoredMatrix, decay: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], time_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], head_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], key_heads: int, tiled: bool, eps: float, conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
+        """
+        conv [width, channels], the channels being queries, keys and values; a and time_bias [heads]; head_norm [dim_v]. tiled: head h of values goes with head h % key_heads of keys, else neighbours share one; eps is added to a key's sum of squares. Rows of the cache: float32 [rows, channels, width - 1] and [rows, heads * dim_v, dim]. ValueError, naming the tensor, when shapes disagree.
+        """
 
 def philox4x32(counter: Sequence[int], key: int) -> list[int]:
     """
@@ -1007,7 +1005,7 @@ class Mirostat(Sampler):
     def mu(self) -> float: ...
 
     @property
-    def course(self) -> list[float]: ...
+    def course(self) -> list[list[float]]: ...
 
 class MirostatV2(Sampler):
     def __init__(self, mirostat_tau: float, mirostat_eta: float, seed: int, ordinal: int) -> None: ...
@@ -1016,7 +1014,7 @@ class MirostatV2(Sampler):
     def mu(self) -> float: ...
 
     @property
-    def course(self) -> list[float]: ...
+    def course(self) -> list[list[float]]: ...
 
 class NoRepeatNgram(Sampler):
     def __init__(self, no_repeat_ngram_size: int) -> None: ...
@@ -1081,29 +1079,6 @@ def before_window(cells: Cells, seen: Annotated[NDArray[numpy.int32], dict(shape
     """
     int64 [tokens]: of the list of each token at positions[t], as seen_cells gave it, how many cells at its beginning lie below positions[t] - window + 1, or chunked: below the multiple of window that is next at or below positions[t].
     """
-
-class SSMStep:
-    """
-    A decoder of the mamba kind, run for a micro-batch at a time on the processor.
-    """
-
-    def __init__(self, embedding: StoredMatrix, output: StoredMatrix | None, output_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], eps: float, norm_eps: float | None) -> None:
-        """
-        output: None: hidden states after the last norm in place of logits; norm_eps: time step, B and C are RMS-normalised with it.
-        """
-
-    def add_layer(self, projection: StoredMatrix, select: StoredMatrix, time_step: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], d: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
-        """
-        Appends a layer. conv [width, channels]; a [channels, state]; rows of the cache: float32 [rows, channels, width - 1] and [rows, channels, state]. ValueError, naming the tensor, when shapes disagree.
-        """
-
-    def add_head_space(self, space: HeadSpace) -> None:
-        """Appends a layer whose heads have one decay each."""
-
-    def run(self, pool: ThreadPool, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, embeddings: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], sources: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], order: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], stores: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out_rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
-        """
-        T tokens: ids int64 [T] or embeddings float32 [T, n_embd], in runs: order [T] lists the tokens run by run, starts [runs + 1] where each begins, sources [runs] the row of states it starts from or -1, stores [T] the row that keeps the state after the token or -1 (int64); writes logits float32 [R, n_vocab] of out_rows. ValueError, with nothing changed, for an index out of range.
-        """
 
 class States:
     """
