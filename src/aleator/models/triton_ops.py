@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -327,7 +328,9 @@ class TritonWeights(LayerWeights):
     def _on_device(self, matrix: ExpertMatrix) -> Planes:
         stored, bias = matrix
         n_out, n_in = stored.shape
-        data = torch.from_numpy(stored.data)
+        with warnings.catch_warnings():  # the file's bytes cannot be written, and nobody does
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            data = torch.from_numpy(stored.data)
         added = None if bias is None else torch.from_numpy(bias).to(self.device)
         return planes(data, stored.type, n_out, n_in, added, self.device)
 

@@ -403,6 +403,7 @@ def gelu_table(device: torch.device) -> torch.Tensor:
     """
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
     # Of -10 itself the table is not asked, but of the number beside it, which is rounded to -10.
-    made: Any = np.where(halves == -10, np.nextafter(halves, np.float32(0)), halves)
+    with np.errstate(invalid="ignore"):  # of signalling NaN
+        made: Any = np.where(halves == -10, np.nextafter(halves, np.float32(0)), halves)
     _native.activate("gelu_rounded", made, np.ones_like(made))
     return torch.from_numpy(made.astype(np.float16)).to(device)
