@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from make_models import Spec
@@ -16,7 +17,7 @@ from aleator.models.exact import exact_bytes
 from aleator.models.hub.bundled import bundled_model
 
 
-def plan_of(path: Path, name: str, n_ctx: int = 8, **changes: int) -> DevicePlan:
+def plan_of(path: Path, name: str, n_ctx: int = 8, **changes: Any) -> DevicePlan:
     spec = replace(MODELS[name], **changes)
     return device_plan(open_weights(write_wide(path, spec, "Q4_K")), n_ctx)
 
@@ -54,7 +55,7 @@ def test_launches_follow_the_layers(tmp_path: Path) -> None:
 def test_only_the_experts_in_use_are_read(tmp_path: Path) -> None:
     spec = MODELS["qwen3moe"]
     assert isinstance(spec, Spec)
-    plan = plan_of(tmp_path / "m.gguf", "qwen3moe", n_experts=16, n_experts_used=2)
+    plan = plan_of(tmp_path / "m.gguf", "qwen3moe", n_experts=16, n_used=2)
     parts = [step.parts["attention, experts"] for step in plan.steps]
     one, four, sixteen = (part.weights for part in parts)
     assert 0 < one < four < sixteen < plan.weights

@@ -150,8 +150,8 @@ def storages(holder: object, found: dict[int, int], known: set[int]) -> dict[int
         inner = list(holder.values())
     elif isinstance(holder, list | tuple):
         inner = list(holder)
-    elif callable(holder) and getattr(holder, "__closure__", None):
-        inner = [cell.cell_contents for cell in holder.__closure__]
+    elif closure := getattr(holder, "__closure__", None):
+        inner = [cell.cell_contents for cell in closure]
     elif type(holder).__module__.startswith("aleator."):
         slots = [name for kind in type(holder).__mro__ for name in getattr(kind, "__slots__", ())]
         inner = [*getattr(holder, "__dict__", {}).values()]

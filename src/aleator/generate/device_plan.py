@@ -6,6 +6,7 @@ computed, and no matrix is read.  What would be launched is counted as it is ask
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -203,11 +204,11 @@ def cached_bytes(config: ModelConfig, layer: int, n_ctx: int, type_k: str, type_
     return made
 
 
-class _Made(TorchDispatchMode):
+class _Made(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Knows the memory that tensors get; keeps it, so that no other has its name."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.memory: set[int] = set()
         self._kept: list[torch.Tensor] = []
 
@@ -222,7 +223,7 @@ class _Made(TorchDispatchMode):
         return given
 
 
-class Launches(TorchDispatchMode):
+class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts what a step launches, and the bytes of weights that its kernels read.
 
     Args:
@@ -234,7 +235,7 @@ class Launches(TorchDispatchMode):
     """
 
     def __init__(self, weights: set[int]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.parts: dict[str, Part] = {}
         self.at = BEFORE
         self._weights = weights
@@ -268,7 +269,7 @@ def _read(named: dict[str, Any], tensor: torch.Tensor) -> int:
     expert, ids = named.get("expert"), named.get("ids")
     if expert is not None:  # no two tokens share an expert, as far as there are enough
         n = len(tensor)
-        return tensor.nbytes // n * min(n, expert.numel())
+        return int(tensor.nbytes // n * min(n, expert.numel()))
     if ids is not None:  # rows of an embedding
         return tensor.nbytes // int(named["n_out"]) * len(ids)
     return tensor.nbytes
@@ -295,13 +296,9 @@ def _kind(decoder: TorchDecoder, layer: int) -> str:
         words.append("state")
     if not words:
         words.append("feed-forward alone")
-    experts = any(".experts" in name or "_exps" in name for name in _names(decoder.weights, layer))
-    return " and ".join(words) + (", experts" if experts else "")
-
-
-def _names(weights: Weights, layer: int) -> Iterator[str]:
-    prefix = f"blk.{layer}."
-    return (name for name in weights.names() if name.startswith(prefix))
+    experts = re.compile(rf"blk\.{layer}\.ffn_\w+(_exps|\.\d+)\.weight")
+    found = any(map(experts.fullmatch, decoder.weights.names()))
+    return " and ".join(words) + (", experts" if found else "")
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
@@ -325,10 +322,10 @@ def _launching(instead: Callable[..., None]) -> Iterator[None]:
         return lambda *args, **constants: instead(kernel, args, constants)
 
     try:
-        KernelInterface.__getitem__ = chosen  # type: ignore[method-assign, assignment]
+        KernelInterface.__getitem__ = chosen
         yield
     finally:
-        KernelInterface.__getitem__ = before  # type: ignore[method-assign]
+        KernelInterface.__getitem__ = before
 
 
 class _Unread(FiniteCheck):
