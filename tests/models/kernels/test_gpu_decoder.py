@@ -13,11 +13,17 @@ if os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("runs in an interpreted process of its own", allow_module_level=True)
 
 import gpu_decoder
+from wide_models import MODELS
 
 from aleator import models
 
 # The interpreter computes both sides of a choice.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+@pytest.fixture(autouse=True)
+def one_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS, "llama", replace(MODELS["llama"], n_layers=1))
 
 
 def test_a_child(tmp_path: Path) -> None:
