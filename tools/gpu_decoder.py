@@ -1,6 +1,6 @@
 """Runs the decoder with the CPU's bits on a GPU: compares it with the CPU, then measures it.
 
-    python tools/gpu_decoder.py [--models FILE ...] [--seconds 840] [--out FILE.jsonl]
+    python tools/gpu_decoder.py [--models FILE|NAME:TYPE ...] [--seconds 840] [--out FILE.jsonl]
                                 [--only logits texts speed] [--workers N] [--device cuda]
 
 1. logits: random models of every architecture and in every storage type; prefill, sequences beside each other,
@@ -31,27 +31,24 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import gpu_tests
+from gpu_decoder_items import BUNDLED, MOST_SAID, Item, name_of
 from run_report import RESULTS, parser
 
-Item = dict[str, Any]
 KINDS = ("logits", "texts", "speed")
-LIMITS = {"logits": 60.0, "texts": 120.0, "speed": 90.0}
+LIMITS = {"logits": 120.0, "texts": 180.0, "speed": 120.0}
 """Seconds for an item, the compilation of its kernels included; the first of a process has twice that."""
 SMOKE = ("llama F16", "llama Q8_0", "llama Q4_K", "qwen3moe Q4_K", "jamba Q4_K")
 """What is compared before anything else."""
 CACHES = (("f16", "f16"), ("q8_0", "q8_0"), ("f32", "f32"), ("q8_0", "q4_0"), ("bf16", "bf16"))
 SEQUENCES, PROMPTS = (1, 4, 16, 64), (512, 4096)
-MOST_SAID = 3000
 
 
 # In the parent.
@@ -106,42 +103,35 @@ class Results:
 def do(group: Group, child: Sequence[str], results: Results) -> None:
     """Run a group's items, in as many processes as it takes."""
     while group.items and time.monotonic() < results.end:
-        running, began, fresh = group.items[0], time.monotonic(), True
         with tempfile.TemporaryDirectory(prefix="gpu-decoder-") as name:
             process, events, log = started(group, child, Path(name))
-            for event in happened(process, events):
-                now = time.monotonic()
-                if event is None:
-                    limit = min(began + group.limit * (1 + fresh), results.end)
-                    if now < limit:
-                        continue
-                    outcome = (
-                        "hung" if now < results.end or now - began > group.limit else "cut off"
-                    )
-                    ended(process)
-                elif "begun" in event:
-                    running, began = event["begun"], now
-                    continue
-                elif "outcome" in event:
-                    group.items.popleft()
-                    fresh = False
-                    results.write({**event, "seconds": now - began})
-                    continue
-                else:
-                    outcome = "died" if event["ended"] or group.items else ""
-                if outcome:
-                    said = log.read_text(errors="replace")[-MOST_SAID:]
-                    group.items.popleft()
-                    results.write(
-                        {
-                            "item": name_of(running),
-                            "outcome": outcome,
-                            "seconds": now - began,
-                            "said": said,
-                        }
-                    )
-                break
-            ended(process)
+            try:
+                outcome, seconds = watched(process, events, group, results)
+            finally:
+                ended(process)
+            if outcome:
+                said = log.read_text(errors="replace")[-MOST_SAID:]
+                item = name_of(group.items.popleft())
+                results.write({"item": item, "outcome": outcome, "seconds": seconds, "said": said})
+
+
+def watched(
+    process: subprocess.Popen[bytes], events: Path, group: Group, results: Results
+) -> tuple[str, float]:
+    """Take in what a process does; what became of the item that it did not end, "" where there is none."""
+    began, limit, under_way = time.monotonic(), 2 * group.limit, True
+    for event in happened(process, events):
+        now = time.monotonic()
+        if event is None:
+            if now > min(began + limit, results.end):
+                return "hung" if now - began > limit else "cut off", now - began
+        elif "begun" in event:
+            began, under_way = now if limit == group.limit else began, True
+        elif "outcome" in event:
+            group.items.popleft()
+            results.write({**event, "seconds": now - began})
+            began, limit, under_way = now, group.limit, False
+    return "died" if under_way else "", time.monotonic() - began
 
 
 def started(
@@ -181,197 +171,6 @@ def ended(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def name_of(item: Item) -> str:
-    """An item in words."""
-    words = (f"{key}={value}" for key, value in item.items() if key not in ("device", "tokens"))
-    return " ".join(words)
-
-
-# In the child.
-
-
-def child(path: Path) -> None:
-    """Do the items that a file lists, and write what comes of each."""
-    work = json.loads(path.read_text())
-    with Path(work["events"]).open("a") as file:
-        for item in work["items"]:
-            gpu_tests.write_line(file, {"begun": item})
-            line: Item = {"item": name_of(item)}
-            try:
-                found = DO[work["kind"]](item)
-                line |= {"outcome": "differs" if found.get("wrong") else "passed", **found}
-            except Exception:
-                line |= {"outcome": "failed", "said": traceback.format_exc()[-MOST_SAID:]}
-            gpu_tests.write_line(file, line)
-            if line["outcome"] == "failed":
-                return  # an error of CUDA stays with its process
-
-
-def logits(item: Item) -> Item:
-    """Compare rows of logits of a random model."""
-    import numpy as np
-    from wide_models import MODELS, write_wide
-
-    from aleator.generate import Batch, Context
-    from aleator.models import build_decoder, open_weights
-
-    with tempfile.TemporaryDirectory(prefix="gpu-decoder-") as folder:
-        path = write_wide(Path(folder) / "m.gguf", MODELS[item["model"]], item["type"])
-        decoders = [
-            build_decoder(open_weights(path), "cpu"),
-            build_decoder(open_weights(path), item["device"], form="triton"),
-        ]
-        types = dict(zip(("type_k", "type_v"), item["cache"], strict=True))
-        contexts = [
-            Context(each, n_ctx=256, n_seq_max=6, device="cpu", **types) for each in decoders
-        ]
-        r = np.random.default_rng(5)
-        text = [int(i) for i in r.integers(0, decoders[0].config.n_vocab, 40)]
-        rows = wrong = 0
-        where = ""
-
-        def compare(what: str, *batches: Batch) -> None:
-            nonlocal rows, wrong, where
-            right, found = (
-                np.asarray(context.decode(batch))
-                for context, batch in zip(contexts, batches * (2 // len(batches)), strict=True)
-            )
-            rows += len(right)
-            for i, (a, b) in enumerate(zip(right, found, strict=True)):
-                if a.tobytes() != b.tobytes():
-                    wrong += 1
-                    where = where or f"{what}, row {i}, off by {float(np.abs(a - b).max()):.3g}"
-
-        def beside(n: int, pos: int) -> Batch:
-            batch = Batch()
-            for seq in range(n):
-                batch.add(text[(pos + seq) % 40], pos, [seq], logits=True)
-            return batch
-
-        compare("one token", Batch.one(text[:1], 0, logits=True))
-        compare("a prompt", Batch.one(text[1:33], 1, logits=True))
-        compare("few tokens", Batch.one(text[33:36], 33, logits=True))
-        for context in contexts:
-            for seq in range(1, 4):
-                context.cache.seq_cp(0, seq)
-        for pos in range(36, 40):
-            compare("sequences", beside(4, pos))
-        saved = [context.cache.state_write(0) for context in contexts]
-        for context, blob in zip(contexts, reversed(saved), strict=True):
-            context.cache.state_read(blob, 5)
-        compare("read from the other", Batch.one(text[:2], 40, seq=5, logits=True))
-    return {"rows": rows, "wrong": wrong, **({"where": where} if where else {})}
-
-
-def model_on(device: str, path: str | None, **options: Any) -> Any:
-    """A model on the GPU; on the CPU it is Triton's interpreter that computes."""
-    import aleator
-
-    if device != "cpu":
-        return aleator.load(path, device=device, dtype="exact", **options)
-    from aleator.language_model import LanguageModel
-    from aleator.models import build_decoder
-
-    plain = aleator.load(path, device="cpu", **options)
-    decoder = build_decoder(plain.weights, "cpu", form="triton")
-    return LanguageModel(plain.weights, decoder, plain.tokenizer, options=plain.options)
-
-
-def texts(item: Item) -> Item:
-    """Compare texts of an engine on the GPU with those of one on the CPU."""
-    import aleator
-
-    first, n = item["first"], item["requests"]
-    made = []
-    for model in (aleator.load(device="cpu"), model_on(item["device"], None)):
-        with model.engine(n_seq_max=8) as engine:
-            on = {"sampling_device": item["sampling"]}
-            waiting = [
-                engine.submit(**request(i, item["tokens"]), **on) for i in range(first, first + n)
-            ]
-            for each in waiting:
-                each.result()
-            made.append([each.text for each in waiting])
-    wrong = [first + i for i, (a, b) in enumerate(zip(*made, strict=True)) if a != b]
-    return {
-        "texts": n,
-        "wrong": len(wrong),
-        **({"where": f"requests {wrong[:5]}"} if wrong else {}),
-    }
-
-
-def request(i: int, tokens: int) -> dict[str, Any]:
-    """A request by its number."""
-    prompts = ("ROMEO:", "To be, or not to be", "What say you, my lord?\n", "Enter", "JULIET:\nO ")
-    options: dict[str, Any] = {
-        "prompt": prompts[i % 5] * (1 + i % 3),
-        "max_tokens": tokens,
-        "seed": i,
-    }
-    options["temperature"] = (0.0, 0.7, 1.0, 1.5)[i % 4]
-    if i % 3 == 0:
-        options["top_p"] = 0.9
-    if i % 5 == 0:
-        options["repeat_penalty"] = 1.1
-    if i % 7 == 0:
-        options["min_p"] = 0.05
-    return options
-
-
-_LOADED: dict[str, Any] = {}
-
-
-def speed(item: Item) -> Item:
-    """Measure tokens a second of one shape."""
-    import torch
-
-    from aleator.generate import Batch
-
-    key = str(item["file"])
-    if key not in _LOADED:
-        _LOADED.clear()
-        _LOADED[key] = model_on(
-            item["device"], item["file"], n_ctx=8192 if item["tokens"] > 16 else 64
-        )
-    model, n, prompt = _LOADED[key], item.get("sequences", 1), item.get("prompt", 0)
-    tokens = item["tokens"]
-    context = model.context(n_ctx=max(prompt, n * (tokens + 2)) + 8, n_seq_max=n, device=None)
-
-    def step(pos: int) -> None:
-        batch = Batch()
-        for seq in range(n):
-            batch.add((pos + seq) % 64, pos, [seq], logits=True)
-        wait(context.decode(batch))
-
-    def work() -> int:
-        context.cache.clear(data=False)
-        if prompt:
-            wait(context.decode(Batch.one([i % 64 for i in range(prompt)], 0)))
-            return prompt
-        for pos in range(tokens):
-            step(pos)
-        return tokens * n
-
-    work()
-    best = 0.0
-    for _ in range(3 if item["tokens"] > 16 else 1):
-        began = time.perf_counter()
-        done = work()
-        best = max(best, done / (time.perf_counter() - began))
-    found: Item = {"tokens_per_second": round(best, 1)}
-    if torch.cuda.is_available():
-        found["peak_mib"] = round(torch.cuda.max_memory_allocated() / 2**20)
-    return found
-
-
-def wait(rows: Any) -> None:
-    """Wait until the device has computed rows of logits."""
-    rows[-1].max().item()
-
-
-DO: dict[str, Callable[[Item], Item]] = {"logits": logits, "texts": texts, "speed": speed}
-
-
 # What is to be done.
 
 
@@ -409,7 +208,7 @@ def all_speed(options: argparse.Namespace) -> list[Item]:
     shapes += [{"prompt": n} for n in PROMPTS if n <= options.most_prompt]
     return [
         {"file": path, **shape, "device": options.device, "tokens": options.tokens}
-        for path in (None, *map(str, options.models))
+        for path in (BUNDLED, *options.models)
         for shape in shapes
     ]
 
@@ -421,8 +220,9 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     asked = parser(__doc__)
     asked.add_argument("--out", type=Path, help="where results are written, as JSON lines")
     asked.add_argument(
-        "--models", nargs="+", type=Path, default=[], help="files to measure besides"
-    )
+        "--models", nargs="+", default=[],
+        help="files to measure besides, or random models of make_models.py such as llama-1b:BF16",
+    )  # fmt: skip
     asked.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
     asked.add_argument("--names", nargs="+", choices=list(MODELS), default=list(MODELS))
     asked.add_argument("--types", nargs="+", choices=TYPES, default=list(TYPES))
@@ -461,7 +261,7 @@ def run(options: argparse.Namespace) -> Results:
     out.write_text("")
     results = Results(out, time.monotonic() + options.seconds)
     results.write({"machine": gpu_tests.machine(), "device": options.device})
-    words = [sys.executable, str(Path(__file__)), "--child"]
+    words = [sys.executable, str(Path(__file__).with_name("gpu_decoder_items.py"))]
     stages = groups_of(options)
     for groups in stages:
         with ThreadPoolExecutor(max(options.workers, 1)) as pool:
@@ -474,9 +274,6 @@ def run(options: argparse.Namespace) -> Results:
 
 def main() -> int:
     """Run what the command line asks for."""
-    if sys.argv[1:2] == ["--child"]:
-        child(Path(sys.argv[2]))
-        return 0
     options = parsed()
     if options.device == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"

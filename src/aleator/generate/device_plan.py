@@ -259,8 +259,8 @@ class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]
         part.launches += 1
         part.kernels += 1
         named = dict(zip(kernel.arg_names, args, strict=False)) | constants
-        for tensor in named.values():
-            if isinstance(tensor, torch.Tensor) and _memory(tensor) in self._weights:
+        for tensor in _tensors(list(named.values())):
+            if _memory(tensor) in self._weights:
                 part.weights += _read(named, tensor)
 
 

@@ -1,4 +1,4 @@
-"""What tools/gpu_decoder.py does with a model on a GPU, here under Triton's interpreter."""
+"""What tools/gpu_decoder_items.py does with a model on a GPU, here under Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 if os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("runs in an interpreted process of its own", allow_module_level=True)
 
-import gpu_decoder
+import gpu_decoder_items
 from wide_models import MODELS
 
 from aleator import models
@@ -31,7 +31,7 @@ def test_a_child(tmp_path: Path) -> None:
     events, work = tmp_path / "events", tmp_path / "work"
     wrong = {**item, "model": "none"}
     work.write_text(json.dumps({"kind": "logits", "items": [item, wrong], "events": str(events)}))
-    gpu_decoder.child(work)
+    gpu_decoder_items.child(work)
     lines = events.read_text()
     assert lines.count("\n") == 4, lines
     begun, found, _, failed = (json.loads(line) for line in lines.splitlines())
@@ -52,7 +52,7 @@ def test_other_bits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return made(weights, device)
 
     monkeypatch.setattr(models, "build_decoder", other)
-    found = gpu_decoder.logits(
+    found = gpu_decoder_items.logits(
         {"model": "llama", "type": "F32", "cache": ("f16", "f16"), "device": "cpu"}
     )
     assert found["wrong"] > 0

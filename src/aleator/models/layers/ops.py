@@ -215,7 +215,7 @@ class TorchOps:
         batch: Pass,
         layer: int,
     ) -> torch.Tensor:
-        """The same of heads with one decay each; ``steps`` [T, heads], bias, a and d [heads].
+        """The scan of heads with one decay each; ``steps`` [T, heads], bias, a and d [heads].
 
         Time steps are softplus(steps + bias), or ``least`` if that is more.
         """
