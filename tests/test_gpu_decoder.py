@@ -12,6 +12,7 @@ from typing import Any
 import gpu_decoder
 import pytest
 from gpu_decoder import Group, Results, do
+from gpu_decoder_items import name_of
 
 CHILD = """
 import json, os, signal, sys, time
@@ -45,7 +46,7 @@ def ran(folder: Path, does: list[str], limit: float, seconds: float) -> Results:
     results = Results(folder / "out.jsonl", time.monotonic() + seconds)
     group = Group("logits", deque({"does": each} for each in does), limit)
     do(group, [sys.executable, str(script)], results)
-    results.write({"not run": [gpu_decoder.name_of(item) for item in group.items]})
+    results.write({"not run": [name_of(item) for item in group.items]})
     return results
 
 

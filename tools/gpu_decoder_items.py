@@ -189,7 +189,8 @@ def speed(item: Item) -> Item:
 
     from aleator.generate import Batch, Context
 
-    n, prompt, tokens = item.get("sequences", 1), item.get("prompt", 0), item["tokens"]
+    n, prompt = int(item.get("sequences", 1)), int(item.get("prompt", 0))
+    tokens = int(item["tokens"])
     decoder, n_ctx = decoder_of(item), max(prompt, n * (tokens + 2)) + 8
     context = Context(decoder, n_ctx=n_ctx, n_seq_max=n, device=None)
 

@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 @pytest.fixture(autouse=True)
 def one_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MODELS, "llama", replace(MODELS["llama"], n_layers=1))
+    small: Any = MODELS["llama"]
+    monkeypatch.setitem(MODELS, "llama", replace(small, n_layers=1))
 
 
 def test_a_child(tmp_path: Path) -> None:
