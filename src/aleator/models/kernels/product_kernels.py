@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from aleator.models.kernels.floats import tree
+from aleator.models.kernels.norms import scaled
 
 # The sum of four products of signed bytes, and one more number.
 _DP4A = tl.constexpr("dp4a.s32.s32 $0, $1, $2, $3;")
@@ -31,6 +32,22 @@ _V0, _V1, _V2, _V3, _V4, _V5, _V6, _V7, _V8, _V9, _V10, _V11, _V12, _V13, _V14, 
 
 
 @triton.jit
+def rounded(value, N: tl.constexpr, BLOCK: tl.constexpr):
+    """N blocks of floats as integers, int32 [N, BLOCK], their scales [N], and sums of each 16 of them."""
+    a = tl.abs(value)
+    finite = a < float("inf")
+    largest = tl.max(tl.where(finite, a, 0.0), axis=1)
+    broken = tl.max(tl.where(finite, 0, 1), axis=1) != 0
+    usable = (largest >= _LEAST) & (broken == 0)
+    safe = tl.where(usable, largest, 1.0)
+    factor = tl.where(usable, tl.div_rn(127.0, safe), 0.0)
+    scaled = tl.where(finite, value, 0.0) * factor[:, None]
+    whole = ((scaled + _ROUNDER) - _ROUNDER).to(tl.int32)
+    scale = tl.where(usable, tl.div_rn(safe, 127.0), tl.where(broken, float("nan"), 0.0))
+    return whole, scale, tl.sum(tl.reshape(whole, (N, BLOCK // 16, 16)), axis=2)
+
+
+@triton.jit
 def rounded_rows(
     x, q, d, sums, n_blocks, blocks,
     BLOCK: tl.constexpr, AT_ONCE: tl.constexpr, WORDS: tl.constexpr,
@@ -42,16 +59,7 @@ def rounded_rows(
     e = tl.arange(0, BLOCK)[None, :]
     element = at.to(tl.int64)[:, None] * BLOCK + e
     value = tl.load(x + element, mask=there[:, None], other=0.0)
-    a = tl.abs(value)
-    finite = a < float("inf")
-    largest = tl.max(tl.where(finite, a, 0.0), axis=1)
-    broken = tl.max(tl.where(finite, 0, 1), axis=1) != 0
-    usable = (largest >= _LEAST) & (broken == 0)
-    safe = tl.where(usable, largest, 1.0)
-    factor = tl.where(usable, tl.div_rn(127.0, safe), 0.0)
-    scaled = tl.where(finite, value, 0.0) * factor[:, None]
-    whole = ((scaled + _ROUNDER) - _ROUNDER).to(tl.int32)
-    scale = tl.where(usable, tl.div_rn(safe, 127.0), tl.where(broken, float("nan"), 0.0))
+    whole, scale, sixteens = rounded(value, AT_ONCE, BLOCK)
     tl.store(d + at, scale, mask=there)
     row = (at[:, None] // blocks).to(tl.int64)
     runs, first = blocks * RUNS, at[:, None] % blocks * RUNS
@@ -59,7 +67,6 @@ def rounded_rows(
     if WORDS:
         to = ((row * 8 + e % 32 // 4) * runs + first + e // 32) * 4 + e % 4
     tl.store(q + to, whole.to(tl.int8), mask=there[:, None])
-    sixteens = tl.sum(tl.reshape(whole, (AT_ONCE, 2 * RUNS, 16)), axis=2)
     half = tl.arange(0, 2 * RUNS)[None, :]
     tl.store(sums + (row * 2 + half % 2) * runs + first + half // 2, sixteens, mask=there[:, None])
 
@@ -98,7 +105,7 @@ def _power_of_2(exponent):
 
 
 @triton.jit
-def _finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, there):
+def finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, there):
     """Bias, residual, store: y is [T, R]."""
     if bias is not None:
         y += tl.load(bias + row)[None, :]
@@ -118,15 +125,12 @@ def few_rows(
 ):  # fmt: skip
     """T rows of x times R rows of the matrix.  ``low``, ``high``, ``xq``: as int32.
 
-    First sums of blocks, G runs at a time, each thread those of its own runs; they go to ``room``, float32
-    [1 or 2, n_tokens, blocks, n_out].  Then blocks in their order, each thread those of its own rows.
+    ``room``: for :func:`few_sums`, float32 [1 or 2, n_tokens, blocks, n_out].
     """
-    RUNS: tl.constexpr = BLOCK // 32  # of a block
-    U: tl.constexpr = G // RUNS
     row_ = tl.program_id(1) * R + tl.arange(0, R)
     t_ = tl.program_id(0) * T + tl.arange(0, T)
     row, t = tl.minimum(row_, n_out - 1), tl.minimum(t_, n_tokens - 1)
-    blocks = runs // RUNS
+    blocks = runs // (BLOCK // 32)
     wide = tl.cast(n_out, tl.int64)
     half = wide * runs
     if expert is not None:
@@ -143,11 +147,38 @@ def few_rows(
             least += e * half
         if bias is not None:
             bias += e * n_out
+    there = (t_ < n_tokens)[:, None] & (row_ < n_out)[None, :]
+    at = t.to(tl.int64)[:, None] * blocks * n_out + row[None, :]
+    y = few_sums(
+        low, high, d, m, scale, least, xq, xd, xs, room, row, t, there, at, wide, wide * n_tokens * blocks,
+        n_out, runs, LOW, HIGH, OFFSET, TABLE, GROUP, LEAST, D_FACTOR, BLOCK, NATIVE, T, R, G,
+    )  # fmt: skip
+    finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, there)
+
+
+@triton.jit
+def few_sums(
+    low, high, d, m, scale, least, xq, xd, xs, room, row, t, there, room_at, room_block, room_half,
+    n_out, runs,
+    LOW: tl.constexpr, HIGH: tl.constexpr, OFFSET: tl.constexpr, TABLE: tl.constexpr,
+    GROUP: tl.constexpr, LEAST: tl.constexpr, D_FACTOR: tl.constexpr, BLOCK: tl.constexpr,
+    NATIVE: tl.constexpr, T: tl.constexpr, R: tl.constexpr, G: tl.constexpr,
+):  # fmt: skip
+    """Rows ``t`` [T] of rounded activations times rows ``row`` [R] of a matrix, float32 [T, R].
+
+    First sums of blocks, G runs at a time, each thread those of its own runs; they go to ``room``, at
+    ``room_at`` [T, R] and ``room_block`` further for each block, those of least values ``room_half`` further.
+    Then blocks in their order, each thread those of its own rows.
+    """
+    RUNS: tl.constexpr = BLOCK // 32  # of a block
+    U: tl.constexpr = G // RUNS
+    blocks = runs // RUNS
+    wide = tl.cast(n_out, tl.int64)
+    half = wide * runs
     # Every load has the shape [T or 1, R, G] and so, compiled, the same threads for the same runs.
     at_row = row.to(tl.int64)[None, :, None] * runs
     x_row = t.to(tl.int64)[:, None, None] * runs + (row * 0)[None, :, None]
     up = (tl.arange(0, 4) * 8)[None, None, None, :]
-    at_least = wide * n_tokens * blocks
     for start in range(0, runs, G):
         run = start + tl.arange(0, G)[None, None, :]
         inside = run < runs
@@ -214,36 +245,33 @@ def few_rows(
         if RUNS > 1:
             total = tl.sum(tl.reshape(total, (T, R, U, RUNS)), axis=3)
         b = start // RUNS + tl.arange(0, U)
-        place = (t_.to(tl.int64)[:, None, None] * blocks + b[None, None, :]) * n_out
-        place += row_[None, :, None]
-        there = (t_ < n_tokens)[:, None, None] & (row_ < n_out)[None, :, None]
-        there &= (b < blocks)[None, None, :]
-        tl.store(room + place, total.to(tl.float32), mask=there)
+        place = room_at[:, :, None] + b.to(tl.int64)[None, None, :] * room_block
+        real = there[:, :, None] & (b < blocks)[None, None, :]
+        tl.store(room + place, total.to(tl.float32), mask=real)
         if LEAST != 0:
             lower = tl.sum(tl.reshape(lower, (T, R, U, RUNS)), axis=3)
-            tl.store(room + place + at_least, lower.to(tl.float32), mask=there)
+            tl.store(room + place + room_half, lower.to(tl.float32), mask=real)
     tl.debug_barrier()
     y = tl.full((T, R), 0.0, tl.float32)
     t_at, row_at = t.to(tl.int64)[:, None], row[None, :]
     xd += t_at * blocks + row_at * 0
     xs += t_at * 2 * runs + row_at * 0
     d += row_at
-    room += t_at * blocks * n_out + row_at
+    room += room_at
     # Unrolled, loads of many blocks are on their way at once.
     for b in tl.range(0, blocks, loop_unroll_factor=16):
         at_b = wide * b
         dx, dw = tl.load(xd + b), tl.load(d + at_b)
         dw = _power_of_2(dw) if TABLE == "MXFP4" else dw.to(tl.float32) * D_FACTOR
-        y = tl.fma(dw * dx, tl.load(room + at_b), y)
+        y = tl.fma(dw * dx, tl.load(room + b * room_block), y)
         if m is not None:
             mw = tl.load(m + at_b + row_at).to(tl.float32)
             if LEAST != 0:
-                y = tl.fma(-(mw * dx), tl.load(room + at_b + at_least), y)
+                y = tl.fma(-(mw * dx), tl.load(room + b * room_block + room_half), y)
             else:
                 ones = (tl.load(xs + b) + tl.load(xs + b + runs)).to(tl.float32)
                 y = tl.fma(mw, dx * ones, y)
-    there = (t_ < n_tokens)[:, None] & (row_ < n_out)[None, :]
-    _finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, there)
+    return y
 
 
 @triton.jit
@@ -348,7 +376,7 @@ def many_rows(
                 sum_at = xs + t_in * 2 * runs + b
                 ones = (tl.load(sum_at) + tl.load(sum_at + runs)).to(tl.float32)
                 y = tl.fma(mw, dx * ones[:, None], y)
-    _finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, there)
+    finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, there)
 
 
 @triton.jit
@@ -368,12 +396,24 @@ def float_rows(
         w += e * n_out * chunks * 128
         if bias is not None:
             bias += e * n_out
+    y = float_sums(w, x, row_in, t_in, n_in, n_in, chunks, None, None, 0.0, 1.0, "", T, R)
+    finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, there)
+
+
+@triton.jit
+def float_sums(
+    w, x, row, t, x_stride, n_in, chunks, weight, shift, mean, factor,
+    NORM: tl.constexpr, T: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """Rows ``t`` [T] of x, normalised first (see :func:`~aleator.models.kernels.norms.scaled`), times rows
+    ``row`` [R] of a matrix of floats, both int64; float32 [T, R].
+    """
     lane = tl.arange(0, 16)[None, :]
     k = tl.arange(0, 8)[None, None, :]
     groups = (n_in + 15) // 16
     lanes = tl.full((T, R, 16), 0.0, tl.float32)
     for c in range(0, chunks):
-        eight = tl.load(w + (row_in * chunks + c)[:, None, None] * 128 + lane[:, :, None] * 8 + k)
+        eight = tl.load(w + (row * chunks + c)[:, None, None] * 128 + lane[:, :, None] * 8 + k)
         even, odd = tl.split(tl.reshape(eight, (R, 16, 4, 2)))
         w0, w2 = tl.split(tl.reshape(even, (R, 16, 2, 2)))
         w1, w3 = tl.split(tl.reshape(odd, (R, 16, 2, 2)))
@@ -382,12 +422,13 @@ def float_rows(
             i = (c * 8 + g) * 16 + lane
             # Behind the last group a product of -0 leaves every sum as it is.
             behind = tl.where(c * 8 + g < groups, 0.0, -0.0)
-            value = tl.load(x + t_in[:, None] * n_in + i, mask=i < n_in, other=0.0)
+            value = tl.load(x + t[:, None] * x_stride + i, mask=i < n_in, other=0.0)
+            if NORM != "":
+                value = scaled(value, weight, shift, mean, factor, i, i < n_in, NORM)
             value = tl.where(i < n_in, value, behind)
             part = parts[2 * (g % 4) + g // 4].to(tl.float32)
             lanes = tl.fma(part[None, :, :], value[:, None, :], lanes)
-    y = tl.reshape(tree(tl.reshape(lanes, (T * R, 16)), T * R), (T, R))
-    _finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, there)
+    return tl.reshape(tree(tl.reshape(lanes, (T * R, 16)), T * R), (T, R))
 
 
 @triton.jit
