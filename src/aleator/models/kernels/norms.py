@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -185,6 +185,27 @@ def _norm(
     # The output may be the input: no thread writes before all have read.
     tl.debug_barrier()
     tl.store(OUT + outer * out_outer + within * out_inner + cols, v, mask=inside)
+
+
+class RowNorm(NamedTuple):
+    """What rows are normalised by.
+
+    Attributes:
+        kind: "rms" or "layer".
+        weight: float32 [n].
+        bias: float32 [n] of kind "layer", or None.
+        eps: added to the mean of the squares.
+    """
+
+    kind: str
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    eps: float
+
+
+def normalised(norm: RowNorm, x: torch.Tensor) -> torch.Tensor:
+    """Rows float32 [..., n] normalised, in one launch."""
+    return _launched(x, norm.weight, norm.bias, norm.eps, None, norm.kind)[1]
 
 
 def rms_norm(
