@@ -14,7 +14,8 @@ if os.environ.get("TRITON_INTERPRET") != "1":
 import torch
 
 from aleator.models.kernels import norms
-from aleator.models.kernels.fused import RowNorm, product_of_few
+from aleator.models.kernels.fused import product_of_few
+from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.planes import FLOATS, Planes, planes
 from aleator.models.kernels.product import product
 from tests.models.kernels import test_product as of_product
@@ -48,16 +49,15 @@ def matrix(kind: str, n_out: int, n_in: int, biased: bool, seed: int = 0) -> Pla
     ],
 )  # fmt: skip
 def test_several_matrices(kinds: list[str], n_in: int, n: int) -> None:
-    listed = [
-        matrix(kind, 19 - 2 * i, n_in, i == 1, seed=i)
-        for i, kind in enumerate(kinds)
-    ]
+    listed = [matrix(kind, 19 - 2 * i, n_in, i == 1, seed=i) for i, kind in enumerate(kinds)]
     x = torch.from_numpy(activations(16, n_in))[16 - n :]
     for kind in ("", "rms", "layer"):
         norm, normed = None, x
         if kind:
-            norm = RowNorm(kind, vector(n_in, 7), vector(n_in, 8) if kind == "layer" else None, 1e-6)
-            normed = norms.normalised(norm, x)
+            norm = RowNorm(
+                kind, vector(n_in, 7), vector(n_in, 8) if kind == "layer" else None, 1e-6
+            )
+            normed = norm(x)
         expected = torch.cat([product(each, normed) for each in listed], -1)
         assert same(product_of_few(listed, x, norm), expected.numpy()), kind
 
@@ -69,7 +69,7 @@ def test_activations_and_residuals(kind: str, activation: str) -> None:
     both = matrix(kind, 2 * n_ff, n_in, True)
     x = torch.from_numpy(activations(7, n_in))
     norm = RowNorm("rms", vector(n_in, 7), None, 1e-5)
-    y = product(both, norms.normalised(norm, x))
+    y = product(both, norm(x))
     expected = norms.activate(activation, y[:, :n_ff], y[:, n_ff:])
     assert same(product_of_few([both], x, norm, activation, True), expected.numpy())
     expected = norms.activate(activation, y)

@@ -7,6 +7,7 @@ again, into memory of its own; programs are few, and take several tiles of a mat
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
@@ -26,7 +27,7 @@ from aleator.models.kernels.product_kernels import few_sums, finish, float_sums,
 
 _TILE = 4  # rows of activations to a program
 _WIDE = 8192  # rows of a matrix from which on programs are many enough
-_PROGRAMS = 1024  # about as many at most
+_PROGRAMS = 512  # about as many at most: each has memory of its own, which the L2 cache should hold
 
 
 def product_of_few(
@@ -59,7 +60,7 @@ def product_of_few(
         return out
     x = x if x.stride(1) == 1 else x.contiguous()
     floats = all(m.block == 1 for m in matrices)
-    rows = min(triton.next_power_of_2(n), FEW if slow(x) or floats else _TILE)
+    rows = min(triton.next_power_of_2(n), FEW if slow(x) or (floats and norm is None) else _TILE)
     widest = max(m.n_out for m in matrices)
     width = 16 if floats or widest > _WIDE else 8
     if slow(x):

@@ -150,7 +150,7 @@ def _norm(
     X, GIVEN_X, GIVEN_WEIGHT, WEIGHT, BIAS, ADDED, OUT, n_rows, inner,
     x_outer, x_inner, given_outer, given_inner, out_outer, out_inner, weight_inner, eps, scale,
     N: tl.constexpr, ROWS: tl.constexpr, SIZE: tl.constexpr, AT_ONCE: tl.constexpr,
-    LAYER: tl.constexpr, WEIGHTS: tl.constexpr, BIASES: tl.constexpr, GIVEN: tl.constexpr,
+    LAYER: tl.constexpr, SUM: tl.constexpr, WEIGHTS: tl.constexpr, BIASES: tl.constexpr, GIVEN: tl.constexpr,
 ):  # fmt: skip
     """Rows [n_rows / inner, inner, N] normalised; ``GIVEN``: "none", "plain" or "normed" is added first."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -167,24 +167,19 @@ def _norm(
     cols = tl.arange(0, SIZE)[None, :]
     inside = there & (cols < N)
     v = _taken(x, given, given_weight, factor, scale, cols, inside, GIVEN)
-    mean, by = moments(
-        x, given, given_weight, factor, scale, there, eps, N, ROWS, AT_ONCE, GIVEN, LAYER
-    )
     if GIVEN != "none":
         tl.store(ADDED + row * N + cols, v, mask=inside)
-    v = scaled(
-        v,
-        weight if WEIGHTS else None,
-        bias if BIASES else None,
-        mean,
-        by,
-        cols,
-        inside,
-        "layer" if LAYER else "rms",
-    )
-    # The output may be the input: no thread writes before all have read.
-    tl.debug_barrier()
-    tl.store(OUT + outer * out_outer + within * out_inner + cols, v, mask=inside)
+    if not SUM:
+        mean, by = moments(
+            x, given, given_weight, factor, scale, there, eps, N, ROWS, AT_ONCE, GIVEN, LAYER
+        )
+        v = scaled(
+            v, weight if WEIGHTS else None, bias if BIASES else None, mean, by, cols, inside,
+            "layer" if LAYER else "rms",
+        )  # fmt: skip
+        # The output may be the input: no thread writes before all have read.
+        tl.debug_barrier()
+        tl.store(OUT + outer * out_outer + within * out_inner + cols, v, mask=inside)
 
 
 class RowNorm(NamedTuple):
@@ -192,8 +187,8 @@ class RowNorm(NamedTuple):
 
     Attributes:
         kind: "rms" or "layer".
-        weight: float32 [n].
-        bias: float32 [n] of kind "layer", or None.
+        weight: float32 [n], or [heads, n], see :func:`rms_norm`.
+        bias: as large, of kind "layer", or None.
         eps: added to the mean of the squares.
     """
 
@@ -202,10 +197,9 @@ class RowNorm(NamedTuple):
     bias: torch.Tensor | None
     eps: float
 
-
-def normalised(norm: RowNorm, x: torch.Tensor) -> torch.Tensor:
-    """Rows float32 [..., n] normalised, in one launch."""
-    return _launched(x, norm.weight, norm.bias, norm.eps, None, norm.kind)[1]
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Float32 [..., n] normalised, in one launch."""
+        return _launched(x, self.weight, self.bias, self.eps, None, self.kind)[1]
 
 
 def rms_norm(
@@ -263,6 +257,11 @@ def add_rms_norm(
     return _launched(x, weight, None, eps, None, "rms", given, scale, given_weight)
 
 
+def add_normed(x: torch.Tensor, given: torch.Tensor, norm: RowNorm, scale: float) -> torch.Tensor:
+    """``x + norm(given) * scale`` of float32 [T, n], in one launch; the norm is of kind "rms"."""
+    return _launched(x, None, None, norm.eps, None, "sum", given, scale, norm.weight)[0]
+
+
 def add_layer_norm(
     x: torch.Tensor,
     given: torch.Tensor,
@@ -286,7 +285,7 @@ def _launched(
     scale: float = 1.0,
     given_weight: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What was added up (``x`` where nothing was), and its norm."""
+    """What was added up (``x`` where nothing was), and its norm, of kind "sum" nothing."""
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device) if out is None else out
     added = x if given is None else torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if x.numel() == 0:
@@ -302,7 +301,7 @@ def _launched(
         n_rows, rows.shape[1], rows.stride(0), rows.stride(1), others.stride(0), others.stride(1),
         made.stride(0), made.stride(1), head_stride, eps, scale,
         N=n, ROWS=at_once, SIZE=triton.next_power_of_2(n), AT_ONCE=groups_at_once(n),
-        LAYER=kind == "layer", WEIGHTS=weight is not None, BIASES=bias is not None,
+        LAYER=kind == "layer", SUM=kind == "sum", WEIGHTS=weight is not None, BIASES=bias is not None,
         GIVEN="none" if given is None else "plain" if given_weight is None else "normed",
         num_warps=warps(n), maxnreg=REGISTERS, **EXACT,
     )  # fmt: skip
