@@ -14,11 +14,21 @@ import triton.language as tl
 
 from aleator.models.kernels.cells import Side, gathered, meant, taken, widened
 from aleator.models.kernels.floats import EXACT, exponential, softened, tree
-from aleator.models.kernels.rotation import INTERPRETED, Turn, hadamard, rotate
+from aleator.models.kernels.rotation import (
+    INTERPRETED,
+    Turn,
+    hadamard,
+    hadamard_scale,
+    rotate,
+    turn_heads,
+)
 from aleator.models.kernels.seen import SeenTensors
 
 _SIZES = ["begin", "n_tokens", "all", "longest"]
 """These change from step to step, and no kernel is compiled anew for them."""
+
+FEW, SHORT = 16, 1024
+"""Up to so many tokens, and cells that one sees, attention is one launch: each program's share is small."""
 
 ROOM = 1 << 26
 """Floats of scores that are held at a time, where a single token does not need more."""
@@ -39,7 +49,7 @@ def attend(
     """Attention of a micro-batch's queries over the cells that they see.
 
     Args:
-        q: queries, rotated, float32 [T, H, D].
+        q: queries, rotated, float32 [T, H, D]; a Hadamard matrix may rotate them in place.
         keys: the layer's keys; H is a multiple of their heads.
         values: its values, or the first channels of its keys, see :func:`~aleator.models.kernels.cells.side`.
         seen: which cells the tokens see.
@@ -60,7 +70,9 @@ def attend(
     out = torch.empty(t, heads, values.dim, device=q.device)
     if t == 0:
         return out.view(t, -1)
-    q, variants = q.contiguous(), 1
+    if q.stride()[1:] != (dim, 1):
+        q = q.contiguous()
+    variants = 1
     cells, rotation = seen.cells, keys.rotation
     if turn is not None and len(turn.angles) < seen.n_turns:
         found = f"{len(turn.angles)} rows of angles"
@@ -77,10 +89,12 @@ def attend(
         back = Turn(turn.angles[1:], turn.offset, turn.interleaved)
         rotate(forms[t:], back, every=t)
         q = hadamard(forms, rotation)
-    if variants == 1 and rotation:
-        q = hadamard(q.clone(), rotation)
     padded = triton.next_power_of_2(group)
     size = keys.heads * padded * seen.longest
+    once = t <= FEW and seen.longest <= SHORT and room is None
+    turned = rotation if variants == 1 else 0
+    if turned and not once:
+        q = hadamard(q.clone(memory_format=torch.contiguous_format), turned)
     if room is None:
         room = torch.empty(min(t * size, max(ROOM, size)), device=q.device)
     at_once = t if not size else min(t, room.numel() // size)
@@ -93,64 +107,43 @@ def attend(
         pairs, groups = triton.cdiv(n * keys.heads, b.pairs), padded // b.group
         shared = (begin, n, t, seen.longest)
         shape = {"HEADS": keys.heads, "GROUP": group, "PADDED": padded, "QUERIES": b.group}
+        scored = {
+            **shape, "DIM": dim, "KIND": keys.kind, "BYTES": keys.block_bytes, "VARIANTS": variants > 1,
+            "CAPPED": softcap != 0, "LEANS": slopes is not None, "PAIRS": b.pairs, "CELLS": b.cells,
+        }  # fmt: skip
+        index = seen.rows if variants > 1 else cells
+        positions = seen.positions if slopes is not None else cells
+        leans, sunk = slopes if slopes is not None else q, sinks if sinks is not None else q
+        if once:
+            channels = min(128, triton.next_power_of_2(values.dim))
+            _attend[pairs, 1, groups](
+                q, q.stride(0), keys.data, keys.halves, values.data, values.halves, out, room, factors,
+                seen.tokens, seen.cells, cells, index, positions, leans, sunk, *shared,
+                *keys.strides, *values.strides, scale, softcap, **scored, SINKS=sinks is not None,
+                VALUES=values.dim, VALUE_KIND=values.kind, VALUE_BYTES=values.block_bytes, CHANNELS=channels,
+                TURN=_turning(turned), TURN_BACK=_turning(values.rotation), num_warps=b.warps, **EXACT,
+            )  # fmt: skip
+            return out.view(t, -1)
         _score[pairs, triton.cdiv(seen.longest, b.cells), groups](
-            q,
-            keys.data,
-            keys.halves,
-            room,
-            seen.tokens,
-            cells,
-            seen.rows if variants > 1 else cells,
-            seen.positions if slopes is not None else cells,
-            slopes if slopes is not None else q,
-            *shared,
-            *keys.strides,
-            scale,
-            softcap,
-            **shape,
-            DIM=dim,
-            KIND=keys.kind,
-            BYTES=keys.block_bytes,
-            VARIANTS=variants > 1,
-            CAPPED=softcap != 0,
-            LEANS=slopes is not None,
-            PAIRS=b.pairs,
-            CELLS=b.cells,
-            num_warps=b.warps,
-            **EXACT,
-        )
+            q, q.stride(0), keys.data, keys.halves, room, seen.tokens, cells, index, positions, leans,
+            *shared, *keys.strides, scale, softcap, **scored, num_warps=b.warps, **EXACT,
+        )  # fmt: skip
         _weigh[pairs, groups](
-            room,
-            factors,
-            seen.tokens,
-            sinks if sinks is not None else q,
-            *shared,
-            **shape,
-            SINKS=sinks is not None,
-            PAIRS=b.pairs,
-            num_warps=4,
-            **EXACT,
-        )
+            room, factors, seen.tokens, sunk, *shared, **shape,
+            SINKS=sinks is not None, PAIRS=b.pairs, num_warps=4, **EXACT,
+        )  # fmt: skip
         _mix[pairs, triton.cdiv(values.dim, b.channels), groups](
-            room,
-            factors,
-            values.data,
-            values.halves,
-            out,
-            seen.tokens,
-            seen.cells,
-            *shared,
-            *values.strides,
-            **shape,
-            DIM=values.dim,
-            KIND=values.kind,
-            BYTES=values.block_bytes,
-            PAIRS=b.pairs,
-            CHANNELS=b.channels,
-            num_warps=1,
-            **EXACT,
-        )
+            room, factors, values.data, values.halves, out, seen.tokens, seen.cells,
+            *shared, *values.strides, **shape, DIM=values.dim, KIND=values.kind, BYTES=values.block_bytes,
+            PAIRS=b.pairs, CHANNELS=b.channels, num_warps=1, **EXACT,
+        )  # fmt: skip
     return hadamard(out, values.rotation).view(t, -1)
+
+
+def _turning(block: int) -> tuple[int, int, float]:
+    """A Hadamard matrix as ``_attend`` takes it."""
+    block = block if block > 1 else 0
+    return block, max(block, 1).bit_length() - 1, hadamard_scale(block)
 
 
 class _Blocks(NamedTuple):
@@ -194,20 +187,36 @@ def _place(i, start, sinks, first):
 
 @triton.jit(do_not_specialize=_SIZES)
 def _score(
-    q, data, halves, scores, tokens, cells, index, positions, slopes,
+    q, q_stride, data, halves, scores, tokens, cells, index, positions, slopes,
     begin, n_tokens, all, longest, cell_stride, head_stride, stride, scale, softcap,
     HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
     DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr, VARIANTS: tl.constexpr,
     CAPPED: tl.constexpr, LEANS: tl.constexpr, PAIRS: tl.constexpr, CELLS: tl.constexpr,
 ):  # fmt: skip
-    """Scores [pairs, longest, PADDED]: q . key * scale, and what is done to them."""
+    """Scores of CELLS cells, see ``_score_cells``."""
+    _score_cells(
+        q, q_stride, data, halves, scores, tokens, cells, index, positions, slopes, tl.program_id(1) * CELLS,
+        begin, n_tokens, all, longest, cell_stride, head_stride, stride, scale, softcap,
+        HEADS, GROUP, PADDED, QUERIES, DIM, KIND, BYTES, VARIANTS, CAPPED, LEANS, PAIRS, CELLS,
+    )  # fmt: skip
+
+
+@triton.jit
+def _score_cells(
+    q, q_stride, data, halves, scores, tokens, cells, index, positions, slopes, from_,
+    begin, n_tokens, all, longest, cell_stride, head_stride, stride, scale, softcap,
+    HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
+    DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr, VARIANTS: tl.constexpr,
+    CAPPED: tl.constexpr, LEANS: tl.constexpr, PAIRS: tl.constexpr, CELLS: tl.constexpr,
+):  # fmt: skip
+    """Scores [pairs, longest, PADDED] of the cells from number ``from_`` on: q . key * scale, and so on."""
     pair = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)
     alive = pair < HEADS * n_tokens
     head = pair // n_tokens
     t = begin + pair - head * n_tokens
     start, sinks, first, n = _seen_places(tokens, t, all, alive)
-    if tl.program_id(1) * CELLS < tl.max(n, 0):
-        i = tl.program_id(1) * CELLS + tl.arange(0, CELLS)[None, :]
+    if from_ < tl.max(n, 0):
+        i = from_ + tl.arange(0, CELLS)[None, :]
         seen = i < n[:, None]
         place = _place(i, start[:, None], sinks[:, None], first[:, None])
         cell = tl.load(cells + place, mask=seen, other=0).to(tl.int64)
@@ -215,7 +224,7 @@ def _score(
         member = tl.program_id(2) * QUERIES + tl.arange(0, QUERIES)
         query = head[:, None] * GROUP + member[None, :]
         real = alive[:, None] & (member < GROUP)[None, :]
-        at = (t[:, None].to(tl.int64) * (HEADS * GROUP) + query) * DIM
+        at = t[:, None].to(tl.int64) * q_stride + query * DIM
         at, asked = at[:, :, None, None], real[:, :, None, None]
         if VARIANTS:
             form = tl.load(index + place, mask=seen, other=0).to(tl.int64)
@@ -255,6 +264,19 @@ def _score(
 
 @triton.jit(do_not_specialize=_SIZES)
 def _weigh(
+    scores, factors, tokens, sink_scores, begin, n_tokens, all, longest,
+    HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
+    SINKS: tl.constexpr, PAIRS: tl.constexpr,
+):  # fmt: skip
+    """See ``_weigh_cells``."""
+    _weigh_cells(
+        scores, factors, tokens, sink_scores, begin, n_tokens, all, longest,
+        HEADS, GROUP, PADDED, QUERIES, SINKS, PAIRS,
+    )  # fmt: skip
+
+
+@triton.jit
+def _weigh_cells(
     scores, factors, tokens, sink_scores, begin, n_tokens, all, longest,
     HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
     SINKS: tl.constexpr, PAIRS: tl.constexpr,
@@ -319,6 +341,22 @@ def _mix(
     DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr, PAIRS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):  # fmt: skip
+    """CHANNELS channels, see ``_mix_channels``."""
+    _mix_channels(
+        weights, factors, data, halves, out, tokens, cells, tl.program_id(1) * CHANNELS,
+        begin, n_tokens, all, longest, cell_stride, head_stride, stride,
+        HEADS, GROUP, PADDED, QUERIES, DIM, KIND, BYTES, PAIRS, CHANNELS,
+    )  # fmt: skip
+
+
+@triton.jit
+def _mix_channels(
+    weights, factors, data, halves, out, tokens, cells, from_,
+    begin, n_tokens, all, longest, cell_stride, head_stride, stride,
+    HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
+    DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr, PAIRS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):  # fmt: skip
     """Outputs [T, H, DIM]: the sum of weight * value over the cells in order, times the factor."""
     pair = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)
     alive = pair < HEADS * n_tokens
@@ -326,7 +364,7 @@ def _mix(
     t = begin + pair - head * n_tokens
     start, sinks, first, n = _seen_places(tokens, t, all, alive)
     member = tl.program_id(2) * QUERIES + tl.arange(0, QUERIES)
-    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    channel = from_ + tl.arange(0, CHANNELS)
     at = weights + (pair.to(tl.int64) * longest * PADDED)[:, None, None] + member[None, :, None]
     total = tl.zeros((PAIRS, QUERIES, CHANNELS), tl.float32)
     here = channel[None, :, None]
@@ -360,6 +398,57 @@ def _mix(
     to = out + query[:, :, None] * DIM + channel[None, None, :]
     real = alive[:, None] & (member < GROUP)[None, :]
     tl.store(to, total * factor[:, :, None], mask=real[:, :, None] & (channel < DIM)[None, None, :])
+
+
+@triton.jit(do_not_specialize=_SIZES)
+def _attend(
+    q, q_stride, keys, key_halves, values, value_halves, out, scores, factors, tokens, cells, key_cells, index,
+    positions, slopes, sink_scores, begin, n_tokens, all, longest, key_cell, key_head, key_channel,
+    value_cell, value_head, value_channel, scale, softcap,
+    HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
+    DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr, VARIANTS: tl.constexpr,
+    CAPPED: tl.constexpr, LEANS: tl.constexpr, PAIRS: tl.constexpr, CELLS: tl.constexpr,
+    SINKS: tl.constexpr, VALUES: tl.constexpr, VALUE_KIND: tl.constexpr, VALUE_BYTES: tl.constexpr,
+    CHANNELS: tl.constexpr, TURN: tl.constexpr, TURN_BACK: tl.constexpr,
+):  # fmt: skip
+    """Scores, weights and values of some pairs, one after the other.
+
+    ``TURN`` and ``TURN_BACK`` rotate queries and outputs: block, its logarithm and factor; block 0: not at all.
+    """
+    if TURN[0] > 0 or TURN_BACK[0] > 0:
+        pair = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)
+        head = pair // n_tokens
+        t = (begin + pair - head * n_tokens).to(tl.int64)
+        member = tl.program_id(2) * QUERIES + tl.arange(0, QUERIES)
+        real = (pair < HEADS * n_tokens)[:, None] & (member < GROUP)[None, :]
+        real = tl.reshape(real, (PAIRS * QUERIES, 1))
+        query = head[:, None] * GROUP + member[None, :]
+    if TURN[0] > 0:
+        at = tl.reshape(t[:, None] * q_stride + query * DIM, (PAIRS * QUERIES, 1))
+        turn_heads(q + at, real, DIM, PAIRS * QUERIES, TURN[0], TURN[1], TURN[2])
+    for from_ in range(0, longest, CELLS):
+        _score_cells(
+            q, q_stride, keys, key_halves, scores, tokens, key_cells, index, positions, slopes, from_,
+            begin, n_tokens, all, longest, key_cell, key_head, key_channel, scale, softcap,
+            HEADS, GROUP, PADDED, QUERIES, DIM, KIND, BYTES, VARIANTS, CAPPED, LEANS, PAIRS, CELLS,
+        )  # fmt: skip
+    tl.debug_barrier()
+    _weigh_cells(
+        scores, factors, tokens, sink_scores, begin, n_tokens, all, longest,
+        HEADS, GROUP, PADDED, QUERIES, SINKS, PAIRS,
+    )  # fmt: skip
+    tl.debug_barrier()
+    for from_ in range(0, VALUES, CHANNELS):
+        _mix_channels(
+            scores, factors, values, value_halves, out, tokens, cells, from_,
+            begin, n_tokens, all, longest, value_cell, value_head, value_channel,
+            HEADS, GROUP, PADDED, QUERIES, VALUES, VALUE_KIND, VALUE_BYTES, PAIRS, CHANNELS,
+        )  # fmt: skip
+    if TURN_BACK[0] > 0:
+        at = tl.reshape((t[:, None] * (HEADS * GROUP) + query) * VALUES, (PAIRS * QUERIES, 1))
+        turn_heads(
+            out + at, real, VALUES, PAIRS * QUERIES, TURN_BACK[0], TURN_BACK[1], TURN_BACK[2]
+        )
 
 
 # Of cells as axes of 2, the highest bit of their number last, tl.split gives the halves in order.  Every call
