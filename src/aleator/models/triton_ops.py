@@ -231,7 +231,7 @@ class TritonOps(TorchOps):
         values = (
             side(keys, values_in_keys) if values_in_keys else side(cells.rows.values.parts[layer])
         )
-        return attend(q, side(keys), values, seen, scale, softcap, slopes, sinks, back)
+        return attend(q, side(keys), values, seen, scale, softcap, slopes, sinks, back, spare=True)
 
     def each_head(self, matrices: Sequence[Linear]) -> Callable[[torch.Tensor], torch.Tensor]:
         """See :class:`TorchOps`."""

@@ -1,7 +1,7 @@
 """Products of a few rows in one launch: norm and rounding before, activation or residual after them.
 
-One launch takes several matrices with the same input, of any types.  Each program normalises and rounds its rows
-again, into memory of its own; programs are few, and take several tiles of a matrix one after the other.
+One launch takes several matrices with the same input, of any types.  Each program normalises and rounds its
+rows again, into memory of its own; programs are few, and take several tiles of a matrix one after the other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aleator.models.kernels.norms import (
 )
 from aleator.models.kernels.planes import FORMS, Planes
 from aleator.models.kernels.product import FEW, form_of, has_dp4a, slow, words
-from aleator.models.kernels.product_kernels import few_sums, finish, float_sums, rounded
+from aleator.models.kernels.product_sums import few_sums, finish, float_sums, rounded
 
 _TILE = 4  # rows of activations to a program
 _WIDE = 8192  # rows of a matrix from which on programs are many enough
@@ -173,7 +173,8 @@ def _of_matrix(
             tl.debug_barrier()
             y = few_sums(
                 low, high, d, m, scale, least, q, xd, xs, block_sums, row, i, own, room_at, R, T * blocks * R,
-                n_out, runs, FORM[0], FORM[1], FORM[2], FORM[3], FORM[4], FORM[5], FORM[6], BLOCK, NATIVE, T, R, G,
+                n_out, runs, FORM[0], FORM[1], FORM[2], FORM[3], FORM[4], FORM[5], FORM[6], BLOCK,
+                NATIVE, T, R, G,
             )  # fmt: skip
         else:
             y = float_sums(

@@ -75,7 +75,8 @@ def finish(
         forms.append((
             heads, dim, "" if norm is None else norm.kind, weight is not None and weight.dim() == 2,
             rotates and pairs > 0, turned, hadamard_scale(turned), "" if to is None else to.kind,
-            0 if to is None else to.block_bytes, groups_at_once(dim), triton.next_power_of_2(dim), max(turned, 1).bit_length() - 1,
+            0 if to is None else to.block_bytes, groups_at_once(dim), triton.next_power_of_2(dim),
+            max(turned, 1).bit_length() - 1,
         ))  # fmt: skip
         first += programs
     _finish[(first,)](
