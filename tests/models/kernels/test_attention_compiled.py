@@ -14,7 +14,7 @@ if os.environ.get("TRITON_INTERPRET") == "1":
 import triton
 from triton.backends import compiler
 
-from aleator.models.kernels import attention, attention_kernels, cells, heads, rotation
+from aleator.models.kernels import attention, attention_kernels, cells, rotation
 from tests.device.compiled import compiled, spills
 
 BYTES = {"f32": 4, "f16": 2, "bf16": 2, "q8_0": 34, "q4_0": 18, "q5_1": 24}
@@ -112,24 +112,6 @@ def test_attention_in_one_launch_fits(
         DIM=dim, CELLS=b.cells, VARIANTS=False, CAPPED=turn > 0, LEANS=False, SINKS=turn > 0, VALUES=dim,
         VALUE_KIND=kind, VALUE_BYTES=BYTES[kind], CHANNELS=128, TURN=attention._turning(turn),
         TURN_BACK=attention._turning(turn),
-    )  # fmt: skip
-    assert spills(made) == 0
-
-
-@pytest.mark.parametrize("norm", ["", "rms"])
-@pytest.mark.parametrize("kind", ["f16", "q8_0", "q5_1"])
-def test_finished_heads_fit(architecture: int, kind: str, norm: str) -> None:
-    weight = "*fp32" if norm else None
-    data, halves = pointers(kind)["data"], pointers(kind)["halves"]
-    query = ("*fp32", weight, None, "fp32", None, None, *["i32"] * 6)
-    key = ("*fp32", weight, None, "fp32", data, halves, *["i32"] * 6)
-    form = (128, norm, False, True, 0, 1.0)
-    turn, log = (0, 0) if kind == "f16" else (32, 5)
-    stored = (8, 128, norm, False, True, turn, 0.125, kind, BYTES[kind], 8, 128, log)
-    made = compiled(
-        heads._finish, {"groups": (query, key), "angles": "*fp32", "n_tokens": "i32", "offset": "i32"}, 1,
-        exact=False, FORMS=((32, *form, "", 0, 8, 128, 0), stored), PAIRS=64, WIDE=64,
-        INTERLEAVED=False, LAST=False, BLOCK=1,
     )  # fmt: skip
     assert spills(made) == 0
 

@@ -18,7 +18,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import compiler as nvidia
 from triton.compiler import ASTSource
 
-from aleator.models.kernels import fused
+from aleator.models.kernels import fused, heads
 from aleator.models.kernels.floats import EXACT
 from aleator.models.kernels.norms import groups_at_once
 from aleator.models.kernels.planes import FORMS
@@ -109,13 +109,37 @@ def products(
 @pytest.mark.parametrize(
     ("capability", "kinds", "rows", "width", "norm", "activation"),
     [
-        (90, ["Q4_K", "Q6_K"], 1, 8, "rms", ""), (80, ["Q4_K", "Q5_K", "Q6_K"], 4, 8, "layer", ""),
+        (90, ["Q4_K", "Q6_K"], 1, 8, "rms", ""), (80, ["Q4_K", "Q6_K"], 4, 8, "layer", ""),
         (90, ["Q4_K"], 4, 16, "rms", "silu"), (120, ["Q8_0"], 4, 16, "rms", "gelu_rounded"),
         (90, ["Q6_K"], 4, 8, "", ""), (120, ["MXFP4"], 1, 16, "", ""),
-        (80, ["BF16"], 16, 16, "rms", "silu"), (90, ["BF16"], 1, 16, "", ""),
+        (80, ["BF16"], 4, 16, "rms", "silu"), (90, ["BF16"], 16, 16, "", ""),
     ],
 )  # fmt: skip
 def test_products(
     capability: int, kinds: list[str], rows: int, width: int, norm: str, activation: str
 ) -> None:
     products(capability, kinds, rows, width, norm, activation)
+
+
+@pytest.mark.parametrize(
+    ("capability", "kind", "size", "norm"),
+    [(80, "f16", 2, ""), (90, "q8_0", 34, "rms"), (120, "q5_1", 24, "layer")],
+)
+def test_finished_heads(capability: int, kind: str, size: int, norm: str) -> None:
+    weight, bias = "*fp32" if norm else None, "*fp32" if norm == "layer" else None
+    data = "*fp16" if kind == "f16" else "*u8"
+    turn, log = (0, 0) if kind == "f16" else (32, 5)
+    forms = tuple(
+        (n, 128, norm, False, True, by, 0.125, to, size, 8, 128, log)
+        for n, by, to in ((32, 0, ""), (8, turn, kind))
+    )
+    types = {
+        "groups": tuple(
+            ("*fp32", weight, bias, "fp32", *side, *["i32"] * 6) for side in ((None, None), (data, "*fp16"))
+        ),
+        "angles": "*fp32", "cells": "*i64",
+    }  # fmt: skip
+    fixed = {
+        "FORMS": forms, "PAIRS": 64, "WIDE": 64, "INTERLEAVED": False, "LAST": False, "BLOCK": 1,
+    }  # fmt: skip
+    check(heads._finish, capability, types, fixed, num_warps=1)
