@@ -100,8 +100,11 @@ def test_attention_in_one_launch_fits(
     b = attention._blocks(8, padded, dim, 256, 1)
     shape = {"HEADS": 8, "GROUP": group, "PADDED": padded, "QUERIES": b.group, "PAIRS": b.pairs}
     own = strides(kind, 8, dim)
-    ways = {f"{side}_{name[:-7] or 'channel'}": each for side in ("key", "value") for name, each in
-            {"cell_stride": own["cell_stride"], "head_stride": own["head_stride"], "channel_stride": 1}.items()}  # fmt: skip
+    ways = {
+        f"{side}_{way}": size
+        for side in ("key", "value")
+        for way, size in zip(("cell", "head", "channel"), own.values(), strict=True)
+    }
     types = pointers(kind)
     types |= {
         "keys": types["data"], "values": types["data"], "key_halves": types["halves"],

@@ -94,7 +94,8 @@ def products(
         parts.append((*planes, None if kind == "Q6_K" else "*fp32", *["i32"] * 5))
     types = {
         "parts": tuple(parts), "x": "*fp32", "weight": "*fp32" if norm else None,
-        "shift": "*fp32" if norm == "layer" else None, "table": "*fp16" if activation == "gelu_rounded" else None,
+        "shift": "*fp32" if norm == "layer" else None,
+        "table": "*fp16" if activation == "gelu_rounded" else None,
         "residual": None if norm else "*fp32", "out": "*fp32", "room": "*i32", "float_room": "*fp32",
         "factor": "fp32", "eps": "fp32",
     }  # fmt: skip

@@ -1,7 +1,8 @@
 """Attention over the cells of a cache with the bits of native decoders: docs/numerics.md, part 2.
 
 Scores of every seen cell, their exponentials and sum, and the sum of values, whose order is the list's: of few
-tokens and cells in one launch, else in three.  What comes out for a token depends on itself and on the cells that it sees, on nothing else.
+tokens and cells in one launch, else in three.  What comes out for a token depends on itself and on the cells
+that it sees, on nothing else.
 """
 
 from __future__ import annotations
