@@ -20,7 +20,7 @@ from triton.compiler import ASTSource
 
 from aleator.models.kernels import fused, heads
 from aleator.models.kernels.floats import EXACT
-from aleator.models.kernels.norms import groups_at_once
+from aleator.models.kernels.norms import REGISTERS, groups_at_once
 from aleator.models.kernels.planes import FORMS
 from tests.models.kernels.test_product_compiled import APPROXIMATE, of_type
 
@@ -104,13 +104,13 @@ def products(
         "GATED": bool(activation), "NATIVE": True, "T": rows, "R": width, "G": 512 // width,
         "AHEAD": groups_at_once(4096),
     }  # fmt: skip
-    check(fused.fused_product, capability, types, fixed)
+    check(fused.fused_product, capability, types, fixed, maxnreg=REGISTERS)
 
 
 @pytest.mark.parametrize(
     ("capability", "kinds", "rows", "width", "norm", "activation"),
     [
-        (90, ["Q4_K", "Q6_K"], 1, 8, "rms", ""), (80, ["Q4_K", "Q6_K"], 4, 8, "layer", ""),
+        (90, ["Q4_K", "Q6_K"], 1, 8, "rms", ""), (80, ["Q4_K", "Q5_K", "Q6_K"], 4, 8, "layer", ""),
         (90, ["Q4_K"], 4, 16, "rms", "silu"), (120, ["Q8_0"], 4, 16, "rms", "gelu_rounded"),
         (90, ["Q6_K"], 4, 8, "", ""), (120, ["MXFP4"], 1, 16, "", ""),
         (80, ["BF16"], 4, 16, "rms", "silu"), (90, ["BF16"], 16, 16, "", ""),

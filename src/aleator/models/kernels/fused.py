@@ -14,6 +14,7 @@ import triton.language as tl
 
 from aleator.models.kernels.floats import EXACT
 from aleator.models.kernels.norms import (
+    REGISTERS,
     RowNorm,
     activated,
     gelu_table,
@@ -96,7 +97,7 @@ def product_of_few(
         FORMS=tuple(tuple(form_of(m).values()) for m in matrices),
         N_IN=0 if norm is None else n_in, NORM="" if norm is None else norm.kind,
         ACTIVATION=activation, GATED=gated, NATIVE=has_dp4a(x), T=rows, R=width, G=length,
-        AHEAD=groups_at_once(n_in), **EXACT,
+        AHEAD=groups_at_once(n_in), maxnreg=REGISTERS, **EXACT,
     )  # fmt: skip
     return out
 
