@@ -92,7 +92,8 @@ class TorchOps:
 
     def add(self, y: torch.Tensor, onto: Onto) -> torch.Tensor:
         """``residual + norm(y) * scale``."""
-        return onto.residual + onto.norm(y) * onto.scale
+        y = onto.norm(y)
+        return onto.residual + (y if onto.scale == 1.0 else y * onto.scale)
 
     def norm(self, kind: str, weight: torch.Tensor | None, eps: float) -> Norm:
         """A norm, see :func:`~aleator.models.layers.norms.norm`."""
