@@ -214,10 +214,25 @@ def _store(
 ):  # fmt: skip
     """``BLOCK`` heads, or blocks of 32 channels."""
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    stored(
+        x, HEADS * DIM, data, halves, cells, row, n, cell_stride, head_stride, stride,
+        HEADS, DIM, KIND, BYTES, WIDE, BLOCK,
+    )  # fmt: skip
+
+
+@triton.jit
+def stored(
+    x, x_stride, data, halves, cells, row, n, cell_stride, head_stride, stride,
+    HEADS: tl.constexpr, DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr,
+    WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Store heads number ``row`` [BLOCK] of n, or blocks of 32 channels; tokens lie ``x_stride`` apart."""
     channel = tl.arange(0, WIDE)[None, :]
     if KIND == "f32" or KIND == "f16" or KIND == "bf16":
         here = (row < n)[:, None] & (channel < DIM)
-        v = tl.load(x + row.to(tl.int64)[:, None] * DIM + channel, mask=here, other=0.0)
+        token = row // HEADS
+        from_ = token.to(tl.int64) * x_stride + (row - token * HEADS) * DIM
+        v = tl.load(x + from_[:, None] + channel, mask=here, other=0.0)
         cell = tl.load(cells + row // HEADS, mask=row < n, other=0)
         to = data + (cell * cell_stride + (row % HEADS) * head_stride)[:, None] + channel * stride
         if KIND == "f16":
@@ -228,9 +243,10 @@ def _store(
             tl.store(to, v, mask=here)
     else:
         alive = row < n
-        v = tl.load(x + row.to(tl.int64)[:, None] * 32 + channel, mask=alive[:, None], other=0.0)
         each: tl.constexpr = DIM // 32
         token = row // (HEADS * each)
+        from_ = token.to(tl.int64) * x_stride + (row - token * (HEADS * each)) * 32
+        v = tl.load(x + from_[:, None] + channel, mask=alive[:, None], other=0.0)
         cell = tl.load(cells + token, mask=alive, other=0)
         begin = cell * cell_stride + (row - token * (HEADS * each)) * BYTES
         zeros = v * 0.0
