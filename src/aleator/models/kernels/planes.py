@@ -192,9 +192,8 @@ def joined(matrices: Sequence[Planes]) -> list[Planes]:
         if last is None or last.type != each.type or last.tensors.keys() != each.tensors.keys():
             made.append(each)
             continue
-        rows = _ROWS | {"low": -2} if each.block == 1 else _ROWS
         both: dict[str, Any] = {
-            name: torch.cat((part, each.tensors[name]), rows[name])
+            name: torch.cat((part, each.tensors[name]), _ROWS[name])
             for name, part in last.tensors.items()
         }
         made[-1] = replace(last, n_out=last.n_out + each.n_out, **both)
