@@ -16,7 +16,7 @@ import torch
 from aleator.models.kernels import norms
 from aleator.models.kernels.fused import product_of_few
 from aleator.models.kernels.norms import RowNorm
-from aleator.models.kernels.planes import FLOATS, Planes, planes
+from aleator.models.kernels.planes import FLOATS, Planes, joined, planes
 from aleator.models.kernels.product import product
 from tests.models.kernels import test_product as of_product
 from tests.models.kernels.test_product import activations, same
@@ -44,12 +44,14 @@ def matrix(kind: str, n_out: int, n_in: int, biased: bool, seed: int = 0) -> Pla
 @pytest.mark.parametrize(
     ("kinds", "n_in"),
     [
-        (["Q4_K", "Q4_K", "Q6_K"], 768), (["Q8_0", "Q3_K"], 512), (["Q4_0"], 96), (["F16", "Q5_1"], 160),
-        (["BF16", "F32"], 37), (["MXFP4", "Q2_K"], 256),
+        (["Q4_K", "Q4_K", "Q6_K"], 768), (["Q3_K", "Q3_K", "Q5_K"], 256), (["Q8_0", "Q3_K"], 512), (["Q4_0"], 96), (["F16", "Q5_1"], 160),
+        (["BF16", "BF16", "F32"], 37), (["MXFP4", "Q2_K"], 256),
     ],
 )  # fmt: skip
 def test_several_matrices(kinds: list[str], n_in: int, n: int) -> None:
-    listed = [matrix(kind, 19 - 2 * i, n_in, i == 1, seed=i) for i, kind in enumerate(kinds)]
+    listed = [
+        matrix(kind, 19 - 2 * i, n_in, i + 1 == len(kinds), seed=i) for i, kind in enumerate(kinds)
+    ]
     x = torch.from_numpy(activations(16, n_in))[16 - n :]
     for kind in ("", "rms", "layer"):
         norm, normed = None, x
@@ -59,7 +61,9 @@ def test_several_matrices(kinds: list[str], n_in: int, n: int) -> None:
             )
             normed = norm(x)
         expected = torch.cat([product(each, normed) for each in listed], -1)
-        assert same(product_of_few(listed, x, norm), expected.numpy()), kind
+        matrices = listed if kind else joined(listed)
+        assert len(matrices) == len(set(kinds)) or kind
+        assert same(product_of_few(matrices, x, norm), expected.numpy()), kind
 
 
 @pytest.mark.parametrize("kind", ["Q4_K", "Q5_0", "F32"])

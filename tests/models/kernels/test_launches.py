@@ -30,11 +30,11 @@ VIEWS = (
 """What of PyTorch launches nothing; a reshape or conversion that copies shows as a copy too."""
 
 
-class Launches(TorchDispatchMode):
+class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """What is launched while a layer is computed."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.of_layers: list[list[str]] = []
         self.found: list[str] | None = None
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -182,7 +183,8 @@ def _norm(
         tl.store(OUT + outer * out_outer + within * out_inner + cols, v, mask=inside)
 
 
-class RowNorm(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class RowNorm:
     """What rows are normalised by.
 
     Attributes:

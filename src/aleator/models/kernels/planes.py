@@ -193,7 +193,7 @@ def joined(matrices: Sequence[Planes]) -> list[Planes]:
             made.append(each)
             continue
         both: dict[str, Any] = {
-            name: torch.cat((part, each.tensors[name]), _ROWS.get(name, 0))
+            name: torch.cat((part, each.tensors[name]), _ROWS[name])
             for name, part in last.tensors.items()
         }
         made[-1] = replace(last, n_out=last.n_out + each.n_out, **both)
