@@ -44,8 +44,8 @@ def matrix(kind: str, n_out: int, n_in: int, biased: bool, seed: int = 0) -> Pla
 @pytest.mark.parametrize(
     ("kinds", "n_in"),
     [
-        (["Q4_K", "Q4_K", "Q6_K"], 768), (["Q3_K", "Q3_K", "Q5_K"], 256), (["Q8_0", "Q3_K"], 512), (["Q4_0"], 96), (["F16", "Q5_1"], 160),
-        (["BF16", "BF16", "F32"], 37), (["MXFP4", "Q2_K"], 256),
+        (["Q4_K", "Q4_K", "Q6_K"], 768), (["Q3_K", "Q3_K", "Q5_K"], 256), (["Q8_0", "Q3_K"], 512),
+        (["Q4_0"], 96), (["F16", "Q5_1"], 160), (["BF16", "BF16", "F32"], 37), (["MXFP4", "Q2_K"], 256),
     ],
 )  # fmt: skip
 def test_several_matrices(kinds: list[str], n_in: int, n: int) -> None:

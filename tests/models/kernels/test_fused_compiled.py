@@ -110,7 +110,7 @@ def products(
 @pytest.mark.parametrize(
     ("capability", "kinds", "rows", "width", "norm", "activation"),
     [
-        (90, ["Q4_K", "Q6_K"], 1, 8, "rms", ""), (80, ["Q4_K", "Q5_K", "Q6_K"], 4, 8, "layer", ""),
+        (90, ["Q4_K", "Q6_K"], 1, 8, "rms", ""), (80, ["Q4_K", "Q6_K"], 4, 8, "layer", ""),
         (90, ["Q4_K"], 4, 16, "rms", "silu"), (120, ["Q8_0"], 4, 16, "rms", "gelu_rounded"),
         (90, ["Q6_K"], 4, 8, "", ""), (120, ["MXFP4"], 1, 16, "", ""),
         (80, ["BF16"], 4, 16, "rms", "silu"), (90, ["BF16"], 16, 16, "", ""),

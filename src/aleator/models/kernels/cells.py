@@ -18,7 +18,6 @@ _LOW, _HIGH = (
     tl.constexpr(int.from_bytes(np.array(half, np.int8).tobytes(), "little", signed=True))
     for half in (IQ4_NL_VALUES[:8], IQ4_NL_VALUES[8:])
 )
-_NAN = tl.constexpr(float("nan"))
 
 
 class Side(NamedTuple):
@@ -257,7 +256,9 @@ def stored(
             half = tl.where(scaled.to(tl.int32, bitcast=True) < 0, -0.49999997, 0.49999997)
             q = (scaled + half).to(tl.int32)
             tl.store(data + (begin + 2)[:, None] + channel, q.to(tl.uint8), mask=alive[:, None])
-            tl.store(halves + begin // 2, tl.where(poison, _NAN, d).to(tl.float16), mask=alive)
+            tl.store(
+                halves + begin // 2, tl.where(poison, float("nan"), d).to(tl.float16), mask=alive
+            )
         else:
             five: tl.constexpr = KIND == "q5_0" or KIND == "q5_1"
             levels: tl.constexpr = 32 if five else 16
@@ -273,9 +274,11 @@ def stored(
                 span = tl.div_rn(most - least, levels - 1.0)
                 d = tl.where(most == least, 0.0, span)
                 scaled = (v - least[:, None]) * _inverse(d)[:, None] + 0.5
-                stored = tl.where(poison, _NAN, least).to(tl.float16)
+                stored = tl.where(poison, float("nan"), least).to(tl.float16)
                 tl.store(halves + begin // 2 + 1, stored, mask=alive)
-            tl.store(halves + begin // 2, tl.where(poison, _NAN, d).to(tl.float16), mask=alive)
+            tl.store(
+                halves + begin // 2, tl.where(poison, float("nan"), d).to(tl.float16), mask=alive
+            )
             q = _clamped(scaled, 0.0, levels - 1.0).to(tl.int32)
             low = tl.reshape(q & 15, (BLOCK, 2, 16))
             # Parts of a byte have no bits in common: their sum is their union.

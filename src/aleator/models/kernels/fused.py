@@ -26,6 +26,7 @@ from aleator.models.kernels.planes import FORMS, Planes
 from aleator.models.kernels.product import FEW, form_of, has_dp4a, slow, words
 from aleator.models.kernels.product_sums import few_sums, finish, float_sums, rounded
 
+_TYPES = 2  # matrices to a launch: more of them would not fit into registers
 _TILE = 4  # rows of activations to a program
 _WIDE = 8192  # rows of a matrix from which on programs are many enough
 _PROGRAMS = 512  # about as many at most: each has memory of its own, which the L2 cache should hold
@@ -43,7 +44,7 @@ def product_of_few(
     """What :func:`~aleator.models.kernels.product.product` gives for 1 to 16 rows, and more, in one launch.
 
     Args:
-        matrices: with the same input; their outputs are side by side.
+        matrices: with the same input; their outputs are side by side.  More than two take more launches.
         x: float32 [T, n_in].
         norm: x is normalised first; None: it is not.
         activation: of the outputs, see :func:`~aleator.models.kernels.norms.activate`; "": none.
@@ -54,6 +55,9 @@ def product_of_few(
     Returns:
         float32 [T, n_out], of gated ones half as wide.
     """
+    if len(matrices) > _TYPES:
+        pairs = [matrices[i : i + _TYPES] for i in range(0, len(matrices), _TYPES)]
+        return torch.cat([product_of_few(pair, x, norm, activation) for pair in pairs], -1)
     n, sides = len(x), 2 if gated else 1
     columns = [m.n_out // sides for m in matrices]
     out = torch.empty((n, sum(columns)), dtype=torch.float32, device=x.device)
