@@ -155,8 +155,9 @@ def alone(decoder: Any, work: Work, texts: int = TEXTS) -> Rows:
     rows = []
     for tokens in texts_of(decoder.config.n_vocab)[:texts]:
         context = Context(
-            decoder, n_ctx=LENGTH, type_k=work.cache[0], type_v=work.cache[1], n_threads=1
-        )
+            decoder, n_ctx=LENGTH, type_k=work.cache[0], type_v=work.cache[1], n_threads=1,
+            device="cpu",
+        )  # fmt: skip
         rows.append(
             np.concatenate(
                 [np.asarray(context.decode(Batch.one([t], i))) for i, t in enumerate(tokens)]
@@ -195,8 +196,9 @@ class Crowd:
         prefix = None if streams else PrefixConfig()
         self.options = options
         self.context = Context(
-            decoder, n_ctx=LENGTH * SEQUENCES, n_seq_max=SEQUENCES, prefix=prefix, **options
-        )
+            decoder, n_ctx=LENGTH * SEQUENCES, n_seq_max=SEQUENCES, prefix=prefix, device="cpu",
+            **options,
+        )  # fmt: skip
         self.streams, self.step = streams, 0
 
     def run(self, rows: int) -> None:

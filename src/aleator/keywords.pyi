@@ -848,8 +848,9 @@ class LoadKeywords(TypedDict, total=False):
     """What computes: cpu, cuda, cuda:1 ... (default: cuda where there is one, else cpu)."""
 
     dtype: torch.dtype | str | None
-    """Type to compute in: float32, float16 or bfloat16 (default: float32 on the CPU, bfloat16 on
-    CUDA)."""
+    """Type to compute in: float32, float16 or bfloat16; exact: weights as they are stored,
+    activations in float32, and the CPU's bits on a GPU too (docs/device.md) (default: float32 on
+    the CPU, bfloat16 on CUDA)."""
 
     n_ctx: int | None
     """Positions of one sequence: prompt and text together; 0: as many as the model was trained with

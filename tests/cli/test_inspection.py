@@ -166,3 +166,28 @@ def test_doctor_names_what_is_missing(aleator: Command, monkeypatch: pytest.Monk
     assert result.code == 1
     assert "no-such-thing  MISSING (everything): pip install 'aleator[cli]'" in result.out
     assert "bundled model  FAILS: nothing.gguf: no such file" in result.out
+
+
+def test_plan(aleator: Command) -> None:
+    for words in ([], [str(bundled_model())], ["-m", str(bundled_model()), "--device", "cuda"]):
+        result = aleator("plan", "-c", "100", *words)
+        assert (result.code, result.err) == (0, "")
+        assert "weights 9.64 MiB; a step besides: at most 256.00 MiB; 100 tokens" in result.out
+        assert re.search(
+            r"16 sequences: .* tokens/s; memory .* MiB, of which cache 4.69", result.out
+        )
+    assert aleator("plan", "x", "-m", "y").code == 2
+    for words in (["--bandwidth", "0"], ["--launch-cost", "x"], ["--device", "cpu"]):
+        refused = aleator("plan", *words)
+        assert (refused.code, refused.out) == (2, "")
+
+
+def test_plan_json(aleator: Command) -> None:
+    words = ("plan", "--json", "-c", "100", "--bandwidth", "1", "--launch-cost")
+    slow, fast = (json.loads(aleator(*words, cost).out) for cost in ("10", "0.001"))
+    assert [step["sequences"] for step in slow["steps"]] == [1, 4, 16]
+    for step, other in zip(slow["steps"], fast["steps"], strict=True):
+        assert step["memory"] == slow["weights"] + step["cache"] + slow["scratch"]
+        assert step["launches"] == sum(part["launches"] for part in step["parts"].values())
+        assert step["seconds"] == pytest.approx(step["bytes"] / 1e12 + step["launches"] * 1e-5)
+        assert other["tokens_per_second"] > step["tokens_per_second"]

@@ -37,6 +37,7 @@ COMMANDS = {
     "watermark": "test whether a text was drawn with a watermark's key",
     "tokenize": "show the tokens of a text",
     "model-info": "what is in a model file",
+    "plan": "what a model would take and launch on a GPU, found without one",
     "bench": "measure prefill and decode speed",
     "perplexity": "measure how well a model predicts a text",
     "models": "the models that are on this machine; fetch and remove those of the hub",

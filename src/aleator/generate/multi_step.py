@@ -30,6 +30,7 @@ from aleator.generate.request_state import Proposal, RequestState
 from aleator.generate.reserved_cells import ReservedCells
 from aleator.generate.token_sampler import TokenSampler
 from aleator.models.layers.passes import Pass
+from aleator.models.placement import EXACT
 from aleator.models.torch_decoder import in_torch
 
 MOST_STEPS = 4096
@@ -340,6 +341,12 @@ def check_model(context: Context) -> None:
             f"multi_step needs a model whose layers all have attention over the whole text, and whose "
             f"positions only rotate; this one ({decoder.config.architecture}) has {what}: give "
             "multi_step=1",
+        )
+    if decoder.dtype == EXACT:
+        raise ParameterError(
+            "multi_step",
+            "multi_step records the steps of PyTorch's form, and dtype='exact' computes in Triton's: give "
+            "multi_step=1, or load the model with another dtype",
         )
     if len(set(decoder.places)) > 1:
         raise ParameterError(

@@ -114,7 +114,8 @@ class ModelOptions(Options):
         None, flags=("--device",), metavar="NAME", shown="cuda where there is one, else cpu",
     )  # fmt: skip
     dtype: torch.dtype | str | None = own(
-        "type to compute in: float32, float16 or bfloat16",
+        "type to compute in: float32, float16 or bfloat16; exact: weights as they are stored, activations in "
+        "float32, and the CPU's bits on a GPU too (docs/device.md)",
         None, flags=("--dtype",), metavar="NAME", shown="float32 on the CPU, bfloat16 on CUDA",
     )  # fmt: skip
     n_ctx: int | None = own(

@@ -42,6 +42,12 @@ ROLLBACK, ROLLBACK_BYTES = 8, 2**26
 together; fewer where their states would take more memory than that."""
 
 
+def positions(weights: Weights, n_ctx: int | None) -> int:
+    """Positions of one sequence, where a model is loaded with ``n_ctx``."""
+    trained = weights.config.context_length
+    return min(trained, DEFAULT_CONTEXT) if n_ctx is None else n_ctx or trained
+
+
 class LoadedModel:
     """A model with its tokenizer, contexts and sessions; :class:`aleator.LanguageModel` says its attributes."""
 
@@ -60,8 +66,7 @@ class LoadedModel:
         self.tokenizer = tokenizer
         self.vocab: Vocabulary = tokenizer.vocab
         self.options = options or ModelOptions()
-        trained, n_ctx = weights.config.context_length, self.options.n_ctx
-        self.n_ctx = min(trained, DEFAULT_CONTEXT) if n_ctx is None else n_ctx or trained
+        self.n_ctx = positions(weights, self.options.n_ctx)
         self._context_options = context_options
         self.draft = draft
         drafts = None if draft is None else draft.cells

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
+from aleator.cache.devices import Device
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, resolved, takes
 from aleator.engine.job import cells_needed, sequences_needed
@@ -27,14 +28,23 @@ from aleator.generate.completion import Completion, Request
 from aleator.generate.context import LentPrefixes, Prefixes
 from aleator.generate.generation import Generation
 from aleator.generate.logprobs import top_logprobs
-from aleator.generate.options import LOADED, BeamOptions, ModelOptions, of_loading
+from aleator.generate.options import (
+    LOADED,
+    BeamOptions,
+    ContextOptions,
+    ModelOptions,
+    of_loading,
+)
 from aleator.generate.request_state import OnLogits
 from aleator.generate.session import Session
 from aleator.generate.speculative import Drafter
+from aleator.language_model.base import positions
 from aleator.language_model.scoring import ScoringModel
 from aleator.models.build import build_decoder
+from aleator.models.exact import check_memory, exact_form
 from aleator.models.hub.bundled import bundled_model
-from aleator.models.placement import placement
+from aleator.models.placement import EXACT, placement
+from aleator.models.sizes import cache_of_layers
 from aleator.models.weights import Weights, open_weights
 from aleator.samplers import SamplerChain, SamplingParams
 from aleator.text.tokenizer import Tokenizer
@@ -79,12 +89,31 @@ def load(
     weights = open_weights(bundled_model() if path is None else path)
     places = where.places(weights.config.n_layers)
     tokenizer = Tokenizer(load_vocabulary(weights))
-    decoder = build_decoder(weights, progress=progress, places=places)
+    form = "auto"
+    if where.dtype == EXACT:
+        form = exact_form(weights, places)
+        if form == "triton":
+            _check_room(weights, places[0].device, chosen.n_ctx, ContextOptions.of(given))
+    decoder = build_decoder(weights, progress=progress, places=places, form=form)
     draft: LanguageModel | None = None
     if chosen.model_draft is not None:
         draft = load(chosen.model_draft, device=str(decoder.device), dtype=chosen.dtype, **given)
         check_same_vocabulary(tokenizer.vocab, draft.vocab, chosen.model_draft)
     return LanguageModel(weights, decoder, tokenizer, options=chosen, draft=draft, **given)
+
+
+def _check_room(
+    weights: Weights, device: Device, n_ctx: int | None, options: ContextOptions
+) -> None:
+    """Refuse, before anything is loaded, what a GPU has no room for."""
+    if not options.offload_kqv:
+        raise ParameterError(
+            "offload_kqv", "dtype='exact' reads the cache on the GPU: give offload_kqv=True"
+        )
+    sizes = cache_of_layers(
+        weights.config, positions(weights, n_ctx), options.type_k, options.type_v
+    )
+    check_memory(weights, device, sum(map(sum, sizes)))
 
 
 def check_same_vocabulary(vocab: Vocabulary, other: Vocabulary, path: str) -> None:

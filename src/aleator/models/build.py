@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from importlib.util import find_spec
 
 from aleator.core.errors import ParameterError
 from aleator.core.packages import required_torch
 from aleator.models.decoder import Decoder, Progress
+from aleator.models.exact import check_device, exact_form
 from aleator.models.native_decoder import NativeDecoder, why_not_native
-from aleator.models.placement import ON_CPU, Place, placement
+from aleator.models.placement import EXACT, ON_CPU, Place, placement
 from aleator.models.weights import Weights
 
 log = logging.getLogger(__name__)
@@ -31,11 +31,12 @@ def build_decoder(
     Args:
         weights: the file.
         device: where the work is done; None: CUDA where there is one, else the CPU.
-        dtype: type of weights and activations; None: float32 on the CPU, bfloat16 on CUDA.
+        dtype: type of weights and activations; None: float32 on the CPU, bfloat16 on CUDA; "exact": see
+            ``form``.
         progress: called with (layers done, layers).
         form: "native": native code, on the CPU in float32; "torch": in PyTorch, anywhere; "triton": Triton's
             kernels with the native form's bits, on GPUs, or on the CPU under Triton's interpreter; "auto":
-            native where that can be, else in PyTorch.
+            "triton" on GPUs where the type is "exact", else native where that can be, else in PyTorch.
         places: where each layer computes, in place of ``device`` and ``dtype``
             (:meth:`~aleator.models.placement.Placement.places`).
 
@@ -48,8 +49,12 @@ def build_decoder(
     if form not in FORMS:
         raise ParameterError("form", f"form={form!r} must be one of {', '.join(FORMS)}")
     if places is None:
-        dtype = "float32" if form == "triton" and dtype is None else dtype
+        dtype = EXACT if form == "triton" and dtype is None else dtype
         places = placement(device, dtype).places(weights.config.n_layers)
+    if form == "auto" and EXACT in (dtype, places[0].dtype):
+        form = exact_form(weights, places)
+    if form == "torch" and EXACT in (dtype, places[0].dtype):
+        raise ParameterError("dtype", "dtype='exact' with form='torch': give form='triton'")
     others = [place for place in places if place != ON_CPU]
     can = not others
     if form == "native" and others:
@@ -73,16 +78,15 @@ def build_decoder(
 
 def _in_triton(weights: Weights, places: Sequence[Place], progress: Progress | None) -> Decoder:
     """The decoder of Triton's kernels."""
-    required_torch("form='triton'")
-    if find_spec("triton") is None:
-        raise ImportError('form="triton" needs Triton: pip install "aleator[torch]"', name="triton")
     for place in places:
-        if place.dtype != "float32":
+        if place.dtype not in ("float32", EXACT):
             raise ParameterError(
                 "dtype",
                 f"dtype={place.dtype!r}: form='triton' keeps weights as they are stored and computes in "
-                "float32: leave dtype out",
+                "float32: give dtype='exact', or leave it out",
             )
+    check_device(places[0].device)
+    places = [Place(place.device, EXACT) for place in places]
     from aleator.models.triton_decoder import TritonDecoder  # PyTorch and Triton are optional
 
     return TritonDecoder(weights, places, progress)

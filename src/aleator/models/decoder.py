@@ -44,9 +44,9 @@ class Decoder(ABC):
         weights: the file.
         config: the model's dimensions.
         architecture: how its layers are made.
-        places: where each layer's weights are and its work is done, and in what type: "float32", "float16" or
-            "bfloat16"; attention, states and logits are float32.  Embeddings are where the first layer is, the
-            last norm and the output matrix where the last one is.
+        places: where each layer's weights are and its work is done, and in what type: "float32", "float16",
+            "bfloat16" or "exact"; attention, states and logits are float32.  Embeddings are where the first
+            layer is, the last norm and the output matrix where the last one is.
         device: where logits come from: that of the last layer.
         dtype: the type of the last layer's weights and activations.
         rotation: of queries and keys of layers that see everything.

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2}
 """Types to compute in, and the bytes of a number."""
+EXACT = "exact"
+"""In place of a type: weights as the file has them, activations in float32, and the CPU's bits everywhere."""
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 """Files of drivers: for CUDA, for CUDA under Windows, and for AMD's devices, which PyTorch calls CUDA too."""
 
@@ -40,7 +42,7 @@ class Place:
 
     Attributes:
         device: there its weights and what it stores in the cache are.
-        dtype: type of weights and activations there.
+        dtype: type of weights and activations there; "exact": see :data:`EXACT`.
     """
 
     device: Device
@@ -151,7 +153,7 @@ class Placement:
 
     Attributes:
         device: of the last ``n_gpu_layers`` layers, or of all of them.
-        dtype: a type for all layers; None: float32 on the CPU, bfloat16 on CUDA.
+        dtype: a type for all layers, or "exact"; None: float32 on the CPU, bfloat16 on CUDA.
         n_gpu_layers: how many; None: all.
         device_map: what holds instead of these; None: nothing.
     """
@@ -165,14 +167,23 @@ class Placement:
         """Where each of so many layers computes.
 
         Raises:
-            ParameterError: the map is of more or of fewer layers.
+            ParameterError: the map is of more or of fewer layers; "exact" on more than one device.
         """
         if self.device_map is not None:
             devices = self.device_map.devices(n_layers)
         else:
             on = n_layers if self.n_gpu_layers is None else min(self.n_gpu_layers, n_layers)
             devices = [CPU] * (n_layers - on) + [self.device] * on
-        kinds = {"cpu": self.dtype or "float32", "cuda": self.dtype or "bfloat16"}
+        if self.dtype == EXACT and len(set(devices)) > 1:
+            name = "n_gpu_layers" if self.device_map is None else "device_map"
+            raise ParameterError(
+                name,
+                f"dtype='exact' computes all layers on one device: give n_gpu_layers={n_layers} or 0 in place "
+                f"of {name}, or another dtype",
+            )
+        # Native code has these bits: it takes weights as they are stored.
+        on_cpu = "float32" if self.dtype == EXACT else self.dtype or "float32"
+        kinds = {"cpu": on_cpu, "cuda": self.dtype or "bfloat16"}
         return [Place(device, kinds[device.type]) for device in devices]
 
 
@@ -184,7 +195,8 @@ def placement(
     Args:
         device: "cpu", "cuda" or "cuda:N", or PyTorch's object for it; None: CUDA where there is one, else the
             CPU.
-        dtype: a type's name, or PyTorch's object for it; None: float32 on the CPU, bfloat16 on CUDA.
+        dtype: a type's name, or PyTorch's object for it, or "exact"; None: float32 on the CPU, bfloat16 on
+            CUDA.
         n_gpu_layers: so many of the last layers are on a CUDA device, the others on the CPU; None: all are
             where ``device`` says.
         device_map: which layers each device has, see :meth:`DeviceMap.of`, in place of both.
@@ -222,17 +234,17 @@ def checked_dtype(dtype: object) -> str | None:
     if dtype is None:
         return None
     name = str(dtype).removeprefix("torch.")
-    if name not in DTYPES:
-        raise ParameterError("dtype", f"dtype={dtype!r}: give {', '.join(DTYPES)}")
+    if name not in (*DTYPES, EXACT):
+        raise ParameterError("dtype", f"dtype={dtype!r}: give {', '.join(DTYPES)} or {EXACT}")
     return name
 
 
 def weight_bytes(weights: Weights, places: Sequence[Place]) -> dict[str, int]:
     """The bytes that weights take on each device by its name, without reading them.
 
-    On the CPU in float32 they are those of the file, which are used as they are stored; elsewhere all numbers
-    are counted in the type of the place.  Embeddings are at the first place, the last norm and the output
-    matrix at the last; a matrix that is both is counted at both where these are two.
+    On the CPU in float32, and where a place is "exact", they are those of the file, which are used as they are
+    stored; elsewhere all numbers are counted in the type of the place.  Embeddings are at the first place, the
+    last norm and the output matrix at the last; a matrix that is both is counted at both where these are two.
     """
     sizes: list[tuple[Device, int]] = []
     first, last = places[0], places[-1]
@@ -245,8 +257,8 @@ def weight_bytes(weights: Weights, places: Sequence[Place]) -> dict[str, int]:
             at = {last if name.startswith("output") else first}
         stored = weights.stored(name)
         for place in at:
-            size = stored.n_elements * DTYPES[place.dtype]
-            sizes.append((place.device, stored.data.size if _as_stored(place) else size))
+            in_type = stored.n_elements * DTYPES.get(place.dtype, 0)
+            sizes.append((place.device, stored.data.size if _as_stored(place) else in_type))
     order = dict.fromkeys(str(place.device) for place in places)
     made = sizes_by_device(sizes)
     return {name: made[name] for name in order}
@@ -254,7 +266,7 @@ def weight_bytes(weights: Weights, places: Sequence[Place]) -> dict[str, int]:
 
 def _as_stored(place: Place) -> bool:
     """Whether a place uses weights as they are stored."""
-    return place.device.type == "cpu" and place.dtype == "float32"
+    return place.dtype == EXACT or (place.device.type == "cpu" and place.dtype == "float32")
 
 
 def _has_cuda() -> bool:

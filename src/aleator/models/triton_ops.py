@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,12 @@ from aleator.cache.storage.tensors import as_tensor
 from aleator.models.kernels import norms, recurrent, recurrent_parts, routing
 from aleator.models.kernels.attention import attend
 from aleator.models.kernels.cells import side, store
-from aleator.models.kernels.planes import Planes, planes, stack
+from aleator.models.kernels.fused import product_of_few
+from aleator.models.kernels.heads import Heads, finish
+from aleator.models.kernels.norms import RowNorm
+from aleator.models.kernels.planes import Planes, joined, planes, stack
 from aleator.models.kernels.product import (
+    FEW,
     Rounded,
     product,
     product_of_experts,
@@ -27,8 +32,8 @@ from aleator.models.kernels.seen import SeenTensors, sight
 from aleator.models.layers.expert_tensors import ExpertMatrix, expert_tensors, stacked
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
-from aleator.models.layers.norms import Norm
-from aleator.models.layers.ops import Chosen, TorchOps
+from aleator.models.layers.norms import Norm, as_it_is
+from aleator.models.layers.ops import Chosen, Finish, Onto, TorchOps
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.rotary import Rotary
 
@@ -40,19 +45,30 @@ class TritonLinear:
     """One or more stored matrices with the same input, their outputs side by side."""
 
     def __init__(self, parts: Sequence[Planes]) -> None:
-        self.parts = list(parts)
+        self.parts = joined(parts)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[T, n_in] -> [T, sum of n_outs]."""
-        t = x.shape[0]
-        out = torch.empty(t, sum(part.n_out for part in self.parts), device=x.device)
+        if len(x) <= FEW:
+            return product_of_few(self.parts, x)
+        out = torch.empty(len(x), sum(part.n_out for part in self.parts), device=x.device)
+        self.into(out, x)
+        return out
+
+    def into(
+        self,
+        out: torch.Tensor,
+        x: torch.Tensor,
+        residual: torch.Tensor | None = None,
+        scale: float = 1.0,
+    ) -> None:
+        """Write what many rows give, or ``residual + scale * y``, to ``out``."""
         rounded: dict[int, torch.Tensor | Rounded] = {1: x.contiguous()}
         columns = torch.split(out, [part.n_out for part in self.parts], -1)
         for part, to in zip(self.parts, columns, strict=True):
             if part.block not in rounded:
                 rounded[part.block] = round_rows(x, part.block)
-            product(part, rounded[part.block], to)
-        return out
+            product(part, rounded[part.block], to, residual, scale)
 
 
 class TritonEmbedding:
@@ -71,10 +87,46 @@ class TritonOps(TorchOps):
 
     def norm(self, kind: str, weight: torch.Tensor | None, eps: float) -> Norm:
         """See :class:`TorchOps`."""
-        if weight is None or kind != "layer":
-            return super().norm(kind, None, eps) if weight is None else _rms(weight, eps)
-        scale, bias = weight.chunk(2, -1)
-        return lambda x: norms.layer_norm(x, scale, bias, eps)
+        if weight is None:
+            return super().norm(kind, None, eps)
+        scale, bias = weight.chunk(2, -1) if kind == "layer" else (weight, None)
+        return RowNorm(kind, scale, bias, eps)
+
+    def product(
+        self,
+        matrix: Linear,
+        x: torch.Tensor,
+        norm: Norm = as_it_is,
+        gate: str = "",
+        gated: bool = False,
+        onto: Onto | None = None,
+    ) -> torch.Tensor:
+        """See :class:`TorchOps`; of few rows in one launch, without a norm of what is added."""
+        if not isinstance(matrix, TritonLinear):
+            return super().product(matrix, x, norm, gate, gated, onto)
+        single = len(matrix.parts) == 1
+        after = onto if single and onto is not None and onto.norm is as_it_is else None
+        residual, scale = (None, 1.0) if after is None else (after.residual, after.scale)
+        few = len(x) <= FEW
+        within = few and (single or not gated)  # whether the product's launch activates too
+        if few:
+            own = norm if isinstance(norm, RowNorm) else None
+            made = gate if within else ""
+            y = product_of_few(matrix.parts, x, own, made, gated and within, residual, scale)
+        elif after is not None:
+            y = torch.empty_like(after.residual)
+            matrix.into(y, norm(x), residual, scale)
+        else:
+            y = matrix(norm(x))
+        if gate and not within:
+            y = self.activated(y, gate, gated)
+        return y if onto is None or after is not None else self.add(y, onto)
+
+    def add(self, y: torch.Tensor, onto: Onto) -> torch.Tensor:
+        """See :class:`TorchOps`."""
+        if isinstance(onto.norm, RowNorm) and onto.norm.kind == "rms":
+            return norms.add_normed(onto.residual, y, onto.norm, onto.scale)
+        return super().add(y, onto)
 
     def activate(
         self, kind: str, gate: torch.Tensor, up: torch.Tensor | None = None
@@ -98,6 +150,41 @@ class TritonOps(TorchOps):
         """See :class:`TorchOps`."""
         return routing.sigmoid_of_dot(x, vector)
 
+    def finish(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        how: Finish,
+        layer: int,
+        batch: Pass,
+        windowed: bool,
+    ) -> torch.Tensor:
+        """See :class:`TorchOps`; in one launch, except for raw keys and type iq4_nl."""
+        cells, by, norms_ = _cells(batch, windowed), None, []
+        keys, values = (part.parts[layer] for part in (cells.rows.keys, cells.rows.values))
+        for norm in how.norms:
+            norms_.append(norm if isinstance(norm, RowNorm) else None)
+        if how.stores and (
+            cells.rows.k_storage == "raw" or "iq4_nl" in (keys.type.name, values.type.name)
+        ):
+            return super().finish(q, k, v, how, layer, batch, windowed)
+        if how.rotary is not None:
+            rotary = how.rotary
+            by = batch.once(("angles", rotary), lambda: _turn(rotary, batch, q.device))
+        if v.data_ptr() == k.data_ptr():  # values are keys
+            v = v.clone()
+        q, turns = _side_by_side(q), how.rotary is not None
+        groups = [Heads(q, norms_[0], turns, None)]
+        if how.stores:
+            groups.append(Heads(_side_by_side(k), norms_[1], turns, side(keys)))
+            if values.dim:
+                groups.append(Heads(_side_by_side(v), norms_[2], False, side(values)))
+        finish(groups, by, self._cell_ids(batch, windowed, q.device), how.norm_last)
+        if how.grows and batch.query_scales is not None:
+            q = q * batch.query_scales[:, None, None]
+        return q
+
     def rotate(self, heads: torch.Tensor, rotary: Rotary, batch: Pass) -> torch.Tensor:
         """See :class:`TorchOps`."""
         by = batch.once(("angles", rotary), lambda: _turn(rotary, batch, heads.device))
@@ -107,12 +194,14 @@ class TritonOps(TorchOps):
         self, k: torch.Tensor, v: torch.Tensor, layer: int, batch: Pass, windowed: bool
     ) -> None:
         """See :class:`TorchOps`."""
-        cells = _cells(batch, windowed)
-        index = batch.once(
-            ("index", windowed), lambda: torch.from_numpy(cells.cell_ids).to(k.device)
-        )
+        cells, index = _cells(batch, windowed), self._cell_ids(batch, windowed, k.device)
         store(cells.rows.keys.parts[layer], index, k)
         store(cells.rows.values.parts[layer], index, v)
+
+    def _cell_ids(self, batch: Pass, windowed: bool, device: torch.device) -> torch.Tensor:
+        """Of all tokens, on the device."""
+        ids = _cells(batch, windowed).cell_ids
+        return batch.once(("index", windowed), lambda: torch.from_numpy(ids).to(device))
 
     def attend(
         self,
@@ -143,7 +232,7 @@ class TritonOps(TorchOps):
         values = (
             side(keys, values_in_keys) if values_in_keys else side(cells.rows.values.parts[layer])
         )
-        return attend(q, side(keys), values, seen, scale, softcap, slopes, sinks, back)
+        return attend(q, side(keys), values, seen, scale, softcap, slopes, sinks, back, spare=True)
 
     def each_head(self, matrices: Sequence[Linear]) -> Callable[[torch.Tensor], torch.Tensor]:
         """See :class:`TorchOps`."""
@@ -276,12 +365,14 @@ class TritonOps(TorchOps):
         return recurrent_parts.gated_norm(y, weight, gate, eps)
 
 
+def _side_by_side(heads: torch.Tensor) -> torch.Tensor:
+    """Heads [T, heads, dim], those of a token side by side."""
+    dim = heads.shape[2]
+    return heads if heads.stride()[1:] == (dim, 1) else heads.contiguous()
+
+
 def _runs(batch: Pass, device: torch.device) -> Runs:
     return batch.once("runs", lambda: Runs.of(batch.states, device))
-
-
-def _rms(weight: torch.Tensor, eps: float) -> Norm:
-    return lambda x: norms.rms_norm(x, weight, eps)
 
 
 def _turn(rotary: Rotary, batch: Pass, device: torch.device) -> Turn:
@@ -327,8 +418,9 @@ class TritonWeights(LayerWeights):
     def _on_device(self, matrix: ExpertMatrix) -> Planes:
         stored, bias = matrix
         n_out, n_in = stored.shape
-        data = torch.empty(stored.data.size, dtype=torch.uint8)
-        data.numpy()[:] = stored.data  # PyTorch takes no memory that it may not write
+        with warnings.catch_warnings():  # the file's bytes cannot be written, and nobody does
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            data = torch.from_numpy(stored.data)
         added = None if bias is None else torch.from_numpy(bias).to(self.device)
         return planes(data, stored.type, n_out, n_in, added, self.device)
 

@@ -14,7 +14,7 @@ if os.environ.get("TRITON_INTERPRET") == "1":
 import triton
 from triton.backends import compiler
 
-from aleator.models.kernels import attention, cells, rotation
+from aleator.models.kernels import attention, attention_kernels, cells, rotation
 from tests.device.compiled import compiled, spills
 
 BYTES = {"f32": 4, "f16": 2, "bf16": 2, "q8_0": 34, "q4_0": 18, "q5_1": 24}
@@ -28,7 +28,7 @@ def pointers(kind: str) -> dict[str, str]:
     floats = "q", "x", "scores", "weights", "factors", "slopes", "sink_scores", "out", "angles"
     integers = "tokens", "cells", "index", "positions", "rows"
     sizes = ("begin", "n_tokens", "all", "longest", "n", "heads", "t_stride", "h_stride", "offset",
-             "every")  # fmt: skip
+             "every", "q_stride")  # fmt: skip
     return (
         {"data": data, "halves": halves, "scale": "fp32", "softcap": "fp32"}
         | dict.fromkeys(floats, "*fp32")
@@ -70,16 +70,53 @@ def test_attention_fits(
     shape = {"HEADS": 8, "GROUP": group, "PADDED": padded, "QUERIES": b.group, "PAIRS": b.pairs}
     shape |= {"KIND": kind, "BYTES": BYTES[kind]}
     fit(
-        attention._score, kind, b.warps, **shape, **strides(kind, 8, dim), DIM=dim, CELLS=b.cells,
+        attention_kernels.score, kind, b.warps, **shape, **strides(kind, 8, dim), DIM=dim, CELLS=b.cells,
         VARIANTS=kind == "q8_0", CAPPED=kind == "q8_0", LEANS=kind == "q8_0",
     )  # fmt: skip
     weigh = {name: each for name, each in shape.items() if name not in ("KIND", "BYTES")}
-    fit(attention._weigh, kind, 4, **weigh, SINKS=kind == "q8_0")
+    fit(attention_kernels.weigh, kind, 4, **weigh, SINKS=kind == "q8_0")
     mixed = fit(
-        attention._mix, kind, 1, **shape, **strides(kind, 8, dim_v), DIM=dim_v, CHANNELS=b.channels
+        attention_kernels.mix,
+        kind,
+        1,
+        **shape,
+        **strides(kind, 8, dim_v),
+        DIM=dim_v,
+        CHANNELS=b.channels,
     )
     # 16 cells by one multiply-add for each query and channel, and those in registers.
     assert sum("FFMA" in i for i in mixed) == 16 * b.group
+
+
+@pytest.mark.parametrize(
+    ("kind", "group", "dim", "turn"),
+    [("f16", 4, 128, 0), ("q8_0", 7, 128, 32), ("bf16", 1, 256, 0)],
+)
+def test_attention_in_one_launch_fits(
+    architecture: int, kind: str, group: int, dim: int, turn: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "INTERPRETED", False)
+    padded = triton.next_power_of_2(group)
+    b = attention._blocks(8, padded, dim, 256, 1)
+    shape = {"HEADS": 8, "GROUP": group, "PADDED": padded, "QUERIES": b.group, "PAIRS": b.pairs}
+    own = strides(kind, 8, dim)
+    ways = {
+        f"{side}_{way}": size
+        for side in ("key", "value")
+        for way, size in zip(("cell", "head", "channel"), own.values(), strict=True)
+    }
+    types = pointers(kind)
+    types |= {
+        "keys": types["data"], "values": types["data"], "key_halves": types["halves"],
+        "value_halves": types["halves"], "key_cells": "*i32",
+    }  # fmt: skip
+    made = compiled(
+        attention_kernels.attend, types, b.warps, exact=False, **shape, **ways, KIND=kind, BYTES=BYTES[kind],
+        DIM=dim, CELLS=b.cells, VARIANTS=False, CAPPED=turn > 0, LEANS=False, SINKS=turn > 0, VALUES=dim,
+        VALUE_KIND=kind, VALUE_BYTES=BYTES[kind], CHANNELS=128, TURN=attention._turning(turn),
+        TURN_BACK=attention._turning(turn),
+    )  # fmt: skip
+    assert spills(made) == 0
 
 
 def test_rotation_and_storage_fit() -> None:

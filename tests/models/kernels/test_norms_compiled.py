@@ -60,7 +60,7 @@ def norm(capability: int, n: int, given: str, layer: bool) -> None:
     check(
         norms._norm, capability, {"num_warps": norms.warps(n), "maxnreg": norms.REGISTERS},
         N=n, ROWS=1 if n > 512 else 2, SIZE=triton.next_power_of_2(n), AT_ONCE=norms.groups_at_once(n),
-        LAYER=layer, WEIGHTS=True, BIASES=layer, GIVEN=given,
+        LAYER=layer, SUM=False, WEIGHTS=True, BIASES=layer, GIVEN=given,
     )  # fmt: skip
 
 

@@ -18,7 +18,6 @@ _LOW, _HIGH = (
     tl.constexpr(int.from_bytes(np.array(half, np.int8).tobytes(), "little", signed=True))
     for half in (IQ4_NL_VALUES[:8], IQ4_NL_VALUES[8:])
 )
-_NAN = tl.constexpr(float("nan"))
 
 
 class Side(NamedTuple):
@@ -214,10 +213,25 @@ def _store(
 ):  # fmt: skip
     """``BLOCK`` heads, or blocks of 32 channels."""
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    stored(
+        x, HEADS * DIM, data, halves, cells, row, n, cell_stride, head_stride, stride,
+        HEADS, DIM, KIND, BYTES, WIDE, BLOCK,
+    )  # fmt: skip
+
+
+@triton.jit
+def stored(
+    x, x_stride, data, halves, cells, row, n, cell_stride, head_stride, stride,
+    HEADS: tl.constexpr, DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr,
+    WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Store heads number ``row`` [BLOCK] of n, or blocks of 32 channels; tokens lie ``x_stride`` apart."""
     channel = tl.arange(0, WIDE)[None, :]
     if KIND == "f32" or KIND == "f16" or KIND == "bf16":
         here = (row < n)[:, None] & (channel < DIM)
-        v = tl.load(x + row.to(tl.int64)[:, None] * DIM + channel, mask=here, other=0.0)
+        token = row // HEADS
+        from_ = token.to(tl.int64) * x_stride + (row - token * HEADS) * DIM
+        v = tl.load(x + from_[:, None] + channel, mask=here, other=0.0)
         cell = tl.load(cells + row // HEADS, mask=row < n, other=0)
         to = data + (cell * cell_stride + (row % HEADS) * head_stride)[:, None] + channel * stride
         if KIND == "f16":
@@ -228,9 +242,10 @@ def _store(
             tl.store(to, v, mask=here)
     else:
         alive = row < n
-        v = tl.load(x + row.to(tl.int64)[:, None] * 32 + channel, mask=alive[:, None], other=0.0)
         each: tl.constexpr = DIM // 32
         token = row // (HEADS * each)
+        from_ = token.to(tl.int64) * x_stride + (row - token * (HEADS * each)) * 32
+        v = tl.load(x + from_[:, None] + channel, mask=alive[:, None], other=0.0)
         cell = tl.load(cells + token, mask=alive, other=0)
         begin = cell * cell_stride + (row - token * (HEADS * each)) * BYTES
         zeros = v * 0.0
@@ -241,7 +256,9 @@ def _store(
             half = tl.where(scaled.to(tl.int32, bitcast=True) < 0, -0.49999997, 0.49999997)
             q = (scaled + half).to(tl.int32)
             tl.store(data + (begin + 2)[:, None] + channel, q.to(tl.uint8), mask=alive[:, None])
-            tl.store(halves + begin // 2, tl.where(poison, _NAN, d).to(tl.float16), mask=alive)
+            tl.store(
+                halves + begin // 2, tl.where(poison, float("nan"), d).to(tl.float16), mask=alive
+            )
         else:
             five: tl.constexpr = KIND == "q5_0" or KIND == "q5_1"
             levels: tl.constexpr = 32 if five else 16
@@ -257,9 +274,11 @@ def _store(
                 span = tl.div_rn(most - least, levels - 1.0)
                 d = tl.where(most == least, 0.0, span)
                 scaled = (v - least[:, None]) * _inverse(d)[:, None] + 0.5
-                stored = tl.where(poison, _NAN, least).to(tl.float16)
+                stored = tl.where(poison, float("nan"), least).to(tl.float16)
                 tl.store(halves + begin // 2 + 1, stored, mask=alive)
-            tl.store(halves + begin // 2, tl.where(poison, _NAN, d).to(tl.float16), mask=alive)
+            tl.store(
+                halves + begin // 2, tl.where(poison, float("nan"), d).to(tl.float16), mask=alive
+            )
             q = _clamped(scaled, 0.0, levels - 1.0).to(tl.int32)
             low = tl.reshape(q & 15, (BLOCK, 2, 16))
             # Parts of a byte have no bits in common: their sum is their union.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -114,12 +115,43 @@ def _factor(squares, eps, N: tl.constexpr, ROWS: tl.constexpr):
     return tl.div_rn(1.0, tl.sqrt_rn(tl.div_rn(squares, N * 1.0) + eps)).reshape([ROWS, 1])
 
 
+@triton.jit
+def moments(
+    x, given, given_weight, factor, scale, there, eps,
+    N: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexpr, GIVEN: tl.constexpr, LAYER: tl.constexpr,
+):  # fmt: skip
+    """Of rows at ``x``: the mean, 0 without LAYER, and what they are multiplied by; [ROWS, 1]."""
+    mean = tl.zeros([ROWS, 1], tl.float32)
+    if LAYER:
+        total = _total(
+            x, given, given_weight, factor, scale, mean, there, N, ROWS, AT_ONCE, GIVEN, SQUARES=False
+        )  # fmt: skip
+        mean = tl.div_rn(total, N * 1.0).reshape([ROWS, 1])
+    squares = _total(
+        x, given, given_weight, factor, scale, mean, there, N, ROWS, AT_ONCE, GIVEN, SQUARES=True
+    )
+    return mean, _factor(squares, eps, N, ROWS)
+
+
+@triton.jit
+def scaled(v, weight, bias, mean, factor, cols, inside, NORM: tl.constexpr):
+    """Numbers ``v`` of columns ``cols``, normalised by what :func:`moments` gives; NORM: "rms" or "layer"."""
+    if NORM == "layer":
+        v = v - mean
+    v = v * factor
+    if weight is not None:
+        v = v * tl.load(weight + cols, mask=inside, other=0.0)
+    if NORM == "layer":
+        v = v + (tl.load(bias + cols, mask=inside, other=0.0) if bias is not None else 0.0)
+    return v
+
+
 @triton.jit(do_not_specialize=["n_rows", "inner", "eps", "scale"])
 def _norm(
     X, GIVEN_X, GIVEN_WEIGHT, WEIGHT, BIAS, ADDED, OUT, n_rows, inner,
     x_outer, x_inner, given_outer, given_inner, out_outer, out_inner, weight_inner, eps, scale,
     N: tl.constexpr, ROWS: tl.constexpr, SIZE: tl.constexpr, AT_ONCE: tl.constexpr,
-    LAYER: tl.constexpr, WEIGHTS: tl.constexpr, BIASES: tl.constexpr, GIVEN: tl.constexpr,
+    LAYER: tl.constexpr, SUM: tl.constexpr, WEIGHTS: tl.constexpr, BIASES: tl.constexpr, GIVEN: tl.constexpr,
 ):  # fmt: skip
     """Rows [n_rows / inner, inner, N] normalised; ``GIVEN``: "none", "plain" or "normed" is added first."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -129,44 +161,47 @@ def _norm(
     given = GIVEN_X + outer * given_outer + within * given_inner
     weight, bias = WEIGHT + within * weight_inner, BIAS + within * weight_inner
     given_weight = GIVEN_WEIGHT + row * 0
-    factor, mean = 1.0, 0.0
+    factor = 1.0
     if GIVEN == "normed":
         factor = _factor(dot16(given, given, there, N, ROWS, AT_ONCE), eps, N, ROWS)
     # Whole rows are read at once; the sums, whose lanes read them in order, find them in the L1 cache.
     cols = tl.arange(0, SIZE)[None, :]
     inside = there & (cols < N)
     v = _taken(x, given, given_weight, factor, scale, cols, inside, GIVEN)
-    if LAYER:
-        total = _total(
-            x,
-            given,
-            given_weight,
-            factor,
-            scale,
-            mean,
-            there,
-            N,
-            ROWS,
-            AT_ONCE,
-            GIVEN,
-            SQUARES=False,
-        )
-        mean = tl.div_rn(total, N * 1.0).reshape([ROWS, 1])
-    squares = _total(
-        x, given, given_weight, factor, scale, mean, there, N, ROWS, AT_ONCE, GIVEN, SQUARES=True
-    )
     if GIVEN != "none":
         tl.store(ADDED + row * N + cols, v, mask=inside)
-    if LAYER:
-        v = v - mean
-    v = v * _factor(squares, eps, N, ROWS)
-    if WEIGHTS:
-        v = v * tl.load(weight + cols, mask=inside, other=0.0)
-    if LAYER:
-        v = v + (tl.load(bias + cols, mask=inside, other=0.0) if BIASES else 0.0)
-    # The output may be the input: no thread writes before all have read.
-    tl.debug_barrier()
-    tl.store(OUT + outer * out_outer + within * out_inner + cols, v, mask=inside)
+    if not SUM:
+        mean, by = moments(
+            x, given, given_weight, factor, scale, there, eps, N, ROWS, AT_ONCE, GIVEN, LAYER
+        )
+        v = scaled(
+            v, weight if WEIGHTS else None, bias if BIASES else None, mean, by, cols, inside,
+            "layer" if LAYER else "rms",
+        )  # fmt: skip
+        # The output may be the input: no thread writes before all have read.
+        tl.debug_barrier()
+        tl.store(OUT + outer * out_outer + within * out_inner + cols, v, mask=inside)
+
+
+@dataclass(frozen=True, eq=False)
+class RowNorm:
+    """What rows are normalised by.
+
+    Attributes:
+        kind: "rms" or "layer".
+        weight: float32 [n], or [heads, n], see :func:`rms_norm`.
+        bias: as large, of kind "layer", or None.
+        eps: added to the mean of the squares.
+    """
+
+    kind: str
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    eps: float
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Float32 [..., n] normalised, in one launch."""
+        return _launched(x, self.weight, self.bias, self.eps, None, self.kind)[1]
 
 
 def rms_norm(
@@ -224,6 +259,11 @@ def add_rms_norm(
     return _launched(x, weight, None, eps, None, "rms", given, scale, given_weight)
 
 
+def add_normed(x: torch.Tensor, given: torch.Tensor, norm: RowNorm, scale: float) -> torch.Tensor:
+    """``x + norm(given) * scale`` of float32 [T, n], in one launch; the norm is of kind "rms"."""
+    return _launched(x, None, None, norm.eps, None, "sum", given, scale, norm.weight)[0]
+
+
 def add_layer_norm(
     x: torch.Tensor,
     given: torch.Tensor,
@@ -247,7 +287,7 @@ def _launched(
     scale: float = 1.0,
     given_weight: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What was added up (``x`` where nothing was), and its norm."""
+    """What was added up (``x`` where nothing was), and its norm, of kind "sum" nothing."""
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device) if out is None else out
     added = x if given is None else torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if x.numel() == 0:
@@ -263,7 +303,7 @@ def _launched(
         n_rows, rows.shape[1], rows.stride(0), rows.stride(1), others.stride(0), others.stride(1),
         made.stride(0), made.stride(1), head_stride, eps, scale,
         N=n, ROWS=at_once, SIZE=triton.next_power_of_2(n), AT_ONCE=groups_at_once(n),
-        LAYER=kind == "layer", WEIGHTS=weight is not None, BIASES=bias is not None,
+        LAYER=kind == "layer", SUM=kind == "sum", WEIGHTS=weight is not None, BIASES=bias is not None,
         GIVEN="none" if given is None else "plain" if given_weight is None else "normed",
         num_warps=warps(n), maxnreg=REGISTERS, **EXACT,
     )  # fmt: skip
@@ -289,19 +329,9 @@ def rows_at_once(x: torch.Tensor, n_rows: int, few: int) -> int:
     return min(triton.next_power_of_2(n_rows), 64) if x.is_cpu else few
 
 
-@triton.jit(do_not_specialize=["cap", "scale"])
-def _activate(
-    GATE, UP, TABLE, OUT, total, gate_stride, up_stride, out_stride, cap, scale,
-    N: tl.constexpr, KIND: tl.constexpr, MULTIPLIES: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """An activation of each number, times another; rows lie ``*_stride`` apart."""
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < total
-    row, col = at // N, at % N
-    x = tl.load(GATE + row * gate_stride + col, mask=inside, other=0.0)
-    up = tl.full([BLOCK], 1.0, tl.float32)
-    if MULTIPLIES:
-        up = tl.load(UP + row * up_stride + col, mask=inside, other=0.0)
+@triton.jit
+def activated(x, up, table, inside, KIND: tl.constexpr):
+    """An activation of ``x``, times ``up``; see :func:`activate`."""
     if KIND == "silu":
         y = silu(x) * up
     elif KIND == "silu_clamped":
@@ -315,17 +345,35 @@ def _activate(
         y = gelu_exact(x) * up
     elif KIND == "gelu_rounded":
         half = x.to(tl.float16).to(tl.int16, bitcast=True).to(tl.int32) & 0xFFFF
-        within = tl.load(TABLE + half, mask=inside, other=0.0).to(tl.float32)
+        within = tl.load(table + half, mask=inside, other=0.0).to(tl.float32)
         y = up * tl.where(x <= -10.0, 0.0, tl.where(x >= 10.0, x, within))
     elif KIND == "relu_squared":
         y = relu_squared(x) * up
     elif KIND == "sigmoid":
         y = sigmoid(x) * up
-    elif KIND == "sigmoid_gate":
-        y = tl.div_rn(up, 1.0 + exponential(-x))
     else:
-        tl.static_assert(KIND == "soften")
+        tl.static_assert(KIND == "sigmoid_gate")
+        y = tl.div_rn(up, 1.0 + exponential(-x))
+    return y
+
+
+@triton.jit(do_not_specialize=["cap", "scale"])
+def _activate(
+    GATE, UP, TABLE, OUT, total, gate_stride, up_stride, out_stride, cap, scale,
+    N: tl.constexpr, KIND: tl.constexpr, MULTIPLIES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """An activation of each number, times another; rows lie ``*_stride`` apart."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < total
+    row, col = at // N, at % N
+    x = tl.load(GATE + row * gate_stride + col, mask=inside, other=0.0)
+    up = tl.full([BLOCK], 1.0, tl.float32)
+    if MULTIPLIES:
+        up = tl.load(UP + row * up_stride + col, mask=inside, other=0.0)
+    if KIND == "soften":
         y = softened(x * scale, cap)
+    else:
+        y = activated(x, up, TABLE, inside, KIND)
     tl.store(OUT + row * out_stride + col, y, mask=inside)
 
 
@@ -403,6 +451,7 @@ def gelu_table(device: torch.device) -> torch.Tensor:
     """
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
     # Of -10 itself the table is not asked, but of the number beside it, which is rounded to -10.
-    made: Any = np.where(halves == -10, np.nextafter(halves, np.float32(0)), halves)
+    with np.errstate(invalid="ignore"):  # of signalling NaN
+        made: Any = np.where(halves == -10, np.nextafter(halves, np.float32(0)), halves)
     _native.activate("gelu_rounded", made, np.ones_like(made))
     return torch.from_numpy(made.astype(np.float16)).to(device)

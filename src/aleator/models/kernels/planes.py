@@ -32,7 +32,15 @@ CHUNK = 128
 FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 """Types whose elements are floats."""
 _AT_ONCE = 1 << 24  # elements laid out at a time
-_ROWS = {"low": -3, "high": -3, "d": -1, "m": -1, "scale": -2, "least": -2}  # the axis of n_out
+_ROWS = {
+    "low": -3,
+    "high": -3,
+    "d": -1,
+    "m": -1,
+    "scale": -2,
+    "least": -2,
+    "bias": -1,
+}  # the axis of n_out
 
 
 class Form(NamedTuple):
@@ -174,6 +182,22 @@ def stack(matrices: Sequence[Planes]) -> Planes:
         name: torch.stack([each.tensors[name] for each in matrices]) for name in first.tensors
     }
     return replace(first, **joined)
+
+
+def joined(matrices: Sequence[Planes]) -> list[Planes]:
+    """Matrices with the same input; neighbours of one type, all with a bias or all without, become one."""
+    made: list[Planes] = []
+    for each in matrices:
+        last = made[-1] if made else None
+        if last is None or last.type != each.type or last.tensors.keys() != each.tensors.keys():
+            made.append(each)
+            continue
+        both: dict[str, Any] = {
+            name: torch.cat((part, each.tensors[name]), _ROWS[name])
+            for name, part in last.tensors.items()
+        }
+        made[-1] = replace(last, n_out=last.n_out + each.n_out, **both)
+    return made
 
 
 def _laid_out(rows: Tensor, type: str, n_in: int) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ import torch
 import triton
 
 from aleator.models.kernels.floats import EXACT
-from aleator.models.kernels.planes import FORMS, Planes
+from aleator.models.kernels.planes import FORMS, Form, Planes
 from aleator.models.kernels.product_kernels import (
     few_rows,
     float_rows,
@@ -70,7 +70,7 @@ def round_rows(x: torch.Tensor, block: int, in_words: bool | None = None) -> Rou
     d = torch.empty((n, n_in // block), dtype=torch.float32, device=x.device)
     sums = torch.empty((n, 2, n_in // 32), dtype=torch.int32, device=x.device)
     if d.numel():
-        at_once = min(triton.next_power_of_2(d.numel()), (4096 if _slow(x) else 1024) // block)
+        at_once = min(triton.next_power_of_2(d.numel()), (4096 if slow(x) else 1024) // block)
         rounded_rows[(triton.cdiv(d.numel(), at_once),)](
             x, q, d, sums, d.numel(), d.shape[1],
             BLOCK=block, AT_ONCE=at_once, WORDS=words, **EXACT,
@@ -132,26 +132,26 @@ def read_rows(weights: Planes, ids: torch.Tensor) -> torch.Tensor:
         at_once = min(triton.next_power_of_2(runs), 32)
         widened_rows[(len(ids), triton.cdiv(runs, at_once))](
             weights.low, weights.high, weights.d, weights.m, weights.scale, weights.least,
-            ids, out, weights.n_out, runs, G=at_once, **_form(weights), **EXACT,
+            ids, out, weights.n_out, runs, G=at_once, **form_of(weights), **EXACT,
         )  # fmt: skip
     return out
 
 
-def _slow(x: torch.Tensor) -> bool:
+def slow(x: torch.Tensor) -> bool:
     """Whether programs are interpreted: few wide ones are quicker then."""
     return x.device.type == "cpu"
 
 
-def _form(weights: Planes) -> dict[str, Any]:
+def form_of(weights: Planes) -> dict[str, Any]:
     """The constants of a type's kernels."""
-    form = FORMS[weights.type]
+    form = FORMS.get(weights.type, Form(0))
     return {
         "LOW": form.low, "HIGH": form.high, "OFFSET": form.offset, "TABLE": form.table,
         "GROUP": form.group, "LEAST": form.least, "D_FACTOR": form.d_factor, "BLOCK": weights.block,
     }  # fmt: skip
 
 
-def _words(part: torch.Tensor | None) -> torch.Tensor | None:
+def words(part: torch.Tensor | None) -> torch.Tensor | None:
     return None if part is None else part.view(torch.int32)
 
 
@@ -173,10 +173,10 @@ def _launch(
     if n == 0:
         return out
     strides = out.stride(0), 0 if residual is None else residual.stride(0)
-    slow = _slow(rows)
+    slowly = slow(rows)
     if isinstance(x, torch.Tensor):
         at_once = 1 if expert is not None else min(triton.next_power_of_2(n), 16)
-        width = min(triton.next_power_of_2(w.n_out), 256 if slow else 16)
+        width = min(triton.next_power_of_2(w.n_out), 256 if slowly else 16)
         float_rows[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
             w.low, w.bias, x.contiguous(), expert, residual, out,
             n, w.n_out, w.n_in, w.low.shape[-2], *strides, factor, T=at_once, R=width, **EXACT,
@@ -188,7 +188,7 @@ def _launch(
     scales = w.d, w.m, w.scale, w.least, w.bias
     if not x.in_words:
         at_once = width = 64
-        if slow:
+        if slowly:
             at_once, width = (
                 min(triton.next_power_of_2(n), 64),
                 min(triton.next_power_of_2(w.n_out), 1024),
@@ -196,14 +196,14 @@ def _launch(
         many_rows[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
             w.low, w.high, *scales, x.q, x.d, x.sums, residual, out,
             n, w.n_out, runs, *strides, factor, WIDE=max(n, w.n_out) * w.n_in >= 1 << 31, T=at_once, R=width,
-            num_warps=8, **_form(w), **EXACT,
+            num_warps=8, **form_of(w), **EXACT,
         )  # fmt: skip
         return out
-    at_once = 1 if expert is not None else min(triton.next_power_of_2(n), FEW if slow else _TILE)
+    at_once = 1 if expert is not None else min(triton.next_power_of_2(n), FEW if slowly else _TILE)
     # Tiles of 512 runs, four to a thread.
     width = min(triton.next_power_of_2(w.n_out), 16 if w.n_out > _WIDE else 8)
     length = max(min(triton.next_power_of_2(runs), 512 // width), 8)
-    if slow:
+    if slowly:
         width = min(triton.next_power_of_2(w.n_out), 512)
     sums = (2 if FORMS[w.type].least else 1, w.n_in // w.block, w.n_out)
     most = max(_ROOM // math.prod(sums) // at_once, 1) * at_once
@@ -217,13 +217,13 @@ def _launch(
         return out
     room = torch.empty((n, *sums), dtype=torch.float32, device=rows.device)
     few_rows[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
-        _words(w.low), _words(w.high), *scales, _words(x.q), x.d, x.sums, expert, residual, out, room,
+        words(w.low), words(w.high), *scales, words(x.q), x.d, x.sums, expert, residual, out, room,
         n, w.n_out, runs, *strides, factor,
-        NATIVE=_has_dp4a(rows), T=at_once, R=width, G=length, **_form(w), **EXACT,
+        NATIVE=has_dp4a(rows), T=at_once, R=width, G=length, **form_of(w), **EXACT,
     )  # fmt: skip
     return out
 
 
-def _has_dp4a(x: torch.Tensor) -> bool:
+def has_dp4a(x: torch.Tensor) -> bool:
     """Whether the device multiplies four bytes at once by an instruction of NVIDIA's."""
     return x.is_cuda and torch.version.hip is None

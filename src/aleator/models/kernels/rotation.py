@@ -82,6 +82,25 @@ def rotate(
     return x
 
 
+@triton.jit
+def turn_pairs(x, angles, here, PAIRS: tl.constexpr, WIDE: tl.constexpr, INTERLEAVED: tl.constexpr):
+    """Rotate heads in place; pointers to their first rotated channels and to their angles are [N, 1]."""
+    pair = tl.arange(0, WIDE)
+    angle = angles + 2 * pair[None, :]
+    cos = tl.load(angle, mask=here, other=0.0)
+    sin = tl.load(angle + 1, mask=here, other=0.0)
+    if INTERLEAVED:
+        first = x + 2 * pair[None, :]
+        second = first + 1
+    else:
+        first = x + pair[None, :]
+        second = first + PAIRS
+    a = tl.load(first, mask=here, other=0.0)
+    b = tl.load(second, mask=here, other=0.0)
+    tl.store(first, a * cos - b * sin, mask=here)
+    tl.store(second, a * sin + b * cos, mask=here)
+
+
 @triton.jit(do_not_specialize=["n", "every"])
 def _rotate(
     x, angles, rows, n, heads, t_stride, h_stride, offset, every,
@@ -98,19 +117,9 @@ def _rotate(
         turned = tl.load(rows + t // every, mask=row < n, other=0).to(tl.int64)
     else:
         turned = (t // every).to(tl.int64)
-    angle = angles + turned[:, None] * (2 * PAIRS) + 2 * pair[None, :]
-    cos = tl.load(angle, mask=here, other=0.0)
-    sin = tl.load(angle + 1, mask=here, other=0.0)
-    if INTERLEAVED:
-        first = x + at[:, None] + 2 * pair[None, :]
-        second = first + 1
-    else:
-        first = x + at[:, None] + pair[None, :]
-        second = first + PAIRS
-    a = tl.load(first, mask=here, other=0.0)
-    b = tl.load(second, mask=here, other=0.0)
-    tl.store(first, a * cos - b * sin, mask=here)
-    tl.store(second, a * sin + b * cos, mask=here)
+    turn_pairs(
+        x + at[:, None], angles + turned[:, None] * (2 * PAIRS), here, PAIRS, WIDE, INTERLEAVED
+    )
 
 
 def hadamard(x: torch.Tensor, block: int) -> torch.Tensor:
@@ -125,11 +134,16 @@ def hadamard(x: torch.Tensor, block: int) -> torch.Tensor:
         return x
     rows = x.numel() // block
     at_once = max(1, (1 << 15 if INTERPRETED else 1024) // block)
-    scale = float(np.float32(1) / np.sqrt(np.float32(block)))
+    scale = hadamard_scale(block)
     _hadamard[(triton.cdiv(rows, at_once),)](
         x.view(-1), rows, scale, ROWS=at_once, BLOCK=block, LOG=block.bit_length() - 1, **EXACT
     )
     return x
+
+
+def hadamard_scale(block: int) -> float:
+    """What makes a matrix of sums and differences its own inverse."""
+    return float(np.float32(1) / np.sqrt(np.float32(max(block, 1))))
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -139,6 +153,20 @@ def _hadamard(x, rows, scale, ROWS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.c
     at = x + row.to(tl.int64)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
     y = turned_blocks(tl.load(at, mask=here, other=0.0), ROWS, BLOCK, LOG)
     tl.store(at, y * scale, mask=here)
+
+
+@triton.jit
+def turn_heads(
+    x, there, DIM: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.constexpr,
+    SCALE: tl.constexpr,
+):  # fmt: skip
+    """What :func:`hadamard` does to heads [ROWS, DIM], at pointers [ROWS, 1]; between barriers."""
+    tl.debug_barrier()
+    for begin in range(0, DIM, BLOCK):
+        at = x + begin + tl.arange(0, BLOCK)[None, :]
+        y = turned_blocks(tl.load(at, mask=there, other=0.0), ROWS, BLOCK, LOG)
+        tl.store(at, y * SCALE, mask=there)
+    tl.debug_barrier()
 
 
 @triton.jit

@@ -8,19 +8,22 @@ import torch
 
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
-from aleator.models.layers.ops import TorchOps
+from aleator.models.layers.norms import Norm, as_it_is
+from aleator.models.layers.ops import Onto, TorchOps
 from aleator.models.layers.parts import FeedForward, Mixture
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import FeedForwardAlone
 
-Part = Callable[[torch.Tensor], torch.Tensor]
-"""[T, n_embd] -> [T, n_embd]."""
+Part = Callable[[torch.Tensor, Norm, Onto], torch.Tensor]
+"""x [T, n_embd], which is normalised first, and what the result is added to -> [T, n_embd]."""
 Parts = FeedForward[Linear] | Mixture[Linear, torch.Tensor]
 
 
-def feed_forward(parts: Parts, ops: TorchOps) -> Part:
-    """One part, or a mixture of several."""
-    return Dense(parts, ops) if isinstance(parts, FeedForward) else Experts(parts, ops)
+def feed_forward(parts: Parts, ops: TorchOps, eps: float) -> Part:
+    """One part, a mixture of several, or both side by side; ``eps`` is of the norms that the last have."""
+    if isinstance(parts, FeedForward):
+        return Dense(parts, ops)
+    return Experts(parts, ops) if parts.dense is None else DenseAndExperts(parts, ops, eps)
 
 
 class Dense:
@@ -35,16 +38,13 @@ class Dense:
     def __init__(self, parts: FeedForward[Linear], ops: TorchOps) -> None:
         self.parts, self.ops = parts, ops
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """[T, n_embd] -> [T, n_embd]."""
-        return self.parts.down(_activated(self.parts, self.parts.gate_up(x), self.ops))
-
-
-def _activated(parts: FeedForward[Linear], both: torch.Tensor, ops: TorchOps) -> torch.Tensor:
-    """What ``down`` takes of what ``gate_up`` gave, [..., n_ff]."""
-    if not parts.gated:
-        return ops.activate(parts.gate, both)
-    return ops.activate(parts.gate, both[..., : parts.n_ff], both[..., parts.n_ff :])
+    def __call__(
+        self, x: torch.Tensor, norm: Norm = as_it_is, onto: Onto | None = None
+    ) -> torch.Tensor:
+        """See :data:`Part`; nothing is normalised or added unless asked."""
+        parts, ops = self.parts, self.ops
+        inner = ops.product(parts.gate_up, x, norm, parts.gate, parts.gated)
+        return ops.product(parts.down, inner, onto=onto)
 
 
 class Experts:
@@ -57,9 +57,10 @@ class Experts:
         self.down = ops.chosen([expert.down for expert in parts.experts])
         self.shared = None if parts.shared is None else Dense(parts.shared, ops)
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """[T, n_embd] -> [T, n_embd]."""
-        return self.mixed(x, self.parts.router(x))
+    def __call__(self, x: torch.Tensor, norm: Norm, onto: Onto) -> torch.Tensor:
+        """See :data:`Part`."""
+        normed = norm(x)
+        return self.ops.add(self.mixed(normed, self.parts.router(normed)), onto)
 
     def mixed(self, x: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         """What the experts give for ``x`` [T, n_embd], chosen by ``logits`` [T, experts]."""
@@ -70,7 +71,7 @@ class Experts:
         if parts.config.weighs_input:
             taken = taken * weights[:, :, None]
         both = self.gate_up(taken, chosen)
-        given = self.down(_activated(self.first, both, ops), chosen)
+        given = self.down(ops.activated(both, self.first.gate, self.first.gated), chosen)
         shared = weight = None
         if self.shared is not None:
             shared = self.shared(x)
@@ -89,6 +90,7 @@ class DenseAndExperts:
     def __init__(self, parts: Mixture[Linear, torch.Tensor], ops: TorchOps, eps: float) -> None:
         if parts.dense is None or parts.norms is None:
             raise TypeError("a mixture without a dense part beside it")
+        self.ops = ops
         self.dense, self.experts = Dense(parts.dense, ops), Experts(parts, ops)
         norms = parts.norms
         self.router_norm = ops.norm("rms", norms.router, eps)
@@ -96,12 +98,13 @@ class DenseAndExperts:
         self.dense_post_norm = ops.norm("rms", norms.dense_post, eps)
         self.expert_post_norm = ops.norm("rms", norms.expert_post, eps)
 
-    def __call__(self, x: torch.Tensor, normed: torch.Tensor) -> torch.Tensor:
-        """What both give for ``x`` [T, n_embd]; ``normed``: as the dense part takes it."""
-        dense = self.dense_post_norm(self.dense(normed))
-        logits = self.experts.parts.router(self.router_norm(x))
+    def __call__(self, x: torch.Tensor, norm: Norm, onto: Onto) -> torch.Tensor:
+        """See :data:`Part`; the norm is the dense part's."""
+        ops = self.ops
+        dense = self.dense_post_norm(self.dense(x, norm))
+        logits = ops.product(self.experts.parts.router, x, self.router_norm)
         given = self.experts.mixed(self.expert_norm(x), logits)
-        return dense + self.expert_post_norm(given)
+        return ops.add(ops.add(given, Onto(dense, norm=self.expert_post_norm)), onto)
 
 
 class Following:
@@ -112,12 +115,12 @@ class Following:
     ) -> None:
         config = weights.config
         self.norm = weights.ops.norm("rms", weight, config.rms_eps)
-        self.ffn = None if parts is None else feed_forward(parts, weights.ops)
+        self.ffn = None if parts is None else feed_forward(parts, weights.ops, config.rms_eps)
         self.residual_scale = config.residual_scale
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[T, n_embd] -> [T, n_embd]."""
-        return x if self.ffn is None else x + self.ffn(self.norm(x)) * self.residual_scale
+        return x if self.ffn is None else self.ffn(x, self.norm, Onto(x, self.residual_scale))
 
 
 class FeedForwardLayer:

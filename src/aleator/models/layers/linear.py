@@ -26,7 +26,10 @@ Linear = Callable[[torch.Tensor], torch.Tensor]
 """What takes ``x`` [T, n_in] to x times the weights, plus the bias if there is one: [T, n_out]."""
 Embedding = Callable[[torch.Tensor], torch.Tensor]
 """What takes ids int64 [T] to rows of the token embedding, [T, n_embd]."""
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+DTYPES = {
+    "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16,
+    "exact": torch.float32,
+}  # fmt: skip
 """Types to compute in, by name."""
 
 _STORED = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}

@@ -48,9 +48,10 @@ class LayerNorm:
 def norm(kind: str, weight: torch.Tensor | None, eps: float) -> Norm:
     """Normalise by ``kind`` ("rms" or "layer") with these weights; None: not at all."""
     if weight is None:
-        return _as_it_is
+        return as_it_is
     return LayerNorm(weight, eps) if kind == "layer" else RMSNorm(weight, eps)
 
 
-def _as_it_is(x: torch.Tensor) -> torch.Tensor:
+def as_it_is(x: torch.Tensor) -> torch.Tensor:
+    """No norm."""
     return x

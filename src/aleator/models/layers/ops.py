@@ -7,14 +7,14 @@ class with these methods.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
 
 from aleator.models.layers import scans
 from aleator.models.layers.attention import attend
-from aleator.models.layers.norms import Norm, norm
+from aleator.models.layers.norms import Norm, as_it_is, norm
 from aleator.models.layers.rotary import Rotary
 from aleator.models.layers.routing import route
 
@@ -30,8 +30,70 @@ Chosen = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """What takes x [T, n, n_in] and numbers of matrices [T, n] to the products [T, n, n_out]."""
 
 
+class Onto(NamedTuple):
+    """What a product is added to.
+
+    Attributes:
+        residual: [T, n_out].
+        scale: what the product is multiplied by, as the last.
+        norm: what normalises it before.
+    """
+
+    residual: torch.Tensor
+    scale: float = 1.0
+    norm: Norm = as_it_is
+
+
+class Finish(NamedTuple):
+    """What is done to the heads of queries, keys and values before attention.
+
+    Attributes:
+        norms: of queries, of keys, and of values.
+        norm_last: queries and keys are normalised after their rotation.
+        rotary: what rotates queries and keys; None: nothing does.
+        grows: queries grow with their position.
+        stores: keys and values are stored.
+    """
+
+    norms: tuple[Norm, Norm, Norm]
+    norm_last: bool
+    rotary: Rotary | None
+    grows: bool
+    stores: bool
+
+
 class TorchOps:
     """The operations; T is the number of tokens."""
+
+    def product(
+        self,
+        matrix: Linear,
+        x: torch.Tensor,
+        norm: Norm = as_it_is,
+        gate: str = "",
+        gated: bool = False,
+        onto: Onto | None = None,
+    ) -> torch.Tensor:
+        """``x`` [T, n_in], normalised, times a matrix, activated, and added; [T, n_out], half as wide if gated.
+
+        ``gate``: an activation, see :meth:`activate`; ``gated``: of the first half, times the second.
+        """
+        y = matrix(norm(x))
+        if gate:
+            y = self.activated(y, gate, gated)
+        return y if onto is None else self.add(y, onto)
+
+    def activated(self, y: torch.Tensor, gate: str, gated: bool) -> torch.Tensor:
+        """f(y) [..., n], or of gate and up side by side f(gate) * up [..., n / 2]."""
+        if not gated:
+            return self.activate(gate, y)
+        half = y.shape[-1] // 2
+        return self.activate(gate, y[..., :half], y[..., half:])
+
+    def add(self, y: torch.Tensor, onto: Onto) -> torch.Tensor:
+        """``residual + norm(y) * scale``."""
+        y = onto.norm(y)
+        return onto.residual + (y if onto.scale == 1.0 else y * onto.scale)
 
     def norm(self, kind: str, weight: torch.Tensor | None, eps: float) -> Norm:
         """A norm, see :func:`~aleator.models.layers.norms.norm`."""
@@ -76,6 +138,39 @@ class TorchOps:
     def weighed(self, x: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
         """The sigmoid of each token's product with a vector, [T, n] -> [T]."""
         return torch.sigmoid(x.float() @ vector).to(x)
+
+    def finish(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        how: Finish,
+        layer: int,
+        batch: Pass,
+        windowed: bool,
+    ) -> torch.Tensor:
+        """Queries [T, H, D] for :meth:`attend`; stores keys [T, G, D] and values [T, G, Dv] of all tokens.
+
+        The three may be changed.
+        """
+        if how.stores:
+            if batch.raw(windowed) and how.rotary is not None:
+                k = self._finished(k, 1, how._replace(rotary=None), batch)
+                k = k * how.rotary.magnitude_over(k.shape[-1])
+            else:
+                k = self._finished(k, 1, how, batch)
+            self.store(k, how.norms[2](v), layer, batch, windowed)
+        q = self._finished(q, 0, how, batch)
+        if how.grows and batch.query_scales is not None:
+            q = q * batch.query_scales[:, None, None]
+        return q
+
+    def _finished(self, heads: torch.Tensor, which: int, how: Finish, batch: Pass) -> torch.Tensor:
+        """Queries (0) or keys (1) normalised and rotated, in float32."""
+        heads = (heads if how.norm_last else how.norms[which](heads)).float()
+        if how.rotary is not None:
+            heads = self.rotate(heads, how.rotary, batch)
+        return how.norms[which](heads).float() if how.norm_last else heads
 
     def rotate(self, heads: torch.Tensor, rotary: Rotary, batch: Pass) -> torch.Tensor:
         """Queries or keys, float32 [T, heads, head_dim], rotated by their positions."""
@@ -215,7 +310,7 @@ class TorchOps:
         batch: Pass,
         layer: int,
     ) -> torch.Tensor:
-        """The selective scan of heads with one decay each; ``steps`` [T, heads], bias, a and d [heads].
+        """The scan of heads with one decay each; ``steps`` [T, heads], bias, a and d [heads].
 
         Time steps are softplus(steps + bias), or ``least`` if that is more.
         """

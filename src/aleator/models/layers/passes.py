@@ -105,7 +105,7 @@ class Pass:
         return cells
 
     def tensors(self, windowed: bool) -> CellTensors:
-        """The cells as tensors, see :meth:`cells`."""
+        """The cells as tensors, made once."""
         return self.once(("cells", windowed), self.cells(windowed).tensors)
 
     def raw(self, windowed: bool) -> bool:

@@ -9,6 +9,7 @@ import torch
 
 from aleator.models.layers.feed_forward import Following
 from aleator.models.layers.layer import LayerWeights
+from aleator.models.layers.ops import Onto
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import (
     DeltaNet,
@@ -42,7 +43,7 @@ class MambaLayer:
         """Compute a micro-batch, see :class:`Layer`; leaves the states of all T tokens."""
         tensors, ssm, ops = self.parts, self.parts.ssm, self.ops
         inner, n = ssm.d_inner, ssm.d_state
-        projected = tensors.project(self.norm(x))
+        projected = ops.product(tensors.project, x, self.norm)
         u, gate = projected[:, :inner].float(), projected[:, inner:]
         u = ops.convolve(u, tensors.conv_weight, tensors.conv_bias, batch, self.layer)
         selected = tensors.select(u.to(x)).float()
@@ -54,7 +55,7 @@ class MambaLayer:
         y = ops.scan(u, steps, tensors.a, b, c, tensors.d, gate, batch, self.layer)
         if rows is not None:
             x, y = x.index_select(0, rows), y.index_select(0, rows)
-        return self.following(x + tensors.output(y.to(x)))
+        return self.following(ops.product(tensors.output, y.to(x), onto=Onto(x)))
 
 
 class HeadSpaceLayer:
@@ -118,13 +119,13 @@ class ShortConvolutionLayer:
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         """Compute a micro-batch, see :class:`Layer`; leaves the states of all T tokens."""
         parts = self.parts
-        b, c, values = parts.project(self.norm(x)).float().chunk(3, dim=1)
+        b, c, values = self.ops.product(parts.project, x, self.norm).float().chunk(3, dim=1)
         mixed = c * self.ops.convolve(
             b * values, parts.conv_weight, parts.conv_bias, batch, self.layer, False
         )
         if rows is not None:
             x, mixed = x.index_select(0, rows), mixed.index_select(0, rows)
-        return self.following(x + parts.output(mixed.to(x)))
+        return self.following(self.ops.product(parts.output, mixed.to(x), onto=Onto(x)))
 
 
 class DeltaNetLayer:
@@ -162,4 +163,4 @@ class DeltaNetLayer:
         y = ops.gated_norm(y.flatten(1), parts.head_norm, parts.gate(taken), self.eps)
         if rows is not None:
             x, y = x.index_select(0, rows), y.index_select(0, rows)
-        return self.following(x + parts.output(y.to(x)))
+        return self.following(ops.product(parts.output, y.to(x), onto=Onto(x)))

@@ -1,0 +1,190 @@
+"""``aleator plan``: what a model would take and launch on a GPU, found without one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from aleator.cache.options import STORAGE_TYPES
+from aleator.cli.arguments import Parser
+from aleator.cli.model_info import size
+from aleator.cli.options import add_model, model_named
+from aleator.cli.terminal import write
+from aleator.core.errors import ParameterError
+
+if TYPE_CHECKING:
+    from aleator.generate.device_plan import DevicePlan, Machine, Part, StepPlan
+
+SEQUENCES = (1, 4, 16)
+"""Sequences that a step has a token of, each in a table of its own."""
+EXAMPLES = """\
+For dtype='exact': weights as they are stored, with the CPU's bits.  No GPU is needed, and no matrix is
+read.  Time is bytes over bandwidth plus launches times their cost: an estimate, not a measurement.  Steps
+are not captured in graphs yet; launches one by one from Python cost several times the default.
+
+examples:
+  aleator plan
+  aleator plan model.gguf -c 32768 -ctk q8_0 -ctv q8_0
+  aleator plan model.gguf --bandwidth 1.0 --launch-cost 4 --json
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.positional(
+        "path", "a GGUF file or a Hugging Face directory (default: the bundled model)"
+    )
+    add_model(parser.group("model"))
+    group = parser.group("what to plan")
+    group.option(
+        "--device",
+        choices=("cuda",),
+        default="cuda",
+        metavar="NAME",
+        help="what would compute: cuda, which need not be here (default: cuda)",
+    )
+    group.number(
+        "-c",
+        "--ctx-size",
+        help="tokens of each sequence so far (default: as trained, but at most 4096)",
+    )
+    for letter in "kv":
+        group.option(
+            f"-ct{letter}",
+            f"--cache-type-{letter}",
+            choices=STORAGE_TYPES,
+            metavar="NAME",
+            default="f16",
+            help=f"type in the cache ({' or '.join(STORAGE_TYPES)}; default: f16)",
+        )
+    group.option(
+        "--bandwidth", type=positive, default=3.35, metavar="X",
+        help="terabytes a second that the GPU reads (default: 3.35, an H100's)",
+    )  # fmt: skip
+    group.option(
+        "--launch-cost", type=positive, default=1.5, metavar="X",
+        help="microseconds that a launch takes (default: 1.5, in a captured graph)",
+    )  # fmt: skip
+    group.switch("--json", help="write JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from aleator.core.packages import required_torch
+    from aleator.models.hub.bundled import bundled_model
+    from aleator.models.weights import open_weights
+
+    if arguments.path is not None and arguments.model is not None:
+        raise ParameterError("model", "a path and -m are both given: choose one")
+    arguments.model = arguments.path or arguments.model
+    required_torch("aleator plan")
+    from aleator.generate.device_plan import Machine, device_plan  # PyTorch is optional
+
+    weights = open_weights(model_named(arguments) or bundled_model())
+    n_ctx = arguments.ctx_size or min(weights.config.context_length, 4096)
+    plan = device_plan(weights, n_ctx, SEQUENCES, arguments.cache_type_k, arguments.cache_type_v)
+    machine = Machine(arguments.bandwidth * 1e12, arguments.launch_cost * 1e-6)
+    if arguments.json:
+        about = {"path": str(weights.path), "device": arguments.device}
+        write(json.dumps({**about, **as_json(plan, machine)}) + "\n")
+    else:
+        show(plan, machine)
+    return 0
+
+
+def positive(text: str) -> float:
+    """A number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is out of range: give a number above 0")
+    return value
+
+
+def as_json(plan: DevicePlan, machine: Machine) -> dict[str, Any]:
+    return {
+        "n_ctx": plan.n_ctx,
+        "weights": plan.weights,
+        "scratch": plan.scratch,
+        "bandwidth": machine.bandwidth,
+        "launch_cost": machine.launch,
+        "steps": [
+            {
+                "sequences": step.sequences,
+                "cache": step.cache,
+                "memory": plan.weights + step.cache + plan.scratch,
+                **sums(step, machine),
+                "tokens_per_second": step.sequences / machine.seconds(step.bytes, step.launches),
+                "parts": {name: of_part(part, machine) for name, part in step.parts.items()},
+            }
+            for step in plan.steps
+        ],
+    }
+
+
+def sums(of: StepPlan | Part, machine: Machine) -> dict[str, Any]:
+    return {
+        "launches": of.launches,
+        "bytes": of.bytes,
+        "seconds": machine.seconds(of.bytes, of.launches),
+    }
+
+
+def of_part(part: Part, machine: Machine) -> dict[str, Any]:
+    own = {"layers": part.layers, "kernels": part.kernels}
+    return {**own, **sums(part, machine), "weights": part.weights, "cached": part.cached}
+
+
+def show(plan: DevicePlan, machine: Machine) -> None:
+    """Write the plan for people."""
+    write(
+        f"weights {size(plan.weights)}; a step besides: at most {size(plan.scratch)}; {plan.n_ctx:,} tokens a "
+        f"sequence\nat {machine.bandwidth / 1e12:g} TB/s and {machine.launch * 1e6:g} us a launch\n"
+    )
+    for step in plan.steps:
+        seconds = machine.seconds(step.bytes, step.launches)
+        memory = plan.weights + step.cache + plan.scratch
+        write(
+            f"\n{step.sequences} {'sequence' if step.sequences == 1 else 'sequences'}: "
+            f"{seconds * 1e3:.3f} ms a step, {step.sequences / seconds:,.0f} tokens/s; memory {size(memory)}, "
+            f"of which cache {size(step.cache)}\n"
+        )
+        head = ("part", "layers", "launches", "kernels", "weights", "keys, values", "us")
+        rows = [row(name, part, machine) for name, part in step.parts.items()]
+        rows.append(row("in all", total(step.parts.values()), machine))
+        write(table([head, *rows]))
+
+
+def total(parts: Iterable[Part]) -> Part:
+    """The sum of parts."""
+    from aleator.generate.device_plan import Part
+
+    made = Part()
+    for part in parts:
+        for name, value in vars(part).items():
+            setattr(made, name, getattr(made, name) + value)
+    return made
+
+
+def row(name: str, part: Part, machine: Machine) -> tuple[str, ...]:
+    return (
+        name,
+        f"{part.layers:,}" if part.layers else "",
+        f"{part.launches:,}",
+        f"{part.kernels:,}",
+        size(part.weights),
+        size(part.cached),
+        f"{machine.seconds(part.bytes, part.launches) * 1e6:,.1f}",
+    )
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Columns beside each other, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    made = ""
+    for first, *others in rows:
+        cells = [first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]
+        made += f"  {'  '.join(cells)}\n"
+    return made

@@ -1,0 +1,227 @@
+"""Products of a few rows in one launch: norm and rounding before, activation or residual after them.
+
+One launch takes several matrices with the same input, of any types.  Each program normalises and rounds its
+rows again, into memory of its own; programs are few, and take several tiles of a matrix one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+
+from aleator.models.kernels.floats import EXACT
+from aleator.models.kernels.norms import (
+    REGISTERS,
+    RowNorm,
+    activated,
+    gelu_table,
+    groups_at_once,
+    moments,
+    scaled,
+)
+from aleator.models.kernels.planes import FORMS, Planes
+from aleator.models.kernels.product import FEW, form_of, has_dp4a, slow, words
+from aleator.models.kernels.product_sums import few_sums, finish, float_sums, rounded
+
+_TYPES = 2  # matrices to a launch: more of them would not fit into registers
+_TILE = 4  # rows of activations to a program
+_WIDE = 8192  # rows of a matrix from which on programs are many enough
+_PROGRAMS = 512  # about as many at most: each has memory of its own, which the L2 cache should hold
+
+
+def product_of_few(
+    matrices: Sequence[Planes],
+    x: torch.Tensor,
+    norm: RowNorm | None = None,
+    activation: str = "",
+    gated: bool = False,
+    residual: torch.Tensor | None = None,
+    scale: float = 1.0,
+) -> torch.Tensor:
+    """What :func:`~aleator.models.kernels.product.product` gives for 1 to 16 rows, and more, in one launch.
+
+    Args:
+        matrices: with the same input; their outputs are side by side.  More than two take more launches.
+        x: float32 [T, n_in].
+        norm: x is normalised first; None: it is not.
+        activation: of the outputs, see :func:`~aleator.models.kernels.norms.activate`; "": none.
+        gated: a single matrix gives gate and up side by side, and the result is f(gate) * up.
+        residual: float32 [T, n_out], whose rows are contiguous: the result is ``residual + scale * y``.
+        scale: see there.
+
+    Returns:
+        float32 [T, n_out], of gated ones half as wide.
+    """
+    if len(matrices) > _TYPES:
+        pairs = [matrices[i : i + _TYPES] for i in range(0, len(matrices), _TYPES)]
+        return torch.cat([product_of_few(pair, x, norm, activation) for pair in pairs], -1)
+    n, sides = len(x), 2 if gated else 1
+    columns = [m.n_out // sides for m in matrices]
+    out = torch.empty((n, sum(columns)), dtype=torch.float32, device=x.device)
+    if not out.numel():
+        return out
+    x = x if x.stride(1) == 1 else x.contiguous()
+    floats = all(m.block == 1 for m in matrices)
+    rows = min(triton.next_power_of_2(n), FEW if slow(x) or (floats and norm is None) else _TILE)
+    widest = max(m.n_out for m in matrices)
+    width = 16 if floats or widest > _WIDE else 8
+    if slow(x):
+        width = min(triton.next_power_of_2(widest), 512)
+    width = max(width, sides)
+    n_in = matrices[0].n_in
+    length = 8 if floats else max(min(triton.next_power_of_2(n_in // 32), 512 // width), 8)
+    tiles, tall = [triton.cdiv(c * sides, width) for c in columns], triton.cdiv(n, rows)
+    repeat = triton.cdiv(sum(tiles) * tall, _PROGRAMS)
+    programs = [triton.cdiv(count, repeat) for count in tiles]
+    listed, column, first = [], 0, 0
+    for m, wide, own in zip(matrices, columns, programs, strict=True):
+        planes = (words(m.low), words(m.high)) if m.block > 1 else (m.low, None)
+        chunks = m.low.shape[-2]
+        listed.append(
+            (*planes, m.d, m.m, m.scale, m.least, m.bias, m.n_out, chunks, column, first, own)
+        )
+        column, first = column + wide, first + own
+    # A program's own memory: rounded rows, and sums of blocks.
+    blocks = [m.n_in // m.block for m in matrices if m.block > 1]
+    least = any(m.block > 1 and FORMS[m.type].least for m in matrices)
+    ints = rows * (n_in // 32) * 10
+    sums = rows * max(blocks, default=0) * (1 + (2 if least else 1) * width)
+    room = torch.empty(
+        (0 if floats else first * tall, ints + sums), dtype=torch.int32, device=x.device
+    )
+    fused_product[(tall, first)](
+        tuple(listed), x, None if norm is None else norm.weight, None if norm is None else norm.bias,
+        gelu_table(x.device) if activation == "gelu_rounded" else None, residual, out,
+        room, room.view(torch.float32),
+        n, n_in, x.stride(0), out.stride(0), 0 if residual is None else residual.stride(0), scale,
+        0.0 if norm is None else norm.eps, ints + sums, ints,
+        FORMS=tuple(tuple(form_of(m).values()) for m in matrices),
+        N_IN=0 if norm is None else n_in, NORM="" if norm is None else norm.kind,
+        ACTIVATION=activation, GATED=gated, NATIVE=has_dp4a(x), T=rows, R=width, G=length,
+        AHEAD=groups_at_once(n_in), maxnreg=REGISTERS, **EXACT,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit
+def _prepared(
+    x, weight, shift, mean, factor, q, d, sums, t, x_stride, runs,
+    NORM: tl.constexpr, BLOCK: tl.constexpr, T: tl.constexpr,
+):  # fmt: skip
+    """Rows ``t`` [T] of x in int8: words ``q`` [T, 8, runs], ``d`` [T, blocks] and ``sums`` [T, 2, runs]."""
+    RUNS: tl.constexpr = BLOCK // 32
+    N: tl.constexpr = 1024 // BLOCK  # blocks at a time
+    blocks = runs // RUNS
+    i = tl.arange(0, T).to(tl.int64)[:, None]
+    for begin in range(0, blocks, N):
+        b = begin + tl.arange(0, N)
+        inside = (b < blocks)[None, :]
+        e = tl.arange(0, N * BLOCK)[None, :]
+        column = begin * BLOCK + e
+        there = column < runs * 32
+        value = tl.load(x + t[:, None] * x_stride + column, mask=there, other=0.0)
+        if NORM != "":
+            value = scaled(value, weight, shift, mean, factor, column, there, NORM)
+        whole, by, sixteens = rounded(tl.reshape(value, (T * N, BLOCK)), T * N, BLOCK)
+        tl.store(d + i * blocks + b[None, :], tl.reshape(by, (T, N)), mask=inside)
+        place = tl.arange(0, 4)[None, None, :] * 8
+        word = tl.sum((tl.reshape(whole, (T, N * BLOCK // 4, 4)) & 255) << place, axis=2)
+        at = tl.arange(0, N * BLOCK // 4)[None, :]
+        run = begin * RUNS + at // 8
+        tl.store(q + (i * 8 + at % 8) * runs + run, word, mask=run < runs)
+        at = tl.arange(0, N * RUNS * 2)[None, :]
+        run = begin * RUNS + at // 2
+        two = tl.reshape(sixteens, (T, N * RUNS * 2))
+        tl.store(sums + (i * 2 + at % 2) * runs + run, two, mask=run < runs)
+
+
+@triton.jit
+def _of_matrix(
+    part, x, weight, shift, table, residual, out, room, float_room,
+    n_tokens, n_in, x_stride, out_stride, residual_stride, factor, eps, ints,
+    FORM: tl.constexpr, N_IN: tl.constexpr, NORM: tl.constexpr, ACTIVATION: tl.constexpr,
+    GATED: tl.constexpr, NATIVE: tl.constexpr, T: tl.constexpr, R: tl.constexpr, G: tl.constexpr,
+    AHEAD: tl.constexpr,
+):  # fmt: skip
+    """T rows of x times every so many tiles of R rows of a matrix; of gated ones half of them are gates."""
+    low, high, d, m, scale, least, bias, n_out, chunks, column, first, programs = part
+    BLOCK: tl.constexpr = FORM[7]
+    SIDES: tl.constexpr = 2 if GATED else 1
+    WIDE: tl.constexpr = R // SIDES
+    t_ = tl.program_id(0) * T + tl.arange(0, T)
+    t = tl.minimum(t_, n_tokens - 1).to(tl.int64)
+    mean, by = 0.0, 1.0
+    if NORM != "":
+        rows = x + t[:, None] * x_stride
+        all = (t_ >= 0)[:, None]
+        mean, by = moments(
+            rows, rows, weight, 1.0, 1.0, all, eps, N_IN, T, AHEAD, "none", NORM == "layer"
+        )
+    if BLOCK > 1:
+        runs = n_in // 32
+        blocks = n_in // BLOCK
+        q, xs = room, room + T * 8 * runs
+        xd = float_room + ints
+        block_sums = xd + T * blocks
+        _prepared(x, weight, shift, mean, by, q, xd, xs, t, x_stride, runs, NORM, BLOCK, T)
+        i = tl.arange(0, T)
+        room_at = i.to(tl.int64)[:, None] * blocks * R + tl.arange(0, R)[None, :]
+        own = (i[:, None] + tl.arange(0, R)[None, :]) >= 0
+    width = n_out // SIDES
+    r = tl.arange(0, R)
+    for tile in range(tl.program_id(1) - first, tl.cdiv(width, WIDE), programs):
+        row = tl.minimum(tile * WIDE + r % WIDE, width - 1) + r // WIDE * width
+        if BLOCK > 1:
+            tl.debug_barrier()
+            y = few_sums(
+                low, high, d, m, scale, least, q, xd, xs, block_sums, row, i, own, room_at, R, T * blocks * R,
+                n_out, runs, FORM[0], FORM[1], FORM[2], FORM[3], FORM[4], FORM[5], FORM[6], BLOCK,
+                NATIVE, T, R, G,
+            )  # fmt: skip
+        else:
+            y = float_sums(
+                low, x, row.to(tl.int64), t, x_stride, n_in, chunks, weight, shift, mean, by, NORM, T, R
+            )  # fmt: skip
+        c = tile * WIDE + tl.arange(0, WIDE)
+        there = (t_ < n_tokens)[:, None] & (c < width)[None, :]
+        if ACTIVATION == "":
+            finish(
+                y, out + column, out_stride, residual, residual_stride, factor, bias, t, row, there
+            )
+        else:
+            if bias is not None:
+                y += tl.load(bias + row)[None, :]
+            up = 1.0
+            if GATED:
+                y, up = tl.split(tl.permute(tl.reshape(y, (T, 2, WIDE)), (0, 2, 1)))
+            y = activated(y, up, table, there, ACTIVATION)
+            tl.store(out + t[:, None] * out_stride + (column + c)[None, :], y, mask=there)
+
+
+@triton.jit(do_not_specialize=["n_tokens", "factor", "eps"])
+def fused_product(
+    parts, x, weight, shift, table, residual, out, room, float_room,
+    n_tokens, n_in, x_stride, out_stride, residual_stride, factor, eps, size, ints,
+    FORMS: tl.constexpr, N_IN: tl.constexpr, NORM: tl.constexpr, ACTIVATION: tl.constexpr,
+    GATED: tl.constexpr, NATIVE: tl.constexpr, T: tl.constexpr, R: tl.constexpr, G: tl.constexpr,
+    AHEAD: tl.constexpr,
+):  # fmt: skip
+    """Every program takes one of the matrices, see ``_of_matrix``.
+
+    ``parts``: of each its planes, low and high as int32, bias, n_out, chunks, column of the output, first
+    program and number of programs.  ``room`` and ``float_room`` are the same memory, ``size`` words to a
+    program; after ``ints`` of them come floats.
+    """
+    number = tl.program_id(1)
+    mine = (number.to(tl.int64) * tl.num_programs(0) + tl.program_id(0)) * size
+    for p in tl.static_range(len(parts)):
+        first, programs = parts[p][10], parts[p][11]
+        if (number >= first) & (number < first + programs):
+            _of_matrix(
+                parts[p], x, weight, shift, table, residual, out, room + mine, float_room + mine,
+                n_tokens, n_in, x_stride, out_stride, residual_stride, factor, eps, ints,
+                FORMS[p], N_IN, NORM, ACTIVATION, GATED, NATIVE, T, R, G, AHEAD,
+            )  # fmt: skip

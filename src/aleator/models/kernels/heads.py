@@ -1,0 +1,163 @@
+"""Heads of queries, keys and values made ready in one launch: norms, rotation, and storing the latter two."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from aleator.models.kernels.cells import Side, stored
+from aleator.models.kernels.floats import EXACT
+from aleator.models.kernels.norms import RowNorm, groups_at_once, moments, scaled
+from aleator.models.kernels.rotation import (
+    INTERPRETED,
+    Turn,
+    hadamard_scale,
+    turn_heads,
+    turn_pairs,
+)
+
+
+class Heads(NamedTuple):
+    """Queries, keys or values of T tokens, and what is done to them.
+
+    Attributes:
+        x: float32 [T, heads, dim]; each token's heads lie side by side.  It is changed in place.
+        norm: of each head, with weights [dim] or [heads, dim], or None.
+        rotates: whether positions rotate it.
+        to: where it is stored, not in type iq4_nl; None: it is not.
+    """
+
+    x: torch.Tensor
+    norm: RowNorm | None
+    rotates: bool
+    to: Side | None
+
+
+def finish(
+    groups: list[Heads], by: Turn | None, cells: torch.Tensor, norm_last: bool = False
+) -> None:
+    """Normalise heads, rotate and store them.
+
+    Args:
+        groups: of the same tokens.
+        by: the angles of their positions; None: nothing rotates.
+        cells: of the tokens, int64 [T].
+        norm_last: heads are normalised after their rotation.
+    """
+    groups = [each for each in groups if each.x.numel()]
+    if not groups:
+        return
+    widest = triton.next_power_of_2(max(each.x.shape[2] for each in groups))
+    block = max(1, (1 << 14) // widest) if INTERPRETED else 1
+    listed, forms, first = [], [], 0
+    pairs = 0 if by is None else by.angles.shape[1]
+    for x, norm, rotates, to in groups:
+        t, heads, dim = x.shape
+        programs = triton.cdiv(t * heads, block)
+        weight, bias = (None, None) if norm is None else (norm.weight, norm.bias)
+        side = (None, None, 0, 0, 0) if to is None else (to.data, to.halves, *to.strides)
+        listed.append(
+            (
+                x,
+                weight,
+                bias,
+                0.0 if norm is None else norm.eps,
+                *side,
+                x.stride(0),
+                first,
+                programs,
+            )
+        )
+        turned = 0 if to is None or to.rotation < 2 else to.rotation
+        forms.append((
+            heads, dim, "" if norm is None else norm.kind, weight is not None and weight.dim() == 2,
+            rotates and pairs > 0, turned, hadamard_scale(turned), "" if to is None else to.kind,
+            0 if to is None else to.block_bytes, groups_at_once(dim), triton.next_power_of_2(dim),
+            max(turned, 1).bit_length() - 1,
+        ))  # fmt: skip
+        first += programs
+    _finish[(first,)](
+        tuple(listed), None if by is None else by.angles, cells, groups[0].x.shape[0],
+        0 if by is None else by.offset, FORMS=tuple(forms), PAIRS=pairs,
+        WIDE=triton.next_power_of_2(max(pairs, 1)), INTERLEAVED=by is not None and by.interleaved,
+        LAST=norm_last, BLOCK=block, num_warps=4 if INTERPRETED else 1, **EXACT,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["n_tokens"])
+def _finish(
+    groups, angles, cells, n_tokens, offset,
+    FORMS: tl.constexpr, PAIRS: tl.constexpr, WIDE: tl.constexpr, INTERLEAVED: tl.constexpr,
+    LAST: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """BLOCK heads of one of the groups."""
+    for g in tl.static_range(len(groups)):
+        first, programs = groups[g][10], groups[g][11]
+        number = tl.program_id(0) - first
+        if (number >= 0) & (number < programs):
+            _finish_group(
+                groups[g], angles, cells, number, n_tokens, offset,
+                FORMS[g], PAIRS, WIDE, INTERLEAVED, LAST, BLOCK,
+            )  # fmt: skip
+
+
+@triton.jit
+def _finish_group(
+    group, angles, cells, number, n_tokens, offset,
+    FORM: tl.constexpr, PAIRS: tl.constexpr, WIDE: tl.constexpr, INTERLEAVED: tl.constexpr,
+    LAST: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    x, weight, bias, eps, data, halves, cell_stride, head_stride, stride, t_stride, _, _ = group
+    HEADS: tl.constexpr = FORM[0]
+    DIM: tl.constexpr = FORM[1]
+    NORM: tl.constexpr = FORM[2]
+    row = number * BLOCK + tl.arange(0, BLOCK)
+    there = (row < n_tokens * HEADS)[:, None]
+    t = row // HEADS
+    head = row - t * HEADS
+    rows = x + (t.to(tl.int64) * t_stride + head * DIM)[:, None]
+    at = head[:, None] * DIM if FORM[3] else head[:, None] * 0
+    if NORM != "" and not LAST:
+        _norm_heads(rows, weight, bias, at, eps, there, DIM, NORM, BLOCK, FORM[9], FORM[10])
+    if FORM[4]:
+        here = there & (tl.arange(0, WIDE) < PAIRS)[None, :]
+        own = angles + t.to(tl.int64)[:, None] * (2 * PAIRS)
+        turn_pairs(rows + offset, own, here, PAIRS, WIDE, INTERLEAVED)
+        tl.debug_barrier()
+    if NORM != "" and LAST:
+        _norm_heads(rows, weight, bias, at, eps, there, DIM, NORM, BLOCK, FORM[9], FORM[10])
+    if FORM[5] > 0:
+        turn_heads(rows, there, DIM, BLOCK, FORM[5], FORM[11], FORM[6])
+    KIND: tl.constexpr = FORM[7]
+    if KIND == "f32" or KIND == "f16" or KIND == "bf16":
+        stored(
+            x, t_stride, data, halves, cells, row, n_tokens * HEADS, cell_stride, head_stride, stride,
+            HEADS, DIM, KIND, FORM[8], FORM[10], BLOCK,
+        )  # fmt: skip
+    elif KIND != "":
+        for j in range(0, DIM // 32):
+            stored(
+                x, t_stride, data, halves, cells, row * (DIM // 32) + j, n_tokens * (HEADS * DIM // 32),
+                cell_stride, head_stride, stride, HEADS, DIM, KIND, FORM[8], 32, BLOCK,
+            )  # fmt: skip
+
+
+@triton.jit
+def _norm_heads(
+    rows, weight, bias, at, eps, there,
+    DIM: tl.constexpr, NORM: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    """Heads at ``rows`` [BLOCK, 1] normalised in place; their weights begin at ``at``."""
+    mean, factor = moments(
+        rows, rows, rows, 1.0, 1.0, there, eps, DIM, BLOCK, AHEAD, "none", NORM == "layer"
+    )
+    cols = tl.arange(0, SIZE)[None, :]
+    inside = there & (cols < DIM)
+    v = tl.load(rows + cols, mask=inside, other=0.0)
+    v = scaled(v, weight, bias, mean, factor, at + cols, inside, NORM)
+    tl.debug_barrier()
+    tl.store(rows + cols, v, mask=inside)
+    tl.debug_barrier()

@@ -1,0 +1,237 @@
+"""What kernels of products have in common: rounded activations, sums over a matrix, and the end of both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from aleator.models.kernels.floats import tree
+from aleator.models.kernels.norms import scaled
+
+# The sum of four products of signed bytes, and one more number.
+_DP4A = tl.constexpr("dp4a.s32.s32 $0, $1, $2, $3;")
+_ROUNDER = tl.constexpr(1.5 * 2.0**23)
+_LEAST = tl.constexpr(2.0**-100)
+
+
+def _repeated(byte: int) -> Any:
+    """A byte four times, as int32."""
+    word = (byte & 255) * 0x01010101
+    return tl.constexpr(word - (word >> 31 << 32))
+
+
+_V0, _V1, _V2, _V3, _V4, _V5, _V6, _V7, _V8, _V9, _V10, _V11, _V12, _V13, _V14, _V15 = (
+    _repeated(v)  # the values of IQ4_NL and IQ4_XS
+    for v in (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+)
+
+
+@triton.jit
+def rounded(value, N: tl.constexpr, BLOCK: tl.constexpr):
+    """N blocks of floats as integers, int32 [N, BLOCK], their scales [N], and sums of each 16 of them."""
+    a = tl.abs(value)
+    finite = a < float("inf")
+    largest = tl.max(tl.where(finite, a, 0.0), axis=1)
+    broken = tl.max(tl.where(finite, 0, 1), axis=1) != 0
+    usable = (largest >= _LEAST) & (broken == 0)
+    safe = tl.where(usable, largest, 1.0)
+    factor = tl.where(usable, tl.div_rn(127.0, safe), 0.0)
+    scaled = tl.where(finite, value, 0.0) * factor[:, None]
+    whole = ((scaled + _ROUNDER) - _ROUNDER).to(tl.int32)
+    scale = tl.where(usable, tl.div_rn(safe, 127.0), tl.where(broken, float("nan"), 0.0))
+    return whole, scale, tl.sum(tl.reshape(whole, (N, BLOCK // 16, 16)), axis=2)
+
+
+@triton.jit
+def _pick(mask, a, b):
+    """Bits of b where the mask has them, else of a."""
+    return (a & ~mask) | (b & mask)
+
+
+@triton.jit
+def looked_up(v, TABLE: tl.constexpr):
+    """What bytes below 16 stand for, byte by byte of int32."""
+    if TABLE == "MXFP4":  # plus 12
+        two = (v >> 2) & 0x01010101
+        size = (v & 0x07070707) + (v & (two * 3)) + ((two & (v >> 1) & v) << 1)
+        minus = ((v >> 3) & 0x01010101) * 255
+        v = 0x0C0C0C0C + (size & ~minus) - (size & minus)
+    elif TABLE == "IQ4":
+        one, two = (v & 0x01010101) * 255, ((v >> 1) & 0x01010101) * 255
+        four, eight = ((v >> 2) & 0x01010101) * 255, ((v >> 3) & 0x01010101) * 255
+        a = _pick(two, _pick(one, _V0, _V1), _pick(one, _V2, _V3))
+        b = _pick(two, _pick(one, _V4, _V5), _pick(one, _V6, _V7))
+        c = _pick(two, _pick(one, _V8, _V9), _pick(one, _V10, _V11))
+        d = _pick(two, _pick(one, _V12, _V13), _pick(one, _V14, _V15))
+        v = _pick(eight, _pick(four, a, b), _pick(four, c, d))
+    return v
+
+
+@triton.jit
+def power_of_2(exponent):
+    """What MXFP4's byte stands for, halved: its values are stored doubled."""
+    e = exponent.to(tl.int32)
+    small = tl.where(e == 0, 0x00200000, 0x00400000)
+    return tl.where(e < 2, small, (e - 1) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, there):
+    """Bias, residual, store: y is [T, R]."""
+    if bias is not None:
+        y += tl.load(bias + row)[None, :]
+    if residual is not None:
+        at = t.to(tl.int64)[:, None] * residual_stride + row[None, :]
+        y = tl.load(residual + at, mask=there, other=0.0) + factor * y
+    tl.store(out + t.to(tl.int64)[:, None] * out_stride + row[None, :], y, mask=there)
+
+
+@triton.jit
+def few_sums(
+    low, high, d, m, scale, least, xq, xd, xs, room, row, t, there, room_at, room_block, room_half,
+    n_out, runs,
+    LOW: tl.constexpr, HIGH: tl.constexpr, OFFSET: tl.constexpr, TABLE: tl.constexpr,
+    GROUP: tl.constexpr, LEAST: tl.constexpr, D_FACTOR: tl.constexpr, BLOCK: tl.constexpr,
+    NATIVE: tl.constexpr, T: tl.constexpr, R: tl.constexpr, G: tl.constexpr,
+):  # fmt: skip
+    """Rows ``t`` [T] of rounded activations times rows ``row`` [R] of a matrix, float32 [T, R].
+
+    First sums of blocks, G runs at a time, each thread those of its own runs; they go to ``room``, at
+    ``room_at`` [T, R] and ``room_block`` further for each block, those of least values ``room_half`` further.
+    Then blocks in their order, each thread those of its own rows.
+    """
+    RUNS: tl.constexpr = BLOCK // 32  # of a block
+    U: tl.constexpr = G // RUNS
+    blocks = runs // RUNS
+    wide = tl.cast(n_out, tl.int64)
+    half = wide * runs
+    # Every load has the shape [T or 1, R, G] and so, compiled, the same threads for the same runs.
+    at_row = row.to(tl.int64)[None, :, None] * runs
+    x_row = t.to(tl.int64)[:, None, None] * runs + (row * 0)[None, :, None]
+    up = (tl.arange(0, 4) * 8)[None, None, None, :]
+    for start in range(0, runs, G):
+        run = start + tl.arange(0, G)[None, None, :]
+        inside = run < runs
+        at, x_at = at_row + run, x_row * 8 + run
+        # Without the instruction, a sum for each byte of a word.
+        first = tl.full((T, R, G) if NATIVE else (T, R, G, 4), 0, tl.int32)
+        second = first
+        for j in tl.static_range(4):
+            if LOW == 4:
+                words = tl.load(low + j * half + at, inside, 0)
+            if LOW == 2 and j % 2 == 0:
+                words = tl.load(low + (j // 2) * half + at, inside, 0)
+            if HIGH == 2 and j % 2 == 0:
+                bits = tl.load(high + (j // 2) * half + at, inside, 0)
+            if HIGH == 1 and j == 0:
+                bits = tl.load(high + at, inside, 0)
+            for h in tl.static_range(2):
+                if LOW == 8:
+                    w = tl.load(low + (4 * h + j) * half + at, inside, 0)
+                elif LOW == 4:
+                    w = (words >> (4 * h)) & 0x0F0F0F0F
+                else:
+                    w = (words >> (4 * (j % 2) + 2 * h)) & 0x03030303
+                if HIGH == 2:
+                    w |= ((bits >> (4 * (j % 2) + 2 * h)) & 0x03030303) << LOW
+                elif HIGH == 1:
+                    w |= ((bits >> (4 * h + j)) & 0x01010101) << LOW
+                if TABLE != "":
+                    w = looked_up(w, TABLE)
+                x = tl.load(xq + x_at + (4 * h + j) * runs, inside, 0)
+                sums = first if h == 0 else second
+                if NATIVE:
+                    w, x = tl.broadcast(w, x)
+                    sums = tl.inline_asm_elementwise(
+                        _DP4A, "=r,r,r,r", [w, x, sums], tl.int32, True, 1
+                    )
+                else:
+                    sums += ((w[:, :, :, None] << up) >> 24) * ((x[:, :, :, None] << up) >> 24)
+                if h == 0:
+                    first = sums
+                else:
+                    second = sums
+        if not NATIVE:
+            first, second = tl.sum(first, axis=3), tl.sum(second, axis=3)
+        if OFFSET != 0 or LEAST != 0:
+            s_at = x_row * 2 + run
+            first_x = tl.load(xs + s_at, inside, 0)
+            second_x = tl.load(xs + s_at + runs, inside, 0)
+            first -= OFFSET * first_x
+            second -= OFFSET * second_x
+        if GROUP == 16:
+            first_by = tl.load(scale + at, inside, 0).to(tl.int32)
+            second_by = tl.load(scale + half + at, inside, 0).to(tl.int32)
+            if LEAST == 4:
+                lower = ((first_by >> 4) & 15) * first_x + ((second_by >> 4) & 15) * second_x
+                first_by, second_by = first_by & 15, second_by & 15
+            total = first * first_by + second * second_by
+        else:
+            total = first + second
+            if GROUP == 32:
+                total *= tl.load(scale + at, inside, 0).to(tl.int32)
+            if LEAST == 8:
+                lower = (first_x + second_x) * tl.load(least + at, inside, 0).to(tl.int32)
+        if RUNS > 1:
+            total = tl.sum(tl.reshape(total, (T, R, U, RUNS)), axis=3)
+        b = start // RUNS + tl.arange(0, U)
+        place = room_at[:, :, None] + b.to(tl.int64)[None, None, :] * room_block
+        real = there[:, :, None] & (b < blocks)[None, None, :]
+        tl.store(room + place, total.to(tl.float32), mask=real)
+        if LEAST != 0:
+            lower = tl.sum(tl.reshape(lower, (T, R, U, RUNS)), axis=3)
+            tl.store(room + place + room_half, lower.to(tl.float32), mask=real)
+    tl.debug_barrier()
+    y = tl.full((T, R), 0.0, tl.float32)
+    t_at, row_at = t.to(tl.int64)[:, None], row[None, :]
+    xd += t_at * blocks + row_at * 0
+    xs += t_at * 2 * runs + row_at * 0
+    d += row_at
+    room += room_at
+    # Unrolled, loads of many blocks are on their way at once.
+    for b in tl.range(0, blocks, loop_unroll_factor=16):
+        at_b = wide * b
+        dx, dw = tl.load(xd + b), tl.load(d + at_b)
+        dw = power_of_2(dw) if TABLE == "MXFP4" else dw.to(tl.float32) * D_FACTOR
+        y = tl.fma(dw * dx, tl.load(room + b * room_block), y)
+        if m is not None:
+            mw = tl.load(m + at_b + row_at).to(tl.float32)
+            if LEAST != 0:
+                y = tl.fma(-(mw * dx), tl.load(room + b * room_block + room_half), y)
+            else:
+                ones = (tl.load(xs + b) + tl.load(xs + b + runs)).to(tl.float32)
+                y = tl.fma(mw, dx * ones, y)
+    return y
+
+
+@triton.jit
+def float_sums(
+    w, x, row, t, x_stride, n_in, chunks, weight, shift, mean, factor,
+    NORM: tl.constexpr, T: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """Rows ``t`` [T] of x, normalised first (see :func:`~aleator.models.kernels.norms.scaled`), times rows
+    ``row`` [R] of a matrix of floats, both int64; float32 [T, R].
+    """
+    lane = tl.arange(0, 16)[None, :]
+    k = tl.arange(0, 8)[None, None, :]
+    groups = (n_in + 15) // 16
+    lanes = tl.full((T, R, 16), 0.0, tl.float32)
+    for c in range(0, chunks):
+        eight = tl.load(w + (row * chunks + c)[:, None, None] * 128 + lane[:, :, None] * 8 + k)
+        even, odd = tl.split(tl.reshape(eight, (R, 16, 4, 2)))
+        w0, w2 = tl.split(tl.reshape(even, (R, 16, 2, 2)))
+        w1, w3 = tl.split(tl.reshape(odd, (R, 16, 2, 2)))
+        parts = tl.split(w0) + tl.split(w1) + tl.split(w2) + tl.split(w3)  # 0 4 1 5 2 6 3 7
+        for g in tl.static_range(8):
+            i = (c * 8 + g) * 16 + lane
+            # Behind the last group a product of -0 leaves every sum as it is.
+            behind = tl.where(c * 8 + g < groups, 0.0, -0.0)
+            value = tl.load(x + t[:, None] * x_stride + i, mask=i < n_in, other=0.0)
+            if NORM != "":
+                value = scaled(value, weight, shift, mean, factor, i, i < n_in, NORM)
+            value = tl.where(i < n_in, value, behind)
+            part = parts[2 * (g % 4) + g // 4].to(tl.float32)
+            lanes = tl.fma(part[None, :, :], value[:, None, :], lanes)
+    return tl.reshape(tree(tl.reshape(lanes, (T * R, 16)), T * R), (T, R))

@@ -1,0 +1,36 @@
+"""Bytes that a model's layers take in a cache, before there is one."""
+
+from __future__ import annotations
+
+from aleator.cache.kv_cache import KVCache, LayerShape
+from aleator.cache.pools.window import window_capacity
+from aleator.cache.recurrent import RecurrentCache
+from aleator.models.config import ModelConfig
+from aleator.models.layers.recurrent_parts import state_shape
+
+
+def cache_of_layers(
+    config: ModelConfig, n_ctx: int, type_k: str, type_v: str
+) -> list[tuple[int, int, int]]:
+    """Bytes of each layer's keys, of its values, and of its states of one sequence.
+
+    Args:
+        config: of the model.
+        n_ctx: positions.
+        type_k: of keys.
+        type_v: of values.
+    """
+    window = config.window  # of one sequence, with micro-batches of 512
+    of_window = 0 if window is None else window_capacity(window.size, n_ctx, 1, min(512, n_ctx))
+    stateful = config.ssm is not None or config.delta is not None
+    sizes: list[tuple[int, int, int]] = []
+    for layer in range(config.n_layers):
+        k = v = states = 0
+        if config.stores_keys(layer):
+            cells = n_ctx if window is None or not window.layers[layer] else of_window
+            shape = LayerShape(config.n_kv_heads[layer], *config.stored_head_dims(layer))
+            k, v = KVCache.bytes_for([shape], cells, type_k, type_v)
+        if stateful and config.keeps_state(layer):
+            states = RecurrentCache.bytes_for([state_shape(config)])
+        sizes.append((k, v, states))
+    return sizes

@@ -1,0 +1,76 @@
+"""What a step would launch and read on a GPU, counted on tensors without memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from make_models import Spec
+from triton.runtime.jit import KernelInterface
+from wide_models import MODELS, write_wide
+
+from aleator.generate.device_plan import AFTER, BEFORE, COPIES, DevicePlan, Machine, device_plan
+from aleator.models import open_weights
+from aleator.models.exact import exact_bytes
+from aleator.models.hub.bundled import bundled_model
+
+
+def plan_of(path: Path, name: str, n_ctx: int = 8, **changes: Any) -> DevicePlan:
+    spec = replace(MODELS[name], **changes)
+    return device_plan(open_weights(write_wide(path, spec, "Q4_K")), n_ctx)
+
+
+def test_each_step_reads_all_weights_once() -> None:
+    weights = open_weights(bundled_model())
+    plan = device_plan(weights, 100, (1, 16))
+    assert plan.weights == exact_bytes(weights)
+    for step in plan.steps:
+        assert sum(part.weights for part in step.parts.values()) == plan.weights  # the head is tied
+        # 6 layers, 2 heads of 64, keys and values of 2 bytes.
+        assert sum(part.cached for part in step.parts.values()) == (
+            step.sequences * 6 * 2 * 64 * 100 * 2 * 2
+        )
+        assert step.cache == step.sequences * 6 * 2 * 64 * 100 * 2 * 2
+    assert list(plan.steps[0].parts) == [BEFORE, "attention", AFTER, COPIES]
+    assert plan.steps[0].parts["attention"].layers == 6
+
+
+def test_nothing_stays_behind() -> None:
+    before = KernelInterface.__getitem__
+    device_plan(open_weights(bundled_model()), 1, (1,))
+    assert KernelInterface.__getitem__ is before
+
+
+def test_launches_follow_the_layers(tmp_path: Path) -> None:
+    few = plan_of(tmp_path / "2.gguf", "llama", n_layers=2).steps[0]
+    many = plan_of(tmp_path / "4.gguf", "llama", n_layers=4).steps[0]
+    per_layer = (many.launches - few.launches) / 2
+    assert few.parts["attention"].launches == 2 * per_layer
+    assert 0 < few.parts["attention"].kernels <= few.parts["attention"].launches
+    assert per_layer <= 6
+
+
+def test_only_the_experts_in_use_are_read(tmp_path: Path) -> None:
+    spec = MODELS["qwen3moe"]
+    assert isinstance(spec, Spec)
+    plan = plan_of(tmp_path / "m.gguf", "qwen3moe", n_experts=16, n_used=2)
+    parts = [step.parts["attention, experts"] for step in plan.steps]
+    one, four, sixteen = (part.weights for part in parts)
+    assert 0 < one < four < sixteen < plan.weights
+    assert four - one == pytest.approx((sixteen - four) * (8 - 2) / (16 - 8), rel=1e-9)
+
+
+def test_kinds_of_layers(tmp_path: Path) -> None:
+    windows = plan_of(tmp_path / "w.gguf", "gemma3", 64).steps[0].parts
+    near, far = windows["attention in a window"], windows["attention"]
+    assert near.cached / near.layers < far.cached / far.layers
+    states = plan_of(tmp_path / "s.gguf", "jamba").steps[0].parts
+    assert states["state"].cached > 0
+    both = plan_of(tmp_path / "b.gguf", "falcon-h1").steps[0].parts
+    assert both["attention and state"].layers == 2
+
+
+def test_time_is_bytes_and_launches() -> None:
+    assert Machine(1e12, 2e-6).seconds(3e9, 10) == pytest.approx(3e-3 + 2e-5)

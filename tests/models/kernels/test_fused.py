@@ -1,0 +1,83 @@
+"""Products in one launch with what is before and after them: the bits of the launches one by one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+if os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("runs in a process of its own", allow_module_level=True)
+
+import torch
+
+from aleator.models.kernels import norms
+from aleator.models.kernels.fused import product_of_few
+from aleator.models.kernels.norms import RowNorm
+from aleator.models.kernels.planes import FLOATS, Planes, joined, planes
+from aleator.models.kernels.product import product
+from tests.models.kernels import test_product as of_product
+from tests.models.kernels.test_product import activations, same
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with np.errstate(all="ignore"):  # NumPy's, of NaN and of shifts
+        yield
+
+
+def vector(n: int, seed: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(n).astype(np.float32))
+
+
+def matrix(kind: str, n_out: int, n_in: int, biased: bool, seed: int = 0) -> Planes:
+    bias = vector(n_out, seed)
+    if kind not in FLOATS:
+        return of_product.matrix(kind, n_out, n_in, bias.numpy() if biased else None, seed)
+    data = vector(n_out * n_in, seed).to(FLOATS[kind]).view(torch.uint8)
+    return planes(data, kind, n_out, n_in, bias if biased else None)
+
+
+@pytest.mark.parametrize("n", [1, 16])
+@pytest.mark.parametrize(
+    ("kinds", "n_in"),
+    [
+        (["Q4_K", "Q4_K", "Q6_K"], 768), (["Q3_K", "Q3_K", "Q5_K"], 256), (["Q8_0", "Q3_K"], 512),
+        (["Q4_0"], 96), (["F16", "Q5_1"], 160), (["BF16", "BF16", "F32"], 37), (["MXFP4", "Q2_K"], 256),
+    ],
+)  # fmt: skip
+def test_several_matrices(kinds: list[str], n_in: int, n: int) -> None:
+    listed = [
+        matrix(kind, 19 - 2 * i, n_in, i + 1 == len(kinds), seed=i) for i, kind in enumerate(kinds)
+    ]
+    x = torch.from_numpy(activations(16, n_in))[16 - n :]
+    for kind in ("", "rms", "layer"):
+        norm, normed = None, x
+        if kind:
+            norm = RowNorm(
+                kind, vector(n_in, 7), vector(n_in, 8) if kind == "layer" else None, 1e-6
+            )
+            normed = norm(x)
+        expected = torch.cat([product(each, normed) for each in listed], -1)
+        matrices = listed if kind else joined(listed)
+        assert len(matrices) == len(set(kinds)) or kind
+        assert same(product_of_few(matrices, x, norm), expected.numpy()), kind
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q5_0", "F32"])
+@pytest.mark.parametrize("activation", ["silu", "gelu_rounded"])
+def test_activations_and_residuals(kind: str, activation: str) -> None:
+    n_in, n_ff = 256, 37
+    both = matrix(kind, 2 * n_ff, n_in, True)
+    x = torch.from_numpy(activations(7, n_in))
+    norm = RowNorm("rms", vector(n_in, 7), None, 1e-5)
+    y = product(both, norm(x))
+    expected = norms.activate(activation, y[:, :n_ff], y[:, n_ff:])
+    assert same(product_of_few([both], x, norm, activation, True), expected.numpy())
+    expected = norms.activate(activation, y)
+    assert same(product_of_few([both], x, norm, activation), expected.numpy())
+    residual = torch.from_numpy(activations(7, 2 * n_ff, 3))
+    expected = product(both, x, None, residual, 0.25)
+    assert same(product_of_few([both], x, residual=residual, scale=0.25), expected.numpy())

@@ -1,0 +1,146 @@
+"""The fused kernels compiled ahead of time: exact instructions, and no spills."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton")
+if os.environ.get("TRITON_INTERPRET") == "1":
+    pytest.skip("nothing is compiled under the interpreter", allow_module_level=True)
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia import compiler as nvidia
+from triton.compiler import ASTSource
+
+from aleator.models.kernels import fused, heads
+from aleator.models.kernels.floats import EXACT
+from aleator.models.kernels.norms import REGISTERS, groups_at_once
+from aleator.models.kernels.planes import FORMS
+from tests.models.kernels.test_product_compiled import APPROXIMATE, of_type
+
+
+def check(
+    function: Any, capability: int, types: dict[str, Any], fixed: dict[str, Any], **options: Any
+) -> None:
+    """Compile with arguments of these types, pointers and strides a multiple of 16.
+
+    ``fixed`` are constants; a tuple of types may have None.
+    """
+    tools = Path(nvidia.__file__).parent / "bin"
+    if not (tools / "ptxas").exists() or not (tools / "cuobjdump").exists():
+        pytest.skip("this Triton comes without ptxas and cuobjdump")
+    signature: dict[str, Any] = {}
+    constants: dict[tuple[int, ...], Any] = {}
+    attributes: dict[tuple[int, ...], Any] = {}
+
+    def given(kind: Any, place: tuple[int, ...]) -> Any:
+        if isinstance(kind, tuple):
+            return tuple(given(each, (*place, i)) for i, each in enumerate(kind))
+        if kind is None:
+            constants[place] = None
+            return "constexpr"
+        if kind.startswith("*"):
+            attributes[place] = [["tt.divisibility", 16]]
+        return kind
+
+    for i, name in enumerate(function.arg_names):
+        if name in fixed:
+            signature[name], constants[(i,)] = "constexpr", fixed[name]
+        else:
+            signature[name] = given(types.get(name, "i32"), (i,))
+            if name.endswith("stride"):
+                attributes[(i,)] = [["tt.divisibility", 16]]
+    binary = triton.compile(
+        ASTSource(function, signature, constants, attributes),
+        target=GPUTarget("cuda", capability, 32),
+        options=EXACT | options,
+    )
+    for instruction in APPROXIMATE:
+        assert instruction not in binary.asm["ptx"], instruction
+    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"aleator-fused-{os.getpid()}.cubin"
+    try:
+        path.write_bytes(binary.asm["cubin"])
+        command = [str(tools / "cuobjdump"), "-res-usage", str(path)]
+        usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    finally:
+        path.unlink()
+    assert "STACK:0" in usage, usage
+
+
+def products(
+    capability: int, kinds: list[str], rows: int, width: int, norm: str, activation: str = ""
+) -> None:
+    parts, forms = [], []
+    for kind in kinds:
+        if kind in FORMS:
+            own = of_type(kind)
+            planes = [
+                None if name in own else pointer
+                for name, pointer in (
+                    ("low", "*i32"), ("high", "*i32"), ("d", "*u8" if kind == "MXFP4" else "*fp16"),
+                    ("m", "*fp16"), ("scale", "*i8"), ("least", "*i8"),
+                )
+            ]  # fmt: skip
+            forms.append(tuple(value for name, value in own.items() if name.isupper()))
+        else:
+            planes = ["*bf16", None, None, None, None, None]
+            forms.append((0, 0, 0, "", 256, 0, 1.0, 1))
+        parts.append((*planes, None if kind == "Q6_K" else "*fp32", *["i32"] * 5))
+    types = {
+        "parts": tuple(parts), "x": "*fp32", "weight": "*fp32" if norm else None,
+        "shift": "*fp32" if norm == "layer" else None,
+        "table": "*fp16" if activation == "gelu_rounded" else None,
+        "residual": None if norm else "*fp32", "out": "*fp32", "room": "*i32", "float_room": "*fp32",
+        "factor": "fp32", "eps": "fp32",
+    }  # fmt: skip
+    fixed = {
+        "FORMS": tuple(forms), "N_IN": 4096 if norm else 0, "NORM": norm, "ACTIVATION": activation,
+        "GATED": bool(activation), "NATIVE": True, "T": rows, "R": width, "G": 512 // width,
+        "AHEAD": groups_at_once(4096),
+    }  # fmt: skip
+    check(fused.fused_product, capability, types, fixed, maxnreg=REGISTERS)
+
+
+@pytest.mark.parametrize(
+    ("capability", "kinds", "rows", "width", "norm", "activation"),
+    [
+        (90, ["Q4_K", "Q6_K"], 1, 8, "rms", ""), (80, ["Q4_K", "Q6_K"], 4, 8, "layer", ""),
+        (90, ["Q4_K"], 4, 16, "rms", "silu"), (120, ["Q8_0"], 4, 16, "rms", "gelu_rounded"),
+        (90, ["Q6_K"], 4, 8, "", ""), (120, ["MXFP4"], 1, 16, "", ""),
+        (80, ["BF16"], 4, 16, "rms", "silu"), (90, ["BF16"], 16, 16, "", ""),
+    ],
+)  # fmt: skip
+def test_products(
+    capability: int, kinds: list[str], rows: int, width: int, norm: str, activation: str
+) -> None:
+    products(capability, kinds, rows, width, norm, activation)
+
+
+@pytest.mark.parametrize(
+    ("capability", "kind", "size", "norm"),
+    [(80, "f16", 2, ""), (90, "q8_0", 34, "rms"), (120, "q5_1", 24, "layer")],
+)
+def test_finished_heads(capability: int, kind: str, size: int, norm: str) -> None:
+    weight, bias = "*fp32" if norm else None, "*fp32" if norm == "layer" else None
+    data = "*fp16" if kind == "f16" else "*u8"
+    turn, log = (0, 0) if kind == "f16" else (32, 5)
+    forms = tuple(
+        (n, 128, norm, False, True, by, 0.125, to, size, 8, 128, log)
+        for n, by, to in ((32, 0, ""), (8, turn, kind))
+    )
+    types = {
+        "groups": tuple(
+            ("*fp32", weight, bias, "fp32", *side, *["i32"] * 6) for side in ((None, None), (data, "*fp16"))
+        ),
+        "angles": "*fp32", "cells": "*i64",
+    }  # fmt: skip
+    fixed = {
+        "FORMS": forms, "PAIRS": 64, "WIDE": 64, "INTERLEAVED": False, "LAST": False, "BLOCK": 1,
+    }  # fmt: skip
+    check(heads._finish, capability, types, fixed, num_warps=1)

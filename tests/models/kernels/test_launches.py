@@ -1,0 +1,87 @@
+"""How many kernels a layer launches in a step of a few rows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+if os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("runs in a process of its own", allow_module_level=True)
+
+from torch.utils._python_dispatch import TorchDispatchMode
+from triton.runtime.interpreter import GridExecutor
+from wide_models import MODELS, write_wide
+
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, open_weights
+from aleator.models.block import Block
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The given NumPy array is not writable"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
+VIEWS = (
+    "view", "empty", "slice", "select.int", "expand", "t.default", "transpose", "alias", "detach", "split",
+    "unsqueeze", "as_strided", "permute", "chunk", "reshape", "lift_fresh", "to.d", "resolve", "flatten",
+)  # fmt: skip
+"""What of PyTorch launches nothing; a reshape or conversion that copies shows as a copy too."""
+
+
+class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """What is launched while a layer is computed."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.of_layers: list[list[str]] = []
+        self.found: list[str] | None = None
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        name = str(function).removeprefix("aten.")
+        if self.found is not None and not name.startswith(VIEWS):
+            self.found.append(name)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "cache", "most"),
+    [("llama", "Q4_K", "f16", 6), ("qwen3", "Q8_0", "q8_0", 6), ("gpt2", "F32", "bf16", 6)],
+)
+def test_layers_are_few_launches(
+    name: str, kind: str, cache: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launches = Launches()
+    run, layer = GridExecutor.__call__, Block.__call__
+
+    def launched(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+        """A kernel, whose own operations are the interpreter's."""
+        own, launches.found = launches.found, None
+        run(self, *args, **kwargs)
+        launches.found = own
+        if own is not None:
+            own.append(self.fn.__name__)
+
+    def computed(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+        launches.found = []
+        with launches:
+            made = layer(self, *args, **kwargs)
+        launches.of_layers.append(launches.found)
+        launches.found = None
+        return made
+
+    monkeypatch.setattr(GridExecutor, "__call__", launched)
+    monkeypatch.setattr(Block, "__call__", computed)
+    path = write_wide(tmp_path / "model.gguf", MODELS[name], kind)
+    decoder = build_decoder(open_weights(path), form="triton")
+    context = Context(decoder, n_ctx=64, n_ubatch=16, type_k=cache, type_v=cache, n_threads=1)
+    ids = np.random.default_rng(1).integers(0, decoder.config.n_vocab, 17)
+    for first, last in ((0, 1), (1, 17)):
+        batch = Batch()
+        for i in range(first, last):
+            batch.add(int(ids[i]), i, [0], logits=True)
+        context.decode(batch)
+    assert len(launches.of_layers) == 2 * decoder.config.n_layers
+    for found in launches.of_layers:
+        assert len(found) <= most, found

@@ -1,0 +1,286 @@
+"""Runs the decoder with the CPU's bits on a GPU: compares it with the CPU, then measures it.
+
+    python tools/gpu_decoder.py [--models FILE|NAME:TYPE ...] [--seconds 840] [--out FILE.jsonl]
+                                [--only logits texts speed] [--workers N] [--device cuda]
+
+1. logits: random models of every architecture and in every storage type; prefill, sequences beside each other,
+   and a sequence that is saved on one and read on the other.  Each row is compared with that of the CPU, bit
+   for bit.
+2. texts: requests with many options, through an engine; each text is compared with the CPU's.
+3. speed: tokens a second of 1, 4, 16 and 64 sequences, and of prompts of 512 and 4,096 tokens.
+
+A few of the first come at the beginning, then texts and speed, then the rest, until the time is over.  Work is
+done in child processes.  Where nothing comes of an item for its limit, or its process dies, that is its
+outcome, and the rest goes on in a new process.  The file has a line of JSON for each item, on the disk before
+the next begins: outcome ("passed", "differs", "failed", "hung", "died", or "cut off" by the end of the time),
+seconds, and what was found; the first line says what machine it was, the last what was not run.  The exit
+status is 0 if all that ran passed.
+
+With ``--device cpu`` Triton's interpreter computes, which is how the tool itself is tried without a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+
+import gpu_tests
+from gpu_decoder_items import BUNDLED, MOST_SAID, Item, name_of
+from run_report import RESULTS, parser
+
+KINDS = ("logits", "texts", "speed")
+LIMITS = {"logits": 120.0, "texts": 180.0, "speed": 120.0}
+"""Seconds for an item, the compilation of its kernels included; the first of a process has twice that."""
+SMOKE = ("llama F16", "llama Q8_0", "llama Q4_K", "qwen3moe Q4_K", "jamba Q4_K")
+"""What is compared before anything else."""
+CACHES = (("f16", "f16"), ("q8_0", "q8_0"), ("f32", "f32"), ("q8_0", "q4_0"), ("bf16", "bf16"))
+SEQUENCES, PROMPTS = (1, 4, 16, 64), (512, 4096)
+
+
+# In the parent.
+
+
+@dataclass
+class Group:
+    """Items for one process after another, in their order.
+
+    Attributes:
+        kind: what is done with each, a name of :data:`KINDS`.
+        items: what is left of them.
+        limit: seconds for each.
+    """
+
+    kind: str
+    items: deque[Item]
+    limit: float
+
+
+@dataclass
+class Results:
+    """Where results go, from several threads.
+
+    Attributes:
+        path: of the file.
+        end: when the time is over, by time.monotonic.
+        counts: of outcomes.
+    """
+
+    path: Path
+    end: float
+    counts: Counter[str] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def write(self, line: Item) -> None:
+        """Put a line onto the disk, and show it."""
+        with self._lock, self.path.open("a") as file:
+            gpu_tests.write_line(file, line)
+            if "outcome" in line:
+                self.counts[line["outcome"]] += 1
+                found = {
+                    k: v for k, v in line.items() if k not in ("outcome", "item", "seconds", "said")
+                }
+                shown = " ".join(f"{k}={v}" for k, v in found.items())
+                print(
+                    f"{line['outcome']:<8}{line['seconds']:7.1f} s  {line['item']}  {shown}",
+                    flush=True,
+                )
+
+
+def do(group: Group, child: Sequence[str], results: Results) -> None:
+    """Run a group's items, in as many processes as it takes."""
+    while group.items and time.monotonic() < results.end:
+        with tempfile.TemporaryDirectory(prefix="gpu-decoder-") as name:
+            process, events, log = started(group, child, Path(name))
+            try:
+                outcome, seconds = watched(process, events, group, results)
+            finally:
+                ended(process)
+            if outcome:
+                said = log.read_text(errors="replace")[-MOST_SAID:]
+                item = name_of(group.items.popleft())
+                results.write({"item": item, "outcome": outcome, "seconds": seconds, "said": said})
+
+
+def watched(
+    process: subprocess.Popen[bytes], events: Path, group: Group, results: Results
+) -> tuple[str, float]:
+    """Take in what a process does; what became of the item that it did not end, "" where there is none."""
+    began, limit, under_way = time.monotonic(), 2 * group.limit, True
+    for event in happened(process, events):
+        now = time.monotonic()
+        if event is None:
+            if now > min(began + limit, results.end):
+                return "hung" if now - began > limit else "cut off", now - began
+        elif "begun" in event:
+            began, under_way = now if limit == group.limit else began, True
+        elif "outcome" in event:
+            group.items.popleft()
+            results.write({**event, "seconds": now - began})
+            began, limit, under_way = now, group.limit, False
+    return "died" if under_way else "", time.monotonic() - began
+
+
+def started(
+    group: Group, child: Sequence[str], folder: Path
+) -> tuple[subprocess.Popen[bytes], Path, Path]:
+    """A process that does a group's items, the file of its events, and that of what it says."""
+    events, log = folder / "events", folder / "log"
+    events.touch()
+    work = {"kind": group.kind, "items": list(group.items), "events": str(events)}
+    (folder / "work").write_text(json.dumps(work))
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [*child, str(folder / "work")], stdout=out, stderr=out, start_new_session=True,
+            env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+        )  # fmt: skip
+    return process, events, log
+
+
+def happened(process: subprocess.Popen[bytes], events: Path) -> Iterator[Item | None]:
+    """What happens, as it does; None: nothing just now; the last one says how the process ended."""
+    with events.open() as file:
+        while True:
+            over = process.poll() is not None  # before reading: it writes no more
+            for line in iter(file.readline, ""):
+                yield json.loads(line)
+            if over:
+                break
+            yield None
+            time.sleep(0.1)
+    yield {"ended": process.returncode}
+
+
+def ended(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process, and all that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+# What is to be done.
+
+
+def all_logits(device: str, names: Sequence[str], types: Sequence[str]) -> list[Item]:
+    """Every architecture in two types, and the first in all of them; cache types take turns."""
+    pairs = [(names[0], kind) for kind in types]
+    for number, name in enumerate(names[1:]):
+        pairs += [(name, types[(2 * number + i) % len(types)]) for i in range(min(2, len(types)))]
+    made = [
+        {"model": name, "type": kind, "cache": CACHES[i % len(CACHES)], "device": device}
+        for i, (name, kind) in enumerate(pairs)
+    ]
+    smoke = [item for item in made if f"{item['model']} {item['type']}" in SMOKE]
+    return smoke + [item for item in made if item not in smoke]
+
+
+def all_texts(options: argparse.Namespace) -> list[Item]:
+    """Requests, some at a time; the first half is sampled on the host."""
+    n, at_once = options.requests, 25
+    return [
+        {
+            "first": i,
+            "requests": min(at_once, n - i),
+            "sampling": "host" if 2 * i < n else "auto",
+            "device": options.device,
+            "tokens": options.tokens,
+        }
+        for i in range(0, n, at_once)
+    ]
+
+
+def all_speed(options: argparse.Namespace) -> list[Item]:
+    """Shapes to measure, of every file."""
+    shapes = [{"sequences": n} for n in SEQUENCES if n <= options.most_sequences]
+    shapes += [{"prompt": n} for n in PROMPTS if n <= options.most_prompt]
+    return [
+        {"file": path, **shape, "device": options.device, "tokens": options.tokens}
+        for path in (BUNDLED, *options.models)
+        for shape in shapes
+    ]
+
+
+def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    from equality_decoder import TYPES
+    from wide_models import MODELS
+
+    asked = parser(__doc__)
+    asked.add_argument("--out", type=Path, help="where results are written, as JSON lines")
+    asked.add_argument(
+        "--models", nargs="+", default=[],
+        help="files to measure besides, or random models of make_models.py such as llama-1b:BF16",
+    )  # fmt: skip
+    asked.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
+    asked.add_argument("--names", nargs="+", choices=list(MODELS), default=list(MODELS))
+    asked.add_argument("--types", nargs="+", choices=TYPES, default=list(TYPES))
+    asked.add_argument("--seconds", type=float, default=840.0, help="for everything")
+    asked.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1))
+    asked.add_argument("--device", default="cuda")
+    asked.add_argument("--requests", type=int, default=200, help="texts to compare")
+    asked.add_argument("--tokens", type=int, default=64, help="of a text, and of a measurement")
+    asked.add_argument("--most-sequences", type=int, default=64)
+    asked.add_argument("--most-prompt", type=int, default=4096)
+    return asked.parse_args(arguments)
+
+
+def groups_of(options: argparse.Namespace) -> tuple[list[Group], list[Group], list[Group]]:
+    """What comes first, what is measured with nothing beside it, and the rest."""
+    rows = (
+        all_logits(options.device, options.names, options.types) if "logits" in options.only else []
+    )
+    n = sum(f"{item['model']} {item['type']}" in SMOKE for item in rows)
+
+    def shared(kind: str, items: Sequence[Item], parts: int) -> list[Group]:
+        dealt = [deque(items[i::parts]) for i in range(parts)]
+        return [Group(kind, each, LIMITS[kind]) for each in dealt if each]
+
+    first = shared("logits", rows[:n], options.workers)
+    if "texts" in options.only:
+        first += shared("texts", all_texts(options), min(2, options.workers))
+    measured = shared("speed", all_speed(options), 1) if "speed" in options.only else []
+    return first, measured, shared("logits", rows[n:], options.workers)
+
+
+def run(options: argparse.Namespace) -> Results:
+    """Everything, until the time is over."""
+    out = options.out or RESULTS / f"gpu_decoder.{date.today().isoformat()}.jsonl"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text("")
+    results = Results(out, time.monotonic() + options.seconds)
+    results.write({"machine": gpu_tests.machine(), "device": options.device})
+    words = [sys.executable, str(Path(__file__).with_name("gpu_decoder_items.py"))]
+    stages = groups_of(options)
+    for groups in stages:
+        with ThreadPoolExecutor(max(options.workers, 1)) as pool:
+            for done in [pool.submit(do, group, words, results) for group in groups]:
+                done.result()
+    left = [name_of(item) for groups in stages for group in groups for item in group.items]
+    results.write({"not run": left, "counts": dict(results.counts)})
+    return results
+
+
+def main() -> int:
+    """Run what the command line asks for."""
+    options = parsed()
+    if options.device == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"
+    results = run(options)
+    print(", ".join(f"{n} {how}" for how, n in sorted(results.counts.items())) or "nothing ran")
+    return 0 if set(results.counts) == {"passed"} else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
