@@ -14,13 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
 from aleator.core.arrays import Doubles, Int32s
 from aleator.core.contract import Purpose
+from aleator.core.digests import new_digest
 from aleator.core.errors import ContextFull, ParameterError
 from aleator.core.philox import stream, uniform64
 from aleator.core.records import dataclass
@@ -142,7 +142,7 @@ def ranked(scores: Doubles, first: int) -> Iterator[int]:
 def follower(key: int, token: int = 0) -> int:
     """The key of a text with one token more."""
     data = key.to_bytes(8, "little") + token.to_bytes(8, "little")
-    return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
+    return int.from_bytes(new_digest(8, data).digest(), "little")
 
 
 def gumbel(key: int, ids: Any, position: int = 0) -> Doubles:
