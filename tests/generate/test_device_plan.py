@@ -19,12 +19,12 @@ from aleator.models.hub.bundled import bundled_model
 
 def plan_of(path: Path, name: str, n_ctx: int = 8, **changes: Any) -> DevicePlan:
     spec = replace(MODELS[name], **changes)
-    return device_plan(open_weights(write_wide(path, spec, "Q4_K")), n_ctx)
+    return device_plan(open_weights(write_wide(path, spec, "Q4_K")), n_ctx, "f16", "f16")
 
 
 def test_each_step_reads_all_weights_once() -> None:
     weights = open_weights(bundled_model())
-    plan = device_plan(weights, 100, (1, 16))
+    plan = device_plan(weights, 100, "f16", "f16", (1, 16))
     assert plan.weights == exact_bytes(weights)
     for step in plan.steps:
         assert sum(part.weights for part in step.parts.values()) == plan.weights  # the head is tied
@@ -39,7 +39,7 @@ def test_each_step_reads_all_weights_once() -> None:
 
 def test_nothing_stays_behind() -> None:
     before = KernelInterface.__getitem__
-    device_plan(open_weights(bundled_model()), 1, (1,))
+    device_plan(open_weights(bundled_model()), 1, "f16", "f16", (1,))
     assert KernelInterface.__getitem__ is before
 
 

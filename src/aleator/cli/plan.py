@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     weights = open_weights(model_named(arguments) or bundled_model())
     n_ctx = arguments.ctx_size or min(weights.config.context_length, 4096)
-    plan = device_plan(weights, n_ctx, SEQUENCES, arguments.cache_type_k, arguments.cache_type_v)
+    plan = device_plan(weights, n_ctx, arguments.cache_type_k, arguments.cache_type_v, SEQUENCES)
     machine = Machine(arguments.bandwidth * 1e12, arguments.launch_cost * 1e-6)
     if arguments.json:
         about = {"path": str(weights.path), "device": arguments.device}

@@ -19,7 +19,6 @@ from triton.runtime.jit import KernelInterface
 
 from aleator.cache.devices import Device
 from aleator.cache.kv_cache import KVCache, LayerShape
-from aleator.cache.options import CacheOptions
 from aleator.cache.recurrent import RecurrentCache
 from aleator.generate.context import Batch, Context
 from aleator.models.build import build_decoder
@@ -123,24 +122,23 @@ class DevicePlan:
 def device_plan(
     weights: Weights,
     n_ctx: int,
+    type_k: str,
+    type_v: str,
     sequences: tuple[int, ...] = (1, 4, 16),
-    type_k: str | None = None,
-    type_v: str | None = None,
 ) -> DevicePlan:
     """Count a model's steps; ``weights`` are of no use for anything else afterwards.
 
     Args:
         weights: the open file, of which vectors are read, and no matrices.
         n_ctx: tokens of each sequence, the one of the step included; 1 or more.
-        sequences: of which there is a step each.
-        type_k: type of keys in the cache; None: a cache's default.
+        type_k: type of keys in the cache.
         type_v: type of values.
+        sequences: of which there is a step each.
 
     Raises:
         FileFormatError: a tensor is missing or of the wrong shape; names it.
         UnsupportedModel: rotary scaling that is not supported.
     """
-    type_k, type_v = type_k or CacheOptions.type_k, type_v or CacheOptions.type_v
     weights.check = _Unread(weights)
     places = [Place(Device(META), EXACT)] * weights.config.n_layers
     with _Made() as made:
