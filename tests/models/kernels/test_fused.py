@@ -13,7 +13,7 @@ if os.environ.get("TRITON_INTERPRET") != "1":
 
 import torch
 
-from aleator.models.kernels import norms
+from aleator.models.kernels import fused, norms
 from aleator.models.kernels.fused import product_of_few
 from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.planes import FLOATS, Planes, joined, planes
@@ -81,3 +81,17 @@ def test_activations_and_residuals(kind: str, activation: str) -> None:
     residual = torch.from_numpy(activations(7, 2 * n_ff, 3))
     expected = product(both, x, None, residual, 0.25)
     assert same(product_of_few([both], x, residual=residual, scale=0.25), expected.numpy())
+
+
+def test_tiles_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles are as small as on a GPU, programs take several of them, and the last ones are not full."""
+    monkeypatch.setattr(fused, "slow", lambda x: False)
+    monkeypatch.setattr(fused, "_PROGRAMS", 4)
+    listed = [matrix("Q4_K", 22, 512, False), matrix("Q6_K", 18, 512, True)]
+    x = torch.from_numpy(activations(6, 512))
+    norm = RowNorm("rms", vector(512, 7), None, 1e-6)
+    expected = [product(each, norm(x)) for each in listed]
+    assert same(product_of_few(listed, x, norm), torch.cat(expected, -1).numpy())
+    made = product_of_few(listed[:1], x, norm, "silu", True)
+    y = expected[0]
+    assert same(made, norms.activate("silu", y[:, :11], y[:, 11:]).numpy())

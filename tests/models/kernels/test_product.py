@@ -110,7 +110,7 @@ def test_rows_longer_than_a_tile(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["Q5_1", "Q2_K"])
 def test_tiles_of_a_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles are as small as on a GPU, the last of each row and column not full."""
-    monkeypatch.setattr(kernels, "_slow", lambda x: False)
+    monkeypatch.setattr(kernels, "slow", lambda x: False)
     for n, n_out, n_in in ((6, 11, 2304), (18, 66, 512)):
         data, x = random_rows(kind, n_out, n_in), activations(n, n_in)
         own = planes(torch.from_numpy(data), kind, n_out, n_in)
