@@ -354,19 +354,3 @@ def test_norms(size: int, t: int) -> None:
         assert equal(
             recurrent_parts.group_norm(strided(x), torch.from_numpy(weights), 3, 1e-5), expected
         )
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_norms_of_time_steps_and_states(weighted: bool) -> None:
-    rng = np.random.default_rng(3)
-    x, weights = numbers(rng, 5, 3 + 2 * 21), numbers(rng, 3 + 2 * 21)
-    cuts = [3, 24]
-    expected = np.concatenate(
-        [
-            reference.rms_norm(part, weight if weighted else np.ones_like(weight), 1e-6)
-            for part, weight in zip(np.split(x, cuts, 1), np.split(weights, cuts), strict=True)
-        ],
-        1,
-    )
-    given = torch.from_numpy(weights) if weighted else None
-    assert equal(recurrent_parts.state_norms(strided(x), 3, 21, given, 1e-6), expected)

@@ -235,45 +235,9 @@ def layer_norm(
     return _launched(x, weight, bias, eps, out, "layer")[1]
 
 
-def add_rms_norm(
-    x: torch.Tensor,
-    given: torch.Tensor,
-    weight: torch.Tensor | None,
-    eps: float,
-    scale: float = 1.0,
-    given_weight: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """``x + given * scale``, and the RMS norm of that, in one launch.
-
-    Args:
-        x: float32 [..., n].
-        given: float32 [..., n].
-        weight: of the norm, see :func:`rms_norm`.
-        eps: of the norms.
-        scale: what ``given`` is multiplied by.
-        given_weight: float32 [n]; ``given`` is normalised first, with these weights.
-
-    Returns:
-        The sum and its norm, both new.
-    """
-    return _launched(x, weight, None, eps, None, "rms", given, scale, given_weight)
-
-
 def add_normed(x: torch.Tensor, given: torch.Tensor, norm: RowNorm, scale: float) -> torch.Tensor:
     """``x + norm(given) * scale`` of float32 [T, n], in one launch; the norm is of kind "rms"."""
     return _launched(x, None, None, norm.eps, None, "sum", given, scale, norm.weight)[0]
-
-
-def add_layer_norm(
-    x: torch.Tensor,
-    given: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    eps: float,
-    scale: float = 1.0,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """``x + given * scale``, and its :func:`layer_norm`, in one launch; see :func:`add_rms_norm`."""
-    return _launched(x, weight, bias, eps, None, "layer", given, scale)
 
 
 def _launched(
@@ -397,12 +361,6 @@ def activate(
         float32 [..., n].
     """
     return _each(kind, gate, up, out)
-
-
-def activate_pair(kind: str, both: torch.Tensor) -> torch.Tensor:
-    """:func:`activate` of gate and up side by side, float32 [..., 2 n] -> [..., n]."""
-    gate, up = both.chunk(2, -1)
-    return _each(kind, gate, up)
 
 
 def sigmoid_of(x: torch.Tensor) -> torch.Tensor:

@@ -120,16 +120,6 @@ def group_norm(x: torch.Tensor, weight: torch.Tensor, groups: int, eps: float) -
     return _normalised(x, groups, size, size, eps, weight)
 
 
-def state_norms(
-    x: torch.Tensor, rank: int, state: int, weight: torch.Tensor | None, eps: float
-) -> torch.Tensor:
-    """``rms_norm`` of a time step, B and C, each by itself: rows [T, rank + 2 state].
-
-    The weights are the three parts' one after the other, [rank + 2 state]; None: 1.
-    """
-    return _normalised(x, 3, rank, state, eps, weight)
-
-
 def _normalised(
     x: torch.Tensor,
     parts: int,
