@@ -111,7 +111,8 @@ def test_attention_in_one_launch_fits(
         "value_halves": types["halves"], "key_cells": "*i32",
     }  # fmt: skip
     made = compiled(
-        attention_kernels.attend, types, b.warps, 255, exact=False, **shape, **ways, KIND=kind, BYTES=BYTES[kind],
+        attention_kernels.attend, types, b.warps, 255, exact=False, **shape, **ways,
+        KIND=kind, BYTES=BYTES[kind],
         DIM=dim, CELLS=b.cells, VARIANTS=False, CAPPED=turn > 0, LEANS=False, SINKS=turn > 0, VALUES=dim,
         VALUE_KIND=kind, VALUE_BYTES=BYTES[kind], CHANNELS=128, TURN=attention._turning(turn),
         TURN_BACK=attention._turning(turn),

@@ -122,7 +122,8 @@ def attend(
                 seen.tokens, seen.cells, cells, index, positions, leans, sunk, *shared,
                 *keys.strides, *values.strides, scale, softcap, **scored, SINKS=sinks is not None,
                 VALUES=values.dim, VALUE_KIND=values.kind, VALUE_BYTES=values.block_bytes, CHANNELS=channels,
-                TURN=_turning(turned), TURN_BACK=_turning(values.rotation), num_warps=b.warps, maxnreg=255, **EXACT,
+                TURN=_turning(turned), TURN_BACK=_turning(values.rotation), num_warps=b.warps,
+                maxnreg=255, **EXACT,
             )  # fmt: skip
             return out.view(t, -1)
         kernels.score[pairs, triton.cdiv(seen.longest, b.cells), groups](

@@ -241,16 +241,10 @@ def add_normed(x: torch.Tensor, given: torch.Tensor, norm: RowNorm, scale: float
 
 
 def _launched(
-    x: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    eps: float,
-    out: torch.Tensor | None,
-    kind: str,
-    given: torch.Tensor | None = None,
-    scale: float = 1.0,
+    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float,
+    out: torch.Tensor | None, kind: str, given: torch.Tensor | None = None, scale: float = 1.0,
     given_weight: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """What was added up (``x`` where nothing was), and its norm, of kind "sum" nothing."""
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device) if out is None else out
     added = x if given is None else torch.empty(x.shape, dtype=x.dtype, device=x.device)
