@@ -56,11 +56,11 @@ def check(function: Any, capability: int, options: dict[str, Any], **constants: 
     assert "STACK:0" in usage, usage
 
 
-def norm(capability: int, n: int, given: str, layer: bool) -> None:
+def norm(capability: int, n: int, onto: bool, layer: bool) -> None:
     check(
         norms._norm, capability, {"num_warps": norms.warps(n), "maxnreg": norms.REGISTERS},
         N=n, ROWS=1 if n > 512 else 2, SIZE=triton.next_power_of_2(n), AT_ONCE=norms.groups_at_once(n),
-        LAYER=layer, SUM=False, WEIGHTS=True, BIASES=layer, GIVEN=given,
+        LAYER=layer, **({} if layer else {"BIAS": None}), **({} if onto else {"ONTO": None}),
     )  # fmt: skip
 
 
@@ -74,14 +74,17 @@ def route(capability: int, n: int, used: int, groups: int, scores: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "given", "layer"),
+    ("n", "onto", "layer"),
     [
-        (128, "none", False), (128, "none", True), (2880, "plain", False), (4096, "normed", False),
-        (4096, "plain", True), (12288, "plain", False),
+        (128, False, False),
+        (128, False, True),
+        (2880, False, False),
+        (4096, True, False),
+        (4096, False, True),
     ],
-)  # fmt: skip
-def test_norms(n: int, given: str, layer: bool) -> None:
-    norm(90, n, given, layer)
+)
+def test_norms(n: int, onto: bool, layer: bool) -> None:
+    norm(90, n, onto, layer)
 
 
 @pytest.mark.parametrize("kind", ["silu", "silu_clamped", "gelu_exact", "gelu_rounded", "soften"])
@@ -101,7 +104,7 @@ def test_routes(n: int, used: int, groups: int, scores: str) -> None:
 
 @pytest.mark.parametrize("capability", [80, 120])
 def test_other_devices(capability: int) -> None:
-    norm(capability, 4096, "plain", False)
+    norm(capability, 4096, True, False)
     route(capability, 256, 8, 8, "sigmoid")
     check(
         routing._combine, capability, {"num_warps": 4}, N=4096, N_USED=8, ROWS=1, BLOCK=512,

@@ -157,9 +157,7 @@ def _of_matrix(
     if NORM != "":
         rows = x + t[:, None] * x_stride
         all = (t_ >= 0)[:, None]
-        mean, by = moments(
-            rows, rows, weight, 1.0, 1.0, all, eps, N_IN, T, AHEAD, "none", NORM == "layer"
-        )
+        mean, by = moments(rows, all, eps, N_IN, T, AHEAD, NORM == "layer")
     if BLOCK > 1:
         runs = n_in // 32
         blocks = n_in // BLOCK

@@ -151,9 +151,7 @@ def _norm_heads(
     DIM: tl.constexpr, NORM: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     """Heads at ``rows`` [BLOCK, 1] normalised in place; their weights begin at ``at``."""
-    mean, factor = moments(
-        rows, rows, rows, 1.0, 1.0, there, eps, DIM, BLOCK, AHEAD, "none", NORM == "layer"
-    )
+    mean, factor = moments(rows, there, eps, DIM, BLOCK, AHEAD, NORM == "layer")
     cols = tl.arange(0, SIZE)[None, :]
     inside = there & (cols < DIM)
     v = tl.load(rows + cols, mask=inside, other=0.0)

@@ -66,30 +66,23 @@ REGISTERS = 255
 
 
 @triton.jit
-def _taken(x, given, given_weight, factor, scale, cols, inside, GIVEN: tl.constexpr):
-    """What is normalised: ``x``, or ``x`` with ``given`` added, float32 [ROWS, columns]."""
-    v = tl.load(x + cols, mask=inside, other=0.0)
-    if GIVEN == "none":
-        return v
-    g = tl.load(given + cols, mask=inside, other=0.0)
-    if GIVEN == "normed":
-        g = g * factor * tl.load(given_weight + cols, mask=inside, other=0.0)
-    return v + g * scale
-
-
-@triton.jit
 def _total(
-    x, given, given_weight, factor, scale, mean, there,
-    N: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexpr, GIVEN: tl.constexpr, SQUARES: tl.constexpr,
-):  # fmt: skip
-    """The sum of what is normalised, or of the squares of its distances from ``mean`` [ROWS, 1]; [ROWS]."""
+    x,
+    mean,
+    there,
+    N: tl.constexpr,
+    ROWS: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+    SQUARES: tl.constexpr,
+):
+    """The sum of rows at ``x``, or of the squares of their distances from ``mean`` [ROWS, 1]; [ROWS]."""
     lanes = tl.arange(0, 16)[None, :]
     total = tl.zeros([ROWS, 16], tl.float32)
     for start in tl.range(0, N // 16 // AT_ONCE):
         groups = ()
         for i in tl.static_range(AT_ONCE):
             cols = (start * AT_ONCE + i) * 16 + lanes
-            groups += (_taken(x, given, given_weight, factor, scale, cols, there, GIVEN),)
+            groups += (tl.load(x + cols, mask=there, other=0.0),)
         for i in tl.static_range(AT_ONCE):
             v = groups[i]
             if SQUARES:
@@ -100,37 +93,27 @@ def _total(
     if N % 16:
         cols = N // 16 * 16 + lanes
         inside = there & (cols < N)
-        v = _taken(x, given, given_weight, factor, scale, cols, inside, GIVEN)
+        v = tl.load(x + cols, mask=inside, other=0.0)
         if SQUARES:
             v = tl.where(inside, v - mean, 0.0)
             total = tl.fma(v, v, total)
         else:
-            total = total + tl.where(inside, v, 0.0)
+            total = total + v
     return tree(total, ROWS)
 
 
 @triton.jit
-def _factor(squares, eps, N: tl.constexpr, ROWS: tl.constexpr):
-    """``1 / sqrt(squares / N + eps)``, [ROWS] -> [ROWS, 1]."""
-    return tl.div_rn(1.0, tl.sqrt_rn(tl.div_rn(squares, N * 1.0) + eps)).reshape([ROWS, 1])
-
-
-@triton.jit
 def moments(
-    x, given, given_weight, factor, scale, there, eps,
-    N: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexpr, GIVEN: tl.constexpr, LAYER: tl.constexpr,
-):  # fmt: skip
+    x, there, eps, N: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexpr, LAYER: tl.constexpr
+):
     """Of rows at ``x``: the mean, 0 without LAYER, and what they are multiplied by; [ROWS, 1]."""
     mean = tl.zeros([ROWS, 1], tl.float32)
     if LAYER:
-        total = _total(
-            x, given, given_weight, factor, scale, mean, there, N, ROWS, AT_ONCE, GIVEN, SQUARES=False
-        )  # fmt: skip
+        total = _total(x, mean, there, N, ROWS, AT_ONCE, SQUARES=False)
         mean = tl.div_rn(total, N * 1.0).reshape([ROWS, 1])
-    squares = _total(
-        x, given, given_weight, factor, scale, mean, there, N, ROWS, AT_ONCE, GIVEN, SQUARES=True
-    )
-    return mean, _factor(squares, eps, N, ROWS)
+    squares = _total(x, mean, there, N, ROWS, AT_ONCE, SQUARES=True)
+    factor = tl.div_rn(1.0, tl.sqrt_rn(tl.div_rn(squares, N * 1.0) + eps))
+    return mean, factor.reshape([ROWS, 1])
 
 
 @triton.jit
@@ -148,39 +131,28 @@ def scaled(v, weight, bias, mean, factor, cols, inside, NORM: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n_rows", "inner", "eps", "scale"])
 def _norm(
-    X, GIVEN_X, GIVEN_WEIGHT, WEIGHT, BIAS, ADDED, OUT, n_rows, inner,
-    x_outer, x_inner, given_outer, given_inner, out_outer, out_inner, weight_inner, eps, scale,
-    N: tl.constexpr, ROWS: tl.constexpr, SIZE: tl.constexpr, AT_ONCE: tl.constexpr,
-    LAYER: tl.constexpr, SUM: tl.constexpr, WEIGHTS: tl.constexpr, BIASES: tl.constexpr, GIVEN: tl.constexpr,
+    X, WEIGHT, BIAS, ONTO, OUT, n_rows, inner,
+    x_outer, x_inner, out_outer, out_inner, weight_inner, eps, scale,
+    N: tl.constexpr, ROWS: tl.constexpr, SIZE: tl.constexpr, AT_ONCE: tl.constexpr, LAYER: tl.constexpr,
 ):  # fmt: skip
-    """Rows [n_rows / inner, inner, N] normalised; ``GIVEN``: "none", "plain" or "normed" is added first."""
+    """Rows [n_rows / inner, inner, N] normalised; with ONTO, contiguous rows, ``ONTO + scale * norm``."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     there = row < n_rows
     outer, within = row // inner, row % inner
     x = X + outer * x_outer + within * x_inner
-    given = GIVEN_X + outer * given_outer + within * given_inner
-    weight, bias = WEIGHT + within * weight_inner, BIAS + within * weight_inner
-    given_weight = GIVEN_WEIGHT + row * 0
-    factor = 1.0
-    if GIVEN == "normed":
-        factor = _factor(dot16(given, given, there, N, ROWS, AT_ONCE), eps, N, ROWS)
+    weight = WEIGHT + within * weight_inner if WEIGHT is not None else None
+    bias = BIAS + within * weight_inner if BIAS is not None else None
     # Whole rows are read at once; the sums, whose lanes read them in order, find them in the L1 cache.
     cols = tl.arange(0, SIZE)[None, :]
     inside = there & (cols < N)
-    v = _taken(x, given, given_weight, factor, scale, cols, inside, GIVEN)
-    if GIVEN != "none":
-        tl.store(ADDED + row * N + cols, v, mask=inside)
-    if not SUM:
-        mean, by = moments(
-            x, given, given_weight, factor, scale, there, eps, N, ROWS, AT_ONCE, GIVEN, LAYER
-        )
-        v = scaled(
-            v, weight if WEIGHTS else None, bias if BIASES else None, mean, by, cols, inside,
-            "layer" if LAYER else "rms",
-        )  # fmt: skip
-        # The output may be the input: no thread writes before all have read.
-        tl.debug_barrier()
-        tl.store(OUT + outer * out_outer + within * out_inner + cols, v, mask=inside)
+    v = tl.load(x + cols, mask=inside, other=0.0)
+    mean, by = moments(x, there, eps, N, ROWS, AT_ONCE, LAYER)
+    v = scaled(v, weight, bias, mean, by, cols, inside, "layer" if LAYER else "rms")
+    if ONTO is not None:
+        v = tl.load(ONTO + row * N + cols, mask=inside, other=0.0) + v * scale
+    # The output may be the input: no thread writes before all have read.
+    tl.debug_barrier()
+    tl.store(OUT + outer * out_outer + within * out_inner + cols, v, mask=inside)
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +173,7 @@ class RowNorm:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Float32 [..., n] normalised, in one launch."""
-        return _launched(x, self.weight, self.bias, self.eps, None, self.kind)[1]
+        return _launched(x, self.weight, self.bias, self.eps, None, self.kind)
 
 
 def rms_norm(
@@ -218,7 +190,7 @@ def rms_norm(
     Returns:
         float32 [..., n].
     """
-    return _launched(x, weight, None, eps, out, "rms")[1]
+    return _launched(x, weight, None, eps, out, "rms")
 
 
 def layer_norm(
@@ -232,40 +204,39 @@ def layer_norm(
 
     See :func:`rms_norm`; weights and biases have the same shape and strides.
     """
-    return _launched(x, weight, bias, eps, out, "layer")[1]
+    return _launched(x, weight, bias, eps, out, "layer")
 
 
 def add_normed(x: torch.Tensor, given: torch.Tensor, norm: RowNorm, scale: float) -> torch.Tensor:
     """``x + norm(given) * scale`` of float32 [T, n], in one launch; the norm is of kind "rms"."""
-    return _launched(x, None, None, norm.eps, None, "sum", given, scale, norm.weight)[0]
+    return _launched(given, norm.weight, None, norm.eps, None, "rms", x.contiguous(), scale)
 
 
 def _launched(
-    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float,
-    out: torch.Tensor | None, kind: str, given: torch.Tensor | None = None, scale: float = 1.0,
-    given_weight: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """What was added up (``x`` where nothing was), and its norm, of kind "sum" nothing."""
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+    out: torch.Tensor | None,
+    kind: str,
+    onto: torch.Tensor | None = None,
+    scale: float = 1.0,
+) -> torch.Tensor:
+    """The norm of ``x``, or ``onto + scale * norm``."""
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device) if out is None else out
-    added = x if given is None else torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if x.numel() == 0:
-        return added, out
-    rows = _in_three(x)
-    others = rows if given is None else _in_three(given)
+        return out
+    rows, made = _in_three(x), _in_three(out)
     n, n_rows = x.shape[-1], rows.shape[0] * rows.shape[1]
     at_once = rows_at_once(x, n_rows, 1 if n > 512 else 2)
-    made = _in_three(out)
     head_stride = weight.stride(0) if weight is not None and weight.dim() == 2 else 0
     _norm[(triton.cdiv(n_rows, at_once),)](
-        rows, others, _or(given_weight, x), _or(weight, x), _or(bias, x), added, made,
-        n_rows, rows.shape[1], rows.stride(0), rows.stride(1), others.stride(0), others.stride(1),
+        rows, weight, bias, onto, made, n_rows, rows.shape[1], rows.stride(0), rows.stride(1),
         made.stride(0), made.stride(1), head_stride, eps, scale,
         N=n, ROWS=at_once, SIZE=triton.next_power_of_2(n), AT_ONCE=groups_at_once(n),
-        LAYER=kind == "layer", SUM=kind == "sum", WEIGHTS=weight is not None, BIASES=bias is not None,
-        GIVEN="none" if given is None else "plain" if given_weight is None else "normed",
-        num_warps=warps(n), maxnreg=REGISTERS, **EXACT,
+        LAYER=kind == "layer", num_warps=warps(n), maxnreg=REGISTERS, **EXACT,
     )  # fmt: skip
-    return added, out
+    return out
 
 
 def warps(n: int) -> int:
@@ -276,10 +247,6 @@ def warps(n: int) -> int:
 def _in_three(x: torch.Tensor) -> torch.Tensor:
     """[..., n] as [outer, inner, n]: inner is the dimension before the last."""
     return x.view(-1, *x.shape[-2:]) if x.dim() > 3 else x[(None,) * (3 - x.dim())]
-
-
-def _or(x: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:
-    return other if x is None else x
 
 
 def rows_at_once(x: torch.Tensor, n_rows: int, few: int) -> int:
