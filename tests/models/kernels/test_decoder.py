@@ -24,16 +24,14 @@ from aleator.models import build_decoder, open_weights
 CASES = [
     ("llama", "Q4_K", "f16", "f16"),
     ("gemma3", "Q6_K", "q8_0", "q4_0"),
-    ("mixtral", "Q5_1", "bf16", "bf16"),
     ("deepseek2", "Q8_0", "f32", "f32"),
     ("gpt-oss", "MXFP4", "f16", "f16"),
     ("gpt2", "F16", "f16", "f16"),
     ("bloom", "BF16", "f16", "f16"),
     ("gemma4", "Q4_0", "f16", "f16"),
-    ("jamba", "Q3_K", "f16", "f16"),
-    ("qwen3next", "Q2_K", "f16", "f16"),
+    ("qwen35", "Q2_K", "bf16", "bf16"),
     ("falcon-h1", "Q5_K", "f16", "f16"),
-    ("lfm2", "Q4_1", "f16", "f16"),
+    ("lfm2", "Q3_K", "f16", "f16"),
     ("mamba", "IQ2_XS", "f16", "f16"),
 ]
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("triton")
-HERE = Path(__file__).parent
+KERNELS = Path(__file__).parent / "models" / "kernels"
 
 
 def test_under_the_interpreter() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(HERE / "kernels")],
-        env={**os.environ, "TRITON_INTERPRET": "1"}, cwd=HERE.parents[1], capture_output=True,
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(KERNELS)],
+        env={**os.environ, "TRITON_INTERPRET": "1"}, cwd=KERNELS.parents[2], capture_output=True,
         text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
