@@ -143,7 +143,7 @@ def right_rows(folder: Path, work: Work) -> Rows:
     """[texts, tokens, n_vocab]: token by token, alone, on one thread."""
     path = folder / f"{work.stem}.npy"
     if not path.exists():
-        rows = alone(decoder_of(folder, work), work)
+        rows = alone(decoder_of(folder, replace(work, isa=host.isa())), work)
         own = path.with_suffix(f".{os.getpid()}.npy")
         np.save(own, rows)
         own.rename(path)
