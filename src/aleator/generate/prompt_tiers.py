@@ -48,7 +48,9 @@ class PromptTiers:
         self._changed = threading.Condition()
         self._waiting: Counter[bytes] = Counter()  # keys that are to be written
         if self.disk is not None and self.disk.usable:
-            threading.Thread(target=self._write, name="aleator-cache-writer", daemon=True).start()
+            threading.Thread(
+                target=self._write, args=(self.disk,), name="aleator-cache-writer", daemon=True
+            ).start()
         _open.add(self)
 
     def find(self, parents: Sequence[bytes]) -> dict[bytes, Entry]:
@@ -127,8 +129,7 @@ class PromptTiers:
         """What each tier has done so far: its counts by their names."""
         return {store.name: dict(store.counts) for store in self.stores}
 
-    def _write(self) -> None:
-        assert self.disk is not None  # noqa: S101  the thread is only made with one
+    def _write(self, disk: DiskStore) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._queue or self._closed)
@@ -138,10 +139,10 @@ class PromptTiers:
                 self._writing = True
             try:
                 for entry, sections in entries:
-                    self.disk.put(entry, sections, model)
-                self.disk.touch(chain)
+                    disk.put(entry, sections, model)
+                disk.touch(chain)
             except Exception as error:  # whatever it is, it must not end the thread
-                self.disk.failed(error)
+                disk.failed(error)
             finally:
                 with self._changed:
                     self._queued -= sum(entry.size for entry, _ in entries)

@@ -18,7 +18,7 @@ from decoder_numerics import floats as reference
 from decoder_numerics.blocks import Floats, fused
 
 from aleator.cache.pools.recurrent_rows import RecurrentBatch, Run
-from aleator.models.kernels import recurrent, recurrent_parts
+from aleator.models.kernels import norms, recurrent, recurrent_parts
 from aleator.models.kernels.runs import Runs, packed
 
 ONE = np.float32(1)
@@ -320,7 +320,7 @@ def test_rates_and_gates() -> None:
         assert equal(beta, reference.sigmoid(x))
         assert equal(decay, rules.decay_of(gate, bias, a))
         assert equal(
-            recurrent_parts.sigmoid_gate(strided(x), strided(gate)), rules.sigmoid_gate(x, gate)
+            norms.activate("sigmoid_gate", strided(gate), strided(x)), rules.sigmoid_gate(x, gate)
         )
 
 

@@ -58,7 +58,6 @@ USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
     ),
     "steps": (recurrent_parts._time_step, 4, {"BLOCK": 512}),
     "rates": (recurrent_parts._delta_rates, 4, {"BLOCK": 512}),
-    "sigmoid": (recurrent_parts._sigmoid_gate, 4, {"BLOCK": 512}),
 }  # fmt: skip
 
 

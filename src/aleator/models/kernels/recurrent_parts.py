@@ -65,23 +65,6 @@ def _delta_rates(
     tl.store(stays + i, exponential(value * rate), mask=inside)
 
 
-def sigmoid_gate(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-    """``x / (1 + e^-gate)``, of rows [T, n]."""
-    y = torch.empty(x.shape, dtype=torch.float32, device=x.device)
-    _sigmoid_gate[_blocks(x)](
-        x, gate, y, x.stride(0), gate.stride(0), x.shape[1], x.numel(), **_options(x)
-    )
-    return y
-
-
-@triton.jit
-def _sigmoid_gate(x, gate, y, x_row, gate_row, columns, n, BLOCK: tl.constexpr):
-    i, inside, row, column = _elements(columns, n, BLOCK)
-    value = tl.load(x + row * x_row + column, mask=inside, other=0.0)
-    z = tl.load(gate + row * gate_row + column, mask=inside, other=0.0)
-    tl.store(y + i, tl.div_rn(value, 1.0 + exponential(-z)), mask=inside)
-
-
 @triton.jit
 def _elements(columns, n, BLOCK: tl.constexpr):
     """A program's elements: their numbers, whether they are below ``n``, their rows and columns."""
