@@ -204,7 +204,7 @@ class Conversation:
         ids = [call["id"] for call in calls]
         if not ids or set(ids) != results.keys():
             raise ParameterError(
-                "results", f"results={[*results]!r:.80}: give one for each of the calls {ids}"
+                f"results={[*results]!r:.80}: give one for each of the calls {ids}"
             )
         new = [{"role": "tool", "tool_call_id": i, "content": results[i]} for i in ids]
         return self._go_on([*messages, *new], tool_choice)
@@ -246,7 +246,7 @@ class Conversation:
         if number is None or not -len(messages) <= number < len(messages):
             known = f"there are {len(messages)} messages, 0 to {len(messages) - 1}"
             raise ParameterError(
-                "index", f"index={index!r:.80}: {known if messages else 'nothing was said yet'}"
+                f"index={index!r:.80}: {known if messages else 'nothing was said yet'}"
             )
         at = number % len(messages)
         changed = {k: v for k, v in messages[at].items() if k in ("role", "tool_call_id", "name")}
@@ -270,7 +270,7 @@ class Conversation:
         messages = self.messages
         number = len(messages) if at is None else exact(at)
         if number is None or not 0 <= number <= len(messages):
-            raise ParameterError("at", f"at={at!r:.80}: give 0 to {len(messages)}")
+            raise ParameterError(f"at={at!r:.80}: give 0 to {len(messages)}")
         made = Conversation(self.model, seed=self.seed, **self._about)
         made._options = dict(self._options)
         made.answers, made._known = self.answers, self._tokens()

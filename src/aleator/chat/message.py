@@ -124,11 +124,10 @@ def checked_messages(messages: object) -> list[dict[str, Any]]:
     """
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
         raise ParameterError(
-            "messages",
-            f'messages={_shown(messages)}: give a list such as [{{"role": "user", "content": "Hi"}}]',
+            f'messages={_shown(messages)}: give a list such as [{{"role": "user", "content": "Hi"}}]'
         )
     if not messages:
-        raise ParameterError("messages", "messages is empty: give one at least")
+        raise ParameterError("messages is empty: give one at least")
     calls: set[str] = set()
     return [_message(f"messages[{i}]", message, calls) for i, message in enumerate(messages)]
 
@@ -301,9 +300,8 @@ def chosen_tools(
         strict = [i for i, (tool, _) in enumerate(tools) if tool["function"].get("strict")]
         if strict and choice != "none":
             raise ParameterError(
-                "tools",
                 f"tools[{strict[0]}].function.strict=True: arguments are forced to satisfy their schema only "
-                "where a call is: give tool_choice='required' or the tool's name, or leave strict out",
+                "where a call is: give tool_choice='required' or the tool's name, or leave strict out"
             )
         return choice != "none" and bool(functions), []
     elif choice == "required" and functions:

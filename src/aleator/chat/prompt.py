@@ -100,33 +100,26 @@ class ChatFormat:
         likes.
         """
         if given is not None and not isinstance(given, Mapping):
-            raise ParameterError(
-                "chat_template_kwargs", f"chat_template_kwargs={given!r:.80}: give a mapping"
-            )
+            raise ParameterError(f"chat_template_kwargs={given!r:.80}: give a mapping")
         made = dict(given or {})
         reads = ", ".join(self.variables) or "none"
         for name in made:
             if not isinstance(name, str) or name not in self.variables:
                 raise ParameterError(
-                    "chat_template_kwargs",
-                    f"chat_template_kwargs has {name!r}: the chat template does not read it; it reads {reads}",
+                    f"chat_template_kwargs has {name!r}: the chat template does not read it; it reads {reads}"
                 )
         if enable_thinking is None:
             return made
         if not isinstance(enable_thinking, bool):
-            raise ParameterError(
-                "enable_thinking", f"enable_thinking={enable_thinking!r}: give True or False"
-            )
+            raise ParameterError(f"enable_thinking={enable_thinking!r}: give True or False")
         names = [n for n in ("enable_thinking", "thinking") if n in self.variables]
         if not names:
             raise ParameterError(
-                "enable_thinking",
-                f"enable_thinking={enable_thinking} is not read by the chat template, which reads {reads}",
+                f"enable_thinking={enable_thinking} is not read by the chat template, which reads {reads}"
             )
         if names[0] in made:
             raise ParameterError(
-                "enable_thinking",
-                f"enable_thinking={enable_thinking} is given twice, once in chat_template_kwargs",
+                f"enable_thinking={enable_thinking} is given twice, once in chat_template_kwargs"
             )
         return {**made, names[0]: enable_thinking}
 
@@ -268,22 +261,20 @@ def prepare_chat(
     """
     if options.get("heal"):
         raise ParameterError(
-            "heal", "heal=True: the template ends a chat's prompt, and not a word: leave it out"
+            "heal=True: the template ends a chat's prompt, and not a word: leave it out"
         )
     messages = checked_messages(chat.messages)
     tools = checked_tools(chat.tools)
     shown, forced = chosen_tools(chat.tool_choice, tools)
     if shown and not chat_format.shows_tools:
         raise ParameterError(
-            "tools",
             "tools: this chat template does not show tools to the model: give chat_template=, one that reads "
-            "'tools', or describe them in a message",
+            "'tools', or describe them in a message"
         )
     if shown and chat_format.foreign_mark is not None:
         raise ParameterError(
-            "tools",
             f"tools: this model writes calls with {chat_format.foreign_mark!r}, which are not read yet: "
-            "describe the tools in a message, or give chat_template= with calls in another form",
+            "describe the tools in a message, or give chat_template= with calls in another form"
         )
     variables = chat_format.arguments(chat.enable_thinking, chat.template_arguments)
     told = [tool for tool, _ in tools] if shown else ()
@@ -298,9 +289,8 @@ def prepare_chat(
     if made.get("reasoning_budget") not in (None, -1):
         if thinking is None:
             raise ParameterError(
-                "reasoning_budget",
                 f"reasoning_budget={made['reasoning_budget']}: nothing says how this model writes its "
-                "reasoning: leave it out",
+                "reasoning: leave it out"
             )
         made.setdefault("reasoning_marks", (thinking.begin, thinking.end + thinking.after))
     if isinstance(made.get("negative_prompt"), str):
@@ -345,9 +335,8 @@ def _refuse_two(options: Mapping[str, Any], forced: bool, shown: bool) -> None:
         )
     if shown and not forced:
         raise ParameterError(
-            "json_schema",
             "json_schema forces the content, and with tools the reply may be a call instead: give "
-            "tool_choice='none', or leave json_schema out",
+            "tool_choice='none', or leave json_schema out"
         )
     if len(given) > 1:
         raise ParameterError(given[0], f"{' and '.join(given)} are both given: choose one")

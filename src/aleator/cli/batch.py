@@ -82,13 +82,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise ParameterError("input", "give two files: requests, and where the results go")
     if _same_file(arguments.input, arguments.output):
         raise ParameterError(
-            "output",
-            f"output={arguments.output}: it is the file of the requests: choose another for the results",
+            f"output={arguments.output}: it is the file of the requests: choose another for the results"
         )
     if arguments.ray is None and arguments.ray_workers is not None:
         raise ParameterError(
-            "ray_workers",
-            f"ray_workers={arguments.ray_workers}: workers are those of a cluster: give its address, --ray",
+            f"ray_workers={arguments.ray_workers}: workers are those of a cluster: give its address, --ray"
         )
     defaults = {**generation_options(arguments, TEXT), **sampling_arguments(arguments)}
     if arguments.input == "-":

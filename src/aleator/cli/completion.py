@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.shell not in SHELLS:
         shell = arguments.shell or ""
         raise ParameterError(
-            "shell", f"shell={shell!r}: give {' or '.join(SHELLS)}{did_you_mean(shell, SHELLS)}"
+            f"shell={shell!r}: give {' or '.join(SHELLS)}{did_you_mean(shell, SHELLS)}"
         )
     write(SHELLS[arguments.shell](commands()))
     return 0

@@ -7,6 +7,7 @@ do about it.  Whatever raises has changed nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,11 +30,14 @@ def _received(
 
 
 class ParameterError(AleatorError, ValueError):
-    """A parameter is out of range, of the wrong type, unknown, or contradicts another."""
+    """A parameter is out of range, of the wrong type, unknown, or contradicts another.
 
-    def __init__(self, parameter: str, message: str) -> None:
-        super().__init__(message)
-        self.parameter = parameter
+    Given alone, the first argument is the message, and the parameter is its first word.
+    """
+
+    def __init__(self, parameter: str, message: str | None = None) -> None:
+        super().__init__(parameter if message is None else message)
+        self.parameter = re.split(r"\W", parameter, maxsplit=1)[0] if message is None else parameter
 
 
 class DialectWarning(UserWarning):

@@ -194,7 +194,7 @@ class Engine:
             ContextFull: the prompt is longer than the request may become.
         """
         if "n" in options:
-            raise ParameterError("n", "n: submit a request for each completion, with another seed")
+            raise ParameterError("n: submit a request for each completion, with another seed")
         given: dict[str, Any] = {"preset": preset, "params": params, **options}
         own = SubmitOptions.of({name: given.pop(name) for name in SUBMIT if name in given})
         self._open()  # before the lock, which a thread may have held that a fork left behind
@@ -294,9 +294,8 @@ class Engine:
         """Refuse a request whose two prompts need more than the engine has."""
         if job.width > self.options.n_seq_max:
             raise ParameterError(
-                "guidance_scale",
                 f"guidance_scale takes two sequences: make the engine with n_seq_max=2 or more, not "
-                f"{self.options.n_seq_max}",
+                f"{self.options.n_seq_max}"
             )
         if job.longest > self.n_ctx:
             raise ContextFull(
@@ -309,11 +308,8 @@ def _check_possible(request: Request) -> None:
     """Refuse options that are of a batch which is made at once."""
     options = request.options
     if options.sampling_device == "device":
-        raise ParameterError(
-            "sampling_device", "sampling_device='device': an engine draws on the host; give 'auto'"
-        )
+        raise ParameterError("sampling_device='device': an engine draws on the host; give 'auto'")
     if options.multi_step != 1:
         raise ParameterError(
-            "multi_step",
-            f"multi_step={options.multi_step}: others join an engine's batch at every step; give 1",
+            f"multi_step={options.multi_step}: others join an engine's batch at every step; give 1"
         )

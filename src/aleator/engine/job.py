@@ -265,7 +265,6 @@ def check_rollback(state: RequestState, context: Context) -> None:
         )
     if state.banned is not None and state.banned.longest > context.rewindable(1) + 1:
         raise ParameterError(
-            "banned_strings",
             f"banned_strings: one has {state.banned.longest} bytes, and this model's states can be taken "
-            f"back by {context.rewindable(1)} tokens: load the model with a larger n_rollback",
+            f"back by {context.rewindable(1)} tokens: load the model with a larger n_rollback"
         )

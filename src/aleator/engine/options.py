@@ -39,13 +39,12 @@ class EngineOptions(Options):
         super().__post_init__()
         if self.token_budget <= self.n_seq_max:
             raise ParameterError(
-                "token_budget",
                 f"token_budget={self.token_budget}: give more than n_seq_max={self.n_seq_max}, or no prompt is "
-                "computed while all others write",
+                "computed while all others write"
             )
         if self.n_ctx is not None and self.n_ctx < self.n_seq_max:
             raise ParameterError(
-                "n_ctx", f"n_ctx={self.n_ctx}: give at least n_seq_max={self.n_seq_max} cells"
+                f"n_ctx={self.n_ctx}: give at least n_seq_max={self.n_seq_max} cells"
             )
 
 

@@ -42,16 +42,13 @@ def checked_prompt(prompt: object) -> Prompt:
     if isinstance(prompt, str | Session):
         return prompt
     if isinstance(prompt, bytes | Mapping) or not isinstance(prompt, Iterable):
-        raise ParameterError(
-            "prompt", f"prompt={prompt!r:.80}: give text, a list of token ids, or a session"
-        )
+        raise ParameterError(f"prompt={prompt!r:.80}: give text, a list of token ids, or a session")
     items = list(prompt)
     if any(isinstance(each, str) for each in items):
-        raise ParameterError("prompt", "prompt is a list of texts: use generate_batch()")
+        raise ParameterError("prompt is a list of texts: use generate_batch()")
     if any(isinstance(each, Mapping) for each in items):
         raise ParameterError(
-            "prompt",
-            "prompt is a list of messages: use chat(), or aleator.text.ChatTemplate for its token ids",
+            "prompt is a list of messages: use chat(), or aleator.text.ChatTemplate for its token ids"
         )
     return [_token_id(i, token) for i, token in enumerate(items)]
 
@@ -59,21 +56,19 @@ def checked_prompt(prompt: object) -> Prompt:
 def checked_prompts(prompts: object, n: object) -> list[Prompt]:
     """The prompts of a batch, each as :func:`checked_prompt` gives it; ``n`` counts completions of each."""
     if isinstance(prompts, str | bytes | Mapping) or not isinstance(prompts, Iterable):
-        raise ParameterError(
-            "prompts", f"prompts={prompts!r:.80}: give a list of at least one prompt"
-        )
+        raise ParameterError(f"prompts={prompts!r:.80}: give a list of at least one prompt")
     checked = [checked_prompt(prompt) for prompt in prompts]
     if not checked:
-        raise ParameterError("prompts", "prompts is empty: give at least one prompt")
+        raise ParameterError("prompts is empty: give at least one prompt")
     if (exact(n) or 0) < 1:
-        raise ParameterError("n", f"n={n!r:.80}: give an integer, 1 or more")
+        raise ParameterError(f"n={n!r:.80}: give an integer, 1 or more")
     return checked
 
 
 def _token_id(i: int, token: object) -> int:
     number = exact(token)
     if number is None:
-        raise ParameterError("prompt", f"prompt token {i} is {token!r:.80}: give integers")
+        raise ParameterError(f"prompt token {i} is {token!r:.80}: give integers")
     return number
 
 
@@ -146,9 +141,9 @@ def combined(
 ) -> SamplingParams:
     """The parameters of a call; :meth:`RequestMaker.sampling_params` says which of them prevail."""
     if params is not None and not isinstance(params, SamplingParams):
-        raise ParameterError("params", f"params={params!r:.80}: give aleator.SamplingParams(...)")
+        raise ParameterError(f"params={params!r:.80}: give aleator.SamplingParams(...)")
     if preset is not None and params is not None:
-        raise ParameterError("preset", "preset and params are both given: choose one")
+        raise ParameterError("preset and params are both given: choose one")
     if params is not None:
         made: SamplingParams = params.replace(**sampling)
         return made
@@ -208,12 +203,11 @@ class RequestMaker:
     def _request(self, prompt: Prompt, options: GenerateOptions, params: SamplingParams) -> Request:
         if options.logprobs is not None and options.logprobs > len(self._vocab):
             raise ParameterError(
-                "logprobs",
-                f"logprobs={options.logprobs}: give 0 to {len(self._vocab)} (the vocabulary)",
+                f"logprobs={options.logprobs}: give 0 to {len(self._vocab)} (the vocabulary)"
             )
         if options.kept and (options.logprobs is None or params.numerics != "portable"):
             raise ParameterError(
-                "kept", "kept=True: give logprobs=0 or more as well, and numerics='portable'"
+                "kept=True: give logprobs=0 or more as well, and numerics='portable'"
             )
         drawn, session = 0, Session((), 0)
         if isinstance(prompt, Session):

@@ -298,9 +298,8 @@ class Record:
             return
         what = f", since when {' and '.join(changed)} draw otherwise" if changed else ""
         raise ParameterError(
-            "numerics",
             f"numerics={self.numerics}: the record was made under another version of the numerics than this "
-            f"package's, {NUMERICS_VERSION}{what}: make it again with aleator {self.package or 'of that time'}",
+            f"package's, {NUMERICS_VERSION}{what}: make it again with aleator {self.package or 'of that time'}"
         )
 
 

@@ -105,9 +105,8 @@ class RequestStateMaker:
         self._vocab.require_text("reasoning_budget")
         if request.options.banned_strings:
             raise ParameterError(
-                "banned_strings",
                 "banned_strings and reasoning_budget are both given, and what is forced cannot be drawn anew: "
-                "give one",
+                "give one"
             )
         (begin, end), message = (
             request.options.reasoning_marks,
@@ -119,8 +118,7 @@ class RequestStateMaker:
         ):
             if text in message:
                 raise ParameterError(
-                    "reasoning_budget_message",
-                    f"reasoning_budget_message={message!r:.80} has {text!r:.40} in it, {why}: leave it out",
+                    f"reasoning_budget_message={message!r:.80} has {text!r:.40} in it, {why}: leave it out"
                 )
         tokens = self._spelled(message) if message else []
         tokens += self._tokenizer.encode(end, add_special=False, parse_special=True)
@@ -140,9 +138,8 @@ class RequestStateMaker:
         tokens = spelled.tokens(message.encode())
         if b"".join(spelled.pieces[token] for token in tokens) != message.encode():
             raise ParameterError(
-                "reasoning_budget_message",
                 f"reasoning_budget_message={message!r:.80}: the model's vocabulary cannot spell it: give "
-                "characters that it has",
+                "characters that it has"
             )
         return tokens
 
@@ -166,8 +163,7 @@ class RequestStateMaker:
         name = "spec_type" if drafter is None else "drafter"
         if options.multi_step != 1:
             raise ParameterError(
-                "multi_step",
-                f"multi_step={options.multi_step} with {name}: a guess is looked at in every step; give 1",
+                f"multi_step={options.multi_step} with {name}: a guess is looked at in every step; give 1"
             )
         guesses: Drafter | DraftModel | None = drafter
         if guesses is None and options.spec_type == "ngram":
@@ -175,9 +171,8 @@ class RequestStateMaker:
         elif guesses is None:
             if shared.drafts is None:
                 raise ParameterError(
-                    "spec_type",
                     "spec_type='draft' needs a smaller model: load the model with model_draft=PATH (command "
-                    "line: --model-draft)",
+                    "line: --model-draft)"
                 )
             guesses = DraftModel(shared.drafts, chain)
         return Speculation(guesses, options.spec_draft_n_max, len(self._vocab))
@@ -188,14 +183,11 @@ class RequestStateMaker:
         if options.guidance_scale == 1.0:
             if options.negative_prompt is not None:
                 raise ParameterError(
-                    "negative_prompt",
-                    "negative_prompt does nothing without guidance_scale: give it too",
+                    "negative_prompt does nothing without guidance_scale: give it too"
                 )
             return None
         if options.context_shift:
-            raise ParameterError(
-                "guidance_scale", "guidance_scale and context_shift do not go together: give one"
-            )
+            raise ParameterError("guidance_scale and context_shift do not go together: give one")
         negative = "" if options.negative_prompt is None else options.negative_prompt
         prompt = self._request_maker.tokens(
             checked_prompt(negative), options.parse_special, of="negative_prompt"
@@ -209,8 +201,7 @@ class RequestStateMaker:
         other = "a grammar" if chain.constraints else "reasoning_budget"
         if chain.constraints or request.options.reasoning_budget is not None:
             raise ParameterError(
-                "heal",
-                f"heal=True and {other} are both given, and both say what the first tokens are: give one",
+                f"heal=True and {other} are both given, and both say what the first tokens are: give one"
             )
         _, taken = request.taken_back
         return Healing(token_prefixes(self._tokenizer), self._bytes(taken)) if taken else None
@@ -242,9 +233,8 @@ class RequestStateMaker:
         steered = request.options.banned_strings or request.options.reasoning_budget is not None
         if wanted and steered:
             raise ParameterError(
-                "complete_grammar",
                 "complete_grammar=True does not go together with banned_strings or reasoning_budget, which "
-                "choose tokens themselves: leave it out, or leave them out",
+                "choose tokens themselves: leave it out, or leave them out"
             )
         if wanted is None:
             wanted = chain.numerics == "portable"

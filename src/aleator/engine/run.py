@@ -237,8 +237,7 @@ def make_token_sampler(
             why = str(error)
     if where == "device":
         raise ParameterError(
-            "sampling_device",
-            f"sampling_device='device' cannot be here: {why}; give 'auto' or 'host'",
+            f"sampling_device='device' cannot be here: {why}; give 'auto' or 'host'"
         )
     log.info("samplers: all run on the host, because %s", why)
     return HostTokenSampler()

@@ -41,7 +41,7 @@ def compile_gbnf(
     if vocabulary is None:
         raise ParameterError("vocabulary", "a grammar needs a vocabulary: pass vocabulary=...")
     if not isinstance(text, str):
-        raise ParameterError("grammar", f"grammar must be a str, not {type(text).__name__}")
+        raise ParameterError(f"grammar must be a str, not {type(text).__name__}")
     try:
         text.encode()
     except UnicodeEncodeError as error:

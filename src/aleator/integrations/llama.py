@@ -223,7 +223,7 @@ def to_llama(taken: Taken, llama: Llama) -> None:
     _require_the_files_model(llama)
     n = len(taken.tokens)
     if n > llama.n_ctx():
-        raise ParameterError("n_ctx", f"n_ctx={llama.n_ctx()} is too small for {n} tokens")
+        raise ParameterError(f"n_ctx={llama.n_ctx()} is too small for {n} tokens")
     before = llama.save_state()
     blob = taken.context.cache.state_write()
     ids = np.zeros_like(before.input_ids)

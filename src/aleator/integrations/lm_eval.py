@@ -244,9 +244,8 @@ class AleatorLM(TemplateLM):  # type: ignore[misc]  # the harness has no types h
                 room = self.model.n_ctx - options["max_tokens"]
                 if room < 1:
                     raise ParameterError(
-                        "max_gen_toks",
                         f"max_gen_toks={options['max_tokens']}: the model has {self.model.n_ctx} positions, "
-                        "and a prompt needs one: give fewer, or a larger max_length",
+                        "and a prompt needs one: give fewer, or a larger max_length"
                     )
                 tokens = self.tok_encode(prompt)[-room:] or [self.prefix_token_id]
                 made.append(engine.submit(tokens, params=params, **options))
@@ -267,7 +266,7 @@ class AleatorLM(TemplateLM):  # type: ignore[misc]  # the harness has no types h
         for name in LENGTHS:
             given.pop(name, None)
         if "max_length" in given:
-            raise ParameterError("max_length", "max_length of a task: give max_gen_toks")
+            raise ParameterError("max_length of a task: give max_gen_toks")
         temperature = float(given.get("temperature") or 0.0)
         samples = given.pop("do_sample", None)
         if samples is False or (samples is None and temperature == 0):

@@ -57,9 +57,7 @@ class AleatorLogitsProcessor:
         if self._text is None:
             whole = text if self._whole is None else self._whole
             if whole[-len(text) :] != text:
-                raise ParameterError(
-                    "prompt", f"prompt ends in {whole[-3:]}, and the text in {text[-3:]}"
-                )
+                raise ParameterError(f"prompt ends in {whole[-3:]}, and the text in {text[-3:]}")
             self._first, self._text = text, Follower(self._chain, whole)
         n = len(self._first)
         if text[:n] != self._first:
@@ -99,9 +97,8 @@ class AleatorSampler:
         params = sampling_params(settings, "mlx-lm")
         if params.values()["repetition_penalty"] != 1:
             raise ParameterError(
-                "repetition_penalty",
                 "repetition_penalty tells positive logits from negative ones, and samplers of mlx-lm see "
-                "log-probabilities: use AleatorLogitsProcessor",
+                "log-probabilities: use AleatorLogitsProcessor"
             )
         self.chain = params.chain(vocab, completion=completion)
         self.chain.accept_many(prompt)
@@ -115,7 +112,6 @@ def _row(logits: Any) -> npt.NDArray[np.float32]:
     """The only row, float32 [V]."""
     if logits.ndim != 2 or logits.shape[0] != 1:
         raise ParameterError(
-            "logits",
-            f"logits of shape {tuple(logits.shape)}: give each sequence an object of its own",
+            f"logits of shape {tuple(logits.shape)}: give each sequence an object of its own"
         )
     return np.asarray(np.array(logits.astype(mx.float32))[0], np.float32)

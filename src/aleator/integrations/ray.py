@@ -87,7 +87,7 @@ def connect(address: str) -> None:
         ray.init(address=address, log_to_driver=False, logging_level="warning")
     except (OSError, ValueError) as error:
         raise ParameterError(
-            "ray", f"ray={address!r}: {error}; give the address of a cluster, or local"
+            f"ray={address!r}: {error}; give the address of a cluster, or local"
         ) from error
 
 
@@ -127,9 +127,9 @@ def generate(
     )
     least, most = (workers, workers) if isinstance(workers, int) else workers
     if not 1 <= least <= most:
-        raise ParameterError("workers", f"workers={workers!r}: give 1 or more, or (least, most)")
+        raise ParameterError(f"workers={workers!r}: give 1 or more, or (least, most)")
     if batch_size < 1:
-        raise ParameterError("batch_size", f"batch_size={batch_size}: give 1 or more")
+        raise ParameterError(f"batch_size={batch_size}: give 1 or more")
     loading = {"n_threads": max(1, int(num_cpus)), **check_load(load)}
     check_engine(given.get("engine"), max_queue=MAX_QUEUE)
     return rows.map_batches(
@@ -234,15 +234,11 @@ def _keys(rows: Any, key: str) -> set[str]:
     """The keys of rows; ParameterError if two are equal."""
     names: Iterable[str] = rows.columns() or ()
     if key not in names:
-        raise ParameterError(
-            "key", f"key={key!r}: the rows have {', '.join(names)}: name one of these"
-        )
+        raise ParameterError(f"key={key!r}: the rows have {', '.join(names)}: name one of these")
     counts = Counter(str(row[key]) for row in rows.select_columns([key]).iter_rows())
     twice = next((name for name, n in counts.items() if n > 1), None)
     if twice is not None:
-        raise ParameterError(
-            "key", f"key={key!r}: {twice!r:.80} occurs twice: give each row its own"
-        )
+        raise ParameterError(f"key={key!r}: {twice!r:.80} occurs twice: give each row its own")
     return set(counts)
 
 

@@ -253,14 +253,13 @@ _EMPTY = {**dict.fromkeys(MADE, ""), "tokens": [], "logprobs": [], "seed": 0}
 def check(options: Mapping[str, Any], option_columns: Iterable[str]) -> None:
     """See that options can be; on the machine that starts the work, before anybody loads a model."""
     if "seed" in options:
-        raise ParameterError("seed", "seed: it is an argument of its own, and an integer")
+        raise ParameterError("seed: it is an argument of its own, and an integer")
     check_without_model(options)
     known = GENERATION.keys() | SAMPLING.keys()
     for name in option_columns:
         if name not in known:
             raise ParameterError(
-                "option_columns",
-                f"option_columns={name!r}: no option of generate has this name (docs/options.md)",
+                f"option_columns={name!r}: no option of generate has this name (docs/options.md)"
             )
 
 

@@ -230,8 +230,7 @@ def application(
     """
     if not 1 <= min_replicas <= max_replicas:
         raise ParameterError(
-            "min_replicas",
-            f"min_replicas={min_replicas}, max_replicas={max_replicas}: give 1 or more, and no fewer at most",
+            f"min_replicas={min_replicas}, max_replicas={max_replicas}: give 1 or more, and no fewer at most"
         )
     given = mapped("server", server)
     strange = next((name for name in given if name not in OURS), None)

@@ -31,7 +31,7 @@ def sampling_params(settings: Settings, engine: str) -> SamplingParams:
     if preset is None:
         return SamplingParams(**values)
     if not isinstance(preset, str):
-        raise ParameterError("preset", f"preset={preset!r:.60} is not a name")
+        raise ParameterError(f"preset={preset!r:.60} is not a name")
     return SamplingParams.preset(preset, **values)
 
 

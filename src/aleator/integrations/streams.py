@@ -87,7 +87,7 @@ class TextStream(Iterator[str]):
         self._at = urlsplit(url)
         if self._at.scheme not in CONNECTIONS or not self._at.hostname:
             raise ParameterError(
-                "url", f"url={url!r}: give http://HOST:PORT/v1/completions, or with https"
+                f"url={url!r}: give http://HOST:PORT/v1/completions, or with https"
             )
         for name in ("n", "best_of"):
             if body.get(name, 1) != 1:
@@ -95,7 +95,7 @@ class TextStream(Iterator[str]):
                     name, f"{name}={body[name]!r}: a stream has one text: leave it out"
                 )
         if attempts < 1:
-            raise ParameterError("attempts", f"attempts={attempts}: give 1 or more")
+            raise ParameterError(f"attempts={attempts}: give 1 or more")
         given = body.get("seed")
         self.seed = secrets.randbelow(2**32 - 1) if given in (None, -1) else int(str(given))
         self._body = json.dumps({**body, "seed": self.seed, "stream": True}).encode()

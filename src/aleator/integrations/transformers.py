@@ -64,9 +64,7 @@ class AleatorLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
         self._params = row_params(settings, seeds, "transformers")
         self._single = seeds is None and not isinstance(settings, Sequence)
         if num_return_sequences < 1:
-            raise ParameterError(
-                "num_return_sequences", f"num_return_sequences={num_return_sequences}: 1 or more"
-            )
+            raise ParameterError(f"num_return_sequences={num_return_sequences}: 1 or more")
         self._mask, self._completions, self._vocab = attention_mask, num_return_sequences, vocab
         for params in self._params:
             params.chain(vocab)  # so that what is wrong is refused now
@@ -165,7 +163,7 @@ class AleatorLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
                 self._device.begin(i, text.chain)
         elif scores.device.type != "cpu":
             raise ParameterError(
-                "numerics", "numerics='llama.cpp' are computed on the CPU: choose 'portable' here"
+                "numerics='llama.cpp' are computed on the CPU: choose 'portable' here"
             )
         self._texts, self._starts = texts, input_ids.shape[1]
         self._prompts = input_ids.clone()
@@ -185,8 +183,7 @@ class AleatorLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
             return None
         if tuple(self._mask.shape) != (prompts, length):
             raise ParameterError(
-                "attention_mask",
-                f"attention_mask has shape {tuple(self._mask.shape)}, and the prompts have {(prompts, length)}",
+                f"attention_mask has shape {tuple(self._mask.shape)}, and the prompts have {(prompts, length)}"
             )
         masks: list[list[int]] = self._mask.tolist()
         return masks
@@ -260,9 +257,8 @@ def _refuse_warpers(processors: Any) -> None:
     found = [type(each).__name__ for each in processors if type(each).__name__.endswith("Warper")]
     if found:
         raise ParameterError(
-            "do_sample",
             f"do_sample=True with {', '.join(found)} from generate's own parameters: the chain draws; give "
-            "top_k=0 and leave temperature, top_p and the like to sampling=",
+            "top_k=0 and leave temperature, top_p and the like to sampling="
         )
 
 
@@ -277,15 +273,13 @@ def refuse_config(config: GenerationConfig) -> None:
     """
     if (config.num_beams or 1) > 1:
         raise ParameterError(
-            "num_beams",
             f"num_beams={config.num_beams}: a chain draws one token, so beams cannot be searched with it; "
-            "use num_beams=1, and num_return_sequences for several texts",
+            "use num_beams=1, and num_return_sequences for several texts"
         )
     if config.do_sample:
         raise ParameterError(
-            "do_sample",
             "do_sample=True (the model's generation_config.json may set it): the chain draws; give "
-            "do_sample=False, and temperature, top_k and the like in sampling=",
+            "do_sample=False, and temperature, top_k and the like in sampling="
         )
 
 

@@ -210,15 +210,14 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
         """
         if tokens_to_remove > 0:
             raise ParameterError(
-                "tokens_to_remove",
-                f"tokens_to_remove={tokens_to_remove}: give the number to remove as -{tokens_to_remove}",
+                f"tokens_to_remove={tokens_to_remove}: give the number to remove as -{tokens_to_remove}"
             )
         self._truncate(max(0, self.length + tokens_to_remove))
 
     def truncate(self, n: int) -> None:
         """Keep the first ``n`` tokens of each row."""
         if not 0 <= n <= self.length:
-            raise ParameterError("n", f"n={n}: the rows have {self.length} tokens")
+            raise ParameterError(f"n={n}: the rows have {self.length} tokens")
         self._truncate(n)
 
     def _truncate(self, n: int) -> None:

@@ -108,8 +108,7 @@ class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ign
             its, own = sampling_params.seed, settings.values()["seed"]
             if its not in (None, own):  # only vLLM itself counts it up, for each of ``n``
                 raise ParameterError(
-                    "seed",
-                    f"seed={its} of vLLM and seed={own} of extra_args[{NAME!r}] differ: give one of them",
+                    f"seed={its} of vLLM and seed={own} of extra_args[{NAME!r}] differ: give one of them"
                 )
             _refuse_speculation(_callers_speculation())
 

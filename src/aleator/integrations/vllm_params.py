@@ -60,13 +60,10 @@ def checked(params: Any) -> AleatorParams | None:
         )
     elif its is not None and seed is not None and not 0 <= its - seed < 1 << 20:
         raise ParameterError(
-            "seed",
-            f"seed={its} of vLLM and seed={seed} of extra_args[{NAME!r}] differ: give one of them",
+            f"seed={its} of vLLM and seed={seed} of extra_args[{NAME!r}] differ: give one of them"
         )
     if settings.values()["numerics"] != "portable" and not current_platform.is_cpu():
-        raise ParameterError(
-            "numerics", "numerics='llama.cpp' are computed on the CPU: choose 'portable' here"
-        )
+        raise ParameterError("numerics='llama.cpp' are computed on the CPU: choose 'portable' here")
     _made(settings)
     return settings
 

@@ -125,9 +125,8 @@ def check_same_vocabulary(vocab: Vocabulary, other: Vocabulary, path: str) -> No
         return
     at = f"token {differs} differs" if differs is not None else f"it has {len(other)} tokens"
     raise ParameterError(
-        "model_draft",
         f"model_draft={path!r} has another vocabulary than the model with its {len(vocab)} tokens ({at}): "
-        "give a smaller model of the same family",
+        "give a smaller model of the same family"
     )
 
 
@@ -200,7 +199,7 @@ class LanguageModel(ScoringModel):
             ContextFull: a prompt longer than ``n_ctx``.
         """
         if "n" in options:
-            raise ParameterError("n", "n: several completions are made by generate_batch(..., n=n)")
+            raise ParameterError("n: several completions are made by generate_batch(..., n=n)")
         given = options_of({"preset": preset, "params": params, **options})
         requests = self.request_maker.requests([checked_prompt(prompt)], [given])
         return self._start(requests, on_logits, progress, drafter)[0]
@@ -374,8 +373,7 @@ class LanguageModel(ScoringModel):
             made = self.generate(asked.tokens, progress=progress, **about, **asked.options)
         elif progress is not None:
             raise ParameterError(
-                "progress",
-                "progress: an engine does not report the prefill of one request: leave it out",
+                "progress: an engine does not report the prefill of one request: leave it out"
             )
         else:
             made = engine.submit(asked.tokens, **about, **asked.options)

@@ -70,13 +70,12 @@ class ScoringModel(LoadedModel):
         prompts = checked_prompts(prompt if _is_list(prompt) else [prompt], 1)
         ends = list(continuation) if _is_list(continuation) else [continuation]
         if not ends:
-            raise ParameterError("continuation", "continuation is empty: give at least one text")
+            raise ParameterError("continuation is empty: give at least one text")
         if len(prompts) == 1:
             prompts *= len(ends)
         if len(prompts) != len(ends):
             raise ParameterError(
-                "continuation",
-                f"continuation has {len(ends)} texts for {len(prompts)} prompts: give one for each",
+                f"continuation has {len(ends)} texts for {len(prompts)} prompts: give one for each"
             )
         texts = [self._pair(p, checked_prompt(e)) for p, e in zip(prompts, ends, strict=True)]
         made = self._together([t for t, _ in texts], texts, scores_of)
@@ -137,7 +136,7 @@ class ScoringModel(LoadedModel):
         """
         number = exact(top)
         if number is None or not 0 <= number <= len(self.vocab):
-            raise ParameterError("top", f"top={top!r:.80}: give 0 to {len(self.vocab)}")
+            raise ParameterError(f"top={top!r:.80}: give 0 to {len(self.vocab)}")
         n_top: int = number
         vocab = self.vocab
 
@@ -172,11 +171,9 @@ class ScoringModel(LoadedModel):
             ContextFull: A text longer than ``n_ctx``.
         """
         if pooling not in POOLING:
-            raise ParameterError(
-                "pooling", f"pooling={pooling!r:.80}: give {' or '.join(map(repr, POOLING))}"
-            )
+            raise ParameterError(f"pooling={pooling!r:.80}: give {' or '.join(map(repr, POOLING))}")
         if not isinstance(normalize, bool):
-            raise ParameterError("normalize", f"normalize={normalize!r:.80}: give True or False")
+            raise ParameterError(f"normalize={normalize!r:.80}: give True or False")
         one = isinstance(texts, str)
         tokens = self._tokens_of([texts] if one else texts)
         made = self._together(

@@ -73,7 +73,7 @@ class BadWords(Sampler):
     def reference(self, row: Row, step: Step, place: Place) -> None:
         last = max((sequence[-1] for sequence in self.sequences), default=0)
         if self.sequences and last >= step.n_vocab:
-            raise ParameterError("bad_words", f"bad_words names token {last}")
+            raise ParameterError(f"bad_words names token {last}")
         row.mask({s[-1] for s in self.sequences if _ends_with(step.history, s[:-1])})
 
 

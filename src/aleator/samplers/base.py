@@ -375,9 +375,8 @@ def check_llama_seed(seed: int) -> int:
     """Refuse a seed of more than 32 bits."""
     if seed > MAX_LLAMA_SEED:
         raise ParameterError(
-            "seed",
             f"seed={seed} is out of range with numerics='llama.cpp': give 0 to {MAX_LLAMA_SEED}, or -1 "
-            "for random",
+            "for random"
         )
     return seed
 

@@ -20,7 +20,7 @@ def check_numerics(numerics: str) -> str:
     """Return a name of numerics; ParameterError if it is none."""
     if numerics not in NUMERICS:
         raise ParameterError(
-            "numerics", f"numerics={numerics!r} is not known: choose 'portable' or 'llama.cpp'"
+            f"numerics={numerics!r} is not known: choose 'portable' or 'llama.cpp'"
         )
     return numerics
 

@@ -185,9 +185,7 @@ class SamplerChain(ChainMembers):
             LogitsError: nothing finite is left.
         """
         if not isinstance(candidates, Candidates):
-            raise ParameterError(
-                "candidates", f"candidates={candidates!r:.60} are none: give Candidates(logits)"
-            )
+            raise ParameterError(f"candidates={candidates!r:.60} are none: give Candidates(logits)")
         self._native.apply(candidates._native_for(self.numerics))
 
     def explain(self, logits: Any, vocab: Any = None, top: int = 10, row: int = -1) -> Explanation:
@@ -208,7 +206,7 @@ class SamplerChain(ChainMembers):
         from aleator.samplers.explain import explain
 
         if top < 0:
-            raise ParameterError("top", f"top={top} is out of range: give 0 or more")
+            raise ParameterError(f"top={top} is out of range: give 0 or more")
         return explain(self, row_of(logits, row), vocab, top)
 
     def accept(self, token: int, generated: bool = False) -> None:

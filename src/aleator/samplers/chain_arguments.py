@@ -49,9 +49,7 @@ def token_ids(tokens: Any) -> NDArray[np.int32]:
 
 
 def _no_token(token: int) -> ParameterError:
-    return ParameterError(
-        "token", f"token {token} cannot be accepted: ids run from 0 to {MAX_TOKEN:,}"
-    )
+    return ParameterError(f"token {token} cannot be accepted: ids run from 0 to {MAX_TOKEN:,}")
 
 
 def row_of(logits: Any, row: int) -> Any:
@@ -61,7 +59,7 @@ def row_of(logits: Any, row: int) -> Any:
     if not callable(of_token):
         if row != -1:
             raise ParameterError(
-                "row", f"row={row!r:.60} needs a context: logits are one row, so leave it out"
+                f"row={row!r:.60} needs a context: logits are one row, so leave it out"
             )
         return logits
     try:

@@ -34,13 +34,12 @@ class ChainMembers(Sequence[Any]):
         check_numerics(numerics)
         if not 0 <= completion <= MAX_COMPLETION:
             raise ParameterError(
-                "completion", f"completion={completion} is out of range: give 0 to {MAX_COMPLETION}"
+                f"completion={completion} is out of range: give 0 to {MAX_COMPLETION}"
             )
         if grammar is not None and not isinstance(grammar, ConstraintSampler):
             raise ParameterError(
-                "grammar",
                 f"grammar={grammar!r:.60} is not a sampler with a constraint: give Grammar(text, "
-                "vocabulary=model.tokenizer), JSONSchema, Regex, Lark or MatcherGrammar",
+                "vocabulary=model.tokenizer), JSONSchema, Regex, Lark or MatcherGrammar"
             )
         self._grammar = grammar
         self._samplers = _flatten(samplers)

@@ -84,9 +84,7 @@ def unpack(data: object) -> tuple[Configuration, int, bytes]:
         StateError: it is no state, one of a later version, or a damaged one.
     """
     if not isinstance(data, bytes | bytearray | memoryview):
-        raise ParameterError(
-            "state", f"state={data!r:.60} is not bytes: give what state_write() gave"
-        )
+        raise ParameterError(f"state={data!r:.60} is not bytes: give what state_write() gave")
     blob = bytes(data)
     if blob[:8] != MAGIC:
         raise StateError("not the state of a chain")

@@ -173,9 +173,8 @@ class DRY(Sampler):
         if texts and not self.neutral:
             if self.tokenizer is None:
                 raise ParameterError(
-                    "dry_sequence_breakers",
                     "dry_sequence_breakers given as text need a tokenizer: DRY(..., tokenizer=...), or "
-                    "give token ids, or an empty sequence",
+                    "give token ids, or an empty sequence"
                 )
             sequences += prepare_breakers(texts, self.tokenizer)
         object.__setattr__(self, "breakers", tuple(sequences))

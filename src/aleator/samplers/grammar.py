@@ -49,7 +49,7 @@ class Grammar(LLGuidanceSampler):
 
     def __post_init__(self) -> None:
         if not isinstance(self.grammar, str):
-            raise ParameterError("grammar", f"grammar={self.grammar!r:.60} is not GBNF text")
+            raise ParameterError(f"grammar={self.grammar!r:.60} is not GBNF text")
         if not isinstance(self.root, str):
             raise ParameterError("grammar", f"root={self.root!r:.60} is not the name of a rule")
         check_unicode("grammar", self.root)

@@ -50,8 +50,7 @@ class KeptRow:
         """Apply a chain to logits [V]; the chain does not change.  llama.cpp's numerics are refused."""
         if chain.numerics != "portable":
             raise ParameterError(
-                "kept",
-                f"kept: numerics={chain.numerics!r} draws whenever it is applied: give 'portable'",
+                f"kept: numerics={chain.numerics!r} draws whenever it is applied: give 'portable'"
             )
         candidates = Candidates(logits)
         chain.apply(candidates)

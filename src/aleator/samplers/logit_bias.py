@@ -43,9 +43,8 @@ def parse_bias(text: str) -> tuple[int | str, float]:
         return token, float(text[end:])
     except (ValueError, IndexError):
         raise ParameterError(
-            "logit_bias",
             f"logit_bias {text!r} is not ID+BIAS, ID-BIAS or the same with text in double quotes, such as "
-            "15+1.5, 15-inf or '\" the\"-2'",
+            "15+1.5, 15-inf or '\" the\"-2'"
         ) from None
 
 
@@ -59,19 +58,18 @@ def check_biases(value: Any) -> tuple[tuple[int | str, float], ...]:
         ]
     except (TypeError, ValueError):
         raise ParameterError(
-            "logit_bias",
-            f"logit_bias={value!r:.80} must map token ids or texts to numbers, as in {{15: -1.5}}",
+            f"logit_bias={value!r:.80} must map token ids or texts to numbers, as in {{15: -1.5}}"
         ) from None
     seen: set[int | str] = set()
     for token, bias in biases:
         if token == "":
-            raise ParameterError("logit_bias", "logit_bias: an empty text names no token")
+            raise ParameterError("logit_bias: an empty text names no token")
         if isinstance(token, int) and not 0 <= token <= MAX_TOKEN:
-            raise ParameterError("logit_bias", f"logit_bias: token {token} is not a token id")
+            raise ParameterError(f"logit_bias: token {token} is not a token id")
         if math.isnan(bias):
-            raise ParameterError("logit_bias", f"logit_bias: the bias of token {token} is NaN")
+            raise ParameterError(f"logit_bias: the bias of token {token} is NaN")
         if token in seen:
-            raise ParameterError("logit_bias", f"logit_bias gives token {token!r} twice")
+            raise ParameterError(f"logit_bias gives token {token!r} twice")
         seen.add(token)
     ids = sorted((t, bias) for t, bias in biases if isinstance(t, int))
     return (*ids, *((t, bias) for t, bias in biases if isinstance(t, str)))
@@ -91,9 +89,8 @@ def biases_of_ids(
         for each in ids:
             if made.setdefault(each, bias) != bias:
                 raise ParameterError(
-                    "logit_bias",
                     f"logit_bias gives token {each} of {token!r} both {made[each]} and {bias}: give its bias "
-                    "by id",
+                    "by id"
                 )
     return tuple(sorted(made.items()))
 
@@ -140,5 +137,5 @@ class LogitBias(Sampler):
         with np.errstate(over="ignore"):
             biases = {token: np.float32(bias) for token, bias in self.logit_bias}
         if max(biases) >= step.n_vocab:
-            raise ParameterError("logit_bias", f"logit_bias names token {max(biases)}")
+            raise ParameterError(f"logit_bias names token {max(biases)}")
         row.edit(lambda token, z: np.float32(z + biases[token]) if token in biases else z)

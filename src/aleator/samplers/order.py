@@ -33,7 +33,7 @@ _RANK = {name: rank for rank, name in enumerate(ORDERED)}
 def parse_names(names: str | Iterable[str]) -> tuple[str, ...]:
     """Read sampler names, as ``"top_k;top_p;temperature"`` or as a sequence, in any spelling."""
     if not isinstance(names, Iterable):
-        raise ParameterError("samplers", f"samplers={names!r:.60}: give names of samplers")
+        raise ParameterError(f"samplers={names!r:.60}: give names of samplers")
     given = names.split(";") if isinstance(names, str) else list(names)
     order = []
     for name in given:
@@ -42,12 +42,11 @@ def parse_names(names: str | Iterable[str]) -> tuple[str, ...]:
             continue
         if key in _BY_THEMSELVES:
             raise ParameterError(
-                "samplers", f"samplers: {key} is not named in an order: it {_BY_THEMSELVES[key]}"
+                f"samplers: {key} is not named in an order: it {_BY_THEMSELVES[key]}"
             )
         if key not in BY_NAME:
             raise ParameterError(
-                "samplers",
-                f"samplers: there is no sampler {name!r}; the names are {', '.join(ORDERED)}",
+                f"samplers: there is no sampler {name!r}; the names are {', '.join(ORDERED)}"
             )
         order.append(BY_NAME[key])
     return tuple(order)
@@ -56,13 +55,11 @@ def parse_names(names: str | Iterable[str]) -> tuple[str, ...]:
 def parse_letters(letters: str) -> tuple[str, ...]:
     """Read llama.cpp's ``--sampler-seq``, such as ``"edskypmxt"``."""
     if not isinstance(letters, str):
-        raise ParameterError("sampler_seq", f"sampler_seq={letters!r:.60}: give a text of letters")
+        raise ParameterError(f"sampler_seq={letters!r:.60}: give a text of letters")
     for letter in letters:
         if letter not in BY_LETTER:
             known = ", ".join(f"{k} {v}" for k, v in BY_LETTER.items())
-            raise ParameterError(
-                "sampler_seq", f"sampler_seq: there is no sampler {letter!r}; known are {known}"
-            )
+            raise ParameterError(f"sampler_seq: there is no sampler {letter!r}; known are {known}")
     return tuple(BY_LETTER[letter] for letter in letters)
 
 

@@ -44,10 +44,7 @@ REPETITION_UNDER_GRAMMAR = Parameter(
 def _allowed(value: Any) -> tuple[int, ...]:
     ids = check_ids("allowed_token_ids", value)
     if not ids:
-        raise ParameterError(
-            "allowed_token_ids",
-            "allowed_token_ids is empty: name one token at least, or None for all",
-        )
+        raise ParameterError("allowed_token_ids is empty: name one token at least, or None for all")
     return ids
 
 
@@ -165,9 +162,8 @@ class Methods:
         if draws and values["draw"] != "inverse":
             if "draw" in checked:
                 raise ParameterError(
-                    "draw",
                     f"draw={values['draw']!r} would have no effect: {draws}={values[draws]!r} draws the token "
-                    "in its own way; leave one of them out",
+                    "in its own way; leave one of them out"
                 )
             values["draw"] = "inverse"
         if values["draw"] == "watermark" and values["watermark_key_file"] is None:
@@ -252,9 +248,7 @@ class Methods:
         chain += [ORDERED[name].from_values(values) for name in values["samplers"]]
         adaptive = any(isinstance(sampler, AdaptiveP) for sampler in chain)
         if adaptive and values["mirostat"]:
-            raise ParameterError(
-                "mirostat", "mirostat and adaptive_p both choose the token: give one"
-            )
+            raise ParameterError("mirostat and adaptive_p both choose the token: give one")
         if adaptive:
             chain = [s for s in chain if not isinstance(s, AdaptiveP)]
         if values["mirostat"] and values["numerics"] == "llama.cpp":

@@ -32,7 +32,7 @@ def pack_mask(allowed: Any) -> Words:
     """Pack a boolean array over the vocabulary, or token ids in a set, a sequence or an integer array."""
     array = np.asarray(list(allowed) if isinstance(allowed, (set, frozenset)) else allowed)
     if array.ndim != 1:
-        raise ParameterError("allowed", f"allowed has shape {array.shape}: give one dimension")
+        raise ParameterError(f"allowed has shape {array.shape}: give one dimension")
     if array.dtype == np.bool_:
         bits = np.zeros(-(-len(array) // 32) * 32, np.bool_)
         bits[: len(array)] = array
@@ -47,7 +47,7 @@ def pack_mask(allowed: Any) -> Words:
 
 
 def _not_allowed(what: str) -> ParameterError:
-    return ParameterError("allowed", f"allowed {what}; TokenMask.of_words takes words of 32 bits")
+    return ParameterError(f"allowed {what}; TokenMask.of_words takes words of 32 bits")
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,8 @@ class TokenMask(Sampler):
         array = np.asarray(words)
         if array.ndim != 1 or array.dtype not in (np.int32, np.uint32):
             raise ParameterError(
-                "words",
                 f"words of shape {array.shape}, {array.dtype}: give one dimension of int32 or uint32; "
-                "token ids go to TokenMask(allowed)",
+                "token ids go to TokenMask(allowed)"
             )
         return cls(Words(array.view(np.uint32).tolist()))
 

@@ -74,7 +74,7 @@ def force_chat(body: Body) -> dict[str, Any] | None:
     own = body.own
     force_form(body)
     if own["top_logprobs"] and not own["logprobs"]:
-        raise ParameterError("top_logprobs", "top_logprobs needs logprobs=true")
+        raise ParameterError("top_logprobs needs logprobs=true")
     if own["logprobs"]:
         body.options["logprobs"] = own["top_logprobs"] or 0
     return template_arguments(own, own["reasoning_effort"])

@@ -95,7 +95,7 @@ class ChatTemplate:
         for i, message in enumerate(messages):
             if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
                 raise ParameterError(
-                    "messages", f"messages[{i}] must be a mapping with a 'role', not {message!r}"
+                    f"messages[{i}] must be a mapping with a 'role', not {message!r}"
                 )
         context: dict[str, Any] = self._tokens | {
             "messages": list(messages),

@@ -206,9 +206,8 @@ def messages_of(
         message.done()
     if role == "assistant":
         raise ParameterError(
-            "messages",
             f"messages[{len(messages) - 1}].role='assistant': going on with a text of the assistant's is not "
-            "supported: end with a message of the user, or use /v1/completions",
+            "supported: end with a message of the user, or use /v1/completions"
         )
     return [{**each, "content": content_of(each["content"]) or ""} for each in made]
 

@@ -35,9 +35,8 @@ def infilling(
     before, after, middle = special.fim_pre, special.fim_suf, special.fim_mid
     if before is None or after is None or middle is None:
         raise ParameterError(
-            "suffix",
             "suffix: this model's vocabulary has no tokens for text between two others (fill in the middle): "
-            "leave suffix out",
+            "leave suffix out"
         )
     begin = tokenizer.vocab.bos if tokenizer.vocab.add_bos else None
     head = [] if begin is None else [begin]

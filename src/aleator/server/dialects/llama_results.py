@@ -191,9 +191,7 @@ class PostSampling:
         elif constrained(options) and options.get("numerics") == "llama.cpp":
             why = "llama.cpp's numbers draw again where the grammar refuses a token"
         if why:
-            raise ParameterError(
-                "post_sampling_probs", f"post_sampling_probs=true: {why}: leave one of them out"
-            )
+            raise ParameterError(f"post_sampling_probs=true: {why}: leave one of them out")
         return cls(own["n_probs"], vocab)
 
     def __call__(self, chain: SamplerChain, logits: Any) -> None:

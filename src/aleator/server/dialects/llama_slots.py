@@ -80,8 +80,7 @@ class Slots:
         self._folder = None if path is None else Path(path)
         if self._folder is not None and not self._folder.is_dir():
             raise ParameterError(
-                "slot_save_path",
-                f"slot_save_path={path}: there is no such directory: make it first",
+                f"slot_save_path={path}: there is no such directory: make it first"
             )
         self._slots: dict[tuple[str, int], Session] = {}  # the text of each
         self._under_way: list[UnderWay] = []
@@ -258,9 +257,8 @@ def check_name(name: str) -> None:
     strange = _NAME.fullmatch(name) is None or ".." in name or name != name.strip(" ")
     if strange or name.startswith(".") or name.endswith(".") or len(name.encode()) > LONGEST_NAME:
         raise ParameterError(
-            "filename",
             f"filename={name!r:.80}: give the name of a file without a directory, of up to {LONGEST_NAME} "
-            "bytes, such as 'talk.bin'",
+            "bytes, such as 'talk.bin'"
         )
 
 

@@ -139,7 +139,7 @@ def _rendered(service: Service, body: Body) -> Rendered:
     tools = checked_tools(own["tools"])
     shows, _ = chosen_tools(own["tool_choice"], tools)
     if shows and not chat_format.shows_tools:
-        raise ParameterError("tools", "tools: this chat template does not show tools to the model")
+        raise ParameterError("tools: this chat template does not show tools to the model")
     variables = chat_format.arguments(own["enable_thinking"], own["chat_template_kwargs"])
     variables["add_generation_prompt"] = own["add_generation_prompt"]
     messages = checked_messages(own["messages"])

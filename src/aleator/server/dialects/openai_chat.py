@@ -109,9 +109,7 @@ class Head:
         }
         self._begin = f'data: {dumps(self._fields)[:-1]},"choices":'.encode()
         if own["stream_options"] and not own["stream"]:
-            raise ParameterError(
-                "stream_options", "stream_options is for streams: give stream=true"
-            )
+            raise ParameterError("stream_options is for streams: give stream=true")
         self.nothing = "null" if own["stream_options"].get("include_usage") else ""
 
     def whole(

@@ -230,11 +230,9 @@ async def completions(request: Request) -> Response:
     head = Head(service, "text_completion", "cmpl", own)
     best_of = own["best_of"] or own["n"]
     if best_of < own["n"]:
-        raise ParameterError("best_of", f"best_of={best_of}: give at least n={own['n']}")
+        raise ParameterError(f"best_of={best_of}: give at least n={own['n']}")
     if own["stream"] and best_of > own["n"]:
-        raise ParameterError(
-            "best_of", f"best_of={best_of}: a stream cannot be chosen from: leave it out"
-        )
+        raise ParameterError(f"best_of={best_of}: a stream cannot be chosen from: leave it out")
     force_form(body)
     with body.spelling():
         choices = await _begin(service, body, best_of, head)
@@ -289,7 +287,7 @@ async def _begin(service: Service, body: Body, best_of: int, head: Head) -> list
     prompts, suffix, echo = own["prompt"], own["suffix"], own["echo"]
     parse_special = own["parse_special"]
     if suffix and echo:
-        raise ParameterError("suffix", "suffix and echo are both given: leave one of them out")
+        raise ParameterError("suffix and echo are both given: leave one of them out")
     top = options.get("logprobs")
     if best_of > own["n"] and top is None:
         options["logprobs"] = 0  # to choose by

@@ -28,18 +28,16 @@ NO_CELLS: dict[str, Any] = {"owner": [], "owners": [], "positions": [], "shifts"
 def frames(model: LanguageModel, script: Sequence[Any]) -> dict[str, Any]:
     """Run a script: what the cells hold after each operation, and what it cost; an error ends it early."""
     if not all(isinstance(each, str) and each.split() for each in script):
-        raise ParameterError("script", "script: give a list of operations, such as 'decode 0 20'")
+        raise ParameterError("script: give a list of operations, such as 'decode 0 20'")
     if len(script) > MOST_OPERATIONS:
-        raise ParameterError(
-            "script", f"script has {len(script)} operations: give {MOST_OPERATIONS}"
-        )
+        raise ParameterError(f"script has {len(script)} operations: give {MOST_OPERATIONS}")
     operations = [each.split() for each in script]
     for words in operations:
         checked(words)
     tokens = sum(max(0, int(words[2])) for words in operations if words[0] == "decode")
     if tokens > MOST_TOKENS:
         raise ParameterError(
-            "script", f"script decodes {tokens} times: {MOST_TOKENS} are the most in one script"
+            f"script decodes {tokens} times: {MOST_TOKENS} are the most in one script"
         )
     context = model.context(n_ctx=CELLS, n_seq_max=SEQUENCES)
     running = Script(context, model.prompt_tokens(PROMPT), seed=1)

@@ -158,7 +158,7 @@ class Recording:
         """The logits [V] of a step; 0 is the first token after the prompt."""
         if not 0 <= step < len(self.rows):
             raise ParameterError(
-                "step", f"step={step} is out of range: the text has steps 0 to {len(self.rows) - 1}"
+                f"step={step} is out of range: the text has steps 0 to {len(self.rows) - 1}"
             )
         logits = self.rows[step].logits
         if logits is None:
@@ -315,20 +315,18 @@ def branch(
     """Begin a branch; nothing is written yet.  Returns it, and what is to be continued for it."""
     if parent.depth >= MOST_BRANCHES:
         raise ParameterError(
-            "parent",
             f"parent={parent.id!r} comes from {parent.depth} texts that branch off one another: begin a "
-            "new one with its tokens as prompt",
+            "new one with its tokens as prompt"
         )
     drawn = parent.drawn
     at = len(drawn) if at is None else at
     most = len(drawn) if pick is None else len(drawn) - 1
     if not 0 <= at <= most:
         raise ParameterError(
-            "at",
-            f"at={at} is out of range: the text has drawn {len(drawn)} tokens, give 0 to {most}",
+            f"at={at} is out of range: the text has drawn {len(drawn)} tokens, give 0 to {most}"
         )
     if pick is not None and not 0 <= pick < len(tokenizer.vocab):
-        raise ParameterError("token", f"token={pick} is not in the vocabulary")
+        raise ParameterError(f"token={pick} is not in the vocabulary")
     inherited = (*drawn[:at], *(() if pick is None else (pick,)))
     prompt = parent.prompt
     replay = None

@@ -264,7 +264,7 @@ async def save_all(request: Request) -> Response:
 
         pair = [one("compare", name) for name in own["compare"] or ()]
         if len(pair) not in (0, 2):
-            raise ParameterError("compare", f"compare has {len(pair)} texts: give 2")
+            raise ParameterError(f"compare has {len(pair)} texts: give 2")
         cells = frames(model, own["script"])["frames"] if own["script"] else ()
         shown = Shown(
             view=own["view"],
