@@ -223,16 +223,11 @@ class ChatPrompt:
 
 @dataclass(frozen=True)
 class PreparedChat:
-    """A chat that is ready to be generated.
+    """A chat that is ready to be generated."""
 
-    Attributes:
-        tokens: The prompt.
-        options: Keyword arguments of ``generate``.
-        reader: Makes what reads a reply, of the key that the ids of its calls are made of.
-    """
-
-    tokens: list[int]
-    options: dict[str, Any]
+    tokens: list[int]  # The prompt
+    options: dict[str, Any]  # Keyword arguments of ``generate``
+    # Makes what reads a reply, of the key that the ids of its calls are made of
     reader: Callable[[bytes], Reply]
 
     def reply_of(self, completion: int) -> Reply:

@@ -16,18 +16,13 @@ GENERATE, CHAT, SERVE = ("generate",), ("chat",), ("serve",)
 
 @dataclass(frozen=True)
 class Foreign:
-    """A flag of llama.cpp.
+    """A flag of llama.cpp."""
 
-    Attributes:
-        use: what to do instead; ends a message.
-        values: words that follow the flag.
-        holds: commands that accept it, for it says what is so anyway; ``EVERY``: all.
-        words: where it has a value, those that say what is so anyway; none: every one does.
-    """
-
-    use: str
-    values: int = 0
+    use: str  # what to do instead; ends a message
+    values: int = 0  # words that follow the flag
+    # commands that accept it, for it says what is so anyway; ``EVERY``: all
     holds: tuple[str, ...] = ()
+    # where it has a value, those that say what is so anyway; none: every one does
     words: tuple[str, ...] = ()
 
     def accepted(self, command: str, value: str | None) -> bool:

@@ -65,18 +65,12 @@ class Replayable(Served, Protocol):
 
 @dataclass(frozen=True)
 class Made:
-    """What came of a request.
+    """What came of a request."""
 
-    Attributes:
-        tokens: All that were drawn.
-        text_hash: Of the text, "" where tokens have none.
-        stop_reason: Why it ended.
-        logprobs: Natural-log probability of each token; None where nobody asked.
-    """
-
-    tokens: tuple[int, ...]
-    text_hash: str
-    stop_reason: str
+    tokens: tuple[int, ...]  # All that were drawn
+    text_hash: str  # Of the text, "" where tokens have none
+    stop_reason: str  # Why it ended
+    # Natural-log probability of each token; None where nobody asked
     logprobs: tuple[float, ...] | None = None
 
     @classmethod

@@ -75,23 +75,14 @@ class EngineStats:
 
 @dataclass(frozen=True)
 class EndedRequest:
-    """A request that has ended; times are seconds from its submission on.
+    """A request that has ended; times are seconds from its submission on."""
 
-    Attributes:
-        reason: why its text ended, "error" where an error ended it.
-        prompt: tokens of its prompt.
-        tokens: tokens that were drawn.
-        queued: until it began; None: it never did.
-        first: until its first token was drawn; None: none was.
-        seconds: until it ended.
-    """
-
-    reason: str
-    prompt: int
-    tokens: int
-    queued: float | None
-    first: float | None
-    seconds: float
+    reason: str  # why its text ended, "error" where an error ended it
+    prompt: int  # tokens of its prompt
+    tokens: int  # tokens that were drawn
+    queued: float | None  # until it began; None: it never did
+    first: float | None  # until its first token was drawn; None: none was
+    seconds: float  # until it ended
 
 
 OnEnd = Callable[[EndedRequest], None]

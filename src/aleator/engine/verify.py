@@ -36,35 +36,23 @@ LOW_BITS = 0.05
 
 @dataclass(frozen=True)
 class WrongToken:
-    """A token of a record that its chain does not draw there.
+    """A token of a record that its chain does not draw there."""
 
-    Attributes:
-        position: In the text, from 0.
-        token: Of the record; None: its text has ended.
-        drawn: What the chain draws after the tokens before, of which wrong ones are replaced by what was drawn
-            for them; None: the text ends.
-        reason: In words.
-    """
-
-    position: int
-    token: int | None
+    position: int  # In the text, from 0
+    token: int | None  # Of the record; None: its text has ended
+    # What the chain draws after the tokens before, of which wrong ones are replaced by what was drawn for them;
+    # None: the text ends
     drawn: int | None
-    reason: str
+    reason: str  # In words
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What came of a check.
+    """What came of a check."""
 
-    Attributes:
-        checked: Tokens that were drawn again.
-        wrong: Tokens that are not those drawn, :data:`MOST_WRONG` at most.
-        others: What else differs, in words: log-probabilities, the end, the text.
-    """
-
-    checked: int
-    wrong: tuple[WrongToken, ...]
-    others: tuple[str, ...]
+    checked: int  # Tokens that were drawn again
+    wrong: tuple[WrongToken, ...]  # Tokens that are not those drawn, :data:`MOST_WRONG` at most
+    others: tuple[str, ...]  # What else differs, in words: log-probabilities, the end, the text
 
     @property
     def ok(self) -> bool:

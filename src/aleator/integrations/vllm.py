@@ -46,25 +46,15 @@ RESTING = 64
 
 @dataclass
 class Request:
-    """One request in the batch.
+    """One request in the batch."""
 
-    Attributes:
-        settings: what it asked for.
-        completion: its index among ``n``.
-        prompt: its tokens.
-        text: its chain, on the host.
-        output: V1: vLLM's own list of what was generated.
-        row: on a device, the row of its chain.
-        failed: its chain could not draw; vLLM goes on by itself.
-    """
-
-    settings: AleatorParams
-    completion: int
-    prompt: list[int]
-    text: Follower
-    output: Sequence[int] = ()
-    row: int = -1
-    failed: bool = False
+    settings: AleatorParams  # what it asked for
+    completion: int  # its index among ``n``
+    prompt: list[int]  # its tokens
+    text: Follower  # its chain, on the host
+    output: Sequence[int] = ()  # V1: vLLM's own list of what was generated
+    row: int = -1  # on a device, the row of its chain
+    failed: bool = False  # its chain could not draw; vLLM goes on by itself
 
     @property
     def adapts(self) -> bool:

@@ -17,15 +17,11 @@ from aleator.samplers.chain import SamplerChain
 
 @dataclass(frozen=True, slots=True)
 class KeptTokens:
-    """The tokens that were left when a chain drew one: after all filters and temperatures.
+    """The tokens that were left when a chain drew one: after all filters and temperatures."""
 
-    Attributes:
-        logprob: Natural-log probability of the drawn token among them; -inf if it is not one of them.
-        mask: Which tokens they are: bit id % 8 of byte id // 8 is set for each.
-    """
-
+    # Natural-log probability of the drawn token among them; -inf if it is not one of them
     logprob: float
-    mask: bytes
+    mask: bytes  # Which tokens they are: bit id % 8 of byte id // 8 is set for each
 
     @property
     def ids(self) -> npt.NDArray[np.int32]:

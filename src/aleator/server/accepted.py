@@ -12,14 +12,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Accepted:
-    """A field that is accepted.
+    """A field that is accepted."""
 
-    Attributes:
-        why: Why nothing need be done; where other values are refused, what to do instead.
-        values: Those that are accepted; None: any; (): none, the field is only known.
-    """
-
-    why: str
+    why: str  # Why nothing need be done; where other values are refused, what to do instead
+    # Those that are accepted; None: any; (): none, the field is only known
     values: tuple[object, ...] | None = None
 
     def takes(self, value: object) -> bool:

@@ -28,43 +28,27 @@ tools; "loop": it repeats itself as ``stop_loops`` says; "length": ``max_tokens`
 
 @dataclass(frozen=True, kw_only=True)
 class ChatRequest(ChatPrompt):
-    """What is asked of a chat, in OpenAI's terms.
+    """What is asked of a chat, in OpenAI's terms."""
 
-    Attributes:
-        parallel_tool_calls: Whether the answer may call several tools; otherwise it ends with the first call.
-        options: Options of ``generate`` and sampling parameters by our names; ``json_schema`` forces the
-            content.
-        n: Answers; each draws with a random stream of its own.
-        deadline: Seconds from now on after which the answer ends; None: no limit.
-        namespace: Of the prompt cache; "": the caller's own.
-    """
-
+    # Whether the answer may call several tools; otherwise it ends with the first call
     parallel_tool_calls: bool = True
+    # Options of ``generate`` and sampling parameters by our names; ``json_schema`` forces the content
     options: Mapping[str, Any] = field(default_factory=dict)
-    n: int = 1
-    deadline: float | None = None
-    namespace: str = ""
+    n: int = 1  # Answers; each draws with a random stream of its own
+    deadline: float | None = None  # Seconds from now on after which the answer ends; None: no limit
+    namespace: str = ""  # Of the prompt cache; "": the caller's own
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of a request.
+    """Tokens of a request."""
 
-    Attributes:
-        prompt: Of the prompt, those in the cache included.
-        completion: Drawn, of all answers together.
-        cached: Of the prompt's those that were not computed, since they were cached.
-        reasoning: Of those drawn the ones of reasoning.
-        draft_n: Tokens that speculation guessed.
-        draft_n_accepted: Guesses that were drawn.
-    """
-
-    prompt: int
-    completion: int
-    cached: int = 0
-    reasoning: int = 0
-    draft_n: int = 0
-    draft_n_accepted: int = 0
+    prompt: int  # Of the prompt, those in the cache included
+    completion: int  # Drawn, of all answers together
+    cached: int = 0  # Of the prompt's those that were not computed, since they were cached
+    reasoning: int = 0  # Of those drawn the ones of reasoning
+    draft_n: int = 0  # Tokens that speculation guessed
+    draft_n_accepted: int = 0  # Guesses that were drawn
 
     @property
     def total(self) -> int:
@@ -74,23 +58,17 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ChatEvent:
-    """A piece of one of the answers under way: a :class:`~aleator.chat.message.Delta`, or its "end".
-
-    Attributes:
-        choice: Which of the answers, from 0.
-        logprobs: Of the tokens since the event before, where they were asked for.
-        tokens: These.
-        stop: Of "end": why it ended.
-    """
+    """A piece of one of the answers under way: a :class:`~aleator.chat.message.Delta`, or its "end"."""
 
     kind: Literal["content", "reasoning", "call", "arguments", "call_end", "end"]
-    choice: int = 0
+    choice: int = 0  # Which of the answers, from 0
     text: str = ""
     index: int = 0
     id: str = ""
+    # Of the tokens since the event before, where they were asked for
     logprobs: Sequence[Logprobs] = ()
-    tokens: Sequence[int] = ()
-    stop: ChatStop | None = None
+    tokens: Sequence[int] = ()  # These
+    stop: ChatStop | None = None  # Of "end": why it ended
 
 
 class ChatChoice:

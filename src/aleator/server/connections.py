@@ -36,19 +36,14 @@ LONG_HEAD = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """What connections may do.
+    """What connections may do."""
 
-    Attributes:
-        most: Connections at the same time.
-        head_seconds: Until the head of a request is complete, from its first byte on, or of a new connection
-            from its beginning on.
-        head_bytes: Of a head.
-        stall_seconds: For which a client may leave what it is sent unread, once buffers are full.
-    """
-
-    most: int = 4096
+    most: int = 4096  # Connections at the same time
+    # Until the head of a request is complete, from its first byte on, or of a new connection from its beginning
+    # on
     head_seconds: float = 10.0
-    head_bytes: int = 2**16
+    head_bytes: int = 2**16  # Of a head
+    # For which a client may leave what it is sent unread, once buffers are full
     stall_seconds: float = 30.0
 
 

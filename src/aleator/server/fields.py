@@ -73,40 +73,27 @@ SPELLINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Field:
-    """A field of an endpoint.
+    """A field of an endpoint."""
 
-    Attributes:
-        name: In the body.
-        check: Looks at a value; null is not given, and never comes here.
-        default: Where it is not given.
-        required: Whether it must be given.
-        aliases: Other spellings.
-        option: It is an option of a generation, written as ``check`` reads it.
-    """
-
-    name: str
-    check: Check
-    default: Any = None
-    required: bool = False
-    aliases: tuple[str, ...] = ()
-    option: bool = False
+    name: str  # In the body
+    check: Check  # Looks at a value; null is not given, and never comes here
+    default: Any = None  # Where it is not given
+    required: bool = False  # Whether it must be given
+    aliases: tuple[str, ...] = ()  # Other spellings
+    option: bool = False  # It is an option of a generation, written as ``check`` reads it
 
 
 @dataclass
 class Body:
-    """What a body says.
+    """What a body says."""
 
-    Attributes:
-        own: The endpoint's own fields by name but for options, those that were not given with their defaults.
-        options: Options of the generation by our names, as they were given: what makes the request checks them.
-        spelled: How the client spelled what it gave, by our names.
-        lenient: What is not known within its objects is logged, too, and not refused.
-    """
-
+    # The endpoint's own fields by name but for options, those that were not given with their defaults
     own: dict[str, Any]
+    # Options of the generation by our names, as they were given: what makes the request checks them
     options: dict[str, Any] = field(default_factory=dict)
+    # How the client spelled what it gave, by our names
     spelled: dict[str, str] = field(default_factory=dict)
-    lenient: bool = False
+    lenient: bool = False  # What is not known within its objects is logged, too, and not refused
 
     def force(self, name: str, made: Mapping[str, Any]) -> None:
         """Add options that a field of the endpoint's own asks for."""

@@ -198,18 +198,12 @@ def request_id(scope: Scope) -> str:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure that is read from the engine's counts.
+    """A figure that is read from the engine's counts."""
 
-    Attributes:
-        name: after ``aleator_`` or ``llamacpp:``.
-        help: one sentence.
-        counts: it only ever grows.
-        read: the count's name, or what makes the figure of several counts.
-    """
-
-    name: str
-    help: str
-    counts: bool
+    name: str  # after ``aleator_`` or ``llamacpp:``
+    help: str  # one sentence
+    counts: bool  # it only ever grows
+    # the count's name, or what makes the figure of several counts
     read: str | Callable[[EngineStats], float]
 
     def value(self, stats: EngineStats) -> float:

@@ -18,16 +18,13 @@ _PRIVATE_USE = (range(0xE000, 0xF900), range(0xF0000, 0xFFFFE), range(0x100000, 
 
 @dataclass(frozen=True)
 class Rendered:
-    """What a chat template wrote.
+    """What a chat template wrote."""
 
-    Attributes:
-        marked: the text, with a character of its own for every name of a control token that a message had.
-        literal: the names that these characters stand for.
-        guarded: user-defined tokens that only the template may write, as it does control tokens.
-    """
-
+    # the text, with a character of its own for every name of a control token that a message had
     marked: str
+    # the names that these characters stand for
     literal: Mapping[str, str] = field(default_factory=dict)
+    # user-defined tokens that only the template may write, as it does control tokens
     guarded: frozenset[str] = frozenset()
 
     @property

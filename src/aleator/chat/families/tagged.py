@@ -18,37 +18,22 @@ _NAME = re.compile(r"[\w.:/-]+")
 
 @dataclass(frozen=True)
 class Tags:
-    """How calls are written.
+    """How calls are written."""
 
-    Attributes:
-        begin: Before all calls, or before each where ``call`` is "".
-        call: Before a name.
-        name_ends: What may follow a name; what is no white space and no part of ``call`` is read again.
-        key: Before an argument's name.
-        key_end: After it.
-        value: Before its value.
-        value_end: After it.
-        call_end: After the arguments.
-        end: After all calls; "": nothing.
-        head: What is written before the arguments of ``{name}``.
-        before: What is written before the value of ``{key}``.
-        after: What is written after it.
-        tail: What is written after the arguments.
-    """
-
-    begin: str
-    call: str
+    begin: str  # Before all calls, or before each where ``call`` is ""
+    call: str  # Before a name
+    # What may follow a name; what is no white space and no part of ``call`` is read again
     name_ends: tuple[str, ...]
-    key: str
-    key_end: str
-    value: str
-    value_end: str
-    call_end: str
-    end: str
-    head: str
-    before: str
-    after: str
-    tail: str
+    key: str  # Before an argument's name
+    key_end: str  # After it
+    value: str  # Before its value
+    value_end: str  # After it
+    call_end: str  # After the arguments
+    end: str  # After all calls; "": nothing
+    head: str  # What is written before the arguments of ``{name}``
+    before: str  # What is written before the value of ``{key}``
+    after: str  # What is written after it
+    tail: str  # What is written after the arguments
 
 
 class Tagged(Family):

@@ -44,24 +44,17 @@ class Named:
 
 @dataclass(frozen=True)
 class Shown:
-    """What a file shows first, and what else it has.
+    """What a file shows first, and what else it has."""
 
-    Attributes:
-        view: One of the page's views.
-        text: The text that is shown; None: the last.
-        step: The step that is open; -1: none.
-        shade: What tokens are shaded by.
-        compare: Two texts that the view Compare has; None: none.
-        draws: Steps of texts whose histogram of draws is recorded.
-        cells: Frames of the view Cache, as :func:`aleator.server.playground.cells.frames` gives them.
-    """
-
-    view: str = "write"
-    text: Recording | None = None
-    step: int = 0
-    shade: str = "surprise"
+    view: str = "write"  # One of the page's views
+    text: Recording | None = None  # The text that is shown; None: the last
+    step: int = 0  # The step that is open; -1: none
+    shade: str = "surprise"  # What tokens are shaded by
+    # Two texts that the view Compare has; None: none
     compare: tuple[Recording, Recording] | None = None
+    # Steps of texts whose histogram of draws is recorded
     draws: tuple[tuple[Recording, int], ...] = ()
+    # Frames of the view Cache, as :func:`aleator.server.playground.cells.frames` gives them
     cells: Sequence[Mapping[str, Any]] = ()
 
 
