@@ -8,7 +8,6 @@ import json
 import sys
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser
@@ -18,6 +17,7 @@ from aleator.cli.options import (
     add_session_options,
     announce_session,
     decode,
+    file_text,
     generation_options,
     load_model,
     pick,
@@ -107,15 +107,12 @@ def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
     if arguments.system_prompt_file is not None:
         if arguments.system is not None:
             raise ParameterError("system", "-sys and -sysf are both given: choose one")
-        name = arguments.system_prompt_file
-        arguments.system = decode(Path(name).read_bytes(), name).removesuffix("\n")
+        arguments.system = file_text(arguments.system_prompt_file).removesuffix("\n")
     sampling = sampling_arguments(arguments)
     options = generation_options(arguments, TEXT)
     options["chat_template_kwargs"] = variables(arguments.chat_template_kwargs)
     if arguments.chat_template is not None:
-        options["chat_template"] = decode(
-            Path(arguments.chat_template).read_bytes(), arguments.chat_template
-        )
+        options["chat_template"] = file_text(arguments.chat_template)
     model = load_model(arguments)
     # What is wrong with the template is said at once, and that the context needs too much memory.
     model.chat_format(options.get("chat_template"))

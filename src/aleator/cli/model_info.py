@@ -7,10 +7,9 @@ import json
 from collections import Counter
 from typing import Any
 
-from aleator.cache.options import STORAGE_TYPES
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
-from aleator.cli.options import add_model, model_named
+from aleator.cli.options import add_cache_types, add_model, weights_named
 from aleator.cli.terminal import write
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations
@@ -43,27 +42,14 @@ def add_arguments(parser: Parser) -> None:
     group.number(
         "-c", "--ctx-size", help="positions to compute the cache's size for (default: as trained)"
     )
-    for letter in "kv":
-        group.option(
-            f"-ct{letter}",
-            f"--cache-type-{letter}",
-            choices=STORAGE_TYPES,
-            metavar="NAME",
-            default="f16",
-            help=f"type in the cache to compute its size for ({' or '.join(STORAGE_TYPES)}; default: f16)",
-        )
+    add_cache_types(group, "type in the cache to compute its size for")
     add_declared(parser.group("sizes on devices, which need not be here"), PLACING)
 
 
 def run(arguments: argparse.Namespace) -> int:
     from aleator.language_model import load_vocabulary
-    from aleator.models.hub.bundled import bundled_model
-    from aleator.models.weights import open_weights
 
-    if arguments.path is not None and arguments.model is not None:
-        raise ParameterError("model", "a path and -m are both given: choose one")
-    arguments.model = arguments.path or arguments.model
-    weights = open_weights(model_named(arguments) or bundled_model())
+    weights = weights_named(arguments)
     vocab = load_vocabulary(weights)
     info = {
         **about_weights(weights),

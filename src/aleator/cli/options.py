@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aleator.cache.options import STORAGE_TYPES
 from aleator.cli.arguments import Group, Parser
 from aleator.cli.declared import add_declared, given, unescape
 from aleator.cli.terminal import ProgressBar, note
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from aleator.generate.session import Session
     from aleator.generate.session_file import SessionFile
     from aleator.language_model import LanguageModel
+    from aleator.models.weights import Weights
+    from aleator.text.vocabulary import Vocabulary
 
 MODEL_OPTIONS = tuple(declarations(ModelOptions).values())
 OF_TEXTS = ("n_ctx", "prompt_cache", "cache_ram", "cache_disk", "cache_dir")
@@ -90,6 +93,25 @@ def model_named(arguments: argparse.Namespace) -> Path | None:
     return located(name, token=arguments.hf_token, offline=arguments.offline)
 
 
+def weights_named(arguments: argparse.Namespace) -> Weights:
+    """The opened file that the options name, or a word of the command line; without one the bundled model."""
+    from aleator.models.hub.bundled import bundled_model
+    from aleator.models.weights import open_weights
+
+    path = getattr(arguments, "path", None)
+    if path is not None and arguments.model is not None:
+        raise ParameterError("model", "a path and -m are both given: choose one")
+    arguments.model = path or arguments.model
+    return open_weights(model_named(arguments) or bundled_model())
+
+
+def vocabulary_named(arguments: argparse.Namespace) -> Vocabulary:
+    """The vocabulary of :func:`weights_named`."""
+    from aleator.language_model import load_vocabulary
+
+    return load_vocabulary(weights_named(arguments))
+
+
 def load_model(arguments: argparse.Namespace) -> LanguageModel:
     """Load the model that the options name, with a progress bar on a terminal."""
     options: dict[str, Any] = given(arguments, (*MODEL_OPTIONS, *LOADED))
@@ -102,6 +124,19 @@ def load_model(arguments: argparse.Namespace) -> LanguageModel:
         held, why_not = model.weights.lock()
         note(f"mlock: {held / 2**20:.0f} MiB are held in memory{f'; {why_not}' if why_not else ''}")
     return model
+
+
+def add_cache_types(group: Group, what: str) -> None:
+    """``-ctk`` and ``-ctv``, which say ``what``."""
+    for letter in "kv":
+        group.option(
+            f"-ct{letter}",
+            f"--cache-type-{letter}",
+            choices=STORAGE_TYPES,
+            metavar="NAME",
+            default="f16",
+            help=f"{what} ({' or '.join(STORAGE_TYPES)}; default: f16)",
+        )
 
 
 def add_session_options(group: Group, *flags: str, about: str) -> None:
@@ -156,11 +191,21 @@ def read_text(arguments: argparse.Namespace) -> str:
         raise ParameterError("prompt", "-p and -f are both given: choose one")
     if arguments.prompt not in (None, "-"):
         return arguments.prompt if arguments.no_escape else unescape(arguments.prompt)
-    if arguments.file not in (None, "-"):
-        return decode(Path(arguments.file).read_bytes(), arguments.file).removesuffix("\n")
     if arguments.prompt is None and arguments.file is None and sys.stdin.isatty():
         raise ParameterError("prompt", "no prompt: give -p TEXT or -f FILE, or pipe it in")
-    return decode(sys.stdin.buffer.read(), "standard input").removesuffix("\n")
+    return read_file(arguments.file or "-").removesuffix("\n")
+
+
+def read_file(name: str) -> str:
+    """The text of a file; -: standard input.  ParameterError names the first byte that is wrong."""
+    if name == "-":
+        return decode(sys.stdin.buffer.read(), "standard input")
+    return file_text(name)
+
+
+def file_text(path: str) -> str:
+    """The text of a file, whatever its name; errors as by :func:`read_file`."""
+    return decode(Path(path).read_bytes(), path)
 
 
 def decode(data: bytes, name: str) -> str:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from aleator.cache.options import STORAGE_TYPES
 from aleator.cli.arguments import Parser
 from aleator.cli.model_info import size
-from aleator.cli.options import add_model, model_named
+from aleator.cli.options import add_cache_types, add_model, weights_named
 from aleator.cli.terminal import write
-from aleator.core.errors import ParameterError
+from aleator.samplers.explain_text import aligned
 
 if TYPE_CHECKING:
     from aleator.generate.device_plan import DevicePlan, Machine, Part, StepPlan
@@ -49,15 +48,7 @@ def add_arguments(parser: Parser) -> None:
         "--ctx-size",
         help="tokens of each sequence so far (default: as trained, but at most 4096)",
     )
-    for letter in "kv":
-        group.option(
-            f"-ct{letter}",
-            f"--cache-type-{letter}",
-            choices=STORAGE_TYPES,
-            metavar="NAME",
-            default="f16",
-            help=f"type in the cache ({' or '.join(STORAGE_TYPES)}; default: f16)",
-        )
+    add_cache_types(group, "type in the cache")
     group.option(
         "--bandwidth", type=positive, default=3.35, metavar="X",
         help="terabytes a second that the GPU reads (default: 3.35, an H100's)",
@@ -71,16 +62,11 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from aleator.core.packages import required_torch
-    from aleator.models.hub.bundled import bundled_model
-    from aleator.models.weights import open_weights
 
-    if arguments.path is not None and arguments.model is not None:
-        raise ParameterError("model", "a path and -m are both given: choose one")
-    arguments.model = arguments.path or arguments.model
     required_torch("aleator plan")
     from aleator.generate.device_plan import Machine, device_plan  # PyTorch is optional
 
-    weights = open_weights(model_named(arguments) or bundled_model())
+    weights = weights_named(arguments)
     n_ctx = arguments.ctx_size or min(weights.config.context_length, 4096)
     plan = device_plan(weights, n_ctx, arguments.cache_type_k, arguments.cache_type_v, SEQUENCES)
     machine = Machine(arguments.bandwidth * 1e12, arguments.launch_cost * 1e-6)
@@ -154,7 +140,7 @@ def show(plan: DevicePlan, machine: Machine) -> None:
         head = ("part", "layers", "launches", "kernels", "weights", "keys, values", "us")
         rows = [row(name, part, machine) for name, part in step.parts.items()]
         rows.append(row("in all", total(step.parts.values()), machine))
-        write(table([head, *rows]))
+        write("".join(f"  {line}\n" for line in aligned([head, *rows])))
 
 
 def total(parts: Iterable[Part]) -> Part:
@@ -178,13 +164,3 @@ def row(name: str, part: Part, machine: Machine) -> tuple[str, ...]:
         size(part.cached),
         f"{machine.seconds(part.bytes, part.launches) * 1e6:,.1f}",
     )
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns beside each other, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    made = ""
-    for first, *others in rows:
-        cells = [first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]
-        made += f"  {'  '.join(cells)}\n"
-    return made

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
-from aleator.cli.options import MODEL_OPTIONS, add_model_options, decode, model_named
+from aleator.cli.options import MODEL_OPTIONS, add_model_options, file_text, model_named, read_file
 from aleator.cli.terminal import ProgressBar, complain, note, write
 from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import FileFormatError, ParameterError
@@ -134,7 +132,7 @@ def read_records(path: str) -> list[object]:
     """The records in a file, a line each or in a response; FileFormatError if there are none."""
     from aleator.engine.replay import KEY
 
-    text = decode(sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes(), path)
+    text = read_file(path)
 
     def values() -> Iterator[Any]:
         try:
@@ -198,7 +196,7 @@ def read_prompt(path: str, model: LanguageModel, record: Record) -> tuple[int, .
     """The tokens of a prompt in a file: text, or a JSON list of ids."""
     from aleator.engine.replay import hash_of_tokens
 
-    text = decode(Path(path).read_bytes(), path)
+    text = file_text(path)
     try:
         ids = json.loads(text)
     except ValueError:

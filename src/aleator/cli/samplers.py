@@ -6,7 +6,6 @@ import argparse
 import inspect
 import json
 import sys
-from collections.abc import Iterable
 from typing import Any
 
 from aleator.cli.arguments import Parser, did_you_mean
@@ -15,6 +14,7 @@ from aleator.core.errors import ParameterError
 from aleator.core.options import in_words
 from aleator.core.parameter import Parameter
 from aleator.samplers import DEFAULT_PRESET, PARAMETERS, PRESETS, SAMPLERS, Sampler
+from aleator.samplers.explain_text import aligned
 from aleator.samplers.params import OF_ALL
 
 EXAMPLES = """\
@@ -73,16 +73,13 @@ def table() -> str:
     chain = [parameter_row(p) for p in OF_ALL]
     head = ("parameter", "range", "off", "flags")
     rows = [head, *chain, *(row for rows in below.values() for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-
-    def line(row: Iterable[str]) -> str:
-        return f"    {'  '.join(map(str.ljust, row, widths))}".rstrip()
-
-    lines = ["sampler (letter)", line(head), ""]
+    line = (f"    {each}".rstrip() for each in aligned(rows, left=range(len(head))))
+    lines = ["sampler (letter)", next(line), ""]
+    of_all = [next(line) for _ in chain]
     for cls, own in below.items():
         letter = f" ({cls.letter})" if cls.letter else ""
-        lines += [f"{cls.name}{letter}: {summary(cls)}", *map(line, own)]
-    lines += ["of the whole chain:", *map(line, chain)]
+        lines += [f"{cls.name}{letter}: {summary(cls)}", *(next(line) for _ in own)]
+    lines += ["of the whole chain:", *of_all]
     return "\n".join(lines) + "\n"
 
 

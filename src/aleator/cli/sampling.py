@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
 from typing import Any
 
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
-from aleator.cli.options import decode
+from aleator.cli.options import read_file
 from aleator.cli.terminal import note
 from aleator.core.errors import GrammarError, ParameterError
 from aleator.samplers import DEFAULT_PRESET, PARAMETERS, PRESETS, SamplerChain, SamplingParams
@@ -69,8 +67,7 @@ def grammar_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     source = ""
     if given[0].endswith("_file"):
         source = "standard input" if value == "-" else value
-        data = sys.stdin.buffer.read() if value == "-" else Path(value).read_bytes()
-        value = decode(data, source)
+        value = read_file(value)
     try:
         return {name: getattr(SamplingParams(**{name: value}), name)}
     except GrammarError as error:

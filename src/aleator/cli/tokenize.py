@@ -6,7 +6,7 @@ import argparse
 import json
 
 from aleator.cli.arguments import Parser
-from aleator.cli.options import add_model, add_text_options, model_named, read_text
+from aleator.cli.options import add_model, add_text_options, read_text, vocabulary_named
 from aleator.cli.terminal import write
 from aleator.core.token_text import readable
 
@@ -32,13 +32,10 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from aleator.language_model import load_vocabulary
-    from aleator.models.hub.bundled import bundled_model
-    from aleator.models.weights import open_weights
     from aleator.text.tokenizer import Tokenizer
 
     text = read_text(arguments)
-    vocab = load_vocabulary(open_weights(model_named(arguments) or bundled_model()))
+    vocab = vocabulary_named(arguments)
     tokenizer = Tokenizer(vocab)
     tokens = tokenizer.encode(
         text, add_special=not arguments.no_bos, parse_special=arguments.parse_special

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
-from pathlib import Path
 
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
-from aleator.cli.options import add_model, decode, model_named
+from aleator.cli.options import add_model, read_file, vocabulary_named
 from aleator.cli.terminal import write
 from aleator.core.errors import ParameterError
 from aleator.samplers.watermark import WATERMARK_KEY_FILE, WATERMARK_NGRAM, detect_watermark
@@ -42,8 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action != "detect" or arguments.file is None:
         raise ParameterError("action", "write: aleator watermark detect FILE (see --help)")
     values = given(arguments, (WATERMARK_KEY_FILE, WATERMARK_NGRAM))
-    data = sys.stdin.buffer.read() if arguments.file == "-" else Path(arguments.file).read_bytes()
-    text = decode(data, arguments.file)
+    text = read_file(arguments.file)
     found = detect_watermark(
         token_ids(text) if arguments.ids else tokens(text.removesuffix("\n"), arguments),
         values.get(WATERMARK_KEY_FILE.name),
@@ -62,13 +59,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def tokens(text: str, arguments: argparse.Namespace) -> list[int]:
     """The tokens of a text, without those that stand around every text."""
-    from aleator.language_model import load_vocabulary
-    from aleator.models.hub.bundled import bundled_model
-    from aleator.models.weights import open_weights
     from aleator.text.tokenizer import Tokenizer
 
-    vocab = load_vocabulary(open_weights(model_named(arguments) or bundled_model()))
-    return Tokenizer(vocab).encode(text, add_special=False, parse_special=False)
+    return Tokenizer(vocabulary_named(arguments)).encode(
+        text, add_special=False, parse_special=False
+    )
 
 
 def token_ids(text: str) -> list[int]:

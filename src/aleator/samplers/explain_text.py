@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import pairwise
 
 from aleator.samplers.explained import Explained, Shape, Stage, Trace
@@ -31,7 +31,7 @@ def table(e: Explained) -> str:
         removed, cut = (f"{s.n_removed:,}", percent(s.mass_cut)) if s.n_removed else ("", "")
         moved = percent(s.moved) if s.moved else ""
         rows.append((s.label, left, removed, cut, moved, *_shape(s.after), time))
-    lines = _aligned(rows)
+    lines = aligned(rows)
     lines += [line for s in e.active for line in _notes(s)]
     if len(e.active) < len(e.stages):
         lines.append(f"neutral: {', '.join(s.name for s in e.stages if s.neutral)}")
@@ -109,7 +109,7 @@ def summary(steps: Sequence[Explained]) -> str:
         mean = sum(values) / len(values)
         shown = (f"{v:.4g}" for v in (values[0], mean, values[-1]))
         rows.append((name, *shown, sparkline(values)))
-    return "\n".join(_aligned(rows, left=(0, 4)))
+    return "\n".join(aligned(rows, left=(0, 4)))
 
 
 def curves(steps: Sequence[Explained]) -> dict[str, list[float]]:
@@ -215,7 +215,7 @@ def _padded(text: str, width: int) -> str:
     return text + " " * (width - columns(text))
 
 
-def _aligned(rows: Sequence[tuple[str, ...]], left: tuple[int, ...] = (0,)) -> list[str]:
+def aligned(rows: Sequence[tuple[str, ...]], left: Container[int] = (0,)) -> list[str]:
     """Rows as lines, columns aligned to the right but for those in ``left``."""
     widths = [max(columns(cell) for cell in column) for column in zip(*rows, strict=True)]
     return [
