@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from aleator.integrations.ray_options import require_listener
+from aleator.integrations.ray_generator import require_listener
 
 
 @pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "ray://localhost:{}"])

@@ -10,8 +10,7 @@ import pytest
 
 from aleator.core.errors import ParameterError
 from aleator.generate.options import THREADS_PER_CORE
-from aleator.integrations.ray_generator import Generator
-from aleator.integrations.ray_options import check_engine, check_load
+from aleator.integrations.ray_generator import Generator, check_engine, check_load
 from tests.integrations import stand_ins
 
 WRONG: list[tuple[dict[str, Any], str, str]] = [

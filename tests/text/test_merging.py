@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from aleator import _native
-from aleator.text.texts import native_texts
+from aleator.text.gguf_vocabulary import native_texts
 from aleator.text.vocabulary import BYTE_CHARACTERS, SPACE
 
 BYTE_TEXTS = [BYTE_CHARACTERS[byte] for byte in range(256)]

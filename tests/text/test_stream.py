@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aleator.core.errors import TokenizerError
 from aleator.text import Tokenizer, Vocabulary
-from aleator.text.stream import StreamDecoder
+from aleator.text.tokenizer import StreamDecoder
 from tests.text.vocabularies import byte_level, sentencepiece
 
 BPE = Tokenizer(Vocabulary.from_metadata(byte_level(("<|im_end|>", "<x>"))))

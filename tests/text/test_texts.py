@@ -12,7 +12,7 @@ import pytest
 from aleator import LanguageModel, _native
 from aleator.core.errors import FileFormatError
 from aleator.text import Tokenizer, Vocabulary
-from aleator.text.texts import StoredTexts, TextNumbers
+from aleator.text.gguf_vocabulary import StoredTexts, TextNumbers
 from tests.models.builders import model_metadata, string, write_gguf
 from tests.text.vocabularies import byte_level, sentencepiece
 

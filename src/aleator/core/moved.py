@@ -107,7 +107,8 @@ MOVED = {
     "aleator.hub.local": "aleator.models.hub.local",
     "aleator.hub.located": "aleator.models.hub.located",
     "aleator.hub.names": "aleator.models.hub.names",
-    "aleator.integrations.ray_address": "aleator.integrations.ray_options",
+    "aleator.integrations.ray_address": "aleator.integrations.ray_generator",
+    "aleator.integrations.ray_options": "aleator.integrations.ray_generator",
     "aleator.language_model.chat_mixin": "aleator.language_model.model",
     "aleator.language_model.saving": "aleator.language_model.base",
     "aleator.prompts": "aleator.engine.prompts",
@@ -141,6 +142,8 @@ MOVED = {
     "aleator.server.structured": "aleator.server.openai_fields",
     "aleator.server.wire": "aleator.server.streaming",
     "aleator.slots": "aleator.engine.request_states",
+    "aleator.text.stream": "aleator.text.tokenizer",
+    "aleator.text.texts": "aleator.text.gguf_vocabulary",
 }
 """Old names of modules and new ones; each is kept for one release."""
 

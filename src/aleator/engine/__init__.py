@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 from aleator.core.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from aleator.engine.engine import Engine
-    from aleator.engine.stats import EngineStats
-
-__all__ = ["Engine", "EngineStats"]
+    from aleator.engine.engine import Engine as Engine
+    from aleator.engine.stats import EngineStats as EngineStats
 
 __getattr__ = on_demand(__name__, {"Engine": "engine", "EngineStats": "stats"})

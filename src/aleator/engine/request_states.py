@@ -25,8 +25,7 @@ from aleator.generate.steering import BannedStrings, Guidance, ReasoningBudget
 from aleator.grammar.spelling import spelling
 from aleator.samplers import SamplerChain
 from aleator.samplers.logit_bias import biases_of_ids
-from aleator.text.stream import StreamDecoder
-from aleator.text.tokenizer import Tokenizer
+from aleator.text.tokenizer import StreamDecoder, Tokenizer
 
 
 class RequestStateMaker:

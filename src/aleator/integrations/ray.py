@@ -37,9 +37,11 @@ from aleator.integrations.ray_generator import (
     Generator,
     WorkerMemory,
     check,
+    check_engine,
+    check_load,
+    require_listener,
     seed_of,
 )
-from aleator.integrations.ray_options import check_engine, check_load, require_listener
 from aleator.integrations.row_file import RowFile
 
 __all__ = [

@@ -37,8 +37,7 @@ import aleator
 from aleator.core.errors import EngineClosed, ParameterError
 from aleator.engine.prompts import check_without_model
 from aleator.integrations.conversations import conversation_of, ranked
-from aleator.integrations.ray_generator import WorkerMemory
-from aleator.integrations.ray_options import check_engine, check_load, mapped
+from aleator.integrations.ray_generator import WorkerMemory, check_engine, check_load, mapped
 from aleator.server.app import create_guarded
 from aleator.server.options import ServerOptions
 from aleator.server.service import Service

@@ -7,27 +7,19 @@ from typing import TYPE_CHECKING
 from aleator.core.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from aleator.text.chat_template import ChatTemplate
-    from aleator.text.special_tokens import SpecialTokens, TokenAttribute
-    from aleator.text.stream import StreamDecoder
-    from aleator.text.tokenizer import Tokenizer
-    from aleator.text.vocabulary import Vocabulary
-
-__all__ = [
-    "ChatTemplate",
-    "SpecialTokens",
-    "StreamDecoder",
-    "TokenAttribute",
-    "Tokenizer",
-    "Vocabulary",
-]
+    from aleator.text.chat_template import ChatTemplate as ChatTemplate
+    from aleator.text.special_tokens import SpecialTokens as SpecialTokens
+    from aleator.text.special_tokens import TokenAttribute as TokenAttribute
+    from aleator.text.tokenizer import StreamDecoder as StreamDecoder
+    from aleator.text.tokenizer import Tokenizer as Tokenizer
+    from aleator.text.vocabulary import Vocabulary as Vocabulary
 
 __getattr__ = on_demand(
     __name__,
     {
         "ChatTemplate": "chat_template",
         "SpecialTokens": "special_tokens",
-        "StreamDecoder": "stream",
+        "StreamDecoder": "tokenizer",
         "TokenAttribute": "special_tokens",
         "Tokenizer": "tokenizer",
         "Vocabulary": "vocabulary",

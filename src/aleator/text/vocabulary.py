@@ -17,6 +17,7 @@ from aleator.core.records import dataclass
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.text.gguf_vocabulary import (
+    StoredTexts,
     attributes_of,
     check_byte_tokens,
     index_tokens,
@@ -27,7 +28,6 @@ from aleator.text.gguf_vocabulary import (
 )
 from aleator.text.pretokenizers import ADDS_BOS, CHARACTERS
 from aleator.text.special_tokens import SpecialTokens, TokenAttribute, resolve
-from aleator.text.texts import StoredTexts
 
 SPACE = "▁"  # U+2581 stands for a space in SentencePiece's tokens
 
