@@ -16,6 +16,7 @@ from aleator.chat.message import Function, checked_messages, checked_tools, chos
 from aleator.chat.reply import Reply, Thinking
 from aleator.chat.reply_grammar import reply_grammar, schema_of
 from aleator.core.errors import ParameterError, TemplateError
+from aleator.core.integers import shared
 from aleator.core.records import dataclass
 from aleator.generate.options import texts
 from aleator.text.chat_template import ChatTemplate
@@ -201,13 +202,6 @@ class ChatFormat:
 
 def _text(call: Mapping[str, Any]) -> str:
     return json.dumps(call["function"]["arguments"], ensure_ascii=False)
-
-
-def shared(a: Sequence[int], b: Sequence[int]) -> int:
-    """Length of the common beginning."""
-    return next(
-        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
-    )
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,18 @@ from aleator.chat.generation import ChatGeneration
 from aleator.core.errors import ParameterError
 from aleator.engine.prompts import GENERATION, SAMPLING
 from aleator.generate.generation import Generation
-from aleator.generate.logprobs import Logprobs, TokenLogprob
 from aleator.server.accepted import ACCEPTED, Accepted
 from aleator.server.errors import ApiError
 from aleator.server.fields import Body, Field, Fields, anything
-from aleator.server.openai_fields import CHAT, FORM, NOT_OF_CHATS, force_chat, force_form
+from aleator.server.openai_fields import (
+    CHAT,
+    FORM,
+    NOT_OF_CHATS,
+    finite,
+    force_chat,
+    force_form,
+    token_logprobs,
+)
 
 ACCEPTED_HERE: Mapping[str, Accepted] = {
     **ACCEPTED,
@@ -100,7 +107,7 @@ def chat_response(answer: ChatGeneration, name: str, model: str) -> dict[str, An
         "logprobs": None,
     }
     if answer.generation.logprobs is not None:
-        choice["logprobs"] = {"content": [_entry(each) for each in answer.generation.logprobs]}
+        choice["logprobs"] = {"content": token_logprobs(answer.generation.logprobs)}
     return _response("chat.completion", f"chatcmpl-{name}", model, choice, answer.generation)
 
 
@@ -117,9 +124,9 @@ def completion_response(made: Generation, name: str, model: str) -> dict[str, An
     if made.logprobs is not None:
         choice["logprobs"] = {
             "tokens": [each.chosen.text for each in made.logprobs],
-            "token_logprobs": [_finite(each.chosen.logprob) for each in made.logprobs],
+            "token_logprobs": [finite(each.chosen.logprob) for each in made.logprobs],
             "top_logprobs": [
-                {top.text: _finite(top.logprob) for top in each.top} for each in made.logprobs
+                {top.text: finite(top.logprob) for top in each.top} for each in made.logprobs
             ],
         }
     return _response("text_completion", f"cmpl-{name}", model, choice, made)
@@ -142,16 +149,3 @@ def _response(
         },
         "seed": made.seed,
     }
-
-
-def _entry(each: Logprobs) -> dict[str, Any]:
-    return {**_token(each.chosen), "top_logprobs": [_token(top) for top in each.top]}
-
-
-def _token(each: TokenLogprob) -> dict[str, Any]:
-    return {"token": each.text, "logprob": _finite(each.logprob), "bytes": list(each.bytes)}
-
-
-def _finite(logprob: float) -> float:
-    """JSON has no infinity; OpenAI writes -9999 for what cannot be."""
-    return max(logprob, -9999.0)

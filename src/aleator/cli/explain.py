@@ -16,6 +16,7 @@ from aleator.cli.options import add_model_options, add_text_options, load_model,
 from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
 from aleator.cli.terminal import ProgressBar, note, on_interrupt, write
 from aleator.core.errors import ParameterError
+from aleator.core.integers import shared
 from aleator.server.playground.recording import LogitsMemory, Recording, branch
 from aleator.server.playground.saved import Named, Shown, saved_page
 
@@ -236,9 +237,7 @@ def branched(
 def side_by_side(first: Recording, second: Recording) -> Shown:
     """The view Compare, open where two texts diverge, with the histograms of that step."""
     a, b = first.drawn, second.drawn
-    at = next(
-        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
-    )
+    at = shared(a, b)
     note("compare: the texts are equal" if a == b else f"compare: the texts diverge at token {at}")
     step = 0 if a == b else at
     open_steps = tuple((each, step) for each in (first, second) if step < len(each.drawn))

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -15,6 +15,12 @@ from aleator.core.errors import ParameterError
 
 MAX_TOKEN = 2**24 - 1
 """The largest token id."""
+
+
+def shared(a: Sequence[object], b: Sequence[object]) -> int:
+    """How many leading entries, such as token ids, two sequences have in common."""
+    n = min(len(a), len(b))
+    return n if a[:n] == b[:n] else next((i for i in range(n) if a[i] != b[i]), n)
 
 
 def exact(value: object) -> int | None:

@@ -20,6 +20,7 @@ import numpy as np
 
 from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import FileFormatError, ParameterError
+from aleator.core.integers import shared
 from aleator.core.options import declarations
 from aleator.core.records import dataclass
 from aleator.engine.engine import Served
@@ -390,10 +391,7 @@ def differences(then: Made, now: Made) -> list[str]:
     tokens = now.tokens[:n] if cut_off else now.tokens
     found = []
     if tokens != then.tokens:
-        at = next(
-            (i for i, (a, b) in enumerate(zip(then.tokens, tokens, strict=False)) if a != b),
-            min(n, len(tokens)),
-        )
+        at = shared(then.tokens, tokens)
         was, is_now = (each[at] if at < len(each) else "the end" for each in (then.tokens, tokens))
         found.append(f"token {at} of the text: {was} then, {is_now} now")
     if then.logprobs is not None and now.logprobs is not None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from aleator.core.integers import shared
 from aleator.device.chain import DeviceChain
 from aleator.samplers import Dist, SamplerChain
 
@@ -43,8 +44,7 @@ class DeviceTexts:
         own = self._tokens[row]
         if generated == own:
             return
-        n = min(len(own), len(generated))
-        same = next((i for i in range(n) if own[i] != generated[i]), n)
+        same = shared(own, generated)
         if same < len(own):
             self._chain.rollback(row, len(own) - same)
             del own[same:]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from aleator.core.integers import shared
 from aleator.samplers import SamplerChain, sample_batch
 
 
@@ -39,11 +40,11 @@ class Follower:
         """
         if generated == self.tokens:
             return
-        same = _common(self.tokens, generated)
+        same = shared(self.tokens, generated)
         if same < len(self.tokens):
             if same < len(generated):
                 self._swap(same, generated)
-                same = _common(self.tokens, generated)
+                same = shared(self.tokens, generated)
             if same < len(self.tokens):
                 self.chain.rollback(len(self.tokens) - same)
                 del self.tokens[same:], self._drawn[same:]
@@ -56,7 +57,7 @@ class Follower:
         """Leave this text for the one that was left before, if that fits better, and remember this one."""
         before = self._left
         here = _copy(self)
-        if before is not None and _common(before.tokens, generated) > same:
+        if before is not None and shared(before.tokens, generated) > same:
             self.chain, self.tokens, self._drawn = before.chain, before.tokens, before._drawn
             self._left = None
         elif before is None or here._drawn.count(False) <= before._drawn.count(False):
@@ -92,11 +93,3 @@ def _copy(follower: Follower) -> Follower:
     made = Follower(follower.chain.clone())
     made.tokens, made._drawn = list(follower.tokens), list(follower._drawn)
     return made
-
-
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many leading tokens are equal."""
-    n = min(len(a), len(b))
-    if a[:n] == b[:n]:
-        return n
-    return next(i for i in range(n) if a[i] != b[i])

@@ -1,4 +1,4 @@
-"""Fields of OpenAI's bodies, as the server and ``aleator batch`` read them: chats, and the form of a text.
+"""Fields of OpenAI's bodies, as the server and ``aleator batch`` read them, and forms that both write.
 
 The form is asked for in OpenAI's and in vLLM's fields: JSON, a schema, an expression, one of some texts.
 """
@@ -6,11 +6,12 @@ The form is asked for in OpenAI's and in vLLM's fields: JSON, a schema, an expre
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.engine.replay import KEY
+from aleator.generate.logprobs import Logprobs, TokenLogprob
 from aleator.server.fields import (
     MOST_TOP,
     Body,
@@ -23,6 +24,26 @@ from aleator.server.fields import (
     whole,
     wrong,
 )
+
+LEAST_LOGPROB = -9999.0
+"""JSON has no infinity; OpenAI writes this for what cannot be."""
+
+
+def finite(logprob: float) -> float:
+    """A log-probability that JSON can say."""
+    return max(logprob, LEAST_LOGPROB)
+
+
+def token_logprobs(entries: Sequence[Logprobs]) -> list[dict[str, Any]]:
+    """Log-probabilities of the tokens of a chat."""
+    return [
+        {**_token(each.chosen), "top_logprobs": [_token(top) for top in each.top]}
+        for each in entries
+    ]
+
+
+def _token(each: TokenLogprob) -> dict[str, Any]:
+    return {"token": each.text, "logprob": finite(each.logprob), "bytes": list(each.bytes)}
 
 
 def seconds(name: str, value: Any) -> float:

@@ -24,9 +24,9 @@ from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatRequest, 
 from aleator.server.dialects import ollama_input
 from aleator.server.dialects.embeddings import check_dimensions, texts_of
 from aleator.server.dialects.nested import fitting, in_words, input_of, with_records
-from aleator.server.dialects.openai_forms import chat_logprobs
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import Body, Field, Fields, text, whole, wrong
+from aleator.server.openai_fields import token_logprobs
 from aleator.server.service import Service
 from aleator.server.streaming import EventStream, dumps, unless_gone
 
@@ -93,7 +93,7 @@ class OllamaWriter:
             made["response"] = said.get("content", "")
             made |= {name: value for name, value in said.items() if name != "content"}
         if logprobs:
-            made["logprobs"] = (chat_logprobs(logprobs) or {})["content"]
+            made["logprobs"] = token_logprobs(logprobs)
         return made
 
     def _counts(self, stop: ChatStop, usage: Usage, stats: Stats) -> dict[str, Any]:

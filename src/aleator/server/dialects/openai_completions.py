@@ -19,7 +19,6 @@ from aleator.server.bodies import in_thread
 from aleator.server.chat import Usage
 from aleator.server.dialects.llama_infill import infilling
 from aleator.server.dialects.openai_chat import FINISH, SHARED, Head, failed, texts_of_chunks
-from aleator.server.dialects.openai_forms import finite
 from aleator.server.fields import (
     MOST_COMPLETIONS,
     MOST_PROMPTS,
@@ -32,7 +31,7 @@ from aleator.server.fields import (
     whole,
     wrong,
 )
-from aleator.server.openai_fields import FORM, force_form
+from aleator.server.openai_fields import FORM, finite, force_form
 from aleator.server.service import Service, read_body
 from aleator.server.streaming import EventStream, Line, dumps, merged, unless_gone
 

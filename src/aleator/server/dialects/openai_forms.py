@@ -9,13 +9,12 @@ from aleator.core.version import __version__
 from aleator.engine.replay import Record
 from aleator.generate.completion import Stats
 from aleator.generate.generation import Generation, PromptProgress
-from aleator.generate.logprobs import Logprobs, TokenLogprob
+from aleator.generate.logprobs import Logprobs
 from aleator.server.chat import Usage
 from aleator.server.errors import ApiError
+from aleator.server.openai_fields import token_logprobs
 from aleator.server.service import Service
 
-LEAST_LOGPROB = -9999.0
-"""JSON has no infinity; OpenAI writes this for what cannot be."""
 KINDS = {
     401: "authentication_error",
     403: "permission_error",
@@ -25,11 +24,6 @@ KINDS = {
     503: "server_error",
 }
 """OpenAI's kinds of errors where they are not "invalid_request_error"."""
-
-
-def finite(logprob: float) -> float:
-    """A log-probability that JSON can say."""
-    return max(logprob, LEAST_LOGPROB)
 
 
 def timings(stats: Stats, n_predicted: int) -> dict[str, Any]:
@@ -109,14 +103,4 @@ def usage(used: Usage) -> dict[str, Any]:
 
 def chat_logprobs(entries: Sequence[Logprobs] | None) -> dict[str, Any] | None:
     """Log-probabilities of a chat; None where none were asked for."""
-    if entries is None:
-        return None
-    content = [
-        {**_token(each.chosen), "top_logprobs": [_token(top) for top in each.top]}
-        for each in entries
-    ]
-    return {"content": content, "refusal": None}
-
-
-def _token(each: TokenLogprob) -> dict[str, Any]:
-    return {"token": each.text, "logprob": finite(each.logprob), "bytes": list(each.bytes)}
+    return None if entries is None else {"content": token_logprobs(entries), "refusal": None}

@@ -17,10 +17,11 @@ from starlette.routing import Route
 from aleator.generate.generation import writing_of
 from aleator.server.chat import ChatAnswer, ChatEvent, ChatStop, Usage
 from aleator.server.dialects.nested import in_words, with_records
-from aleator.server.dialects.openai_forms import chat_logprobs, progressed, timings
+from aleator.server.dialects.openai_forms import progressed, timings
 from aleator.server.dialects.responses_input import FIELDS, STATELESS, repeated, request_of
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import Body
+from aleator.server.openai_fields import token_logprobs
 from aleator.server.service import Service, read_body
 from aleator.server.streaming import EventStream, typed_events, unless_gone
 
@@ -84,7 +85,7 @@ class ResponseWriter:
         if event.kind == "end":  # what is left are tokens without text
             return []
         begun = self._begin("message")
-        logprobs = (chat_logprobs(event.logprobs) or {}).get("content", [])
+        logprobs = token_logprobs(event.logprobs)
         self._part["text"] += event.text
         self._part["logprobs"] += logprobs
         said = {"delta": event.text, "logprobs": logprobs}
