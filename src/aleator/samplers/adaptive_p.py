@@ -16,14 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from aleator.core import host
 from aleator.core.contract import Purpose
 from aleator.core.errors import LogitsError
 from aleator.core.numerics import Row, Step, draw, ints
 from aleator.core.parameter import Off, Parameter, declare
 from aleator.core.philox import stream
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, SeededSampler
+from aleator.samplers.base import Place, SeededSampler, dataclass, host
 
 ADAPTIVE_TARGET = Parameter(
     "adaptive_target", float, -1.0, "probability that chosen tokens should have on average; -1 is off",

@@ -18,12 +18,8 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
 
-from aleator.core import host
 from aleator.core.errors import ParameterError
-from aleator.core.numerics import Row, Step
-from aleator.core.parameter import Parameter, declare
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Parameter, Place, Row, Sampler, Step, dataclass, declare, host
 from aleator.samplers.token_arguments import Tokenizer, check_sequences, require_tokenizer
 
 BAD_WORDS = Parameter(

@@ -1,4 +1,7 @@
-"""What every sampler has: a name, declared parameters, a NumPy reference, and a kernel."""
+"""What every sampler has: a name, declared parameters, a NumPy reference, and a kernel.
+
+Samplers import from here what each is written with.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from aleator.core import host
+from aleator.core import host as host
 from aleator.core.errors import ParameterError, StateError
-from aleator.core.numerics import Row, Step
-from aleator.core.parameter import SEED, Parameter, check_seed, declare, single
-from aleator.core.records import dataclass
+from aleator.core.numerics import Row as Row
+from aleator.core.numerics import Step as Step
+from aleator.core.parameter import SEED, check_seed, single
+from aleator.core.parameter import Parameter as Parameter
+from aleator.core.parameter import declare as declare
+from aleator.core.records import dataclass as dataclass
 
 if TYPE_CHECKING:
     from aleator.samplers.candidates import Candidates

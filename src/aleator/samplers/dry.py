@@ -22,12 +22,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from aleator.core import host
 from aleator.core.errors import ParameterError
-from aleator.core.numerics import Row, Step
-from aleator.core.parameter import Parameter, declare
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Parameter, Place, Row, Sampler, Step, dataclass, declare, host
 from aleator.samplers.token_arguments import Tokenizer, check_sequences
 
 DRY_MULTIPLIER = Parameter(

@@ -18,11 +18,9 @@ import math
 
 import numpy as np
 
-from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints, run_length
 from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Place, Sampler, dataclass, host
 
 
 def keep_probable(row: Row, bound: int, min_keep: int) -> None:

@@ -17,11 +17,9 @@ from __future__ import annotations
 
 import math
 
-from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, exp2_double
 from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare, single
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Place, Sampler, dataclass, host
 from aleator.samplers.epsilon_cutoff import keep_probable
 
 ETA_CUTOFF = Parameter(

@@ -8,10 +8,7 @@ Elsewhere  llama.cpp's `greedy` agrees, except that it selects token 0 when ever
 
 from __future__ import annotations
 
-from aleator.core import host
-from aleator.core.numerics import Row, Step
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Place, Row, Sampler, Step, dataclass, host
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.numerics import Row, Step, ints
-from aleator.core.records import dataclass
-from aleator.samplers.base import Compiled, Place
+from aleator.samplers.base import Compiled, Place, dataclass, host
 
 MOST_CANDIDATES = 4096
 

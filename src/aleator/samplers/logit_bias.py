@@ -19,13 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.core.integers import MAX_TOKEN, integer
-from aleator.core.numerics import Row, Step
-from aleator.core.parameter import Parameter, declare
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Parameter, Place, Row, Sampler, Step, dataclass, declare, host
 from aleator.samplers.token_arguments import Tokenizer, require_tokenizer
 
 

@@ -19,11 +19,8 @@ import math
 
 import numpy as np
 
-from aleator.core import host
-from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare, single
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Place, Row, Sampler, Step, dataclass, host
 
 MIN_K_TAU = Parameter(
     "min_k_tau", float, -1.0,

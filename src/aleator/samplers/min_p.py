@@ -17,11 +17,8 @@ import math
 
 import numpy as np
 
-from aleator.core import host
-from aleator.core.numerics import Row, Step
 from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place
+from aleator.samplers.base import Place, Row, Step, dataclass, host
 from aleator.samplers.full_mass import MASS, MeasuredSampler, require_full_mass
 
 MIN_P = Parameter(

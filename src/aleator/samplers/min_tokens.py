@@ -15,11 +15,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from aleator.core import host
-from aleator.core.numerics import Row, Step
-from aleator.core.parameter import Parameter, declare
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Parameter, Place, Row, Sampler, Step, dataclass, declare, host
 from aleator.samplers.token_arguments import check_ids
 
 MIN_TOKENS = Parameter(

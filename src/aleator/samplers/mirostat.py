@@ -17,13 +17,10 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from aleator.core import host
 from aleator.core.contract import Purpose
 from aleator.core.numerics import LOG2_E, Row, Step, draw, exp2_double, ints, log2_double, log2_q32
-from aleator.core.parameter import Parameter, declare
 from aleator.core.philox import stream
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, SeededSampler
+from aleator.samplers.base import Parameter, Place, SeededSampler, dataclass, declare, host
 
 MIROSTAT_TAU = Parameter(
     "mirostat_tau", float, 5.0, "surprise per token that mirostat aims at, in bits",

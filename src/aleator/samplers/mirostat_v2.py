@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import math
 
-from aleator.core import host
 from aleator.core.contract import Purpose
 from aleator.core.numerics import Row, Step, ints, log2_q32
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place
+from aleator.samplers.base import Place, dataclass, host
 from aleator.samplers.mirostat import MirostatSampler
 
 

@@ -12,11 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aleator.core import host
-from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Off, Parameter, declare
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Place, Row, Sampler, Step, dataclass, host
 
 NO_REPEAT_NGRAM_SIZE = Parameter(
     "no_repeat_ngram_size", int, 0, "let no run of this many tokens occur twice; 0 is off",

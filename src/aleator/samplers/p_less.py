@@ -17,11 +17,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from aleator.core import host
 from aleator.core.numerics import Row, Step, ints, run_length
-from aleator.core.parameter import Parameter, declare
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Parameter, Place, Sampler, dataclass, declare, host
 
 P_LESS = Parameter(
     "p_less", str, "off",

@@ -20,11 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from aleator.core import host
-from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Off, Parameter, declare, single
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler, only_portable
+from aleator.samplers.base import Place, Row, Sampler, Step, dataclass, host, only_portable
 
 PENALTY_LAST_N = Parameter(
     "penalty_last_n", int, 64, "window of the penalties in tokens; 0 turns them off, -1 is all",

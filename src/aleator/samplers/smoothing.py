@@ -14,11 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from aleator.core import host
-from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare, single
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Place, Row, Sampler, Step, dataclass, host
 
 SMOOTHING_FACTOR = Parameter(
     "smoothing_factor", float, 0.0, "strength of quadratic sampling, which bends the logits; 0 is off",

@@ -10,10 +10,8 @@ Elsewhere  llama.cpp's `softmax` sampler, removed since, sorted the candidates a
 
 from __future__ import annotations
 
-from aleator.core import host
 from aleator.core.numerics import Row, Step, ints
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Place, Sampler, dataclass, host
 
 
 @dataclass(frozen=True)

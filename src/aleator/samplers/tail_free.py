@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import itertools
 
-from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints
 from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Place, Sampler, dataclass, host
 
 TFS_Z = Parameter(
     "tfs_z", float, 1.0, "cut the tail where the curve of probabilities flattens; 1 is off",

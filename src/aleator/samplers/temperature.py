@@ -17,12 +17,10 @@ import math
 
 import numpy as np
 
-from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step, exp2_double, log2_double
 from aleator.core.parameter import Off, Parameter, declare
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Place, Sampler, dataclass, host
 
 TEMPERATURE = Parameter(
     "temperature", float, 1.0,

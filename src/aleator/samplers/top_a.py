@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import math
 
-from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints, run_length
-from aleator.core.parameter import Parameter, declare
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Parameter, Place, Sampler, dataclass, declare, host
 
 TOP_A = Parameter(
     "top_a", float, 0.0, "keep tokens at least this times the square of the best probability; 0 is off",

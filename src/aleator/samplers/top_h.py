@@ -15,12 +15,9 @@ Elsewhere  the authors' code and transformers add up -p * log(p) without making 
 
 from __future__ import annotations
 
-from aleator.core import host
 from aleator.core.contract import MAX_VOCAB
-from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare, single
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Place, Row, Sampler, Step, dataclass, host
 
 TOP_H = Parameter(
     "top_h", float, 1.0,

@@ -12,11 +12,8 @@ Elsewhere  llama.cpp leaves ties to its sort, and keeps -inf tokens when fewer t
 
 from __future__ import annotations
 
-from aleator.core import host
-from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Off, Parameter, declare
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler, only_portable
+from aleator.samplers.base import Place, Row, Sampler, Step, dataclass, host, only_portable
 
 TOP_K = Parameter(
     "top_k", int, 0, "keep the k most likely tokens; 0 keeps all",

@@ -16,11 +16,8 @@ import math
 
 import numpy as np
 
-from aleator.core import host
-from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Off, Parameter, declare, single
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Place, Row, Sampler, Step, dataclass, host
 
 TOP_N_SIGMA = Parameter(
     "top_n_sigma", float, -1.0, "keep logits within this many deviations of the best; 0 and -1 are off",

@@ -16,11 +16,9 @@ from __future__ import annotations
 
 import math
 
-from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints, prefix_of_mass
 from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place
+from aleator.samplers.base import Place, dataclass, host
 from aleator.samplers.full_mass import MASS, MeasuredSampler, require_full_mass
 
 TOP_P = Parameter(

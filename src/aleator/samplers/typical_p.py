@@ -17,11 +17,9 @@ import math
 
 import numpy as np
 
-from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints, prefix_of_mass
 from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Place, Sampler, dataclass, host
 
 TYPICAL_P = Parameter(
     "typical_p", float, 1.0,

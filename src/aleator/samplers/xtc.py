@@ -16,13 +16,11 @@ from __future__ import annotations
 
 import math
 
-from aleator.core import host
 from aleator.core.contract import Purpose
 from aleator.core.numerics import Row, Step, exact, ints, run_length
 from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare, single
 from aleator.core.philox import stream, uniform64
-from aleator.core.records import dataclass
-from aleator.samplers.base import Place, SeededSampler
+from aleator.samplers.base import Place, SeededSampler, dataclass, host
 
 XTC_PROBABILITY = Parameter(
     "xtc_probability", float, 0.0, "chance that the top choices are excluded at a step; 0 is off",
