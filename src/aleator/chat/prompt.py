@@ -47,23 +47,18 @@ CONSTRAINTS = ("grammar", "regex", "json_schema")
 class ChatFormat:
     """A chat template for a tokenizer, and what its text says of the model.
 
-    Attributes:
-        template: Writes messages.
-        family: How calls of tools are written.
-        thinking: How reasoning is written; None if nothing says so.
-
-    Raises:
-        TemplateError: There is no template, or it does not parse.
+    TemplateError if there is no template, or it does not parse.
     """
 
     def __init__(self, tokenizer: Tokenizer, source: str | None) -> None:
         self._tokenizer, self._vocab = tokenizer, tokenizer.vocab
-        self.template = ChatTemplate(source, tokenizer.vocab)
+        self.template = ChatTemplate(source, tokenizer.vocab)  # writes messages
         text = self.template.source
-        self.family = family_of(text)
+        self.family = family_of(text)  # how calls of tools are written
         ids = self._vocab.ids
         shown = (t for t in THINKING if t.begin in text or t.end in text)
         known = (t for t in THINKING if t.begin in ids or t.end in ids)
+        # How reasoning is written; None if nothing says so.
         self.thinking = self.family.thinking or next(shown, None) or next(known, None)
 
     @property

@@ -59,11 +59,6 @@ class Parser:
     An option's value is always the next word, whatever it looks like (``--temp -1``, ``-p "- a list"``),
     or follows ``=``; a number may follow an option of one letter directly (``-n5``).  Options are not
     abbreviated.
-
-    Attributes:
-        options: The options by their flags.
-        former: The present flags by the former ones.
-        offered: The words that a shell offers for an option's value, by its flags.
     """
 
     def __init__(self, command: str, summary: str, examples: str) -> None:
@@ -78,9 +73,9 @@ class Parser:
         )
         self._command = command
         self._positionals = 0
-        self.options: dict[str, argparse.Action] = {}
-        self.former: dict[str, str] = {}
-        self.offered: dict[str, tuple[str, ...]] = {}
+        self.options: dict[str, argparse.Action] = {}  # by their flags
+        self.former: dict[str, str] = {}  # the present flags by the former ones
+        self.offered: dict[str, tuple[str, ...]] = {}  # words for an option's value, by its flags
         self.options["-h"] = self.options["--help"] = self._parser.add_argument(
             "-h", "--help", action="help", help="show this and leave"
         )

@@ -23,17 +23,12 @@ class ResultFile(LineFile):
     A last line that was not written to its end is removed, if it begins as a result does.  So are results of
     errors that were not the request's (status 500): such a request is made again, while one that was wrong
     stays wrong.
-
-    Attributes:
-        done: Names of the results that are there.
-        errors: Names of those among them that are errors.
-        again: Names of results that are there no more, since the error may be gone.
     """
 
     def __init__(self, path: str) -> None:
-        self.done: set[str] = set()
-        self.errors: set[str] = set()
-        self.again: set[str] = set()
+        self.done: set[str] = set()  # names of the results that are there
+        self.errors: set[str] = set()  # of those among them that are errors
+        self.again: set[str] = set()  # of those that are there no more: the error may be gone
         super().__init__(path, "output")
 
     def append(self, result: dict[str, Any]) -> None:

@@ -20,21 +20,14 @@ from aleator.generate.request_state import Proposal, RequestState
 
 
 class EngineCore:
-    """Makes the steps of requests that come and go: the scheduler decides, the runner runs the model.
-
-    Attributes:
-        steps: Steps so far, each a batch that was decoded.
-        mixed_steps: Steps that computed pieces of prompts while other requests were writing.
-        step_seconds: Seconds in steps.
-        longest_step: Seconds of the longest one.
-        scheduling_seconds: Seconds in the scheduler's decisions.
-    """
+    """Makes the steps of requests that come and go: the scheduler decides, the runner runs the model."""
 
     def __init__(self, runner: ModelRunner, scheduler: Scheduler, reuse: bool) -> None:
         self.runner, self.scheduler, self._reuse = runner, scheduler, reuse
         self._cache = runner.context.cache
         self._mixes = isinstance(self._cache.pool, AttentionPool)
         self._states: dict[Job, RequestState] = {}
+        # These are counted as EngineStats says.
         self.steps = self.mixed_steps = 0
         self.step_seconds = self.longest_step = self.scheduling_seconds = 0.0
 

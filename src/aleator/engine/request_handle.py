@@ -114,12 +114,7 @@ def _wake(waiting: Sequence[Waiter]) -> None:
 class RequestHandle:
     """Lets readers wait for what the engine's thread makes of a job and its state.
 
-    Attributes:
-        deadline: moment of ``perf_counter`` at which it ends; None: there is none.
-        generation: cancels the request when nobody holds its generation any more; None: there is none yet.
-        thread_id: identity of the engine's thread, which must not wait for the request; 0 while there is none.
-        came: moment of ``perf_counter`` at which it was submitted.
-        began, first: moments of ``perf_counter`` at which its prompt was begun and its first token was drawn.
+    ``deadline`` is the moment of ``perf_counter`` at which it ends; None: there is none.
     """
 
     def __init__(
@@ -131,10 +126,11 @@ class RequestHandle:
     ) -> None:
         self.job, self.state, self.deadline = job, state, deadline
         self.completion, self.stats = state.completion, state.stats
+        # Cancels the request when nobody holds its generation any more; None: there is none yet.
         self.generation: weakref.finalize[[], Generation] | None = None
-        self.thread_id = 0
+        self.thread_id = 0  # of the engine's thread, which must not wait for the request
         self.came = perf_counter()
-        self.began = self.first = 0.0
+        self.began = self.first = 0.0  # when its prompt was begun, its first token was drawn
         self._woken = woken
         self._settled = False
         self._make_lock()

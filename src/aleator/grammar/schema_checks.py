@@ -43,14 +43,11 @@ def _objects(schema: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 class References:
-    """The references of a schema to its own parts.
-
-    Attributes:
-        targets: What they refer to; those that cannot be found are left out, and left to llguidance.
-    """
+    """The references of a schema to its own parts."""
 
     def __init__(self, schema: Any) -> None:
         self._schema = schema
+        # What they refer to; those that cannot be found are left out, and left to llguidance.
         self.targets: dict[str, Any] = {}
         self._ending: set[str] = set()
         for _, node in _objects(schema, "#"):

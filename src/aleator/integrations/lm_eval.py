@@ -35,7 +35,6 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 import aleator
 from aleator.core.errors import ParameterError, TemplateError
 from aleator.engine.options import EngineOptions
-from aleator.generate.scores import Score
 from aleator.samplers.params import in_range
 
 AT_ONCE = 256
@@ -209,7 +208,8 @@ class AleatorLM(TemplateLM):  # type: ignore[misc]  # the harness has no types h
                 part = order[start : start + AT_ONCE]
                 cut = [self._fitting(requests[i][1], requests[i][2]) for i in part]
                 scores = self.model.score([c for c, _ in cut], [e for _, e in cut])
-                for i, score in zip(part, _listed(scores), strict=True):
+                scores = scores if isinstance(scores, list) else [scores]
+                for i, score in zip(part, scores, strict=True):
                     made[i] = (score.logprob, score.greedy)
                     if requests[i][0] is not None:
                         self.cache_hook.add_partial("loglikelihood", requests[i][0], made[i])
@@ -286,10 +286,6 @@ def _batch_size(given: int | str | None, most: int | None) -> int:
     number = int(given)
     EngineOptions(n_seq_max=number)  # refuses what is out of range
     return number
-
-
-def _listed(scores: Score | list[Score]) -> list[Score]:
-    return scores if isinstance(scores, list) else [scores]
 
 
 def _progress(total: int, what: str, disabled: bool) -> Any:

@@ -29,11 +29,7 @@ CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSCon
 
 
 class RequestRefused(AleatorError):
-    """The server refuses the request, and would again.
-
-    Attributes:
-        status: Of the response.
-    """
+    """The server refuses the request, and would again; ``status`` is that of its response."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"status {status}: {message}")

@@ -72,20 +72,14 @@ class ChatEvent:
 
 
 class ChatChoice:
-    """One answer of a chat.
-
-    Attributes:
-        completion_tokens: Tokens drawn, so far as they were read.
-        reasoning_tokens: Those of them that are reasoning.
-        stop: Why it ended; None while it has not.
-    """
+    """One answer of a chat."""
 
     def __init__(
         self, index: int, generation: Generation, reply: Reply, one_call: bool = False
     ) -> None:
         self.index, self.generation = index, generation
-        self.completion_tokens = self.reasoning_tokens = 0
-        self.stop: ChatStop | None = None
+        self.completion_tokens = self.reasoning_tokens = 0  # drawn, so far as they were read
+        self.stop: ChatStop | None = None  # why it ended
         self._reply, self._one_call = reply, one_call
         self._made = writing_of(generation).completion
         self._told = 0  # tokens that were given, with their log-probabilities

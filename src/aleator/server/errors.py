@@ -26,22 +26,14 @@ RETRY_AFTER = 1
 
 
 class ApiError(AleatorError):
-    """A request that is answered with an error; each dialect writes it in its own form.
-
-    Attributes:
-        status: The HTTP status, 400 to 599.
-        message: What is wrong, and what to do about it.
-        param: The field that is wrong, as the client spelled it; None: none.
-        code: A word for programs, such as "model_not_found"; None: none.
-        headers: Of the response.
-    """
+    """A request that is answered with an error; each dialect writes it in its own form."""
 
     def __init__(
         self,
-        status: int,
-        message: str,
-        param: str | None = None,
-        code: str | None = None,
+        status: int,  # of HTTP, 400 to 599
+        message: str,  # what is wrong, and what to do about it
+        param: str | None = None,  # the field that is wrong, as the client spelled it
+        code: str | None = None,  # a word for programs, such as "model_not_found"
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)

@@ -96,13 +96,10 @@ def _closed() -> EngineClosed:
 
 
 class Grammars:
-    """The grammars of a server's requests, compiled for its vocabulary.
-
-    Attributes:
-        trials: Try those that are new, one each at a time; none: they are compiled as they come.
-    """
+    """The grammars of a server's requests, compiled for its vocabulary."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
+        # Try those that are new, one each at a time; none: they are compiled as they come.
         self.trials: Sequence[Trials] = ()
         self._tokenizer = tokenizer
         self._made = KeptGrammars()

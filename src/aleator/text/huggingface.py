@@ -85,7 +85,7 @@ def _tokens(file: Fields, model: Fields) -> tuple[list[str], NDArray[np.uint8], 
 
     Ids that have no token, up to the number of the model's logits, are unused.
     """
-    description = _object(file, "model")
+    description = Fields(file.path, file.require("model", dict))
     if description.get("type", "BPE") != "BPE":
         raise UnsupportedModel(
             f"{file.path}: a tokenizer of type {description.get('type')!r}; only BPE is supported"
@@ -119,10 +119,6 @@ def _tokens(file: Fields, model: Fields) -> tuple[list[str], NDArray[np.uint8], 
         tokens[token_id] = text
         attributes[token_id] = added.get(text, TokenAttribute.NORMAL)
     return tokens, attributes, by_text
-
-
-def _object(fields: Fields, key: str) -> Fields:
-    return Fields(fields.path, fields.require(key, dict))
 
 
 def _named(ids: dict[str, int], sources: tuple[Fields, ...]) -> dict[str, int]:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from aleator.chat.families.named_arguments import forced, in_turn, json_value, properties
 from aleator.chat.message import Delta, Function
@@ -39,15 +39,10 @@ class Tags:
 class Tagged(Family):
     """Templates whose models write calls in tags."""
 
-    tags: ClassVar[Tags]
-
-    @property
-    def own(self) -> Tags:
-        """The tags of this template."""
-        return self.tags
+    tags: Tags
 
     def read(self, reader: TextReader, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
-        tags = self.own
+        tags = self.tags
         while (yield from read_text(reader, tags.begin)):
             start, before = reader.at, calls.n
             try:
@@ -58,7 +53,7 @@ class Tagged(Family):
                     yield Delta("content", tags.begin)
 
     def _calls(self, reader: TextReader, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
-        tags = self.own
+        tags = self.tags
         yield from reader.skip_space()
         if tags.call and not (yield from reader.read_any(tags.call)):
             raise Malformed
@@ -72,7 +67,7 @@ class Tagged(Family):
                 return
 
     def _call(self, reader: TextReader, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
-        tags = self.own
+        tags = self.tags
         name, mark = yield from reader.read_exactly(*tags.name_ends)
         if mark in (tags.key, tags.call_end):
             reader.at -= len(mark)
@@ -99,7 +94,7 @@ class Tagged(Family):
         yield calls.end()
 
     def call(self, function: Function) -> list[Part]:
-        tags = self.own
+        tags = self.tags
 
         def one(key: str, value: Part) -> list[Part]:
             begin = tags.before.replace("{key}", key)
@@ -161,11 +156,9 @@ class Glm(Tagged):
         "</arg_value>", "</tool_call>", "", "<tool_call>{name}\n", "<arg_key>{key}</arg_key>\n<arg_value>",
         "</arg_value>\n", "</tool_call>",
     )  # fmt: skip
-    in_a_line: ClassVar[Tags] = replace(
-        tags, head="<tool_call>{name}", before="<arg_key>{key}</arg_key><arg_value>", after="</arg_value>"
-    )  # fmt: skip
 
-    @property
-    def own(self) -> Tags:
-        """The tags of this template."""
-        return self.in_a_line if "</arg_key><arg_value>" in self.template else self.tags
+    def __init__(self, template: str) -> None:
+        super().__init__(template)
+        if "</arg_key><arg_value>" in template:  # all in a line
+            before, after = "<arg_key>{key}</arg_key><arg_value>", "</arg_value>"
+            self.tags = replace(self.tags, head="<tool_call>{name}", before=before, after=after)

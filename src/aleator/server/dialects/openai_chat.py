@@ -89,16 +89,11 @@ FIELDS = Fields(
 
 
 class Head:
-    """What all chunks of one response begin with, and what they have in common.
-
-    Attributes:
-        nothing: JSON of the usage of a chunk that has none; "": chunks have no such field.
-        token_ids: Whether tokens are given, too, in vLLM's fields.
-    """
+    """What all chunks of one response begin with, and what they have in common."""
 
     def __init__(self, service: Service, kind: str, prefix: str, own: Mapping[str, Any]) -> None:
         self._service = service
-        self.token_ids = own["return_token_ids"]
+        self.token_ids = own["return_token_ids"]  # whether tokens are given, too, in vLLM's fields
         self._times, self._replay = own["timings_per_token"], own["aleator_replay"]
         self._fields = {
             "id": f"{prefix}-{secrets.token_hex(12)}",
@@ -110,6 +105,7 @@ class Head:
         self._begin = f'data: {dumps(self._fields)[:-1]},"choices":'.encode()
         if own["stream_options"] and not own["stream"]:
             raise ParameterError("stream_options is for streams: give stream=true")
+        # JSON of the usage of a chunk that has none; "": chunks have no such field.
         self.nothing = "null" if own["stream_options"].get("include_usage") else ""
 
     def whole(

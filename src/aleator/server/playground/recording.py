@@ -96,14 +96,7 @@ class LogitsMemory:
 
 
 class Recording:
-    """One text: a prompt, what an earlier text contributed, and what was drawn after that.
-
-    Attributes:
-        id: its name.
-        depth: how many texts it comes from.
-        rows: for each drawn token the logits that it was drawn from; one more while the next is drawn.
-        sampling: preset and sampling parameters as they were asked for.
-    """
+    """One text: a prompt, what an earlier text contributed, and what was drawn after that."""
 
     def __init__(
         self,
@@ -114,9 +107,10 @@ class Recording:
     ) -> None:
         self.id = secrets.token_urlsafe(9)
         self.parent, self.at, self.inherited = parent, at, inherited
-        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.depth: int = 0 if parent is None else parent.depth + 1  # texts that it comes from
+        # For each drawn token the logits that it was drawn from; one more while the next is drawn.
         self.rows: list[Row] = [] if parent is None else parent.rows[: len(inherited)]
-        self.sampling: Mapping[str, Any] = {}
+        self.sampling: Mapping[str, Any] = {}  # preset and parameters as they were asked for
         self.memory = memory
         self._generation: Generation | None = None
 
