@@ -11,8 +11,8 @@ import pytest
 
 from aleator import FileFormatError, LanguageModel, ParameterError
 from aleator.cli.batch_bodies import chat_arguments
-from aleator.cli.batch_file import ResultFile
 from aleator.cli.batch_work import COMPLETION, Line, Work, failed, read_lines
+from aleator.integrations.row_file import ResultFile
 from tests.chat import templates
 from tests.cli.conftest import Command
 

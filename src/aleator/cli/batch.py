@@ -12,7 +12,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser
-from aleator.cli.batch_file import ResultFile
 from aleator.cli.batch_work import EVERY, Line, Work, read_lines
 from aleator.cli.declared import add_declared, given
 from aleator.cli.options import add_model_options, generation_options, load_model, pick
@@ -20,6 +19,7 @@ from aleator.cli.sampling import add_sampling_options, sampling_arguments
 from aleator.cli.terminal import note, on_interrupt
 from aleator.core.errors import ParameterError
 from aleator.generate.options import LOADED
+from aleator.integrations.row_file import ResultFile
 
 if TYPE_CHECKING:
     import pyarrow

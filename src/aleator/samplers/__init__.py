@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from aleator.samplers.base import Sampler as Sampler
-from aleator.samplers.batch import sample_batch as sample_batch
 from aleator.samplers.candidates import Candidates as Candidates
 from aleator.samplers.chain import SamplerChain as SamplerChain
+from aleator.samplers.chain import sample_batch as sample_batch
 from aleator.samplers.constrained import ConstraintSampler as ConstraintSampler
 from aleator.samplers.grammar import Grammar as Grammar
 from aleator.samplers.index import *  # noqa: F403

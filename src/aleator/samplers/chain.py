@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aleator.core import host
-from aleator.core.errors import ConstraintError, ParameterError, StateError
+from aleator.core.errors import ConstraintError, LogitsError, ParameterError, StateError
 from aleator.core.records import dataclass
+from aleator.core.threads import pool
 from aleator.samplers.base import Alone
 from aleator.samplers.candidates import Candidates, is_row, wrong_logits
-from aleator.samplers.chain_arguments import number_of, row_of, token_id, token_ids
 from aleator.samplers.chain_members import ChainMembers
 from aleator.samplers.chain_state import Configuration, pack, unpack
 from aleator.samplers.constrained import ConstraintSampler
+from aleator.samplers.token_arguments import number_of, row_of, token_id, token_ids
 from aleator.samplers.user import UserSampler, adapters_of, restore_users
 
 if TYPE_CHECKING:
@@ -377,3 +378,34 @@ def _from_pickle(
     chain = SamplerChain(samplers, numerics, seed, completion, grammar)
     chain.state_read(state)
     return chain
+
+
+def sample_batch(
+    chains: Sequence[SamplerChain], logits: Any, n_threads: int | None = None
+) -> list[int]:
+    """Sample one token per row, each with its own chain, on several threads.
+
+    The tokens are those that ``chains[i].sample(logits[i])`` gives one by one.
+
+    Args:
+        chains: One per row, all different, with portable numerics.
+        logits: Shape ``[B, V]``, float32, float16 or bfloat16, on the CPU, each row contiguous; not copied.
+        n_threads: 1 to 256; ``None`` is the number of processors.
+
+    Raises:
+        LogitsError: Names the row; then no chain has changed.
+    """
+    threads = pool(n_threads)
+    natives = []
+    for chain in chains:
+        if not isinstance(chain._native, host.Chain):
+            raise ParameterError("chains", "sample_batch needs chains with numerics='portable'")
+        natives.append(chain._native)
+    if len({id(native) for native in natives}) < len(natives):
+        raise ParameterError("chains", "a chain is given for two rows: clone() it")
+    try:
+        return host.sample_batch(natives, logits, threads)
+    except TypeError:
+        raise LogitsError(
+            "logits must be [B, V] of float32, float16 or bfloat16 on the CPU, rows contiguous"
+        ) from None

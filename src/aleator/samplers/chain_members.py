@@ -11,10 +11,10 @@ from aleator.core.contract import MAX_COMPLETION, MAX_ORDINAL
 from aleator.core.errors import ParameterError
 from aleator.samplers.base import Place, Sampler, check_selects
 from aleator.samplers.candidates import Candidates, check_numerics
-from aleator.samplers.chain_arguments import effective_seed
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.full_mass import check_full_mass
 from aleator.samplers.plan import Plan, make_plan
+from aleator.samplers.token_arguments import effective_seed
 from aleator.samplers.user import UserSampler
 
 

@@ -17,8 +17,7 @@ from aleator.device.report import Report
 from aleator.device.rows import Mark
 from aleator.device.tails import applied
 from aleator.device.token_bits import allow
-from aleator.samplers.batch import sample_batch
-from aleator.samplers.chain import SamplerChain
+from aleator.samplers.chain import SamplerChain, sample_batch
 from aleator.samplers.logit_bias import LogitBias
 from aleator.samplers.plan import Plan
 
