@@ -26,3 +26,13 @@ def test_pickled(error: errors.AleatorError) -> None:
     received = pickle.loads(pickle.dumps(error))
     assert type(received) is type(error)
     assert (str(received), received.args, vars(received)) == (str(error), error.args, vars(error))
+
+
+@pytest.mark.parametrize(
+    "message", ["top_k=-3: too small", "top_k: too small", "top_k is too small", "top_k[0]=-3"]
+)
+def test_a_message_alone_begins_with_the_parameter(message: str) -> None:
+    error = errors.ParameterError(message)
+    assert (error.parameter, str(error)) == ("top_k", message)
+    received = pickle.loads(pickle.dumps(error))
+    assert (received.parameter, str(received)) == ("top_k", message)

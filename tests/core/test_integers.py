@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from aleator.core.errors import ParameterError
-from aleator.core.integers import UNBOUNDED, exact, first_inexact, integer, integer_in, token_ids
+from aleator.core.integers import (
+    UNBOUNDED,
+    exact,
+    first_inexact,
+    integer,
+    integer_in,
+    shared,
+    token_ids,
+)
 
 NONE: list[Any] = [
     1.0,
@@ -71,3 +79,11 @@ def test_token_ids() -> None:
     for tokens in ([-1], [2**31], [0, 2**40]):
         with pytest.raises(ParameterError, match=r"tokens: token ids must lie in \[0, 2\^31\)"):
             token_ids(tokens)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "n"),
+    [([], [1], 0), ([1, 2], [1, 2, 3], 2), ((1, 2), [1, 2], 2), ([1, 5, 3], [1, 2, 3], 1)],
+)
+def test_how_far_two_sequences_agree(a: list[int], b: list[int], n: int) -> None:
+    assert shared(a, b) == shared(b, a) == n
