@@ -13,13 +13,10 @@ using aleator::cache::Cells;
 using aleator::cache::Extra;
 using aleator::cache::Move;
 using aleator::cache::Run;
-using aleator::cache::Sight;
 using Rows = Array<const uint64_t, 2>;
-// [tokens, 3] or [tokens, 2]
+// [tokens, 3]
 using Triplets =
     std::optional<nb::ndarray<const int32_t, nb::shape<-1, 3>, nb::c_contig, nb::device::cpu>>;
-using Pairs =
-    std::optional<nb::ndarray<const int32_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>>;
 
 void require_rows(const Cells& c, const Rows& owners, size_t n) {
   if (owners.shape(0) != n || owners.shape(1) != static_cast<size_t>(c.words()))
@@ -54,32 +51,6 @@ void duplicate(Cells& c, Array<const int64_t> from, Array<const int64_t> to, int
                bool leave) {
   if (from.shape(0) != to.shape(0)) throw std::invalid_argument("from and to must be equally long");
   c.duplicate(from.data(), to.data(), static_cast<int64_t>(from.shape(0)), seq, leave);
-}
-
-int64_t mask(const Cells& c, Array<const int32_t> positions, Array<const int32_t> seqs,
-             Array<bool, 2> out, bool causal, const std::string& window, int32_t width,
-             Pairs coordinates) {
-  const size_t t = positions.shape(0), n = out.shape(1);
-  if (seqs.shape(0) != t || out.shape(0) != t || n > static_cast<size_t>(c.size()))
-    throw std::invalid_argument("out must be [queries, n] with n at most the number of cells");
-  if (coordinates && (coordinates->shape(0) != t || !c.extras()))
-    throw std::invalid_argument("coordinates must be [queries, 2], of cells with extras");
-  for (size_t i = 0; i < t; ++i) {
-    if (seqs.data()[i] < 0 || seqs.data()[i] >= c.n_seq_max())
-      throw std::invalid_argument("seqs must lie in [0, n_seq_max)");
-    if (positions.data()[i] < 0) throw std::invalid_argument("a position must not be negative");
-  }
-  Sight sight{causal, Sight::Window::none, width};
-  if (window == "standard")
-    sight.window = Sight::Window::standard;
-  else if (window == "chunked")
-    sight.window = Sight::Window::chunked;
-  else if (!window.empty())
-    throw std::invalid_argument("window must be standard, chunked or empty, not '" + window + "'");
-  if (!window.empty() && width < 1)
-    throw std::invalid_argument("width must be 1 or more, not " + std::to_string(width));
-  return c.mask(positions.data(), seqs.data(), coordinates ? coordinates->data() : nullptr,
-                static_cast<int64_t>(t), static_cast<int64_t>(n), sight, out.data());
 }
 
 // What a per-cell property is, as a new array.
@@ -295,12 +266,6 @@ ALEATOR_BIND(cells) {
           "cells"_a,
           "Those of the cells, ascending, that have held something else since the outermost begin "
           "that is not committed: what is stored there is needed if that is rolled back.")
-      .def("mask", &mask, "positions"_a, "seqs"_a, "out"_a, "causal"_a = true, "window"_a = "",
-           "width"_a = 0, "coordinates"_a = nb::none(),
-           "Fill bool out [queries, n]: may the query at positions[t] of sequence seqs[t] see cell "
-           "j? Returns how many are True. window (standard or chunked, of a width in positions) "
-           "hides keys that are too far away. coordinates (int32 [queries, 2]: y, x) hides from a "
-           "causal query what is after it at its own position.")
       .def("map", &Cells::map,
            "One character per cell below top: '.' free, a digit its owner ('+' above 9), 'M' "
            "several.")

@@ -22,9 +22,10 @@ nb::tuple seen_cells(const Cells& book, Array<const int32_t> positions, Array<co
                      Pairs coordinates) {
   const int64_t n_tokens = int64_t(positions.size());
   if ((key_positions && int64_t(key_positions->size()) < book.top()) ||
-      int64_t(seqs.size()) != n_tokens ||
-      (coordinates && (int64_t(coordinates->shape(0)) != n_tokens || !book.extras())))
+      int64_t(seqs.size()) != n_tokens)
     throw std::invalid_argument("sizes disagree");
+  if (coordinates && (int64_t(coordinates->shape(0)) != n_tokens || !book.extras()))
+    throw std::invalid_argument("coordinates must be [tokens, 2], of cells with extras");
   const aleator::cache::Extra* const at = coordinates ? book.extras() : nullptr;
   const int32_t *pos = book.positions(), *key_pos = key_positions ? key_positions->data() : 0;
   std::vector<int32_t> cells, list(static_cast<size_t>(n_tokens)), deltas;
