@@ -28,8 +28,8 @@ Cells::Cells(int64_t size, int32_t n_seq_max, bool streams, bool llama_2024, boo
   const auto n = static_cast<size_t>(size);
   pos_.assign(n, -1), base_.assign(n, -1), owners_.assign(n, kNone);
   if (extras) extras_.resize(n);
-  sequences_.resize(static_cast<size_t>(n_seq_max));
-  heads_.resize(static_cast<size_t>(streams ? n_seq_max : 1));
+  sequences_.resize(n_seq_max);
+  heads_.resize(streams ? n_seq_max : 1);
   used_.resize(heads_.size());
   for (size_t s = 0; s < heads_.size(); ++s) heads_[s] = static_cast<int64_t>(s) * share();
 }
@@ -51,7 +51,7 @@ std::span<const int32_t> Cells::owners(int64_t cell) const {
 
 const Runs& Cells::runs(int32_t seq) const {
   require(seq, "seq");
-  Index& x = sequences_[static_cast<size_t>(seq)];
+  Index& x = sequences_[seq];
   if (x.stale) {
     Vector<Run> found;
     const int64_t end = top();
@@ -72,19 +72,19 @@ const Runs& Cells::runs(int32_t seq) const {
 }
 
 void Cells::stale(const Segment& s) noexcept {
-  for (const int32_t seq : sets_.ids(s.owners)) sequences_[static_cast<size_t>(seq)].spoil();
+  for (const int32_t seq : sets_.ids(s.owners)) sequences_[seq].spoil();
 }
 
 void Cells::index(const Segment& s) noexcept {
   for (const int32_t seq : sets_.ids(s.owners)) {
-    Index& x = sequences_[static_cast<size_t>(seq)];
+    Index& x = sequences_[seq];
     if (!x.stale) x.update([&](Runs& own) { own.insert(s.run()); });
   }
 }
 
 void Cells::unindex(const Segment& s) noexcept {
   for (const int32_t seq : sets_.ids(s.owners)) {
-    Index& x = sequences_[static_cast<size_t>(seq)];
+    Index& x = sequences_[seq];
     if (!x.stale) x.update([&](Runs& own) { own.erase(s.run()); });
   }
 }
@@ -108,7 +108,7 @@ bool Cells::move_together(const Vector<Segment>& segments, int32_t p0, int32_t p
 
 void Cells::shift_runs(int32_t owners, int32_t p0, int32_t p1, int32_t delta) noexcept {
   for (const int32_t seq : sets_.ids(owners))
-    sequences_[static_cast<size_t>(seq)].update([&](Runs& own) { own.shift(p0, p1, delta); });
+    sequences_[seq].update([&](Runs& own) { own.shift(p0, p1, delta); });
 }
 
 // Arrays
@@ -163,7 +163,7 @@ void Cells::count_used(const Segment& s, int64_t sign) noexcept {
   for (int64_t c = s.cell, left = s.len; left > 0;) {
     const int64_t stream = c / share();
     const int64_t n = s.step > 1 ? left : std::min(left, (stream + 1) * share() - c);
-    used_[static_cast<size_t>(stream)] += sign * n;
+    used_[stream] += sign * n;
     c += n, left -= n;
   }
 }
@@ -176,12 +176,12 @@ void Cells::change_owners(const Segment& s, int32_t owners) noexcept {
 
 // A search starts no later than the first cell that was freed; a sequence has freed them.
 void Cells::lower_heads(const Segment& s) {
-  int64_t& head = heads_[static_cast<size_t>(s.cell / share())];
+  int64_t& head = heads_[s.cell / share()];
   head = std::min<int64_t>(head, s.cell);
 }
 
 void Cells::advance_head(int32_t stream, int64_t last) {
-  int64_t& head = heads_[static_cast<size_t>(stream)];
+  int64_t& head = heads_[stream];
   head = last + 1;
   if (llama_2024_ && head >= (stream + 1) * share()) head = stream * share();
 }
@@ -232,12 +232,12 @@ void Cells::check() const {
     require(!empty || (pos_[i] == -1 && base_[i] == -1), cell + " is empty and has a position");
     require(pos_[i] == base_[i] || moved_.has(i), cell + ": its shift is not known");
     if (empty) continue;
-    ++used[static_cast<size_t>(i / share())];
-    ++per_set[static_cast<size_t>(owners_[i])];
+    ++used[i / share()];
+    ++per_set[owners_[i]];
     require(!sets_.ids(owners_[i]).empty(), cell + " has a set of owners that is not in use");
     for (const int32_t s : sets_.ids(owners_[i])) {
       require(n_streams() == 1 || i / share() == s, cell + " is in another stream");
-      auto& list = found[static_cast<size_t>(s)];
+      auto& list = found[s];
       const auto c = static_cast<int32_t>(i);
       list.push_back({pos_[i], c, 1});
     }
@@ -253,7 +253,7 @@ void Cells::check() const {
     require(heads_[s] >= low && heads_[s] <= low + share(), "a head is out of range");
   }
   for (int32_t set = 0; set < sets_.size(); ++set)
-    require(per_set[static_cast<size_t>(set)] == sets_.cells(set), "a set's count is wrong");
+    require(per_set[set] == sets_.cells(set), "a set's count is wrong");
   for (size_t s = 0; s < sequences_.size(); ++s) {
     const Runs& r = runs(static_cast<int32_t>(s));
     r.check();

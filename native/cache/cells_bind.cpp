@@ -57,7 +57,7 @@ void duplicate(Cells& c, Array<const int64_t> from, Array<const int64_t> to, int
 template <typename T, typename F>
 auto per_cell(const Cells& c, int64_t width, F&& f) {
   std::vector<T> values(static_cast<size_t>(c.size() * width));
-  for (int64_t i = 0; i < c.size(); ++i) f(i, &values[static_cast<size_t>(i * width)]);
+  for (int64_t i = 0; i < c.size(); ++i) f(i, &values[i * width]);
   return values;
 }
 
@@ -149,8 +149,8 @@ ALEATOR_BIND(cells) {
             std::vector<int32_t> first(static_cast<size_t>(c.size()), -1), count(first.size());
             for (int64_t i = 0; i < c.size(); ++i) {
               const auto ids = c.owners(i);
-              count[static_cast<size_t>(i)] = static_cast<int32_t>(ids.size());
-              if (!ids.empty()) first[static_cast<size_t>(i)] = ids[0];
+              count[i] = static_cast<int32_t>(ids.size());
+              if (!ids.empty()) first[i] = ids[0];
             }
             return nb::make_tuple(owned_array(std::move(first)), owned_array(std::move(count)));
           },

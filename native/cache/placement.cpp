@@ -26,16 +26,16 @@ std::vector<int64_t> Cells::find(int64_t n, bool contiguous, int32_t stream) con
                                 "), not " + std::to_string(stream));
   std::vector<int64_t> found;
   const int64_t begin = stream * share(), end = begin + share();
-  if (n == 0 || n > share() - used_[static_cast<size_t>(stream)]) return found;
+  if (n == 0 || n > share() - used_[stream]) return found;
   // Far past what is used, low cells are likely free: starting there keeps the attended range
   // short.
-  int64_t cell = heads_[static_cast<size_t>(stream)];
-  if (cell - begin > used_[static_cast<size_t>(stream)] + 2 * n) cell = begin;
+  int64_t cell = heads_[stream];
+  if (cell - begin > used_[stream] + 2 * n) cell = begin;
   if (contiguous) {
     int64_t start = free_run(n, cell);
     if (start < 0 || start + n > end) start = free_run(n, begin);
     if (start < 0 || start + n > end) return found;
-    found.resize(static_cast<size_t>(n));
+    found.resize(n);
     std::iota(found.begin(), found.end(), start);
     return found;
   }
@@ -83,11 +83,11 @@ std::vector<int64_t> Cells::place(const int32_t* positions, const uint64_t* owne
     cells = find(n, contiguous);
   } else {
     std::vector<int32_t> stream(static_cast<size_t>(n));
-    for (int64_t i = 0; i < n; ++i) stream[static_cast<size_t>(i)] = set_of(owners + i * words());
+    for (int64_t i = 0; i < n; ++i) stream[i] = set_of(owners + i * words());
     cells.resize(static_cast<size_t>(n), -1);
     for (int64_t i = 0; i < n; ++i) {
-      if (cells[static_cast<size_t>(i)] >= 0) continue;
-      const int32_t s = stream[static_cast<size_t>(i)];
+      if (cells[i] >= 0) continue;
+      const int32_t s = stream[i];
       const auto own = find(std::count(stream.begin(), stream.end(), s), contiguous, s);
       if (own.empty()) {
         cells.clear();
@@ -169,8 +169,8 @@ std::vector<int64_t> Cells::take_in_ring(int64_t n, int32_t window, int32_t keep
   const int64_t begin = stream * share();
   std::vector<int64_t> found;
   std::map<int32_t, int32_t> lost;  // sequence -> the highest of its positions to go
-  int64_t cell = heads_[static_cast<size_t>(stream)];
-  if (cell - begin > used_[static_cast<size_t>(stream)] + 2 * n) cell = begin;
+  int64_t cell = heads_[stream];
+  if (cell - begin > used_[stream] + 2 * n) cell = begin;
   for (int64_t tested = 0; tested < share() && static_cast<int64_t>(found.size()) < n; ++tested) {
     if (cell >= begin + share()) cell = begin;
     if (pos_[cell] < 0) {
@@ -195,7 +195,7 @@ void Cells::follow_head(int32_t dst, int32_t src) {
   require(src, "src");
   if (n_streams() == 1) return;
   enter();
-  heads_[static_cast<size_t>(dst)] = heads_[static_cast<size_t>(src)] + (dst - src) * share();
+  heads_[dst] = heads_[src] + (dst - src) * share();
 }
 
 }  // namespace aleator::cache

@@ -59,7 +59,7 @@ static void store_rows(Pool& pool, const std::string& name, int64_t rotation,
   each_row(pool, n, [&](int thread, int64_t i) {
     const float* row = from + i * width;
     if (rotation) {
-      std::vector<float>& copy = rotated[size_t(thread)];
+      std::vector<float>& copy = rotated[thread];
       copy.assign(row, row + width);
       hadamard_(copy.data(), width, rotation);
       row = copy.data();

@@ -28,8 +28,8 @@ int64_t States::held(int32_t first) const {
   const auto count = [&](const Book& book) {
     for (auto at = book.lower_bound(first); at != book.end(); ++at)
       for (const auto& [row, position] : at->second) {
-        n += !seen[static_cast<size_t>(row)];
-        seen[static_cast<size_t>(row)] = true;
+        n += !seen[row];
+        seen[row] = true;
       }
   };
   count(book_);
@@ -49,12 +49,12 @@ void States::grow(int32_t n) {
 
 void States::hold(const History& history) noexcept {
   for (const auto& [row, position] : history)
-    if (holders_[static_cast<size_t>(row)]++ == 0) free_.remove(row, row + 1);
+    if (holders_[row]++ == 0) free_.remove(row, row + 1);
 }
 
 void States::release(const History& history) noexcept {
   for (const auto& [row, position] : history)
-    if (--holders_[static_cast<size_t>(row)] == 0) free_.add(row, row + 1);
+    if (--holders_[row] == 0) free_.add(row, row + 1);
 }
 
 void States::change(Book histories) {
@@ -114,7 +114,7 @@ void States::check() const {
   Vector<int32_t> holders(holders_.size());
   const auto count = [&](const Book& book) {
     for (const auto& [seq, history] : book)
-      for (const auto& [row, position] : history) ++holders[static_cast<size_t>(row)];
+      for (const auto& [row, position] : history) ++holders[row];
   };
   count(book_);
   for (const Frame& frame : frames_) count(frame.before);

@@ -40,7 +40,7 @@ void Cells::seq_rm(int32_t seq, int32_t p0, int32_t p1) {
     rest[i] = i > 0 && segments[i - 1].owners == set ? rest[i - 1] : sets_.without(set, seq);
   }
   for (const Segment& s : segments) record(s);
-  sequences_[static_cast<size_t>(seq)].update([&](Runs& own) { own.erase(in.p0, in.p1); });
+  sequences_[seq].update([&](Runs& own) { own.erase(in.p0, in.p1); });
   for (size_t i = 0; i < segments.size(); ++i) {
     const Segment& s = segments[i];
     if (rest[i] != kNone) {
@@ -71,7 +71,7 @@ void Cells::seq_cp(int32_t src, int32_t dst, int32_t p0, int32_t p1) {
   for (size_t i = 0; i < segments.size(); ++i)
     if (more[i] != segments[i].owners) record(segments[i]);
   const bool bulk = many(segments.size()) && !new_sequence;
-  Index& x = sequences_[static_cast<size_t>(dst)];
+  Index& x = sequences_[dst];
   try {
     if (new_sequence && in.p0 <= seq_pos_min(src) && in.p1 > seq_pos_max(src)) {
       x.runs = runs(src);
@@ -132,7 +132,7 @@ void Cells::seq_add(int32_t seq, int32_t p0, int32_t p1, int32_t delta) {
     const auto gone =
         static_cast<int32_t>(std::clamp<int64_t>(-(int64_t{s.pos} + delta), 0, s.len));
     if (gone > 0) {
-      int64_t& f = first[static_cast<size_t>(s.cell / share())];
+      int64_t& f = first[s.cell / share()];
       f = std::min<int64_t>(f, s.cell);
       release({s.cell, gone, s.step, s.pos, s.base, s.owners});
     }

@@ -113,7 +113,7 @@ class StackSets {
     for (size_t id = sets_.size(); id-- > 0;)  // what lies below has a smaller number
       if (needed[id])
         for (size_t i = 0; i < sets_[id].size; ++i)
-          needed[static_cast<size_t>(entries_[sets_[id].begin + i].below)] = true;
+          needed[entries_[sets_[id].begin + i].below] = true;
     const auto sets = std::move(sets_);
     const auto entries = std::move(entries_);
     clear();

@@ -18,8 +18,7 @@ void DecoderStep::run(Pool& pool, const MicroBatch& batch, Watch* watch) {
         for (const DecoderLayer& l : layers_) {
           layer(thread, l, batch);
           if (l.embedding >= 0)
-            per_layer_.add(thread, products_, embeddings_[size_t(l.embedding)], shape_.gate,
-                           shape_.eps);
+            per_layer_.add(thread, products_, embeddings_[l.embedding], shape_.gate, shape_.eps);
           if (l.output_scale != 1) scale(thread, l.output_scale, batch.tokens);
         }
         products_.logits(thread, shape_.output, shape_.output_norm, shape_.eps, batch.out_rows,
@@ -43,7 +42,7 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
   experts_.prepare(t, e, mixtures_);
   per_layer_.prepare(t);
   for (const Mixture& m : mixtures_)
-    if (m.beside()) dense_.resize(size_t(t * e));
+    if (m.beside()) dense_.resize(t * e);
   q_.resize(t * q), k_.resize(t * k), v_.resize(t * v), attended_.resize(t * attended);
   queries_.resize(t * queries), gate_.resize(t * ff), up_.resize(t * ff);
   ones_.resize(size_t(ff), 1.0f);
@@ -59,13 +58,13 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
     }
     if (shape_.position_embedding.data) {
       read_row_(shape_.position_embedding, batch.positions[i], place.data());
-      for (int64_t j = 0; j < e; j++) x[j] += place[size_t(j)];
+      for (int64_t j = 0; j < e; j++) x[j] += place[j];
     }
     if (shape_.embedding_norm) products_.norm(x, shape_.embedding_norm, e, shape_.eps, x);
   }
   for (int64_t g = 0; g < batch.n_groups; g++) {
     const Rotation& r = shape_.rotation[g];
-    angles_[g].resize(size_t(t * r.pairs * 2));
+    angles_[g].resize(t * r.pairs * 2);
     rotary_angles(r, batch.positions, t, 1, r.magnitude, angles_[g].data());
     int64_t kv_heads = INT64_MAX, group = 1;  // of the layers, those with the least to share out
     for (const DecoderLayer& l : layers_)
@@ -87,10 +86,10 @@ void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& bat
   if (l.attends())
     attend(thread, l, batch);
   else if (l.recurrent >= 0)
-    recurrent_.run(thread, products_, spaces_[size_t(l.recurrent)], batch.runs, shape_.eps,
+    recurrent_.run(thread, products_, spaces_[l.recurrent], batch.runs, shape_.eps,
                    shape_.residual_scale);
   if (l.mixture >= 0) {
-    const Mixture& m = mixtures_[size_t(l.mixture)];
+    const Mixture& m = mixtures_[l.mixture];
     return m.beside() ? mix_beside(thread, l, m, batch.tokens) : mix(thread, l, batch.tokens);
   }
   if (l.gate.out == 0) return;
@@ -114,15 +113,15 @@ void DecoderStep::add(int thread, const Weights& w, const float* from, const flo
 
 // The state space that takes what attention takes, or none.
 const HeadLayer* DecoderStep::beside(const DecoderLayer& l) const {
-  return l.recurrent >= 0 ? &std::get<HeadLayer>(spaces_[size_t(l.recurrent)]) : nullptr;
+  return l.recurrent >= 0 ? &std::get<HeadLayer>(spaces_[l.recurrent]) : nullptr;
 }
 
 // Queries, keys and values.
 void DecoderStep::project(int thread, const DecoderLayer& l, const MicroBatch& batch) {
   Pool& pool = products_.pool();
   if (l.latent >= 0)
-    return latent_.project(thread, products_, latents_[size_t(l.latent)], l.attention_norm,
-                           shape_.eps, q_.data(), k_.data(), v_.data());
+    return latent_.project(thread, products_, latents_[l.latent], l.attention_norm, shape_.eps,
+                           q_.data(), k_.data(), v_.data());
   const HeadLayer* beside = this->beside(l);
   const Forms forms = shape_.parallel ? forms_of({&l.q, &l.k, &l.v, &l.gate, &l.up})
                       : beside        ? forms_of({&l.q, &l.k, &l.v, &beside->in})
@@ -165,8 +164,7 @@ void DecoderStep::attend(int thread, const DecoderLayer& l, const MicroBatch& ba
     pool.barrier();
   }
   const float* given = attended_.data();
-  if (l.values.within)
-    given = latent_.outputs(thread, products_, latents_[size_t(l.latent)], given);
+  if (l.values.within) given = latent_.outputs(thread, products_, latents_[l.latent], given);
   add(thread, l.o, given, l.attention_post_norm, batch.tokens);
   if (const HeadLayer* beside = this->beside(l))
     recurrent_.finish(thread, products_, *beside, batch.runs, shape_.eps, shape_.residual_scale);
@@ -265,7 +263,7 @@ void DecoderStep::mix_beside(int thread, const DecoderLayer& l, const Mixture& m
   pool.barrier();
   experts_.run(thread, products_, m, nullptr, shape_.eps);
   pool.split(thread, tokens, [&](int64_t t) {
-    float *y = experts_.out(t), *dense = &dense_[size_t(t * e)], *x = products_.x(t);
+    float *y = experts_.out(t), *dense = &dense_[t * e], *x = products_.x(t);
     products_.norm(dense, m.dense_post_norm, e, shape_.eps, dense);
     products_.norm(y, m.expert_post_norm, e, shape_.eps, y);
     for (int64_t i = 0; i < e; i++) y[i] = dense[i] + y[i];
@@ -285,7 +283,7 @@ void DecoderStep::scale(int thread, float by, int64_t tokens) {
 
 // The running sum += the mixture, or += rms_norm of what it gives.
 void DecoderStep::mix(int thread, const DecoderLayer& l, int64_t tokens) {
-  experts_.run(thread, products_, mixtures_[size_t(l.mixture)], l.ffn_norm, shape_.eps);
+  experts_.run(thread, products_, mixtures_[l.mixture], l.ffn_norm, shape_.eps);
   const int64_t e = shape_.n_embd();
   products_.pool().split(thread, tokens, [&](int64_t t) {
     float *y = experts_.out(t), *x = products_.x(t);

@@ -19,7 +19,7 @@ struct Product {
 // Room for n elements at least.
 template <class T>
 void grow(std::vector<T>& v, int64_t n) {
-  if (int64_t(v.size()) < n) v.resize(size_t(n));
+  if (int64_t(v.size()) < n) v.resize(n);
 }
 
 // How rows are normalised.  The weights of a layer norm are followed by as many biases.

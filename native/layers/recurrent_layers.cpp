@@ -50,7 +50,7 @@ void RecurrentLayers::run_layer(int thread, Products& products, const SSMLayer& 
   pool.barrier();
   if (l.norm_eps) {
     pool.split(thread, tokens, [&](int64_t t) {
-      float* part = &selected_[size_t(t * wide)];
+      float* part = &selected_[t * wide];
       for (int i = 0; i < 3; i++) {
         const int64_t n = i ? s.state : s.rank;
         const float* weight = l.state_norms[i] ? l.state_norms[i] : ones_.data();
@@ -111,7 +111,7 @@ void RecurrentLayers::finish(int thread, Products& products, const HeadLayer& l,
   if (s.norm) {
     const int64_t n = s.inner / s.norm_groups;
     pool.split(thread, tokens_ * s.norm_groups, [&](int64_t unit) {
-      float* part = &y_[size_t(unit * n)];
+      float* part = &y_[unit * n];
       rms_norm_(part, s.norm + unit % s.norm_groups * n, n, eps, part);
     });
     pool.barrier();
@@ -135,13 +135,12 @@ void RecurrentLayers::run_layer(int thread, Products& products, const ShortLayer
   pool.split(thread, (n + channels_together - 1) / channels_together, [&](int64_t unit) {
     const int64_t begin = unit * channels_together, end = std::min(n, begin + channels_together);
     for (int64_t t = 0; t < tokens_; t++) {
-      float* row = &projected_[size_t(t * 3 * n)];
+      float* row = &projected_[t * 3 * n];
       for (int64_t i = begin; i < end; i++) row[i] *= row[2 * n + i];
     }
     convolve_(l.conv, runs, begin, end, projected_.data(), 3 * n, false, y_.data());
     for (int64_t t = 0; t < tokens_; t++)
-      for (int64_t i = begin; i < end; i++)
-        y_[size_t(t * n + i)] *= projected_[size_t((3 * t + 1) * n + i)];
+      for (int64_t i = begin; i < end; i++) y_[t * n + i] *= projected_[(3 * t + 1) * n + i];
   });
   pool.barrier();
   products.add_rows(thread, l.out, y_.data(), tokens_, scale);
@@ -178,9 +177,8 @@ void RecurrentLayers::run_layer(int thread, Products& products, const DeltaNetLa
   const float shorter = 1.0f / std::sqrt(float(d.dim));
   pool.split(thread, tokens * units, [&](int64_t unit) {
     const int64_t t = unit / units, head = unit % units;
-    if (head == 2 * d.key_heads)
-      return delta_rates_(d, &beta_[size_t(t * d.heads)], &decay_[size_t(t * d.heads)]);
-    unit_length_(&convolved_[size_t(t * channels + head * d.dim)], d.dim, d.eps,
+    if (head == 2 * d.key_heads) return delta_rates_(d, &beta_[t * d.heads], &decay_[t * d.heads]);
+    unit_length_(&convolved_[t * channels + head * d.dim], d.dim, d.eps,
                  head < d.key_heads ? shorter : 1.0f);
   });
   pool.barrier();
@@ -192,7 +190,7 @@ void RecurrentLayers::run_layer(int thread, Products& products, const DeltaNetLa
   });
   pool.barrier();
   pool.split(thread, tokens * d.heads, [&](int64_t unit) {
-    gated_norm_(&y_[size_t(unit * d.dim_v)], d.norm, &gate_[size_t(unit * d.dim_v)], d.dim_v, eps);
+    gated_norm_(&y_[unit * d.dim_v], d.norm, &gate_[unit * d.dim_v], d.dim_v, eps);
   });
   pool.barrier();
   products.add_rows(thread, l.out, y_.data(), tokens, scale);

@@ -55,8 +55,8 @@ class Merging {
       std::pop_heap(heap_.begin(), heap_.end(), Later());
       const Pair pair = heap_.back();
       heap_.pop_back();
-      Piece& left = pieces_[size_t(pair.left)];
-      Piece& right = pieces_[size_t(pair.right)];
+      Piece& left = pieces_[pair.left];
+      Piece& right = pieces_[pair.right];
       // One of them went into another piece since, or has grown.
       if (left.length == 0 || right.length == 0 || left.length + right.length != pair.length)
         continue;
@@ -65,7 +65,7 @@ class Merging {
       left.after = right.after;
       right.length = 0;
       if (left.after >= 0) {
-        pieces_[size_t(left.after)].before = pair.left;
+        pieces_[left.after].before = pair.left;
         find(pair.left, left.after, join);
       }
       if (left.before >= 0) find(left.before, pair.left, join);
@@ -81,7 +81,7 @@ class Merging {
  private:
   template <class Join>
   void find(int32_t left, int32_t right, const Join& join) {
-    const Piece &a = pieces_[size_t(left)], &b = pieces_[size_t(right)];
+    const Piece &a = pieces_[left], &b = pieces_[right];
     Pair pair{0, left, right, a.length + b.length, -1};
     if (!join(a, b, pair)) return;
     heap_.push_back(pair);
