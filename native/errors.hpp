@@ -4,25 +4,44 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 namespace aleator {
 
+// Its parts one after the other, numbers in digits.
+template <typename... Parts>
+std::string message(Parts... parts) {
+  std::string all;
+  const auto add = [&](const auto& part) {
+    if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(part)>>)
+      all += std::to_string(part);
+    else
+      all += part;
+  };
+  (add(parts), ...);
+  return all;
+}
+
 struct LogitsError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+  template <typename... Parts>
+  explicit LogitsError(Parts... parts) : std::runtime_error(message(parts...)) {}
 };
 struct ParameterError : std::runtime_error {
-  ParameterError(const char* p, const std::string& message)
-      : std::runtime_error(message), parameter(p) {}
+  template <typename... Parts>
+  explicit ParameterError(const char* p, Parts... parts)
+      : std::runtime_error(message(parts...)), parameter(p) {}
   const char* parameter;
 };
 // Line and column count from 1, 0 if unknown.
 struct GrammarError : std::runtime_error {
-  explicit GrammarError(const std::string& message, int64_t l = 0, int64_t c = 0)
-      : std::runtime_error(message), line(l), column(c) {}
+  explicit GrammarError(const std::string& what, int64_t l = 0, int64_t c = 0)
+      : std::runtime_error(what), line(l), column(c) {}
   int64_t line, column;
 };
 struct ConstraintError : std::runtime_error {
-  ConstraintError(int32_t t, const std::string& message) : std::runtime_error(message), token(t) {}
+  template <typename... Parts>
+  explicit ConstraintError(int32_t t, Parts... parts)
+      : std::runtime_error(message(parts...)), token(t) {}
   int32_t token;
 };
 
@@ -31,16 +50,20 @@ struct StateError : std::runtime_error {
 };
 
 // What only a caller of the native code can get wrong: ValueError in Python.
-inline void require(bool holds, const std::string& message) {
-  if (!holds) throw std::invalid_argument(message);
+template <typename... Parts>
+[[noreturn]] void refuse(Parts... parts) {
+  throw std::invalid_argument(message(parts...));
+}
+template <typename... Parts>
+void require(bool holds, Parts... parts) {
+  if (!holds) refuse(parts...);
 }
 
 // A parameter names tokens that the row of logits may not have.
 inline void require_token(const char* parameter, int64_t token, int64_t n_vocab) {
   if (token >= n_vocab)
-    throw ParameterError(parameter, std::string(parameter) + " names token " +
-                                        std::to_string(token) + ", but the logits have " +
-                                        std::to_string(n_vocab) + " values");
+    throw ParameterError(parameter, message(parameter, " names token ", token,
+                                            ", but the logits have ", n_vocab, " values"));
 }
 
 [[noreturn]] inline void nothing_finite() {

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "cache/cell_arrays.hpp"
+#include "errors.hpp"
 
 namespace aleator::cache {
 
@@ -16,15 +17,12 @@ Cells::Cells(int64_t size, int32_t n_seq_max, bool streams, bool llama_2024, boo
       free_(std::clamp<int64_t>(size, 1, kEnd), true),
       occupied_(free_.size(), false),
       moved_(free_.size(), false) {
-  if (size < 1 || size > kEnd)
-    throw std::invalid_argument("size must lie in [1, 2^31), not " + std::to_string(size));
+  if (size < 1 || size > kEnd) refuse("size must lie in [1, 2^31), not ", size);
   if (n_seq_max < 1 || n_seq_max > kMaxSequences)
-    throw std::invalid_argument("n_seq_max must lie in [1, " + std::to_string(kMaxSequences) +
-                                "], not " + std::to_string(n_seq_max));
+    refuse("n_seq_max must lie in [1, ", kMaxSequences, "], not ", n_seq_max);
   if (streams && size % n_seq_max != 0)
-    throw std::invalid_argument(
-        "size must be a multiple of n_seq_max for equal streams: " + std::to_string(size) +
-        " cells, " + std::to_string(n_seq_max) + " sequences");
+    refuse("size must be a multiple of n_seq_max for equal streams: ", size, " cells, ", n_seq_max,
+           " sequences");
   const auto n = static_cast<size_t>(size);
   pos_.assign(n, -1), base_.assign(n, -1), owners_.assign(n, kNone);
   if (extras) extras_.resize(n);
@@ -35,9 +33,7 @@ Cells::Cells(int64_t size, int32_t n_seq_max, bool streams, bool llama_2024, boo
 }
 
 void Cells::require(int32_t seq, const char* what) const {
-  if (seq < 0 || seq >= n_seq_max_)
-    throw std::invalid_argument(std::string(what) + " must lie in [0, " +
-                                std::to_string(n_seq_max_) + "), not " + std::to_string(seq));
+  if (seq < 0 || seq >= n_seq_max_) refuse(what, " must lie in [0, ", n_seq_max_, "), not ", seq);
 }
 
 int64_t Cells::used() const { return std::accumulate(used_.begin(), used_.end(), int64_t{0}); }
@@ -225,18 +221,18 @@ void Cells::check() const {
   std::vector<int64_t> used(used_.size()), per_set(static_cast<size_t>(sets_.size()));
   std::vector<Vector<Run>> found(sequences_.size());
   for (int64_t i = 0; i < size(); ++i) {
-    const std::string cell = "cell " + std::to_string(i);
+    const std::string cell = message("cell ", i);
     const bool empty = pos_[i] < 0;
-    require(free_.has(i) == empty && occupied_.has(i) != empty, cell + ": the bitmaps are wrong");
-    require((owners_[i] == kNone) == empty, cell + " is neither used nor empty");
-    require(!empty || (pos_[i] == -1 && base_[i] == -1), cell + " is empty and has a position");
-    require(pos_[i] == base_[i] || moved_.has(i), cell + ": its shift is not known");
+    require(free_.has(i) == empty && occupied_.has(i) != empty, cell, ": the bitmaps are wrong");
+    require((owners_[i] == kNone) == empty, cell, " is neither used nor empty");
+    require(!empty || (pos_[i] == -1 && base_[i] == -1), cell, " is empty and has a position");
+    require(pos_[i] == base_[i] || moved_.has(i), cell, ": its shift is not known");
     if (empty) continue;
     ++used[i / share()];
     ++per_set[owners_[i]];
-    require(!sets_.ids(owners_[i]).empty(), cell + " has a set of owners that is not in use");
+    require(!sets_.ids(owners_[i]).empty(), cell, " has a set of owners that is not in use");
     for (const int32_t s : sets_.ids(owners_[i])) {
-      require(n_streams() == 1 || i / share() == s, cell + " is in another stream");
+      require(n_streams() == 1 || i / share() == s, cell, " is in another stream");
       auto& list = found[s];
       const auto c = static_cast<int32_t>(i);
       list.push_back({pos_[i], c, 1});
@@ -268,7 +264,7 @@ void Cells::check() const {
                 std::equal(
                     listed.begin(), listed.end(), found[s].begin(),
                     [](const Run& a, const Run& b) { return a.pos == b.pos && a.cell == b.cell; }),
-            "the runs of sequence " + std::to_string(s) + " are wrong");
+            "the runs of sequence ", s, " are wrong");
     int32_t low = -1, high = -1;
     for (const Run& x : found[s]) {
       low = low < 0 ? x.pos : std::min(low, x.pos);

@@ -1,14 +1,14 @@
 #include <nanobind/stl/tuple.h>
 
-#include <stdexcept>
-
 #include "bind.hpp"
 #include "cache/cells.hpp"
+#include "errors.hpp"
 
 namespace {
 
 using aleator::Array;
 using aleator::owned_array;
+using aleator::refuse;
 using aleator::cache::Cells;
 using aleator::cache::Extra;
 using aleator::cache::Move;
@@ -20,12 +20,12 @@ using Triplets =
 
 void require_rows(const Cells& c, const Rows& owners, size_t n) {
   if (owners.shape(0) != n || owners.shape(1) != static_cast<size_t>(c.words()))
-    throw std::invalid_argument("owners must be uint64 [tokens, ceil(n_seq_max / 64)]");
+    refuse("owners must be uint64 [tokens, ceil(n_seq_max / 64)]");
 }
 
 const Extra* extras_of(const Triplets& extras, size_t n) {
   if (!extras) return nullptr;
-  if (extras->shape(0) != n) throw std::invalid_argument("extras must be int32 [tokens, 3]");
+  if (extras->shape(0) != n) refuse("extras must be int32 [tokens, 3]");
   static_assert(sizeof(Extra) == 3 * sizeof(int32_t));
   return reinterpret_cast<const Extra*>(extras->data());
 }
@@ -42,14 +42,14 @@ void put(Cells& c, Array<const int64_t> cells, Array<const int32_t> positions, R
          Triplets extras) {
   const size_t n = positions.shape(0);
   require_rows(c, owners, n);
-  if (cells.shape(0) != n) throw std::invalid_argument("cells and positions must be equally long");
+  if (cells.shape(0) != n) refuse("cells and positions must be equally long");
   c.put(cells.data(), positions.data(), owners.data(), extras_of(extras, n),
         static_cast<int64_t>(n));
 }
 
 void duplicate(Cells& c, Array<const int64_t> from, Array<const int64_t> to, int32_t seq,
                bool leave) {
-  if (from.shape(0) != to.shape(0)) throw std::invalid_argument("from and to must be equally long");
+  if (from.shape(0) != to.shape(0)) refuse("from and to must be equally long");
   c.duplicate(from.data(), to.data(), static_cast<int64_t>(from.shape(0)), seq, leave);
 }
 
@@ -137,8 +137,7 @@ ALEATOR_BIND(cells) {
           "owners_of",
           [](const Cells& c, int64_t cell) {
             if (cell < 0 || cell >= c.size())
-              throw std::invalid_argument("cell must lie in [0, " + std::to_string(c.size()) +
-                                          "), not " + std::to_string(cell));
+              refuse("cell must lie in [0, ", c.size(), "), not ", cell);
             const auto ids = c.owners(cell);
             return std::vector<int32_t>(ids.begin(), ids.end());
           },

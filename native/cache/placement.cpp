@@ -3,9 +3,9 @@
 #include <cstring>
 #include <map>
 #include <numeric>
-#include <stdexcept>
 
 #include "cache/cell_arrays.hpp"
+#include "errors.hpp"
 
 namespace aleator::cache {
 
@@ -20,10 +20,9 @@ int64_t Cells::free_run(int64_t n, int64_t from) const {
 }
 
 std::vector<int64_t> Cells::find(int64_t n, bool contiguous, int32_t stream) const {
-  if (n < 0) throw std::invalid_argument("n must not be negative, not " + std::to_string(n));
+  if (n < 0) refuse("n must not be negative, not ", n);
   if (stream < 0 || stream >= n_streams())
-    throw std::invalid_argument("stream must lie in [0, " + std::to_string(n_streams()) +
-                                "), not " + std::to_string(stream));
+    refuse("stream must lie in [0, ", n_streams(), "), not ", stream);
   std::vector<int64_t> found;
   const int64_t begin = stream * share(), end = begin + share();
   if (n == 0 || n > share() - used_[stream]) return found;
@@ -62,10 +61,10 @@ int32_t Cells::set_of(const uint64_t* owners) {
     }
   const int32_t spare = n_seq_max_ % 64;
   if (count == 0 || (spare && owners[words() - 1] >> spare))
-    throw std::invalid_argument("a token's owners must be one or more ids below n_seq_max");
+    refuse("a token's owners must be one or more ids below n_seq_max");
   if (count == 1) return only;
   if (n_streams() > 1)
-    throw std::invalid_argument(
+    refuse(
         "a token cannot have several owners where every sequence has cells of its own (policy "
         "\"streams\")");
   Vector<int32_t> ids;
@@ -97,8 +96,7 @@ std::vector<int64_t> Cells::place(const int32_t* positions, const uint64_t* owne
         if (stream[k] == s) cells[k] = own[used++];
     }
   }
-  if (static_cast<int64_t>(cells.size()) < n)
-    throw std::invalid_argument("there are not " + std::to_string(n) + " free cells");
+  if (static_cast<int64_t>(cells.size()) < n) refuse("there are not ", n, " free cells");
   put(cells.data(), positions, owners, extras, n);
   return cells;
 }
@@ -108,7 +106,7 @@ void Cells::require_free(const int64_t* cells, int64_t n) const {
   bool ascending = true;
   for (int64_t i = 0; i < n; ++i) {
     if (cells[i] < 0 || cells[i] >= size() || !free_.has(cells[i]))
-      throw std::invalid_argument("cell " + std::to_string(cells[i]) + " is not a free cell");
+      refuse("cell ", cells[i], " is not a free cell");
     ascending &= cells[i] > previous;
     previous = cells[i];
   }
@@ -116,14 +114,14 @@ void Cells::require_free(const int64_t* cells, int64_t n) const {
   std::vector<int64_t> sorted(cells, cells + n);
   std::sort(sorted.begin(), sorted.end());
   if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
-    throw std::invalid_argument("a cell is named twice");
+    refuse("a cell is named twice");
 }
 
 void Cells::put(const int64_t* cells, const int32_t* positions, const uint64_t* owners,
                 const Extra* extras, int64_t n) {
   if ((extras != nullptr) != !extras_.empty())
-    throw std::invalid_argument(extras ? "these cells have no extras"
-                                       : "these cells need extras: y, x and token of each");
+    refuse(extras ? "these cells have no extras"
+                  : "these cells need extras: y, x and token of each");
   if (n == 0) return;
   enter();
   require_free(cells, n);
@@ -133,13 +131,11 @@ void Cells::put(const int64_t* cells, const int32_t* positions, const uint64_t* 
   for (int64_t i = 0; i < n; ++i) {
     const uint64_t* row = owners + i * words();
     if (positions[i] < 0 || positions[i] == kEnd)
-      throw std::invalid_argument("a position must lie in [0, 2^31 - 1), not " +
-                                  std::to_string(positions[i]));
+      refuse("a position must lie in [0, 2^31 - 1), not ", positions[i]);
     if (!known || std::memcmp(row, known, static_cast<size_t>(words()) * 8) != 0)
       set = set_of(known = row);
     if (n_streams() > 1 && cells[i] / share() != set)
-      throw std::invalid_argument("cell " + std::to_string(cells[i]) +
-                                  " is not in the share of sequence " + std::to_string(set));
+      refuse("cell ", cells[i], " is not in the share of sequence ", set);
     if (!segments.empty()) {
       Segment& last = segments.back();
       if (last.owners == set && last.cell + last.len == cells[i] &&
@@ -165,7 +161,7 @@ void Cells::put(const int64_t* cells, const int32_t* positions, const uint64_t* 
 std::vector<int64_t> Cells::take_in_ring(int64_t n, int32_t window, int32_t keep, int32_t stream,
                                          bool chunked) {
   if (n < 1 || window < 1 || keep < 0 || stream < 0 || stream >= n_streams())
-    throw std::invalid_argument("n, window, keep or stream is out of range");
+    refuse("n, window, keep or stream is out of range");
   const int64_t begin = stream * share();
   std::vector<int64_t> found;
   std::map<int32_t, int32_t> lost;  // sequence -> the highest of its positions to go

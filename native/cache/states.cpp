@@ -3,11 +3,13 @@
 #include <stdexcept>
 #include <string>
 
+#include "errors.hpp"
+
 namespace aleator::cache {
 
 States::States(int32_t n_rows)
     : holders_(static_cast<size_t>(n_rows < 0 ? 0 : n_rows)), free_(n_rows < 1 ? 1 : n_rows, true) {
-  if (n_rows < 1) throw std::invalid_argument("n_rows must be 1 or more");
+  if (n_rows < 1) refuse("n_rows must be 1 or more");
 }
 
 const States::History* States::history(int32_t seq) const {
@@ -61,8 +63,7 @@ void States::change(Book histories) {
   if (histories.empty()) return;
   for (const auto& [seq, history] : histories)
     for (const auto& [row, position] : history)
-      if (row < 0 || row >= n_rows())
-        throw std::invalid_argument("row " + std::to_string(row) + " is out of range");
+      if (row < 0 || row >= n_rows()) refuse("row ", row, " is out of range");
   Book before;  // what is allocated is allocated here
   if (!frames_.empty())
     for (const auto& [seq, history] : histories)

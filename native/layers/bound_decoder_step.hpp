@@ -73,29 +73,28 @@ class BoundDecoderStep {
     const std::string at = next_layer();
     const int64_t e = shape_.n_embd(), dim = keys.side.dim, dim_v = values.side.dim;
     const int64_t groups = keys.side.heads, heads = q.weights.out / dim / (gated ? 2 : 1);
-    require(heads >= groups && heads % groups == 0,
-            at + "attn_q: " + std::to_string(heads) + " query heads for " + std::to_string(groups) +
-                " key-value heads");
-    require(values.side.heads == groups && values.side.n_cells == keys.side.n_cells,
-            at + "keys and values differ in heads or cells");
-    require(!window || has_windows_, at + "a window layer without frequencies for it");
+    require(heads >= groups && heads % groups == 0, at, "attn_q: ", heads, " query heads for ",
+            groups, " key-value heads");
+    require(values.side.heads == groups && values.side.n_cells == keys.side.n_cells, at,
+            "keys and values differ in heads or cells");
+    require(!window || has_windows_, at, "a window layer without frequencies for it");
     check_keys(keys.side, window, at);
-    require(!gated || (dim == dim_v && shape_.head_norm != HeadNorm::all),
-            at + "gates need values as wide as keys, and norms of single heads");
+    require(!gated || (dim == dim_v && shape_.head_norm != HeadNorm::all), at,
+            "gates need values as wide as keys, and norms of single heads");
     require_size(q, heads * dim * (gated ? 2 : 1), e, at + "attn_q");
     if (k) require_size(*k, groups * dim, e, at + "attn_k");
-    require(k || (!v && !k_norm && !v_norm),
-            at + "a layer that stores nothing has no attn_v or norms of keys");
+    require(k || (!v && !k_norm && !v_norm), at,
+            "a layer that stores nothing has no attn_v or norms of keys");
     if (v) require_size(*v, groups * dim_v, e, at + "attn_v");
-    require(v || (dim == dim_v && shape_.head_norm != HeadNorm::all),
-            at + "keys as values need values as wide as keys, and norms of single heads");
-    require(!v_norm || (shape_.norm == Norm::rms && int64_t(v_norm->size()) == dim_v),
-            at + "v_norm: a weight for each channel of a value");
+    require(v || (dim == dim_v && shape_.head_norm != HeadNorm::all), at,
+            "keys as values need values as wide as keys, and norms of single heads");
+    require(!v_norm || (shape_.norm == Norm::rms && int64_t(v_norm->size()) == dim_v), at,
+            "v_norm: a weight for each channel of a value");
     require_size(o, e, heads * dim_v, at + "attn_output");
     require((bool(q_norm) == bool(k_norm) || !k) && (!q_norm || shape_.head_norm != HeadNorm::none),
-            at + "attn_q_norm and attn_k_norm do not go with head_norm");
-    require(!slopes_ || int64_t(slopes_->size()) == heads, at + "a slope for every head");
-    require(!sinks || int64_t(sinks->size()) == heads, at + "attn_sinks: a score for every head");
+            at, "attn_q_norm and attn_k_norm do not go with head_norm");
+    require(!slopes_ || int64_t(slopes_->size()) == heads, at, "a slope for every head");
+    require(!sinks || int64_t(sinks->size()) == heads, at, "attn_sinks: a score for every head");
     DecoderLayer layer{
         .q = q.weights,
         .k = weights_of(k),
@@ -137,23 +136,22 @@ class BoundDecoderStep {
                         std::optional<CacheMemory> values) {
     const std::string at = next_layer();
     const int64_t e = shape_.n_embd(), dim = keys.side.dim;
-    require(shape_.norm == Norm::rms && !shape_.parallel && shape_.head_norm == HeadNorm::none,
-            at + "compressed keys in a layer of another kind");
+    require(shape_.norm == Norm::rms && !shape_.parallel && shape_.head_norm == HeadNorm::none, at,
+            "compressed keys in a layer of another kind");
     LatentMemory memory{query, query_up, compress, expand, key_up, value_up, query_norm, norm};
     const LatentLayer latent = memory.checked(at, e, heads, plain, dim_v);
-    require(dim == latent.key_dim() && bool(values) != latent.compressed() && !slopes_,
-            at + "the cache does not fit the compressed keys");
+    require(dim == latent.key_dim() && bool(values) != latent.compressed() && !slopes_, at,
+            "the cache does not fit the compressed keys");
     CacheSide side = values ? values->side : keys.side;
     if (!values) {
       side.dim = latent.rank, side.within = dim;
       const int64_t block = side.rotation > 1 ? side.rotation : block_shape(side.type).elements;
-      require(latent.rank % block == 0, at + "type_k has blocks of " + std::to_string(block) +
-                                            " channels, and of " + std::to_string(latent.rank) +
-                                            " compressed ones the last would not be whole");
+      require(latent.rank % block == 0, at, "type_k has blocks of ", block, " channels, and of ",
+              latent.rank, " compressed ones the last would not be whole");
     }
     require(keys.side.heads == (values ? heads : 1) && side.heads == keys.side.heads &&
                 side.n_cells == keys.side.n_cells && (!values || side.dim == dim_v),
-            at + "the cache's heads, cells or channels");
+            at, "the cache's heads, cells or channels");
     check_keys(keys.side, false, at);
     require_size(o, e, heads * dim_v, at + "attn_output");
     DecoderLayer layer{.o = o.weights,
@@ -192,7 +190,7 @@ class BoundDecoderStep {
   template <class Space>
   void add_convolution(const Space& space, std::optional<nb::tuple> feed_forward) {
     const std::string at = next_layer();
-    require(bool(space.norm), at + "attn_norm is missing");
+    require(bool(space.norm), at, "attn_norm is missing");
     space.fits(at, shape_.n_embd(), n_rows_);
     keep(space);
     add_stateful(at, space.layer, space.n_rows(), feed_forward);
@@ -277,11 +275,11 @@ class BoundDecoderStep {
   void added(bool attends) { n_layers_++, last_attends_ = attends; }
   // Of a layer with attention, but for its heads.
   void check_keys(const CacheSide& keys, bool window, const std::string& at) const {
-    require(n_cells_[window] == 0 || keys.n_cells == n_cells_[window],
-            at + "number of cells differs from the layers before");
-    require(!keys.by_channel, at + "keys by channels");
+    require(n_cells_[window] == 0 || keys.n_cells == n_cells_[window], at,
+            "number of cells differs from the layers before");
+    require(!keys.by_channel, at, "keys by channels");
     const Rotation& r = shape_.rotation[window];
-    require(r.offset + r.pairs * 2 <= keys.dim, at + "more rotated channels than a head has");
+    require(r.offset + r.pairs * 2 <= keys.dim, at, "more rotated channels than a head has");
   }
   void set_feed_forward(DecoderLayer& layer, const std::string& at,
                         const std::optional<StoredMatrix>& gate,
@@ -289,7 +287,7 @@ class BoundDecoderStep {
                         const std::optional<StoredMatrix>& down) const {
     if (!gate && !up && !down) return;
     const int64_t e = shape_.n_embd();
-    require(gate && down, at + "gate and down go together");
+    require(gate && down, at, "gate and down go together");
     require_size(*gate, gate->weights.out, e, at + (up ? "ffn_gate" : "ffn_up"));
     if (up) require_size(*up, gate->weights.out, e, at + "ffn_up");
     require_size(*down, e, gate->weights.out, at + "ffn_down");
@@ -331,8 +329,8 @@ class BoundDecoderStep {
     return pointer(weight);
   }
 
-  std::string next_layer() const { return "blk." + std::to_string(n_layers_) + "."; }
-  std::string last_layer() const { return "blk." + std::to_string(n_layers_ - 1) + "."; }
+  std::string next_layer() const { return message("blk.", n_layers_, "."); }
+  std::string last_layer() const { return message("blk.", n_layers_ - 1, "."); }
   int64_t n_out() const { return shape_.output.data ? shape_.output.out : shape_.n_embd(); }
 
   DecoderShape shape_;

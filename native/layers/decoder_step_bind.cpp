@@ -19,10 +19,10 @@ static MicroBatch checked_ends(int64_t tokens, const Weights& embedding, int64_t
   require(int64_t(logits.shape(0)) == rows && int64_t(logits.shape(1)) == n_out && rows <= tokens,
           "logits must be [out_rows, n_vocab], hidden states [out_rows, n_embd]");
   for (int64_t i = 0; ids && i < tokens; i++)
-    require((*ids)(i) >= 0 && (*ids)(i) < embedding.out,
-            "token " + std::to_string((*ids)(i)) + " is outside the vocabulary");
+    require((*ids)(i) >= 0 && (*ids)(i) < embedding.out, "token ", (*ids)(i),
+            " is outside the vocabulary");
   for (int64_t i = 0; i < rows; i++)
-    require(out_rows(i) >= 0 && out_rows(i) < tokens, "row " + std::to_string(out_rows(i)));
+    require(out_rows(i) >= 0 && out_rows(i) < tokens, "row ", out_rows(i));
   MicroBatch b;
   b.tokens = tokens, b.ids = pointer(ids);
   b.embeddings = pointer(embeddings);
@@ -40,13 +40,13 @@ static Runs checked_runs(const Indices& starts, const Indices& sources, const In
           "runs do not match the tokens");
   for (int64_t i = 0; i < runs; i++) {
     require(starts(i) < starts(i + 1), "an empty run");
-    require(sources(i) >= -1 && sources(i) < n_rows, "row " + std::to_string(sources(i)));
+    require(sources(i) >= -1 && sources(i) < n_rows, "row ", sources(i));
   }
   std::vector<bool> seen(tokens);
   for (int64_t i = 0; i < tokens; i++) {
     require(order(i) >= 0 && order(i) < tokens && !seen[order(i)], "order is no permutation");
     seen[order(i)] = true;
-    require(stores(i) >= -1 && stores(i) < n_rows, "row " + std::to_string(stores(i)));
+    require(stores(i) >= -1 && stores(i) < n_rows, "row ", stores(i));
   }
   return {runs, starts.data(), sources.data(), order.data(), stores.data()};
 }
@@ -90,8 +90,8 @@ void BoundDecoderStep::run(Pool& pool, std::optional<Indices> ids, std::optional
   b.query_scales = pointer(query_scales);
   const Weights& places = shape_.position_embedding;
   for (int64_t i = 0; places.data && i < b.tokens; i++)
-    require(positions(i) >= 0 && positions(i) < places.out,
-            "position " + std::to_string(positions(i)) + " has no embedding");
+    require(positions(i) >= 0 && positions(i) < places.out, "position ", positions(i),
+            " has no embedding");
   require(bool(recurrent) == (n_rows_ > 0), "recurrent is for a decoder with recurrent layers");
   if (recurrent) {
     require(recurrent->size() == 4, "recurrent must have four parts");
@@ -108,7 +108,7 @@ HeadNorm BoundDecoderStep::head_norm_named(const std::string& name) {
   if (name == "head") return HeadNorm::head;
   if (name == "rotated head") return HeadNorm::rotated_head;
   if (name == "each") return HeadNorm::each;
-  require(name == "all", "head_norm must be head, rotated head, each or all, not " + name);
+  require(name == "all", "head_norm must be head, rotated head, each or all, not ", name);
   return HeadNorm::all;
 }
 

@@ -35,14 +35,14 @@ struct SSMMemory {
     require_size(select, rank + 2 * state, inner, at + "ssm_x");
     require_size(time_step, inner, rank, at + "ssm_dt");
     require_size(out, e, inner, at + "ssm_out");
-    require(width >= 2 && width <= widest_convolution && int64_t(conv.shape(1)) == inner,
-            at + "ssm_conv1d: [" + std::to_string(width) + ", channels]");
+    require(width >= 2 && width <= widest_convolution && int64_t(conv.shape(1)) == inner, at,
+            "ssm_conv1d: [", width, ", channels]");
     require(int64_t(norm.size()) == e && int64_t(conv_bias.size()) == inner &&
                 int64_t(d.size()) == inner,
-            at + "attn_norm, ssm_conv1d.bias or ssm_d: wrong size");
-    require(rows(conv_rows, width - 1) && rows(state_rows, state), at + "rows of states");
-    require(n_rows == 0 || n_rows == int64_t(conv_rows.shape(0)),
-            at + "number of rows differs from the layers before");
+            at, "attn_norm, ssm_conv1d.bias or ssm_d: wrong size");
+    require(rows(conv_rows, width - 1) && rows(state_rows, state), at, "rows of states");
+    require(n_rows == 0 || n_rows == int64_t(conv_rows.shape(0)), at,
+            "number of rows differs from the layers before");
     const StateSpace space{inner,
                            width,
                            state,
@@ -57,8 +57,8 @@ struct SSMMemory {
                    norm.data(), space,          norm_eps,          {}};
     for (size_t i = 0; i < state_norms.size(); i++) {
       const auto& weight = state_norms[i];
-      require(i < 3 && (!weight || int64_t(weight->size()) == (i ? state : rank)),
-              at + "ssm_dt_norm, ssm_b_norm or ssm_c_norm: wrong size");
+      require(i < 3 && (!weight || int64_t(weight->size()) == (i ? state : rank)), at,
+              "ssm_dt_norm, ssm_b_norm or ssm_c_norm: wrong size");
       layer.state_norms[i] = pointer(weight);
     }
     return layer;
@@ -78,9 +78,9 @@ struct ConvolutionMemory {
     require(width >= 2 && width <= widest_convolution && int64_t(bias.size()) == channels &&
                 int64_t(rows.shape(1)) == channels && int64_t(rows.shape(2)) == width - 1 &&
                 rows.shape(0) > 0,
-            std::string(name) +
-                ": weight [width, channels], bias [channels] and rows [rows, channels, width - 1] "
-                "do not fit each other");
+            name,
+            ": weight [width, channels], bias [channels] and rows [rows, channels, width - 1] "
+            "do not fit each other");
     return {channels, width, weight.data(), bias.data(), rows.data()};
   }
   void sizes(int64_t projected, int64_t inner, const char* input, const char* output) const {
@@ -90,9 +90,9 @@ struct ConvolutionMemory {
   }
   // Of a decoder of width e, whose layers before have n_rows rows, or 0 of them.
   void fits(const std::string& at, int64_t e, int64_t n_rows) const {
-    require(in.weights.in == e, at + "the layer's width differs from the decoder's");
-    require(n_rows == 0 || n_rows == int64_t(rows.shape(0)),
-            at + "number of rows differs from the layers before");
+    require(in.weights.in == e, at, "the layer's width differs from the decoder's");
+    require(n_rows == 0 || n_rows == int64_t(rows.shape(0)), at,
+            "number of rows differs from the layers before");
   }
   int64_t n_rows() const { return int64_t(rows.shape(0)); }
 };
@@ -167,9 +167,8 @@ class DeltaNetMemory : public ConvolutionMemory {
     DeltaNet& d = layer.net;
     d.key_heads = key_heads, d.heads = int64_t(a.size()), d.tiled = tiled, d.eps = eps;
     d.dim = int64_t(state_rows.shape(2)), d.dim_v = int64_t(head_norm.size());
-    require(
-        key_heads > 0 && d.heads > 0 && d.heads % key_heads == 0 && d.dim > 0 && d.dim_v > 0,
-        std::to_string(d.heads) + " heads of values for " + std::to_string(key_heads) + " of keys");
+    require(key_heads > 0 && d.heads > 0 && d.heads % key_heads == 0 && d.dim > 0 && d.dim_v > 0,
+            d.heads, " heads of values for ", key_heads, " of keys");
     d.conv = checked("ssm_conv1d");
     require(d.conv.channels == d.channels(),
             "ssm_conv1d has not the channels of queries, keys and values");

@@ -26,10 +26,8 @@ class StoredMatrix {
 
 // std::invalid_argument, naming the tensor, unless the matrix is [out, in].
 inline void require_size(const StoredMatrix& m, int64_t out, int64_t in, const std::string& name) {
-  require(m.weights.out == out && m.weights.in == in,
-          name + ".weight is [" + std::to_string(m.weights.out) + ", " +
-              std::to_string(m.weights.in) + "], not [" + std::to_string(out) + ", " +
-              std::to_string(in) + "]");
+  require(m.weights.out == out && m.weights.in == in, name, ".weight is [", m.weights.out, ", ",
+          m.weights.in, "], not [", out, ", ", in, "]");
 }
 
 // The numbers of a vector, or none.

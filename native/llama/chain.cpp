@@ -131,9 +131,8 @@ std::string LlamaChain::write_state(bool users) const {
   save(states);  // applications since the last token included
   for (const State& state : states) {
     if (state.words > State::max_words)
-      throw ParameterError("chain", "a sampler has drawn " + std::to_string(state.words) +
-                                        " random words, and a state holds at most " +
-                                        std::to_string(State::max_words));
+      throw ParameterError("chain", "a sampler has drawn ", state.words,
+                           " random words, and a state holds at most ", State::max_words);
     state.write(out);
   }
   write_samplers(out);

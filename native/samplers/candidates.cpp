@@ -307,8 +307,8 @@ std::vector<float> noted(Candidates& c) {
 void set_logits(PyCandidates& c, Array<const float> z) {
   auto& logits = c.get().edit_all();
   if (z.shape(0) != logits.size())
-    throw LogitsError("there are " + std::to_string(logits.size()) + " candidates, but " +
-                      std::to_string(z.shape(0)) + " logits were given");
+    throw LogitsError("there are ", logits.size(), " candidates, but ", z.shape(0),
+                      " logits were given");
   std::copy(z.data(), z.data() + logits.size(), logits.begin());
   c.get().settle();
 }
@@ -329,7 +329,7 @@ void select(PyCandidates& c, std::optional<int32_t> token) {
   if (token) {
     const Listed listed(c.get());
     if (!std::binary_search(listed.ids.begin(), listed.ids.end(), *token))
-      throw LogitsError("token " + std::to_string(*token) + " is not a candidate");
+      throw LogitsError("token ", *token, " is not a candidate");
   }
   c.get().selected = token.value_or(-1);
 }

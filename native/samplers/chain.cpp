@@ -10,8 +10,8 @@ namespace aleator {
 
 void History::check_token(int32_t token) {
   if (token < 0 || token >= max_token)
-    throw ParameterError("token", "token " + std::to_string(token) +
-                                      " cannot be accepted: ids run from 0 to 16,777,215");
+    throw ParameterError("token", "token ", token,
+                         " cannot be accepted: ids run from 0 to 16,777,215");
 }
 
 void History::read(StateReader& in) {
@@ -19,8 +19,7 @@ void History::read(StateReader& in) {
   tokens = in.get_all<int32_t>(n);
   generated = in.get_all<uint8_t>(n);
   for (const int32_t token : tokens)
-    if (token < 0 || token >= max_token)
-      in.refuse("token " + std::to_string(token) + " is in its history");
+    if (token < 0 || token >= max_token) in.refuse("token ", token, " is in its history");
   for (const uint8_t flag : generated)
     if (flag > 1) in.refuse("a token of its history is neither given nor generated");
 }

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "bind.hpp"
+#include "errors.hpp"
 #include "rng/fixed.hpp"
 #include "rng/mt19937.hpp"
 #include "samplers/sampler.hpp"
@@ -137,9 +138,10 @@ class TwisterDist : public Cloned<TwisterDist> {
     if (step.position >= farthest)
       throw ParameterError(
           "position",
-          "position " + std::to_string(step.position) +
-              " is too far for draw='mt19937', which counts from the beginning: it must be below " +
-              std::to_string(farthest));
+
+          "position ", step.position,
+          " is too far for draw='mt19937', which counts from the beginning: it must be below ",
+          farthest);
     const auto seed = static_cast<uint32_t>(seed_ + step.completion);
     if (step.position < next_ || seed != running_) {
       words_.reseed(running_ = seed);

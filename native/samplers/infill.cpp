@@ -19,8 +19,7 @@ class Infill : public Cloned<Infill> {
   void apply(Candidates& c, const Step&) override {
     const auto n = c.count();
     if (n > most_infill_candidates)
-      throw LogitsError("infill compares every pair of candidates, and there are " +
-                        std::to_string(n) +
+      throw LogitsError("infill compares every pair of candidates, and there are ", n,
                         ": put top_k or top_p before it, at most 4,096 may be left");
     const auto& weights = c.weights();
     mass_.assign(weights.begin(), weights.end());

@@ -5,11 +5,13 @@
 #include <cstring>
 #include <string>
 
+#include "errors.hpp"
+
 namespace aleator {
 
 void check_probability(float value, int64_t id) {
   if (value < 0 || value > 1)
-    throw LogitsError("logits[" + std::to_string(id) + "]=" + std::to_string(value) +
+    throw LogitsError("logits[", id, "]=", value,
                       " is no probability: with input_is_logits=False values must lie in [0, 1]; "
                       "pass input_is_logits=True for logits");
 }

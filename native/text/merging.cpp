@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "bind.hpp"
+#include "errors.hpp"
 #include "models/gguf_strings.hpp"
 
 namespace aleator {
@@ -183,7 +184,7 @@ class BytePairEncoder {
         if (piece.token >= 0) return ids.push_back(piece.token);
         for (uint32_t i = 0; i < piece.length; ++i) {
           const int32_t byte = bytes_[uint8_t(word[piece.start + i])];
-          if (byte < 0) throw std::invalid_argument("a byte without a token");
+          if (byte < 0) refuse("a byte without a token");
           ids.push_back(byte);
         }
       });
