@@ -7,6 +7,7 @@
 namespace {
 
 using aleator::Array;
+using aleator::as_array;
 using aleator::owned_array;
 using aleator::refuse;
 using aleator::cache::Cells;
@@ -154,29 +155,20 @@ ALEATOR_BIND(cells) {
             return nb::make_tuple(owned_array(std::move(first)), owned_array(std::move(count)));
           },
           "Each cell's lowest owner (-1: none) and how many it has, int32 [size] each.")
-      .def(
-          "find",
-          [](const Cells& c, int64_t n, bool contiguous, int32_t stream) {
-            return owned_array(c.find(n, contiguous, stream));
-          },
-          "n"_a, "contiguous"_a = false, "stream"_a = 0,
-          "The first n free cells in ring order from head, int64, or with contiguous the first n "
-          "in a row, which do not wrap; empty if there are not that many.")
+      .def("find", as_array(&Cells::find), "n"_a, "contiguous"_a = false, "stream"_a = 0,
+           "The first n free cells in ring order from head, int64, or with contiguous the first n "
+           "in a row, which do not wrap; empty if there are not that many.")
       .def("place", &place, "positions"_a, "owners"_a, "contiguous"_a = false,
            "extras"_a = nb::none(),
            "Give the cells that find names positions (int32 [n]), owners (uint64 [n, words]) and, "
            "if they have them, extras (int32 [n, 3]: y, x, token); return them.")
       .def("put", &put, "cells"_a, "positions"_a, "owners"_a, "extras"_a = nb::none(),
            "Give these free cells (int64 [n]) positions, owners and extras.")
-      .def(
-          "take_in_ring",
-          [](Cells& c, int64_t n, int32_t window, int32_t keep, int32_t stream, bool chunked) {
-            return owned_array(c.take_in_ring(n, window, keep, stream, chunked));
-          },
-          "n"_a, "window"_a, "keep"_a = 0, "stream"_a = 0, "chunked"_a = false,
-          "As find, where cells count as free, too, whose only owner's next token does not see "
-          "them in its window, nor as one of the first keep positions; their owners leave them. "
-          "chunked: as for before_window. llama.cpp's rule.")
+      .def("take_in_ring", as_array(&Cells::take_in_ring), "n"_a, "window"_a, "keep"_a = 0,
+           "stream"_a = 0, "chunked"_a = false,
+           "As find, where cells count as free, too, whose only owner's next token does not see "
+           "them in its window, nor as one of the first keep positions; their owners leave them. "
+           "chunked: as for before_window. llama.cpp's rule.")
       .def("seq_rm", &Cells::seq_rm, "seq"_a, "p0"_a = -1, "p1"_a = -1)
       .def("seq_cp", &Cells::seq_cp, "src"_a, "dst"_a, "p0"_a = -1, "p1"_a = -1)
       .def("seq_keep", &Cells::seq_keep, "seq"_a)
@@ -205,13 +197,8 @@ ALEATOR_BIND(cells) {
           },
           "seq"_a, "p0"_a = -1, "p1"_a = -1,
           "The sequence's cells in a range, in order of position, int64.")
-      .def(
-          "shared",
-          [](const Cells& c, int32_t seq, int32_t p0, int32_t p1) {
-            return owned_array(c.shared(seq, p0, p1));
-          },
-          "seq"_a, "p0"_a = -1, "p1"_a = -1,
-          "The sequence's cells in a range that others own too, int64.")
+      .def("shared", as_array(&Cells::shared), "seq"_a, "p0"_a = -1, "p1"_a = -1,
+           "The sequence's cells in a range that others own too, int64.")
       .def("sharers", &Cells::sharers, "seq"_a, "p0"_a = -1, "p1"_a = -1,
            "Ascending ids of the other sequences that own any of its cells in a range.")
       .def("follow_head", &Cells::follow_head, "dst"_a, "src"_a,
@@ -221,9 +208,8 @@ ALEATOR_BIND(cells) {
            "Free cells target become what source are, owned by seq alone; with leave seq leaves "
            "source. The stored rows are copied by others.")
       .def("clear", &Cells::clear)
-      .def(
-          "shifted", [](const Cells& c) { return owned_array(c.shifted()); },
-          "Cells whose stored key waits for a rotation, int64.")
+      .def("shifted", as_array(&Cells::shifted),
+           "Cells whose stored key waits for a rotation, int64.")
       .def("clear_shifts", &Cells::clear_shifts)
       .def(
           "pending",

@@ -2,16 +2,13 @@
 
 #include <cmath>
 
-#include "layers/lanes.hpp"
+#include "layers/exponential.hpp"
 
 namespace aleator::ALEATOR_ISA {
 
 constexpr int parts = block_elements / lanes;
 
 static inline vf absolute(vf x) { return reinterpret<vf>(reinterpret<vi>(x) & 0x7fffffff); }
-static inline vf select(vi take_a, vf a, vf b) {
-  return reinterpret<vf>((reinterpret<vi>(a) & take_a) | (reinterpret<vi>(b) & ~take_a));
-}
 static inline float highest(vf v) {
   float m = v[0];
   for (int i = 1; i < lanes; i++) m = v[i] > m ? v[i] : m;
@@ -24,8 +21,8 @@ static inline float lowest(vf v) {
 }
 // A number outside [low, high] becomes the nearer of them, a NaN becomes low.
 static inline vf clamped(vf x, float low, float high) {
-  x = select(x > low, x, splat(low));
-  return select(x < high, x, splat(high));
+  x = where(x > low, x, splat(low));
+  return where(x < high, x, splat(high));
 }
 
 struct Block {
@@ -37,7 +34,7 @@ struct Block {
     for (int k = 0; k < parts; k++) {
       v[k] = load(x + k * lanes);
       const vf a = absolute(v[k]);
-      m = select(a > m, a, m);
+      m = where(a > m, a, m);
       zero += v[k] * 0.0f;
     }
     largest = highest(m), poison = sum(zero);
@@ -113,8 +110,8 @@ static void levels_from_least(const float* x, int count, vi (&q)[parts], uint8_t
   const Block b(x);
   vf low = b.v[0], high = b.v[0];
   for (int k = 1; k < parts; k++) {
-    low = select(b.v[k] < low, b.v[k], low);
-    high = select(b.v[k] > high, b.v[k], high);
+    low = where(b.v[k] < low, b.v[k], low);
+    high = where(b.v[k] > high, b.v[k], high);
   }
   float least = lowest(low);
   const float most = highest(high);
@@ -208,7 +205,8 @@ void widen_row(const uint8_t* row, Stored type, int64_t n, float* x) {
       Read::group(row, i, v);
       for (int k = 0; k < Read::step / lanes; k++) store(x + i + k * lanes, v[k]);
     }
-    for (; i < n; i++) x[i] = Read::one(row, i);
+    if constexpr (!Blocks<Read>)  // which fill rows
+      for (; i < n; i++) x[i] = Read::one(row, i);
   });
 }
 

@@ -162,29 +162,23 @@ ALEATOR_BIND(decoder_step) {
            "cache then holds; without it the cache holds the compressed ones and no values, and "
            "key_up and value_up take each head's queries there and its sums back. query_up: "
            "queries from what query and query_norm give. The rest as for add_layer.")
-      .def("add_recurrent_layer", &BoundDecoderStep::add_recurrent_layer, "projection"_a,
-           "select"_a, "time_step"_a, "output"_a, "norm"_a, "conv"_a, "conv_bias"_a, "a"_a, "d"_a,
-           "conv_rows"_a.noconvert(), "state_rows"_a.noconvert(), "state_norms"_a.none(),
-           "norm_eps"_a.none(), "feed_forward"_a.none(),
-           "Appends a layer with a state space. conv [width, channels]; a [channels, state]; rows "
-           "of the cache: float32 [rows, channels, width - 1] and [rows, channels, state]. "
-           "state_norms: weights of the RMS norms of time step, B and C, whose eps is norm_eps or "
-           "that of the decoder; without weights they are normalised where there is a norm_eps. "
-           "feed_forward: gate, up, down and norm, the first three None where add_mixture follows. "
-           "ValueError, naming the tensor, when shapes disagree.")
+      .def("add_state_space", &BoundDecoderStep::add_convolution<SSMMemory>, "space"_a,
+           "feed_forward"_a.none(),
+           "Appends a layer with a state space. feed_forward: gate, up, down and norm, the first "
+           "three "
+           "None where add_mixture follows. ValueError, naming the tensor, when shapes disagree.")
       .def("add_head_space", &BoundDecoderStep::add_convolution<HeadMemory>, "space"_a,
            "feed_forward"_a.none(),
-           "Appends a layer whose heads have one decay each; feed_forward as in "
-           "add_recurrent_layer.")
+           "Appends a layer whose heads have one decay each; feed_forward as for add_state_space.")
       .def("add_space_beside", &BoundDecoderStep::add_space_beside, "space"_a,
            "The last layer's attention has this beside it; what both give is added.")
       .def("add_delta_net", &BoundDecoderStep::add_convolution<DeltaNetMemory>, "net"_a,
            "feed_forward"_a.none(),
-           "Appends a layer with a gated delta net; feed_forward as for add_recurrent_layer. "
+           "Appends a layer with a gated delta net; feed_forward as for add_state_space. "
            "ValueError, naming the tensor, when shapes disagree.")
       .def("add_short_convolution", &BoundDecoderStep::add_convolution<ShortMemory>, "space"_a,
            "feed_forward"_a.none(),
-           "Appends a layer with a short convolution; feed_forward as in add_recurrent_layer.")
+           "Appends a layer with a short convolution; feed_forward as in add_state_space.")
       .def("add_feed_forward", &BoundDecoderStep::add_feed_forward, "feed_forward"_a,
            "Appends a layer of nothing but a feed-forward part: gate, up, down and norm, the first "
            "three None where add_mixture follows.")

@@ -32,14 +32,13 @@ void RecurrentLayers::reserve(const SSMLayer& l) {
 void RecurrentLayers::run_layer(int thread, Products& products, const SSMLayer& l, const Runs& runs,
                                 float eps, float scale) {
   const StateSpace& s = l.space;
-  const Convolution conv = s.convolution();
   Pool& pool = products.pool();
   const int64_t tokens = tokens_, wide = s.selected();
   // A thread convolves the channels whose values it has just computed.
   products.run(thread, products.normed(thread, l.norm, eps, forms_of({&l.in})),
                {{&l.in, projected_.data()}}, [&](int64_t, int64_t begin, int64_t end) {
                  for (; begin < std::min(end, s.inner); begin += most_channels)
-                   convolve_(conv, runs, begin, std::min({begin + most_channels, end, s.inner}),
+                   convolve_(s.conv, runs, begin, std::min({begin + most_channels, end, s.inner}),
                              projected_.data(), 2 * s.inner, true, convolved_.data());
                });
   pool.barrier();
@@ -48,13 +47,13 @@ void RecurrentLayers::run_layer(int thread, Products& products, const SSMLayer& 
       products.input(thread, convolved_.data(), s.inner, s.inner, tokens, forms_of({&l.select})),
       {{&l.select, selected_.data()}});
   pool.barrier();
-  if (l.norm_eps) {
+  if (l.normed) {
     pool.split(thread, tokens, [&](int64_t t) {
       float* part = &selected_[t * wide];
       for (int i = 0; i < 3; i++) {
         const int64_t n = i ? s.state : s.rank;
         const float* weight = l.state_norms[i] ? l.state_norms[i] : ones_.data();
-        rms_norm_(part, weight, n, *l.norm_eps, part);
+        rms_norm_(part, weight, n, l.norm_eps.value_or(eps), part);
         part += n;
       }
     });

@@ -7,10 +7,6 @@
 
 namespace aleator::ALEATOR_ISA {
 
-static inline v16 load_up_to16(const float* p, int64_t n) {
-  return n >= 16 ? load16(p) : load16(p, n);
-}
-
 // R channels from c on of at most 16 states, which stay in registers over a run.
 template <int R>
 static void scan_short(const StateSpace& s, const Runs& runs, int64_t run, int64_t c,

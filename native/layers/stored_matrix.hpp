@@ -30,6 +30,10 @@ inline void require_size(const StoredMatrix& m, int64_t out, int64_t in, const s
           m.weights.in, "], not [", out, ", ", in, "]");
 }
 
+inline Weights weights_of(const std::optional<StoredMatrix>& m) {
+  return m ? m->weights : Weights{};
+}
+
 // The numbers of a vector, or none.
 template <class Vector>
 const auto* pointer(const std::optional<Vector>& v) {

@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "bind.hpp"
+#include "cache/quantise.hpp"
 #include "errors.hpp"
 #include "ops/kept_row.hpp"
 #include "rng/philox.hpp"
@@ -57,7 +58,7 @@ std::vector<float> floats(const std::optional<Column>& a, size_t rows, const cha
   for (size_t i = 0; i < rows; ++i) {
     const auto* at =
         static_cast<const uint8_t*>(a->data()) + static_cast<int64_t>(i) * row_bytes(*a);
-    widen(at, 1, dtype, &values[i]);
+    widen_row_(at, dtype, 1, &values[i]);
     if (std::isnan(values[i]))
       throw ParameterError(name, "row ", i, ": ", name,
                            " is NaN: give a number in (0, 1), or one outside to skip ", name,

@@ -1,4 +1,5 @@
-// A sampler that remembers nothing is a function of the row and of its parameters.
+// A sampler that remembers nothing is a function of the row, of the step where it asks for one, and
+// of its parameters.
 #pragma once
 
 #include <tuple>
@@ -18,12 +19,26 @@ class Stateless<function, Base, void (*)(Row&, Parameters...)>
   using Init = nb::init<std::decay_t<Parameters>...>;
   explicit Stateless(std::decay_t<Parameters>... parameters)
       : parameters_(std::move(parameters)...) {}
-  void apply(Row& row, const typename Base::When&) override {
-    std::apply([&](const auto&... parameters) { function(row, parameters...); }, parameters_);
+  void apply(Row& row, [[maybe_unused]] const typename Base::When& when) override {
+    std::apply(
+        [&](const auto&... parameters) {
+          if constexpr (requires { function(row, when, parameters...); })
+            function(row, when, parameters...);
+          else
+            function(row, parameters...);
+        },
+        parameters_);
   }
 
  private:
   std::tuple<std::decay_t<Parameters>...> parameters_;
+};
+
+template <auto function, typename Base, typename Row, typename... Parameters>
+class Stateless<function, Base, void (*)(Row&, const Step&, Parameters...)>
+    : public Stateless<function, Base, void (*)(Row&, Parameters...)> {
+ public:
+  using Stateless<function, Base, void (*)(Row&, Parameters...)>::Stateless;
 };
 
 // The class of such samplers; the names are those of the function's parameters after the row.

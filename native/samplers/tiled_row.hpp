@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "errors.hpp"
+#include "layers/stored.hpp"
 #include "rng/fixed.hpp"
 #include "samplers/values.hpp"
 
@@ -44,10 +45,7 @@ struct Uninitialised : std::allocator<T> {
 template <typename T>
 using Buffer = std::vector<T, Uninitialised<T>>;
 
-enum class Dtype { f32, f16, bf16 };
-
-// Widens n values of the 16-bit types; float32 is copied.
-void widen(const void* data, int64_t n, Dtype dtype, float* out);
+using Dtype = Stored;  // f32, f16 or bf16
 
 // Throws if a value is outside [0, 1].
 void check_probability(float value, int64_t id);
