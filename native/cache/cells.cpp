@@ -215,8 +215,8 @@ void Cells::clear_shifts() {
 }
 
 void Cells::check() const {
-  const auto require = [](bool right, const std::string& what) {
-    if (!right) throw std::logic_error(what);
+  const auto require = [](bool right, auto... what) {
+    if (!right) throw std::logic_error(message(what...));
   };
   std::vector<int64_t> used(used_.size()), per_set(static_cast<size_t>(sets_.size()));
   std::vector<Vector<Run>> found(sequences_.size());

@@ -92,19 +92,6 @@ static float signed_levels(const float* x, int count, vi (&q)[parts]) {
   return b.poison == 0 ? d : b.poison;
 }
 
-static void quantise_q4_0(const float* x, uint8_t* p) {
-  vi q[parts];
-  put_scale(signed_levels(x, 16, q), p);
-  put_nibbles(q, p + 2);
-}
-
-static void quantise_q5_0(const float* x, uint8_t* p) {
-  vi q[parts];
-  put_scale(signed_levels(x, 32, q), p);
-  put_fifth(q, p + 2);
-  put_nibbles(q, p + 6);
-}
-
 // Integers of `count` levels from the least element up; puts scale and least element.
 static void levels_from_least(const float* x, int count, vi (&q)[parts], uint8_t* p) {
   const Block b(x);
@@ -130,17 +117,18 @@ static void levels_from_least(const float* x, int count, vi (&q)[parts], uint8_t
         clamped((b.v[k] - least) * inverse + 0.5f, 0.0f, float(count - 1)), vi);
 }
 
-static void quantise_q4_1(const float* x, uint8_t* p) {
+// Integers of `count` levels, 16 or 32, after the scale, and after the least element if that is
+// kept.
+template <int count, bool least>
+static void quantise_levels(const float* x, uint8_t* p) {
   vi q[parts];
-  levels_from_least(x, 16, q, p);
-  put_nibbles(q, p + 4);
-}
-
-static void quantise_q5_1(const float* x, uint8_t* p) {
-  vi q[parts];
-  levels_from_least(x, 32, q, p);
-  put_fifth(q, p + 4);
-  put_nibbles(q, p + 8);
+  if constexpr (least)
+    levels_from_least(x, count, q, p);
+  else
+    put_scale(signed_levels(x, count, q), p);
+  p += least ? 4 : 2;
+  if constexpr (count > 16) put_fifth(q, p), p += 4;
+  put_nibbles(q, p);
 }
 
 constexpr float nothing = 1e-15f;  // magnitudes below are 0
@@ -175,20 +163,12 @@ static void quantise_iq4_nl(const float* x, uint8_t* p) {
 }
 
 static auto quantiser(Stored type) {
-  switch (type) {
-    case Stored::q4_0:
-      return quantise_q4_0;
-    case Stored::q4_1:
-      return quantise_q4_1;
-    case Stored::q5_0:
-      return quantise_q5_0;
-    case Stored::q5_1:
-      return quantise_q5_1;
-    case Stored::iq4_nl:
-      return quantise_iq4_nl;
-    default:
-      return quantise_q8_0;
-  }
+  return type == Stored::q4_0     ? quantise_levels<16, false>
+         : type == Stored::q4_1   ? quantise_levels<16, true>
+         : type == Stored::q5_0   ? quantise_levels<32, false>
+         : type == Stored::q5_1   ? quantise_levels<32, true>
+         : type == Stored::iq4_nl ? quantise_iq4_nl
+                                  : quantise_q8_0;
 }
 
 void quantise_row(const float* x, int64_t n, Stored type, uint8_t* row) {

@@ -37,7 +37,8 @@ class BoundDecoderStep {
                gate_named(gate),
                raw_keys,
                layer_norm ? Norm::layer : Norm::rms,
-               head_norm_named(head_norm),
+               value_named<HeadNorm>("head_norm", {"", "head", "rotated head", "each", "all"},
+                                     head_norm),
                residual_scale,
                softcap,
                clamp,
@@ -289,7 +290,6 @@ class BoundDecoderStep {
     set_feed_forward(layer, at, get(0), get(1), get(2));
     return layer;
   }
-  static HeadNorm head_norm_named(const std::string& name);
   // The weights of norms, if there are any, of the right size.
   const float* head_norm(const std::optional<Floats>& weight, int64_t heads, int64_t dim,
                          const std::string& name) {

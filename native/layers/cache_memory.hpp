@@ -77,8 +77,8 @@ inline Seen checked(const Pooled& p, int64_t tokens, int64_t n_cells) {
       worst = uint32_t(p.seen(i)) > uint32_t(worst) ? p.seen(i) : worst;
     require(p.seen.size() == 0 || uint32_t(worst) < uint64_t(n_cells), "seen cell ", worst);
     for (int64_t i = 0; i < tokens; i++)
-      require(!p.cells || ((*p.cells)(i) >= 0 && (*p.cells)(i) < n_cells),
-              "cell " + std::to_string(p.cells ? (*p.cells)(i) : 0));
+      require(!p.cells || ((*p.cells)(i) >= 0 && (*p.cells)(i) < n_cells), "cell ",
+              p.cells ? (*p.cells)(i) : 0);
   }
   return {pointer(p.cells),     p.seen.data(),       p.list_start.data(),    n_lists,
           p.seen_list.data(),   p.seen_count.data(), pointer(p.seen_deltas), pointer(p.seen_first),

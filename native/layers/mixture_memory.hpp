@@ -10,22 +10,14 @@
 namespace aleator {
 
 inline Gate gate_named(const std::string& name, const char* parameter = "gate") {
-  constexpr const char* names[] = {"silu",         "gelu",       "gelu_rounded",
-                                   "silu_clamped", "gelu_exact", "relu_squared"};
-  const auto found = std::find(std::begin(names), std::end(names), name);
-  require(
-      found != std::end(names), parameter,
-      (" must be silu, silu_clamped, gelu, gelu_exact, gelu_rounded or relu_squared, not " + name));
-  return Gate(found - names);  // in the order of Gate
+  return value_named<Gate>(
+      parameter, {"silu", "gelu", "gelu_rounded", "silu_clamped", "gelu_exact", "relu_squared"},
+      name);
 }
 
 inline Scores scores_named(const std::string& name) {
-  if (name == "softmax") return Scores::softmax;
-  if (name == "sigmoid") return Scores::sigmoid;
-  if (name == "chosen softmax") return Scores::chosen_softmax;
-  require(name == "chosen sigmoid",
-          "scores must be softmax, sigmoid, chosen softmax or chosen sigmoid, not ", name);
-  return Scores::chosen_sigmoid;
+  return value_named<Scores>("scores", {"softmax", "sigmoid", "chosen softmax", "chosen sigmoid"},
+                             name);
 }
 
 // Of layer `at`: there are as many experts to choose from as are chosen.

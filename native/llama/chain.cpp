@@ -56,7 +56,7 @@ class LlamaChain : public ChainBase<LlamaSampler> {
   }
 
   void accept(int32_t token, bool generated) {
-    hear(token, generated);
+    ChainBase::accept(token, generated);
     save(saved_);
   }
   void accept_many(std::span<const int32_t> tokens, bool generated) {  // all of them, or none
@@ -74,7 +74,7 @@ class LlamaChain : public ChainBase<LlamaSampler> {
   }
   // Without replay the generators go on from where they are.
   void rollback(int64_t n, bool replay) {
-    forget(n);
+    ChainBase::rollback(n);
     if (!n) return;
     saved_.resize(saved_.size() - n * stateful_.size());
     State* now = saved_.data() + saved_.size() - stateful_.size();
@@ -83,7 +83,7 @@ class LlamaChain : public ChainBase<LlamaSampler> {
     restore(now);
   }
   void reset() {
-    forget_all();
+    ChainBase::reset();
     saved_.clear();
     save(saved_);
   }

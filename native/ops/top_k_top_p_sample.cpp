@@ -99,7 +99,7 @@ void top_k_top_p_sample(const Rows& logits, const ColumnOf<int32_t>& top_k, cons
     const bool in_order = listed || q, any_list = select || seeds;
     const Path path =
         row.filter({top_k.data()[b * top_k.stride(0)], p[b], m[b], limit, in_order, any_list});
-    taken[path].fetch_add(1, std::memory_order_relaxed);
+    taken[static_cast<size_t>(path)].fetch_add(1, std::memory_order_relaxed);
     const auto at = static_cast<size_t>(b) * n_vocab;
     if (indices) {
       int32_t token = row.first();

@@ -52,9 +52,9 @@ void Chain::accept_many(std::span<const int32_t> tokens, bool generated) {
   for (const int32_t token : tokens) History::check_token(token);
   size_t done = 0;
   try {
-    for (; done < tokens.size(); ++done) hear(tokens[done], generated);
+    for (; done < tokens.size(); ++done) accept(tokens[done], generated);
   } catch (...) {
-    forget(static_cast<int64_t>(done));
+    rollback(static_cast<int64_t>(done));
     throw;
   }
 }
@@ -88,7 +88,7 @@ int32_t Chain::sample(const void* data, int64_t n, Dtype dtype) {
   scratch_.load(data, n, dtype);
   apply(scratch_);
   if (scratch_.selected < 0) refuse_no_selection();
-  hear(scratch_.selected, true);
+  accept(scratch_.selected, true);
   return sampled(began);
 }
 

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <limits>
 
-#include "bind.hpp"
 #include "errors.hpp"
 #include "rng/fixed.hpp"
 #include "rng/mt19937.hpp"
+#include "samplers/making.hpp"
 #include "samplers/sampler.hpp"
 #include "simd/dispatch.hpp"
 
@@ -160,9 +160,9 @@ class TwisterDist : public Cloned<TwisterDist> {
 };
 
 ALEATOR_BIND(sampler_dist) {
-  nb::class_<Dist, Sampler>(m, "Dist").def(nb::init<uint64_t, uint32_t, int, uint64_t, int64_t>(),
-                                           "seed"_a, "ordinal"_a, "draw"_a, "key"_a, "ngram"_a);
-  nb::class_<TwisterDist, Sampler>(m, "TwisterDist").def(nb::init<uint64_t>(), "seed"_a);
+  bind_sampler<Dist(uint64_t, uint32_t, int, uint64_t, int64_t)>(m, "Dist", "seed"_a, "ordinal"_a,
+                                                                 "draw"_a, "key"_a, "ngram"_a);
+  bind_sampler<TwisterDist(uint64_t)>(m, "TwisterDist", "seed"_a);
 }
 
 }  // namespace aleator

@@ -1,7 +1,7 @@
 // Contract: src/aleator/samplers/min_k.py
 #include <algorithm>
 
-#include "samplers/stateless.hpp"
+#include "samplers/making.hpp"
 
 namespace aleator {
 

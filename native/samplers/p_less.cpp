@@ -1,6 +1,6 @@
 // Contract: src/aleator/samplers/p_less.py
 #include "rng/fixed.hpp"
-#include "samplers/stateless.hpp"
+#include "samplers/making.hpp"
 
 namespace aleator {
 

@@ -146,17 +146,17 @@ def add_state(
         if beside:
             step.add_space_beside(space)
             return
-        step.add_head_space(space, feeding)
+        step.add_stateful(space, feeding)
     elif isinstance(layer, ShortConvolution):
         (project,), (output,) = layer.project, layer.output
         short = _native.ShortConvolution(
             project.matrix, output.matrix, layer.norm, *_convolution(layer), conv
         )
-        step.add_short_convolution(short, feeding)
+        step.add_stateful(short, feeding)
     elif isinstance(layer, DeltaNet):
-        step.add_delta_net(_delta_net(layer, conv, state), feeding)
+        step.add_stateful(_delta_net(layer, conv, state), feeding)
     else:
-        step.add_state_space(_state_space(layer, conv, state), feeding)
+        step.add_stateful(_state_space(layer, conv, state), feeding)
     _add_mixture(step, layer.ffn)
 
 

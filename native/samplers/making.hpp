@@ -1,14 +1,34 @@
-// A sampler that remembers nothing is a function of the row, of the step where it asks for one, and
-// of its parameters.
+// How samplers of both kinds of chain are made from Python: by functions, which are shorter to
+// compile than classes.
 #pragma once
 
 #include <tuple>
+#include <utility>
 
 #include "bind.hpp"
 #include "samplers/sampler.hpp"
 
 namespace aleator {
 
+template <typename Signature>
+struct Maker;
+
+template <typename Made, typename... Parameters>
+struct Maker<Made(Parameters...)> {
+  using Pointer = decltype(std::declval<const Made&>().clone());
+  static Pointer make(Parameters... parameters) {
+    return std::make_shared<Made>(std::move(parameters)...);
+  }
+};
+
+// Signature: the class and the types that it is made from; the names are those of these.
+template <typename Signature, typename... Names>
+void bind_sampler(nb::module_& m, const char* name, const Names&... names) {
+  m.def(name, &Maker<Signature>::make, names...);
+}
+
+// A sampler that remembers nothing is a function of the row, of the step where it asks for one, and
+// of its parameters.
 template <auto function, typename Base, typename Signature = decltype(function)>
 class Stateless;
 
@@ -16,7 +36,7 @@ template <auto function, typename Base, typename Row, typename... Parameters>
 class Stateless<function, Base, void (*)(Row&, Parameters...)>
     : public Cloned<Stateless<function, Base>, Base> {
  public:
-  using Init = nb::init<std::decay_t<Parameters>...>;
+  using Made = Stateless<function, Base>(std::decay_t<Parameters>...);
   explicit Stateless(std::decay_t<Parameters>... parameters)
       : parameters_(std::move(parameters)...) {}
   void apply(Row& row, [[maybe_unused]] const typename Base::When& when) override {
@@ -41,11 +61,10 @@ class Stateless<function, Base, void (*)(Row&, const Step&, Parameters...)>
   using Stateless<function, Base, void (*)(Row&, Parameters...)>::Stateless;
 };
 
-// The class of such samplers; the names are those of the function's parameters after the row.
+// The names are those of the function's parameters after the row and the step.
 template <auto function, typename Base = Sampler, typename... Names>
 void bind_stateless(nb::module_& m, const char* name, const Names&... names) {
-  using Bound = Stateless<function, Base>;
-  nb::class_<Bound, Base>(m, name).def(typename Bound::Init(), names...);
+  bind_sampler<typename Stateless<function, Base>::Made>(m, name, names...);
 }
 
 }  // namespace aleator
