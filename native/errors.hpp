@@ -4,31 +4,36 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 namespace aleator {
 
+// What is said where something is wrong is made by functions of their own: it is long, and seldom.
+[[gnu::cold, gnu::noinline]] inline void add_part(std::string& all, std::string_view part) {
+  all += part;
+}
+template <typename Number>
+  requires std::is_arithmetic_v<Number>
+[[gnu::cold, gnu::noinline]] void add_part(std::string& all, Number part) {
+  all += std::to_string(part);
+}
+
 // Its parts one after the other, numbers in digits.
 template <typename... Parts>
-std::string message(Parts... parts) {
+[[gnu::cold, gnu::noinline]] std::string message(Parts... parts) {
   std::string all;
-  const auto add = [&](const auto& part) {
-    if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(part)>>)
-      all += std::to_string(part);
-    else
-      all += part;
-  };
-  (add(parts), ...);
+  (add_part(all, parts), ...);
   return all;
 }
 
 struct LogitsError : std::runtime_error {
   template <typename... Parts>
-  explicit LogitsError(Parts... parts) : std::runtime_error(message(parts...)) {}
+  [[gnu::cold]] explicit LogitsError(Parts... parts) : std::runtime_error(message(parts...)) {}
 };
 struct ParameterError : std::runtime_error {
   template <typename... Parts>
-  explicit ParameterError(const char* p, Parts... parts)
+  [[gnu::cold]] explicit ParameterError(const char* p, Parts... parts)
       : std::runtime_error(message(parts...)), parameter(p) {}
   const char* parameter;
 };
@@ -40,7 +45,7 @@ struct GrammarError : std::runtime_error {
 };
 struct ConstraintError : std::runtime_error {
   template <typename... Parts>
-  explicit ConstraintError(int32_t t, Parts... parts)
+  [[gnu::cold]] explicit ConstraintError(int32_t t, Parts... parts)
       : std::runtime_error(message(parts...)), token(t) {}
   int32_t token;
 };
@@ -51,7 +56,7 @@ struct StateError : std::runtime_error {
 
 // What only a caller of the native code can get wrong: ValueError in Python.
 template <typename... Parts>
-[[noreturn]] void refuse(Parts... parts) {
+[[noreturn, gnu::cold, gnu::noinline]] void refuse(Parts... parts) {
   throw std::invalid_argument(message(parts...));
 }
 template <typename... Parts>
@@ -62,8 +67,8 @@ void require(bool holds, Parts... parts) {
 // A parameter names tokens that the row of logits may not have.
 inline void require_token(const char* parameter, int64_t token, int64_t n_vocab) {
   if (token >= n_vocab)
-    throw ParameterError(parameter, message(parameter, " names token ", token,
-                                            ", but the logits have ", n_vocab, " values"));
+    throw ParameterError(parameter, parameter, " names token ", token, ", but the logits have ",
+                         n_vocab, " values");
 }
 
 [[noreturn]] inline void nothing_finite() {

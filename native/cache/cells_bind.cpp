@@ -57,7 +57,7 @@ void duplicate(Cells& c, Array<const int64_t> from, Array<const int64_t> to, int
 // What a per-cell property is, as a new array.
 template <typename T, typename F>
 auto per_cell(const Cells& c, int64_t width, F&& f) {
-  std::vector<T> values(static_cast<size_t>(c.size() * width));
+  std::vector<T> values(c.size() * width);
   for (int64_t i = 0; i < c.size(); ++i) f(i, &values[i * width]);
   return values;
 }
@@ -146,7 +146,7 @@ ALEATOR_BIND(cells) {
       .def(
           "census",
           [](const Cells& c) {
-            std::vector<int32_t> first(static_cast<size_t>(c.size()), -1), count(first.size());
+            std::vector<int32_t> first(c.size(), -1), count(first.size());
             for (int64_t i = 0; i < c.size(); ++i) {
               const auto ids = c.owners(i);
               count[i] = static_cast<int32_t>(ids.size());

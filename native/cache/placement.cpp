@@ -38,7 +38,7 @@ std::vector<int64_t> Cells::find(int64_t n, bool contiguous, int32_t stream) con
     std::iota(found.begin(), found.end(), start);
     return found;
   }
-  found.reserve(static_cast<size_t>(n));
+  found.reserve(n);
   while (static_cast<int64_t>(found.size()) < n) {
     cell = free_.next(cell);
     if (cell >= end) {
@@ -68,7 +68,7 @@ int32_t Cells::set_of(const uint64_t* owners) {
         "a token cannot have several owners where every sequence has cells of its own (policy "
         "\"streams\")");
   Vector<int32_t> ids;
-  ids.reserve(static_cast<size_t>(count));
+  ids.reserve(count);
   for (int64_t w = 0; w < words(); ++w)
     for (uint64_t bits = owners[w]; bits; bits &= bits - 1)
       ids.push_back(static_cast<int32_t>(w * 64 + __builtin_ctzll(bits)));
@@ -81,7 +81,7 @@ std::vector<int64_t> Cells::place(const int32_t* positions, const uint64_t* owne
   if (n_streams() == 1) {
     cells = find(n, contiguous);
   } else {
-    std::vector<int32_t> stream(static_cast<size_t>(n));
+    std::vector<int32_t> stream(n);
     for (int64_t i = 0; i < n; ++i) stream[i] = set_of(owners + i * words());
     cells.resize(static_cast<size_t>(n), -1);
     for (int64_t i = 0; i < n; ++i) {

@@ -50,7 +50,7 @@ static void store_rows(Pool& pool, const std::string& name, int64_t rotation,
   const int64_t *cell = cells.data(), n = int64_t(cells.size());
   uint8_t* to = data.data();
   nb::gil_scoped_release nogil;
-  std::vector<std::vector<float>> rotated(size_t(pool.size()));
+  std::vector<std::vector<float>> rotated(pool.size());
   each_row(pool, n, [&](int thread, int64_t i) {
     const float* row = from + i * width;
     if (rotation) {

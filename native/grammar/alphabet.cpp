@@ -87,7 +87,7 @@ Alphabet::Alphabet(const Gbnf& grammar, const TokenTrie& trie) {
   const auto flip = [&](size_t set, int32_t letter) {
     members_[set * words_ + static_cast<size_t>(letter) / 64] ^= uint64_t{1} << (letter % 64);
   };
-  std::vector<size_t> seen(static_cast<size_t>(n), all.size());
+  std::vector<size_t> seen(n, all.size());
   for (size_t set = 0; set < all.size(); ++set) {
     if (grammar.sets[set].negated)
       for (int32_t l = 0; l < n_characters_; ++l) flip(set, l);
@@ -112,7 +112,7 @@ Alphabet::Alphabet(const Gbnf& grammar, const TokenTrie& trie) {
   root_children_.resize(n);
   std::vector<uint32_t> path{0};
   std::vector<uint32_t> parent(n_nodes, 0);
-  std::vector<uint32_t> frequency(static_cast<size_t>(n), 0);
+  std::vector<uint32_t> frequency(n, 0);
   for (uint32_t node = 1; node < n_nodes; ++node) {
     const auto& at = trie.nodes()[node];
     path.resize(at.depth);

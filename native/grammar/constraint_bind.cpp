@@ -18,7 +18,7 @@ ALEATOR_BIND(constraint) {
       .def(
           "mask",
           [](Constraint& c) {
-            std::vector<uint32_t> words(static_cast<size_t>(mask_words(c.n_vocab())));
+            std::vector<uint32_t> words(mask_words(c.n_vocab()));
             c.mask(words.data());
             return to_numpy(std::move(words));
           },

@@ -159,7 +159,7 @@ void AttentionStep::form(Scratch& own, const AttentionShape& s, const Tile& tile
   const int64_t dim = s.keys.dim, width = padded(dim), group = s.group();
   const int64_t n = tile.tokens * group, variants = int64_t(deltas_.size());
   const bool raw = raw_ && s.rotated;  // keys are rotated as they are read
-  own.queries.assign(size_t((h1 - h0) * n * variants * width), 0.0f);
+  own.queries.assign((h1 - h0) * n * variants * width, 0.0f);
   own.first.resize(n), own.end.resize(n), own.seen.clear();
   for (int64_t i = 0; i < n; i++) {
     const int64_t t = tile.token + i / group;

@@ -103,12 +103,7 @@ void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& bat
 // The running sum += residual_scale * (W from), or += W from normalised.
 void DecoderStep::add(int thread, const Weights& w, const float* from, const float* norm,
                       int64_t tokens) {
-  const Input in = products_.input(thread, from, w.in, w.in, tokens, forms_of({&w}));
-  if (norm)
-    products_.add_normed(thread, w, in, norm, shape_.eps);
-  else
-    products_.add(thread, w, in, shape_.residual_scale);
-  products_.pool().barrier();
+  products_.add_rows(thread, w, from, tokens, shape_.residual_scale, norm, shape_.eps);
 }
 
 // The state space that takes what attention takes, or none.
@@ -170,14 +165,19 @@ void DecoderStep::attend(int thread, const DecoderLayer& l, const MicroBatch& ba
     recurrent_.finish(thread, products_, *beside, batch.runs, shape_.eps, shape_.residual_scale);
 }
 
+// Queries, keys and values within the clamp.
+void DecoderStep::limit(float* x, int64_t n) const {
+  for (int64_t i = 0; shape_.clamp > 0 && i < n; i++)
+    x[i] = std::clamp(x[i], -shape_.clamp, shape_.clamp);
+}
+
 // All heads of a token together.
 void DecoderStep::normalise_heads(int thread, const DecoderLayer& l, int64_t tokens) {
   products_.pool().split(thread, 2 * tokens, [&](int64_t unit) {
     const bool key = unit >= tokens;
     const int64_t n = key ? l.k.out : l.q.out;
     float* row = key ? &k_[(unit - tokens) * n] : &q_[unit * n];
-    for (int64_t i = 0; shape_.clamp > 0 && i < n; i++)
-      row[i] = std::clamp(row[i], -shape_.clamp, shape_.clamp);
+    limit(row, n);
     products_.norm(row, key ? l.k_norm : l.q_norm, n, shape_.eps, row);
   });
 }
@@ -187,10 +187,6 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
   const int64_t dim = l.keys.dim, dim_v = l.values.dim;
   const float* cos_sin = angles_[l.group].data();
   const HeadNorm kind = shape_.head_norm;
-  const auto limit = [&](float* x, int64_t n) {
-    for (int64_t i = 0; shape_.clamp > 0 && i < n; i++)
-      x[i] = std::clamp(x[i], -shape_.clamp, shape_.clamp);
-  };
   const auto rotate = [&](float* x, int64_t t, bool raw) {
     if (!l.rotated) return;
     x += r.offset;
@@ -242,8 +238,8 @@ void DecoderStep::gate(int thread, const DecoderLayer& l, const Input& x, int64_
                 rows = gated ? std::min(own, rows_per_unit(l.up, tokens)) : own, ff = l.gate.out;
   products_.pool().split(thread, (ff + rows - 1) / rows, [&](int64_t unit) {
     const int64_t begin = unit * rows, end = std::min(ff, begin + rows), n = end - begin;
-    Products::multiply(l.gate, begin, end, x, gate_.data());
-    if (gated) Products::multiply(l.up, begin, end, x, up_.data());
+    linear_rows_(l.gate, begin, end, x, gate_.data(), l.gate.out);
+    if (gated) linear_rows_(l.up, begin, end, x, up_.data(), l.up.out);
     for (int64_t t = 0; t < tokens; t++)
       apply_gate(shape_.gate, &gate_[t * ff + begin], gated ? &up_[t * ff + begin] : ones_.data(),
                  n);
@@ -263,12 +259,11 @@ void DecoderStep::mix_beside(int thread, const DecoderLayer& l, const Mixture& m
   pool.barrier();
   experts_.run(thread, products_, m, nullptr, shape_.eps);
   pool.split(thread, tokens, [&](int64_t t) {
-    float *y = experts_.out(t), *dense = &dense_[t * e], *x = products_.x(t);
+    float *y = experts_.out(t), *dense = &dense_[t * e];
     products_.norm(dense, m.dense_post_norm, e, shape_.eps, dense);
     products_.norm(y, m.expert_post_norm, e, shape_.eps, y);
     for (int64_t i = 0; i < e; i++) y[i] = dense[i] + y[i];
-    if (l.ffn_post_norm) products_.norm(y, l.ffn_post_norm, e, shape_.eps, y);
-    for (int64_t i = 0; i < e; i++) x[i] += shape_.residual_scale * y[i];
+    take(t, l.ffn_post_norm);
   });
   pool.barrier();
 }
@@ -281,15 +276,17 @@ void DecoderStep::scale(int thread, float by, int64_t tokens) {
   products_.pool().barrier();
 }
 
+// A token's running sum += what the experts give, or += its norm.
+void DecoderStep::take(int64_t token, const float* norm) {
+  float *y = experts_.out(token), *x = products_.x(token);
+  products_.norm(y, norm, shape_.n_embd(), shape_.eps, y);
+  for (int64_t i = 0; i < shape_.n_embd(); i++) x[i] += shape_.residual_scale * y[i];
+}
+
 // The running sum += the mixture, or += rms_norm of what it gives.
 void DecoderStep::mix(int thread, const DecoderLayer& l, int64_t tokens) {
   experts_.run(thread, products_, mixtures_[l.mixture], l.ffn_norm, shape_.eps);
-  const int64_t e = shape_.n_embd();
-  products_.pool().split(thread, tokens, [&](int64_t t) {
-    float *y = experts_.out(t), *x = products_.x(t);
-    if (l.ffn_post_norm) products_.norm(y, l.ffn_post_norm, e, shape_.eps, y);
-    for (int64_t i = 0; i < e; i++) x[i] += shape_.residual_scale * y[i];
-  });
+  products_.pool().split(thread, tokens, [&](int64_t t) { take(t, l.ffn_post_norm); });
   products_.pool().barrier();
 }
 

@@ -130,8 +130,8 @@ void Experts::activate(int thread, Pool& pool, const Mixture& m, const Input& x)
     const int64_t begin = (unit - g.units) * rows, end = std::min(ff, begin + rows);
     float* gate = &(shared ? shared_gate_ : gate_)[g.first * ff];
     float* up = &(shared ? shared_up_ : up_)[g.first * ff];
-    Products::multiply(e.gate, begin, end, in, gate);
-    Products::multiply(e.up, begin, end, in, up);
+    linear_rows_(e.gate, begin, end, in, gate, e.gate.out);
+    linear_rows_(e.up, begin, end, in, up, e.up.out);
     for (int64_t t = 0; t < g.tokens; t++)
       apply_gate(m.gate, gate + t * ff + begin, up + t * ff + begin, end - begin);
   });
@@ -167,7 +167,7 @@ void Experts::give_back(int thread, Pool& pool, const Mixture& m) {
     const int64_t rows = rows_per_unit(down, g.tokens);
     const int64_t begin = (unit - g.units_down) * rows, end = std::min(down.out, begin + rows);
     std::vector<float>& to = g.expert == &m.shared ? shared_down_ : down_;
-    Products::multiply(down, begin, end, hidden(m, g), &to[g.first * n_embd_]);
+    linear_rows_(down, begin, end, hidden(m, g), &to[g.first * n_embd_], down.out);
   });
   pool.barrier();
   constexpr int64_t at_once = 512;

@@ -45,9 +45,7 @@ void PerLayer::add(int thread, Products& products, const LayerEmbedding& l, Gate
     apply_gate(gate, &gate_[t * width], &inputs_[t * n + l.layer * width], width);
   });
   pool.barrier();
-  const Input in = products.input(thread, gate_.data(), width, width, tokens_, forms_of({&l.out}));
-  products.add_normed(thread, l.out, in, l.norm, eps);
-  pool.barrier();
+  products.add_rows(thread, l.out, gate_.data(), tokens_, 1, l.norm, eps);
 }
 
 }  // namespace aleator

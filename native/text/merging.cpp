@@ -149,20 +149,17 @@ class BytePairEncoder {
     const nb::gil_scoped_release released;
     Merging merging;
     std::string text;
+    const auto is_token = [&](std::string_view whole) {
+      const int64_t id = tokens_.find(whole);
+      if (id >= 0) ids.push_back(int32_t(id));
+      return id >= 0;
+    };
     for (const std::string_view word : views) {
-      if (characters_ && word.find_first_not_of('\n') == word.npos) {
-        if (const int64_t id = tokens_.find(word); id >= 0) {
-          ids.push_back(int32_t(id));
-          continue;
-        }
-      }
+      if (characters_ && word.find_first_not_of('\n') == word.npos && is_token(word)) continue;
       if (whole_words_) {
         text.clear();
         for (const char byte : word) text += byte_texts_[uint8_t(byte)];
-        if (const int64_t id = tokens_.find(text); id >= 0) {
-          ids.push_back(int32_t(id));
-          continue;
-        }
+        if (is_token(text)) continue;
       }
       merging.clear();
       if (!characters_)
