@@ -37,6 +37,16 @@ nb::ndarray<nb::numpy, T, Shape...> owned_array(std::vector<T>&& values,
   return {kept->data(), {kept->size()}, owner};
 }
 
+// A method that gives a vector as one that gives an array.
+template <class C, class T, class... Arguments>
+auto as_array(std::vector<T> (C::*method)(Arguments...) const) {
+  return [method](const C& c, Arguments... a) { return owned_array((c.*method)(a...)); };
+}
+template <class C, class T, class... Arguments>
+auto as_array(std::vector<T> (C::*method)(Arguments...)) {
+  return [method](C& c, Arguments... a) { return owned_array((c.*method)(a...)); };
+}
+
 struct Binding {
   std::string_view name;
   void (*bind)(nb::module_&);

@@ -270,21 +270,22 @@ std::vector<float> run_mamba(Stored type, Compute way) {
   DecoderStep step(shape);
   for (int layer = 0; layer < 2; layer++) {
     SSMLayer l;
-    if (int(type) % 2) l.norm_eps = 1e-5f;
+    l.normed = int(type) % 2;
     l.in = weights(2 * inner, embd), l.select = weights(rank + 2 * state, inner);
     l.time_step = weights(inner, rank, true), l.out = weights(embd, inner);
     l.norm = vector(embd, 1, 0.25f);
     float* a = vector(inner * state, 0, 1);
     for (int64_t i = 0; i < inner * state; i++) a[i] = -(a[i] * a[i] + 0.125f);
+    float* conv = vector(width * inner, 0, 0.5f);
+    float* bias = vector(inner, 0, 0.25f);
+    float* d = vector(inner, 1, 0.25f);
+    float* conv_rows = vector(rows * inner * (width - 1), 0, 0);
     l.space = {inner,
-               width,
                state,
                rank,
-               vector(width * inner, 0, 0.5f),
-               vector(inner, 0, 0.25f),
+               {inner, width, conv, bias, conv_rows},
                a,
-               vector(inner, 1, 0.25f),
-               vector(rows * inner * (width - 1), 0, 0),
+               d,
                vector(rows * inner * state, 0, 0)};
     step.add_layer(l, DecoderLayer{});
   }

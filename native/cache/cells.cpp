@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "cache/cell_arrays.hpp"
+#include "errors.hpp"
 
 namespace aleator::cache {
 
@@ -16,28 +17,23 @@ Cells::Cells(int64_t size, int32_t n_seq_max, bool streams, bool llama_2024, boo
       free_(std::clamp<int64_t>(size, 1, kEnd), true),
       occupied_(free_.size(), false),
       moved_(free_.size(), false) {
-  if (size < 1 || size > kEnd)
-    throw std::invalid_argument("size must lie in [1, 2^31), not " + std::to_string(size));
+  if (size < 1 || size > kEnd) refuse("size must lie in [1, 2^31), not ", size);
   if (n_seq_max < 1 || n_seq_max > kMaxSequences)
-    throw std::invalid_argument("n_seq_max must lie in [1, " + std::to_string(kMaxSequences) +
-                                "], not " + std::to_string(n_seq_max));
+    refuse("n_seq_max must lie in [1, ", kMaxSequences, "], not ", n_seq_max);
   if (streams && size % n_seq_max != 0)
-    throw std::invalid_argument(
-        "size must be a multiple of n_seq_max for equal streams: " + std::to_string(size) +
-        " cells, " + std::to_string(n_seq_max) + " sequences");
+    refuse("size must be a multiple of n_seq_max for equal streams: ", size, " cells, ", n_seq_max,
+           " sequences");
   const auto n = static_cast<size_t>(size);
   pos_.assign(n, -1), base_.assign(n, -1), owners_.assign(n, kNone);
   if (extras) extras_.resize(n);
-  sequences_.resize(static_cast<size_t>(n_seq_max));
-  heads_.resize(static_cast<size_t>(streams ? n_seq_max : 1));
+  sequences_.resize(n_seq_max);
+  heads_.resize(streams ? n_seq_max : 1);
   used_.resize(heads_.size());
   for (size_t s = 0; s < heads_.size(); ++s) heads_[s] = static_cast<int64_t>(s) * share();
 }
 
 void Cells::require(int32_t seq, const char* what) const {
-  if (seq < 0 || seq >= n_seq_max_)
-    throw std::invalid_argument(std::string(what) + " must lie in [0, " +
-                                std::to_string(n_seq_max_) + "), not " + std::to_string(seq));
+  if (seq < 0 || seq >= n_seq_max_) refuse(what, " must lie in [0, ", n_seq_max_, "), not ", seq);
 }
 
 int64_t Cells::used() const { return std::accumulate(used_.begin(), used_.end(), int64_t{0}); }
@@ -51,7 +47,7 @@ std::span<const int32_t> Cells::owners(int64_t cell) const {
 
 const Runs& Cells::runs(int32_t seq) const {
   require(seq, "seq");
-  Index& x = sequences_[static_cast<size_t>(seq)];
+  Index& x = sequences_[seq];
   if (x.stale) {
     Vector<Run> found;
     const int64_t end = top();
@@ -72,19 +68,19 @@ const Runs& Cells::runs(int32_t seq) const {
 }
 
 void Cells::stale(const Segment& s) noexcept {
-  for (const int32_t seq : sets_.ids(s.owners)) sequences_[static_cast<size_t>(seq)].spoil();
+  for (const int32_t seq : sets_.ids(s.owners)) sequences_[seq].spoil();
 }
 
 void Cells::index(const Segment& s) noexcept {
   for (const int32_t seq : sets_.ids(s.owners)) {
-    Index& x = sequences_[static_cast<size_t>(seq)];
+    Index& x = sequences_[seq];
     if (!x.stale) x.update([&](Runs& own) { own.insert(s.run()); });
   }
 }
 
 void Cells::unindex(const Segment& s) noexcept {
   for (const int32_t seq : sets_.ids(s.owners)) {
-    Index& x = sequences_[static_cast<size_t>(seq)];
+    Index& x = sequences_[seq];
     if (!x.stale) x.update([&](Runs& own) { own.erase(s.run()); });
   }
 }
@@ -108,7 +104,7 @@ bool Cells::move_together(const Vector<Segment>& segments, int32_t p0, int32_t p
 
 void Cells::shift_runs(int32_t owners, int32_t p0, int32_t p1, int32_t delta) noexcept {
   for (const int32_t seq : sets_.ids(owners))
-    sequences_[static_cast<size_t>(seq)].update([&](Runs& own) { own.shift(p0, p1, delta); });
+    sequences_[seq].update([&](Runs& own) { own.shift(p0, p1, delta); });
 }
 
 // Arrays
@@ -163,7 +159,7 @@ void Cells::count_used(const Segment& s, int64_t sign) noexcept {
   for (int64_t c = s.cell, left = s.len; left > 0;) {
     const int64_t stream = c / share();
     const int64_t n = s.step > 1 ? left : std::min(left, (stream + 1) * share() - c);
-    used_[static_cast<size_t>(stream)] += sign * n;
+    used_[stream] += sign * n;
     c += n, left -= n;
   }
 }
@@ -176,12 +172,12 @@ void Cells::change_owners(const Segment& s, int32_t owners) noexcept {
 
 // A search starts no later than the first cell that was freed; a sequence has freed them.
 void Cells::lower_heads(const Segment& s) {
-  int64_t& head = heads_[static_cast<size_t>(s.cell / share())];
+  int64_t& head = heads_[s.cell / share()];
   head = std::min<int64_t>(head, s.cell);
 }
 
 void Cells::advance_head(int32_t stream, int64_t last) {
-  int64_t& head = heads_[static_cast<size_t>(stream)];
+  int64_t& head = heads_[stream];
   head = last + 1;
   if (llama_2024_ && head >= (stream + 1) * share()) head = stream * share();
 }
@@ -219,25 +215,25 @@ void Cells::clear_shifts() {
 }
 
 void Cells::check() const {
-  const auto require = [](bool right, const std::string& what) {
-    if (!right) throw std::logic_error(what);
+  const auto require = [](bool right, auto... what) {
+    if (!right) throw std::logic_error(message(what...));
   };
   std::vector<int64_t> used(used_.size()), per_set(static_cast<size_t>(sets_.size()));
   std::vector<Vector<Run>> found(sequences_.size());
   for (int64_t i = 0; i < size(); ++i) {
-    const std::string cell = "cell " + std::to_string(i);
+    const std::string cell = message("cell ", i);
     const bool empty = pos_[i] < 0;
-    require(free_.has(i) == empty && occupied_.has(i) != empty, cell + ": the bitmaps are wrong");
-    require((owners_[i] == kNone) == empty, cell + " is neither used nor empty");
-    require(!empty || (pos_[i] == -1 && base_[i] == -1), cell + " is empty and has a position");
-    require(pos_[i] == base_[i] || moved_.has(i), cell + ": its shift is not known");
+    require(free_.has(i) == empty && occupied_.has(i) != empty, cell, ": the bitmaps are wrong");
+    require((owners_[i] == kNone) == empty, cell, " is neither used nor empty");
+    require(!empty || (pos_[i] == -1 && base_[i] == -1), cell, " is empty and has a position");
+    require(pos_[i] == base_[i] || moved_.has(i), cell, ": its shift is not known");
     if (empty) continue;
-    ++used[static_cast<size_t>(i / share())];
-    ++per_set[static_cast<size_t>(owners_[i])];
-    require(!sets_.ids(owners_[i]).empty(), cell + " has a set of owners that is not in use");
+    ++used[i / share()];
+    ++per_set[owners_[i]];
+    require(!sets_.ids(owners_[i]).empty(), cell, " has a set of owners that is not in use");
     for (const int32_t s : sets_.ids(owners_[i])) {
-      require(n_streams() == 1 || i / share() == s, cell + " is in another stream");
-      auto& list = found[static_cast<size_t>(s)];
+      require(n_streams() == 1 || i / share() == s, cell, " is in another stream");
+      auto& list = found[s];
       const auto c = static_cast<int32_t>(i);
       list.push_back({pos_[i], c, 1});
     }
@@ -253,7 +249,7 @@ void Cells::check() const {
     require(heads_[s] >= low && heads_[s] <= low + share(), "a head is out of range");
   }
   for (int32_t set = 0; set < sets_.size(); ++set)
-    require(per_set[static_cast<size_t>(set)] == sets_.cells(set), "a set's count is wrong");
+    require(per_set[set] == sets_.cells(set), "a set's count is wrong");
   for (size_t s = 0; s < sequences_.size(); ++s) {
     const Runs& r = runs(static_cast<int32_t>(s));
     r.check();
@@ -268,7 +264,7 @@ void Cells::check() const {
                 std::equal(
                     listed.begin(), listed.end(), found[s].begin(),
                     [](const Run& a, const Run& b) { return a.pos == b.pos && a.cell == b.cell; }),
-            "the runs of sequence " + std::to_string(s) + " are wrong");
+            "the runs of sequence ", s, " are wrong");
     int32_t low = -1, high = -1;
     for (const Run& x : found[s]) {
       low = low < 0 ? x.pos : std::min(low, x.pos);

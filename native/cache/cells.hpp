@@ -24,16 +24,6 @@
 
 namespace aleator::cache {
 
-// Which keys a query at position p sees, apart from ownership: positions [first, last).
-struct Sight {
-  enum class Window { none, standard, chunked };
-  bool causal = true;
-  Window window = Window::none;
-  int32_t width = 0;
-  int32_t first(int32_t p) const;
-  int32_t last(int32_t p) const;
-};
-
 struct Move {
   int64_t from, to, n;
 };
@@ -66,7 +56,7 @@ class Cells final : public Part {
   int32_t n_streams() const { return static_cast<int32_t>(heads_.size()); }
   bool llama_2024() const { return llama_2024_; }
   int64_t used() const;
-  int64_t head(int32_t stream = 0) const { return heads_[static_cast<size_t>(stream)]; }
+  int64_t head(int32_t stream = 0) const { return heads_[stream]; }
   int64_t top() const { return occupied_.previous(size() - 1) + 1; }
   bool has_shift() const;
   const int32_t* positions() const { return pos_.data(); }
@@ -134,11 +124,6 @@ class Cells final : public Part {
   // Those of the cells, ascending, that have held something else since the outermost begin.
   std::vector<int64_t> used_before(const int64_t* cells, int64_t n) const;
 
-  // visible[t * n + j] = 1 where the query t, at positions[t] in sequence seqs[t], may see cell j <
-  // n.  Returns how many are 1.  With coordinates, (y, x) of each query, it does not see cells of
-  // its own position that are after it in (y, x), if it is causal.
-  int64_t mask(const int32_t* positions, const int32_t* seqs, const int32_t* coordinates,
-               int64_t n_queries, int64_t n, const Sight& sight, bool* visible) const;
   // One character per cell below top: '.', a digit, '+' for an owner above 9, 'M' for several.
   std::string map() const;
   void check() const;  // throws if the indexes disagree with the cells

@@ -1,34 +1,32 @@
 #include <nanobind/stl/tuple.h>
 
-#include <stdexcept>
-
 #include "bind.hpp"
 #include "cache/cells.hpp"
+#include "errors.hpp"
 
 namespace {
 
 using aleator::Array;
+using aleator::as_array;
 using aleator::owned_array;
+using aleator::refuse;
 using aleator::cache::Cells;
 using aleator::cache::Extra;
 using aleator::cache::Move;
 using aleator::cache::Run;
-using aleator::cache::Sight;
 using Rows = Array<const uint64_t, 2>;
-// [tokens, 3] or [tokens, 2]
+// [tokens, 3]
 using Triplets =
     std::optional<nb::ndarray<const int32_t, nb::shape<-1, 3>, nb::c_contig, nb::device::cpu>>;
-using Pairs =
-    std::optional<nb::ndarray<const int32_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>>;
 
 void require_rows(const Cells& c, const Rows& owners, size_t n) {
   if (owners.shape(0) != n || owners.shape(1) != static_cast<size_t>(c.words()))
-    throw std::invalid_argument("owners must be uint64 [tokens, ceil(n_seq_max / 64)]");
+    refuse("owners must be uint64 [tokens, ceil(n_seq_max / 64)]");
 }
 
 const Extra* extras_of(const Triplets& extras, size_t n) {
   if (!extras) return nullptr;
-  if (extras->shape(0) != n) throw std::invalid_argument("extras must be int32 [tokens, 3]");
+  if (extras->shape(0) != n) refuse("extras must be int32 [tokens, 3]");
   static_assert(sizeof(Extra) == 3 * sizeof(int32_t));
   return reinterpret_cast<const Extra*>(extras->data());
 }
@@ -45,48 +43,22 @@ void put(Cells& c, Array<const int64_t> cells, Array<const int32_t> positions, R
          Triplets extras) {
   const size_t n = positions.shape(0);
   require_rows(c, owners, n);
-  if (cells.shape(0) != n) throw std::invalid_argument("cells and positions must be equally long");
+  if (cells.shape(0) != n) refuse("cells and positions must be equally long");
   c.put(cells.data(), positions.data(), owners.data(), extras_of(extras, n),
         static_cast<int64_t>(n));
 }
 
 void duplicate(Cells& c, Array<const int64_t> from, Array<const int64_t> to, int32_t seq,
                bool leave) {
-  if (from.shape(0) != to.shape(0)) throw std::invalid_argument("from and to must be equally long");
+  if (from.shape(0) != to.shape(0)) refuse("from and to must be equally long");
   c.duplicate(from.data(), to.data(), static_cast<int64_t>(from.shape(0)), seq, leave);
-}
-
-int64_t mask(const Cells& c, Array<const int32_t> positions, Array<const int32_t> seqs,
-             Array<bool, 2> out, bool causal, const std::string& window, int32_t width,
-             Pairs coordinates) {
-  const size_t t = positions.shape(0), n = out.shape(1);
-  if (seqs.shape(0) != t || out.shape(0) != t || n > static_cast<size_t>(c.size()))
-    throw std::invalid_argument("out must be [queries, n] with n at most the number of cells");
-  if (coordinates && (coordinates->shape(0) != t || !c.extras()))
-    throw std::invalid_argument("coordinates must be [queries, 2], of cells with extras");
-  for (size_t i = 0; i < t; ++i) {
-    if (seqs.data()[i] < 0 || seqs.data()[i] >= c.n_seq_max())
-      throw std::invalid_argument("seqs must lie in [0, n_seq_max)");
-    if (positions.data()[i] < 0) throw std::invalid_argument("a position must not be negative");
-  }
-  Sight sight{causal, Sight::Window::none, width};
-  if (window == "standard")
-    sight.window = Sight::Window::standard;
-  else if (window == "chunked")
-    sight.window = Sight::Window::chunked;
-  else if (!window.empty())
-    throw std::invalid_argument("window must be standard, chunked or empty, not '" + window + "'");
-  if (!window.empty() && width < 1)
-    throw std::invalid_argument("width must be 1 or more, not " + std::to_string(width));
-  return c.mask(positions.data(), seqs.data(), coordinates ? coordinates->data() : nullptr,
-                static_cast<int64_t>(t), static_cast<int64_t>(n), sight, out.data());
 }
 
 // What a per-cell property is, as a new array.
 template <typename T, typename F>
 auto per_cell(const Cells& c, int64_t width, F&& f) {
-  std::vector<T> values(static_cast<size_t>(c.size() * width));
-  for (int64_t i = 0; i < c.size(); ++i) f(i, &values[static_cast<size_t>(i * width)]);
+  std::vector<T> values(c.size() * width);
+  for (int64_t i = 0; i < c.size(); ++i) f(i, &values[i * width]);
   return values;
 }
 
@@ -166,8 +138,7 @@ ALEATOR_BIND(cells) {
           "owners_of",
           [](const Cells& c, int64_t cell) {
             if (cell < 0 || cell >= c.size())
-              throw std::invalid_argument("cell must lie in [0, " + std::to_string(c.size()) +
-                                          "), not " + std::to_string(cell));
+              refuse("cell must lie in [0, ", c.size(), "), not ", cell);
             const auto ids = c.owners(cell);
             return std::vector<int32_t>(ids.begin(), ids.end());
           },
@@ -175,38 +146,29 @@ ALEATOR_BIND(cells) {
       .def(
           "census",
           [](const Cells& c) {
-            std::vector<int32_t> first(static_cast<size_t>(c.size()), -1), count(first.size());
+            std::vector<int32_t> first(c.size(), -1), count(first.size());
             for (int64_t i = 0; i < c.size(); ++i) {
               const auto ids = c.owners(i);
-              count[static_cast<size_t>(i)] = static_cast<int32_t>(ids.size());
-              if (!ids.empty()) first[static_cast<size_t>(i)] = ids[0];
+              count[i] = static_cast<int32_t>(ids.size());
+              if (!ids.empty()) first[i] = ids[0];
             }
             return nb::make_tuple(owned_array(std::move(first)), owned_array(std::move(count)));
           },
           "Each cell's lowest owner (-1: none) and how many it has, int32 [size] each.")
-      .def(
-          "find",
-          [](const Cells& c, int64_t n, bool contiguous, int32_t stream) {
-            return owned_array(c.find(n, contiguous, stream));
-          },
-          "n"_a, "contiguous"_a = false, "stream"_a = 0,
-          "The first n free cells in ring order from head, int64, or with contiguous the first n "
-          "in a row, which do not wrap; empty if there are not that many.")
+      .def("find", as_array(&Cells::find), "n"_a, "contiguous"_a = false, "stream"_a = 0,
+           "The first n free cells in ring order from head, int64, or with contiguous the first n "
+           "in a row, which do not wrap; empty if there are not that many.")
       .def("place", &place, "positions"_a, "owners"_a, "contiguous"_a = false,
            "extras"_a = nb::none(),
            "Give the cells that find names positions (int32 [n]), owners (uint64 [n, words]) and, "
            "if they have them, extras (int32 [n, 3]: y, x, token); return them.")
       .def("put", &put, "cells"_a, "positions"_a, "owners"_a, "extras"_a = nb::none(),
            "Give these free cells (int64 [n]) positions, owners and extras.")
-      .def(
-          "take_in_ring",
-          [](Cells& c, int64_t n, int32_t window, int32_t keep, int32_t stream, bool chunked) {
-            return owned_array(c.take_in_ring(n, window, keep, stream, chunked));
-          },
-          "n"_a, "window"_a, "keep"_a = 0, "stream"_a = 0, "chunked"_a = false,
-          "As find, where cells count as free, too, whose only owner's next token does not see "
-          "them in its window, nor as one of the first keep positions; their owners leave them. "
-          "chunked: as for before_window. llama.cpp's rule.")
+      .def("take_in_ring", as_array(&Cells::take_in_ring), "n"_a, "window"_a, "keep"_a = 0,
+           "stream"_a = 0, "chunked"_a = false,
+           "As find, where cells count as free, too, whose only owner's next token does not see "
+           "them in its window, nor as one of the first keep positions; their owners leave them. "
+           "chunked: as for before_window. llama.cpp's rule.")
       .def("seq_rm", &Cells::seq_rm, "seq"_a, "p0"_a = -1, "p1"_a = -1)
       .def("seq_cp", &Cells::seq_cp, "src"_a, "dst"_a, "p0"_a = -1, "p1"_a = -1)
       .def("seq_keep", &Cells::seq_keep, "seq"_a)
@@ -235,13 +197,8 @@ ALEATOR_BIND(cells) {
           },
           "seq"_a, "p0"_a = -1, "p1"_a = -1,
           "The sequence's cells in a range, in order of position, int64.")
-      .def(
-          "shared",
-          [](const Cells& c, int32_t seq, int32_t p0, int32_t p1) {
-            return owned_array(c.shared(seq, p0, p1));
-          },
-          "seq"_a, "p0"_a = -1, "p1"_a = -1,
-          "The sequence's cells in a range that others own too, int64.")
+      .def("shared", as_array(&Cells::shared), "seq"_a, "p0"_a = -1, "p1"_a = -1,
+           "The sequence's cells in a range that others own too, int64.")
       .def("sharers", &Cells::sharers, "seq"_a, "p0"_a = -1, "p1"_a = -1,
            "Ascending ids of the other sequences that own any of its cells in a range.")
       .def("follow_head", &Cells::follow_head, "dst"_a, "src"_a,
@@ -251,9 +208,8 @@ ALEATOR_BIND(cells) {
            "Free cells target become what source are, owned by seq alone; with leave seq leaves "
            "source. The stored rows are copied by others.")
       .def("clear", &Cells::clear)
-      .def(
-          "shifted", [](const Cells& c) { return owned_array(c.shifted()); },
-          "Cells whose stored key waits for a rotation, int64.")
+      .def("shifted", as_array(&Cells::shifted),
+           "Cells whose stored key waits for a rotation, int64.")
       .def("clear_shifts", &Cells::clear_shifts)
       .def(
           "pending",
@@ -295,12 +251,6 @@ ALEATOR_BIND(cells) {
           "cells"_a,
           "Those of the cells, ascending, that have held something else since the outermost begin "
           "that is not committed: what is stored there is needed if that is rolled back.")
-      .def("mask", &mask, "positions"_a, "seqs"_a, "out"_a, "causal"_a = true, "window"_a = "",
-           "width"_a = 0, "coordinates"_a = nb::none(),
-           "Fill bool out [queries, n]: may the query at positions[t] of sequence seqs[t] see cell "
-           "j? Returns how many are True. window (standard or chunked, of a width in positions) "
-           "hides keys that are too far away. coordinates (int32 [queries, 2]: y, x) hides from a "
-           "causal query what is after it at its own position.")
       .def("map", &Cells::map,
            "One character per cell below top: '.' free, a digit its owner ('+' above 9), 'M' "
            "several.")

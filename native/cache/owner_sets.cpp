@@ -6,9 +6,9 @@
 namespace aleator::cache {
 
 OwnerSets::OwnerSets(int32_t n_seq_max) : n_seq_max_(n_seq_max) {
-  single_.resize(static_cast<size_t>(n_seq_max));
+  single_.resize(n_seq_max);
   std::iota(single_.begin(), single_.end(), 0);
-  cells_.resize(static_cast<size_t>(n_seq_max));
+  cells_.resize(n_seq_max);
 }
 
 bool OwnerSets::Less::operator()(std::span<const int32_t> a, std::span<const int32_t> b) const {
@@ -29,7 +29,7 @@ int32_t OwnerSets::of(std::span<const int32_t> ids) {
   numbers_.emplace(std::move(key), number);  // from here on nothing throws
   if (again) {
     free_.pop_back();
-    ids_[static_cast<size_t>(number - n_seq_max_)] = std::move(kept);
+    ids_[number - n_seq_max_] = std::move(kept);
   } else {
     ids_.push_back(std::move(kept));
     cells_.push_back(0);
@@ -38,13 +38,13 @@ int32_t OwnerSets::of(std::span<const int32_t> ids) {
 }
 
 std::span<const int32_t> OwnerSets::ids(int32_t set) const {
-  if (set < n_seq_max_) return {&single_[static_cast<size_t>(set)], 1};
-  return ids_[static_cast<size_t>(set - n_seq_max_)];
+  if (set < n_seq_max_) return {&single_[set], 1};
+  return ids_[set - n_seq_max_];
 }
 
 bool OwnerSets::has(int32_t set, int32_t seq) const {
   if (set < n_seq_max_) return set == seq;
-  const Ids& ids = ids_[static_cast<size_t>(set - n_seq_max_)];
+  const Ids& ids = ids_[set - n_seq_max_];
   return std::binary_search(ids.begin(), ids.end(), seq);
 }
 
@@ -79,7 +79,7 @@ void OwnerSets::sweep() {
       ++it;
       continue;
     }
-    ids_[static_cast<size_t>(it->second - n_seq_max_)] = Ids();
+    ids_[it->second - n_seq_max_] = Ids();
     free_.push_back(it->second);
     it = numbers_.erase(it);
   }

@@ -24,8 +24,8 @@ class OwnerSets {
   std::span<const int32_t> ids(int32_t set) const;
 
   // How many cells have a set.
-  int64_t cells(int32_t set) const { return cells_[static_cast<size_t>(set)]; }
-  void count(int32_t set, int64_t change) { cells_[static_cast<size_t>(set)] += change; }
+  int64_t cells(int32_t set) const { return cells_[set]; }
+  void count(int32_t set, int64_t change) { cells_[set] += change; }
   int32_t size() const { return static_cast<int32_t>(cells_.size()); }
   int64_t shared_cells() const;
 

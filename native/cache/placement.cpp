@@ -3,9 +3,9 @@
 #include <cstring>
 #include <map>
 #include <numeric>
-#include <stdexcept>
 
 #include "cache/cell_arrays.hpp"
+#include "errors.hpp"
 
 namespace aleator::cache {
 
@@ -20,26 +20,25 @@ int64_t Cells::free_run(int64_t n, int64_t from) const {
 }
 
 std::vector<int64_t> Cells::find(int64_t n, bool contiguous, int32_t stream) const {
-  if (n < 0) throw std::invalid_argument("n must not be negative, not " + std::to_string(n));
+  if (n < 0) refuse("n must not be negative, not ", n);
   if (stream < 0 || stream >= n_streams())
-    throw std::invalid_argument("stream must lie in [0, " + std::to_string(n_streams()) +
-                                "), not " + std::to_string(stream));
+    refuse("stream must lie in [0, ", n_streams(), "), not ", stream);
   std::vector<int64_t> found;
   const int64_t begin = stream * share(), end = begin + share();
-  if (n == 0 || n > share() - used_[static_cast<size_t>(stream)]) return found;
+  if (n == 0 || n > share() - used_[stream]) return found;
   // Far past what is used, low cells are likely free: starting there keeps the attended range
   // short.
-  int64_t cell = heads_[static_cast<size_t>(stream)];
-  if (cell - begin > used_[static_cast<size_t>(stream)] + 2 * n) cell = begin;
+  int64_t cell = heads_[stream];
+  if (cell - begin > used_[stream] + 2 * n) cell = begin;
   if (contiguous) {
     int64_t start = free_run(n, cell);
     if (start < 0 || start + n > end) start = free_run(n, begin);
     if (start < 0 || start + n > end) return found;
-    found.resize(static_cast<size_t>(n));
+    found.resize(n);
     std::iota(found.begin(), found.end(), start);
     return found;
   }
-  found.reserve(static_cast<size_t>(n));
+  found.reserve(n);
   while (static_cast<int64_t>(found.size()) < n) {
     cell = free_.next(cell);
     if (cell >= end) {
@@ -62,14 +61,14 @@ int32_t Cells::set_of(const uint64_t* owners) {
     }
   const int32_t spare = n_seq_max_ % 64;
   if (count == 0 || (spare && owners[words() - 1] >> spare))
-    throw std::invalid_argument("a token's owners must be one or more ids below n_seq_max");
+    refuse("a token's owners must be one or more ids below n_seq_max");
   if (count == 1) return only;
   if (n_streams() > 1)
-    throw std::invalid_argument(
+    refuse(
         "a token cannot have several owners where every sequence has cells of its own (policy "
         "\"streams\")");
   Vector<int32_t> ids;
-  ids.reserve(static_cast<size_t>(count));
+  ids.reserve(count);
   for (int64_t w = 0; w < words(); ++w)
     for (uint64_t bits = owners[w]; bits; bits &= bits - 1)
       ids.push_back(static_cast<int32_t>(w * 64 + __builtin_ctzll(bits)));
@@ -82,12 +81,12 @@ std::vector<int64_t> Cells::place(const int32_t* positions, const uint64_t* owne
   if (n_streams() == 1) {
     cells = find(n, contiguous);
   } else {
-    std::vector<int32_t> stream(static_cast<size_t>(n));
-    for (int64_t i = 0; i < n; ++i) stream[static_cast<size_t>(i)] = set_of(owners + i * words());
+    std::vector<int32_t> stream(n);
+    for (int64_t i = 0; i < n; ++i) stream[i] = set_of(owners + i * words());
     cells.resize(static_cast<size_t>(n), -1);
     for (int64_t i = 0; i < n; ++i) {
-      if (cells[static_cast<size_t>(i)] >= 0) continue;
-      const int32_t s = stream[static_cast<size_t>(i)];
+      if (cells[i] >= 0) continue;
+      const int32_t s = stream[i];
       const auto own = find(std::count(stream.begin(), stream.end(), s), contiguous, s);
       if (own.empty()) {
         cells.clear();
@@ -97,8 +96,7 @@ std::vector<int64_t> Cells::place(const int32_t* positions, const uint64_t* owne
         if (stream[k] == s) cells[k] = own[used++];
     }
   }
-  if (static_cast<int64_t>(cells.size()) < n)
-    throw std::invalid_argument("there are not " + std::to_string(n) + " free cells");
+  if (static_cast<int64_t>(cells.size()) < n) refuse("there are not ", n, " free cells");
   put(cells.data(), positions, owners, extras, n);
   return cells;
 }
@@ -108,7 +106,7 @@ void Cells::require_free(const int64_t* cells, int64_t n) const {
   bool ascending = true;
   for (int64_t i = 0; i < n; ++i) {
     if (cells[i] < 0 || cells[i] >= size() || !free_.has(cells[i]))
-      throw std::invalid_argument("cell " + std::to_string(cells[i]) + " is not a free cell");
+      refuse("cell ", cells[i], " is not a free cell");
     ascending &= cells[i] > previous;
     previous = cells[i];
   }
@@ -116,14 +114,14 @@ void Cells::require_free(const int64_t* cells, int64_t n) const {
   std::vector<int64_t> sorted(cells, cells + n);
   std::sort(sorted.begin(), sorted.end());
   if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
-    throw std::invalid_argument("a cell is named twice");
+    refuse("a cell is named twice");
 }
 
 void Cells::put(const int64_t* cells, const int32_t* positions, const uint64_t* owners,
                 const Extra* extras, int64_t n) {
   if ((extras != nullptr) != !extras_.empty())
-    throw std::invalid_argument(extras ? "these cells have no extras"
-                                       : "these cells need extras: y, x and token of each");
+    refuse(extras ? "these cells have no extras"
+                  : "these cells need extras: y, x and token of each");
   if (n == 0) return;
   enter();
   require_free(cells, n);
@@ -133,13 +131,11 @@ void Cells::put(const int64_t* cells, const int32_t* positions, const uint64_t* 
   for (int64_t i = 0; i < n; ++i) {
     const uint64_t* row = owners + i * words();
     if (positions[i] < 0 || positions[i] == kEnd)
-      throw std::invalid_argument("a position must lie in [0, 2^31 - 1), not " +
-                                  std::to_string(positions[i]));
+      refuse("a position must lie in [0, 2^31 - 1), not ", positions[i]);
     if (!known || std::memcmp(row, known, static_cast<size_t>(words()) * 8) != 0)
       set = set_of(known = row);
     if (n_streams() > 1 && cells[i] / share() != set)
-      throw std::invalid_argument("cell " + std::to_string(cells[i]) +
-                                  " is not in the share of sequence " + std::to_string(set));
+      refuse("cell ", cells[i], " is not in the share of sequence ", set);
     if (!segments.empty()) {
       Segment& last = segments.back();
       if (last.owners == set && last.cell + last.len == cells[i] &&
@@ -165,12 +161,12 @@ void Cells::put(const int64_t* cells, const int32_t* positions, const uint64_t* 
 std::vector<int64_t> Cells::take_in_ring(int64_t n, int32_t window, int32_t keep, int32_t stream,
                                          bool chunked) {
   if (n < 1 || window < 1 || keep < 0 || stream < 0 || stream >= n_streams())
-    throw std::invalid_argument("n, window, keep or stream is out of range");
+    refuse("n, window, keep or stream is out of range");
   const int64_t begin = stream * share();
   std::vector<int64_t> found;
   std::map<int32_t, int32_t> lost;  // sequence -> the highest of its positions to go
-  int64_t cell = heads_[static_cast<size_t>(stream)];
-  if (cell - begin > used_[static_cast<size_t>(stream)] + 2 * n) cell = begin;
+  int64_t cell = heads_[stream];
+  if (cell - begin > used_[stream] + 2 * n) cell = begin;
   for (int64_t tested = 0; tested < share() && static_cast<int64_t>(found.size()) < n; ++tested) {
     if (cell >= begin + share()) cell = begin;
     if (pos_[cell] < 0) {
@@ -195,7 +191,7 @@ void Cells::follow_head(int32_t dst, int32_t src) {
   require(src, "src");
   if (n_streams() == 1) return;
   enter();
-  heads_[static_cast<size_t>(dst)] = heads_[static_cast<size_t>(src)] + (dst - src) * share();
+  heads_[dst] = heads_[src] + (dst - src) * share();
 }
 
 }  // namespace aleator::cache

@@ -1,8 +1,7 @@
 #include "cache/quantise.hpp"
 
-#include <stdexcept>
-
 #include "bind.hpp"
+#include "errors.hpp"
 #include "layers/rows.hpp"
 #include "layers/stored_matrix.hpp"
 #include "threads/pool.hpp"
@@ -19,20 +18,16 @@ static Stored checked(const std::string& name, const Data& data, const CellList&
   const Stored type = stored_type(name);
   const int64_t n_cells = int64_t(data.shape(0)), width = int64_t(x.shape(1));
   if (int64_t(data.shape(1)) != stored_row_bytes(type, width) || x.shape(0) != cells.size())
-    throw std::invalid_argument("rows of " + std::to_string(data.shape(1)) + " bytes are not " +
-                                std::to_string(width) + " elements of " + name +
-                                ", or x has not one row per cell");
+    refuse("rows of ", data.shape(1), " bytes are not ", width, " elements of ", name,
+           ", or x has not one row per cell");
   for (size_t i = 0; i < cells.size(); i++)
-    if (cells(i) < 0 || cells(i) >= n_cells)
-      throw std::invalid_argument("cell " + std::to_string(cells(i)) + " of " +
-                                  std::to_string(n_cells));
+    if (cells(i) < 0 || cells(i) >= n_cells) refuse("cell ", cells(i), " of ", n_cells);
   return type;
 }
 
 static void require_blocks(int64_t width, int64_t block) {
   if (block < 0 || (block & (block - 1)) || (block && width % block))
-    throw std::invalid_argument("rotation in blocks of " + std::to_string(block) + " of " +
-                                std::to_string(width) + " elements");
+    refuse("rotation in blocks of ", block, " of ", width, " elements");
 }
 
 template <class F>
@@ -55,11 +50,11 @@ static void store_rows(Pool& pool, const std::string& name, int64_t rotation,
   const int64_t *cell = cells.data(), n = int64_t(cells.size());
   uint8_t* to = data.data();
   nb::gil_scoped_release nogil;
-  std::vector<std::vector<float>> rotated(size_t(pool.size()));
+  std::vector<std::vector<float>> rotated(pool.size());
   each_row(pool, n, [&](int thread, int64_t i) {
     const float* row = from + i * width;
     if (rotation) {
-      std::vector<float>& copy = rotated[size_t(thread)];
+      std::vector<float>& copy = rotated[thread];
       copy.assign(row, row + width);
       hadamard_(copy.data(), width, rotation);
       row = copy.data();

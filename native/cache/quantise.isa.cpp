@@ -2,16 +2,13 @@
 
 #include <cmath>
 
-#include "layers/lanes.hpp"
+#include "layers/exponential.hpp"
 
 namespace aleator::ALEATOR_ISA {
 
 constexpr int parts = block_elements / lanes;
 
 static inline vf absolute(vf x) { return reinterpret<vf>(reinterpret<vi>(x) & 0x7fffffff); }
-static inline vf select(vi take_a, vf a, vf b) {
-  return reinterpret<vf>((reinterpret<vi>(a) & take_a) | (reinterpret<vi>(b) & ~take_a));
-}
 static inline float highest(vf v) {
   float m = v[0];
   for (int i = 1; i < lanes; i++) m = v[i] > m ? v[i] : m;
@@ -24,8 +21,8 @@ static inline float lowest(vf v) {
 }
 // A number outside [low, high] becomes the nearer of them, a NaN becomes low.
 static inline vf clamped(vf x, float low, float high) {
-  x = select(x > low, x, splat(low));
-  return select(x < high, x, splat(high));
+  x = where(x > low, x, splat(low));
+  return where(x < high, x, splat(high));
 }
 
 struct Block {
@@ -37,7 +34,7 @@ struct Block {
     for (int k = 0; k < parts; k++) {
       v[k] = load(x + k * lanes);
       const vf a = absolute(v[k]);
-      m = select(a > m, a, m);
+      m = where(a > m, a, m);
       zero += v[k] * 0.0f;
     }
     largest = highest(m), poison = sum(zero);
@@ -95,26 +92,13 @@ static float signed_levels(const float* x, int count, vi (&q)[parts]) {
   return b.poison == 0 ? d : b.poison;
 }
 
-static void quantise_q4_0(const float* x, uint8_t* p) {
-  vi q[parts];
-  put_scale(signed_levels(x, 16, q), p);
-  put_nibbles(q, p + 2);
-}
-
-static void quantise_q5_0(const float* x, uint8_t* p) {
-  vi q[parts];
-  put_scale(signed_levels(x, 32, q), p);
-  put_fifth(q, p + 2);
-  put_nibbles(q, p + 6);
-}
-
 // Integers of `count` levels from the least element up; puts scale and least element.
 static void levels_from_least(const float* x, int count, vi (&q)[parts], uint8_t* p) {
   const Block b(x);
   vf low = b.v[0], high = b.v[0];
   for (int k = 1; k < parts; k++) {
-    low = select(b.v[k] < low, b.v[k], low);
-    high = select(b.v[k] > high, b.v[k], high);
+    low = where(b.v[k] < low, b.v[k], low);
+    high = where(b.v[k] > high, b.v[k], high);
   }
   float least = lowest(low);
   const float most = highest(high);
@@ -133,17 +117,18 @@ static void levels_from_least(const float* x, int count, vi (&q)[parts], uint8_t
         clamped((b.v[k] - least) * inverse + 0.5f, 0.0f, float(count - 1)), vi);
 }
 
-static void quantise_q4_1(const float* x, uint8_t* p) {
+// Integers of `count` levels, 16 or 32, after the scale, and after the least element if that is
+// kept.
+template <int count, bool least>
+static void quantise_levels(const float* x, uint8_t* p) {
   vi q[parts];
-  levels_from_least(x, 16, q, p);
-  put_nibbles(q, p + 4);
-}
-
-static void quantise_q5_1(const float* x, uint8_t* p) {
-  vi q[parts];
-  levels_from_least(x, 32, q, p);
-  put_fifth(q, p + 4);
-  put_nibbles(q, p + 8);
+  if constexpr (least)
+    levels_from_least(x, count, q, p);
+  else
+    put_scale(signed_levels(x, count, q), p);
+  p += least ? 4 : 2;
+  if constexpr (count > 16) put_fifth(q, p), p += 4;
+  put_nibbles(q, p);
 }
 
 constexpr float nothing = 1e-15f;  // magnitudes below are 0
@@ -178,20 +163,12 @@ static void quantise_iq4_nl(const float* x, uint8_t* p) {
 }
 
 static auto quantiser(Stored type) {
-  switch (type) {
-    case Stored::q4_0:
-      return quantise_q4_0;
-    case Stored::q4_1:
-      return quantise_q4_1;
-    case Stored::q5_0:
-      return quantise_q5_0;
-    case Stored::q5_1:
-      return quantise_q5_1;
-    case Stored::iq4_nl:
-      return quantise_iq4_nl;
-    default:
-      return quantise_q8_0;
-  }
+  return type == Stored::q4_0     ? quantise_levels<16, false>
+         : type == Stored::q4_1   ? quantise_levels<16, true>
+         : type == Stored::q5_0   ? quantise_levels<32, false>
+         : type == Stored::q5_1   ? quantise_levels<32, true>
+         : type == Stored::iq4_nl ? quantise_iq4_nl
+                                  : quantise_q8_0;
 }
 
 void quantise_row(const float* x, int64_t n, Stored type, uint8_t* row) {
@@ -208,7 +185,8 @@ void widen_row(const uint8_t* row, Stored type, int64_t n, float* x) {
       Read::group(row, i, v);
       for (int k = 0; k < Read::step / lanes; k++) store(x + i + k * lanes, v[k]);
     }
-    for (; i < n; i++) x[i] = Read::one(row, i);
+    if constexpr (!Blocks<Read>)  // which fill rows
+      for (; i < n; i++) x[i] = Read::one(row, i);
   });
 }
 

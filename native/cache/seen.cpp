@@ -3,15 +3,16 @@
 // The tokens of one sequence share a list, of which each sees a beginning; so a list costs what its
 // sequence holds, not tokens times cells, and sums run in the order of the text wherever it lies.
 #include <algorithm>
-#include <stdexcept>
 
 #include "bind.hpp"
 #include "cache/cells.hpp"
+#include "errors.hpp"
 
 namespace {
 
 using aleator::Array;
 using aleator::owned_array;
+using aleator::refuse;
 using aleator::cache::Cells;
 using aleator::cache::Run;
 using Pairs =
@@ -22,9 +23,10 @@ nb::tuple seen_cells(const Cells& book, Array<const int32_t> positions, Array<co
                      Pairs coordinates) {
   const int64_t n_tokens = int64_t(positions.size());
   if ((key_positions && int64_t(key_positions->size()) < book.top()) ||
-      int64_t(seqs.size()) != n_tokens ||
-      (coordinates && (int64_t(coordinates->shape(0)) != n_tokens || !book.extras())))
-    throw std::invalid_argument("sizes disagree");
+      int64_t(seqs.size()) != n_tokens)
+    refuse("sizes disagree");
+  if (coordinates && (int64_t(coordinates->shape(0)) != n_tokens || !book.extras()))
+    refuse("coordinates must be [tokens, 2], of cells with extras");
   const aleator::cache::Extra* const at = coordinates ? book.extras() : nullptr;
   const int32_t *pos = book.positions(), *key_pos = key_positions ? key_positions->data() : 0;
   std::vector<int32_t> cells, list(static_cast<size_t>(n_tokens)), deltas;
@@ -74,20 +76,18 @@ nb::ndarray<nb::numpy, int64_t> before_window(const Cells& book, Array<const int
                                               Array<const int64_t> start, Array<const int32_t> list,
                                               Array<const int32_t> positions, int32_t window,
                                               bool chunked) {
-  if (window < 1) throw std::invalid_argument("window must be at least 1");
+  if (window < 1) refuse("window must be at least 1");
   const int64_t lists = int64_t(start.size()) - 1;
   if (list.size() != positions.size() || lists < 0 || start(lists) > int64_t(cells.size()))
-    throw std::invalid_argument("sizes disagree");
+    refuse("sizes disagree");
   for (int64_t i = 0; i < lists; i++)
-    if (start(i) < 0 || start(i) > start(i + 1))
-      throw std::invalid_argument("list_start must ascend");
+    if (start(i) < 0 || start(i) > start(i + 1)) refuse("list_start must ascend");
   for (size_t i = 0; i < cells.size(); i++)
-    if (cells(i) < 0 || cells(i) >= book.size())
-      throw std::invalid_argument("a cell is out of range");
+    if (cells(i) < 0 || cells(i) >= book.size()) refuse("a cell is out of range");
   const int32_t* pos = book.positions();
   std::vector<int64_t> first(list.size());
   for (size_t t = 0; t < list.size(); t++) {
-    if (list(t) < 0 || list(t) >= lists) throw std::invalid_argument("there is no such list");
+    if (list(t) < 0 || list(t) >= lists) refuse("there is no such list");
     const int32_t *begin = cells.data() + start(list(t)), *end = cells.data() + start(list(t) + 1);
     const int64_t low = aleator::cache::window_begin(positions(t), window, chunked);
     first[t] = std::partition_point(begin, end, [&](int32_t c) { return pos[c] < low; }) - begin;

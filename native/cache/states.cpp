@@ -3,11 +3,13 @@
 #include <stdexcept>
 #include <string>
 
+#include "errors.hpp"
+
 namespace aleator::cache {
 
 States::States(int32_t n_rows)
     : holders_(static_cast<size_t>(n_rows < 0 ? 0 : n_rows)), free_(n_rows < 1 ? 1 : n_rows, true) {
-  if (n_rows < 1) throw std::invalid_argument("n_rows must be 1 or more");
+  if (n_rows < 1) refuse("n_rows must be 1 or more");
 }
 
 const States::History* States::history(int32_t seq) const {
@@ -28,8 +30,8 @@ int64_t States::held(int32_t first) const {
   const auto count = [&](const Book& book) {
     for (auto at = book.lower_bound(first); at != book.end(); ++at)
       for (const auto& [row, position] : at->second) {
-        n += !seen[static_cast<size_t>(row)];
-        seen[static_cast<size_t>(row)] = true;
+        n += !seen[row];
+        seen[row] = true;
       }
   };
   count(book_);
@@ -49,20 +51,19 @@ void States::grow(int32_t n) {
 
 void States::hold(const History& history) noexcept {
   for (const auto& [row, position] : history)
-    if (holders_[static_cast<size_t>(row)]++ == 0) free_.remove(row, row + 1);
+    if (holders_[row]++ == 0) free_.remove(row, row + 1);
 }
 
 void States::release(const History& history) noexcept {
   for (const auto& [row, position] : history)
-    if (--holders_[static_cast<size_t>(row)] == 0) free_.add(row, row + 1);
+    if (--holders_[row] == 0) free_.add(row, row + 1);
 }
 
 void States::change(Book histories) {
   if (histories.empty()) return;
   for (const auto& [seq, history] : histories)
     for (const auto& [row, position] : history)
-      if (row < 0 || row >= n_rows())
-        throw std::invalid_argument("row " + std::to_string(row) + " is out of range");
+      if (row < 0 || row >= n_rows()) refuse("row ", row, " is out of range");
   Book before;  // what is allocated is allocated here
   if (!frames_.empty())
     for (const auto& [seq, history] : histories)
@@ -114,7 +115,7 @@ void States::check() const {
   Vector<int32_t> holders(holders_.size());
   const auto count = [&](const Book& book) {
     for (const auto& [seq, history] : book)
-      for (const auto& [row, position] : history) ++holders[static_cast<size_t>(row)];
+      for (const auto& [row, position] : history) ++holders[row];
   };
   count(book_);
   for (const Frame& frame : frames_) count(frame.before);

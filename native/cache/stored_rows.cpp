@@ -1,12 +1,13 @@
 // Copies of what some cells store in every layer, taken and put back in one call.
 #include <cstring>
-#include <stdexcept>
 
 #include "bind.hpp"
+#include "errors.hpp"
 
 namespace {
 
 using aleator::Array;
+using aleator::refuse;
 using Layer = Array<uint8_t, 2>;
 using Index = Array<const int64_t>;
 
@@ -14,8 +15,7 @@ class StoredRows {
  public:
   explicit StoredRows(std::vector<Layer> layers) : layers_(std::move(layers)) {
     for (const Layer& l : layers_) {
-      if (l.shape(0) != layers_[0].shape(0))
-        throw std::invalid_argument("layers must have equally many cells");
+      if (l.shape(0) != layers_[0].shape(0)) refuse("layers must have equally many cells");
       bytes_ += l.shape(1);
     }
   }
@@ -32,8 +32,7 @@ class StoredRows {
 
   void put(Index cells, aleator::Bytes taken) const {
     check(cells);
-    if (taken.size() != cells.size() * bytes_)
-      throw std::invalid_argument("taken is not of so many cells");
+    if (taken.size() != cells.size() * bytes_) refuse("taken is not of so many cells");
     each(cells, [from = taken.data()](uint8_t* row, size_t n) mutable {
       std::memcpy(row, from, n);
       from += n;
@@ -44,7 +43,7 @@ class StoredRows {
   void check(const Index& cells) const {
     for (size_t i = 0; i < cells.size(); ++i)
       if (cells(i) < 0 || layers_.empty() || cells(i) >= static_cast<int64_t>(layers_[0].shape(0)))
-        throw std::invalid_argument("cell " + std::to_string(cells(i)) + " is out of range");
+        refuse("cell ", cells(i), " is out of range");
   }
   template <typename F>
   void each(const Index& cells, F&& f) const {

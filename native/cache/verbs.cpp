@@ -1,10 +1,10 @@
 // What changes cells: llama.cpp's verbs, copies of shared cells, and the defragmentation that
 // llama.cpp did until August 2025.
 #include <algorithm>
-#include <stdexcept>
 #include <string>
 
 #include "cache/cell_arrays.hpp"
+#include "errors.hpp"
 
 namespace aleator::cache {
 
@@ -40,7 +40,7 @@ void Cells::seq_rm(int32_t seq, int32_t p0, int32_t p1) {
     rest[i] = i > 0 && segments[i - 1].owners == set ? rest[i - 1] : sets_.without(set, seq);
   }
   for (const Segment& s : segments) record(s);
-  sequences_[static_cast<size_t>(seq)].update([&](Runs& own) { own.erase(in.p0, in.p1); });
+  sequences_[seq].update([&](Runs& own) { own.erase(in.p0, in.p1); });
   for (size_t i = 0; i < segments.size(); ++i) {
     const Segment& s = segments[i];
     if (rest[i] != kNone) {
@@ -56,8 +56,7 @@ void Cells::seq_cp(int32_t src, int32_t dst, int32_t p0, int32_t p1) {
   require(src, "src");
   require(dst, "dst");
   if (src == dst) return;
-  if (n_streams() > 1)
-    throw std::invalid_argument("sequences with cells of their own cannot share any");
+  if (n_streams() > 1) refuse("sequences with cells of their own cannot share any");
   const Interval in(p0, p1);
   enter();
   Vector<Segment> segments;
@@ -71,7 +70,7 @@ void Cells::seq_cp(int32_t src, int32_t dst, int32_t p0, int32_t p1) {
   for (size_t i = 0; i < segments.size(); ++i)
     if (more[i] != segments[i].owners) record(segments[i]);
   const bool bulk = many(segments.size()) && !new_sequence;
-  Index& x = sequences_[static_cast<size_t>(dst)];
+  Index& x = sequences_[dst];
   try {
     if (new_sequence && in.p0 <= seq_pos_min(src) && in.p1 > seq_pos_max(src)) {
       x.runs = runs(src);
@@ -119,8 +118,7 @@ void Cells::seq_add(int32_t seq, int32_t p0, int32_t p1, int32_t delta) {
   collect(seq, in.p0, in.p1, segments);
   for (const Segment& s : segments) {
     if (int64_t{s.pos} + s.len - 1 + delta >= kEnd)
-      throw std::invalid_argument("delta " + std::to_string(delta) + " moves position " +
-                                  std::to_string(s.pos + s.len - 1) + " out of range");
+      refuse("delta ", delta, " moves position ", s.pos + s.len - 1, " out of range");
   }
   Vector<int64_t> first(heads_.size(), size());
   for (const Segment& s : segments) record(s);
@@ -132,7 +130,7 @@ void Cells::seq_add(int32_t seq, int32_t p0, int32_t p1, int32_t delta) {
     const auto gone =
         static_cast<int32_t>(std::clamp<int64_t>(-(int64_t{s.pos} + delta), 0, s.len));
     if (gone > 0) {
-      int64_t& f = first[static_cast<size_t>(s.cell / share())];
+      int64_t& f = first[s.cell / share()];
       f = std::min<int64_t>(f, s.cell);
       release({s.cell, gone, s.step, s.pos, s.base, s.owners});
     }
@@ -150,8 +148,7 @@ void Cells::seq_add(int32_t seq, int32_t p0, int32_t p1, int32_t delta) {
 
 void Cells::seq_div(int32_t seq, int32_t p0, int32_t p1, int32_t divisor) {
   require(seq, "seq");
-  if (divisor < 1)
-    throw std::invalid_argument("divisor must be 1 or more, not " + std::to_string(divisor));
+  if (divisor < 1) refuse("divisor must be 1 or more, not ", divisor);
   const Interval in(p0, p1);
   if (divisor == 1) return;
   enter();
@@ -195,12 +192,10 @@ void Cells::duplicate(const int64_t* from, const int64_t* to, int64_t n, int32_t
   for (int64_t i = 0; i < n; ++i) {
     const int64_t c = from[i];
     if (c < 0 || c >= size() || owners_[c] == kNone || (leave && !sets_.has(owners_[c], seq)))
-      throw std::invalid_argument("cell " + std::to_string(c) + " is not a cell of the sequence");
-    if (leave && owners_[c] == seq)
-      throw std::invalid_argument("cell " + std::to_string(c) + " is not shared");
+      refuse("cell ", c, " is not a cell of the sequence");
+    if (leave && owners_[c] == seq) refuse("cell ", c, " is not shared");
     if (n_streams() > 1 && to[i] / share() != seq)
-      throw std::invalid_argument("cell " + std::to_string(to[i]) +
-                                  " is not in the share of sequence " + std::to_string(seq));
+      refuse("cell ", to[i], " is not in the share of sequence ", seq);
     if (i > 0 && copies.back().cell + copies.back().len == to[i] && c == from[i - 1] + 1 &&
         owners_[c] == old.back().owners && pos_[c] == pos_[c - 1] + 1 &&
         base_[c] == base_[c - 1] + 1) {
@@ -262,7 +257,7 @@ void Cells::move(const std::vector<Move>& moves) {
   for (const Move& m : moves) {
     if (m.n < 1 || m.from < 0 || m.to < 0 || m.from + m.n > size() || m.to + m.n > size() ||
         free_.next(m.from) < m.from + m.n || occupied_.next(m.to) < m.to + m.n)
-      throw std::invalid_argument("a move must go from used cells to free ones");
+      refuse("a move must go from used cells to free ones");
     segments(m.from, m.n, 1, old);
     for (size_t i = to.size(); i < old.size(); ++i)
       to.push_back(static_cast<int32_t>(m.to + old[i].cell - m.from));
@@ -273,7 +268,7 @@ void Cells::move(const std::vector<Move>& moves) {
               [side](const Move& a, const Move& b) { return a.*side < b.*side; });
     for (size_t i = 1; i < sorted.size(); ++i)
       if (sorted[i - 1].*side + sorted[i - 1].n > sorted[i].*side)
-        throw std::invalid_argument("moves must not meet: each cell is free for one of them");
+        refuse("moves must not meet: each cell is free for one of them");
   }
   for (size_t i = 0; i < old.size(); ++i) {
     record(old[i]);

@@ -87,7 +87,7 @@ Alphabet::Alphabet(const Gbnf& grammar, const TokenTrie& trie) {
   const auto flip = [&](size_t set, int32_t letter) {
     members_[set * words_ + static_cast<size_t>(letter) / 64] ^= uint64_t{1} << (letter % 64);
   };
-  std::vector<size_t> seen(static_cast<size_t>(n), all.size());
+  std::vector<size_t> seen(n, all.size());
   for (size_t set = 0; set < all.size(); ++set) {
     if (grammar.sets[set].negated)
       for (int32_t l = 0; l < n_characters_; ++l) flip(set, l);
@@ -102,17 +102,17 @@ Alphabet::Alphabet(const Gbnf& grammar, const TokenTrie& trie) {
       if (tail_sets[t][set]) flip(set, n_characters_ + static_cast<int32_t>(t));
   }
   for (uint32_t c = 0; c < 128; ++c)
-    ascii_.push_back(letters_[static_cast<size_t>(
-        std::upper_bound(starts_.begin(), starts_.end(), c) - starts_.begin() - 1)]);
+    ascii_.push_back(
+        letters_[std::upper_bound(starts_.begin(), starts_.end(), c) - starts_.begin() - 1]);
 
   words_below_ = std::min(words_, kMostWordsBelow);
   const uint32_t n_nodes = trie.n_nodes();
   node_letter_.assign(n_nodes, -1);
   below_.assign(n_nodes * words_below_, 0);
-  root_children_.resize(static_cast<size_t>(n));
+  root_children_.resize(n);
   std::vector<uint32_t> path{0};
   std::vector<uint32_t> parent(n_nodes, 0);
-  std::vector<uint32_t> frequency(static_cast<size_t>(n), 0);
+  std::vector<uint32_t> frequency(n, 0);
   for (uint32_t node = 1; node < n_nodes; ++node) {
     const auto& at = trie.nodes()[node];
     path.resize(at.depth);
@@ -140,8 +140,7 @@ Alphabet::Alphabet(const Gbnf& grammar, const TokenTrie& trie) {
 
 int32_t Alphabet::letter(uint32_t c) const {
   if (c < 128) return ascii_[c];
-  return letters_[static_cast<size_t>(std::upper_bound(starts_.begin(), starts_.end(), c) -
-                                      starts_.begin() - 1)];
+  return letters_[std::upper_bound(starts_.begin(), starts_.end(), c) - starts_.begin() - 1];
 }
 
 }  // namespace aleator

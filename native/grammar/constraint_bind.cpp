@@ -18,7 +18,7 @@ ALEATOR_BIND(constraint) {
       .def(
           "mask",
           [](Constraint& c) {
-            std::vector<uint32_t> words(static_cast<size_t>(mask_words(c.n_vocab())));
+            std::vector<uint32_t> words(mask_words(c.n_vocab()));
             c.mask(words.data());
             return to_numpy(std::move(words));
           },
@@ -27,9 +27,8 @@ ALEATOR_BIND(constraint) {
           "mask_into",
           [](Constraint& c, const Array<uint32_t>& words) {
             if (static_cast<int64_t>(words.shape(0)) != mask_words(c.n_vocab()))
-              throw ParameterError("words", "words must have " +
-                                                std::to_string(mask_words(c.n_vocab())) +
-                                                " elements, one bit a token");
+              throw ParameterError("words", "words must have ", mask_words(c.n_vocab()),
+                                   " elements, one bit a token");
             c.mask(words.data());
           },
           "words"_a.noconvert(), "Write the words of mask() into a contiguous uint32 array.")

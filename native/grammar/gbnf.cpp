@@ -81,8 +81,8 @@ class Parser : GbnfText {
   void count_elements(uint64_t n, size_t at) {
     n_elements_ += n;
     if (n_elements_ > kMaxElements)
-      fail(at, "the grammar needs more than " + std::to_string(kMaxElements) +
-                   " elements here: repeat less, or shorter parts");
+      fail(at, message("the grammar needs more than ", kMaxElements,
+                       " elements here: repeat less, or shorter parts"));
   }
 
   void rule() {
@@ -129,7 +129,7 @@ class Parser : GbnfText {
   void push_set(Sequence& sequence, CharacterSet set) {
     const auto [it, added] = sets_.emplace(std::move(set), static_cast<int32_t>(sets_.size()));
     if (added && sets_.size() > kMaxSets)
-      fail(pos_, "more than " + std::to_string(kMaxSets) + " different characters and classes");
+      fail(pos_, message("more than ", kMaxSets, " different characters and classes"));
     push(sequence, Gbnf::Kind::character, it->second);
   }
 
@@ -165,7 +165,7 @@ class Parser : GbnfText {
         push(seq, Gbnf::Kind::rule, symbol(name(), at));
       } else if (c == '(') {
         if (++nesting_ > kMaxNesting)
-          fail(at, "more than " + std::to_string(kMaxNesting) + " groups in one another");
+          fail(at, message("more than ", kMaxNesting, " groups in one another"));
         ++pos_;
         skip_space(true);
         const int32_t group = generated(owner, at);

@@ -36,9 +36,8 @@ GbnfConstraint::GbnfConstraint(std::shared_ptr<const GbnfProgram> program,
       path_(trie().depth() + 2) {
   for (const int32_t token : trigger_tokens_)
     if (token < 0 || token >= n_vocab())
-      throw ParameterError("trigger_tokens", "trigger token " + std::to_string(token) +
-                                                 " is outside the vocabulary of " +
-                                                 std::to_string(n_vocab()) + " tokens");
+      throw ParameterError("trigger_tokens", "trigger token ", token,
+                           " is outside the vocabulary of ", n_vocab(), " tokens");
   stacks_.begin_operation();
   states_.push_back({stacks_.start(), {}, !trigger_patterns_.empty() || !trigger_tokens_.empty()});
 }
@@ -65,9 +64,8 @@ void GbnfConstraint::begin() {
 
 void GbnfConstraint::check_token(int32_t token) const {
   if (token < 0 || token >= n_vocab())
-    throw ParameterError("token", "token " + std::to_string(token) +
-                                      " is outside the vocabulary of " + std::to_string(n_vocab()) +
-                                      " tokens");
+    throw ParameterError("token", "token ", token, " is outside the vocabulary of ", n_vocab(),
+                         " tokens");
 }
 
 bool GbnfConstraint::may_end_in(int32_t set, PartialUtf8 partial) const {
@@ -128,8 +126,8 @@ GbnfConstraint::Outcome GbnfConstraint::outcome(const State& from, int32_t token
 
 GbnfConstraint::State GbnfConstraint::next(const State& from, int32_t token) {
   const auto refuse = [&] {
-    throw ConstraintError(token, "token " + std::to_string(token) +
-                                     " is not allowed by the grammar here; mask() says which are");
+    throw ConstraintError(token, "token ", token,
+                          " is not allowed by the grammar here; mask() says which are");
   };
   if (trie().is_end(token)) {
     if (!stacks_.empty(from.set)) refuse();
@@ -154,8 +152,8 @@ GbnfConstraint::State GbnfConstraint::replay(State at, int32_t token, std::strin
 GbnfConstraint::State GbnfConstraint::wait(int32_t token) {
   const State start = {states_.front().set, {}};
   const auto refuse = [&](const std::string& what) {
-    throw ConstraintError(token, "token " + std::to_string(token) +
-                                     " starts the grammar, which does not allow " + what);
+    throw ConstraintError(token, "token ", token, " starts the grammar, which does not allow ",
+                          what);
   };
   const std::string& piece = trie().piece(token);
   if (std::find(trigger_tokens_.begin(), trigger_tokens_.end(), token) != trigger_tokens_.end()) {
@@ -179,10 +177,10 @@ GbnfConstraint::State GbnfConstraint::wait(int32_t token) {
     for (const auto& [t, end] : waited_) feed(t, end);
     feed(token, text.size());
     if (at.set == StackSets::kNone)
-      refuse("the text that its trigger pattern hands over, " + text.substr(*from) +
-             (pattern.has_groups()
-                  ? " (from the first group with any text in it, else all that matched)"
-                  : " (all that matched: a group would say where to begin)"));
+      refuse(message("the text that its trigger pattern hands over, ", text.substr(*from),
+                     pattern.has_groups()
+                         ? " (from the first group with any text in it, else all that matched)"
+                         : " (all that matched: a group would say where to begin)"));
     return at;
   }
   text_ = text;
@@ -207,8 +205,8 @@ void GbnfConstraint::accept(int32_t token) {
 
 void GbnfConstraint::rollback(int64_t n) {
   if (n < 0 || n >= static_cast<int64_t>(states_.size()))
-    throw ParameterError("n", "cannot roll back " + std::to_string(n) + " tokens: " +
-                                  std::to_string(states_.size() - 1) + " were accepted");
+    throw ParameterError("n", "cannot roll back ", n, " tokens: ", states_.size() - 1,
+                         " were accepted");
   states_.erase(states_.end() - n, states_.end());
   if (!waiting()) return;
   waited_.erase(waited_.begin() + static_cast<std::ptrdiff_t>(states_.size() - 1), waited_.end());

@@ -47,9 +47,8 @@ class GbnfText {
       before += i < at && begins_character(text_[i]);
       shown += text_[i] == '\t' || text_[i] == '\0' ? ' ' : text_[i];
     }
-    throw GrammarError("grammar, line " + std::to_string(line) + ", column " +
-                           std::to_string(column) + ": " + reason + "\n  " + shown + "\n  " +
-                           std::string(static_cast<size_t>(before), ' ') + "^",
+    throw GrammarError(message("grammar, line ", line, ", column ", column, ": ", reason, "\n  ",
+                               shown, "\n  ", std::string(static_cast<size_t>(before), ' '), "^"),
                        line, column);
   }
 
@@ -142,7 +141,7 @@ class GbnfText {
       uint32_t digit = 0;
       const char* end = &c + 1;
       if (at_end() || std::from_chars(&c, end, digit, 16).ec != std::errc())
-        fail(at, "this escape needs " + std::to_string(digits) + " hexadecimal digits");
+        fail(at, message("this escape needs ", digits, " hexadecimal digits"));
       value = (value << 4) | digit;
       ++pos_;
     }

@@ -113,7 +113,7 @@ class StackSets {
     for (size_t id = sets_.size(); id-- > 0;)  // what lies below has a smaller number
       if (needed[id])
         for (size_t i = 0; i < sets_[id].size; ++i)
-          needed[static_cast<size_t>(entries_[sets_[id].begin + i].below)] = true;
+          needed[entries_[sets_[id].begin + i].below] = true;
     const auto sets = std::move(sets_);
     const auto entries = std::move(entries_);
     clear();
@@ -249,8 +249,8 @@ class StackSets {
         static_cast<uint64_t>(static_cast<uint32_t>(a)) << 32 | static_cast<uint32_t>(b);
     if (const auto it = united_.find(key); it != united_.end()) return it->second;
     if (depth > kMostDepth)
-      throw GrammarError("the grammar is ambiguous over more than " + std::to_string(kMostDepth) +
-                         " levels of nesting");
+      throw GrammarError(
+          message("the grammar is ambiguous over more than ", kMostDepth, " levels of nesting"));
     std::vector<Entry> merged;
     const bool empty = this->empty(a) || this->empty(b);
     const size_t n = n_entries(a), m = n_entries(b);
@@ -339,8 +339,8 @@ class StackSets {
 
   void work(size_t n) {
     if (n > budget_)
-      throw GrammarError("the grammar is too ambiguous here: one step takes more than " +
-                         std::to_string(kMostWork) + " operations; simplify its alternates");
+      throw GrammarError(message("the grammar is too ambiguous here: one step takes more than ",
+                                 kMostWork, " operations; simplify its alternates"));
     budget_ -= n;
   }
 

@@ -120,7 +120,7 @@ TokenTrie::TokenTrie(std::vector<std::string> pieces, const std::vector<int32_t>
     nodes_[parents[node]].height = std::max(nodes_[parents[node]].height, nodes_[node].height + 1);
   const auto end = static_cast<uint32_t>(nodes_.size() + 1);
   nodes_.push_back({0, end, 0, static_cast<uint32_t>(order_.size()), 0});
-  text_tokens_.assign(static_cast<size_t>(mask_words(n_vocab())), 0);
+  text_tokens_.assign(mask_words(n_vocab()), 0);
   for (const int32_t token : order_)
     text_tokens_[static_cast<size_t>(token) / 32] |= 1u << (token % 32);
 }

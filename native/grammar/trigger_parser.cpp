@@ -67,9 +67,8 @@ class TriggerParser {
 
  private:
   [[noreturn]] void fail(const std::string& reason) const {
-    throw ParameterError("trigger_patterns", "trigger pattern '" + std::string(text_) +
-                                                 "', character " + std::to_string(pos_ + 1) + ": " +
-                                                 reason);
+    throw ParameterError("trigger_patterns", "trigger pattern '", text_, "', character ", pos_ + 1,
+                         ": ", reason);
   }
   bool take(char c) {
     if (pos_ >= text_.size() || text_[pos_] != c) return false;
@@ -84,8 +83,7 @@ class TriggerParser {
   uint32_t here() const { return static_cast<uint32_t>(out_.program_.size()); }
   uint32_t emit(Op op, uint32_t x = 0, uint32_t y = 0) {
     if (out_.program_.size() >= kMostInstructions)
-      fail("too long: repetitions come to more than " + std::to_string(kMostInstructions) +
-           " steps");
+      fail(message("too long: repetitions come to more than ", kMostInstructions, " steps"));
     out_.program_.push_back({op, x, y});
     return here() - 1;
   }
@@ -112,7 +110,7 @@ class TriggerParser {
 
   void disjunction() {
     if (++nesting_ > kMostNesting)
-      fail("more than " + std::to_string(kMostNesting) + " groups in one another");
+      fail(message("more than ", kMostNesting, " groups in one another"));
     const uint32_t begin = here();
     while (term()) {
     }
@@ -216,7 +214,7 @@ class TriggerParser {
       const auto digit =
           std::string_view("0123456789abcdef").find(c >= 'A' && c <= 'F' ? c + 32 : c);
       if (c == '\0' || digit == std::string_view::npos)
-        fail("the escape needs " + std::to_string(digits) + " hexadecimal digits");
+        fail(message("the escape needs ", digits, " hexadecimal digits"));
       value = value * 16 + static_cast<uint32_t>(digit);
     }
     return value;

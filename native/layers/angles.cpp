@@ -1,7 +1,6 @@
 #include "layers/angles.hpp"
 
-#include <stdexcept>
-
+#include "errors.hpp"
 #include "layers/elementary.hpp"
 
 namespace aleator {
@@ -24,7 +23,7 @@ void PositionAngles::begin(const Rotation& rotation) {
 }
 
 void PositionAngles::find(int32_t page) {
-  if (page < 0) throw std::invalid_argument("a key's position is negative");
+  if (page < 0) refuse("a key's position is negative");
   auto at = starts_.find(page);
   if (at == starts_.end()) {
     int32_t positions[page_size];

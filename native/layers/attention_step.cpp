@@ -49,7 +49,7 @@ void AttentionStep::prepare(const Seen& seen, int64_t tokens, const Rotation& ro
   listed_ = -1;
   if (raw) key_angles_.begin(rotation);
   deltas_.assign(1, 0);
-  scratch_.resize(size_t(threads));
+  scratch_.resize(threads);
   const int64_t even = (tokens * kv_heads + 4 * threads - 1) / (4 * threads);
   for (int64_t t = 0; t < tokens;) {
     const int64_t list = seen.seen_list[t], start = seen.list_start[list];
@@ -101,7 +101,7 @@ const int32_t* AttentionStep::rows_of(int64_t list) {
     const int64_t start = seen_.list_start[list], n = seen_.list_start[list + 1] - start;
     auto& rows = key_rows_.emplace_back(size_t(n));
     for (int64_t j = 0; j < n; j++)
-      rows[size_t(j)] = key_angles_.row(seen_.seen_deltas ? seen_.seen_deltas[start + j] : 0);
+      rows[j] = key_angles_.row(seen_.seen_deltas ? seen_.seen_deltas[start + j] : 0);
     listed_ = list;
   }
   return key_rows_.back().data();
@@ -144,7 +144,7 @@ void AttentionStep::share(int threads, int64_t kv_heads) {
 
 void AttentionStep::reserve(const AttentionShape& s) {
   const auto grow = [](std::vector<float>& v, int64_t n) {
-    if (int64_t(v.size()) < n) v.resize(size_t(n));
+    if (int64_t(v.size()) < n) v.resize(n);
   };
   for (Scratch& own : scratch_) grow(own.room, attention_room(std::max(s.keys.dim, s.values.dim)));
   const int64_t rows = shared_tokens_ * s.heads;
@@ -159,8 +159,8 @@ void AttentionStep::form(Scratch& own, const AttentionShape& s, const Tile& tile
   const int64_t dim = s.keys.dim, width = padded(dim), group = s.group();
   const int64_t n = tile.tokens * group, variants = int64_t(deltas_.size());
   const bool raw = raw_ && s.rotated;  // keys are rotated as they are read
-  own.queries.assign(size_t((h1 - h0) * n * variants * width), 0.0f);
-  own.first.resize(size_t(n)), own.end.resize(size_t(n)), own.seen.clear();
+  own.queries.assign((h1 - h0) * n * variants * width, 0.0f);
+  own.first.resize(n), own.end.resize(n), own.seen.clear();
   for (int64_t i = 0; i < n; i++) {
     const int64_t t = tile.token + i / group;
     const bool joined = sunk(t);
@@ -169,7 +169,7 @@ void AttentionStep::form(Scratch& own, const AttentionShape& s, const Tile& tile
     if (own.first[i] >= own.end[i]) own.first[i] = own.end[i] = 0;
   }
   for (int64_t h = h0; h < h1; h++) {
-    float* forms = &own.queries[size_t((h - h0) * n * variants * width)];
+    float* forms = &own.queries[(h - h0) * n * variants * width];
     for (int64_t i = 0; i < n; i++) {
       const float* from = q + ((tile.token + i / group) * s.heads + h * group + i % group) * dim;
       for (int64_t v = 0; v < variants; v++) {
@@ -177,13 +177,13 @@ void AttentionStep::form(Scratch& own, const AttentionShape& s, const Tile& tile
         std::copy_n(from, dim, to);
         const Rotation& r = rotation_;
         if (v && s.rotated)
-          rotate_(to + r.offset, &angles_[size_t(v * r.pairs * 2)], r.pairs, r.interleaved);
+          rotate_(to + r.offset, &angles_[v * r.pairs * 2], r.pairs, r.interleaved);
         if (s.keys.rotation && !raw) hadamard_(to, dim, s.keys.rotation);
       }
     }
     own.seen.push_back({.cells = tile.cells,
                         .n = tile.n,
-                        .parts = &parts_[size_t(tile.part)],
+                        .parts = &parts_[tile.part],
                         .q = forms,
                         .variants = variants,
                         .n_queries = n,
@@ -200,7 +200,7 @@ void AttentionStep::form(Scratch& own, const AttentionShape& s, const Tile& tile
 
 void AttentionStep::run(int thread, Pool& pool, const AttentionShape& s, const float* q,
                         float* out) {
-  Scratch& own = scratch_[size_t(thread)];
+  Scratch& own = scratch_[thread];
   const int64_t n_whole = int64_t(whole_.size()), heads = s.keys.heads;
   const bool many = widest_ * s.group() >= many_mixed;
   int64_t together = many ? 1 : heads;  // heads of a tile that one thread takes
@@ -215,13 +215,13 @@ void AttentionStep::run(int thread, Pool& pool, const AttentionShape& s, const f
   const int64_t parts = (longest_ + chunk - 1) / chunk * n_shared;
   pool.split(thread, parts + n * n_whole, [&](int64_t unit) {
     if (unit < parts) {
-      const Tile& tile = *shared_[size_t(unit % n_shared)];
+      const Tile& tile = *shared_[unit % n_shared];
       const int64_t begin = unit / n_shared * chunk;
       return score_part(own, s, tile, begin, std::min(tile.n, begin + chunk), q);
     }
     unit -= parts;
     const int64_t i = many ? unit % n_whole : unit / n, h = many ? unit / n_whole : unit % n;
-    run_heads(own, s, *whole_[size_t(i)], h * together, (h + 1) * together, q, out);
+    run_heads(own, s, *whole_[i], h * together, (h + 1) * together, q, out);
   });
   if (n_shared == 0) return;
   pool.barrier();
@@ -232,7 +232,7 @@ void AttentionStep::run(int thread, Pool& pool, const AttentionShape& s, const f
   while (all % units) units++;
   pool.split(thread, units * n_shared, [&](int64_t unit) {
     const int64_t first = unit / n_shared * (all / units);
-    mix_channels(own, s, *shared_[size_t(unit % n_shared)], first, first + all / units, q, out);
+    mix_channels(own, s, *shared_[unit % n_shared], first, first + all / units, q, out);
   });
   if (!s.values.rotation) return;
   pool.barrier();
@@ -265,27 +265,27 @@ void AttentionStep::run_heads(Scratch& own, const AttentionShape& s, const Tile&
   const auto blocks = [&](auto&& f) {
     for (int64_t j = 0; j < tile.n; j += columns_together)
       for (int64_t h = 0; h < h1 - h0; h++)
-        f(j, std::min(tile.n, j + columns_together), own.seen[size_t(h)], h * n);
+        f(j, std::min(tile.n, j + columns_together), own.seen[h], h * n);
   };
   blocks([&](int64_t begin, int64_t end, const Attended& seen, int64_t row) {
-    score_keys_(seen, s.keys, s.scale, begin, end, &own.scores[size_t(row * stride)], stride,
+    score_keys_(seen, s.keys, s.scale, begin, end, &own.scores[row * stride], stride,
                 own.room.data());
   });
   for (int64_t row = 0; row < int64_t(rows); row++) {
-    const int64_t first = own.first[size_t(row % n)], end = own.end[size_t(row % n)];
+    const int64_t first = own.first[row % n], end = own.end[row % n];
     if (first < end)
-      own.factors[size_t(row)] =
+      own.factors[row] =
           weigh(s, tile, tile.token + row % n / group, (h0 + row / n) * group + row % n % group,
-                &own.scores[size_t(row * stride)], first, end);
+                &own.scores[row * stride], first, end);
   }
   blocks([&](int64_t begin, int64_t end, const Attended& seen, int64_t row) {
-    mix_(seen, s.values, &own.scores[size_t(row * stride)], stride, begin, end, 0, dim,
-         &own.mixed[size_t(row * width)], width, own.room.data());
+    mix_(seen, s.values, &own.scores[row * stride], stride, begin, end, 0, dim,
+         &own.mixed[row * width], width, own.room.data());
   });
   for (int64_t row = 0; row < int64_t(rows); row++) {
     const int64_t i = row % n, head = (h0 + row / n) * group + i % group;
     float* to = out + ((tile.token + i / group) * s.heads + head) * dim;
-    const float factor = own.factors[size_t(row)], *from = &own.mixed[size_t(row * width)];
+    const float factor = own.factors[row], *from = &own.mixed[row * width];
     for (int64_t c = 0; c < dim; c++) to[c] = from[c] * factor;
     if (s.values.rotation) hadamard_(to, dim, s.values.rotation);
   }
@@ -309,8 +309,8 @@ void AttentionStep::score_part(Scratch& own, const AttentionShape& s, const Tile
   form(own, s, tile, 0, s.keys.heads, q);
   for (int64_t j = begin; j < end; j += columns_together)
     for (int64_t h = 0; h < s.keys.heads; h++)
-      score_keys_(own.seen[size_t(h)], s.keys, s.scale, j, std::min(end, j + columns_together),
-                  &scores_[size_t(row(s, tile, h) * stride)], stride, own.room.data());
+      score_keys_(own.seen[h], s.keys, s.scale, j, std::min(end, j + columns_together),
+                  &scores_[row(s, tile, h) * stride], stride, own.room.data());
 }
 
 void AttentionStep::weigh_row(const AttentionShape& s, int64_t row) {
@@ -322,8 +322,7 @@ void AttentionStep::weigh_row(const AttentionShape& s, int64_t row) {
   const bool joined = sunk(t);
   const int64_t low = joined ? 0 : first(t) - tile.base;
   const int64_t high = joined ? tile.n : seen_.seen_count[t] - tile.base;
-  factors_[size_t(row)] =
-      low < high ? weigh(s, tile, t, head, &scores_[size_t(row * stride)], low, high) : 0.0f;
+  factors_[row] = low < high ? weigh(s, tile, t, head, &scores_[row * stride], low, high) : 0.0f;
 }
 
 // The values of a shared tile in pieces [first, last) of channels_together channels of its heads.
@@ -341,19 +340,18 @@ void AttentionStep::mix_channels(Scratch& own, const AttentionShape& s, const Ti
   };
   each([&](int64_t, int64_t c, int64_t, int64_t row) {
     for (int64_t i = row; i < row + n; i++)
-      std::fill_n(&mixed_[size_t(i * width + c)], std::min(channels_together, width - c), 0.0f);
+      std::fill_n(&mixed_[i * width + c], std::min(channels_together, width - c), 0.0f);
   });
   for (int64_t j = 0; j < tile.n; j += columns_together)
     each([&](int64_t h, int64_t c, int64_t end, int64_t row) {
-      mix_(own.seen[size_t(h)], s.values, &scores_[size_t(row * stride)], stride, j,
-           std::min(tile.n, j + columns_together), c, end, &mixed_[size_t(row * width)], width,
+      mix_(own.seen[h], s.values, &scores_[row * stride], stride, j,
+           std::min(tile.n, j + columns_together), c, end, &mixed_[row * width], width,
            own.room.data());
     });
   each([&](int64_t h, int64_t c, int64_t end, int64_t row) {
     for (int64_t i = 0; i < n; i++) {
       float* to = out + ((tile.token + i / group) * s.heads + h * group + i % group) * dim;
-      for (int64_t k = c; k < end; k++)
-        to[k] = mixed_[size_t((row + i) * width + k)] * factors_[size_t(row + i)];
+      for (int64_t k = c; k < end; k++) to[k] = mixed_[(row + i) * width + k] * factors_[row + i];
     }
   });
 }

@@ -109,24 +109,16 @@ static void mix_rows(const Rows& from, int64_t begin, int64_t end, int64_t dim, 
 
 // Queries whose sums are kept in registers at a time.
 template <class Rows>
-constexpr int64_t queries_at_once = lanes == 16                   ? 6
-                                    : Blocks<typename Rows::Type> ? 2
-                                                                  : 4;
+constexpr int queries_at_once = lanes == 16                   ? 6
+                                : Blocks<typename Rows::Type> ? 2
+                                                              : 4;
 
 template <class Rows>
 static void mix_queries(const Rows& from, int64_t n, int64_t begin, int64_t end, int64_t dim,
                         int64_t c0, int64_t c1, const float* const* weights, float* const* out) {
   if (begin >= end) return;
-  if constexpr (queries_at_once<Rows> >= 6) {
-    if (n == 6) return mix_rows<6>(from, begin, end, dim, c0, c1, weights, out);
-    if (n == 5) return mix_rows<5>(from, begin, end, dim, c0, c1, weights, out);
-  }
-  if constexpr (queries_at_once<Rows> >= 4) {
-    if (n == 4) return mix_rows<4>(from, begin, end, dim, c0, c1, weights, out);
-    if (n == 3) return mix_rows<3>(from, begin, end, dim, c0, c1, weights, out);
-  }
-  if (n == 2) return mix_rows<2>(from, begin, end, dim, c0, c1, weights, out);
-  mix_rows<1>(from, begin, end, dim, c0, c1, weights, out);
+  with_count<queries_at_once<Rows>>(
+      n, [&](auto count) { mix_rows<count()>(from, begin, end, dim, c0, c1, weights, out); });
 }
 
 // All queries over the n columns from `begin` on, of which each takes those that it sees: `from`
@@ -136,7 +128,7 @@ static void mix_seen(const Rows& from, const Attended& seen, const float* weight
                      int64_t begin, int64_t n, int64_t dim, int64_t c0, int64_t c1, float* out,
                      int64_t out_stride) {
   for (int64_t i = 0; i < seen.n_queries; i += queries_at_once<Rows>) {
-    const int64_t most = std::min(queries_at_once<Rows>, seen.n_queries - i);
+    const int64_t most = std::min<int64_t>(queries_at_once<Rows>, seen.n_queries - i);
     constexpr int64_t all = queries_at_once<Rows>;
     const float* w[all];
     float* to[all];

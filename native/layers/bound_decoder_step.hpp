@@ -37,7 +37,8 @@ class BoundDecoderStep {
                gate_named(gate),
                raw_keys,
                layer_norm ? Norm::layer : Norm::rms,
-               head_norm_named(head_norm),
+               value_named<HeadNorm>("head_norm", {"", "head", "rotated head", "each", "all"},
+                                     head_norm),
                residual_scale,
                softcap,
                clamp,
@@ -73,44 +74,37 @@ class BoundDecoderStep {
     const std::string at = next_layer();
     const int64_t e = shape_.n_embd(), dim = keys.side.dim, dim_v = values.side.dim;
     const int64_t groups = keys.side.heads, heads = q.weights.out / dim / (gated ? 2 : 1);
-    require(heads >= groups && heads % groups == 0,
-            at + "attn_q: " + std::to_string(heads) + " query heads for " + std::to_string(groups) +
-                " key-value heads");
-    require(values.side.heads == groups && values.side.n_cells == keys.side.n_cells,
-            at + "keys and values differ in heads or cells");
-    require(!window || has_windows_, at + "a window layer without frequencies for it");
+    require(heads >= groups && heads % groups == 0, at, "attn_q: ", heads, " query heads for ",
+            groups, " key-value heads");
+    require(values.side.heads == groups && values.side.n_cells == keys.side.n_cells, at,
+            "keys and values differ in heads or cells");
+    require(!window || has_windows_, at, "a window layer without frequencies for it");
     check_keys(keys.side, window, at);
-    require(!gated || (dim == dim_v && shape_.head_norm != HeadNorm::all),
-            at + "gates need values as wide as keys, and norms of single heads");
-    require_size(q, heads * dim * (gated ? 2 : 1), e, at + "attn_q");
-    if (k) require_size(*k, groups * dim, e, at + "attn_k");
-    require(k || (!v && !k_norm && !v_norm),
-            at + "a layer that stores nothing has no attn_v or norms of keys");
-    if (v) require_size(*v, groups * dim_v, e, at + "attn_v");
-    require(v || (dim == dim_v && shape_.head_norm != HeadNorm::all),
-            at + "keys as values need values as wide as keys, and norms of single heads");
-    require(!v_norm || (shape_.norm == Norm::rms && int64_t(v_norm->size()) == dim_v),
-            at + "v_norm: a weight for each channel of a value");
-    require_size(o, e, heads * dim_v, at + "attn_output");
+    require(!gated || (dim == dim_v && shape_.head_norm != HeadNorm::all), at,
+            "gates need values as wide as keys, and norms of single heads");
+    require(k || (!v && !k_norm && !v_norm), at,
+            "a layer that stores nothing has no attn_v or norms of keys");
+    require(v || (dim == dim_v && shape_.head_norm != HeadNorm::all), at,
+            "keys as values need values as wide as keys, and norms of single heads");
+    require(!v_norm || shape_.norm == Norm::rms, at, "v_norm is an RMS norm");
     require((bool(q_norm) == bool(k_norm) || !k) && (!q_norm || shape_.head_norm != HeadNorm::none),
-            at + "attn_q_norm and attn_k_norm do not go with head_norm");
-    require(!slopes_ || int64_t(slopes_->size()) == heads, at + "a slope for every head");
-    require(!sinks || int64_t(sinks->size()) == heads, at + "attn_sinks: a score for every head");
+            at, "attn_q_norm and attn_k_norm do not go with head_norm");
+    require(!slopes_ || int64_t(slopes_->size()) == heads, at, "a slope for every head");
     DecoderLayer layer{
-        .q = q.weights,
-        .k = weights_of(k),
-        .v = weights_of(v),
-        .o = o.weights,
+        .q = matrix(q, heads * dim * (gated ? 2 : 1), e, at + "attn_q"),
+        .k = matrix(k, groups * dim, e, at + "attn_k"),
+        .v = matrix(v, groups * dim_v, e, at + "attn_v"),
+        .o = matrix(o, e, heads * dim_v, at + "attn_output"),
         .attention_norm = norm(attention_norm, e, at + "attn_norm"),
         .ffn_norm = norm(ffn_norm, e, at + "ffn_norm"),
         .q_norm = head_norm(q_norm, heads, dim, at + "attn_q_norm"),
         .k_norm = head_norm(k_norm, groups, dim, at + "attn_k_norm"),
-        .v_norm = pointer(v_norm),
+        .v_norm = vector(v_norm, dim_v, at + "v_norm"),
         .keys = keys.side,
         .values = values.side,
         .attention_post_norm = norm(attention_post_norm, e, at + "post_attention_norm"),
         .ffn_post_norm = norm(ffn_post_norm, e, at + "post_ffw_norm"),
-        .sinks = pointer(sinks),
+        .sinks = vector(sinks, heads, at + "attn_sinks"),
         .group = window,
         .rotated = rotated,
         .scaled = scaled,
@@ -118,8 +112,7 @@ class BoundDecoderStep {
         .gated = gated,
         .output_scale = output_scale};
     set_feed_forward(layer, at, gate, up, down);
-    keep(std::tuple(q, k, v, o, gate, up, down, attention_norm, ffn_norm, q_norm, k_norm, v_norm,
-                    keys, values, attention_post_norm, ffn_post_norm, sinks));
+    keep(std::tuple(keys, values));
     step_.add_layer(layer);
     added(true);
     n_cells_[window] = keys.side.n_cells;
@@ -137,65 +130,47 @@ class BoundDecoderStep {
                         std::optional<CacheMemory> values) {
     const std::string at = next_layer();
     const int64_t e = shape_.n_embd(), dim = keys.side.dim;
-    require(shape_.norm == Norm::rms && !shape_.parallel && shape_.head_norm == HeadNorm::none,
-            at + "compressed keys in a layer of another kind");
+    require(shape_.norm == Norm::rms && !shape_.parallel && shape_.head_norm == HeadNorm::none, at,
+            "compressed keys in a layer of another kind");
     LatentMemory memory{query, query_up, compress, expand, key_up, value_up, query_norm, norm};
     const LatentLayer latent = memory.checked(at, e, heads, plain, dim_v);
-    require(dim == latent.key_dim() && bool(values) != latent.compressed() && !slopes_,
-            at + "the cache does not fit the compressed keys");
+    require(dim == latent.key_dim() && bool(values) != latent.compressed() && !slopes_, at,
+            "the cache does not fit the compressed keys");
     CacheSide side = values ? values->side : keys.side;
     if (!values) {
       side.dim = latent.rank, side.within = dim;
       const int64_t block = side.rotation > 1 ? side.rotation : block_shape(side.type).elements;
-      require(latent.rank % block == 0, at + "type_k has blocks of " + std::to_string(block) +
-                                            " channels, and of " + std::to_string(latent.rank) +
-                                            " compressed ones the last would not be whole");
+      require(latent.rank % block == 0, at, "type_k has blocks of ", block, " channels, and of ",
+              latent.rank, " compressed ones the last would not be whole");
     }
     require(keys.side.heads == (values ? heads : 1) && side.heads == keys.side.heads &&
                 side.n_cells == keys.side.n_cells && (!values || side.dim == dim_v),
-            at + "the cache's heads, cells or channels");
+            at, "the cache's heads, cells or channels");
     check_keys(keys.side, false, at);
-    require_size(o, e, heads * dim_v, at + "attn_output");
-    DecoderLayer layer{.o = o.weights,
+    DecoderLayer layer{.o = matrix(o, e, heads * dim_v, at + "attn_output"),
                        .attention_norm = this->norm(attention_norm, e, at + "attn_norm"),
                        .ffn_norm = this->norm(ffn_norm, e, at + "ffn_norm"),
                        .keys = keys.side,
                        .values = side,
                        .n_heads = heads};
     set_feed_forward(layer, at, gate, up, down);
-    keep(std::tuple(memory, o, gate, up, down, attention_norm, ffn_norm, keys, values));
+    keep(std::tuple(memory, keys, values));
     step_.add_layer(latent, layer);
     added(false);
     n_cells_[0] = keys.side.n_cells;
   }
 
-  // state_norms: of time step, B and C, or none; norm_eps: of these, which need no weights.
-  void add_recurrent_layer(const StoredMatrix& in, const StoredMatrix& select,
-                           const StoredMatrix& time_step, const StoredMatrix& out, Floats norm,
-                           Matrix conv, Floats conv_bias, Matrix a, Floats d, StateRows conv_rows,
-                           StateRows state_rows, std::optional<nb::tuple> state_norms,
-                           std::optional<float> norm_eps, std::optional<nb::tuple> feed_forward) {
-    const std::string at = next_layer();
-    SSMMemory memory{in, select, time_step, out,        norm,     conv, conv_bias,
-                     a,  d,      conv_rows, state_rows, norm_eps, {}};
-    if (state_norms) {
-      memory.norm_eps = norm_eps.value_or(shape_.eps);
-      for (const nb::handle weight : *state_norms)
-        memory.state_norms.push_back(nb::cast<Floats>(weight));
-    }
-    const SSMLayer space = memory.checked(at, shape_.n_embd(), n_rows_);
-    keep(memory);
-    add_stateful(at, space, int64_t(conv_rows.shape(0)), feed_forward);
-  }
-
-  // One that has a convolution: HeadMemory, ShortMemory or DeltaNetMemory.
+  // One that has a convolution: SSMMemory, HeadMemory, ShortMemory or DeltaNetMemory.
   template <class Space>
   void add_convolution(const Space& space, std::optional<nb::tuple> feed_forward) {
     const std::string at = next_layer();
-    require(bool(space.norm), at + "attn_norm is missing");
+    require(bool(space.norm), at, "attn_norm is missing");
     space.fits(at, shape_.n_embd(), n_rows_);
     keep(space);
-    add_stateful(at, space.layer, space.n_rows(), feed_forward);
+    step_.add_layer(space.layer,
+                    feed_forward ? feed_forward_layer(at, *feed_forward) : DecoderLayer{});
+    n_rows_ = space.n_rows();
+    added(false);
   }
 
   void add_space_beside(const HeadMemory& space) {
@@ -241,12 +216,12 @@ class BoundDecoderStep {
     const int64_t width = int64_t(norm.size()), n = projection.weights.out;
     require(width > 0 && n % width == 0 && shape_.norm == Norm::rms,
             "per_layer_proj_norm does not fit per_layer_model_proj");
-    require_size(projection, n, shape_.n_embd(), "per_layer_model_proj");
-    require_size(embedding, embedding.weights.out, n, "per_layer_token_embd");
     require(embedding.weights.out >= shape_.embedding.out,
             "per_layer_token_embd has less tokens than token_embd");
-    keep(std::tuple(embedding, projection, norm));
-    per_layer_ = {embedding.weights, projection.weights, norm.data(), width};
+    keep(norm);
+    per_layer_ = {matrix(embedding, embedding.weights.out, n, "per_layer_token_embd"),
+                  matrix(projection, n, shape_.n_embd(), "per_layer_model_proj"), norm.data(),
+                  width};
     step_.set_per_layer(per_layer_);
   }
 
@@ -254,11 +229,9 @@ class BoundDecoderStep {
     require(n_layers_ > 0 && n_layers_ <= per_layer_.layers(),
             "embeddings of a layer that has none");
     const std::string at = last_layer();
-    require_size(in, per_layer_.width, shape_.n_embd(), at + "inp_gate");
-    require_size(out, shape_.n_embd(), per_layer_.width, at + "proj");
-    const float* post_norm = this->norm(norm, shape_.n_embd(), at + "post_norm");
-    keep(std::tuple(in, out, norm));
-    step_.add_per_layer({in.weights, out.weights, post_norm, n_layers_ - 1});
+    const int64_t e = shape_.n_embd(), width = per_layer_.width;
+    step_.add_per_layer({matrix(in, width, e, at + "inp_gate"), matrix(out, e, width, at + "proj"),
+                         this->norm(norm, e, at + "post_norm"), n_layers_ - 1});
   }
 
   void run(Pool& pool, std::optional<Indices> ids, std::optional<Matrix> embeddings,
@@ -274,65 +247,61 @@ class BoundDecoderStep {
   void keep(T given) {
     kept_.push_back(std::make_shared<T>(std::move(given)));
   }
+  // The same of a matrix [out, in], or of n numbers, if there are any.
+  Weights matrix(const std::optional<StoredMatrix>& m, int64_t out, int64_t in,
+                 const std::string& name) {
+    if (!m) return {};
+    require_size(*m, out, in, name);
+    keep(*m);
+    return m->weights;
+  }
+  const float* vector(const std::optional<Floats>& v, int64_t n, const std::string& name) {
+    if (!v) return nullptr;
+    require(int64_t(v->size()) == n, name, " has ", v->size(), " elements, not ", n);
+    keep(*v);
+    return v->data();
+  }
   void added(bool attends) { n_layers_++, last_attends_ = attends; }
   // Of a layer with attention, but for its heads.
   void check_keys(const CacheSide& keys, bool window, const std::string& at) const {
-    require(n_cells_[window] == 0 || keys.n_cells == n_cells_[window],
-            at + "number of cells differs from the layers before");
-    require(!keys.by_channel, at + "keys by channels");
+    require(n_cells_[window] == 0 || keys.n_cells == n_cells_[window], at,
+            "number of cells differs from the layers before");
+    require(!keys.by_channel, at, "keys by channels");
     const Rotation& r = shape_.rotation[window];
-    require(r.offset + r.pairs * 2 <= keys.dim, at + "more rotated channels than a head has");
+    require(r.offset + r.pairs * 2 <= keys.dim, at, "more rotated channels than a head has");
   }
   void set_feed_forward(DecoderLayer& layer, const std::string& at,
                         const std::optional<StoredMatrix>& gate,
                         const std::optional<StoredMatrix>& up,
-                        const std::optional<StoredMatrix>& down) const {
+                        const std::optional<StoredMatrix>& down) {
     if (!gate && !up && !down) return;
     const int64_t e = shape_.n_embd();
-    require(gate && down, at + "gate and down go together");
-    require_size(*gate, gate->weights.out, e, at + (up ? "ffn_gate" : "ffn_up"));
-    if (up) require_size(*up, gate->weights.out, e, at + "ffn_up");
-    require_size(*down, e, gate->weights.out, at + "ffn_down");
-    layer.gate = gate->weights, layer.up = weights_of(up), layer.down = down->weights;
+    require(gate && down, at, "gate and down go together");
+    const int64_t ff = gate->weights.out;
+    layer.gate = matrix(gate, ff, e, at + (up ? "ffn_gate" : "ffn_up"));
+    layer.up = matrix(up, ff, e, at + "ffn_up"), layer.down = matrix(down, e, ff, at + "ffn_down");
   }
   // parts: gate, up, down and norm; the first three None where add_mixture follows.
   DecoderLayer feed_forward_layer(const std::string& at, const nb::tuple& parts) {
     require(parts.size() == 4, "feed_forward must be gate, up, down and norm");
     const auto get = [&](size_t i) { return nb::cast<std::optional<StoredMatrix>>(parts[i]); };
-    const auto gate = get(0), up = get(1), down = get(2);
     const auto ffn_norm = nb::cast<Floats>(parts[3]);
     DecoderLayer layer{.ffn_norm = norm(ffn_norm, shape_.n_embd(), at + "ffn_norm")};
-    set_feed_forward(layer, at, gate, up, down);
-    keep(std::tuple(gate, up, down, ffn_norm));
+    set_feed_forward(layer, at, get(0), get(1), get(2));
     return layer;
-  }
-  // A layer that keeps a state, and its feed-forward part.
-  void add_stateful(const std::string& at, const RecurrentLayer& layer, int64_t n_rows,
-                    const std::optional<nb::tuple>& feed_forward) {
-    step_.add_layer(layer, feed_forward ? feed_forward_layer(at, *feed_forward) : DecoderLayer{});
-    n_rows_ = n_rows;
-    added(false);
-  }
-  static HeadNorm head_norm_named(const std::string& name);
-  static Weights weights_of(const std::optional<StoredMatrix>& m) {
-    return m ? m->weights : Weights{};
   }
   // The weights of norms, if there are any, of the right size.
   const float* head_norm(const std::optional<Floats>& weight, int64_t heads, int64_t dim,
-                         const std::string& name) const {
+                         const std::string& name) {
     if (shape_.head_norm == HeadNorm::all || shape_.head_norm == HeadNorm::each) dim *= heads;
     return norm(weight, dim, name);
   }
-  const float* norm(const std::optional<Floats>& weight, int64_t n, const std::string& name) const {
-    if (shape_.norm == Norm::layer) n *= 2;
-    require(!weight || int64_t(weight->size()) == n,
-            name + ".weight has " + std::to_string(weight ? weight->size() : 0) +
-                " elements, not " + std::to_string(n));
-    return pointer(weight);
+  const float* norm(const std::optional<Floats>& weight, int64_t n, const std::string& name) {
+    return vector(weight, shape_.norm == Norm::layer ? 2 * n : n, name + ".weight");
   }
 
-  std::string next_layer() const { return "blk." + std::to_string(n_layers_) + "."; }
-  std::string last_layer() const { return "blk." + std::to_string(n_layers_ - 1) + "."; }
+  std::string next_layer() const { return message("blk.", n_layers_, "."); }
+  std::string last_layer() const { return message("blk.", n_layers_ - 1, "."); }
   int64_t n_out() const { return shape_.output.data ? shape_.output.out : shape_.n_embd(); }
 
   DecoderShape shape_;

@@ -22,19 +22,18 @@ struct CacheMemory {
       : data(std::move(bytes)) {
     side = {data.data(), stored_type(type), heads, dim, cells, by_channel, rotation};
     constexpr int64_t limit = int64_t(1) << 20;
-    require(side.type != Stored::mxfp4, "a cache of " + type);
+    require(side.type != Stored::mxfp4, "a cache of ", type);
     require(cells >= 1 && cells < int64_t(1) << 31 && heads >= 1 && heads <= limit && dim >= 1 &&
                 dim <= limit,
             "sizes out of range");
     require(stored_row_bytes(side.type, dim) &&
                 int64_t(data.size()) / side.row_bytes() / heads == cells &&
                 int64_t(data.size()) % (side.row_bytes() * heads) == 0,
-            "a cache of " + std::to_string(data.size()) + " bytes is not [" +
-                std::to_string(cells) + ", " + std::to_string(heads) + ", " + std::to_string(dim) +
-                "] of " + type);
-    require(!by_channel || !in_blocks(side.type), "a cache of " + type + " by channels");
+            "a cache of ", data.size(), " bytes is not [", cells, ", ", heads, ", ", dim, "] of ",
+            type);
+    require(!by_channel || !in_blocks(side.type), "a cache of ", type, " by channels");
     require(rotation >= 0 && (rotation & (rotation - 1)) == 0 && (!rotation || dim % rotation == 0),
-            "rotation in blocks of " + std::to_string(rotation));
+            "rotation in blocks of ", rotation);
   }
 };
 
@@ -70,17 +69,16 @@ inline Seen checked(const Pooled& p, int64_t tokens, int64_t n_cells) {
             (!p.seen_first || (*p.seen_first)(i) >= 0) &&
             (!p.seen_sinks || ((*p.seen_sinks)(i) >= 0 &&
                                (*p.seen_sinks)(i) <= p.list_start(list + 1) - p.list_start(list))),
-        "token " + std::to_string(i) + " sees more than list " + std::to_string(list) + " holds");
+        "token ", i, " sees more than list ", list, " holds");
   }
   if (n_cells > 0) {
     int32_t worst = 0;  // as unsigned, the largest: one comparison for both ends
     for (size_t i = 0; i < p.seen.size(); i++)
       worst = uint32_t(p.seen(i)) > uint32_t(worst) ? p.seen(i) : worst;
-    require(p.seen.size() == 0 || uint32_t(worst) < uint64_t(n_cells),
-            "seen cell " + std::to_string(worst));
+    require(p.seen.size() == 0 || uint32_t(worst) < uint64_t(n_cells), "seen cell ", worst);
     for (int64_t i = 0; i < tokens; i++)
-      require(!p.cells || ((*p.cells)(i) >= 0 && (*p.cells)(i) < n_cells),
-              "cell " + std::to_string(p.cells ? (*p.cells)(i) : 0));
+      require(!p.cells || ((*p.cells)(i) >= 0 && (*p.cells)(i) < n_cells), "cell ",
+              p.cells ? (*p.cells)(i) : 0);
   }
   return {pointer(p.cells),     p.seen.data(),       p.list_start.data(),    n_lists,
           p.seen_list.data(),   p.seen_count.data(), pointer(p.seen_deltas), pointer(p.seen_first),

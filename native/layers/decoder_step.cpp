@@ -18,8 +18,7 @@ void DecoderStep::run(Pool& pool, const MicroBatch& batch, Watch* watch) {
         for (const DecoderLayer& l : layers_) {
           layer(thread, l, batch);
           if (l.embedding >= 0)
-            per_layer_.add(thread, products_, embeddings_[size_t(l.embedding)], shape_.gate,
-                           shape_.eps);
+            per_layer_.add(thread, products_, embeddings_[l.embedding], shape_.gate, shape_.eps);
           if (l.output_scale != 1) scale(thread, l.output_scale, batch.tokens);
         }
         products_.logits(thread, shape_.output, shape_.output_norm, shape_.eps, batch.out_rows,
@@ -43,7 +42,7 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
   experts_.prepare(t, e, mixtures_);
   per_layer_.prepare(t);
   for (const Mixture& m : mixtures_)
-    if (m.beside()) dense_.resize(size_t(t * e));
+    if (m.beside()) dense_.resize(t * e);
   q_.resize(t * q), k_.resize(t * k), v_.resize(t * v), attended_.resize(t * attended);
   queries_.resize(t * queries), gate_.resize(t * ff), up_.resize(t * ff);
   ones_.resize(size_t(ff), 1.0f);
@@ -59,13 +58,13 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
     }
     if (shape_.position_embedding.data) {
       read_row_(shape_.position_embedding, batch.positions[i], place.data());
-      for (int64_t j = 0; j < e; j++) x[j] += place[size_t(j)];
+      for (int64_t j = 0; j < e; j++) x[j] += place[j];
     }
     if (shape_.embedding_norm) products_.norm(x, shape_.embedding_norm, e, shape_.eps, x);
   }
   for (int64_t g = 0; g < batch.n_groups; g++) {
     const Rotation& r = shape_.rotation[g];
-    angles_[g].resize(size_t(t * r.pairs * 2));
+    angles_[g].resize(t * r.pairs * 2);
     rotary_angles(r, batch.positions, t, 1, r.magnitude, angles_[g].data());
     int64_t kv_heads = INT64_MAX, group = 1;  // of the layers, those with the least to share out
     for (const DecoderLayer& l : layers_)
@@ -87,10 +86,10 @@ void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& bat
   if (l.attends())
     attend(thread, l, batch);
   else if (l.recurrent >= 0)
-    recurrent_.run(thread, products_, spaces_[size_t(l.recurrent)], batch.runs, shape_.eps,
+    recurrent_.run(thread, products_, spaces_[l.recurrent], batch.runs, shape_.eps,
                    shape_.residual_scale);
   if (l.mixture >= 0) {
-    const Mixture& m = mixtures_[size_t(l.mixture)];
+    const Mixture& m = mixtures_[l.mixture];
     return m.beside() ? mix_beside(thread, l, m, batch.tokens) : mix(thread, l, batch.tokens);
   }
   if (l.gate.out == 0) return;
@@ -104,25 +103,20 @@ void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& bat
 // The running sum += residual_scale * (W from), or += W from normalised.
 void DecoderStep::add(int thread, const Weights& w, const float* from, const float* norm,
                       int64_t tokens) {
-  const Input in = products_.input(thread, from, w.in, w.in, tokens, forms_of({&w}));
-  if (norm)
-    products_.add_normed(thread, w, in, norm, shape_.eps);
-  else
-    products_.add(thread, w, in, shape_.residual_scale);
-  products_.pool().barrier();
+  products_.add_rows(thread, w, from, tokens, shape_.residual_scale, norm, shape_.eps);
 }
 
 // The state space that takes what attention takes, or none.
 const HeadLayer* DecoderStep::beside(const DecoderLayer& l) const {
-  return l.recurrent >= 0 ? &std::get<HeadLayer>(spaces_[size_t(l.recurrent)]) : nullptr;
+  return l.recurrent >= 0 ? &std::get<HeadLayer>(spaces_[l.recurrent]) : nullptr;
 }
 
 // Queries, keys and values.
 void DecoderStep::project(int thread, const DecoderLayer& l, const MicroBatch& batch) {
   Pool& pool = products_.pool();
   if (l.latent >= 0)
-    return latent_.project(thread, products_, latents_[size_t(l.latent)], l.attention_norm,
-                           shape_.eps, q_.data(), k_.data(), v_.data());
+    return latent_.project(thread, products_, latents_[l.latent], l.attention_norm, shape_.eps,
+                           q_.data(), k_.data(), v_.data());
   const HeadLayer* beside = this->beside(l);
   const Forms forms = shape_.parallel ? forms_of({&l.q, &l.k, &l.v, &l.gate, &l.up})
                       : beside        ? forms_of({&l.q, &l.k, &l.v, &beside->in})
@@ -165,11 +159,16 @@ void DecoderStep::attend(int thread, const DecoderLayer& l, const MicroBatch& ba
     pool.barrier();
   }
   const float* given = attended_.data();
-  if (l.values.within)
-    given = latent_.outputs(thread, products_, latents_[size_t(l.latent)], given);
+  if (l.values.within) given = latent_.outputs(thread, products_, latents_[l.latent], given);
   add(thread, l.o, given, l.attention_post_norm, batch.tokens);
   if (const HeadLayer* beside = this->beside(l))
     recurrent_.finish(thread, products_, *beside, batch.runs, shape_.eps, shape_.residual_scale);
+}
+
+// Queries, keys and values within the clamp.
+void DecoderStep::limit(float* x, int64_t n) const {
+  for (int64_t i = 0; shape_.clamp > 0 && i < n; i++)
+    x[i] = std::clamp(x[i], -shape_.clamp, shape_.clamp);
 }
 
 // All heads of a token together.
@@ -178,8 +177,7 @@ void DecoderStep::normalise_heads(int thread, const DecoderLayer& l, int64_t tok
     const bool key = unit >= tokens;
     const int64_t n = key ? l.k.out : l.q.out;
     float* row = key ? &k_[(unit - tokens) * n] : &q_[unit * n];
-    for (int64_t i = 0; shape_.clamp > 0 && i < n; i++)
-      row[i] = std::clamp(row[i], -shape_.clamp, shape_.clamp);
+    limit(row, n);
     products_.norm(row, key ? l.k_norm : l.q_norm, n, shape_.eps, row);
   });
 }
@@ -189,10 +187,6 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
   const int64_t dim = l.keys.dim, dim_v = l.values.dim;
   const float* cos_sin = angles_[l.group].data();
   const HeadNorm kind = shape_.head_norm;
-  const auto limit = [&](float* x, int64_t n) {
-    for (int64_t i = 0; shape_.clamp > 0 && i < n; i++)
-      x[i] = std::clamp(x[i], -shape_.clamp, shape_.clamp);
-  };
   const auto rotate = [&](float* x, int64_t t, bool raw) {
     if (!l.rotated) return;
     x += r.offset;
@@ -244,8 +238,8 @@ void DecoderStep::gate(int thread, const DecoderLayer& l, const Input& x, int64_
                 rows = gated ? std::min(own, rows_per_unit(l.up, tokens)) : own, ff = l.gate.out;
   products_.pool().split(thread, (ff + rows - 1) / rows, [&](int64_t unit) {
     const int64_t begin = unit * rows, end = std::min(ff, begin + rows), n = end - begin;
-    Products::multiply(l.gate, begin, end, x, gate_.data());
-    if (gated) Products::multiply(l.up, begin, end, x, up_.data());
+    linear_rows_(l.gate, begin, end, x, gate_.data(), l.gate.out);
+    if (gated) linear_rows_(l.up, begin, end, x, up_.data(), l.up.out);
     for (int64_t t = 0; t < tokens; t++)
       apply_gate(shape_.gate, &gate_[t * ff + begin], gated ? &up_[t * ff + begin] : ones_.data(),
                  n);
@@ -265,12 +259,11 @@ void DecoderStep::mix_beside(int thread, const DecoderLayer& l, const Mixture& m
   pool.barrier();
   experts_.run(thread, products_, m, nullptr, shape_.eps);
   pool.split(thread, tokens, [&](int64_t t) {
-    float *y = experts_.out(t), *dense = &dense_[size_t(t * e)], *x = products_.x(t);
+    float *y = experts_.out(t), *dense = &dense_[t * e];
     products_.norm(dense, m.dense_post_norm, e, shape_.eps, dense);
     products_.norm(y, m.expert_post_norm, e, shape_.eps, y);
     for (int64_t i = 0; i < e; i++) y[i] = dense[i] + y[i];
-    if (l.ffn_post_norm) products_.norm(y, l.ffn_post_norm, e, shape_.eps, y);
-    for (int64_t i = 0; i < e; i++) x[i] += shape_.residual_scale * y[i];
+    take(t, l.ffn_post_norm);
   });
   pool.barrier();
 }
@@ -283,15 +276,17 @@ void DecoderStep::scale(int thread, float by, int64_t tokens) {
   products_.pool().barrier();
 }
 
+// A token's running sum += what the experts give, or += its norm.
+void DecoderStep::take(int64_t token, const float* norm) {
+  float *y = experts_.out(token), *x = products_.x(token);
+  products_.norm(y, norm, shape_.n_embd(), shape_.eps, y);
+  for (int64_t i = 0; i < shape_.n_embd(); i++) x[i] += shape_.residual_scale * y[i];
+}
+
 // The running sum += the mixture, or += rms_norm of what it gives.
 void DecoderStep::mix(int thread, const DecoderLayer& l, int64_t tokens) {
-  experts_.run(thread, products_, mixtures_[size_t(l.mixture)], l.ffn_norm, shape_.eps);
-  const int64_t e = shape_.n_embd();
-  products_.pool().split(thread, tokens, [&](int64_t t) {
-    float *y = experts_.out(t), *x = products_.x(t);
-    if (l.ffn_post_norm) products_.norm(y, l.ffn_post_norm, e, shape_.eps, y);
-    for (int64_t i = 0; i < e; i++) x[i] += shape_.residual_scale * y[i];
-  });
+  experts_.run(thread, products_, mixtures_[l.mixture], l.ffn_norm, shape_.eps);
+  products_.pool().split(thread, tokens, [&](int64_t t) { take(t, l.ffn_post_norm); });
   products_.pool().barrier();
 }
 

@@ -143,6 +143,8 @@ class DecoderStep {
   void mix(int thread, const DecoderLayer& l, int64_t tokens);
   void mix_beside(int thread, const DecoderLayer& l, const Mixture& m, int64_t tokens);
   void scale(int thread, float by, int64_t tokens);
+  void limit(float* x, int64_t n) const;
+  void take(int64_t token, const float* norm);
 
   DecoderShape shape_;
   std::vector<DecoderLayer> layers_;

@@ -19,10 +19,10 @@ static MicroBatch checked_ends(int64_t tokens, const Weights& embedding, int64_t
   require(int64_t(logits.shape(0)) == rows && int64_t(logits.shape(1)) == n_out && rows <= tokens,
           "logits must be [out_rows, n_vocab], hidden states [out_rows, n_embd]");
   for (int64_t i = 0; ids && i < tokens; i++)
-    require((*ids)(i) >= 0 && (*ids)(i) < embedding.out,
-            "token " + std::to_string((*ids)(i)) + " is outside the vocabulary");
+    require((*ids)(i) >= 0 && (*ids)(i) < embedding.out, "token ", (*ids)(i),
+            " is outside the vocabulary");
   for (int64_t i = 0; i < rows; i++)
-    require(out_rows(i) >= 0 && out_rows(i) < tokens, "row " + std::to_string(out_rows(i)));
+    require(out_rows(i) >= 0 && out_rows(i) < tokens, "row ", out_rows(i));
   MicroBatch b;
   b.tokens = tokens, b.ids = pointer(ids);
   b.embeddings = pointer(embeddings);
@@ -40,13 +40,13 @@ static Runs checked_runs(const Indices& starts, const Indices& sources, const In
           "runs do not match the tokens");
   for (int64_t i = 0; i < runs; i++) {
     require(starts(i) < starts(i + 1), "an empty run");
-    require(sources(i) >= -1 && sources(i) < n_rows, "row " + std::to_string(sources(i)));
+    require(sources(i) >= -1 && sources(i) < n_rows, "row ", sources(i));
   }
   std::vector<bool> seen(tokens);
   for (int64_t i = 0; i < tokens; i++) {
     require(order(i) >= 0 && order(i) < tokens && !seen[order(i)], "order is no permutation");
     seen[order(i)] = true;
-    require(stores(i) >= -1 && stores(i) < n_rows, "row " + std::to_string(stores(i)));
+    require(stores(i) >= -1 && stores(i) < n_rows, "row ", stores(i));
   }
   return {runs, starts.data(), sources.data(), order.data(), stores.data()};
 }
@@ -90,8 +90,8 @@ void BoundDecoderStep::run(Pool& pool, std::optional<Indices> ids, std::optional
   b.query_scales = pointer(query_scales);
   const Weights& places = shape_.position_embedding;
   for (int64_t i = 0; places.data && i < b.tokens; i++)
-    require(positions(i) >= 0 && positions(i) < places.out,
-            "position " + std::to_string(positions(i)) + " has no embedding");
+    require(positions(i) >= 0 && positions(i) < places.out, "position ", positions(i),
+            " has no embedding");
   require(bool(recurrent) == (n_rows_ > 0), "recurrent is for a decoder with recurrent layers");
   if (recurrent) {
     require(recurrent->size() == 4, "recurrent must have four parts");
@@ -103,103 +103,73 @@ void BoundDecoderStep::run(Pool& pool, std::optional<Indices> ids, std::optional
   interruptibly([&](Watch& watch) { step_.run(pool, b, &watch); });
 }
 
-HeadNorm BoundDecoderStep::head_norm_named(const std::string& name) {
-  if (name.empty()) return HeadNorm::none;
-  if (name == "head") return HeadNorm::head;
-  if (name == "rotated head") return HeadNorm::rotated_head;
-  if (name == "each") return HeadNorm::each;
-  require(name == "all", "head_norm must be head, rotated head, each or all, not " + name);
-  return HeadNorm::all;
-}
-
 ALEATOR_BIND(decoder_step) {
   nb::class_<BoundDecoderStep>(m, "DecoderStep",
                                "A decoder, run for a micro-batch at a time on the processor.")
-      .def(nb::init<const StoredMatrix&, std::optional<StoredMatrix>, Floats, float, float,
-                    Array<const double, 1>, double, bool, float, const std::string&,
-                    std::optional<Array<const double, 1>>, double, bool, bool, const std::string&,
-                    float, float, float, bool, std::optional<Floats>, std::optional<Floats>,
-                    std::optional<StoredMatrix>, int64_t>(),
-           "embedding"_a, "output"_a.none(), "output_norm"_a, "eps"_a, "attention_scale"_a,
-           "frequencies"_a, "magnitude"_a, "interleaved"_a, "embedding_scale"_a = 1.0f,
-           "gate"_a = "silu", "window_frequencies"_a.none() = nb::none(),
-           "window_magnitude"_a = 1.0, "raw_keys"_a = false, "layer_norm"_a = false,
-           "head_norm"_a = "", "residual_scale"_a = 1.0f, "softcap"_a = 0.0f, "clamp"_a = 0.0f,
-           "parallel"_a = false, "embedding_norm"_a.none() = nb::none(),
-           "slopes"_a.none() = nb::none(), "position_embedding"_a.none() = nb::none(),
-           "rotated_from"_a = 0,
-           "output: None: hidden states after the last norm in place of logits; frequencies: "
-           "float64, radians per position of each rotated pair of channels, in window layers "
-           "window_frequencies; gate: 'silu', 'silu_clamped', 'gelu', 'gelu_exact', "
-           "'relu_squared', or 'gelu_rounded' as llama.cpp does; raw_keys: the cache holds keys as "
-           "if at position 0; layer_norm: norms are layer norms, their weights followed by as many "
-           "biases; head_norm: '' or which of queries and keys are normalised: 'head', 'rotated "
-           "head' after the rotation, 'each' with weights of its own, or 'all' heads together; "
-           "residual_scale: of what attention and feed-forward give; softcap: of scores; clamp: of "
-           "queries, keys and values; parallel: feed-forward has attention's input; slopes: of "
-           "ALiBi, [heads]; position_embedding: [positions, n_embd], added to the tokens'; "
-           "rotated_from: the first rotated channel of a head.")
-      .def("add_layer", &BoundDecoderStep::add_layer, "q"_a, "k"_a.none(), "v"_a.none(), "o"_a,
-           "gate"_a.none(), "up"_a.none(), "down"_a.none(), "attention_norm"_a.none(),
-           "ffn_norm"_a.none(), "q_norm"_a.none(), "k_norm"_a.none(), "keys"_a, "values"_a,
-           "attention_post_norm"_a.none() = nb::none(), "ffn_post_norm"_a.none() = nb::none(),
-           "window"_a = false, "rotated"_a = true, "sinks"_a.none() = nb::none(), "gated"_a = false,
-           "scaled"_a = true, "v_norm"_a.none() = nb::none(), "output_scale"_a = 1.0f,
-           "Appends a layer; ValueError, naming the tensor, when shapes disagree. gate, up and "
-           "down are None where add_mixture follows; without up, gate is the first matrix of a "
-           "feed-forward part that has no gate. rotated: positions rotate its queries and keys; "
-           "sinks [heads]: scores that no value goes with; gated: q gives each head's query and "
-           "then as many numbers, whose sigmoids multiply what the head gives; scaled: "
-           "query_scales of run multiply its queries; v: None: values are the keys before their "
-           "norm; k: None: the layer stores nothing, keys and values are those of a layer before "
-           "it; v_norm: weights of the values' RMS norm; output_scale: of what the layer gives.")
+      .def(
+          nb::init<const StoredMatrix&, std::optional<StoredMatrix>, Floats, float, float,
+                   Array<const double, 1>, double, bool, float, const std::string&,
+                   std::optional<Array<const double, 1>>, double, bool, bool, const std::string&,
+                   float, float, float, bool, std::optional<Floats>, std::optional<Floats>,
+                   std::optional<StoredMatrix>, int64_t>(),
+          "embedding"_a, "output"_a.none(), "output_norm"_a, "eps"_a, "attention_scale"_a,
+          "frequencies"_a, "magnitude"_a, "interleaved"_a, "embedding_scale"_a = 1.0f,
+          "gate"_a = "silu", "window_frequencies"_a.none() = nb::none(), "window_magnitude"_a = 1.0,
+          "raw_keys"_a = false, "layer_norm"_a = false, "head_norm"_a = "",
+          "residual_scale"_a = 1.0f, "softcap"_a = 0.0f, "clamp"_a = 0.0f, "parallel"_a = false,
+          "embedding_norm"_a.none() = nb::none(), "slopes"_a.none() = nb::none(),
+          "position_embedding"_a.none() = nb::none(), "rotated_from"_a = 0,
+          "See DecoderShape (native/layers/decoder_step.hpp). output: None: hidden states after "
+          "the "
+          "last norm in place of logits; frequencies: float64; gate: 'silu', 'silu_clamped', "
+          "'gelu', 'gelu_exact', 'relu_squared', or 'gelu_rounded' as llama.cpp does; layer_norm: "
+          "norms are layer norms, their weights followed by as many biases; head_norm: '', 'head', "
+          "'rotated head', 'each' or 'all'; rotated_from: the first rotated channel of a head.")
+      .def(
+          "add_layer", &BoundDecoderStep::add_layer, "q"_a, "k"_a.none(), "v"_a.none(), "o"_a,
+          "gate"_a.none(), "up"_a.none(), "down"_a.none(), "attention_norm"_a.none(),
+          "ffn_norm"_a.none(), "q_norm"_a.none(), "k_norm"_a.none(), "keys"_a, "values"_a,
+          "attention_post_norm"_a.none() = nb::none(), "ffn_post_norm"_a.none() = nb::none(),
+          "window"_a = false, "rotated"_a = true, "sinks"_a.none() = nb::none(), "gated"_a = false,
+          "scaled"_a = true, "v_norm"_a.none() = nb::none(), "output_scale"_a = 1.0f,
+          "Appends a layer, see DecoderLayer; ValueError, naming the tensor, when shapes disagree. "
+          "gate, up and down are None where add_mixture follows.")
       .def("add_latent_layer", &BoundDecoderStep::add_latent_layer, "query"_a, "query_up"_a.none(),
            "compress"_a, "expand"_a.none(), "key_up"_a, "value_up"_a, "query_norm"_a.none(),
            "norm"_a, "heads"_a, "plain"_a, "dim_v"_a, "o"_a, "gate"_a.none(), "up"_a.none(),
            "down"_a.none(), "attention_norm"_a, "ffn_norm"_a, "keys"_a, "values"_a.none(),
-           "Appends a layer whose keys and values are computed from compress [rank + rotated, "
-           "n_embd] normalised. expand: keys' `plain` channels and values of every head, which the "
-           "cache then holds; without it the cache holds the compressed ones and no values, and "
-           "key_up and value_up take each head's queries there and its sums back. query_up: "
-           "queries from what query and query_norm give. The rest as for add_layer.")
-      .def("add_recurrent_layer", &BoundDecoderStep::add_recurrent_layer, "projection"_a,
-           "select"_a, "time_step"_a, "output"_a, "norm"_a, "conv"_a, "conv_bias"_a, "a"_a, "d"_a,
-           "conv_rows"_a.noconvert(), "state_rows"_a.noconvert(), "state_norms"_a.none(),
-           "norm_eps"_a.none(), "feed_forward"_a.none(),
-           "Appends a layer with a state space. conv [width, channels]; a [channels, state]; rows "
-           "of the cache: float32 [rows, channels, width - 1] and [rows, channels, state]. "
-           "state_norms: weights of the RMS norms of time step, B and C, whose eps is norm_eps or "
-           "that of the decoder; without weights they are normalised where there is a norm_eps. "
-           "feed_forward: gate, up, down and norm, the first three None where add_mixture follows. "
-           "ValueError, naming the tensor, when shapes disagree.")
-      .def("add_head_space", &BoundDecoderStep::add_convolution<HeadMemory>, "space"_a,
+           "Appends a layer, see LatentLayer (native/layers/latent.hpp). Without expand the cache "
+           "holds "
+           "the compressed keys and no values. The rest as for add_layer.")
+      .def("add_stateful", &BoundDecoderStep::add_convolution<SSMMemory>, "layer"_a,
            "feed_forward"_a.none(),
-           "Appends a layer whose heads have one decay each; feed_forward as in "
-           "add_recurrent_layer.")
+           "Appends a layer that keeps a state. feed_forward: gate, up, down and norm, the first "
+           "three "
+           "None where add_mixture follows. ValueError, naming the tensor, when shapes disagree.")
+      .def("add_stateful", &BoundDecoderStep::add_convolution<HeadMemory>, "layer"_a,
+           "feed_forward"_a.none())
+      .def("add_stateful", &BoundDecoderStep::add_convolution<DeltaNetMemory>, "layer"_a,
+           "feed_forward"_a.none())
+      .def("add_stateful", &BoundDecoderStep::add_convolution<ShortMemory>, "layer"_a,
+           "feed_forward"_a.none())
       .def("add_space_beside", &BoundDecoderStep::add_space_beside, "space"_a,
            "The last layer's attention has this beside it; what both give is added.")
-      .def("add_delta_net", &BoundDecoderStep::add_convolution<DeltaNetMemory>, "net"_a,
-           "feed_forward"_a.none(),
-           "Appends a layer with a gated delta net; feed_forward as for add_recurrent_layer. "
-           "ValueError, naming the tensor, when shapes disagree.")
-      .def("add_short_convolution", &BoundDecoderStep::add_convolution<ShortMemory>, "space"_a,
-           "feed_forward"_a.none(),
-           "Appends a layer with a short convolution; feed_forward as in add_recurrent_layer.")
       .def("add_feed_forward", &BoundDecoderStep::add_feed_forward, "feed_forward"_a,
            "Appends a layer of nothing but a feed-forward part: gate, up, down and norm, the first "
            "three None where add_mixture follows.")
-      .def("add_mixture", &BoundDecoderStep::add_mixture, "router"_a, "experts"_a,
-           "shared"_a.none(), "bias"_a.none(), "shared_router"_a.none(), "n_used"_a, "scores"_a,
-           "normalised"_a, "scale"_a, "n_groups"_a, "n_groups_used"_a, "n_group_best"_a,
-           "weighs_input"_a, "gate"_a, "scales"_a.none() = nb::none(), "beside"_a = nb::list(),
-           "The feed-forward part of the last layer: experts, each gate, up and down, of which "
-           "n_used take a token; shared: one more, which takes every token, its weight the sigmoid "
-           "of the product with shared_router, or 1. scores: 'softmax', 'sigmoid', 'chosen "
-           "softmax' or 'chosen sigmoid'; bias: added to them for the choice alone; scales "
-           "[experts]: weights are multiplied by them; beside: the layer's gate, up and down stand "
-           "beside the experts, and these are norms of what the router takes, of what experts "
-           "take, of what the dense part gives and of what experts give. ValueError, naming the "
-           "tensor, when shapes disagree.")
+      .def(
+          "add_mixture", &BoundDecoderStep::add_mixture, "router"_a, "experts"_a, "shared"_a.none(),
+          "bias"_a.none(), "shared_router"_a.none(), "n_used"_a, "scores"_a, "normalised"_a,
+          "scale"_a, "n_groups"_a, "n_groups_used"_a, "n_group_best"_a, "weighs_input"_a, "gate"_a,
+          "scales"_a.none() = nb::none(), "beside"_a = nb::list(),
+          "The feed-forward part of the last layer, see Mixture and Routing "
+          "(native/layers/experts.hpp, "
+          "routing.hpp): experts, each gate, up and down; shared: one more, which takes every "
+          "token. "
+          "scores: 'softmax', 'sigmoid', 'chosen softmax' or 'chosen sigmoid'; beside: norms of "
+          "what "
+          "the router takes, of what experts take, of what the dense part beside them gives and of "
+          "what experts give. ValueError, naming the tensor, when shapes disagree.")
       .def("set_per_layer", &BoundDecoderStep::set_per_layer, "embedding"_a, "projection"_a,
            "norm"_a,
            "Tokens have embeddings for each layer: rows of embedding [n_vocab, layers * width], "
@@ -207,26 +177,20 @@ ALEATOR_BIND(decoder_step) {
       .def("add_per_layer", &BoundDecoderStep::add_per_layer, "projection"_a, "output"_a, "norm"_a,
            "The last layer adds the norm of output [n_embd, width] times its embeddings, which the "
            "gate of projection [width, n_embd] multiplies.")
-      .def(
-          "run", &BoundDecoderStep::run, "pool"_a, "ids"_a.none(), "embeddings"_a.none(),
-          "positions"_a, "cells"_a, "seen"_a, "list_start"_a, "seen_list"_a, "seen_count"_a,
-          "seen_deltas"_a.none(), "out_rows"_a, "logits"_a.noconvert(),
-          "window"_a.none() = nb::none(), "recurrent"_a.none() = nb::none(),
-          "seen_positions"_a.none() = nb::none(), "query_scales"_a.none() = nb::none(),
-          "T tokens: ids int64 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells "
-          "int64 [T], where keys and values go. seen int32 [N]: lists of cells, list i being "
-          "seen[list_start[i]:list_start[i + 1]]; token t attends to the first seen_count[t] "
-          "(int64) of list seen_list[t] (int32); none give zeros. seen_deltas int32 [N]: positions "
-          "that the listed cells' stored keys are behind. out_rows int64 [R]; writes logits "
-          "float32 [R, n_vocab]. window: the same from cells to seen_deltas for the cells of "
-          "window layers, and seen_first int64 [T], how many leading cells of its list a token "
-          "does not see, and seen_sinks int64 [T] or None, how many of those it does. recurrent: "
-          "starts, sources, order and stores, int64: order [T] lists the tokens run by run, starts "
-          "[runs + 1] where each run begins, sources [runs] the row of states it starts from or "
-          "-1, stores [T] the row that keeps the state after the token or -1. seen_positions int32 "
-          "[N]: of the listed cells, where there are slopes; query_scales float32 [T]: queries of "
-          "layers that are scaled are multiplied by them, after the rotation. ValueError, with "
-          "nothing changed, for an index out of range.");
+      .def("run", &BoundDecoderStep::run, "pool"_a, "ids"_a.none(), "embeddings"_a.none(),
+           "positions"_a, "cells"_a, "seen"_a, "list_start"_a, "seen_list"_a, "seen_count"_a,
+           "seen_deltas"_a.none(), "out_rows"_a, "logits"_a.noconvert(),
+           "window"_a.none() = nb::none(), "recurrent"_a.none() = nb::none(),
+           "seen_positions"_a.none() = nb::none(), "query_scales"_a.none() = nb::none(),
+           "T tokens: see MicroBatch (native/layers/decoder_step.hpp), Seen (attention_step.hpp) "
+           "and "
+           "Runs (convolution.hpp). ids int64, or embeddings and all other numbers float32; "
+           "positions, "
+           "lists of cells, seen_list and seen_deltas int32; the rest int64. window: for window "
+           "layers "
+           "cells to seen_deltas, seen_first, and seen_sinks or None. recurrent: starts, sources, "
+           "order "
+           "and stores. ValueError, with nothing changed, for an index out of range.");
 }
 
 }  // namespace aleator

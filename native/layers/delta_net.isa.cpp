@@ -71,9 +71,9 @@ void delta_scan(const DeltaNet& d, const Runs& runs, int64_t head, int64_t begin
       float* out = y + h * d.dim_v + begin;
       int64_t j = 0;
       for (; j + 4 <= end - begin; j += 4)
-        correct<4>(&state[size_t(j * d.dim)], d.dim, q, k, v + j, beta[h], decay[h], out + j);
+        correct<4>(&state[j * d.dim], d.dim, q, k, v + j, beta[h], decay[h], out + j);
       for (; j < end - begin; j++)
-        correct<1>(&state[size_t(j * d.dim)], d.dim, q, k, v + j, beta[h], decay[h], out + j);
+        correct<1>(&state[j * d.dim], d.dim, q, k, v + j, beta[h], decay[h], out + j);
       if (runs.stores[i] >= 0)
         std::copy_n(state.data(), n, d.state_rows + runs.stores[i] * row + at);
     }

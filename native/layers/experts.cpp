@@ -46,9 +46,9 @@ void Experts::run(int thread, Products& products, const Mixture& m, const float*
 void Experts::choose(int thread, Pool& pool, const Mixture& m, const Input& x) {
   const Routing& r = m.routing;
   pool.split(thread, tokens_, [&](int64_t t) {
-    route_(r, &logits_[size_t(t * r.n_experts)], &keys_[size_t(t * (r.n_experts + r.n_groups))],
-           &chosen_[size_t(t * r.n_used)], &weights_[size_t(t * r.n_used)]);
-    shared_weight_[size_t(t)] =
+    route_(r, &logits_[t * r.n_experts], &keys_[t * (r.n_experts + r.n_groups)],
+           &chosen_[t * r.n_used], &weights_[t * r.n_used]);
+    shared_weight_[t] =
         m.shared_router ? sigmoid_of_dot_(x.x + t * x.stride, m.shared_router, n_embd_) : 1.0f;
   });
   pool.barrier();
@@ -61,7 +61,7 @@ void Experts::group(const Mixture& m) {
   const Routing& r = m.routing;
   const int64_t n = tokens_ * r.n_used;
   std::fill_n(counts_.begin(), r.n_experts, 0);
-  for (int64_t i = 0; i < n; i++) counts_[size_t(chosen_[size_t(i)])]++;
+  for (int64_t i = 0; i < n; i++) counts_[chosen_[i]]++;
   groups_.clear();
   units_ = units_down_ = 0;
   const auto add = [&](const Expert& e, int64_t first, int64_t tokens) {
@@ -72,14 +72,14 @@ void Experts::group(const Mixture& m) {
   };
   int64_t first = 0;
   for (int64_t e = 0; e < r.n_experts; e++) {
-    const int64_t tokens = counts_[size_t(e)];
-    if (tokens) add(m.experts[size_t(e)], first, tokens);
-    counts_[size_t(e)] = first;
+    const int64_t tokens = counts_[e];
+    if (tokens) add(m.experts[e], first, tokens);
+    counts_[e] = first;
     first += tokens;
   }
   for (int64_t i = 0; i < n; i++) {
-    slot_[size_t(i)] = counts_[size_t(chosen_[size_t(i)])]++;
-    token_[size_t(slot_[size_t(i)])] = i;
+    slot_[i] = counts_[chosen_[i]]++;
+    token_[slot_[i]] = i;
   }
   if (m.shared.gate.data) add(m.shared, 0, tokens_);
   const Weights &gate = m.experts[0].gate, &down = m.experts[0].down;
@@ -98,11 +98,11 @@ void Experts::gather(int thread, Pool& pool, const Mixture& m, const Input& x) {
   if (!gathers(m)) return;
   const Forms forms = forms_of({&m.experts[0].gate, &m.experts[0].up});
   pool.split(thread, tokens_ * m.routing.n_used, [&](int64_t slot) {
-    const int64_t choice = token_[size_t(slot)], t = choice / m.routing.n_used;
-    float* row = &gathered_[size_t(slot * n_embd_)];
+    const int64_t choice = token_[slot], t = choice / m.routing.n_used;
+    float* row = &gathered_[slot * n_embd_];
     if (forms.floats || m.weighs_input) std::copy_n(x.x + t * x.stride, n_embd_, row);
     if (m.weighs_input) {
-      for (int64_t i = 0; i < n_embd_; i++) row[i] *= weights_[size_t(choice)];
+      for (int64_t i = 0; i < n_embd_; i++) row[i] *= weights_[choice];
       if (forms.small) small_.round(slot, row);
       if (forms.large) large_.round(slot, row);
       return;
@@ -124,14 +124,14 @@ void Experts::activate(int thread, Pool& pool, const Mixture& m, const Input& x)
     const Expert& e = *g.expert;
     Input in = x;
     if (!shared && gathers(m))
-      in = {&gathered_[size_t(g.first * n_embd_)], n_embd_, g.tokens,
-            small_.view(g.first, g.tokens), large_.view(g.first, g.tokens)};
+      in = {&gathered_[g.first * n_embd_], n_embd_, g.tokens, small_.view(g.first, g.tokens),
+            large_.view(g.first, g.tokens)};
     const int64_t ff = e.gate.out, rows = rows_at_once(e, g.tokens);
     const int64_t begin = (unit - g.units) * rows, end = std::min(ff, begin + rows);
-    float* gate = &(shared ? shared_gate_ : gate_)[size_t(g.first * ff)];
-    float* up = &(shared ? shared_up_ : up_)[size_t(g.first * ff)];
-    Products::multiply(e.gate, begin, end, in, gate);
-    Products::multiply(e.up, begin, end, in, up);
+    float* gate = &(shared ? shared_gate_ : gate_)[g.first * ff];
+    float* up = &(shared ? shared_up_ : up_)[g.first * ff];
+    linear_rows_(e.gate, begin, end, in, gate, e.gate.out);
+    linear_rows_(e.up, begin, end, in, up, e.up.out);
     for (int64_t t = 0; t < g.tokens; t++)
       apply_gate(m.gate, gate + t * ff + begin, up + t * ff + begin, end - begin);
   });
@@ -142,9 +142,9 @@ void Experts::activate(int thread, Pool& pool, const Mixture& m, const Input& x)
   if (!own && !other) return;
   pool.split(thread, slots + (other ? tokens_ : 0), [&](int64_t row) {
     if (row >= slots)
-      shared_hidden_.round(row - slots, &shared_gate_[size_t((row - slots) * wide)]);
+      shared_hidden_.round(row - slots, &shared_gate_[(row - slots) * wide]);
     else if (own)
-      hidden_.round(row, &gate_[size_t(row * ff)]);
+      hidden_.round(row, &gate_[row * ff]);
   });
   pool.barrier();
 }
@@ -153,7 +153,7 @@ Input Experts::hidden(const Mixture& m, const Group& g) const {
   const bool shared = g.expert == &m.shared;
   const int64_t ff = g.expert->gate.out;
   const Rounded rows = (shared ? shared_hidden_ : hidden_).view(g.first, g.tokens);
-  return {&(shared ? shared_gate_ : gate_)[size_t(g.first * ff)], ff, g.tokens, rows, rows};
+  return {&(shared ? shared_gate_ : gate_)[g.first * ff], ff, g.tokens, rows, rows};
 }
 
 // Back to the width, and what a token's experts give, best first, in one sum.
@@ -167,7 +167,7 @@ void Experts::give_back(int thread, Pool& pool, const Mixture& m) {
     const int64_t rows = rows_per_unit(down, g.tokens);
     const int64_t begin = (unit - g.units_down) * rows, end = std::min(down.out, begin + rows);
     std::vector<float>& to = g.expert == &m.shared ? shared_down_ : down_;
-    Products::multiply(down, begin, end, hidden(m, g), &to[size_t(g.first * n_embd_)]);
+    linear_rows_(down, begin, end, hidden(m, g), &to[g.first * n_embd_], down.out);
   });
   pool.barrier();
   constexpr int64_t at_once = 512;
@@ -178,10 +178,9 @@ void Experts::give_back(int thread, Pool& pool, const Mixture& m) {
     float* y = out(t) + begin;
     std::fill_n(y, n, 0.0f);
     for (int64_t k = t * used; k < (t + 1) * used; k++)
-      add_weighted_(y, &down_[size_t(slot_[size_t(k)] * n_embd_ + begin)],
-                    m.weighs_input ? 1.0f : weights_[size_t(k)], n);
+      add_weighted_(y, &down_[slot_[k] * n_embd_ + begin], m.weighs_input ? 1.0f : weights_[k], n);
     if (m.shared.gate.data)
-      add_weighted_(y, &shared_down_[size_t(t * n_embd_ + begin)], shared_weight_[size_t(t)], n);
+      add_weighted_(y, &shared_down_[t * n_embd_ + begin], shared_weight_[t], n);
   });
   pool.barrier();
 }

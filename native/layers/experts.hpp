@@ -39,7 +39,7 @@ class Experts {
   // What the mixture gives for the normalised running sum: rows of `out`.  Every thread; all have
   // passed a barrier at the end.
   void run(int thread, Products& products, const Mixture& m, const float* norm, float eps);
-  float* out(int64_t token) { return &out_[size_t(token * n_embd_)]; }
+  float* out(int64_t token) { return &out_[token * n_embd_]; }
 
  private:
   // Tokens that one expert takes: rows [first, first + tokens) of the slots, or all tokens.

@@ -23,9 +23,9 @@ ALEATOR_KERNEL(void, geglu_exact,
 // By a table of GELU of every float16, as float16: what llama.cpp computes with
 // (ggml_vec_geglu_f32).  gate is rounded to float16 first, and beyond -10 and 10 GELU is 0 or the
 // identity.
-ALEATOR_KERNEL(void, geglu_rounded,
-               (float* gate, const float* up, int64_t n, const uint16_t* table))
+ALEATOR_KERNEL(void, geglu_rounded, (float* gate, const float* up, int64_t n))
 ALEATOR_KERNEL(void, fill_gelu_table, (uint16_t* table))
+const uint16_t* gelu_table();  // made at the first call
 // tanh x, correctly rounded but for a few x very near a tie.
 float tanh_rounded(float x);
 

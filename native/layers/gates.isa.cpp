@@ -64,7 +64,8 @@ void geglu_exact(float* gate, const float* up, int64_t n) {
   });
 }
 
-void geglu_rounded(float* gate, const float* up, int64_t n, const uint16_t* table) {
+void geglu_rounded(float* gate, const float* up, int64_t n) {
+  const uint16_t* table = gelu_table();
   for (int64_t i = 0; i < n; i++) {
     const float x = gate[i];
     gate[i] = up[i] * (x <= -10.0f ? 0.0f : x >= 10.0f ? x : f32_of_f16(table[f16_of_f32(x)]));

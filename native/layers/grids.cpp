@@ -158,8 +158,7 @@ static constexpr Grid<entries, elements> unpacked(const uint64_t (&set)[words],
   for (size_t n = 0; n < 64 * words; n++) {
     if (!(set[n / 64] >> n % 64 & 1)) continue;
     size_t digits = n;
-    for (int j = 0; j < elements; j++, digits /= values)
-      made[entry][size_t(j)] = of[digits % values];
+    for (int j = 0; j < elements; j++, digits /= values) made[entry][j] = of[digits % values];
     entry++;
   }
   return made;

@@ -1,7 +1,7 @@
 // Python's side of the codebooks of ggml's IQ types.
-#include <stdexcept>
 
 #include "bind.hpp"
+#include "errors.hpp"
 #include "layers/grids.hpp"
 
 namespace aleator {
@@ -18,7 +18,7 @@ static Codebook codebook(const std::string& name) {
   if (name == "IQ3_XXS") return of(iq3_xxs_grid);
   if (name == "IQ3_S") return of(iq3_s_grid);
   if (name == "IQ1_S" || name == "IQ1_M") return of(iq1_grid);
-  throw std::invalid_argument("no codebook of " + name);
+  refuse("no codebook of ", name);
 }
 
 ALEATOR_BIND(grids) {

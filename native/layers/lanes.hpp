@@ -170,7 +170,8 @@ static inline uint16_t f16_of_f32(float x) {
 }
 
 // One stored type each.  `group(p, i, v)` gives elements i to i + step of a row at p; `one(p, i)` a
-// single one. A step is a cache line's worth, so that each step can ask for one line ahead.
+// single one, where the type is not in blocks.  A step is a cache line's worth, so that each step
+// can ask for one line ahead.
 constexpr int at_least(int n) { return n < lanes ? lanes : n; }
 struct ReadF32 {
   static constexpr Stored type = Stored::f32;
@@ -213,14 +214,9 @@ struct ReadBlocks {
     const float d = Read::block(p + bytes(i), v);
     for (int k = 0; k < step / lanes; k++) v[k] *= d;
   }
-  static float one(const uint8_t* p, int64_t i) {
-    return Read::element(p + bytes(i), i % block_elements);
-  }
 
  protected:
   static float f16_at(const uint8_t* p) { return f32_of_f16(load_as<uint16_t>(p)); }
-  static int nibble(const uint8_t* p, int64_t i) { return p[i % 16] >> (i < 16 ? 0 : 4) & 15; }
-  static int fifth(const uint8_t* p, int64_t i) { return int(load_as<uint32_t>(p) >> i & 1) << 4; }
   // The 32 nibbles from p on.
   static void nibbles(const uint8_t* p, vi (&q)[step / lanes]) {
     constexpr int half = step / lanes / 2;
@@ -246,7 +242,6 @@ struct ReadQ8_0 : ReadBlocks<ReadQ8_0, Stored::q8_0> {
     for (int k = 0; k < step / lanes; k++) v[k] = vf_of_i8(p + 2 + k * lanes);
     return f16_at(p);
   }
-  static float element(const uint8_t* p, int64_t i) { return f16_at(p) * float(int8_t(p[2 + i])); }
 };
 // d, `least` if the block has one, the fifth bits if there are any, and the nibbles.
 template <Stored type, bool has_least, bool fifths>
@@ -268,11 +263,6 @@ struct ReadNibbles : ReadBlocks<ReadNibbles<type, has_least, fifths>, type> {
     for (int k = 0; k < step / lanes; k++) v[k] = Base::as_float(q[k]) * d + least;
     return 1;
   }
-  static float element(const uint8_t* p, int64_t i) {
-    const int q = Base::nibble(p + at, i) | (fifths ? Base::fifth(p + fifths_at, i) : 0);
-    const float scaled = f16_at(p) * float(q - zero);
-    return has_least ? scaled + f16_at(p + 2) : scaled;
-  }
 };
 using ReadQ4_0 = ReadNibbles<Stored::q4_0, false, false>;
 using ReadQ4_1 = ReadNibbles<Stored::q4_1, true, false>;
@@ -284,9 +274,6 @@ struct ReadIQ4_NL : ReadBlocks<ReadIQ4_NL, Stored::iq4_nl> {
     nibbles(p + 2, q);
     for (int k = 0; k < step / lanes; k++) v[k] = looked_up(q[k]);
     return f16_at(p);
-  }
-  static float element(const uint8_t* p, int64_t i) {
-    return f16_at(p) * iq4_nl_values[nibble(p + 2, i)];
   }
   static vf looked_up(vi q) {
 #if defined(ALEATOR_ISA_v4)

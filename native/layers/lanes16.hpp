@@ -96,6 +96,9 @@ static inline v16 load16(const float* p, int64_t n) {
   return load16(some);
 #endif
 }
+static inline v16 load_up_to16(const float* p, int64_t n) {
+  return n >= 16 ? load16(p) : load16(p, n);
+}
 // Elements i to i + 16 of a row in single numbers, widened; or the first n of them, n < 16.
 template <class Read>
 static inline v16 load16_as(const uint8_t* row, int64_t i) {

@@ -26,11 +26,11 @@ void LatentHeads::project(int thread, Products& products, const LatentLayer& l,
   pool.barrier();
   pool.split(thread, tokens_, [&](int64_t t) {
     if (low) {
-      float* row = &low_[size_t(t * l.query.out)];
+      float* row = &low_[t * l.query.out];
       products.norm(row, l.query_norm, l.query.out, eps, row);
     }
-    const float* from = &compressed_[size_t(t * l.compress.out)];
-    float* to = l.compressed() ? k + t * key : &normed_[size_t(t * l.rank)];
+    const float* from = &compressed_[t * l.compress.out];
+    float* to = l.compressed() ? k + t * key : &normed_[t * l.rank];
     products.norm(from, l.norm, l.rank, eps, to);
     if (l.compressed()) std::copy_n(from + l.rank, l.rotated, to + l.rank);
   });
@@ -47,9 +47,9 @@ void LatentHeads::project(int thread, Products& products, const LatentLayer& l,
   products.run(thread, in, {{&l.expand, expanded_.data()}});
   pool.barrier();
   pool.split(thread, tokens_, [&](int64_t t) {
-    const float* rotated = &compressed_[size_t(t * l.compress.out + l.rank)];
+    const float* rotated = &compressed_[t * l.compress.out + l.rank];
     for (int64_t h = 0; h < l.heads; h++) {
-      const float* from = &expanded_[size_t(t * l.expand.out + h * (l.plain + l.dim_v))];
+      const float* from = &expanded_[t * l.expand.out + h * (l.plain + l.dim_v)];
       float* to = k + (t * l.heads + h) * key;
       std::copy_n(from, l.plain, to);
       std::copy_n(rotated, l.rotated, to + l.plain);
@@ -65,7 +65,7 @@ void LatentHeads::compare_compressed(int thread, Products& products, const Laten
   const int64_t dim = l.dim(), key = l.key_dim();
   each_head(thread, products.pool(), l.key_up, queries_.data(), dim, q, key);
   products.pool().split(thread, tokens_ * l.heads, [&](int64_t row) {
-    std::copy_n(&queries_[size_t(row * dim + l.plain)], l.rotated, q + row * key + l.rank);
+    std::copy_n(&queries_[row * dim + l.plain], l.rotated, q + row * key + l.rank);
   });
   products.pool().barrier();
 }
@@ -92,12 +92,12 @@ void LatentHeads::each_head(int thread, Pool& pool, const std::vector<Weights>& 
   }
   const int64_t per_head = units(matrices[0], tokens_);
   pool.split(thread, heads * per_head, [&](int64_t unit) {
-    const int64_t h = unit / per_head, rows = rows_per_unit(matrices[size_t(h)], tokens_);
-    const Weights& w = matrices[size_t(h)];
+    const int64_t h = unit / per_head, rows = rows_per_unit(matrices[h], tokens_);
+    const Weights& w = matrices[h];
     const int64_t begin = unit % per_head * rows, end = std::min(w.out, begin + rows);
     Input x{.x = from + h * from_dim, .stride = heads * from_dim, .tokens = tokens_};
     if (block > 1) x.small = x.large = rounded_.view(h * tokens_, tokens_);
-    Products::multiply(w, begin, end, x, to + h * to_dim, heads * to_dim);
+    linear_rows_(w, begin, end, x, to + h * to_dim, heads * to_dim);
   });
   pool.barrier();
 }

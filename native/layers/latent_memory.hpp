@@ -22,10 +22,10 @@ struct LatentMemory {
     LatentLayer l;
     l.heads = heads, l.plain = plain, l.dim_v = dim_v, l.rank = int64_t(norm.size());
     l.rotated = compress.weights.out - l.rank;
-    require(heads >= 1 && plain >= 1 && dim_v >= 1 && l.rank >= 1 && l.rotated >= 2,
-            at + "sizes of compressed keys are out of range");
+    require(heads >= 1 && plain >= 1 && dim_v >= 1 && l.rank >= 1 && l.rotated >= 2, at,
+            "sizes of compressed keys are out of range");
     require_size(compress, l.rank + l.rotated, n_embd, at + "attn_kv_a_mqa");
-    require(bool(query_up) == bool(query_norm), at + "attn_q_b and attn_q_a_norm go together");
+    require(bool(query_up) == bool(query_norm), at, "attn_q_b and attn_q_a_norm go together");
     if (query_up) {
       require_size(query, int64_t(query_norm->size()), n_embd, at + "attn_q_a");
       require_size(*query_up, heads * l.dim(), int64_t(query_norm->size()), at + "attn_q_b");
@@ -35,19 +35,19 @@ struct LatentMemory {
     }
     require(expand ? key_up.empty() && value_up.empty()
                    : int64_t(key_up.size()) == heads && int64_t(value_up.size()) == heads,
-            at + "either attn_kv_b, or attn_k_b and attn_v_b of each head");
+            at, "either attn_kv_b, or attn_k_b and attn_v_b of each head");
     if (expand) {
       require_size(*expand, heads * (plain + dim_v), l.rank, at + "attn_kv_b");
       l.expand = expand->weights;
     }
     for (const StoredMatrix& m : key_up) {
       require_size(m, l.rank, plain, at + "attn_k_b");
-      require(m.weights.type == key_up[0].weights.type, at + "attn_k_b in several types");
+      require(m.weights.type == key_up[0].weights.type, at, "attn_k_b in several types");
       l.key_up.push_back(m.weights);
     }
     for (const StoredMatrix& m : value_up) {
       require_size(m, dim_v, l.rank, at + "attn_v_b");
-      require(m.weights.type == value_up[0].weights.type, at + "attn_v_b in several types");
+      require(m.weights.type == value_up[0].weights.type, at, "attn_v_b in several types");
       l.value_up.push_back(m.weights);
     }
     l.query = query.weights, l.compress = compress.weights, l.norm = norm.data();

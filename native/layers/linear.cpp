@@ -1,8 +1,7 @@
 #include "layers/linear.hpp"
 
-#include <stdexcept>
-
 #include "bind.hpp"
+#include "errors.hpp"
 #include "layers/stored_matrix.hpp"
 
 namespace aleator {
@@ -13,17 +12,14 @@ Stored stored_type(const std::string& name) {
     if (name == block_shapes[i].name) return Stored(i);
     names += std::string(i ? ", " : "") + block_shapes[i].name;
   }
-  throw std::invalid_argument("type " + name + " is not one of " + names);
+  refuse("type ", name, " is not one of ", names);
 }
 
 int64_t stored_row_bytes(Stored type, int64_t n) {
-  if (n < 1 || n > int64_t(1) << 40)
-    throw std::invalid_argument("a row of " + std::to_string(n) + " elements");
+  if (n < 1 || n > int64_t(1) << 40) refuse("a row of ", n, " elements");
   const BlockShape shape = block_shape(type);
   if (n % shape.elements)
-    throw std::invalid_argument(std::string("a ") + shape.name + " row has a multiple of " +
-                                std::to_string(shape.elements) + " elements, not " +
-                                std::to_string(n));
+    refuse("a ", shape.name, " row has a multiple of ", shape.elements, " elements, not ", n);
   return stored_bytes(type, n);
 }
 
@@ -34,11 +30,9 @@ StoredMatrix::StoredMatrix(Bytes data, const std::string& type, int64_t out, int
   weights.row_bytes = stored_row_bytes(weights.type, in);
   if (out < 1 || out > (int64_t(1) << 62) / weights.row_bytes ||
       int64_t(data_.size()) != out * weights.row_bytes)
-    throw std::invalid_argument(type + " [" + std::to_string(out) + ", " + std::to_string(in) +
-                                "] does not take " + std::to_string(data_.size()) + " bytes");
+    refuse(type, " [", out, ", ", in, "] does not take ", data_.size(), " bytes");
   if (bias_ && int64_t(bias_->size()) != out)
-    throw std::invalid_argument("a bias of " + std::to_string(bias_->size()) + " for " +
-                                std::to_string(out) + " rows");
+    refuse("a bias of ", bias_->size(), " for ", out, " rows");
 }
 
 static void linear(Pool& pool, const StoredMatrix& matrix, Array<const float, 2> x,
@@ -46,7 +40,7 @@ static void linear(Pool& pool, const StoredMatrix& matrix, Array<const float, 2>
   const Weights& w = matrix.weights;
   const int64_t tokens = int64_t(x.shape(0));
   if (int64_t(x.shape(1)) != w.in || int64_t(y.shape(1)) != w.out || int64_t(y.shape(0)) != tokens)
-    throw std::invalid_argument("x must be [tokens, in] and y [tokens, out]");
+    refuse("x must be [tokens, in] and y [tokens, out]");
   nb::gil_scoped_release nogil;
   const int64_t per_unit = rows_per_unit(w, tokens);
   Input in{.x = x.data(), .stride = w.in, .tokens = tokens};
@@ -72,12 +66,9 @@ static void read_rows(Pool& pool, const StoredMatrix& matrix, Array<const int64_
                       Array<float, 2> y) {
   const Weights& w = matrix.weights;
   const int64_t n = int64_t(rows.size()), *index = rows.data();
-  if (int64_t(y.shape(0)) != n || int64_t(y.shape(1)) != w.in)
-    throw std::invalid_argument("y must be [rows, in]");
+  if (int64_t(y.shape(0)) != n || int64_t(y.shape(1)) != w.in) refuse("y must be [rows, in]");
   for (int64_t i = 0; i < n; i++)
-    if (index[i] < 0 || index[i] >= w.out)
-      throw std::invalid_argument("row " + std::to_string(index[i]) + " of a matrix of " +
-                                  std::to_string(w.out));
+    if (index[i] < 0 || index[i] >= w.out) refuse("row ", index[i], " of a matrix of ", w.out);
   nb::gil_scoped_release nogil;
   constexpr int64_t per_unit = 16;
   pool.run([&](int thread) {

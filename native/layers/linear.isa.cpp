@@ -164,10 +164,9 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
       const float* x = in.x + (first + t) * in.stride;
       float* to = y + (first + t) * y_stride + row;
       with_count<tile_tokens>(n, [&](auto count) {
-        if (i == 0)
-          f(count, std::true_type(), t, x, to);
-        else
-          f(count, std::false_type(), t, x, to);
+        if constexpr (2 * count() > tile_tokens)  // of several tiles only the first may be smaller
+          if (i > 0) return f(count, std::false_type(), t, x, to);
+        f(count, std::true_type(), t, x, to);
       });
     }
   };

@@ -10,34 +10,24 @@
 namespace aleator {
 
 inline Gate gate_named(const std::string& name, const char* parameter = "gate") {
-  constexpr const char* names[] = {"silu",         "gelu",       "gelu_rounded",
-                                   "silu_clamped", "gelu_exact", "relu_squared"};
-  const auto found = std::find(std::begin(names), std::end(names), name);
-  require(found != std::end(names),
-          parameter +
-              (" must be silu, silu_clamped, gelu, gelu_exact, gelu_rounded or relu_squared, not " +
-               name));
-  return Gate(found - names);  // in the order of Gate
+  return value_named<Gate>(
+      parameter, {"silu", "gelu", "gelu_rounded", "silu_clamped", "gelu_exact", "relu_squared"},
+      name);
 }
 
 inline Scores scores_named(const std::string& name) {
-  if (name == "softmax") return Scores::softmax;
-  if (name == "sigmoid") return Scores::sigmoid;
-  if (name == "chosen softmax") return Scores::chosen_softmax;
-  require(name == "chosen sigmoid",
-          "scores must be softmax, sigmoid, chosen softmax or chosen sigmoid, not " + name);
-  return Scores::chosen_sigmoid;
+  return value_named<Scores>("scores", {"softmax", "sigmoid", "chosen softmax", "chosen sigmoid"},
+                             name);
 }
 
 // Of layer `at`: there are as many experts to choose from as are chosen.
 inline void require_choice(const Routing& r, const std::string& at) {
-  require(r.n_experts >= 1 && r.n_experts <= 1 << 16,
-          at + "ffn_gate_exps: no experts, or too many");
+  require(r.n_experts >= 1 && r.n_experts <= 1 << 16, at, "ffn_gate_exps: no experts, or too many");
   require(r.n_groups >= 1 && r.n_experts % r.n_groups == 0 && r.n_groups_used >= 1 &&
               r.n_groups_used <= r.n_groups && r.n_group_best >= 1 && r.n_group_best <= 2,
-          at + "ffn_gate_inp: experts do not divide into these groups");
-  require(r.n_used >= 1 && r.n_used <= r.n_experts / r.n_groups * r.n_groups_used,
-          at + "ffn_gate_inp: more experts for a token than there are to choose from");
+          at, "ffn_gate_inp: experts do not divide into these groups");
+  require(r.n_used >= 1 && r.n_used <= r.n_experts / r.n_groups * r.n_groups_used, at,
+          "ffn_gate_inp: more experts for a token than there are to choose from");
 }
 
 struct MixtureMemory {
@@ -72,13 +62,13 @@ struct MixtureMemory {
       sizes(expert, e, at + "ffn_gate_exps");
       require(expert.gate.out == first.gate.out && expert.gate.type == first.gate.type &&
                   expert.up.type == first.up.type && expert.down.type == first.down.type,
-              at + "ffn_gate_exps: experts differ in width or type");
+              at, "ffn_gate_exps: experts differ in width or type");
     }
     if (mixture.shared.gate.data) sizes(mixture.shared, e, at + "ffn_gate_shexp");
     r.bias = vector(bias, r.n_experts, at + "exp_probs_b.bias");
     r.scales = vector(scales, r.n_experts, at + "ffn_down_exps.scale");
     mixture.shared_router = vector(shared_router, e, at + "ffn_gate_inp_shexp.weight");
-    require(beside.empty() || beside.size() == 4, at + "four norms beside a dense part");
+    require(beside.empty() || beside.size() == 4, at, "four norms beside a dense part");
     for (const Floats& norm : beside) vector(norm, e, at + "a norm of experts beside a dense part");
     if (!beside.empty()) {
       mixture.router_norm = beside[0].data(), mixture.expert_norm = beside[1].data();
@@ -89,16 +79,16 @@ struct MixtureMemory {
 
  private:
   void add(const nb::tuple& expert, const char* name) {
-    require(expert.size() == 3, std::string(name) + " must be gate, up and down");
+    require(expert.size() == 3, name, " must be gate, up and down");
     for (const nb::handle matrix : expert) matrices.push_back(nb::cast<StoredMatrix>(matrix));
   }
   static void sizes(const Expert& x, int64_t e, const std::string& name) {
     require(x.gate.in == e && x.up.in == e && x.up.out == x.gate.out && x.down.out == e &&
                 x.down.in == x.gate.out,
-            name + ": gate, up and down do not fit each other, or the width");
+            name, ": gate, up and down do not fit each other, or the width");
   }
   static const float* vector(const std::optional<Floats>& v, int64_t n, const std::string& name) {
-    require(!v || int64_t(v->size()) == n, name + " must have " + std::to_string(n) + " elements");
+    require(!v || int64_t(v->size()) == n, name, " must have ", n, " elements");
     return pointer(v);
   }
 };

@@ -10,7 +10,7 @@ void PerLayer::prepare(int64_t tokens) {
   if (!any()) return;
   tokens_ = tokens;
   const size_t n = size_t(tokens * all_.projection.out);
-  inputs_.resize(n), rows_.resize(n), gate_.resize(size_t(tokens * all_.width));
+  inputs_.resize(n), rows_.resize(n), gate_.resize(tokens * all_.width);
 }
 
 void PerLayer::project(int thread, Products& products, const int64_t* ids, float eps) {
@@ -23,7 +23,7 @@ void PerLayer::project(int thread, Products& products, const int64_t* ids, float
   const float shorter = 1.0f / std::sqrt(float(w.in)), longer = std::sqrt(float(width)),
               half = 1.0f / std::sqrt(2.0f);
   pool.split(thread, tokens_, [&](int64_t t) {
-    float *y = &inputs_[size_t(t * n)], *row = &rows_[size_t(t * n)];
+    float *y = &inputs_[t * n], *row = &rows_[t * n];
     read_row_(all_.embedding, ids ? ids[t] : 0, row);
     for (int64_t i = 0; i < n; i++) y[i] *= shorter;
     for (int64_t l = 0; l < n; l += width) products.norm(y + l, all_.norm, width, eps, y + l);
@@ -42,12 +42,10 @@ void PerLayer::add(int thread, Products& products, const LayerEmbedding& l, Gate
   products.run(thread, x, {{&l.in, gate_.data()}});
   pool.barrier();
   pool.split(thread, tokens_, [&](int64_t t) {
-    apply_gate(gate, &gate_[size_t(t * width)], &inputs_[size_t(t * n + l.layer * width)], width);
+    apply_gate(gate, &gate_[t * width], &inputs_[t * n + l.layer * width], width);
   });
   pool.barrier();
-  const Input in = products.input(thread, gate_.data(), width, width, tokens_, forms_of({&l.out}));
-  products.add_normed(thread, l.out, in, l.norm, eps);
-  pool.barrier();
+  products.add_rows(thread, l.out, gate_.data(), tokens_, 1, l.norm, eps);
 }
 
 }  // namespace aleator

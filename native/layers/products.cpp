@@ -88,11 +88,6 @@ Input Products::normed(int thread, const float* weight, float eps, Forms forms) 
                      [&](int64_t t) { norm(x(t), weight, e, eps, y + t * stride); });
 }
 
-void Products::multiply(const Weights& w, int64_t begin, int64_t end, const Input& x, float* out,
-                        int64_t stride) {
-  linear_rows_(w, begin, end, x, out, stride);
-}
-
 void Products::add(int thread, const Weights& w, const Input& input, float scale) {
   run(thread, input, {{&w, sum_.data()}}, [&](int64_t, int64_t begin, int64_t end) {
     for (int64_t t = 0; t < input.tokens; t++)

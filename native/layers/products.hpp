@@ -19,7 +19,7 @@ struct Product {
 // Room for n elements at least.
 template <class T>
 void grow(std::vector<T>& v, int64_t n) {
-  if (int64_t(v.size()) < n) v.resize(size_t(n));
+  if (int64_t(v.size()) < n) v.resize(n);
 }
 
 // How rows are normalised.  The weights of a layer norm are followed by as many biases.
@@ -52,7 +52,7 @@ class Products {
       const Weights& w = *p->weights;
       const int64_t rows = rows_per_unit(w, x.tokens), begin = unit * rows;
       const int64_t end = begin + rows < w.out ? begin + rows : w.out;
-      multiply(w, begin, end, x, p->out);
+      linear_rows_(w, begin, end, x, p->out, w.out);
       after(p - list.begin(), begin, end);
     });
   }
@@ -61,22 +61,17 @@ class Products {
   }
   // The running sum += scale * (W input), or += W input normalised.
   void add(int thread, const Weights& w, const Input& input, float scale = 1);
-  // The same from rows of floats [tokens, W.in]; a barrier follows.
-  void add_rows(int thread, const Weights& w, const float* from, int64_t tokens, float scale) {
-    add(thread, w, input(thread, from, w.in, w.in, tokens, forms_of({&w})), scale);
+  // The same from rows of floats [tokens, W.in], normalised if there is a norm; a barrier follows.
+  void add_rows(int thread, const Weights& w, const float* from, int64_t tokens, float scale,
+                const float* norm = nullptr, float eps = 0) {
+    const Input in = input(thread, from, w.in, w.in, tokens, forms_of({&w}));
+    norm ? add_normed(thread, w, in, norm, eps) : add(thread, w, in, scale);
     pool_->barrier();
   }
   void add_normed(int thread, const Weights& w, const Input& input, const float* norm, float eps);
   // Rows `rows` of the running sum, normalised, times W: out [n, W.out]; without W [n, n_embd].
   void logits(int thread, const Weights& w, const float* norm, float eps, const int64_t* rows,
               int64_t n, float* out);
-  // Rows [begin, end) of W times x: into columns begin to end of out [tokens, W.out].
-  static void multiply(const Weights& w, int64_t begin, int64_t end, const Input& x, float* out) {
-    multiply(w, begin, end, x, out, w.out);
-  }
-  // The same, rows of out `stride` apart.
-  static void multiply(const Weights& w, int64_t begin, int64_t end, const Input& x, float* out,
-                       int64_t stride);
 
  private:
   Pool* pool_ = nullptr;

@@ -4,6 +4,19 @@
 
 ALEATOR_BIND(recurrent) {
   using namespace aleator;
+  nb::class_<SSMMemory>(m, "StateSpace", "A layer with a selective state space.")
+      .def(
+          nb::init<const StoredMatrix&, const StoredMatrix&, const StoredMatrix&,
+                   const StoredMatrix&, Floats, Matrix, Floats, Matrix, Floats, StateRows,
+                   StateRows, std::vector<Floats>, std::optional<float>>(),
+          "projection"_a, "select"_a, "time_step"_a, "output"_a, "norm"_a, "conv"_a, "conv_bias"_a,
+          "a"_a, "d"_a, "conv_rows"_a.noconvert(), "state_rows"_a.noconvert(), "state_norms"_a,
+          "norm_eps"_a.none(),
+          "conv [width, channels]; a [channels, state]; rows of the cache: float32 [rows, "
+          "channels, width - 1] and [rows, channels, state]. state_norms: weights of the RMS norms "
+          "of time step, B and C, whose eps is norm_eps or that of the decoder; without weights "
+          "they are normalised where there is a norm_eps. ValueError, naming the tensor, when "
+          "shapes disagree.");
   nb::class_<HeadMemory>(m, "HeadSpace",
                          "A layer with a state space whose heads have one decay each.")
       .def(nb::init<const StoredMatrix&, const StoredMatrix&, std::optional<Floats>, Matrix, Floats,

@@ -32,14 +32,13 @@ void RecurrentLayers::reserve(const SSMLayer& l) {
 void RecurrentLayers::run_layer(int thread, Products& products, const SSMLayer& l, const Runs& runs,
                                 float eps, float scale) {
   const StateSpace& s = l.space;
-  const Convolution conv = s.convolution();
   Pool& pool = products.pool();
   const int64_t tokens = tokens_, wide = s.selected();
   // A thread convolves the channels whose values it has just computed.
   products.run(thread, products.normed(thread, l.norm, eps, forms_of({&l.in})),
                {{&l.in, projected_.data()}}, [&](int64_t, int64_t begin, int64_t end) {
                  for (; begin < std::min(end, s.inner); begin += most_channels)
-                   convolve_(conv, runs, begin, std::min({begin + most_channels, end, s.inner}),
+                   convolve_(s.conv, runs, begin, std::min({begin + most_channels, end, s.inner}),
                              projected_.data(), 2 * s.inner, true, convolved_.data());
                });
   pool.barrier();
@@ -48,13 +47,13 @@ void RecurrentLayers::run_layer(int thread, Products& products, const SSMLayer& 
       products.input(thread, convolved_.data(), s.inner, s.inner, tokens, forms_of({&l.select})),
       {{&l.select, selected_.data()}});
   pool.barrier();
-  if (l.norm_eps) {
+  if (l.normed) {
     pool.split(thread, tokens, [&](int64_t t) {
-      float* part = &selected_[size_t(t * wide)];
+      float* part = &selected_[t * wide];
       for (int i = 0; i < 3; i++) {
         const int64_t n = i ? s.state : s.rank;
         const float* weight = l.state_norms[i] ? l.state_norms[i] : ones_.data();
-        rms_norm_(part, weight, n, *l.norm_eps, part);
+        rms_norm_(part, weight, n, l.norm_eps.value_or(eps), part);
         part += n;
       }
     });
@@ -65,7 +64,7 @@ void RecurrentLayers::run_layer(int thread, Products& products, const SSMLayer& 
   pool.split(thread, (s.inner + channels_together - 1) / channels_together, [&](int64_t unit) {
     const int64_t begin = unit * channels_together,
                   end = std::min(s.inner, begin + channels_together);
-    Products::multiply(l.time_step, begin, end, steps, dt_.data());
+    linear_rows_(l.time_step, begin, end, steps, dt_.data(), l.time_step.out);
     scan_(s, runs, tokens, begin, end, convolved_.data(), dt_.data(), selected_.data(),
           projected_.data(), y_.data());
   });
@@ -111,7 +110,7 @@ void RecurrentLayers::finish(int thread, Products& products, const HeadLayer& l,
   if (s.norm) {
     const int64_t n = s.inner / s.norm_groups;
     pool.split(thread, tokens_ * s.norm_groups, [&](int64_t unit) {
-      float* part = &y_[size_t(unit * n)];
+      float* part = &y_[unit * n];
       rms_norm_(part, s.norm + unit % s.norm_groups * n, n, eps, part);
     });
     pool.barrier();
@@ -135,13 +134,12 @@ void RecurrentLayers::run_layer(int thread, Products& products, const ShortLayer
   pool.split(thread, (n + channels_together - 1) / channels_together, [&](int64_t unit) {
     const int64_t begin = unit * channels_together, end = std::min(n, begin + channels_together);
     for (int64_t t = 0; t < tokens_; t++) {
-      float* row = &projected_[size_t(t * 3 * n)];
+      float* row = &projected_[t * 3 * n];
       for (int64_t i = begin; i < end; i++) row[i] *= row[2 * n + i];
     }
     convolve_(l.conv, runs, begin, end, projected_.data(), 3 * n, false, y_.data());
     for (int64_t t = 0; t < tokens_; t++)
-      for (int64_t i = begin; i < end; i++)
-        y_[size_t(t * n + i)] *= projected_[size_t((3 * t + 1) * n + i)];
+      for (int64_t i = begin; i < end; i++) y_[t * n + i] *= projected_[(3 * t + 1) * n + i];
   });
   pool.barrier();
   products.add_rows(thread, l.out, y_.data(), tokens_, scale);
@@ -178,9 +176,8 @@ void RecurrentLayers::run_layer(int thread, Products& products, const DeltaNetLa
   const float shorter = 1.0f / std::sqrt(float(d.dim));
   pool.split(thread, tokens * units, [&](int64_t unit) {
     const int64_t t = unit / units, head = unit % units;
-    if (head == 2 * d.key_heads)
-      return delta_rates_(d, &beta_[size_t(t * d.heads)], &decay_[size_t(t * d.heads)]);
-    unit_length_(&convolved_[size_t(t * channels + head * d.dim)], d.dim, d.eps,
+    if (head == 2 * d.key_heads) return delta_rates_(d, &beta_[t * d.heads], &decay_[t * d.heads]);
+    unit_length_(&convolved_[t * channels + head * d.dim], d.dim, d.eps,
                  head < d.key_heads ? shorter : 1.0f);
   });
   pool.barrier();
@@ -192,7 +189,7 @@ void RecurrentLayers::run_layer(int thread, Products& products, const DeltaNetLa
   });
   pool.barrier();
   pool.split(thread, tokens * d.heads, [&](int64_t unit) {
-    gated_norm_(&y_[size_t(unit * d.dim_v)], d.norm, &gate_[size_t(unit * d.dim_v)], d.dim_v, eps);
+    gated_norm_(&y_[unit * d.dim_v], d.norm, &gate_[unit * d.dim_v], d.dim_v, eps);
   });
   pool.barrier();
   products.add_rows(thread, l.out, y_.data(), tokens, scale);

@@ -18,7 +18,9 @@ struct SSMLayer {
   Weights in, select, time_step, out;
   const float* norm = nullptr;  // [n_embd]
   StateSpace space;
-  // Time step, B and C are RMS-normalised with it, times state_norms [rank], [state], [state] or 1.
+  // Whether time step, B and C are RMS-normalised, with the decoder's eps where there is no other,
+  // times state_norms [rank], [state], [state] or 1.
+  bool normed = false;
   std::optional<float> norm_eps;
   const float* state_norms[3] = {};
 };

@@ -11,61 +11,7 @@ namespace aleator {
 using Matrix = Array<const float, 2>;
 using StateRows = Array<float, 3>;
 
-// A layer's weights and the rows of states in the cache.
-struct SSMMemory {
-  StoredMatrix in, select, time_step, out;
-  Floats norm;
-  Matrix conv;  // [width, channels]
-  Floats conv_bias;
-  Matrix a;  // [channels, state]
-  Floats d;
-  StateRows conv_rows, state_rows;
-  std::optional<float> norm_eps;
-  std::vector<std::optional<Floats>> state_norms;  // three or none
-
-  // Layer `at` of a decoder of width e; n_rows is what the layers before have, or 0.
-  SSMLayer checked(const std::string& at, int64_t e, int64_t n_rows) const {
-    const int64_t inner = int64_t(a.shape(0)), state = int64_t(a.shape(1));
-    const int64_t width = int64_t(conv.shape(0)), rank = time_step.weights.in;
-    const auto rows = [&](const StateRows& r, int64_t last) {
-      return r.shape(0) == conv_rows.shape(0) && r.shape(0) > 0 && int64_t(r.shape(1)) == inner &&
-             int64_t(r.shape(2)) == last;
-    };
-    require_size(in, 2 * inner, e, at + "ssm_in");
-    require_size(select, rank + 2 * state, inner, at + "ssm_x");
-    require_size(time_step, inner, rank, at + "ssm_dt");
-    require_size(out, e, inner, at + "ssm_out");
-    require(width >= 2 && width <= widest_convolution && int64_t(conv.shape(1)) == inner,
-            at + "ssm_conv1d: [" + std::to_string(width) + ", channels]");
-    require(int64_t(norm.size()) == e && int64_t(conv_bias.size()) == inner &&
-                int64_t(d.size()) == inner,
-            at + "attn_norm, ssm_conv1d.bias or ssm_d: wrong size");
-    require(rows(conv_rows, width - 1) && rows(state_rows, state), at + "rows of states");
-    require(n_rows == 0 || n_rows == int64_t(conv_rows.shape(0)),
-            at + "number of rows differs from the layers before");
-    const StateSpace space{inner,
-                           width,
-                           state,
-                           rank,
-                           conv.data(),
-                           conv_bias.data(),
-                           a.data(),
-                           d.data(),
-                           conv_rows.data(),
-                           state_rows.data()};
-    SSMLayer layer{in.weights,  select.weights, time_step.weights, out.weights,
-                   norm.data(), space,          norm_eps,          {}};
-    for (size_t i = 0; i < state_norms.size(); i++) {
-      const auto& weight = state_norms[i];
-      require(i < 3 && (!weight || int64_t(weight->size()) == (i ? state : rank)),
-              at + "ssm_dt_norm, ssm_b_norm or ssm_c_norm: wrong size");
-      layer.state_norms[i] = pointer(weight);
-    }
-    return layer;
-  }
-};
-
-// What the other layers have in common.
+// What they have in common.
 struct ConvolutionMemory {
   StoredMatrix in, out;
   std::optional<Floats> norm;
@@ -78,9 +24,9 @@ struct ConvolutionMemory {
     require(width >= 2 && width <= widest_convolution && int64_t(bias.size()) == channels &&
                 int64_t(rows.shape(1)) == channels && int64_t(rows.shape(2)) == width - 1 &&
                 rows.shape(0) > 0,
-            std::string(name) +
-                ": weight [width, channels], bias [channels] and rows [rows, channels, width - 1] "
-                "do not fit each other");
+            name,
+            ": weight [width, channels], bias [channels] and rows [rows, channels, width - 1] "
+            "do not fit each other");
     return {channels, width, weight.data(), bias.data(), rows.data()};
   }
   void sizes(int64_t projected, int64_t inner, const char* input, const char* output) const {
@@ -90,11 +36,57 @@ struct ConvolutionMemory {
   }
   // Of a decoder of width e, whose layers before have n_rows rows, or 0 of them.
   void fits(const std::string& at, int64_t e, int64_t n_rows) const {
-    require(in.weights.in == e, at + "the layer's width differs from the decoder's");
-    require(n_rows == 0 || n_rows == int64_t(rows.shape(0)),
-            at + "number of rows differs from the layers before");
+    require(in.weights.in == e, at, "the layer's width differs from the decoder's");
+    require(n_rows == 0 || n_rows == int64_t(rows.shape(0)), at,
+            "number of rows differs from the layers before");
   }
   int64_t n_rows() const { return int64_t(rows.shape(0)); }
+};
+
+class SSMMemory : public ConvolutionMemory {
+ public:
+  // state_norms: of time step, B and C, or none; norm_eps: of these, which need no weights.
+  SSMMemory(const StoredMatrix& in, const StoredMatrix& select, const StoredMatrix& time_step,
+            const StoredMatrix& out, Floats norm, Matrix conv, Floats conv_bias, Matrix a, Floats d,
+            StateRows conv_rows, StateRows state_rows, std::vector<Floats> state_norms,
+            std::optional<float> norm_eps)
+      : ConvolutionMemory{in, out, norm, conv, conv_bias, conv_rows},
+        select_(select),
+        time_step_(time_step),
+        a_(a),
+        d_(d),
+        state_rows_(state_rows),
+        state_norms_(std::move(state_norms)) {
+    StateSpace& s = layer.space;
+    s.inner = int64_t(a.shape(0)), s.state = int64_t(a.shape(1)), s.rank = time_step.weights.in;
+    s.conv = checked("ssm_conv1d");
+    require(s.conv.channels == s.inner && int64_t(d.size()) == s.inner,
+            "ssm_conv1d or ssm_d: wrong size");
+    require(state_rows.shape(0) == conv_rows.shape(0) && int64_t(state_rows.shape(1)) == s.inner &&
+                int64_t(state_rows.shape(2)) == s.state,
+            "rows of states");
+    sizes(2 * s.inner, s.inner, "ssm_in", "ssm_out");
+    require_size(select, s.selected(), s.inner, "ssm_x");
+    require_size(time_step, s.inner, s.rank, "ssm_dt");
+    s.a = a.data(), s.d = d.data(), s.state_rows = state_rows.data();
+    layer.in = in.weights, layer.select = select.weights, layer.time_step = time_step.weights;
+    layer.out = out.weights, layer.norm = norm.data();
+    layer.normed = norm_eps || !state_norms_.empty(), layer.norm_eps = norm_eps;
+    require(state_norms_.empty() || state_norms_.size() == 3, "three norms of states, or none");
+    for (size_t i = 0; i < state_norms_.size(); i++) {
+      require(int64_t(state_norms_[i].size()) == (i ? s.state : s.rank),
+              "ssm_dt_norm, ssm_b_norm or ssm_c_norm: wrong size");
+      layer.state_norms[i] = state_norms_[i].data();
+    }
+  }
+  SSMLayer layer;
+
+ private:
+  StoredMatrix select_, time_step_;
+  Matrix a_;
+  Floats d_;
+  StateRows state_rows_;
+  std::vector<Floats> state_norms_;
 };
 
 class HeadMemory : public ConvolutionMemory {
@@ -167,9 +159,8 @@ class DeltaNetMemory : public ConvolutionMemory {
     DeltaNet& d = layer.net;
     d.key_heads = key_heads, d.heads = int64_t(a.size()), d.tiled = tiled, d.eps = eps;
     d.dim = int64_t(state_rows.shape(2)), d.dim_v = int64_t(head_norm.size());
-    require(
-        key_heads > 0 && d.heads > 0 && d.heads % key_heads == 0 && d.dim > 0 && d.dim_v > 0,
-        std::to_string(d.heads) + " heads of values for " + std::to_string(key_heads) + " of keys");
+    require(key_heads > 0 && d.heads > 0 && d.heads % key_heads == 0 && d.dim > 0 && d.dim_v > 0,
+            d.heads, " heads of values for ", key_heads, " of keys");
     d.conv = checked("ssm_conv1d");
     require(d.conv.channels == d.channels(),
             "ssm_conv1d has not the channels of queries, keys and values");

@@ -6,19 +6,11 @@
 
 namespace aleator::ALEATOR_ISA {
 
-static inline v16 some16(const float* p, int64_t n) { return n >= 16 ? load16(p) : load16(p, n); }
-
-static float lane_sum(const float* x, int64_t n) {
-  v16 total = splat16(0);
-  for (int64_t i = 0; i < n; i += 16) total = total + some16(x + i, n - i);
-  return sum16(total);
-}
-
 static void softmax(float* x, int64_t n) {
   float highest = x[0];
   for (int64_t i = 1; i < n; i++) highest = x[i] > highest ? x[i] : highest;
   each(x, n, [&](vf v, int64_t) { return exponential(v - highest); });
-  const float factor = 1.0f / lane_sum(x, n);
+  const float factor = 1.0f / total16(x, n);
   for (int64_t i = 0; i < n; i++) x[i] *= factor;
 }
 
@@ -71,7 +63,7 @@ void route(const Routing& r, float* logits, float* keys, int32_t* chosen, float*
   if (r.scores == Scores::chosen_softmax) softmax(weights, r.n_used);
   if (r.scores == Scores::chosen_sigmoid) sigmoid(weights, r.n_used);
   if (r.normalised) {
-    const float sum = lane_sum(weights, r.n_used), least = 0x1p-14f;
+    const float sum = total16(weights, r.n_used), least = 0x1p-14f;
     for (int64_t k = 0; k < r.n_used; k++) weights[k] /= sum < least ? least : sum;
   }
   for (int64_t k = 0; k < r.n_used; k++) {

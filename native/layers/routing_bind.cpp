@@ -26,7 +26,7 @@ static void route_rows(Array<float, 2> logits, Array<int32_t, 2> chosen, Array<f
   require(int64_t(chosen.shape(0)) == tokens && int64_t(weights.shape(0)) == tokens &&
               int64_t(weights.shape(1)) == r.n_used,
           "chosen and weights must be [tokens, n_used]");
-  std::vector<float> keys(size_t(r.n_experts + r.n_groups));
+  std::vector<float> keys(r.n_experts + r.n_groups);
   for (int64_t t = 0; t < tokens; t++)
     route_(r, logits.data() + t * r.n_experts, keys.data(), chosen.data() + t * r.n_used,
            weights.data() + t * r.n_used);

@@ -47,7 +47,7 @@ static void activate(const std::string& name, Array<float, 1> gate, Array<const 
 static void turn_blocks(Array<float, 2> x, int64_t block) {
   const int64_t n = int64_t(x.shape(1));
   require(block > 0 && (block & (block - 1)) == 0 && n % block == 0,
-          "block must be a power of 2 that divides a row, not " + std::to_string(block));
+          "block must be a power of 2 that divides a row, not ", block);
   for (int64_t i = 0; i < int64_t(x.shape(0)); i++) hadamard_(x.data() + i * n, n, block);
 }
 

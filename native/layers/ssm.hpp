@@ -10,15 +10,12 @@
 namespace aleator {
 
 struct StateSpace {
-  int64_t inner = 0, width = 0, state = 0, rank = 0;  // channels, convolution, N, time step
-  const float* conv = nullptr;                        // [width, inner]: transposed
-  const float* conv_bias = nullptr;                   // [inner]
-  const float* a = nullptr;                           // [inner, state]
-  const float* d = nullptr;                           // [inner]
-  float* conv_rows = nullptr;                         // [rows, inner, width - 1]
-  float* state_rows = nullptr;                        // [rows, inner, state]
+  int64_t inner = 0, state = 0, rank = 0;  // channels, N, time step
+  Convolution conv;
+  const float* a = nullptr;     // [inner, state]
+  const float* d = nullptr;     // [inner]
+  float* state_rows = nullptr;  // [rows, inner, state]
   int64_t selected() const { return rank + 2 * state; }
-  Convolution convolution() const { return {inner, width, conv, conv_bias, conv_rows}; }
 };
 
 // h(t) = exp(dt a) h(t - 1) + dt u(t) B(t);  y(t) = (C(t) . h(t) + d u(t)) * silu(gate(t)), for

@@ -7,10 +7,6 @@
 
 namespace aleator::ALEATOR_ISA {
 
-static inline v16 load_up_to16(const float* p, int64_t n) {
-  return n >= 16 ? load16(p) : load16(p, n);
-}
-
 // R channels from c on of at most 16 states, which stay in registers over a run.
 template <int R>
 static void scan_short(const StateSpace& s, const Runs& runs, int64_t run, int64_t c,
@@ -42,7 +38,7 @@ static void scan_short(const StateSpace& s, const Runs& runs, int64_t run, int64
 // One channel whose states are more: kept in `room`.
 static void scan_long(const StateSpace& s, const Runs& runs, int64_t run, int64_t c, const float* u,
                       const float* dt, const float* selected, float* y, std::vector<float>& room) {
-  room.resize(size_t(s.state));
+  room.resize(s.state);
   float* h = room.data();
   const int64_t source = runs.sources[run], row = s.inner * s.state;
   for (int64_t k = 0; k < s.state; k++)

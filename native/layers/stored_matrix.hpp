@@ -26,10 +26,23 @@ class StoredMatrix {
 
 // std::invalid_argument, naming the tensor, unless the matrix is [out, in].
 inline void require_size(const StoredMatrix& m, int64_t out, int64_t in, const std::string& name) {
-  require(m.weights.out == out && m.weights.in == in,
-          name + ".weight is [" + std::to_string(m.weights.out) + ", " +
-              std::to_string(m.weights.in) + "], not [" + std::to_string(out) + ", " +
-              std::to_string(in) + "]");
+  require(m.weights.out == out && m.weights.in == in, name, ".weight is [", m.weights.out, ", ",
+          m.weights.in, "], not [", out, ", ", in, "]");
+}
+
+// The value of that name: names in the order of the values.
+template <class Value, size_t n>
+Value value_named(const char* parameter, const char* const (&names)[n], const std::string& name) {
+  std::string known;
+  for (size_t i = 0; i < n; i++) {
+    if (name == names[i]) return Value(i);
+    known += std::string(known.empty() ? "" : i + 1 < n ? ", " : " or ") + names[i];
+  }
+  refuse(parameter, " must be ", known, ", not ", name);
+}
+
+inline Weights weights_of(const std::optional<StoredMatrix>& m) {
+  return m ? m->weights : Weights{};
 }
 
 // The numbers of a vector, or none.

@@ -41,8 +41,7 @@ void set_logits(LlamaCandidates& candidates, Array<const float> z) {
   Row& row = candidates.get();
   const auto n = static_cast<size_t>(row.size());
   if (z.shape(0) != n)
-    throw LogitsError("there are " + std::to_string(n) + " candidates, but " +
-                      std::to_string(z.shape(0)) + " logits were given");
+    throw LogitsError("there are ", n, " candidates, but ", z.shape(0), " logits were given");
   if (!std::any_of(z.data(), z.data() + n, [](float x) { return x > -infinity; })) nothing_finite();
   Candidate* c = row.list();
   for (size_t i = 0; i < n; ++i) c[i].logit = z.data()[i] == z.data()[i] ? z.data()[i] : -infinity;
@@ -80,7 +79,7 @@ void select(LlamaCandidates& candidates, std::optional<int32_t> token) {
   const Candidate* c = row.list();
   const auto* at = std::find_if(c, c + row.size(), [&](auto& x) { return x.id == *token; });
   if (at == c + row.size() || !(at->logit > -infinity))
-    throw LogitsError("token " + std::to_string(*token) + " is not a candidate");
+    throw LogitsError("token ", *token, " is not a candidate");
   row.selected = at - c;
 }
 

@@ -56,7 +56,7 @@ class LlamaChain : public ChainBase<LlamaSampler> {
   }
 
   void accept(int32_t token, bool generated) {
-    hear(token, generated);
+    ChainBase::accept(token, generated);
     save(saved_);
   }
   void accept_many(std::span<const int32_t> tokens, bool generated) {  // all of them, or none
@@ -74,7 +74,7 @@ class LlamaChain : public ChainBase<LlamaSampler> {
   }
   // Without replay the generators go on from where they are.
   void rollback(int64_t n, bool replay) {
-    forget(n);
+    ChainBase::rollback(n);
     if (!n) return;
     saved_.resize(saved_.size() - n * stateful_.size());
     State* now = saved_.data() + saved_.size() - stateful_.size();
@@ -83,7 +83,7 @@ class LlamaChain : public ChainBase<LlamaSampler> {
     restore(now);
   }
   void reset() {
-    forget_all();
+    ChainBase::reset();
     saved_.clear();
     save(saved_);
   }
@@ -131,9 +131,8 @@ std::string LlamaChain::write_state(bool users) const {
   save(states);  // applications since the last token included
   for (const State& state : states) {
     if (state.words > State::max_words)
-      throw ParameterError("chain", "a sampler has drawn " + std::to_string(state.words) +
-                                        " random words, and a state holds at most " +
-                                        std::to_string(State::max_words));
+      throw ParameterError("chain", "a sampler has drawn ", state.words,
+                           " random words, and a state holds at most ", State::max_words);
     state.write(out);
   }
   write_samplers(out);

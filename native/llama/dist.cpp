@@ -1,6 +1,6 @@
 // Contract: docs/llama-cpp.md
-#include "bind.hpp"
 #include "llama/draws.hpp"
+#include "samplers/making.hpp"
 
 namespace aleator::llama {
 
@@ -14,8 +14,6 @@ class Dist : public Drawing<Dist> {
   }
 };
 
-ALEATOR_BIND(llama_dist) {
-  nb::class_<Dist, LlamaSampler>(m, "LlamaDist").def(nb::init<uint32_t>(), "seed"_a);
-}
+ALEATOR_BIND(llama_dist) { bind_sampler<Dist(uint32_t)>(m, "LlamaDist", "seed"_a); }
 
 }  // namespace aleator::llama

@@ -1,8 +1,8 @@
 // Contract: docs/llama-cpp.md
 #include <cmath>
 
-#include "bind.hpp"
 #include "llama/sampler.hpp"
+#include "samplers/making.hpp"
 #include "samplers/repeats.hpp"
 
 namespace aleator::llama {
@@ -41,10 +41,9 @@ class DRY : public LlamaCloned<DRY> {
 };
 
 ALEATOR_BIND(llama_dry) {
-  nb::class_<DRY, LlamaSampler>(m, "LlamaDRY")
-      .def(nb::init<float, float, int64_t, int64_t, const std::vector<std::vector<int32_t>>&>(),
-           "dry_multiplier"_a, "dry_base"_a, "dry_allowed_length"_a, "dry_penalty_last_n"_a,
-           "breakers"_a);
+  bind_sampler<DRY(float, float, int64_t, int64_t, std::vector<std::vector<int32_t>>)>(
+      m, "LlamaDRY", "dry_multiplier"_a, "dry_base"_a, "dry_allowed_length"_a,
+      "dry_penalty_last_n"_a, "breakers"_a);
 }
 
 }  // namespace aleator::llama

@@ -1,6 +1,6 @@
 // Contract: docs/llama-cpp.md
 #include "llama/sampler.hpp"
-#include "samplers/stateless.hpp"
+#include "samplers/making.hpp"
 
 namespace aleator::llama {
 

@@ -1,8 +1,8 @@
 // Contract: docs/llama-cpp.md
 #include "samplers/infill.hpp"
 
-#include "bind.hpp"
 #include "llama/sampler.hpp"
+#include "samplers/making.hpp"
 
 namespace aleator::llama {
 
@@ -80,8 +80,7 @@ class Infill : public LlamaCloned<Infill> {
 };
 
 ALEATOR_BIND(llama_infill) {
-  nb::class_<Infill, LlamaSampler>(m, "LlamaInfill")
-      .def(nb::init<std::shared_ptr<const InfillVocabulary>>(), "vocabulary"_a);
+  bind_sampler<Infill(std::shared_ptr<const InfillVocabulary>)>(m, "LlamaInfill", "vocabulary"_a);
 }
 
 }  // namespace aleator::llama

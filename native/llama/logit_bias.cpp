@@ -1,8 +1,8 @@
 // Contract: docs/llama-cpp.md
 #include <algorithm>
 
-#include "bind.hpp"
 #include "llama/sampler.hpp"
+#include "samplers/making.hpp"
 
 namespace aleator::llama {
 
@@ -28,8 +28,7 @@ class LogitBias : public LlamaCloned<LogitBias> {
 };
 
 ALEATOR_BIND(llama_logit_bias) {
-  nb::class_<LogitBias, LlamaSampler>(m, "LlamaLogitBias")
-      .def(nb::init<std::vector<std::pair<int32_t, float>>>(), "biases"_a);
+  bind_sampler<LogitBias(std::vector<std::pair<int32_t, float>>)>(m, "LlamaLogitBias", "biases"_a);
 }
 
 }  // namespace aleator::llama

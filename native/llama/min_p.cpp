@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "llama/sampler.hpp"
-#include "samplers/stateless.hpp"
+#include "samplers/making.hpp"
 
 namespace aleator::llama {
 

@@ -1,6 +1,6 @@
 // Contract: docs/llama-cpp.md
-#include "bind.hpp"
 #include "llama/sampler.hpp"
+#include "samplers/making.hpp"
 #include "samplers/window_counts.hpp"
 
 namespace aleator::llama {
@@ -22,9 +22,9 @@ class Penalties : public Penalised<LlamaCloned<Penalties>> {
 };
 
 ALEATOR_BIND(llama_penalties) {
-  nb::class_<Penalties, LlamaSampler>(m, "LlamaPenalties")
-      .def(nb::init<int64_t, float, float, float>(), "penalty_last_n"_a, "repetition_penalty"_a,
-           "frequency_penalty"_a, "presence_penalty"_a);
+  bind_sampler<Penalties(int64_t, float, float, float)>(
+      m, "LlamaPenalties", "penalty_last_n"_a, "repetition_penalty"_a, "frequency_penalty"_a,
+      "presence_penalty"_a);
 }
 
 }  // namespace aleator::llama

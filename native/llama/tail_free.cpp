@@ -1,8 +1,8 @@
 // Contract: docs/llama-cpp.md.  Removed from llama.cpp in October 2024; this is what it did.
 #include <cmath>
 
-#include "bind.hpp"
 #include "llama/sampler.hpp"
+#include "samplers/making.hpp"
 
 namespace aleator::llama {
 
@@ -38,8 +38,7 @@ class TailFree : public LlamaCloned<TailFree> {
 };
 
 ALEATOR_BIND(llama_tail_free) {
-  nb::class_<TailFree, LlamaSampler>(m, "LlamaTailFree")
-      .def(nb::init<float, int64_t>(), "tfs_z"_a, "min_keep"_a);
+  bind_sampler<TailFree(float, int64_t)>(m, "LlamaTailFree", "tfs_z"_a, "min_keep"_a);
 }
 
 }  // namespace aleator::llama

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "llama/sampler.hpp"
-#include "samplers/stateless.hpp"
+#include "samplers/making.hpp"
 
 namespace aleator::llama {
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bind.hpp"
 #include "llama/sampler.hpp"
+#include "samplers/making.hpp"
 
 namespace aleator::llama {
 
@@ -48,8 +48,7 @@ class TypicalP : public LlamaCloned<TypicalP> {
 };
 
 ALEATOR_BIND(llama_typical_p) {
-  nb::class_<TypicalP, LlamaSampler>(m, "LlamaTypicalP")
-      .def(nb::init<float, int64_t>(), "typical_p"_a, "min_keep"_a);
+  bind_sampler<TypicalP(float, int64_t)>(m, "LlamaTypicalP", "typical_p"_a, "min_keep"_a);
 }
 
 }  // namespace aleator::llama

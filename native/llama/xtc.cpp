@@ -1,6 +1,6 @@
 // Contract: docs/llama-cpp.md
-#include "bind.hpp"
 #include "llama/draws.hpp"
+#include "samplers/making.hpp"
 
 namespace aleator::llama {
 
@@ -27,9 +27,8 @@ class XTC : public Drawing<XTC> {
 };
 
 ALEATOR_BIND(llama_xtc) {
-  nb::class_<XTC, LlamaSampler>(m, "LlamaXTC")
-      .def(nb::init<float, float, int64_t, uint32_t>(), "xtc_probability"_a, "xtc_threshold"_a,
-           "min_keep"_a, "seed"_a);
+  bind_sampler<XTC(float, float, int64_t, uint32_t)>(m, "LlamaXTC", "xtc_probability"_a,
+                                                     "xtc_threshold"_a, "min_keep"_a, "seed"_a);
 }
 
 }  // namespace aleator::llama

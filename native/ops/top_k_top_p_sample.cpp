@@ -6,6 +6,8 @@
 #include <exception>
 
 #include "bind.hpp"
+#include "cache/quantise.hpp"
+#include "errors.hpp"
 #include "ops/kept_row.hpp"
 #include "rng/philox.hpp"
 #include "samplers/binding.hpp"
@@ -34,8 +36,7 @@ int64_t row_bytes(const Array& a) {
 template <typename Array>
 void require_rows(const Array& a, size_t rows, const char* name) {
   if (a.shape(0) != rows)
-    throw ParameterError(name, std::string(name) + " has " + std::to_string(a.shape(0)) +
-                                   " rows and logits have " + std::to_string(rows));
+    throw ParameterError(name, name, " has ", a.shape(0), " rows and logits have ", rows);
 }
 
 template <typename Array>
@@ -57,11 +58,11 @@ std::vector<float> floats(const std::optional<Column>& a, size_t rows, const cha
   for (size_t i = 0; i < rows; ++i) {
     const auto* at =
         static_cast<const uint8_t*>(a->data()) + static_cast<int64_t>(i) * row_bytes(*a);
-    widen(at, 1, dtype, &values[i]);
+    widen_row_(at, dtype, 1, &values[i]);
     if (std::isnan(values[i]))
-      throw ParameterError(name, "row " + std::to_string(i) + ": " + name +
-                                     " is NaN: give a number in (0, 1), or one outside to skip " +
-                                     name + " as documented");
+      throw ParameterError(name, "row ", i, ": ", name,
+                           " is NaN: give a number in (0, 1), or one outside to skip ", name,
+                           " as documented");
   }
   return values;
 }
@@ -108,8 +109,8 @@ void top_k_top_p_sample(const Rows& logits, const ColumnOf<int32_t>& top_k, cons
             uniform(Purpose::dist, {static_cast<uint64_t>(seeds->data()[b * seeds->stride(0)]), 0},
                     static_cast<uint64_t>(positions->data()[b * positions->stride(0)]), 0));
       if (token < 0)
-        throw ParameterError("q", "row " + std::to_string(b) +
-                                      ": q is NaN: give draws of an exponential distribution");
+        throw ParameterError("q", "row ", b,
+                             ": q is NaN: give draws of an exponential distribution");
       indices->data()[b] = token;
     }
     if (listed) row.write_list(listed->data() + at, probs->data() + at);
@@ -136,7 +137,7 @@ void top_k_top_p_sample(const Rows& logits, const ColumnOf<int32_t>& top_k, cons
     try {
       std::rethrow_exception(errors[b]);
     } catch (const LogitsError& e) {
-      throw LogitsError("row " + std::to_string(b) + ": " + e.what());
+      throw LogitsError("row ", b, ": ", e.what());
     }
   }
 }

@@ -17,8 +17,7 @@ std::vector<int32_t> sample_batch(const std::vector<Chain*>& chains, const Batch
                                   Pool& pool) {
   const size_t rows = logits.shape(0), columns = logits.shape(1);
   if (chains.size() != rows)
-    throw LogitsError("there are " + std::to_string(chains.size()) + " chains for " +
-                      std::to_string(rows) + " rows of logits");
+    throw LogitsError("there are ", chains.size(), " chains for ", rows, " rows of logits");
   if (columns > 1 && logits.stride(1) != 1)
     throw LogitsError("each row of logits must be contiguous");
   const Dtype dtype = dtype_of(logits);
@@ -47,7 +46,7 @@ std::vector<int32_t> sample_batch(const std::vector<Chain*>& chains, const Batch
     try {
       std::rethrow_exception(errors[row]);
     } catch (const LogitsError& e) {
-      throw LogitsError("row " + std::to_string(row) + ": " + e.what());
+      throw LogitsError("row ", row, ": ", e.what());
     }
   }
   return tokens;

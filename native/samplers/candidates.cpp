@@ -130,17 +130,10 @@ bool Candidates::keep_allowed(std::span<const uint32_t> words) {
   mass_ = 0;
   if (!dense_) {
     const auto word = [&](int64_t i) { return i < std::ssize(words) ? words[i] : 0u; };
-    size_t kept = 0;
-    for (size_t i = 0; i < ids_.size(); ++i)
-      if (word(ids_[i] / 32) >> (ids_[i] % 32) & 1) {
-        ids_[kept] = ids_[i];
-        values_[kept++] = values_[i];
-      }
-    ids_.resize(kept);
-    values_.resize(kept);
+    retain(ids_, values_, [&](size_t i) { return word(ids_[i] / 32) >> (ids_[i] % 32) & 1; });
     top_ = -infinity;
     for (const float z : values_) top_ = std::max(top_, z);
-    return kept > 0;
+    return !ids_.empty();
   }
   int64_t allowed = 0;
   for (const uint32_t w : words) allowed += std::popcount(w);
@@ -166,11 +159,7 @@ bool Candidates::keep_allowed(std::span<const uint32_t> words) {
 
 Moments Candidates::moments() const {
   Moments m;
-  if (dense_) {
-    for (int64_t t = 0; t < n_tiles_; ++t) add_moments_(tiles_[t], tile_size, top_, &m);
-  } else {
-    add_moments_(values_.data(), static_cast<int64_t>(values_.size()), top_, &m);
-  }
+  for (int64_t t = 0; t < n_tiles(); ++t) add_moments_(tile(t), tile_size, top_, &m);
   return m;
 }
 
@@ -186,13 +175,9 @@ SquareSums Candidates::squares() const {
 Entropy Candidates::entropy() const {
   int64_t tops = 0;
   float second = -infinity;
-  if (dense_) {
-    for (int64_t t = 0; t < n_tiles_; ++t)
-      second = std::max(
-          second, maxima_[t] < top_ ? maxima_[t] : below_top_(tiles_[t], tile_size, top_, &tops));
-  } else {
-    second = below_top_(values_.data(), static_cast<int64_t>(values_.size()), top_, &tops);
-  }
+  for (int64_t t = 0; t < n_tiles(); ++t)
+    second = std::max(second,
+                      most_of(t) < top_ ? most_of(t) : below_top_(tile(t), tile_size, top_, &tops));
   EntropySums sums;
   if (second == -infinity) return entropy_of(tops, 0, sums);
   if (dense_) {
@@ -307,8 +292,8 @@ std::vector<float> noted(Candidates& c) {
 void set_logits(PyCandidates& c, Array<const float> z) {
   auto& logits = c.get().edit_all();
   if (z.shape(0) != logits.size())
-    throw LogitsError("there are " + std::to_string(logits.size()) + " candidates, but " +
-                      std::to_string(z.shape(0)) + " logits were given");
+    throw LogitsError("there are ", logits.size(), " candidates, but ", z.shape(0),
+                      " logits were given");
   std::copy(z.data(), z.data() + logits.size(), logits.begin());
   c.get().settle();
 }
@@ -329,7 +314,7 @@ void select(PyCandidates& c, std::optional<int32_t> token) {
   if (token) {
     const Listed listed(c.get());
     if (!std::binary_search(listed.ids.begin(), listed.ids.end(), *token))
-      throw LogitsError("token " + std::to_string(*token) + " is not a candidate");
+      throw LogitsError("token ", *token, " is not a candidate");
   }
   c.get().selected = token.value_or(-1);
 }

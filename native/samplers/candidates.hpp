@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "errors.hpp"
 #include "samplers/ranked_row.hpp"
 
 namespace aleator {
@@ -17,8 +18,7 @@ inline void check_length(int64_t n_logits) {
   if (n_logits < 1)
     throw LogitsError("logits are empty: one value per token of the vocabulary is needed");
   if (n_logits > contract::max_vocab)
-    throw LogitsError("logits have " + std::to_string(n_logits) +
-                      " values: at most 1,048,576 are supported");
+    throw LogitsError("logits have ", n_logits, " values: at most 1,048,576 are supported");
 }
 
 // Contract: docs/numerics.md, "Entropy".

@@ -10,8 +10,8 @@ namespace aleator {
 
 void History::check_token(int32_t token) {
   if (token < 0 || token >= max_token)
-    throw ParameterError("token", "token " + std::to_string(token) +
-                                      " cannot be accepted: ids run from 0 to 16,777,215");
+    throw ParameterError("token", "token ", token,
+                         " cannot be accepted: ids run from 0 to 16,777,215");
 }
 
 void History::read(StateReader& in) {
@@ -19,8 +19,7 @@ void History::read(StateReader& in) {
   tokens = in.get_all<int32_t>(n);
   generated = in.get_all<uint8_t>(n);
   for (const int32_t token : tokens)
-    if (token < 0 || token >= max_token)
-      in.refuse("token " + std::to_string(token) + " is in its history");
+    if (token < 0 || token >= max_token) in.refuse("token ", token, " is in its history");
   for (const uint8_t flag : generated)
     if (flag > 1) in.refuse("a token of its history is neither given nor generated");
 }
@@ -53,9 +52,9 @@ void Chain::accept_many(std::span<const int32_t> tokens, bool generated) {
   for (const int32_t token : tokens) History::check_token(token);
   size_t done = 0;
   try {
-    for (; done < tokens.size(); ++done) hear(tokens[done], generated);
+    for (; done < tokens.size(); ++done) accept(tokens[done], generated);
   } catch (...) {
-    forget(static_cast<int64_t>(done));
+    rollback(static_cast<int64_t>(done));
     throw;
   }
 }
@@ -89,7 +88,7 @@ int32_t Chain::sample(const void* data, int64_t n, Dtype dtype) {
   scratch_.load(data, n, dtype);
   apply(scratch_);
   if (scratch_.selected < 0) refuse_no_selection();
-  hear(scratch_.selected, true);
+  accept(scratch_.selected, true);
   return sampled(began);
 }
 

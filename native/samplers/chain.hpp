@@ -15,10 +15,7 @@ class Chain : public ChainBase<Sampler> {
   void remove(size_t index);
   void set_ordinals(const std::vector<uint32_t>& ordinals);  // one per sampler
   const Samplers& samplers() const { return samplers_; }
-  void accept(int32_t token, bool generated) { hear(token, generated); }
   void accept_many(std::span<const int32_t> tokens, bool generated);  // all of them, or none
-  void rollback(int64_t n) { forget(n); }
-  void reset() { forget_all(); }
   std::string write_state(bool users) const;
   void read_state(std::string_view bytes);  // into a new chain; after an error it is of no use
   // A chain with copies of some of the samplers, in the same place of the same text.

@@ -46,19 +46,7 @@ class ChainBase {
   void restart() {                                 // a new text begins: constraints start anew
     for (const auto& sampler : samplers_) sampler->restart();
   }
-  int64_t n_sampled() const { return n_sampled_; }
-  double seconds() const { return seconds_; }
-  void reset_perf() { seconds_ = 0, n_sampled_ = 0; }
-
-  InUse in_use;
-
- protected:
-  explicit ChainBase(Samplers samplers) : samplers_(std::move(samplers)) {}
-  ChainBase(const ChainBase& other) : history_(other.history_), position_(other.position_) {
-    for (const auto& sampler : other.samplers_) samplers_.push_back(sampler->clone());
-  }
-
-  void hear(int32_t token, bool generated) {
+  void accept(int32_t token, bool generated) {
     History::check_token(token);
     history_.push(token, generated);
     position_ += generated;
@@ -71,18 +59,30 @@ class ChainBase {
       throw;
     }
   }
-  void forget(int64_t n) {
+  void rollback(int64_t n) {
     history_.check_rollback(n);
     for (; n > 0; --n) {
       for (const auto& sampler : samplers_) sampler->unaccept(history_);
       take_back();
     }
   }
-  void forget_all() {
+  void reset() {
     for (const auto& sampler : samplers_) sampler->reset();
     history_ = {};
     position_ = 0;
   }
+  int64_t n_sampled() const { return n_sampled_; }
+  double seconds() const { return seconds_; }
+  void reset_perf() { seconds_ = 0, n_sampled_ = 0; }
+
+  InUse in_use;
+
+ protected:
+  explicit ChainBase(Samplers samplers) : samplers_(std::move(samplers)) {}
+  ChainBase(const ChainBase& other) : history_(other.history_), position_(other.position_) {
+    for (const auto& sampler : other.samplers_) samplers_.push_back(sampler->clone());
+  }
+
   void write_samplers(StateWriter& out) const {
     for (const auto& sampler : samplers_)
       out.section([&](StateWriter& own) { sampler->write_state(own); });

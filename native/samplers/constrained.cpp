@@ -69,9 +69,8 @@ class PyConstraint : public Constraint {
     using Words = Array<const int32_t>;
     const auto made = adapter_.call<Words>("mask");
     if (static_cast<int64_t>(made.shape(0)) != mask_words(n_vocab_))
-      throw ParameterError("grammar", "the mask has " + std::to_string(made.shape(0)) +
-                                          " words of 32 tokens, and the vocabulary " +
-                                          std::to_string(n_vocab_) + " tokens");
+      throw ParameterError("grammar", "the mask has ", made.shape(0),
+                           " words of 32 tokens, and the vocabulary ", n_vocab_, " tokens");
     std::memcpy(words, made.data(), made.nbytes());
     if (n_vocab_ % 32) words[n_vocab_ / 32] &= (1u << (n_vocab_ % 32)) - 1;
   }

@@ -4,9 +4,10 @@
 #include <cmath>
 #include <limits>
 
-#include "bind.hpp"
+#include "errors.hpp"
 #include "rng/fixed.hpp"
 #include "rng/mt19937.hpp"
+#include "samplers/making.hpp"
 #include "samplers/sampler.hpp"
 #include "simd/dispatch.hpp"
 
@@ -137,9 +138,10 @@ class TwisterDist : public Cloned<TwisterDist> {
     if (step.position >= farthest)
       throw ParameterError(
           "position",
-          "position " + std::to_string(step.position) +
-              " is too far for draw='mt19937', which counts from the beginning: it must be below " +
-              std::to_string(farthest));
+
+          "position ", step.position,
+          " is too far for draw='mt19937', which counts from the beginning: it must be below ",
+          farthest);
     const auto seed = static_cast<uint32_t>(seed_ + step.completion);
     if (step.position < next_ || seed != running_) {
       words_.reseed(running_ = seed);
@@ -158,9 +160,9 @@ class TwisterDist : public Cloned<TwisterDist> {
 };
 
 ALEATOR_BIND(sampler_dist) {
-  nb::class_<Dist, Sampler>(m, "Dist").def(nb::init<uint64_t, uint32_t, int, uint64_t, int64_t>(),
-                                           "seed"_a, "ordinal"_a, "draw"_a, "key"_a, "ngram"_a);
-  nb::class_<TwisterDist, Sampler>(m, "TwisterDist").def(nb::init<uint64_t>(), "seed"_a);
+  bind_sampler<Dist(uint64_t, uint32_t, int, uint64_t, int64_t)>(m, "Dist", "seed"_a, "ordinal"_a,
+                                                                 "draw"_a, "key"_a, "ngram"_a);
+  bind_sampler<TwisterDist(uint64_t)>(m, "TwisterDist", "seed"_a);
 }
 
 }  // namespace aleator

@@ -1,7 +1,7 @@
 // Contract: src/aleator/samplers/dry.py
 #include <algorithm>
 
-#include "bind.hpp"
+#include "samplers/making.hpp"
 #include "samplers/repeats.hpp"
 #include "samplers/sampler.hpp"
 
@@ -44,9 +44,8 @@ class DRY : public Cloned<DRY> {
 };
 
 ALEATOR_BIND(sampler_dry) {
-  nb::class_<DRY, Sampler>(m, "DRY").def(
-      nb::init<double, double, int64_t, int64_t, const std::vector<std::vector<int32_t>>&>(),
-      "dry_multiplier"_a, "dry_base"_a, "dry_allowed_length"_a, "dry_penalty_last_n"_a,
+  bind_sampler<DRY(double, double, int64_t, int64_t, std::vector<std::vector<int32_t>>)>(
+      m, "DRY", "dry_multiplier"_a, "dry_base"_a, "dry_allowed_length"_a, "dry_penalty_last_n"_a,
       "breakers"_a);
 }
 

@@ -1,6 +1,6 @@
 // Contract: src/aleator/samplers/epsilon_cutoff.py
 #include "rng/fixed.hpp"
-#include "samplers/stateless.hpp"
+#include "samplers/making.hpp"
 
 namespace aleator {
 

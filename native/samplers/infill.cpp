@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "rng/fixed.hpp"
+#include "samplers/making.hpp"
 #include "samplers/sampler.hpp"
 
 namespace aleator {
@@ -19,8 +20,7 @@ class Infill : public Cloned<Infill> {
   void apply(Candidates& c, const Step&) override {
     const auto n = c.count();
     if (n > most_infill_candidates)
-      throw LogitsError("infill compares every pair of candidates, and there are " +
-                        std::to_string(n) +
+      throw LogitsError("infill compares every pair of candidates, and there are ", n,
                         ": put top_k or top_p before it, at most 4,096 may be left");
     const auto& weights = c.weights();
     mass_.assign(weights.begin(), weights.end());
@@ -78,8 +78,7 @@ ALEATOR_BIND(sampler_infill) {
   nb::class_<InfillVocabulary>(m, "InfillVocabulary")
       .def(nb::init<const nb::list&, const std::vector<int32_t>&, int32_t>(), "pieces"_a, "eog"_a,
            "end_of_turn"_a);
-  nb::class_<Infill, Sampler>(m, "Infill")
-      .def(nb::init<std::shared_ptr<const InfillVocabulary>>(), "vocabulary"_a);
+  bind_sampler<Infill(std::shared_ptr<const InfillVocabulary>)>(m, "Infill", "vocabulary"_a);
 }
 
 }  // namespace aleator

@@ -39,9 +39,8 @@ struct InfillVocabulary {
  private:
   void check(int32_t token, const char* what) const {
     if (token < 0 || token >= size())
-      throw ParameterError("vocabulary", std::string(what) + " is " + std::to_string(token) +
-                                             ", but the vocabulary has " + std::to_string(size()) +
-                                             " tokens");
+      throw ParameterError("vocabulary", what, " is ", token, ", but the vocabulary has ", size(),
+                           " tokens");
   }
 };
 

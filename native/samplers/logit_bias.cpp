@@ -1,5 +1,5 @@
 // Contract: src/aleator/samplers/logit_bias.py
-#include "samplers/stateless.hpp"
+#include "samplers/making.hpp"
 
 namespace aleator {
 

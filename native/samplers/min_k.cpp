@@ -1,48 +1,37 @@
 // Contract: src/aleator/samplers/min_k.py
 #include <algorithm>
 
-#include "bind.hpp"
-#include "samplers/sampler.hpp"
+#include "samplers/making.hpp"
 
 namespace aleator {
 
-class MinK : public Cloned<MinK> {
- public:
-  explicit MinK(float tau) : tau_(tau) {}
-
-  void apply(Candidates& c, const Step&) override {
-    if (tau_ < 0) return;
-    float least = infinity;
-    for (int64_t t = 0; t < c.n_tiles(); ++t) least = std::min(least, least_finite_(c.tile(t)));
-    const double range = static_cast<double>(c.top()) - least;
-    if (range == 0) return;
-    const double wanted = std::min(tau_ / range, static_cast<double>(contract::max_vocab));
-    c.keep_first(std::max(static_cast<int64_t>(wanted), cliff(c, least)));
-  }
-
- private:
-  // How many stand before the steepest fall.  A list of the first shows it once no later fall can
-  // be as steep: all that is left to fall, over its place.
-  static int64_t cliff(Candidates& c, double least) {
-    double steepest = -1, above = c.top();
-    int64_t found = 1, rank = 1;
-    for (int64_t n = 128;; n *= 8) {
-      const auto& first = c.first(n);
-      for (; rank < std::ssize(first); ++rank) {
-        const double value = from_ordered(static_cast<uint32_t>(first[rank].first >> 32));
-        const double fall = (above - value) / static_cast<double>(rank);
-        if (fall > steepest) steepest = fall, found = rank;
-        above = value;
-      }
-      if (rank < n || (above - least) / static_cast<double>(rank) <= steepest) return found;
+// How many stand before the steepest fall.  A list of the first shows it once no later fall can be
+// as steep: all that is left to fall, over its place.
+static int64_t cliff(Candidates& c, double least) {
+  double steepest = -1, above = c.top();
+  int64_t found = 1, rank = 1;
+  for (int64_t n = 128;; n *= 8) {
+    const auto& first = c.first(n);
+    for (; rank < std::ssize(first); ++rank) {
+      const double value = from_ordered(static_cast<uint32_t>(first[rank].first >> 32));
+      const double fall = (above - value) / static_cast<double>(rank);
+      if (fall > steepest) steepest = fall, found = rank;
+      above = value;
     }
+    if (rank < n || (above - least) / static_cast<double>(rank) <= steepest) return found;
   }
-
-  double tau_;
-};
-
-ALEATOR_BIND(sampler_min_k) {
-  nb::class_<MinK, Sampler>(m, "MinK").def(nb::init<float>(), "min_k_tau"_a);
 }
+
+static void min_k(Candidates& c, float tau) {
+  if (tau < 0) return;
+  float least = infinity;
+  for (int64_t t = 0; t < c.n_tiles(); ++t) least = std::min(least, least_finite_(c.tile(t)));
+  const double range = static_cast<double>(c.top()) - least;
+  if (range == 0) return;
+  const double wanted = std::min(tau / range, static_cast<double>(contract::max_vocab));
+  c.keep_first(std::max(static_cast<int64_t>(wanted), cliff(c, least)));
+}
+
+ALEATOR_BIND(sampler_min_k) { bind_stateless<min_k>(m, "MinK", "min_k_tau"_a); }
 
 }  // namespace aleator

@@ -1,7 +1,7 @@
 // Contract: src/aleator/samplers/min_p.py
 #include <cmath>
 
-#include "samplers/stateless.hpp"
+#include "samplers/making.hpp"
 
 namespace aleator {
 

@@ -1,5 +1,5 @@
 // Contract: src/aleator/samplers/min_tokens.py
-#include "bind.hpp"
+#include "samplers/making.hpp"
 #include "samplers/sampler.hpp"
 
 namespace aleator {
@@ -31,8 +31,8 @@ class MinTokens : public Cloned<MinTokens> {
 };
 
 ALEATOR_BIND(sampler_min_tokens) {
-  nb::class_<MinTokens, Sampler>(m, "MinTokens")
-      .def(nb::init<int64_t, std::vector<int32_t>>(), "min_tokens"_a, "end_tokens"_a);
+  bind_sampler<MinTokens(int64_t, std::vector<int32_t>)>(m, "MinTokens", "min_tokens"_a,
+                                                         "end_tokens"_a);
 }
 
 }  // namespace aleator

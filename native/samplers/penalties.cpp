@@ -1,5 +1,5 @@
 // Contract: src/aleator/samplers/penalties.py
-#include "bind.hpp"
+#include "samplers/making.hpp"
 #include "samplers/sampler.hpp"
 #include "samplers/window_counts.hpp"
 
@@ -40,10 +40,9 @@ class Penalties : public Penalised<Cloned<Penalties>> {
 };
 
 ALEATOR_BIND(sampler_penalties) {
-  nb::class_<Penalties, Sampler>(m, "Penalties")
-      .def(nb::init<int64_t, float, float, float, bool, bool, bool>(), "penalty_last_n"_a,
-           "repetition_penalty"_a, "frequency_penalty"_a, "presence_penalty"_a, "prompt_repeats"_a,
-           "prompt_counts"_a, "per_occurrence"_a);
+  bind_sampler<Penalties(int64_t, float, float, float, bool, bool, bool)>(
+      m, "Penalties", "penalty_last_n"_a, "repetition_penalty"_a, "frequency_penalty"_a,
+      "presence_penalty"_a, "prompt_repeats"_a, "prompt_counts"_a, "per_occurrence"_a);
 }
 
 }  // namespace aleator

@@ -123,14 +123,7 @@ class RankedRow : public TiledRow<Values> {
 
   // Keeps what stands at `key` or before it in the order.
   void filter_through(uint64_t key, Buffer<int32_t>& ids, Buffer<float>& values) {
-    size_t kept = 0;
-    for (size_t i = 0; i < ids.size(); ++i)
-      if (order_key(values[i], ids[i]) >= key) {
-        ids[kept] = ids[i];
-        values[kept++] = values[i];
-      }
-    ids.resize(kept);
-    values.resize(kept);
+    this->retain(ids, values, [&](size_t i) { return order_key(values[i], ids[i]) >= key; });
     set_compact(ids, values);
   }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "errors.hpp"
 #include "rng/philox.hpp"
 #include "samplers/candidates.hpp"
 #include "samplers/state.hpp"
@@ -37,8 +38,8 @@ struct History {
   static void check_token(int32_t token);
   void check_rollback(int64_t n) const {
     if (n < 0 || n > static_cast<int64_t>(tokens.size()))
-      throw ParameterError("n", "cannot roll back " + std::to_string(n) +
-                                    " tokens: " + std::to_string(tokens.size()) + " were accepted");
+      throw ParameterError("n", "cannot roll back ", n, " tokens: ", tokens.size(),
+                           " were accepted");
   }
 };
 

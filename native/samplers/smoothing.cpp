@@ -1,5 +1,5 @@
 // Contract: src/aleator/samplers/smoothing.py
-#include "samplers/stateless.hpp"
+#include "samplers/making.hpp"
 
 namespace aleator {
 

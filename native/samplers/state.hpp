@@ -87,10 +87,11 @@ class StateReader {
   }
   std::string_view rest() { return take(left_.size()); }
   void end() const {
-    if (!left_.empty()) refuse(std::to_string(left_.size()) + " bytes follow its end");
+    if (!left_.empty()) refuse(left_.size(), " bytes follow its end");
   }
-  [[noreturn]] static void refuse(const std::string& what) {
-    throw StateError("not a sound state of a chain: " + what);
+  template <typename... Parts>
+  [[noreturn]] static void refuse(Parts... parts) {
+    throw StateError(message("not a sound state of a chain: ", parts...));
   }
 
  private:

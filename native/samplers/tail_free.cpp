@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bind.hpp"
 #include "rng/fixed.hpp"
+#include "samplers/making.hpp"
 #include "samplers/sampler.hpp"
 
 namespace aleator {
@@ -55,8 +55,7 @@ class TailFree : public Cloned<TailFree> {
 };
 
 ALEATOR_BIND(sampler_tail_free) {
-  nb::class_<TailFree, Sampler>(m, "TailFree")
-      .def(nb::init<float, int64_t>(), "tfs_z"_a, "min_keep"_a);
+  bind_sampler<TailFree(float, int64_t)>(m, "TailFree", "tfs_z"_a, "min_keep"_a);
 }
 
 }  // namespace aleator

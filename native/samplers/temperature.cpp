@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "rng/fixed.hpp"
-#include "samplers/stateless.hpp"
+#include "samplers/making.hpp"
 
 namespace aleator {
 

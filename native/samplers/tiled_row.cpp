@@ -5,20 +5,16 @@
 #include <cstring>
 #include <string>
 
+#include "cache/quantise.hpp"
+#include "errors.hpp"
+
 namespace aleator {
 
 void check_probability(float value, int64_t id) {
   if (value < 0 || value > 1)
-    throw LogitsError("logits[" + std::to_string(id) + "]=" + std::to_string(value) +
+    throw LogitsError("logits[", id, "]=", value,
                       " is no probability: with input_is_logits=False values must lie in [0, 1]; "
                       "pass input_is_logits=True for logits");
-}
-
-void widen(const void* data, int64_t n, Dtype dtype, float* out) {
-  if (dtype == Dtype::f32)
-    std::memcpy(out, data, n * sizeof(float));
-  else
-    (dtype == Dtype::f16 ? widen_f16_ : widen_bf16_)(static_cast<const uint16_t*>(data), n, out);
 }
 
 void RowTiles::load(const void* data, int64_t n, Dtype dtype, Scan scan) {
@@ -39,7 +35,7 @@ void RowTiles::load(const void* data, int64_t n, Dtype dtype, Scan scan) {
     // In pieces, so that the scan finds them in the cache.
     for (int64_t t = 0; t < n_tiles_; t += 32) {
       const int64_t from = t * tile_size, to = std::min(n, (t + 32) * tile_size);
-      widen(static_cast<const uint16_t*>(data) + from, to - from, dtype, widened_.data() + from);
+      widen_row_(static_cast<const uint8_t*>(data) + 2 * from, dtype, to - from, &widened_[from]);
       if (const int64_t tiles = (to - from) / tile_size)
         scan(source + from, tiles, &maxima_[t], &irregular_[t]);
     }

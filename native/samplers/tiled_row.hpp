@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "errors.hpp"
+#include "layers/stored.hpp"
 #include "rng/fixed.hpp"
 #include "samplers/values.hpp"
 
@@ -44,10 +45,7 @@ struct Uninitialised : std::allocator<T> {
 template <typename T>
 using Buffer = std::vector<T, Uninitialised<T>>;
 
-enum class Dtype { f32, f16, bf16 };
-
-// Widens n values of the 16-bit types; float32 is copied.
-void widen(const void* data, int64_t n, Dtype dtype, float* out);
+using Dtype = Stored;  // f32, f16 or bf16
 
 // Throws if a value is outside [0, 1].
 void check_probability(float value, int64_t id);
@@ -166,14 +164,7 @@ class TiledRow : protected RowTiles {
   // By (index); the list must be compact.
   template <typename Kept>
   void keep_if(Kept kept) {
-    size_t count = 0;
-    for (size_t i = 0; i < ids_.size(); ++i)
-      if (kept(i)) {
-        ids_[count] = ids_[i];
-        values_[count++] = values_[i];
-      }
-    ids_.resize(count);
-    values_.resize(count);
+    retain(ids_, values_, kept);
     settle();
   }
 
@@ -193,16 +184,11 @@ class TiledRow : protected RowTiles {
       edited_.clear();
       top_ = maximum_(maxima_.data(), static_cast<int64_t>(maxima_.size()));
     } else {
-      size_t kept = 0;
-      for (size_t i = 0; i < ids_.size(); ++i) {
-        const float z = values_[i] + 0.0f;
-        if (!(z > -infinity)) continue;
-        ids_[kept] = ids_[i];
-        values_[kept++] = z;
+      retain(ids_, values_, [&](size_t i) {
+        const float z = values_[i] += 0.0f;
         top_ = std::max(top_, z);
-      }
-      ids_.resize(kept);
-      values_.resize(kept);
+        return z > -infinity;
+      });
     }
     if (top_ == -infinity) nothing_finite();
     if (top_ == infinity) keep_infinite();
@@ -218,6 +204,19 @@ class TiledRow : protected RowTiles {
     dense_ = false;
     mass_ = 0;
     top_ = top;
+  }
+
+  // Those by (index) stay in a list.
+  template <typename Kept>
+  static void retain(Buffer<int32_t>& ids, Buffer<float>& values, Kept kept) {
+    size_t count = 0;
+    for (size_t i = 0; i < ids.size(); ++i)
+      if (kept(i)) {
+        ids[count] = ids[i];
+        values[count++] = values[i];
+      }
+    ids.resize(count);
+    values.resize(count);
   }
 
   // The value of a token in a dense list, to be written: its tile is copied and marked.
@@ -304,11 +303,8 @@ class TiledRow : protected RowTiles {
   // finite.
   void keep_infinite() {
     collect_near(-infinity, spare_ids_, spare_values_);
-    size_t kept = 0;
-    for (size_t i = 0; i < spare_ids_.size(); ++i)
-      if (spare_values_[i] == infinity) spare_ids_[kept++] = spare_ids_[i];
-    spare_ids_.resize(kept);
-    spare_values_.assign(kept, 0.0f);
+    retain(spare_ids_, spare_values_, [&](size_t i) { return spare_values_[i] == infinity; });
+    spare_values_.assign(spare_ids_.size(), 0.0f);
     set_compact(spare_ids_, spare_values_);
   }
 

@@ -113,8 +113,6 @@ ALEATOR_KERNEL(uint64_t, unit_mass, (const float *x))
 ALEATOR_KERNEL(void, unit_score, (const float *x, int64_t n, float top, int32_t *scores))
 ALEATOR_KERNEL(void, unit_add_bins, (const float *x, float top, uint64_t *bins))
 ALEATOR_KERNEL(int, unit_collect_scored, (const float *x, const int32_t *listed, int32_t first_id, float top, int32_t from, int32_t to, int32_t *ids, float *values))
-ALEATOR_KERNEL(void, widen_f16, (const uint16_t *x, int64_t n, float *out))
-ALEATOR_KERNEL(void, widen_bf16, (const uint16_t *x, int64_t n, float *out))
 // clang-format on
 
 }  // namespace aleator

@@ -76,17 +76,6 @@ inline Ints score_of(Ints depth, int32_t mean) {
   return away < 0 ? -away : away;
 }
 
-inline float widen_half(uint16_t h) {
-  const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
-  const uint32_t exponent = (h >> 10) & 31u, mantissa = h & 0x3FFu;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7F800000u | mantissa << 13);
-  if (exponent == 0) {  // zero or subnormal: mantissa * 2^-24, exact in float32
-    const float value = static_cast<float>(mantissa) * 0x1p-24f;
-    return sign ? -value : value;
-  }
-  return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
-}
-
 }  // namespace
 
 void tile_scan(const float* x, int64_t n_tiles, float* maxima, uint8_t* has_nan) {
@@ -417,20 +406,6 @@ int find_contenders(const int32_t* ids, const uint64_t* weights, int n, const Ra
     for (; may; may &= may - 1) found[count++] = first + std::countr_zero(may);
   }
   return count;
-}
-
-void widen_f16(const uint16_t* x, int64_t n, float* out) {
-  int64_t i = 0;
-#if defined(__F16C__)
-  for (; i + 8 <= n; i += 8)
-    _mm256_storeu_ps(out + i,
-                     _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i))));
-#endif
-  for (; i < n; ++i) out[i] = widen_half(x[i]);
-}
-
-void widen_bf16(const uint16_t* x, int64_t n, float* out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = std::bit_cast<float>(static_cast<uint32_t>(x[i]) << 16);
 }
 
 }  // namespace aleator::ALEATOR_ISA

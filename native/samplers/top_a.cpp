@@ -1,6 +1,6 @@
 // Contract: src/aleator/samplers/top_a.py
 #include "rng/fixed.hpp"
-#include "samplers/stateless.hpp"
+#include "samplers/making.hpp"
 
 namespace aleator {
 

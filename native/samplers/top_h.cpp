@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "bind.hpp"
+#include "samplers/making.hpp"
 #include "samplers/sampler.hpp"
 
 namespace aleator {
@@ -78,8 +78,6 @@ class TopH : public Cloned<TopH> {
   float second_ = 0, scale_ = 0;
 };
 
-ALEATOR_BIND(sampler_top_h) {
-  nb::class_<TopH, Sampler>(m, "TopH").def(nb::init<float>(), "top_h"_a);
-}
+ALEATOR_BIND(sampler_top_h) { bind_sampler<TopH(float)>(m, "TopH", "top_h"_a); }
 
 }  // namespace aleator

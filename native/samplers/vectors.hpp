@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "layers/lanes.hpp"
 #include "samplers/tiles.hpp"
 
 #if defined(__SSE2__)
@@ -19,23 +20,9 @@ namespace {
 
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
-// One register: GCC does badly with vectors of several.
-#if defined(__AVX512F__)
-constexpr int lanes = 16;
-#elif defined(__AVX2__)
-constexpr int lanes = 8;
-#else
-constexpr int lanes = 4;
-#endif
-using Floats = float __attribute__((vector_size(4 * lanes)));
-using Ints = int32_t __attribute__((vector_size(4 * lanes)));
+using Floats = vf;  // one register: GCC does badly with vectors of several
+using Ints = vi;
 using Words = uint32_t __attribute__((vector_size(4 * lanes)));
-
-inline Floats load(const float* x) {
-  Floats v;
-  __builtin_memcpy(&v, x, sizeof v);
-  return v;
-}
 
 template <typename V, typename T>
 inline void store(T* to, V v) {

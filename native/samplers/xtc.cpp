@@ -1,6 +1,6 @@
 // Contract: src/aleator/samplers/xtc.py
-#include "bind.hpp"
 #include "rng/fixed.hpp"
+#include "samplers/making.hpp"
 #include "samplers/sampler.hpp"
 
 namespace aleator {
@@ -40,9 +40,8 @@ class XTC : public Cloned<XTC> {
 };
 
 ALEATOR_BIND(sampler_xtc) {
-  nb::class_<XTC, Sampler>(m, "XTC").def(nb::init<float, float, int64_t, uint64_t, uint32_t>(),
-                                         "xtc_probability"_a, "xtc_threshold"_a, "min_keep"_a,
-                                         "seed"_a, "ordinal"_a);
+  bind_sampler<XTC(float, float, int64_t, uint64_t, uint32_t)>(
+      m, "XTC", "xtc_probability"_a, "xtc_threshold"_a, "min_keep"_a, "seed"_a, "ordinal"_a);
 }
 
 }  // namespace aleator

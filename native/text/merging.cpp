@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "bind.hpp"
+#include "errors.hpp"
 #include "models/gguf_strings.hpp"
 
 namespace aleator {
@@ -55,8 +56,8 @@ class Merging {
       std::pop_heap(heap_.begin(), heap_.end(), Later());
       const Pair pair = heap_.back();
       heap_.pop_back();
-      Piece& left = pieces_[size_t(pair.left)];
-      Piece& right = pieces_[size_t(pair.right)];
+      Piece& left = pieces_[pair.left];
+      Piece& right = pieces_[pair.right];
       // One of them went into another piece since, or has grown.
       if (left.length == 0 || right.length == 0 || left.length + right.length != pair.length)
         continue;
@@ -65,7 +66,7 @@ class Merging {
       left.after = right.after;
       right.length = 0;
       if (left.after >= 0) {
-        pieces_[size_t(left.after)].before = pair.left;
+        pieces_[left.after].before = pair.left;
         find(pair.left, left.after, join);
       }
       if (left.before >= 0) find(left.before, pair.left, join);
@@ -81,7 +82,7 @@ class Merging {
  private:
   template <class Join>
   void find(int32_t left, int32_t right, const Join& join) {
-    const Piece &a = pieces_[size_t(left)], &b = pieces_[size_t(right)];
+    const Piece &a = pieces_[left], &b = pieces_[right];
     Pair pair{0, left, right, a.length + b.length, -1};
     if (!join(a, b, pair)) return;
     heap_.push_back(pair);
@@ -148,20 +149,17 @@ class BytePairEncoder {
     const nb::gil_scoped_release released;
     Merging merging;
     std::string text;
+    const auto is_token = [&](std::string_view whole) {
+      const int64_t id = tokens_.find(whole);
+      if (id >= 0) ids.push_back(int32_t(id));
+      return id >= 0;
+    };
     for (const std::string_view word : views) {
-      if (characters_ && word.find_first_not_of('\n') == word.npos) {
-        if (const int64_t id = tokens_.find(word); id >= 0) {
-          ids.push_back(int32_t(id));
-          continue;
-        }
-      }
+      if (characters_ && word.find_first_not_of('\n') == word.npos && is_token(word)) continue;
       if (whole_words_) {
         text.clear();
         for (const char byte : word) text += byte_texts_[uint8_t(byte)];
-        if (const int64_t id = tokens_.find(text); id >= 0) {
-          ids.push_back(int32_t(id));
-          continue;
-        }
+        if (is_token(text)) continue;
       }
       merging.clear();
       if (!characters_)
@@ -183,7 +181,7 @@ class BytePairEncoder {
         if (piece.token >= 0) return ids.push_back(piece.token);
         for (uint32_t i = 0; i < piece.length; ++i) {
           const int32_t byte = bytes_[uint8_t(word[piece.start + i])];
-          if (byte < 0) throw std::invalid_argument("a byte without a token");
+          if (byte < 0) refuse("a byte without a token");
           ids.push_back(byte);
         }
       });

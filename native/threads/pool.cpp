@@ -6,11 +6,11 @@
 #include <exception>
 #include <mutex>
 #include <stdexcept>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "errors.hpp"
 #include "threads/float_rules.hpp"
 
 namespace aleator {
@@ -53,9 +53,8 @@ struct Pool::Team {
 };
 
 Pool::Pool(int threads) : size_(threads) {
-  if (threads < 1 || threads > max_threads)
-    throw std::invalid_argument("a pool has 1 to " + std::to_string(max_threads) +
-                                " threads, not " + std::to_string(threads));
+  require(threads >= 1 && threads <= max_threads, "a pool has 1 to ", max_threads, " threads, not ",
+          threads);
   cursors_ = std::make_unique<Cursor[]>(size_);
   team_ = new Team;
 }

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from aleator.cache import Cache, KVCache, LayerShape
+from aleator._native import before_window, seen_cells
+from aleator.cache import Cache, Cells, KVCache, LayerShape
 
 F32: dict[str, Any] = {"type_k": "f32", "type_v": "f32"}
 SHAPES = [LayerShape(1, 8, 8), LayerShape(2, 4, 4)]
@@ -45,3 +47,25 @@ def snapshot(cache: Cache) -> tuple[Any, ...]:
     used = np.flatnonzero(cache.cells.positions >= 0)
     rows = tuple(t[used].tobytes() for t in cache.keys.layers + cache.values.layers)
     return cache.cells.positions.tobytes(), owners, tuple(cache.cells.heads), rows
+
+
+def mask(
+    cells: Cells,
+    positions: npt.NDArray[np.int32],
+    seqs: npt.NDArray[np.int32],
+    out: npt.NDArray[np.bool_],
+    causal: bool = True,
+    window: str = "",
+    width: int = 0,
+    coordinates: npt.NDArray[np.int32] | None = None,
+) -> int:
+    """Fill ``out`` [queries, cells] with what queries see, by the lists that decoders read; how many cells."""
+    listed, start, which, counts, _ = seen_cells(cells, positions, seqs, causal, None, coordinates)
+    first = np.zeros(len(positions), np.int64)
+    if window:
+        first = before_window(cells, listed, start, which, positions, width, window == "chunked")
+    out[:] = False
+    for row, seq, low, high in zip(out, which.tolist(), first, counts, strict=True):
+        seen = listed[start[seq] :][low:high]
+        row[seen[seen < len(row)]] = True
+    return int(out.sum())

@@ -22,6 +22,7 @@ from aleator.core.errors import (
 )
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
+from tests.cache.caches import mask
 from tests.models.builders import write_gguf
 
 GOLDEN = np.load(Path(__file__).parents[1] / "data" / "golden_sections.npz", allow_pickle=False)
@@ -98,10 +99,10 @@ def test_what_an_embedding_sees(
     assert set(seen) == ({0, 1, 2} if sees else {0, 2})
     visible = np.zeros((1, 3), np.bool_)
     at = [np.array(x, np.int32) for x in ([5], [0], [query])]
-    assert cache.cells.mask(at[0], at[1], visible, coordinates=at[2]) == len(seen)
+    assert mask(cache.cells, at[0], at[1], visible, coordinates=at[2]) == len(seen)
     assert np.flatnonzero(visible).tolist() == sorted(seen)
     # Not causal: everything.
-    assert cache.cells.mask(at[0], at[1], visible, causal=False, coordinates=at[2]) == 3
+    assert mask(cache.cells, at[0], at[1], visible, causal=False, coordinates=at[2]) == 3
 
 
 def test_a_picture_is_read_in_order_of_its_rows() -> None:

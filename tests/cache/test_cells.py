@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from aleator.cache import Cells
+from tests.cache.caches import mask
 
 
 def bits(cells: Cells, owners: Iterable[int]) -> list[int]:
@@ -115,7 +116,7 @@ def test_share_and_diverge() -> None:  # [L] study T4
     assert picture(cells).rstrip(".") == "MMMM01"
     assert cells.used == 6
     visible = np.zeros((1, 6), dtype=np.bool_)
-    n = cells.mask(np.array([4], dtype=np.int32), np.array([1], dtype=np.int32), visible)
+    n = mask(cells, np.array([4], dtype=np.int32), np.array([1], dtype=np.int32), visible)
     assert visible.tolist() == [[True, True, True, True, False, True]]
     assert n == 5
     cells.seq_rm(0, -1, -1)
@@ -373,7 +374,7 @@ def test_mask_against_a_double_loop() -> None:
             positions = rng.integers(0, 12, 3).astype(np.int32)
             seqs = rng.integers(0, n_seq_max, 3).astype(np.int32)
             visible = np.ones((3, 24), dtype=np.bool_)
-            n = cells.mask(positions, seqs, visible)
+            n = mask(cells, positions, seqs, visible)
             assert visible.tolist() == brute_mask(cells, positions, seqs)
             assert n == visible.sum()
 
@@ -400,7 +401,7 @@ def test_mask_matrices(options: dict[str, Any], rows: tuple[str, ...]) -> None: 
             cells.put(np.array([i]), np.array([pos], np.int32), np.array([owners], np.uint64))
     positions, seqs = np.array([4, 3, 3], np.int32), np.array([0, 1, 0], np.int32)
     visible = np.ones((3, 8), np.bool_)
-    n = cells.mask(positions, seqs, visible, width=2, **options)
+    n = mask(cells, positions, seqs, visible, width=2, **options)
     assert ["".join("01"[x] for x in row) for row in visible.tolist()] == list(rows)
     assert n == visible.sum()
 
@@ -409,9 +410,7 @@ def test_coordinates_of_cells_that_have_none_are_refused() -> None:
     cells = Cells(8, 1)
     query, out = np.zeros(3, np.int32), np.ones((3, 8), np.bool_)
     with pytest.raises(ValueError, match="extras"):
-        cells.mask(query, query, out, coordinates=np.zeros((3, 2), np.int32))
-    with pytest.raises(ValueError, match="standard, chunked or empty, not 'symmetric'"):
-        cells.mask(query, query, out, window="symmetric", width=2)
+        mask(cells, query, query, out, coordinates=np.zeros((3, 2), np.int32))
     assert out.all()
 
 

@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 
 from aleator import _native
 from aleator.cache import Cells
+from tests.cache.caches import mask
 from tests.cache.cells_model import CellsModel
 
 POSITIONS = st.integers(-2, 40)
@@ -299,7 +300,7 @@ class CellsMachine(RuleBasedStateMachine):
         yx = None
         if (extras := self.drawn_extras(len(queries), width)) is not None:
             yx = np.ascontiguousarray(extras[:, :2])
-        count = self.cells.mask(positions, seqs, out, causal, window, width, yx)
+        count = mask(self.cells, positions, seqs, out, causal, window, width, yx)
         assert count == out.sum()
         for i, (s, p) in enumerate(zip(seqs.tolist(), positions.tolist(), strict=True)):
             at = None if yx is None else tuple(yx[i].tolist())

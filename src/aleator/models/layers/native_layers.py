@@ -5,7 +5,7 @@ Rows of the cache are float32: [rows, channels, width - 1] of convolutions, [row
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -146,20 +146,17 @@ def add_state(
         if beside:
             step.add_space_beside(space)
             return
-        step.add_head_space(space, feeding)
+        step.add_stateful(space, feeding)
     elif isinstance(layer, ShortConvolution):
         (project,), (output,) = layer.project, layer.output
         short = _native.ShortConvolution(
             project.matrix, output.matrix, layer.norm, *_convolution(layer), conv
         )
-        step.add_short_convolution(short, feeding)
+        step.add_stateful(short, feeding)
     elif isinstance(layer, DeltaNet):
-        step.add_delta_net(_delta_net(layer, conv, state), feeding)
+        step.add_stateful(_delta_net(layer, conv, state), feeding)
     else:
-        norms = None if layer.norms is None else tuple(layer.norms)
-        given = space_arguments(layer, conv, state)
-        arguments = [*given, norms, layer.ssm.norm_eps, feeding]
-        step.add_recurrent_layer(*arguments)
+        step.add_stateful(_state_space(layer, conv, state), feeding)
     _add_mixture(step, layer.ffn)
 
 
@@ -169,18 +166,25 @@ def add_feed_forward(step: _native.DecoderStep, layer: FeedForwardAlone[Stored, 
     _add_mixture(step, layer.ffn)
 
 
-def space_arguments(layer: StateSpace[Stored, Floats], conv: Floats, state: Floats) -> list[Any]:
-    """The first arguments of ``_native.DecoderStep.add_recurrent_layer``."""
-    matrices = (layer.project, layer.select, layer.time_step, layer.output)
-    return [
-        *(matrix.matrix for (matrix,) in matrices),
+def _state_space(
+    layer: StateSpace[Stored, Floats], conv: Floats, state: Floats
+) -> _native.StateSpace:
+    (project,), (select,) = layer.project, layer.select
+    (time_step,), (output,) = layer.time_step, layer.output
+    return _native.StateSpace(
+        project.matrix,
+        select.matrix,
+        time_step.matrix,
+        output.matrix,
         layer.norm,
         *_convolution(layer),
         layer.a,
         layer.d,
         conv,
         state,
-    ]
+        layer.norms or [],
+        layer.ssm.norm_eps,
+    )
 
 
 def head_space(layer: HeadSpace[Stored, Floats], conv: Floats, state: Floats) -> _native.HeadSpace:
