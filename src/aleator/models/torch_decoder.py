@@ -128,7 +128,6 @@ class TorchDecoder(Decoder):
         return block
 
     def use_rotations(self) -> None:
-        """See :meth:`Decoder.use_rotations`."""
         self._rotaries = self._made_rotaries()
         layers, self.layers, self.blocks = self.layers, [], []
         for layer, (device, _) in zip(layers, self.at, strict=True):
@@ -153,11 +152,9 @@ class TorchDecoder(Decoder):
         return self._rotaries[self.where, False]
 
     def drop_head(self) -> None:
-        """See :meth:`Decoder.drop_head`."""
         self.head = _as_it_is
 
     def over(self, pool: Pool, fused: bool = True) -> TensorStep:
-        """See :meth:`Decoder.over`."""
         return TensorStep(self, fused)
 
     def _shifted(self, layer: int, keys: Any, deltas: Any, *, windowed: bool) -> Any:
@@ -248,7 +245,6 @@ class TensorStep(Step):
     def joined(
         self, parts: Sequence[Any], order: npt.NDArray[np.int64] | None, device: Device
     ) -> Any:
-        """See :class:`Step`."""
         rows: torch.Tensor = parts[0] if len(parts) == 1 else torch.cat(list(parts))
         if order is not None:
             rows = rows[torch.from_numpy(order).to(rows.device)]

@@ -86,7 +86,6 @@ class TritonOps(TorchOps):
     """The operations by Triton's kernels, on float32 tensors."""
 
     def norm(self, kind: str, weight: torch.Tensor | None, eps: float) -> Norm:
-        """See :class:`TorchOps`."""
         if weight is None:
             return super().norm(kind, None, eps)
         scale, bias = weight.chunk(2, -1) if kind == "layer" else (weight, None)
@@ -123,7 +122,6 @@ class TritonOps(TorchOps):
         return y if onto is None or after is not None else self.add(y, onto)
 
     def add(self, y: torch.Tensor, onto: Onto) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         if isinstance(onto.norm, RowNorm) and onto.norm.kind == "rms":
             return norms.add_normed(onto.residual, y, onto.norm, onto.scale)
         return super().add(y, onto)
@@ -131,23 +129,18 @@ class TritonOps(TorchOps):
     def activate(
         self, kind: str, gate: torch.Tensor, up: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         return norms.activate(kind, gate, up)
 
     def sigmoid(self, x: torch.Tensor) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         return norms.sigmoid_of(x)
 
     def sigmoid_gate(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         return norms.activate("sigmoid_gate", gate, x)
 
     def soften(self, x: torch.Tensor, cap: float) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         return norms.soften(x, cap)
 
     def weighed(self, x: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         return routing.sigmoid_of_dot(x, vector)
 
     def finish(
@@ -186,14 +179,12 @@ class TritonOps(TorchOps):
         return q
 
     def rotate(self, heads: torch.Tensor, rotary: Rotary, batch: Pass) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         by = batch.once(("angles", rotary), lambda: _turn(rotary, batch, heads.device))
         return rotate(heads.clone(), by)
 
     def store(
         self, k: torch.Tensor, v: torch.Tensor, layer: int, batch: Pass, windowed: bool
     ) -> None:
-        """See :class:`TorchOps`."""
         cells, index = _cells(batch, windowed), self._cell_ids(batch, windowed, k.device)
         store(cells.rows.keys.parts[layer], index, k)
         store(cells.rows.values.parts[layer], index, v)
@@ -216,7 +207,6 @@ class TritonOps(TorchOps):
         values_in_keys: int,
         rotary: Rotary | None,
     ) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         cells = _cells(batch, windowed)
         raw = cells.rows.k_storage == "raw"
         seen = batch.once(
@@ -235,7 +225,6 @@ class TritonOps(TorchOps):
         return attend(q, side(keys), values, seen, scale, softcap, slopes, sinks, back, spare=True)
 
     def each_head(self, matrices: Sequence[Linear]) -> Callable[[torch.Tensor], torch.Tensor]:
-        """See :class:`TorchOps`."""
         if not matrices:
             return super().each_head(matrices)
         chosen = self.chosen(matrices)
@@ -268,7 +257,6 @@ class TritonOps(TorchOps):
         choice_bias: torch.Tensor | None,
         scales: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See :class:`TorchOps`."""
         return routing.route(logits, config, choice_bias, scales)
 
     def combine(
@@ -278,7 +266,6 @@ class TritonOps(TorchOps):
         shared: torch.Tensor | None,
         shared_weight: torch.Tensor | None,
     ) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         return routing.combine(given, weights, shared, shared_weight)
 
     def convolve(
@@ -290,7 +277,6 @@ class TritonOps(TorchOps):
         layer: int,
         activated: bool = True,
     ) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         kept = as_tensor(batch.states.conv[layer])
         return recurrent.convolve(x, weight, bias, kept, _runs(batch, x.device), activated)
 
@@ -306,7 +292,6 @@ class TritonOps(TorchOps):
         batch: Pass,
         layer: int,
     ) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         kept = as_tensor(batch.states.ssm[layer])
         return recurrent.scan(u, steps, a, b, c, d, gate, kept, _runs(batch, u.device))
 
@@ -324,7 +309,6 @@ class TritonOps(TorchOps):
         batch: Pass,
         layer: int,
     ) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         kept = as_tensor(batch.states.ssm[layer])
         step, decay = recurrent_parts.time_step(steps, bias, a, least)
         return recurrent.scan_heads(u, step, decay, b, c, d, gate, kept, _runs(batch, u.device))
@@ -342,7 +326,6 @@ class TritonOps(TorchOps):
         batch: Pass,
         layer: int,
     ) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         kept = as_tensor(batch.states.ssm[layer])
         written, stays = recurrent_parts.delta_rates(beta, decay, bias, a)
         runs = _runs(batch, v.device)
@@ -351,17 +334,14 @@ class TritonOps(TorchOps):
     def grouped_norm(
         self, y: torch.Tensor, groups: int, weight: torch.Tensor, eps: float
     ) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         return recurrent_parts.group_norm(y, weight, groups, eps)
 
     def unit_length(self, x: torch.Tensor, size: int, eps: float, queries: int) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         return recurrent_parts.unit_length(x, size, eps, queries)
 
     def gated_norm(
         self, y: torch.Tensor, weight: torch.Tensor, gate: torch.Tensor, eps: float
     ) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         return recurrent_parts.gated_norm(y, weight, gate, eps)
 
 
@@ -425,24 +405,20 @@ class TritonWeights(LayerWeights):
         return planes(data, stored.type, n_out, n_in, added, self.device)
 
     def embedding(self, name: str, shape: tuple[int, int]) -> TritonEmbedding:
-        """See :class:`LayerWeights`."""
         return TritonEmbedding(self._planes(name, *shape, bias=False))
 
     def matrix(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
     ) -> Linear:
-        """See :class:`LayerSource`."""
         listed = zip(names, n_outs, strict=True)
         return TritonLinear([self._planes(name, n_out, n_in, bias) for name, n_out in listed])
 
     def stacked(self, name: str, n: int, n_in: int, n_out: int) -> list[Linear]:
-        """See :class:`LayerSource`."""
         parts = stacked(self, name, n, n_in, n_out)
         return [TritonLinear([self._on_device((part, None))]) for part in parts]
 
     def experts(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
     ) -> list[Linear]:
-        """See :class:`LayerSource`."""
         found = expert_tensors(self, names, n_in, n_outs, bias)
         return [TritonLinear([self._on_device(each) for each in matrices]) for matrices in found]

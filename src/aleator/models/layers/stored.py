@@ -60,42 +60,34 @@ class StoredLayer(LayerSource[list[StoredWeight], Floats]):
     """The tensors of one layer as native code takes them."""
 
     def values(self, name: str, *shape: int, exact: bool = False) -> Floats:
-        """See :class:`LayerSource`."""
         return floats(self.weights, self.prefix + name, shape)
 
     def flat(self, name: str, n: int) -> Floats:
-        """See :class:`LayerSource`."""
         return self.values(name, *self.expect_size(name, n)).reshape(-1)
 
     def with_bias(self, weight: Floats, bias: Floats | None) -> Floats:
-        """See :class:`LayerSource`."""
         return np.concatenate((weight, np.zeros_like(weight) if bias is None else bias), -1)
 
     def scaled(self, values: Floats, by: float) -> Floats:
-        """See :class:`LayerSource`."""
         return values * np.float32(by)
 
     def ones(self, n: int) -> Floats:
-        """See :class:`LayerSource`."""
         return np.ones(n, np.float32)
 
     def matrix(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
     ) -> list[StoredWeight]:
-        """See :class:`LayerSource`."""
         return [
             stored_weight(self.weights, self.prefix + name, n_out, n_in, bias)
             for name, n_out in zip(names, n_outs, strict=True)
         ]
 
     def stacked(self, name: str, n: int, n_in: int, n_out: int) -> list[list[StoredWeight]]:
-        """See :class:`LayerSource`."""
         return [[expert_weight((part, None))] for part in stacked(self, name, n, n_in, n_out)]
 
     def experts(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
     ) -> list[list[StoredWeight]]:
-        """See :class:`LayerSource`."""
         return [
             [expert_weight(matrix) for matrix in matrices]
             for matrices in expert_tensors(self, names, n_in, n_outs, bias)
