@@ -20,7 +20,6 @@ from aleator.core.threads import pool as thread_pool
 from aleator.models.decoder import Decoder, Progress
 from aleator.models.layers.expert_tensors import mixed_experts
 from aleator.models.layers.native_layers import (
-    Stateful,
     Stored,
     add_attention,
     add_feed_forward,
@@ -28,7 +27,7 @@ from aleator.models.layers.native_layers import (
     stateful,
 )
 from aleator.models.layers.parts import TABLE, Attention, LayerEmbedding, LayerEmbeddings, gate_of
-from aleator.models.layers.recurrent_parts import FeedForwardAlone
+from aleator.models.layers.recurrent_parts import FeedForwardAlone, Stateful
 from aleator.models.layers.stored import Floats, StoredLayer, StoredWeight, stored_weight
 from aleator.models.placement import ON_CPU
 from aleator.models.step import HostStep, Inputs, Step
@@ -62,7 +61,7 @@ class NativeDecoder(Decoder):
         shape = (config.n_vocab, config.n_embd)
         self.embedding = stored_weight(weights, "token_embd", *shape, bias=False)
         self.blocks: list[Attention[Stored, Floats]] = []
-        self.recurrent: list[Stateful] = []
+        self.recurrent: list[Stateful[Stored, Floats]] = []
         self.feeding: list[FeedForwardAlone[Stored, Floats]] = []
         self.embedding_parts: list[LayerEmbedding[Stored, Floats]] = []
         for layer in range(config.n_layers):

@@ -5,7 +5,6 @@ It computes on devices, and states in readable form what native decoders compute
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -130,10 +129,9 @@ class TorchDecoder(Decoder):
     def use_rotations(self) -> None:
         self._rotaries = self._made_rotaries()
         layers, self.layers, self.blocks = self.layers, [], []
-        for layer, (device, _) in zip(layers, self.at, strict=True):
+        for layer in layers:
             if isinstance(layer, Block):
-                layer = copy.copy(layer)
-                layer.rotary = self._rotaries[device, layer.windowed]
+                layer = layer.turned(self._rotaries)
                 self.blocks.append(layer)
             self.layers.append(layer)
 

@@ -125,6 +125,7 @@ class DeltaNet(Generic[M, V]):
         gate: of what the heads give.
         beta: how much of a value is written.
         decay: how much of the state stays.
+        conv_bias: None: there is none.
         head_norm: normalisation of what a head gives.
         ffn_norm: normalisation before the feed-forward part.
     """
@@ -139,11 +140,16 @@ class DeltaNet(Generic[M, V]):
         self.beta = source.matrix(["ssm_beta"], config.n_embd, [net.n_heads])
         self.decay = source.matrix(["ssm_alpha"], config.n_embd, [net.n_heads])
         self.conv_weight = source.values("ssm_conv1d.weight", net.channels, net.d_conv, exact=True)
+        self.conv_bias: V | None = None
         self.a = source.values("ssm_a", net.n_heads, exact=True)
         self.time_bias = source.values("ssm_dt.bias", net.n_heads, exact=True)
         self.head_norm = source.values("ssm_norm.weight", net.head_dim_v, exact=True)
         self.output = source.matrix(["ssm_out"], net.values, [config.n_embd])
         self.ffn_norm, self.ffn = following(source)
+
+
+Stateful = StateSpace[M, V] | HeadSpace[M, V] | ShortConvolution[M, V] | DeltaNet[M, V]
+"""A layer that keeps a state."""
 
 
 def delta_net(config: ModelConfig) -> DeltaNetConfig:
