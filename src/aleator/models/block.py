@@ -44,9 +44,7 @@ class Block:
         self.ops, self.device = weights.ops, weights.device
         self.parts, self.config = parts, config
         self.parallel = architecture.parallel
-        self.embeddings: EmbeddingPart | None = None
-        if config.per_layer is not None:
-            self.embeddings = EmbeddingPart(weights)
+        self.embeddings = EmbeddingPart(weights) if config.per_layer is not None else None
         self.attn_norm = norm(kind, parts.attn_norm, eps)
         self.ffn_norm = norm(kind, parts.ffn_norm, eps)
         self.latent: LatentHeads | None = None

@@ -93,9 +93,7 @@ class TorchDecoder(Decoder):
             outside.norm("token_embd_norm") if self.architecture.embedding_norm else None,
             config.rms_eps,
         )
-        self.layer_embeddings: TokenEmbeddings | None = None
-        if config.per_layer is not None:
-            self.layer_embeddings = TokenEmbeddings(outside)
+        self.layer_embeddings = TokenEmbeddings(outside) if config.per_layer is not None else None
         self.positions: torch.Tensor | None = None
         if self.n_positions is not None:
             self.positions = outside.values("position_embd.weight", self.n_positions, config.n_embd)

@@ -262,9 +262,7 @@ class Attention(Generic[M, V]):
         self.post_norms: tuple[V, V] | None = None
         if architecture.post_norm:
             self.post_norms = source.norm("post_attention_norm"), source.norm("post_ffw_norm")
-        self.ffn: FeedForward[M] | Mixture[M, V] | None = None
-        if not architecture.single_parts:
-            self.ffn = feed_forward(source)
+        self.ffn = feed_forward(source) if not architecture.single_parts else None
         self.output_scale: V | None = None
         if architecture.output_scale and "layer_output_scale.weight" in source:
             self.output_scale = source.values("layer_output_scale.weight", 1, exact=True)

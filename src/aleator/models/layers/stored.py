@@ -50,9 +50,7 @@ def stored_weight(weights: Weights, name: str, n_out: int, n_in: int, bias: bool
     weights.expect(tensor, (n_out, n_in))
     stored = weights.stored(tensor)
     weights.check.add(tensor)
-    own: Floats | None = None
-    if bias or f"{name}.bias" in weights:
-        own = floats(weights, f"{name}.bias", (n_out,))
+    own = floats(weights, f"{name}.bias", (n_out,)) if bias or f"{name}.bias" in weights else None
     return StoredWeight(stored.data, stored.type, n_out, n_in, own)
 
 
