@@ -22,7 +22,6 @@ from aleator.models.kernels.product import (
     FEW,
     Rounded,
     product,
-    product_of_experts,
     read_rows,
     round_rows,
 )
@@ -226,7 +225,7 @@ class TritonOps(TorchOps):
 
         def products(x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
             rows, flat = x.reshape(-1, x.shape[-1]), numbers.reshape(-1).to(torch.int32)
-            made = [product_of_experts(part, rows, flat) for part in parts]
+            made = [product(part, rows, expert=flat) for part in parts]
             given = made[0] if len(made) == 1 else torch.cat(made, -1)
             return given.view(*numbers.shape, -1)
 
