@@ -5,12 +5,15 @@ Weights stay in the file's memory map, in their stored types.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 import aleator._native as _native
+from aleator.cache.devices import Device
 from aleator.cache.pools.attention import first_of
 from aleator.cache.pools.hybrid import HybridBatch, HybridPool
 from aleator.cache.pools.pool import Pool
@@ -30,7 +33,7 @@ from aleator.models.layers.parts import TABLE, Attention, LayerEmbedding, LayerE
 from aleator.models.layers.recurrent_parts import FeedForwardAlone, Stateful
 from aleator.models.layers.stored import Floats, StoredLayer, StoredWeight, stored_weight
 from aleator.models.placement import ON_CPU
-from aleator.models.step import HostStep, Inputs, Step
+from aleator.models.step import Inputs, Step
 
 if TYPE_CHECKING:
     from aleator.cache.rows.batch import MicroBatch
@@ -111,7 +114,12 @@ class NativeDecoder(Decoder):
         return NativeStep(self, pool)
 
 
-class NativeStep(HostStep):
+_inherited: list[object] = []
+# Native steps of a forked process's parent.  Another thread may have been in the middle of one, so its lock
+# may be held and its buffers half made: it is neither used nor freed.
+
+
+class NativeStep(Step):
     """A native decoder over one pool, whose cells and states it reads and writes in place.
 
     A token's logits have the same bits for any number of threads, beside any other tokens, and on every
@@ -119,8 +127,7 @@ class NativeStep(HostStep):
     """
 
     def __init__(self, decoder: NativeDecoder, pool: Pool) -> None:
-        super().__init__()
-        config = decoder.config
+        self._process, config = os.getpid(), decoder.config
         self.n_vocab, self._softcap = config.n_vocab, config.logit_softcap
         self._scale = np.float32(config.logit_scale)
         self._decoder, self._pool = decoder, pool
@@ -230,6 +237,26 @@ class NativeStep(HostStep):
         if self._softcap:
             _native.soften_logits(logits, self._softcap)
         return logits
+
+    def _inherits(self, step: object) -> bool:
+        """Whether this is a fork's child and ``step`` its parent's, which is put aside: make another."""
+        if self._process == os.getpid():
+            return False
+        _inherited.append(step)
+        self._process = os.getpid()
+        return True
+
+    def joined(
+        self, parts: Sequence[Any], order: npt.NDArray[np.int64] | None, device: Device
+    ) -> Any:
+        rows: npt.NDArray[np.float32] = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if order is not None:
+            rows = rows[order]
+        if device.type == "cpu":
+            return rows
+        from aleator.cache.storage.tensors import to_device  # only where a device is asked for
+
+        return to_device(rows, device)
 
 
 def _nothing_seen(n: int) -> tuple[Any, Any, Any, Any, Any, Any]:

@@ -22,6 +22,7 @@ from aleator.models.decoder import Decoder, Progress
 from aleator.models.layers.feed_forward import FeedForwardLayer
 from aleator.models.layers.layer import Layer, LayerWeights
 from aleator.models.layers.linear import DTYPES, Linear
+from aleator.models.layers.norms import as_it_is
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.per_layer import TokenEmbeddings
 from aleator.models.layers.recurrent import (
@@ -148,7 +149,7 @@ class TorchDecoder(Decoder):
         return self._rotaries[self.where, False]
 
     def drop_head(self) -> None:
-        self.head = _as_it_is
+        self.head = as_it_is
 
     def over(self, pool: Pool, fused: bool = True) -> TensorStep:
         return TensorStep(self, fused)
@@ -247,7 +248,3 @@ class TensorStep(Step):
         if device.type == "cpu":
             return rows.cpu().numpy()
         return rows.to(torch_device(device))
-
-
-def _as_it_is(x: torch.Tensor) -> torch.Tensor:
-    return x

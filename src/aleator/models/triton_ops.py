@@ -28,7 +28,7 @@ from aleator.models.kernels.product import (
 from aleator.models.kernels.rotation import Turn, rotate, turn
 from aleator.models.kernels.runs import Runs
 from aleator.models.kernels.seen import SeenTensors, sight
-from aleator.models.layers.expert_tensors import ExpertMatrix, expert_tensors, stacked
+from aleator.models.layers.expert_tensors import ExpertMatrix, expert_tensors, matrix_of, stacked
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
@@ -328,15 +328,7 @@ class TritonWeights(LayerWeights):
     ops = TritonOps()
 
     def _planes(self, name: str, n_out: int, n_in: int, bias: bool) -> Planes:
-        tensor, own = f"{self.prefix}{name}.weight", f"{self.prefix}{name}.bias"
-        self.weights.expect(tensor, (n_out, n_in))
-        stored = self.weights.stored(tensor)
-        self.weights.check.add(tensor)
-        added = None
-        if bias or own in self.weights:
-            self.weights.expect(own, (n_out,))
-            added = self.weights.floats(own)
-        return self._on_device((stored, added))
+        return self._on_device(matrix_of(self.weights, self.prefix + name, n_out, n_in, bias))
 
     def _on_device(self, matrix: ExpertMatrix) -> Planes:
         stored, bias = matrix

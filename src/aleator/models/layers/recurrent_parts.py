@@ -31,9 +31,7 @@ class StateSpace(Generic[M, V]):
         self.norm = source.norm("attn_norm")
         self.project = source.matrix(["ssm_in"], config.n_embd, [2 * inner])
         self.conv_weight = source.values("ssm_conv1d.weight", inner, self.ssm.d_conv, exact=True)
-        self.conv_bias: V | None = None
-        if "ssm_conv1d.bias" in source:
-            self.conv_bias = source.values("ssm_conv1d.bias", inner, exact=True)
+        self.conv_bias = source.found("ssm_conv1d.bias", inner)
         self.select = source.matrix(["ssm_x"], inner, [rank + 2 * state])
         self.time_step = source.matrix(["ssm_dt"], rank, [inner], bias=True)
         self.a = source.values("ssm_a", inner, state, exact=True)
@@ -78,9 +76,7 @@ class HeadSpace(Generic[M, V]):
         self.norm: V | None = None if beside else source.norm("attn_norm")
         self.project = source.matrix(["ssm_in"], config.n_embd, [inner + channels + heads])
         self.conv_weight = source.values("ssm_conv1d.weight", channels, self.ssm.d_conv, exact=True)
-        self.conv_bias: V | None = None
-        if "ssm_conv1d.bias" in source:
-            self.conv_bias = source.values("ssm_conv1d.bias", channels, exact=True)
+        self.conv_bias = source.found("ssm_conv1d.bias", channels)
         self.time_bias = source.values("ssm_dt.bias", heads, exact=True)
         self.a = source.flat("ssm_a", heads)
         self.d = source.flat("ssm_d", heads)
@@ -109,9 +105,7 @@ class ShortConvolution(Generic[M, V]):
         self.norm = source.norm("attn_norm")
         self.project = source.matrix(["shortconv.in_proj"], n, [3 * n])
         self.conv_weight = source.values("shortconv.conv.weight", n, width, exact=True)
-        self.conv_bias: V | None = None
-        if "shortconv.conv.bias" in source:
-            self.conv_bias = source.values("shortconv.conv.bias", n, exact=True)
+        self.conv_bias = source.found("shortconv.conv.bias", n)
         self.output = source.matrix(["shortconv.out_proj"], n, [n])
         self.ffn_norm, self.ffn = following(source)
 
