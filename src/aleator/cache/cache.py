@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from aleator.cache.batches import Cuts, Tokens
+from aleator.cache.cell_verbs import forwarded
 from aleator.cache.devices import sizes_by_device
 from aleator.cache.journal import Transaction
 from aleator.cache.options import CacheOptions, Uncopyable
@@ -99,25 +100,15 @@ class Cache(Handles, Uncopyable):
             elif isinstance(leaf, WindowPool):
                 self.window = leaf
 
-    @property
-    def architecture(self) -> str:
-        """The model's, as state files name it."""
-        return self.pool.architecture
-
-    @property
-    def pools(self) -> list[Pool]:
-        """The pools that this cache is made of."""
-        return self.pool.leaves
-
-    @property
-    def bytes_k(self) -> int:
-        """Bytes allocated for keys, and for the convolutions' values of recurrent layers."""
-        return self.pool.bytes_k
-
-    @property
-    def bytes_v(self) -> int:
-        """Bytes allocated for values, and for states of recurrent layers."""
-        return self.pool.bytes_v
+    architecture: str = forwarded("pool.architecture", "The model's, as state files name it.")
+    pools: list[Pool] = forwarded("pool.leaves", "The pools that this cache is made of.")
+    bytes_k: int = forwarded(
+        "pool.bytes_k",
+        "Bytes allocated for keys, and for the convolutions' values of recurrent layers.",
+    )
+    bytes_v: int = forwarded(
+        "pool.bytes_v", "Bytes allocated for values, and for states of recurrent layers."
+    )
 
     @property
     def total_size(self) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Sequence
+from operator import attrgetter
 from os import PathLike
 from typing import Any
 
@@ -26,6 +27,11 @@ from aleator.core.arrays import Int32s, Int64s
 from aleator.core.integers import UNBOUNDED, integer_in
 
 
+def forwarded(path: str, doc: str) -> Any:
+    """A property that is found by this path from the object."""
+    return property(attrgetter(path), doc=doc)
+
+
 class CellVerbs(ABC):
     """Cells and what they store, of ``pool``, which holds the sequences; ``journal`` has all changes."""
 
@@ -37,20 +43,39 @@ class CellVerbs(ABC):
         """The pool whose cells know every position; NoCells where there is none."""
         return first_of(self.pool)
 
-    @property
-    def cells(self) -> Cells:
-        """Positions and owners of the cells."""
-        return self.first.cells
-
-    @property
-    def keys(self) -> Storage:
-        """The storage of keys."""
-        return self.first.rows.keys
-
-    @property
-    def values(self) -> Storage:
-        """The storage of values."""
-        return self.first.rows.values
+    cells: Cells = forwarded("first.cells", "Positions and owners of the cells.")
+    keys: Storage = forwarded("first.rows.keys", "The storage of keys.")
+    values: Storage = forwarded("first.rows.values", "The storage of values.")
+    shapes: list[LayerShape] = forwarded("first.rows.shapes", "What each layer stores.")
+    devices: list[Device] = forwarded(
+        "first.rows.devices", "Where each layer's keys and values are."
+    )
+    rotate: RotateKeys | None = forwarded(
+        "first.rows.rotate",
+        "Rotates keys to new positions; None where positions cannot be shifted.",
+    )
+    k_storage: str = forwarded("first.rows.k_storage", 'How keys are stored: "rotated" or "raw".')
+    type_k: str = forwarded("first.type_k", "The type keys are stored in.")
+    type_v: str = forwarded("first.type_v", "The type values are stored in.")
+    v_layout: str = forwarded("first.v_layout", 'How values are laid out: "token" or "channel".')
+    policy: str = forwarded(
+        "first.policy", 'How sequences share the cells: "unified" or "streams".'
+    )
+    compat: str | None = forwarded(
+        "first.compat", 'Whose placement is followed: "llama-2024" or None.'
+    )
+    pad: int = forwarded("first.pad", ":attr:`n` is a multiple of this.")
+    n_pos_per_embd: int = forwarded(
+        "first.n_pos_per_embd", "4 if a token has positions (t, y, x, z), else 1."
+    )
+    n_streams: int = forwarded(
+        "first.cells.n_streams",
+        "Parts of the cells that sequences have to themselves; 1: they share all.",
+    )
+    free: int = forwarded("first.free", "Cells that hold none.")
+    has_shift: bool = forwarded(
+        "first.cells.has_shift", "Whether a cell's position has moved since the last update."
+    )
 
     @property
     def key_positions(self) -> Int32s:
@@ -61,66 +86,6 @@ class CellVerbs(ABC):
         return self.first.rows.key_positions
 
     @property
-    def shapes(self) -> list[LayerShape]:
-        """What each layer stores."""
-        return self.first.rows.shapes
-
-    @property
-    def devices(self) -> list[Device]:
-        """Where each layer's keys and values are."""
-        return self.first.rows.devices
-
-    @property
-    def rotate(self) -> RotateKeys | None:
-        """Rotates keys to new positions; None where positions cannot be shifted."""
-        return self.first.rows.rotate
-
-    @property
-    def k_storage(self) -> str:
-        """How keys are stored: "rotated" or "raw"."""
-        return self.first.rows.k_storage
-
-    @property
-    def type_k(self) -> str:
-        """The type keys are stored in."""
-        return self.first.type_k
-
-    @property
-    def type_v(self) -> str:
-        """The type values are stored in."""
-        return self.first.type_v
-
-    @property
-    def v_layout(self) -> str:
-        """How values are laid out: "token" or "channel"."""
-        return self.first.v_layout
-
-    @property
-    def policy(self) -> str:
-        """How sequences share the cells: "unified" or "streams"."""
-        return self.first.policy
-
-    @property
-    def compat(self) -> str | None:
-        """Whose placement is followed: "llama-2024" or None."""
-        return self.first.compat
-
-    @property
-    def pad(self) -> int:
-        """:attr:`n` is a multiple of this."""
-        return self.first.pad
-
-    @property
-    def n_pos_per_embd(self) -> int:
-        """4 if a token has positions (t, y, x, z), else 1."""
-        return self.first.n_pos_per_embd
-
-    @property
-    def n_streams(self) -> int:
-        """Parts of the cells that sequences have to themselves; 1: they share all."""
-        return self.first.cells.n_streams
-
-    @property
     def size(self) -> int:
         """Capacity in cells."""
         return self.first.cells.size
@@ -129,11 +94,6 @@ class CellVerbs(ABC):
     def used(self) -> int:
         """Cells that hold a token."""
         return self.first.cells.used
-
-    @property
-    def free(self) -> int:
-        """Cells that hold none."""
-        return self.first.free
 
     @property
     def head(self) -> int:
@@ -153,11 +113,6 @@ class CellVerbs(ABC):
         At least :attr:`pad`, but 0 of an empty cache with ``compat="llama-2024"``.
         """
         return self.first.n
-
-    @property
-    def has_shift(self) -> bool:
-        """Whether a cell's position has moved since the last update."""
-        return self.first.cells.has_shift
 
     @property
     def do_copy(self) -> bool:

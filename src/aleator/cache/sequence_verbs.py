@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from aleator.cache.cell_verbs import CellVerbs
+from aleator.cache.cell_verbs import CellVerbs, forwarded
 from aleator.cache.formats import llama
 from aleator.cache.formats.state_file import Buffer, pack_state, read_state_file, write_state_file
 from aleator.cache.journal import atomic
@@ -57,15 +57,11 @@ class SequenceVerbs(CellVerbs):
     """Sequences in a pool, and its state; ``prefix`` is the index of cached prefixes, if there are any."""
 
     prefix: PrefixIndex | None
+    n_seq_max: int = forwarded("pool.n_seq_max", "Sequence ids lie in [0, n_seq_max).")
 
     def __init__(self, pool: Pool) -> None:
         self.pool, self.journal = pool, pool.journal
         self._marks: WeakSet[Checkpoint] = WeakSet()
-
-    @property
-    def n_seq_max(self) -> int:
-        """Sequence ids lie in [0, n_seq_max)."""
-        return self.pool.n_seq_max
 
     @atomic
     def seq_rm(self, seq: int, p0: int = -1, p1: int = -1) -> bool:
@@ -187,10 +183,9 @@ class SequenceVerbs(CellVerbs):
         self._check("seq", seq)
         return self.pool.oldest_rewind(seq)
 
-    @property
-    def rewindable(self) -> int:
-        """Tokens of one micro-batch by which a sequence can be rewound at least."""
-        return self.pool.rewindable
+    rewindable: int = forwarded(
+        "pool.rewindable", "Tokens of one micro-batch by which a sequence can be rewound at least."
+    )
 
     def can_shift(self) -> bool:
         """Whether ``seq_add`` and ``seq_div`` are allowed."""

@@ -204,7 +204,10 @@ class ShardedChain(DeviceChain):
     Every rank makes the same chain, with the same rows, and calls :meth:`sample` with its own part of
     the same rows' logits; every rank gets the tokens that one device would have drawn from all of them.
     Where all rows keep at most ``max_top_k`` at their top-k, so many candidates of each rank are exchanged
-    (8 bytes each) and nothing after that; else maxima and sums.
+    (8 bytes each) and nothing after that; else maxima and sums.  ``allowed`` is over the whole vocabulary,
+    ``live`` equal on every rank.  A step raises besides what :class:`DeviceChain` does: LogitsError for parts
+    that do not make up the vocabulary (found out at the first), ParameterError for a sampler that needs the
+    order of all candidates, without a top-k before it; no row has changed.
 
     Args:
         template: as for DeviceChain; all of its samplers must have a device form.
@@ -254,27 +257,6 @@ class ShardedChain(DeviceChain):
     def exchanged(self) -> int:
         """Bytes per row that this rank sent in the last step."""
         return self._sharded.exchanged
-
-    def sample(
-        self, logits: Tensor, allowed: Tensor | None = None, live: Tensor | None = None
-    ) -> Tensor:
-        """Choose and accept a token for each of the first B rows.
-
-        Args:
-            logits: ``[B, this rank's tokens]``.
-            allowed: as for DeviceChain, over the whole vocabulary.
-            live: as for DeviceChain, equal on every rank.
-
-        Returns:
-            As for DeviceChain, equal on every rank.
-
-        Raises:
-            LogitsError: wrong shape, type or device, or parts that do not make up the vocabulary (found out
-                at the first step); no row has changed.
-            ParameterError: a sampler that needs the order of all candidates, without a top-k before it.
-
-        """
-        return super().sample(logits, allowed, live)
 
     def _check_width(self, logits: Tensor) -> None:
         width = logits.shape[1]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from aleator.core.on_demand import on_demand
 
 if TYPE_CHECKING:
     from aleator.models.build import build_decoder
@@ -12,16 +13,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Decoder", "Weights", "build_decoder", "open_weights"]
 
-
-_MODULES = {
-    "Decoder": "decoder",
-    "Weights": "weights",
-    "build_decoder": "build",
-    "open_weights": "weights",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(f"aleator.models.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_demand(
+    __name__,
+    {
+        "Decoder": "decoder",
+        "Weights": "weights",
+        "build_decoder": "build",
+        "open_weights": "weights",
+    },
+)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -10,7 +13,7 @@ from aleator.models.layers.feed_forward import feed_forward
 from aleator.models.layers.latent import LatentHeads
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.norms import as_it_is
-from aleator.models.layers.ops import Finish, Onto
+from aleator.models.layers.ops import Attending, Onto
 from aleator.models.layers.parts import Attention
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.per_layer import EmbeddingPart
@@ -38,16 +41,10 @@ class Block:
         parts = Attention(weights, windowed, index)
         config, architecture = weights.config, weights.architecture
         kind, eps, norm = architecture.norm, config.rms_eps, weights.ops.norm
-        self.ops = weights.ops
-        self.windowed, self.layer, self.rotary = windowed, index, rotary
+        self.ops, self.device = weights.ops, weights.device
         self.parts, self.config = parts, config
         self.parallel = architecture.parallel
-        self.embeddings: EmbeddingPart | None = None
-        if config.per_layer is not None:
-            self.embeddings = EmbeddingPart(weights)
-        self.slopes: torch.Tensor | None = None
-        if slopes is not None:
-            self.slopes = torch.from_numpy(slopes).to(weights.device)
+        self.embeddings = EmbeddingPart(weights) if config.per_layer is not None else None
         self.attn_norm = norm(kind, parts.attn_norm, eps)
         self.ffn_norm = norm(kind, parts.ffn_norm, eps)
         self.latent: LatentHeads | None = None
@@ -55,41 +52,42 @@ class Block:
             self.latent = LatentHeads(parts.latent, parts.n_heads, eps, self.ops)
         self.head_norms = norm(kind, parts.q_norm, eps), norm(kind, parts.k_norm, eps)
         each = self.head_norms if parts.head_norm_kind != "all" else (as_it_is, as_it_is)
-        self.norms = (*each, norm("rms", parts.v_norm, eps))
+        self.attending = Attending(
+            layer=index,
+            windowed=windowed,
+            norms=(*each, norm("rms", parts.v_norm, eps)),
+            norm_last=parts.head_norm_kind == "rotated head",
+            rotary=rotary if parts.rotated else None,
+            grows=parts.grows,
+            stores=parts.stores,
+            scale=parts.scale,
+            softcap=config.attention_softcap,
+            slopes=None if slopes is None else torch.from_numpy(slopes).to(weights.device),
+            sinks=parts.sinks,
+            values_in_keys=0 if self.latent is None else self.latent.values_in_keys,
+        )
         first, second = parts.post_norms or (None, None)
         self.post_norms = norm(kind, first, eps), norm(kind, second, eps)
         self.ffn = None if parts.ffn is None else feed_forward(parts.ffn, self.ops, eps)
         self.beside = beside
 
+    def turned(self, rotaries: Mapping[tuple[torch.device, bool], Rotary]) -> Block:
+        """The same layer in another context; ``rotaries``: by device and whether the layer has a window."""
+        made, how = copy.copy(self), self.attending
+        if how.rotary is not None:
+            made.attending = how._replace(rotary=rotaries[self.device, how.windowed])
+        return made
+
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         """Compute a micro-batch, see :class:`Layer`; stores all T keys and values."""
         q, k, v, gate = self._heads(x)
-        rotary = self.rotary if self.parts.rotated else None
-        how = Finish(
-            self.norms,
-            self.parts.head_norm_kind == "rotated head",
-            rotary,
-            self.parts.grows,
-            self.parts.stores,
-        )
-        q = self.ops.finish(q, k, v, how, self.layer, batch, self.windowed)
+        q = self.ops.finish(q, k, v, self.attending, batch)
         mixed = None
         if self.beside is not None:
             mixed = self.beside.mixed(self.attn_norm(x), batch, rows)
         if rows is not None and len(rows) == 0:
             return x[:0]
-        attended = self.ops.attend(
-            q,
-            self.layer,
-            batch,
-            self.windowed,
-            self.parts.scale,
-            self.config.attention_softcap,
-            self.slopes,
-            self.parts.sinks,
-            0 if self.latent is None else self.latent.values_in_keys,
-            rotary,
-        ).to(x)
+        attended = self.ops.attend(q, self.attending, batch).to(x)
         if self.latent is not None:
             attended = self.latent.given(attended)
         if gate is not None:

@@ -8,7 +8,7 @@ transformers' configuration classes.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from aleator.core.errors import UnsupportedModel
@@ -312,6 +312,11 @@ class ModelConfig:
         """KV heads of every layer, none where ``states`` says that it keeps a state."""
         pairs = zip(self.n_kv_heads, states, strict=True)
         return tuple(0 if state else heads for heads, state in pairs)
+
+    def beginning(self, n: int) -> ModelConfig:
+        """The model of the first ``n`` layers, but for what is read later."""
+        heads, kv_heads = self.n_heads[:n], self.n_kv_heads[:n]
+        return replace(self, n_layers=n, n_heads=heads, n_kv_heads=kv_heads, n_ff=self.n_ff[:n])
 
     def has_experts(self, layer: int) -> bool:
         """Whether a layer's feed-forward part is a mixture of experts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,13 @@ def whole_norms(name: str, tensor: StoredTensor) -> StoredTensor:
     if not name.endswith("norm.weight"):
         return tensor
     return StoredTensor.of(np.float32(1) + tensor.floats())
+
+
+def router_as_vector(name: str, tensor: StoredTensor) -> StoredTensor:
+    """A tensor as GGUF files hold it: the shared expert's router is a vector there."""
+    if name.endswith("ffn_gate_inp_shexp.weight") and len(tensor.shape) == 2:
+        return replace(tensor, shape=(tensor.n_elements,))
+    return tensor
 
 
 def in_text_model(name: str) -> str:

@@ -33,14 +33,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture, experts=True)
     further = fields.integer(f"{name}.nextn_predict_layers", 0, config.n_layers - 1, 0)
     n = config.n_layers - further
-    config = replace(
-        config,
-        n_layers=n,
-        n_heads=config.n_heads[:n],
-        n_kv_heads=config.n_kv_heads[:n],
-        n_ff=config.n_ff[:n],
-    )
-    config = _stretched(latent.in_gguf(config, fields), fields)
+    config = _stretched(latent.in_gguf(config.beginning(n), fields), fields)
     rate = fields.number(f"{name}.attention.temperature_scale", 0.0, 1e6, 0.0)
     if rate:
         length = fields.integer(f"{name}.attention.temperature_length", 1, MAX_LENGTH)
@@ -58,12 +51,10 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
         scores=SCORES[kind],
         normalised=fields.get(f"{name}.expert_weights_norm", False),
         choice_bias=biased,
+        scaled=True,
     )
     shared = fields.integer(f"{name}.expert_shared_count", 1, MAX_EXPERTS)
-    scale = fields.number(f"{name}.expert_weights_scale", 0.0, 1e6, 0.0) or 1.0
-    return replace(
-        config, experts=replace(mixtures, scale=scale, n_ff_shared=shared * mixtures.n_ff)
-    )
+    return replace(config, experts=replace(mixtures, n_ff_shared=shared * mixtures.n_ff))
 
 
 def _stretched(config: ModelConfig, fields: Fields) -> ModelConfig:

@@ -24,7 +24,7 @@ from aleator.models.architecture import (
     under,
 )
 from aleator.models.config import MAX_LAYERS, ModelConfig, unsupported
-from aleator.models.conversions import in_text_model, text_part
+from aleator.models.conversions import in_text_model, router_as_vector, text_part
 from aleator.models.experts import MAX_WIDTH, in_gguf, in_json, sparse_layers
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -79,26 +79,15 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture, *, tiled: bool) -> Mod
         mixtures = in_gguf(
             fields,
             name,
-            (True,) * blocks,
+            blocks,
             n_ff_used=config.n_ff[0],
             normalised=True,
-            shared=True,
+            shared=config.n_ff[0],
             shared_router=True,
         )
-        mixtures = replace(
-            mixtures,
-            layers=mixtures.layers[:n_layers],
-            n_ff_shared=mixtures.n_ff_shared or config.n_ff[0],
-        )
-        config = replace(config, experts=mixtures)
-    config = replace(
-        config,
-        n_layers=n_layers,
-        n_heads=config.n_heads[:n_layers],
-        n_kv_heads=config.n_kv_heads[:n_layers],
-        n_ff=config.n_ff[:n_layers],
-        delta=delta_net.read_gguf(fields, name, config.rms_eps, tiled),
-    )
+        config = replace(config, experts=replace(mixtures, layers=mixtures.layers[:n_layers]))
+    delta = delta_net.read_gguf(fields, name, config.rms_eps, tiled)
+    config = replace(config.beginning(n_layers), delta=delta)
     return _with_states(fields, config, states, f"{name}.attention.head_count_kv")
 
 
@@ -173,9 +162,7 @@ def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
     """A tensor as GGUF files hold it: whole weights of norms but that of heads, and a router as a vector."""
     if name.endswith("norm.weight") and not name.endswith("ssm_norm.weight"):
         return StoredTensor.of(np.float32(1) + tensor.floats())
-    if name.endswith("ffn_gate_inp_shexp.weight") and len(tensor.shape) == 2:
-        return replace(tensor, shape=(int(np.prod(tensor.shape)),))
-    return state_space_as_gguf(name, tensor)
+    return state_space_as_gguf(name, router_as_vector(name, tensor))
 
 
 def read_gguf_35(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:

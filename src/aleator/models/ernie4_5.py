@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.config import ModelConfig
-from aleator.models.files.fields import Fields
 from aleator.models.json_config import full_attention
 
 HEAD_DIM = 128  # where config.json says nothing
 
-
-def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    config = full_attention(fields, architecture, head_dim=HEAD_DIM)
-    return replace(config, tied=fields.get("tie_word_embeddings", True))
-
-
 ERNIE4_5 = Architecture(
     "ernie4_5",
     rope_style="norm",
-    hugging_face=HuggingFace(("ernie4_5",), read_json, rope_style="norm"),
+    hugging_face=HuggingFace(
+        ("ernie4_5",), partial(full_attention, head_dim=HEAD_DIM, tied=True), rope_style="norm"
+    ),
 )

@@ -31,12 +31,12 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     first = fields.integer(f"{name}.leading_dense_block_count", 0, MAX_LAYERS, 0)
     sparse = tuple(layer >= first and (layer + 1) % step == 0 for layer in range(config.n_layers))
     biased = any(f"blk.{n}.exp_probs_b.bias" in gguf.tensors for n in range(config.n_layers))
-    mixtures = in_gguf(fields, name, sparse, normalised=True, shared=True, choice_bias=biased)
+    mixtures = in_gguf(fields, name, sparse, normalised=True, shared=0, choice_bias=biased)
     return replace(config, experts=mixtures)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    config = full_attention(fields, architecture, experts=True)
+    config = full_attention(fields, architecture, experts=True, tied=True)
     refuse(fields, "biases of the projections", "use_bias")
     n_layers, n_experts = config.n_layers, fields.integer("moe_num_experts", 1, MAX_EXPERTS, 64)
     first = fields.integer("moe_layer_start_index", 0, MAX_LAYERS, 1)
@@ -55,8 +55,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         choice_bias=True,
         n_ff_shared=width * fields.integer("moe_num_shared_experts", 0, MAX_EXPERTS, 2),
     )
-    tied = fields.get("tie_word_embeddings", True)
-    return replace(config, tied=tied, experts=mixtures)
+    return replace(config, experts=mixtures)
 
 
 def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:

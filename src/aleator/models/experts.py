@@ -68,24 +68,24 @@ class ExpertsConfig:
 def in_gguf(
     fields: Fields,
     name: str,
-    layers: tuple[bool, ...],
+    layers: tuple[bool, ...] | int,
     *,
     n_ff: int | None = None,
     default_n_ff: int | None = None,
     n_ff_used: int = 0,
-    scores: Scores = "softmax",
-    normalised: bool = False,
-    shared: bool = False,
-    **facts: bool,
+    shared: int | None = None,
+    scaled: bool = False,
+    **facts: Any,
 ) -> ExpertsConfig:
     """The mixtures that a GGUF file's metadata describe; ``name`` is the prefix of the fields.
 
-    A factor of the weights (``expert_weights_scale``) is not read: llama.cpp does not for these
-    architectures.  Experts are ``n_ff`` wide, whatever the file says, or else as it says, or else
-    ``default_n_ff`` or a share of ``n_ff_used``, the width of a token's experts together.  ``shared``: the
-    file may give the width of a shared expert.  ``layers``, ``scores``, ``normalised`` and ``facts`` are
-    fields of :class:`ExpertsConfig`.
+    Experts are ``n_ff`` wide, whatever the file says, or else as it says, or else ``default_n_ff`` or a share
+    of ``n_ff_used``, the width of a token's experts together.  A shared expert is as wide as the file says, or
+    else ``shared``; None: there is none, whatever it says.  ``scaled``: the factor of the weights
+    (``expert_weights_scale``) counts, which llama.cpp does not read for most architectures.  ``layers``, or
+    their number where all have experts, and ``facts`` are fields of :class:`ExpertsConfig`.
     """
+    layers = (True,) * layers if isinstance(layers, int) else layers
     n_experts = fields.integer(f"{name}.expert_count", 1, MAX_EXPERTS)
     n_groups, n_groups_used = 1, 1
     if fields.get(f"{name}.expert_group_count", 0) > 1:
@@ -102,6 +102,7 @@ def in_gguf(
     default = default_n_ff if n_ff is None else n_ff
     if default is None and n_ff_used >= n_used:
         default = n_ff_used // n_used
+    factor = fields.number(f"{name}.expert_weights_scale", 0.0, 1e6, 0.0) if scaled else 1.0
     key = f"{name}.expert_feed_forward_length"
     if default is None:
         found = _of_every_layer(fields, key, len(layers), 1, MAX_WIDTH)
@@ -112,11 +113,10 @@ def in_gguf(
         n_used=n_used,
         n_ff=found if n_ff is None else n_ff,
         layers=layers,
-        scores=scores,
-        normalised=normalised,
         n_groups=n_groups,
         n_groups_used=n_groups_used,
-        n_ff_shared=fields.integer(wide, 0, MAX_WIDTH, 0) if shared else 0,
+        n_ff_shared=0 if shared is None else fields.integer(wide, 0, MAX_WIDTH, 0) or shared,
+        scale=factor or 1.0,
         **facts,
     )
 
@@ -139,7 +139,7 @@ def _of_every_layer(
 
 def in_json(
     fields: Fields,
-    layers: tuple[bool, ...],
+    layers: tuple[bool, ...] | int,
     n_ff: int,
     defaults: tuple[int, int],
     used: str = "num_experts_per_tok",
@@ -148,8 +148,10 @@ def in_json(
     """The mixtures that a config.json describes, with experts ``n_ff`` wide.
 
     ``defaults`` are the experts of a layer and of a token where it does not say, ``used`` the field of the
-    latter.  ``layers`` and ``facts`` are fields of :class:`ExpertsConfig`.
+    latter.  ``layers``, or their number where all have experts, and ``facts`` are fields of
+    :class:`ExpertsConfig`.
     """
+    layers = (True,) * layers if isinstance(layers, int) else layers
     key = "num_local_experts" if "num_local_experts" in fields else "num_experts"
     n_experts = fields.integer(key, 1, MAX_EXPERTS, defaults[0])
     n_used = fields.integer(used, 1, n_experts, defaults[1])

@@ -16,7 +16,7 @@ from aleator.models.config import MAX_WIDTH, ModelConfig, refuse, unsupported
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
-from aleator.models.state_space import BARE, MIXER, as_gguf, read_heads
+from aleator.models.state_space import BARE, MIXER, as_gguf, read_mamba_heads
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
@@ -41,15 +41,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         embedding_scale=fields.number("embedding_multiplier", 0.0, 1e6, 1.0),
         logit_scale=fields.number("lm_head_multiplier", 0.0, 1e6, 1.0),
         stateful=(True,) * config.n_layers,
-        ssm=read_heads(
-            fields,
-            inner,
-            heads="mamba_n_heads",
-            head_dim="mamba_d_head",
-            state="mamba_d_state",
-            groups="mamba_n_groups",
-            conv="mamba_d_conv",
-        ),
+        ssm=read_mamba_heads(fields, inner),
     )
 
 

@@ -44,7 +44,6 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json; a cap of null is none."""
-    given = {key: value for key, value in fields.values.items() if value is not None}
     caps = [
         fields.number(key, 0.0, 1e6, 0.0 if key in fields else default)
         for key, default in (
@@ -52,7 +51,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
             ("final_logit_softcapping", LOGIT_CAP),
         )
     ]
-    fields = Fields(fields.path, DEFAULTS | given)
+    fields = fields.over(DEFAULTS)
     json_config.refuse_features(fields, "hidden_activation", "gelu_pytorch_tanh")
     refuse(fields, "attention to later tokens", "use_bidirectional_attention")
     config = json_config.transformer(fields, architecture, head_dim=HEAD_DIM, tied=True)

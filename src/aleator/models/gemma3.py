@@ -71,8 +71,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json, of the text part where the model reads pictures too."""
     if fields.get("model_type") == "gemma3":
         fields = text_part(fields, "gemma3_text", ["gemma3_text"])
-    given = {key: value for key, value in fields.values.items() if value is not None}
-    fields = Fields(fields.path, DEFAULTS | given)
+    fields = fields.over(DEFAULTS)
     json_config.refuse_features(fields, "hidden_activation", "gelu_pytorch_tanh")
     config = json_config.transformer(
         fields, architecture, head_dim=HEAD_DIM, tied=True, rope=_rope_fields(fields, "full")

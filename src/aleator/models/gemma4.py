@@ -127,8 +127,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     kind = "gemma4_unified_text" if unified else "gemma4_text"
     if fields.get("model_type") != kind:
         fields = text_part(fields, kind, [kind])
-    given = {key: value for key, value in fields.values.items() if value is not None}
-    fields = Fields(fields.path, (UNIFIED if unified else DEFAULTS) | given)
+    fields = fields.over(UNIFIED if unified else DEFAULTS)
     json_config.refuse_features(fields, "hidden_activation", "gelu_pytorch_tanh", experts=True)
     if fields.get("use_bidirectional_attention") == "all":
         raise unsupported(fields.path, "attention to later tokens (use_bidirectional_attention)")

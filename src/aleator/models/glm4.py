@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
 from aleator.models.config import ModelConfig, unsupported
 from aleator.models.files.fields import Fields
@@ -25,9 +23,8 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     rope = fields.get("rope_parameters", kind=dict) or {}
     if "partial_rotary_factor" not in rope and "partial_rotary_factor" not in fields:
-        fields = Fields(fields.path, {**fields.values, "partial_rotary_factor": HALF})
-    read = partial(transformer_of_json, head_dim=HEAD_DIM, partial=True)
-    return read(fields, architecture)
+        fields = fields.changed(partial_rotary_factor=HALF)
+    return transformer_of_json(fields, architecture, head_dim=HEAD_DIM, partial=True)
 
 
 GLM4 = Architecture(

@@ -37,7 +37,7 @@ YARN = {
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file; both kinds of layers have the same rotary embedding but for its base."""
     config, fields = gguf_config.transformer(gguf, architecture, experts=True), gguf.fields
-    name, n = architecture.name, config.n_layers
+    name = architecture.name
     fields.integer(f"{name}.attention.sliding_window", 1, MAX_LENGTH)
     return replace(
         config,
@@ -45,7 +45,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
         experts=in_gguf(
             fields,
             name,
-            (True,) * n,
+            config.n_layers,
             default_n_ff=config.n_ff[0] or None,
             scores="chosen softmax",
             biases=True,
@@ -56,7 +56,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     json_config.refuse_features(fields, experts=True)
     if fields.get("rope_parameters") is None and fields.get("rope_scaling") is None:
-        fields = Fields(fields.path, {**fields.values, "rope_scaling": YARN})
+        fields = fields.changed(rope_scaling=YARN)
     for key, value in (("swiglu_alpha", 1.702), ("swiglu_limit", 7.0)):
         if fields.number(key, -1e6, 1e6, value) != value:
             raise unsupported(fields.path, f"{key} other than {value}")
@@ -64,10 +64,8 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         raise unsupported(fields.path, "projections without a bias (attention_bias)")
     config = json_config.transformer(fields, architecture, head_dim=64)
     layers = [layer % PATTERN < PATTERN - 1 for layer in range(config.n_layers)]
-    every = (True,) * config.n_layers
-    mixtures = in_json(
-        fields, every, config.n_ff[0], (128, 4), scores="chosen softmax", biases=True
-    )
+    n, scores = config.n_layers, "chosen softmax"
+    mixtures = in_json(fields, n, config.n_ff[0], (128, 4), scores=scores, biases=True)
     return replace(
         config,
         window=json_config.read_windows(fields, config, layers, size=WINDOW),

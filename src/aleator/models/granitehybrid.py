@@ -14,7 +14,7 @@ from aleator.models.config import MAX_WIDTH, ModelConfig, refuse
 from aleator.models.experts import MAX_EXPERTS, in_gguf, in_json
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.state_space import BARE, MIXER, as_gguf, read_heads
+from aleator.models.state_space import BARE, MIXER, as_gguf, read_mamba_heads
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
@@ -25,8 +25,8 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     if not fields.get(f"{name}.rope.scaling.finetuned", True):
         config = replace(config, unrotated=(True,) * config.n_layers)
     if fields.get(f"{name}.expert_count", 0):
-        every = (True,) * config.n_layers
-        mixtures = in_gguf(fields, name, every, n_ff=config.n_ff[0], normalised=True, shared=True)
+        n, width = config.n_layers, config.n_ff[0]
+        mixtures = in_gguf(fields, name, n, n_ff=width, normalised=True, shared=0)
         config = replace(config, experts=mixtures)
     return granite_factors.in_gguf(config, fields)
 
@@ -41,10 +41,9 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     n_experts = fields.integer("num_local_experts", 0, MAX_EXPERTS, 8)
     mixtures = None
     if n_experts:
-        every, scores = (True,) * n, "chosen softmax"
-        mixtures = in_json(
-            fields, every, config.n_ff[0], (n_experts, 2), scores=scores, n_ff_shared=wide
-        )
+        width, scores = config.n_ff[0], "chosen softmax"
+        mixtures = in_json(fields, n, width, (n_experts, 2), scores=scores, n_ff_shared=wide)
+    inner = fields.integer("mamba_expand", 1, MAX_WIDTH, 2) * config.n_embd
     rotated = fields.get("position_embedding_type") == "rope"
     return granite_factors.in_json(
         replace(
@@ -52,15 +51,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
             n_kv_heads=config.kv_heads_beside(states),
             n_ff=config.n_ff if n_experts else (wide,) * n,
             unrotated=() if rotated else (True,) * n,
-            ssm=read_heads(
-                fields,
-                fields.integer("mamba_expand", 1, MAX_WIDTH, 2) * config.n_embd,
-                heads="mamba_n_heads",
-                head_dim="mamba_d_head",
-                state="mamba_d_state",
-                groups="mamba_n_groups",
-                conv="mamba_d_conv",
-            ),
+            ssm=read_mamba_heads(fields, inner),
             experts=mixtures,
         ),
         fields,

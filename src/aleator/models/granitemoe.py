@@ -20,20 +20,16 @@ from aleator.models.json_config import full_attention
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file; weights that are normalised are the softmax of the chosen ones' logits."""
     config = gguf_config.transformer(gguf, architecture, experts=True)
-    every = (True,) * config.n_layers
-    mixtures = in_gguf(
-        gguf.fields, architecture.name, every, n_ff=config.n_ff[0], normalised=True, shared=True
-    )
+    n, width = config.n_layers, config.n_ff[0]
+    mixtures = in_gguf(gguf.fields, architecture.name, n, n_ff=width, normalised=True, shared=0)
     return granite_factors.in_gguf(replace(config, experts=mixtures), gguf.fields)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = full_attention(fields, architecture, experts=True)
-    every = (True,) * config.n_layers
+    n, scores = config.n_layers, "chosen softmax"
     shared = fields.integer("shared_intermediate_size", 0, MAX_WIDTH, 0)
-    mixtures = in_json(
-        fields, every, config.n_ff[0], (8, 2), scores="chosen softmax", n_ff_shared=shared
-    )
+    mixtures = in_json(fields, n, config.n_ff[0], (8, 2), scores=scores, n_ff_shared=shared)
     return granite_factors.in_json(replace(config, experts=mixtures), fields)
 
 

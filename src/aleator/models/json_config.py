@@ -38,6 +38,7 @@ def full_attention(
     windows: bool = False,
     max_window_layers: int | None = None,
     experts: bool = False,
+    tied: bool = False,
 ) -> ModelConfig:
     """Read the dimensions of a model whose layers see the whole text, or windows that the file names.
 
@@ -49,9 +50,10 @@ def full_attention(
         max_window_layers: first layers without a window where ``use_sliding_window`` switches windows
             on and the file does not say; None: transformers does not look at that switch.
         experts: whether there may be mixtures of experts, which the caller reads.
+        tied: see :func:`transformer`.
     """
     refuse_features(fields, experts=experts)
-    config = transformer(fields, architecture, head_dim=head_dim)
+    config = transformer(fields, architecture, head_dim=head_dim, tied=tied)
     layers, size = [windows] * config.n_layers, None
     if max_window_layers is not None and fields.get("use_sliding_window", False):
         first = fields.integer("max_window_layers", 0, MAX_LENGTH, max_window_layers)
@@ -240,7 +242,7 @@ def rope_part(fields: Fields, kind: str) -> Fields:
     if not any(name in values for name in _WINDOW_KINDS):
         return fields
     part = Fields(fields.path, values).get(kind, kind=dict) or {}
-    return Fields(fields.path, {**fields.values, "rope_parameters": part})
+    return fields.changed(rope_parameters=part)
 
 
 def read_rope(

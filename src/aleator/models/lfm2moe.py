@@ -22,9 +22,10 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
         raise unsupported(fields.path, f"scores that are no sigmoid ({name}.expert_gating_func)")
     dense = fields.integer(f"{name}.leading_dense_block_count", 0, MAX_LAYERS, 0)
     layers = tuple(layer >= dense for layer in range(config.n_layers))
-    mixtures = in_gguf(fields, name, layers, scores="sigmoid", normalised=True, choice_bias=True)
-    scale = fields.number(f"{name}.expert_weights_scale", 0.0, 1e6, 0.0) or 1.0
-    return replace(config, experts=replace(mixtures, scale=scale))
+    mixtures = in_gguf(
+        fields, name, layers, scores="sigmoid", normalised=True, choice_bias=True, scaled=True
+    )
+    return replace(config, experts=mixtures)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:

@@ -33,8 +33,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture, experts=mixed)
     if not mixed:
         return config
-    every = (True,) * config.n_layers
-    mixtures = in_gguf(fields, name, every, n_ff=config.n_ff[0], normalised=True)
+    mixtures = in_gguf(fields, name, config.n_layers, n_ff=config.n_ff[0], normalised=True)
     return replace(config, experts=mixtures)
 
 
@@ -49,8 +48,8 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = full_attention(fields, architecture, windows=kind != "llama", experts=mixed)
     if not mixed:
         return config
-    every = (True,) * config.n_layers
-    return replace(config, experts=in_json(fields, every, config.n_ff[0], (8, 2), normalised=True))
+    n, width = config.n_layers, config.n_ff[0]
+    return replace(config, experts=in_json(fields, n, width, (8, 2), normalised=True))
 
 
 LLAMA = Architecture(

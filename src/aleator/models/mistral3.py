@@ -39,8 +39,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         fields = text_part(fields, "ministral3", ["ministral3", "mistral"])
     grows = fields.get("model_type") == "ministral3"
     if grows:
-        given = {key: value for key, value in fields.values.items() if value is not None}
-        fields = Fields(fields.path, DEFAULTS | given)
+        fields = fields.over(DEFAULTS)
     config = json_config.full_attention(fields, architecture, windows=True)
     rope = Fields(fields.path, fields.get("rope_parameters", kind=dict) or {})
     rate = rope.number("llama_4_scaling_beta", 0.0, 1e6, 0.0)

@@ -5,12 +5,15 @@ Weights stay in the file's memory map, in their stored types.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 import aleator._native as _native
+from aleator.cache.devices import Device
 from aleator.cache.pools.attention import first_of
 from aleator.cache.pools.hybrid import HybridBatch, HybridPool
 from aleator.cache.pools.pool import Pool
@@ -20,7 +23,6 @@ from aleator.core.threads import pool as thread_pool
 from aleator.models.decoder import Decoder, Progress
 from aleator.models.layers.expert_tensors import mixed_experts
 from aleator.models.layers.native_layers import (
-    Stateful,
     Stored,
     add_attention,
     add_feed_forward,
@@ -28,10 +30,10 @@ from aleator.models.layers.native_layers import (
     stateful,
 )
 from aleator.models.layers.parts import TABLE, Attention, LayerEmbedding, LayerEmbeddings, gate_of
-from aleator.models.layers.recurrent_parts import FeedForwardAlone
+from aleator.models.layers.recurrent_parts import FeedForwardAlone, Stateful
 from aleator.models.layers.stored import Floats, StoredLayer, StoredWeight, stored_weight
 from aleator.models.placement import ON_CPU
-from aleator.models.step import HostStep, Inputs, Step
+from aleator.models.step import Inputs, Step
 
 if TYPE_CHECKING:
     from aleator.cache.rows.batch import MicroBatch
@@ -62,7 +64,7 @@ class NativeDecoder(Decoder):
         shape = (config.n_vocab, config.n_embd)
         self.embedding = stored_weight(weights, "token_embd", *shape, bias=False)
         self.blocks: list[Attention[Stored, Floats]] = []
-        self.recurrent: list[Stateful] = []
+        self.recurrent: list[Stateful[Stored, Floats]] = []
         self.feeding: list[FeedForwardAlone[Stored, Floats]] = []
         self.embedding_parts: list[LayerEmbedding[Stored, Floats]] = []
         for layer in range(config.n_layers):
@@ -112,7 +114,12 @@ class NativeDecoder(Decoder):
         return NativeStep(self, pool)
 
 
-class NativeStep(HostStep):
+_inherited: list[object] = []
+# Native steps of a forked process's parent.  Another thread may have been in the middle of one, so its lock
+# may be held and its buffers half made: it is neither used nor freed.
+
+
+class NativeStep(Step):
     """A native decoder over one pool, whose cells and states it reads and writes in place.
 
     A token's logits have the same bits for any number of threads, beside any other tokens, and on every
@@ -120,8 +127,7 @@ class NativeStep(HostStep):
     """
 
     def __init__(self, decoder: NativeDecoder, pool: Pool) -> None:
-        super().__init__()
-        config = decoder.config
+        self._process, config = os.getpid(), decoder.config
         self.n_vocab, self._softcap = config.n_vocab, config.logit_softcap
         self._scale = np.float32(config.logit_scale)
         self._decoder, self._pool = decoder, pool
@@ -231,6 +237,26 @@ class NativeStep(HostStep):
         if self._softcap:
             _native.soften_logits(logits, self._softcap)
         return logits
+
+    def _inherits(self, step: object) -> bool:
+        """Whether this is a fork's child and ``step`` its parent's, which is put aside: make another."""
+        if self._process == os.getpid():
+            return False
+        _inherited.append(step)
+        self._process = os.getpid()
+        return True
+
+    def joined(
+        self, parts: Sequence[Any], order: npt.NDArray[np.int64] | None, device: Device
+    ) -> Any:
+        rows: npt.NDArray[np.float32] = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if order is not None:
+            rows = rows[order]
+        if device.type == "cpu":
+            return rows
+        from aleator.cache.storage.tensors import to_device  # only where a device is asked for
+
+        return to_device(rows, device)
 
 
 def _nothing_seen(n: int) -> tuple[Any, Any, Any, Any, Any, Any]:

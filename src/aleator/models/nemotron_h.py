@@ -33,7 +33,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     json_config.refuse_features(fields)
     parts = _parts(fields)
-    sizes = Fields(fields.path, {**fields.values, "num_hidden_layers": len(parts)})
+    sizes = fields.changed(num_hidden_layers=len(parts))
     config = json_config.transformer(sizes, architecture, eps="layer_norm_epsilon")
     refuse(fields, "biases of the projections", "mamba_proj_bias", "use_bias")
     if fields.get("mlp_hidden_act", "relu2") != "relu2":

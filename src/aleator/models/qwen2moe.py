@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import (
     EXPERTS,
@@ -20,25 +18,18 @@ from aleator.models.architecture import (
     under,
 )
 from aleator.models.config import MAX_LENGTH, ModelConfig, unsupported
+from aleator.models.conversions import router_as_vector
 from aleator.models.experts import MAX_WIDTH, in_gguf, in_json, sparse_layers
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.files.tensor_types import StoredTensor
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture, experts=True)
-    every = (True,) * config.n_layers
+    n, width = config.n_layers, config.n_ff[0]
     mixtures = in_gguf(
-        gguf.fields,
-        architecture.name,
-        every,
-        n_ff_used=config.n_ff[0],
-        shared=True,
-        shared_router=True,
+        gguf.fields, architecture.name, n, n_ff_used=width, shared=width, shared_router=True
     )
-    if not mixtures.n_ff_shared:
-        mixtures = replace(mixtures, n_ff_shared=config.n_ff[0])
     return replace(config, experts=mixtures)
 
 
@@ -63,13 +54,6 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     return replace(config, experts=mixtures)
 
 
-def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
-    """A tensor as GGUF files hold it: the shared expert's router is a vector there."""
-    if name.endswith("ffn_gate_inp_shexp.weight") and len(tensor.shape) == 2:
-        return replace(tensor, shape=(int(np.prod(tensor.shape)),))
-    return tensor
-
-
 QWEN2MOE = Architecture(
     "qwen2moe",
     read_gguf=read_gguf,
@@ -84,6 +68,6 @@ QWEN2MOE = Architecture(
             "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
         },
         expert=EXPERTS,
-        convert=as_gguf,
+        convert=router_as_vector,
     ),
 )

@@ -19,10 +19,8 @@ HEAD_DIM = 128  # where config.json gives none, as transformers has it
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture, experts=True)
-    every = (True,) * config.n_layers
-    mixtures = in_gguf(
-        gguf.fields, architecture.name, every, n_ff_used=config.n_ff[0], normalised=True
-    )
+    n, width = config.n_layers, config.n_ff[0]
+    mixtures = in_gguf(gguf.fields, architecture.name, n, n_ff_used=width, normalised=True)
     return replace(config, experts=mixtures)
 
 

@@ -25,8 +25,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json; by default layers that do not rotate have its window, if it is used."""
-    config = json_config.full_attention(fields, architecture)
-    config = replace(config, tied=fields.get("tie_word_embeddings", True))
+    config = json_config.full_attention(fields, architecture, tied=True)
     unrotated = json_config.unrotated_layers(fields, config.n_layers, EVERY)
     if fields.get("use_sliding_window", False):
         config = replace(config, window=json_config.read_windows(fields, config, unrotated))

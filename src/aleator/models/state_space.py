@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -83,6 +84,17 @@ def read_heads(
             least_step=fields.number("time_step_min", 0.0, 1e6, 0.001) if least_step else 0.0,
         ),
     )
+
+
+read_mamba_heads = partial(
+    read_heads,
+    heads="mamba_n_heads",
+    head_dim="mamba_d_head",
+    state="mamba_d_state",
+    groups="mamba_n_groups",
+    conv="mamba_d_conv",
+)
+"""The same by the names that models have whose states stand beside attention."""
 
 
 def checked_inner(fields: Fields, inner: int) -> int:

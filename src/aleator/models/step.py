@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -55,35 +54,3 @@ class Step(ABC):
         Returns:
             float32 [rows, n_vocab]: NumPy's array on the CPU, torch's tensor on a device.
         """
-
-
-_inherited: list[object] = []
-# Native steps of a forked process's parent.  Another thread may have been in the middle of one, so its lock
-# may be held and its buffers half made: it is neither used nor freed.
-
-
-class HostStep(Step):
-    """A step in native code."""
-
-    def __init__(self) -> None:
-        self._process = os.getpid()
-
-    def _inherits(self, step: object) -> bool:
-        """Whether this is a fork's child and ``step`` its parent's, which is put aside: make another."""
-        if self._process == os.getpid():
-            return False
-        _inherited.append(step)
-        self._process = os.getpid()
-        return True
-
-    def joined(
-        self, parts: Sequence[Any], order: npt.NDArray[np.int64] | None, device: Device
-    ) -> Any:
-        rows: npt.NDArray[np.float32] = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        if order is not None:
-            rows = rows[order]
-        if device.type == "cpu":
-            return rows
-        from aleator.cache.storage.tensors import to_device  # only where a device is asked for
-
-        return to_device(rows, device)

@@ -5,7 +5,6 @@ It computes on devices, and states in readable form what native decoders compute
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from aleator.models.decoder import Decoder, Progress
 from aleator.models.layers.feed_forward import FeedForwardLayer
 from aleator.models.layers.layer import Layer, LayerWeights
 from aleator.models.layers.linear import DTYPES, Linear
+from aleator.models.layers.norms import as_it_is
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.per_layer import TokenEmbeddings
 from aleator.models.layers.recurrent import (
@@ -94,9 +94,7 @@ class TorchDecoder(Decoder):
             outside.norm("token_embd_norm") if self.architecture.embedding_norm else None,
             config.rms_eps,
         )
-        self.layer_embeddings: TokenEmbeddings | None = None
-        if config.per_layer is not None:
-            self.layer_embeddings = TokenEmbeddings(outside)
+        self.layer_embeddings = TokenEmbeddings(outside) if config.per_layer is not None else None
         self.positions: torch.Tensor | None = None
         if self.n_positions is not None:
             self.positions = outside.values("position_embd.weight", self.n_positions, config.n_embd)
@@ -128,13 +126,11 @@ class TorchDecoder(Decoder):
         return block
 
     def use_rotations(self) -> None:
-        """See :meth:`Decoder.use_rotations`."""
         self._rotaries = self._made_rotaries()
         layers, self.layers, self.blocks = self.layers, [], []
-        for layer, (device, _) in zip(layers, self.at, strict=True):
+        for layer in layers:
             if isinstance(layer, Block):
-                layer = copy.copy(layer)
-                layer.rotary = self._rotaries[device, layer.windowed]
+                layer = layer.turned(self._rotaries)
                 self.blocks.append(layer)
             self.layers.append(layer)
 
@@ -153,11 +149,9 @@ class TorchDecoder(Decoder):
         return self._rotaries[self.where, False]
 
     def drop_head(self) -> None:
-        """See :meth:`Decoder.drop_head`."""
-        self.head = _as_it_is
+        self.head = as_it_is
 
     def over(self, pool: Pool, fused: bool = True) -> TensorStep:
-        """See :meth:`Decoder.over`."""
         return TensorStep(self, fused)
 
     def _shifted(self, layer: int, keys: Any, deltas: Any, *, windowed: bool) -> Any:
@@ -248,14 +242,9 @@ class TensorStep(Step):
     def joined(
         self, parts: Sequence[Any], order: npt.NDArray[np.int64] | None, device: Device
     ) -> Any:
-        """See :class:`Step`."""
         rows: torch.Tensor = parts[0] if len(parts) == 1 else torch.cat(list(parts))
         if order is not None:
             rows = rows[torch.from_numpy(order).to(rows.device)]
         if device.type == "cpu":
             return rows.cpu().numpy()
         return rows.to(torch_device(device))
-
-
-def _as_it_is(x: torch.Tensor) -> torch.Tensor:
-    return x

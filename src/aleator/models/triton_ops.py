@@ -22,23 +22,25 @@ from aleator.models.kernels.product import (
     FEW,
     Rounded,
     product,
-    product_of_experts,
     read_rows,
     round_rows,
 )
 from aleator.models.kernels.rotation import Turn, rotate, turn
 from aleator.models.kernels.runs import Runs
 from aleator.models.kernels.seen import SeenTensors, sight
-from aleator.models.layers.expert_tensors import ExpertMatrix, expert_tensors, stacked
+from aleator.models.layers.expert_tensors import ExpertMatrix, expert_tensors, matrix_of, stacked
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
-from aleator.models.layers.ops import Chosen, Finish, Onto, TorchOps
+from aleator.models.layers.ops import Attending, Chosen, Deltas, Onto, Scanned, TorchOps
 from aleator.models.layers.passes import Pass
+from aleator.models.layers.recurrent_parts import HeadSpace
 from aleator.models.layers.rotary import Rotary
 
 if TYPE_CHECKING:
     from aleator.models.experts import ExpertsConfig
+    from aleator.models.layers.ops import Spaces
+    from aleator.models.layers.recurrent_parts import DeltaNet, Stateful
 
 
 class TritonLinear:
@@ -86,7 +88,6 @@ class TritonOps(TorchOps):
     """The operations by Triton's kernels, on float32 tensors."""
 
     def norm(self, kind: str, weight: torch.Tensor | None, eps: float) -> Norm:
-        """See :class:`TorchOps`."""
         if weight is None:
             return super().norm(kind, None, eps)
         scale, bias = weight.chunk(2, -1) if kind == "layer" else (weight, None)
@@ -123,52 +124,39 @@ class TritonOps(TorchOps):
         return y if onto is None or after is not None else self.add(y, onto)
 
     def add(self, y: torch.Tensor, onto: Onto) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         if isinstance(onto.norm, RowNorm) and onto.norm.kind == "rms":
-            return norms.add_normed(onto.residual, y, onto.norm, onto.scale)
+            return norms.normalised(y, onto.norm, onto.residual.contiguous(), onto.scale)
         return super().add(y, onto)
 
     def activate(
         self, kind: str, gate: torch.Tensor, up: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         return norms.activate(kind, gate, up)
 
     def sigmoid(self, x: torch.Tensor) -> torch.Tensor:
-        """See :class:`TorchOps`."""
-        return norms.sigmoid_of(x)
+        return norms.activate("sigmoid", x)
 
     def sigmoid_gate(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         return norms.activate("sigmoid_gate", gate, x)
 
     def soften(self, x: torch.Tensor, cap: float) -> torch.Tensor:
-        """See :class:`TorchOps`."""
-        return norms.soften(x, cap)
+        return norms.activate("soften", x, out=x, cap=cap)
 
     def weighed(self, x: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         return routing.sigmoid_of_dot(x, vector)
 
     def finish(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        how: Finish,
-        layer: int,
-        batch: Pass,
-        windowed: bool,
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, how: Attending, batch: Pass
     ) -> torch.Tensor:
         """See :class:`TorchOps`; in one launch, except for raw keys and type iq4_nl."""
-        cells, by, norms_ = _cells(batch, windowed), None, []
-        keys, values = (part.parts[layer] for part in (cells.rows.keys, cells.rows.values))
+        cells, by, norms_ = _cells(batch, how.windowed), None, []
+        keys, values = (part.parts[how.layer] for part in (cells.rows.keys, cells.rows.values))
         for norm in how.norms:
             norms_.append(norm if isinstance(norm, RowNorm) else None)
         if how.stores and (
             cells.rows.k_storage == "raw" or "iq4_nl" in (keys.type.name, values.type.name)
         ):
-            return super().finish(q, k, v, how, layer, batch, windowed)
+            return super().finish(q, k, v, how, batch)
         if how.rotary is not None:
             rotary = how.rotary
             by = batch.once(("angles", rotary), lambda: _turn(rotary, batch, q.device))
@@ -180,62 +168,44 @@ class TritonOps(TorchOps):
             groups.append(Heads(_side_by_side(k), norms_[1], turns, side(keys)))
             if values.dim:
                 groups.append(Heads(_side_by_side(v), norms_[2], False, side(values)))
-        finish(groups, by, self._cell_ids(batch, windowed, q.device), how.norm_last)
+        finish(groups, by, self._cell_ids(batch, how.windowed, q.device), how.norm_last)
         if how.grows and batch.query_scales is not None:
             q = q * batch.query_scales[:, None, None]
         return q
 
     def rotate(self, heads: torch.Tensor, rotary: Rotary, batch: Pass) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         by = batch.once(("angles", rotary), lambda: _turn(rotary, batch, heads.device))
         return rotate(heads.clone(), by)
 
-    def store(
-        self, k: torch.Tensor, v: torch.Tensor, layer: int, batch: Pass, windowed: bool
-    ) -> None:
-        """See :class:`TorchOps`."""
-        cells, index = _cells(batch, windowed), self._cell_ids(batch, windowed, k.device)
-        store(cells.rows.keys.parts[layer], index, k)
-        store(cells.rows.values.parts[layer], index, v)
+    def store(self, k: torch.Tensor, v: torch.Tensor, how: Attending, batch: Pass) -> None:
+        cells, index = _cells(batch, how.windowed), self._cell_ids(batch, how.windowed, k.device)
+        store(cells.rows.keys.parts[how.layer], index, k)
+        store(cells.rows.values.parts[how.layer], index, v)
 
     def _cell_ids(self, batch: Pass, windowed: bool, device: torch.device) -> torch.Tensor:
         """Of all tokens, on the device."""
         ids = _cells(batch, windowed).cell_ids
         return batch.once(("index", windowed), lambda: torch.from_numpy(ids).to(device))
 
-    def attend(
-        self,
-        q: torch.Tensor,
-        layer: int,
-        batch: Pass,
-        windowed: bool,
-        scale: float,
-        softcap: float,
-        slopes: torch.Tensor | None,
-        sinks: torch.Tensor | None,
-        values_in_keys: int,
-        rotary: Rotary | None,
-    ) -> torch.Tensor:
-        """See :class:`TorchOps`."""
-        cells = _cells(batch, windowed)
+    def attend(self, q: torch.Tensor, how: Attending, batch: Pass) -> torch.Tensor:
+        cells, windowed, slopes = _cells(batch, how.windowed), how.windowed, how.slopes
         raw = cells.rows.k_storage == "raw"
         seen = batch.once(
             ("seen", windowed, slopes is None),
             lambda: SeenTensors(sight(cells, raw, slopes is not None), q.device),
         )
         back = None
-        if rotary is not None:
+        if (rotary := how.rotary) is not None:
             back = batch.once(
                 ("back", windowed, rotary), lambda: _back(rotary, cells, seen, q.device)
             )
-        keys = cells.rows.keys.parts[layer]
-        values = (
-            side(keys, values_in_keys) if values_in_keys else side(cells.rows.values.parts[layer])
-        )
-        return attend(q, side(keys), values, seen, scale, softcap, slopes, sinks, back, spare=True)
+        keys = values = cells.rows.keys.parts[how.layer]
+        if not how.values_in_keys:
+            values = cells.rows.values.parts[how.layer]
+        k, v, softcap = side(keys), side(values, how.values_in_keys), how.softcap
+        return attend(q, k, v, seen, how.scale, softcap, slopes, how.sinks, back, spare=True)
 
     def each_head(self, matrices: Sequence[Linear]) -> Callable[[torch.Tensor], torch.Tensor]:
-        """See :class:`TorchOps`."""
         if not matrices:
             return super().each_head(matrices)
         chosen = self.chosen(matrices)
@@ -255,7 +225,7 @@ class TritonOps(TorchOps):
 
         def products(x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
             rows, flat = x.reshape(-1, x.shape[-1]), numbers.reshape(-1).to(torch.int32)
-            made = [product_of_experts(part, rows, flat) for part in parts]
+            made = [product(part, rows, expert=flat) for part in parts]
             given = made[0] if len(made) == 1 else torch.cat(made, -1)
             return given.view(*numbers.shape, -1)
 
@@ -268,7 +238,6 @@ class TritonOps(TorchOps):
         choice_bias: torch.Tensor | None,
         scales: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See :class:`TorchOps`."""
         return routing.route(logits, config, choice_bias, scales)
 
     def combine(
@@ -278,90 +247,44 @@ class TritonOps(TorchOps):
         shared: torch.Tensor | None,
         shared_weight: torch.Tensor | None,
     ) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         return routing.combine(given, weights, shared, shared_weight)
 
     def convolve(
         self,
         x: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
+        parts: Stateful[Linear, torch.Tensor],
         batch: Pass,
-        layer: int,
         activated: bool = True,
     ) -> torch.Tensor:
-        """See :class:`TorchOps`."""
-        kept = as_tensor(batch.states.conv[layer])
-        return recurrent.convolve(x, weight, bias, kept, _runs(batch, x.device), activated)
+        kept, of = as_tensor(batch.states.conv[parts.index]), (parts.conv_weight, parts.conv_bias)
+        return recurrent.convolve(x, *of, kept, _runs(batch, x.device), activated)
 
-    def scan(
-        self,
-        u: torch.Tensor,
-        steps: torch.Tensor,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        c: torch.Tensor,
-        d: torch.Tensor,
-        gate: torch.Tensor,
-        batch: Pass,
-        layer: int,
-    ) -> torch.Tensor:
-        """See :class:`TorchOps`."""
-        kept = as_tensor(batch.states.ssm[layer])
-        return recurrent.scan(u, steps, a, b, c, d, gate, kept, _runs(batch, u.device))
-
-    def scan_heads(
-        self,
-        u: torch.Tensor,
-        steps: torch.Tensor,
-        bias: torch.Tensor,
-        least: float,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        c: torch.Tensor,
-        d: torch.Tensor,
-        gate: torch.Tensor,
-        batch: Pass,
-        layer: int,
-    ) -> torch.Tensor:
-        """See :class:`TorchOps`."""
-        kept = as_tensor(batch.states.ssm[layer])
-        step, decay = recurrent_parts.time_step(steps, bias, a, least)
-        return recurrent.scan_heads(u, step, decay, b, c, d, gate, kept, _runs(batch, u.device))
+    def scan(self, of: Scanned, parts: Spaces, batch: Pass) -> torch.Tensor:
+        kept, runs = as_tensor(batch.states.ssm[parts.index]), _runs(batch, of.u.device)
+        step, rate, by_head = of.steps, parts.a, isinstance(parts, HeadSpace)
+        if isinstance(parts, HeadSpace):
+            least = parts.ssm.least_step
+            step, rate = recurrent_parts.time_step(step, parts.time_bias, rate, least)
+        return recurrent.scan(of.u, step, rate, of.b, of.c, parts.d, of.gate, kept, runs, by_head)
 
     def delta_scan(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        beta: torch.Tensor,
-        decay: torch.Tensor,
-        bias: torch.Tensor,
-        a: torch.Tensor,
-        tiled: bool,
-        batch: Pass,
-        layer: int,
+        self, of: Deltas, parts: DeltaNet[Linear, torch.Tensor], batch: Pass
     ) -> torch.Tensor:
-        """See :class:`TorchOps`."""
-        kept = as_tensor(batch.states.ssm[layer])
-        written, stays = recurrent_parts.delta_rates(beta, decay, bias, a)
-        runs = _runs(batch, v.device)
-        return recurrent.delta_rule(q, k, v, written, stays, kept, runs, tiled)
+        kept, runs = as_tensor(batch.states.ssm[parts.index]), _runs(batch, of.v.device)
+        rates = recurrent_parts.delta_rates(of.beta, of.decay, parts.time_bias, parts.a)
+        return recurrent.delta_rule(of.q, of.k, of.v, *rates, kept, runs, parts.net.tiled)
 
     def grouped_norm(
         self, y: torch.Tensor, groups: int, weight: torch.Tensor, eps: float
     ) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         return recurrent_parts.group_norm(y, weight, groups, eps)
 
     def unit_length(self, x: torch.Tensor, size: int, eps: float, queries: int) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         return recurrent_parts.unit_length(x, size, eps, queries)
 
     def gated_norm(
         self, y: torch.Tensor, weight: torch.Tensor, gate: torch.Tensor, eps: float
     ) -> torch.Tensor:
-        """See :class:`TorchOps`."""
         return recurrent_parts.gated_norm(y, weight, gate, eps)
 
 
@@ -405,15 +328,7 @@ class TritonWeights(LayerWeights):
     ops = TritonOps()
 
     def _planes(self, name: str, n_out: int, n_in: int, bias: bool) -> Planes:
-        tensor, own = f"{self.prefix}{name}.weight", f"{self.prefix}{name}.bias"
-        self.weights.expect(tensor, (n_out, n_in))
-        stored = self.weights.stored(tensor)
-        self.weights.check.add(tensor)
-        added = None
-        if bias or own in self.weights:
-            self.weights.expect(own, (n_out,))
-            added = self.weights.floats(own)
-        return self._on_device((stored, added))
+        return self._on_device(matrix_of(self.weights, self.prefix + name, n_out, n_in, bias))
 
     def _on_device(self, matrix: ExpertMatrix) -> Planes:
         stored, bias = matrix
@@ -425,24 +340,20 @@ class TritonWeights(LayerWeights):
         return planes(data, stored.type, n_out, n_in, added, self.device)
 
     def embedding(self, name: str, shape: tuple[int, int]) -> TritonEmbedding:
-        """See :class:`LayerWeights`."""
         return TritonEmbedding(self._planes(name, *shape, bias=False))
 
     def matrix(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
     ) -> Linear:
-        """See :class:`LayerSource`."""
         listed = zip(names, n_outs, strict=True)
         return TritonLinear([self._planes(name, n_out, n_in, bias) for name, n_out in listed])
 
     def stacked(self, name: str, n: int, n_in: int, n_out: int) -> list[Linear]:
-        """See :class:`LayerSource`."""
         parts = stacked(self, name, n, n_in, n_out)
         return [TritonLinear([self._on_device((part, None))]) for part in parts]
 
     def experts(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
     ) -> list[Linear]:
-        """See :class:`LayerSource`."""
         found = expert_tensors(self, names, n_in, n_outs, bias)
         return [TritonLinear([self._on_device(each) for each in matrices]) for matrices in found]

@@ -52,6 +52,18 @@ def given(x: Floats) -> torch.Tensor:
     return torch.from_numpy(x.copy())
 
 
+def rms_norm(
+    x: torch.Tensor, weight: torch.Tensor | None, eps: float, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    return norms.normalised(x, norms.RowNorm("rms", weight, None, eps), out=out)
+
+
+def layer_norm(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, eps: float
+) -> torch.Tensor:
+    return norms.RowNorm("layer", weight, bias, eps)(x)
+
+
 @pytest.mark.parametrize(
     ("rows", "n"),
     [(1, 1), (3, 7), (17, 16), (1, 37), (2, 64), (65, 64), (1, 576), (17, 576), (3, 1500)],
@@ -59,15 +71,15 @@ def given(x: Floats) -> torch.Tensor:
 def test_norms(rows: int, n: int) -> None:
     x, weight, bias = numbers(rows, n), numbers(n, seed=1), numbers(n, seed=4)
     expected = reference.rms_norm(x, weight, 1e-5)
-    assert equal(norms.rms_norm(given(x), given(weight), 1e-5), expected)
+    assert equal(rms_norm(given(x), given(weight), 1e-5), expected)
     native = x.copy()
     _native.rms_norm(native, weight, 1e-5)
     assert equal(torch.from_numpy(native), expected)
     ones, zeros = np.ones(n, np.float32), np.zeros(n, np.float32)
-    assert equal(norms.rms_norm(given(x), None, 1e-6), reference.rms_norm(x, ones, 1e-6))
-    own = norms.layer_norm(given(x), given(weight), given(bias), 1e-5)
+    assert equal(rms_norm(given(x), None, 1e-6), reference.rms_norm(x, ones, 1e-6))
+    own = layer_norm(given(x), given(weight), given(bias), 1e-5)
     assert equal(own, reference.layer_norm(x, weight, bias, 1e-5))
-    own = norms.layer_norm(given(x), given(weight), None, 1e-5)
+    own = layer_norm(given(x), given(weight), None, 1e-5)
     assert equal(own, reference.layer_norm(x, weight, zeros, 1e-5))
 
 
@@ -78,10 +90,10 @@ def test_norms_of_special_rows(n: int) -> None:
     x[24], x[25], x[26, 0], x[27] = -0.0, 1e-25, -1e-44, 3e38
     weight, bias = numbers(n, seed=1), numbers(n, seed=4)
     weight[1], bias[:] = -0.0, -0.0
-    assert equal(norms.rms_norm(given(x), given(weight), 1e-5), reference.rms_norm(x, weight, 1e-5))
-    own = norms.layer_norm(given(x), given(weight), given(bias), 1e-5)
+    assert equal(rms_norm(given(x), given(weight), 1e-5), reference.rms_norm(x, weight, 1e-5))
+    own = layer_norm(given(x), given(weight), given(bias), 1e-5)
     assert equal(own, reference.layer_norm(x, weight, bias, 1e-5))
-    own = norms.layer_norm(given(x), given(weight), None, 1e-5)
+    own = layer_norm(given(x), given(weight), None, 1e-5)
     assert equal(own, reference.layer_norm(x, weight, np.zeros_like(bias), 1e-5))
 
 
@@ -92,23 +104,21 @@ def test_norms_of_heads_in_columns() -> None:
     each, shared = numbers(5, 24, seed=1), numbers(24, seed=2)
     bias = numbers(5, 24, seed=3)
     view = given(wide)[:, 12 : 12 + 5 * 24].view(3, 5, 24)
-    assert equal(norms.rms_norm(view, given(each), 1e-5), reference.rms_norm(heads, each, 1e-5))
-    assert equal(
-        norms.rms_norm(view[1], given(each), 1e-5), reference.rms_norm(heads[1], each, 1e-5)
-    )
+    assert equal(rms_norm(view, given(each), 1e-5), reference.rms_norm(heads, each, 1e-5))
+    assert equal(rms_norm(view[1], given(each), 1e-5), reference.rms_norm(heads[1], each, 1e-5))
     weights, biases = given(np.concatenate((each, bias), 1)).chunk(2, -1)
-    own = norms.layer_norm(view, weights, biases, 1e-5)
+    own = layer_norm(view, weights, biases, 1e-5)
     assert equal(own, reference.layer_norm(heads, each, bias, 1e-5))
-    four = norms.rms_norm(view.contiguous().view(3, 5, 2, 12), given(shared[:12]), 1e-5)
+    four = rms_norm(view.contiguous().view(3, 5, 2, 12), given(shared[:12]), 1e-5)
     assert equal(four, reference.rms_norm(heads.reshape(3, 5, 2, 12), shared[:12], 1e-5))
-    assert norms.rms_norm(view, given(shared), 1e-5, view) is view
+    assert rms_norm(view, given(shared), 1e-5, view) is view
     changed = wide.copy()
     changed[:, 12 : 12 + 5 * 24] = reference.rms_norm(heads, shared, 1e-5).reshape(3, -1)
     assert equal(view._base, changed)  # type: ignore[arg-type]
     assert equal(
-        norms.rms_norm(given(shared), None, 1e-5), reference.rms_norm(shared, each[0] * 0 + 1, 1e-5)
+        rms_norm(given(shared), None, 1e-5), reference.rms_norm(shared, each[0] * 0 + 1, 1e-5)
     )
-    assert norms.rms_norm(torch.empty(0, 8), None, 1e-5).shape == (0, 8)
+    assert rms_norm(torch.empty(0, 8), None, 1e-5).shape == (0, 8)
 
 
 @pytest.mark.parametrize(("rows", "n"), [(1, 576), (17, 37), (2, 64)])
@@ -117,7 +127,7 @@ def test_norms_that_are_added(rows: int, n: int) -> None:
     norm = norms.RowNorm("rms", given(post[0]), None, 1e-6)
     for scale in (1.0, 0.22):
         total = x + reference.rms_norm(more, post[0], 1e-6) * np.float32(scale)
-        assert equal(norms.add_normed(given(x), given(more), norm, scale), total)
+        assert equal(norms.normalised(given(more), norm, given(x), scale), total)
 
 
 def of_reference(kind: str, gate: Floats, up: Floats) -> Floats:
@@ -174,7 +184,7 @@ def test_rounded_gelu_of_every_half() -> None:
 
 def test_sigmoids_and_softened_logits() -> None:
     x, up = np.concatenate((numbers(1000, spread=8), SPECIAL)), numbers(1000 + len(SPECIAL), seed=1)
-    assert equal(norms.sigmoid_of(given(x)), reference.sigmoid(x))
+    assert equal(norms.activate("sigmoid", given(x)), reference.sigmoid(x))
     assert equal(
         norms.activate("sigmoid_gate", given(x), given(up)), up / (1 + reference.exponential(-x))
     )
@@ -182,7 +192,7 @@ def test_sigmoids_and_softened_logits() -> None:
         expected = x[None].copy()
         _native.soften_logits(expected, cap)
         own = given(x)
-        assert norms.soften(own, cap) is own
+        assert norms.activate("soften", own, out=own, cap=cap) is own
         assert equal(own, expected[0])
     scaled = reference.tanh(x * np.float32(0.1) / np.float32(15)) * np.float32(15)
-    assert equal(norms.soften(given(x), 15.0, 0.1), scaled)
+    assert equal(norms.activate("soften", given(x), cap=15.0, scale=0.1), scaled)

@@ -203,9 +203,9 @@ def test_each_row_with_its_own_expert(kind: str, monkeypatch: pytest.MonkeyPatch
     expected = np.stack([every[e][i] for i, e in enumerate(expert.tolist())])
     all_of_them = stack(each)
     assert all_of_them.nbytes == sum(one.nbytes for one in each)
-    assert same(kernels.product_of_experts(all_of_them, x, expert), expected)
+    assert same(kernels.product(all_of_them, x, expert=expert), expected)
     monkeypatch.setattr(kernels, "_ROOM", 1)  # a launch for each row
-    assert same(kernels.product_of_experts(all_of_them, x[:2], expert[:2]), expected[:2])
+    assert same(kernels.product(all_of_them, x[:2], expert=expert[:2]), expected[:2])
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -239,7 +239,7 @@ def test_scans_of_heads(
     assert equal(steps, dt)
     assert equal(decays, reference.exponential(dt * a))
     ours = torch.from_numpy(start.copy())
-    y = recurrent.scan_heads(
+    y = recurrent.scan(
         strided(u),
         steps,
         decays,
@@ -249,6 +249,7 @@ def test_scans_of_heads(
         strided(gate),
         ours,
         runs,
+        by_head=True,
     )
     assert equal(y, expected)
     assert equal(ours, kept)

@@ -50,6 +50,15 @@ class Fields:
         """The error to raise about the field ``key``."""
         return FileFormatError(self.path, message, field=key)
 
+    def over(self, defaults: Mapping[str, Any]) -> Fields:
+        """These fields, and ``defaults`` where they are absent or null."""
+        given = {key: value for key, value in self.values.items() if value is not None}
+        return Fields(self.path, {**defaults, **given})
+
+    def changed(self, **values: Any) -> Fields:
+        """These fields but for some."""
+        return Fields(self.path, {**self.values, **values})
+
     def __contains__(self, key: object) -> bool:
         return key in self.values
 

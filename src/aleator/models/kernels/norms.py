@@ -161,68 +161,41 @@ class RowNorm:
 
     Attributes:
         kind: "rms" or "layer".
-        weight: float32 [n], or [heads, n], see :func:`rms_norm`.
-        bias: as large, of kind "layer", or None.
+        weight: float32 [n], or [heads, n], see :func:`normalised`; None: 1.
+        bias: as large, of kind "layer", or None: 0.
         eps: added to the mean of the squares.
     """
 
     kind: str
-    weight: torch.Tensor
+    weight: torch.Tensor | None
     bias: torch.Tensor | None
     eps: float
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Float32 [..., n] normalised, in one launch."""
-        return _launched(x, self.weight, self.bias, self.eps, None, self.kind)
+        return normalised(x, self)
 
 
-def rms_norm(
-    x: torch.Tensor, weight: torch.Tensor | None, eps: float, out: torch.Tensor | None = None
+def normalised(
+    x: torch.Tensor,
+    norm: RowNorm,
+    onto: torch.Tensor | None = None,
+    scale: float = 1.0,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Rows divided by their root mean square, times their weights.
+    """Rows normalised, or ``onto + scale * norm(x)``, in one launch.
 
     Args:
         x: float32 [..., n], neighbouring along the last dimension, with any other strides.
-        weight: float32 [n], or [heads, n] for ``x`` [..., heads, n]; None: weights of 1.
-        eps: added to the mean of the squares.
+        norm: what by; its weights may be [heads, n] for ``x`` [..., heads, n].
+        onto: as large as ``x``, contiguous; None: nothing is added.
+        scale: see above.
         out: where the result goes, as large as ``x``, which it may be; None: a new tensor.
 
     Returns:
         float32 [..., n].
     """
-    return _launched(x, weight, None, eps, out, "rms")
-
-
-def layer_norm(
-    x: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    eps: float,
-    out: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Rows less their mean, over their standard deviation, times ``weight`` plus ``bias`` (None: 0).
-
-    See :func:`rms_norm`; weights and biases have the same shape and strides.
-    """
-    return _launched(x, weight, bias, eps, out, "layer")
-
-
-def add_normed(x: torch.Tensor, given: torch.Tensor, norm: RowNorm, scale: float) -> torch.Tensor:
-    """``x + norm(given) * scale`` of float32 [T, n], in one launch; the norm is of kind "rms"."""
-    return _launched(given, norm.weight, None, norm.eps, None, "rms", x.contiguous(), scale)
-
-
-def _launched(
-    x: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    eps: float,
-    out: torch.Tensor | None,
-    kind: str,
-    onto: torch.Tensor | None = None,
-    scale: float = 1.0,
-) -> torch.Tensor:
-    """The norm of ``x``, or ``onto + scale * norm``."""
+    weight, bias, eps = norm.weight, norm.bias, norm.eps
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device) if out is None else out
     if x.numel() == 0:
         return out
@@ -234,7 +207,7 @@ def _launched(
         rows, weight, bias, onto, made, n_rows, rows.shape[1], rows.stride(0), rows.stride(1),
         made.stride(0), made.stride(1), head_stride, eps, scale,
         N=n, ROWS=at_once, SIZE=triton.next_power_of_2(n), AT_ONCE=groups_at_once(n),
-        LAYER=kind == "layer", num_warps=warps(n), maxnreg=REGISTERS, **EXACT,
+        LAYER=norm.kind == "layer", num_warps=warps(n), maxnreg=REGISTERS, **EXACT,
     )  # fmt: skip
     return out
 
@@ -307,40 +280,24 @@ def activate(
     gate: torch.Tensor,
     up: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
+    cap: float = 1.0,
+    scale: float = 1.0,
 ) -> torch.Tensor:
     """``f(gate) * up``.
 
     Args:
         kind: "silu", "silu_clamped", "gelu", "gelu_exact", "gelu_rounded" or "relu_squared", see
-            :func:`~aleator.models.layers.parts.gate_of`; "sigmoid"; or "sigmoid_gate":
-            ``up / (1 + e^-gate)``, rounded once less.
+            :func:`~aleator.models.layers.parts.gate_of`; "sigmoid"; "sigmoid_gate":
+            ``up / (1 + e^-gate)``, rounded once less; or "soften": ``cap * tanh(gate * scale / cap)``.
         gate: float32 [..., n], neighbouring along the last dimension.
         up: as large; None: 1.
         out: where the result goes; it may be ``gate`` or ``up``.  None: a new tensor.
+        cap: see ``kind``.
+        scale: see ``kind``.
 
     Returns:
         float32 [..., n].
     """
-    return _each(kind, gate, up, out)
-
-
-def sigmoid_of(x: torch.Tensor) -> torch.Tensor:
-    """``1 / (1 + e^-x)``, float32 [..., n] -> [..., n]."""
-    return _each("sigmoid", x)
-
-
-def soften(x: torch.Tensor, cap: float, scale: float = 1.0) -> torch.Tensor:
-    """``cap * tanh(x * scale / cap)`` in place, float32 [..., n]; gives ``x``."""
-    return _each("soften", x, out=x, cap=cap, scale=scale)
-
-
-def _each(
-    kind: str,
-    gate: torch.Tensor,
-    up: torch.Tensor | None = None,
-    out: torch.Tensor | None = None,
-    **factors: float,
-) -> torch.Tensor:
     n = gate.shape[-1]
     out = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device) if out is None else out
     if gate.numel() == 0:
@@ -351,7 +308,7 @@ def _each(
     _activate[(triton.cdiv(rows.numel(), block),)](
         rows, others, gelu_table(gate.device) if kind == "gelu_rounded" else rows, made,
         rows.numel(), rows.stride(0), others.stride(0), made.stride(0),
-        factors.get("cap", 1.0), factors.get("scale", 1.0),
+        cap, scale,
         N=n, KIND=kind, MULTIPLIES=up is not None, BLOCK=block, num_warps=4, **EXACT,
     )  # fmt: skip
     return out

@@ -59,7 +59,7 @@ def round_rows(x: torch.Tensor, block: int, in_words: bool | None = None) -> Rou
         x: float32 [T, n_in].
         block: 32 or 256.
         in_words: the order of elements, see :class:`Rounded`; None: that of :func:`product` of as many rows.
-            :func:`product_of_experts` needs words.
+            Where rows have experts of their own they are words.
     """
     x = x.contiguous()
     n, n_in = x.shape
@@ -84,6 +84,7 @@ def product(
     out: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
     scale: float = 1.0,
+    expert: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """``x`` W^T, plus the bias if there is one.
 
@@ -93,31 +94,71 @@ def product(
         out: float32 [T, n_out], whose rows are contiguous, or None for a new tensor; it may be ``residual``.
         residual: float32 [T, n_out], whose rows are contiguous: the result is ``residual + scale * y``.
         scale: see there.
+        expert: int32 [T], 0 to E - 1: each row's own matrix of those that
+            :func:`~aleator.models.kernels.planes.stack` made, [E, n_out, n_in]; None: there is one matrix.
 
     Returns:
         float32 [T, n_out].
     """
-    return _launch(weights, x, None, out, residual, scale)
-
-
-def product_of_experts(
-    weights: Planes,
-    x: torch.Tensor | Rounded,
-    expert: torch.Tensor,
-    out: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Rows float32 [N, n_in], each times the matrix of its own expert, plus that one's bias.
-
-    Args:
-        weights: what :func:`~aleator.models.kernels.planes.stack` made, [E, n_out, n_in].
-        x: as in :func:`product`.
-        expert: int32 [N], 0 to E - 1.
-        out: as in :func:`product`.
-
-    Returns:
-        float32 [N, n_out].
-    """
-    return _launch(weights, x, expert, out, None, 1.0)
+    w = weights
+    if isinstance(x, torch.Tensor) and w.block > 1:
+        x = round_rows(x, w.block, True if expert is not None else None)
+    rows = x if isinstance(x, torch.Tensor) else x.q
+    n = len(rows)
+    if out is None:
+        out = torch.empty((n, w.n_out), dtype=torch.float32, device=rows.device)
+    if n == 0:
+        return out
+    strides = out.stride(0), 0 if residual is None else residual.stride(0)
+    slowly = slow(rows)
+    if isinstance(x, torch.Tensor):
+        at_once = 1 if expert is not None else min(triton.next_power_of_2(n), 16)
+        width = min(triton.next_power_of_2(w.n_out), 256 if slowly else 16)
+        float_rows[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
+            w.low, w.bias, x.contiguous(), expert, residual, out,
+            n, w.n_out, w.n_in, w.low.shape[-2], *strides, scale, T=at_once, R=width, **EXACT,
+        )  # fmt: skip
+        return out
+    if x.block != w.block or (expert is not None and not x.in_words):
+        raise ValueError(f"activations were not rounded for {w.type}")
+    runs = w.n_in // 32
+    scales = w.d, w.m, w.scale, w.least, w.bias
+    if not x.in_words:
+        at_once = width = 64
+        if slowly:
+            at_once, width = (
+                min(triton.next_power_of_2(n), 64),
+                min(triton.next_power_of_2(w.n_out), 1024),
+            )
+        many_rows[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
+            w.low, w.high, *scales, x.q, x.d, x.sums, residual, out,
+            n, w.n_out, runs, *strides, scale, WIDE=max(n, w.n_out) * w.n_in >= 1 << 31, T=at_once, R=width,
+            num_warps=8, **form_of(w), **EXACT,
+        )  # fmt: skip
+        return out
+    at_once = 1 if expert is not None else min(triton.next_power_of_2(n), FEW if slowly else _TILE)
+    # Tiles of 512 runs, four to a thread.
+    width = min(triton.next_power_of_2(w.n_out), 16 if w.n_out > _WIDE else 8)
+    length = max(min(triton.next_power_of_2(runs), 512 // width), 8)
+    if slowly:
+        width = min(triton.next_power_of_2(w.n_out), 512)
+    sums = (2 if FORMS[w.type].least else 1, w.n_in // w.block, w.n_out)
+    most = max(_ROOM // math.prod(sums) // at_once, 1) * at_once
+    if n > most:
+        for i in range(0, n, most):
+            part = slice(i, i + most)
+            few = Rounded(x.q[part], x.d[part], x.sums[part], x.block, True)
+            own = None if expert is None else expert[part]
+            rest = None if residual is None else residual[part]
+            product(w, few, out[part], rest, scale, own)
+        return out
+    room = torch.empty((n, *sums), dtype=torch.float32, device=rows.device)
+    few_rows[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
+        words(w.low), words(w.high), *scales, words(x.q), x.d, x.sums, expert, residual, out, room,
+        n, w.n_out, runs, *strides, scale,
+        NATIVE=has_dp4a(rows), T=at_once, R=width, G=length, **form_of(w), **EXACT,
+    )  # fmt: skip
+    return out
 
 
 def read_rows(weights: Planes, ids: torch.Tensor) -> torch.Tensor:
@@ -153,75 +194,6 @@ def form_of(weights: Planes) -> dict[str, Any]:
 
 def words(part: torch.Tensor | None) -> torch.Tensor | None:
     return None if part is None else part.view(torch.int32)
-
-
-def _launch(
-    weights: Planes,
-    x: torch.Tensor | Rounded,
-    expert: torch.Tensor | None,
-    out: torch.Tensor | None,
-    residual: torch.Tensor | None,
-    factor: float,
-) -> torch.Tensor:
-    w = weights
-    if isinstance(x, torch.Tensor) and w.block > 1:
-        x = round_rows(x, w.block, True if expert is not None else None)
-    rows = x if isinstance(x, torch.Tensor) else x.q
-    n = len(rows)
-    if out is None:
-        out = torch.empty((n, w.n_out), dtype=torch.float32, device=rows.device)
-    if n == 0:
-        return out
-    strides = out.stride(0), 0 if residual is None else residual.stride(0)
-    slowly = slow(rows)
-    if isinstance(x, torch.Tensor):
-        at_once = 1 if expert is not None else min(triton.next_power_of_2(n), 16)
-        width = min(triton.next_power_of_2(w.n_out), 256 if slowly else 16)
-        float_rows[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
-            w.low, w.bias, x.contiguous(), expert, residual, out,
-            n, w.n_out, w.n_in, w.low.shape[-2], *strides, factor, T=at_once, R=width, **EXACT,
-        )  # fmt: skip
-        return out
-    if x.block != w.block or (expert is not None and not x.in_words):
-        raise ValueError(f"activations were not rounded for {w.type}")
-    runs = w.n_in // 32
-    scales = w.d, w.m, w.scale, w.least, w.bias
-    if not x.in_words:
-        at_once = width = 64
-        if slowly:
-            at_once, width = (
-                min(triton.next_power_of_2(n), 64),
-                min(triton.next_power_of_2(w.n_out), 1024),
-            )
-        many_rows[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
-            w.low, w.high, *scales, x.q, x.d, x.sums, residual, out,
-            n, w.n_out, runs, *strides, factor, WIDE=max(n, w.n_out) * w.n_in >= 1 << 31, T=at_once, R=width,
-            num_warps=8, **form_of(w), **EXACT,
-        )  # fmt: skip
-        return out
-    at_once = 1 if expert is not None else min(triton.next_power_of_2(n), FEW if slowly else _TILE)
-    # Tiles of 512 runs, four to a thread.
-    width = min(triton.next_power_of_2(w.n_out), 16 if w.n_out > _WIDE else 8)
-    length = max(min(triton.next_power_of_2(runs), 512 // width), 8)
-    if slowly:
-        width = min(triton.next_power_of_2(w.n_out), 512)
-    sums = (2 if FORMS[w.type].least else 1, w.n_in // w.block, w.n_out)
-    most = max(_ROOM // math.prod(sums) // at_once, 1) * at_once
-    if n > most:
-        for i in range(0, n, most):
-            part = slice(i, i + most)
-            few = Rounded(x.q[part], x.d[part], x.sums[part], x.block, True)
-            own = None if expert is None else expert[part]
-            rest = None if residual is None else residual[part]
-            _launch(w, few, own, out[part], rest, factor)
-        return out
-    room = torch.empty((n, *sums), dtype=torch.float32, device=rows.device)
-    few_rows[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
-        words(w.low), words(w.high), *scales, words(x.q), x.d, x.sums, expert, residual, out, room,
-        n, w.n_out, runs, *strides, factor,
-        NATIVE=has_dp4a(rows), T=at_once, R=width, G=length, **form_of(w), **EXACT,
-    )  # fmt: skip
-    return out
 
 
 def has_dp4a(x: torch.Tensor) -> bool:

@@ -115,68 +115,6 @@ def _convolve(
 
 def scan(
     u: torch.Tensor,
-    x: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    d: torch.Tensor,
-    gate: torch.Tensor,
-    kept: torch.Tensor,
-    runs: Runs,
-) -> torch.Tensor:
-    """The selective scan, with dt = softplus(x): h = e^(dt a) h + b (dt u), y = fma(d, u, c . h) * silu(gate).
-
-    Args:
-        u: float32 [T, C], as x, b, c and gate with rows of any stride.
-        x: [T, C], what the time steps are softplus of.
-        a: [C, N].
-        b: [T, N].
-        c: [T, N].
-        d: [C].
-        gate: [T, C].
-        kept: h, [rows, C, N]; changed.
-        runs: those of the micro-batch.
-
-    Returns:
-        float32 [T, C].
-
-    """
-    return _launch_scan(u, x, a, b, c, d, gate, kept, runs, 0)
-
-
-def scan_heads(
-    u: torch.Tensor,
-    step: torch.Tensor,
-    decay: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    d: torch.Tensor,
-    gate: torch.Tensor,
-    kept: torch.Tensor,
-    runs: Runs,
-) -> torch.Tensor:
-    """The scan of heads with one decay each: h = decay h + b (step u), y = fma(d, u, c . h) * silu(gate).
-
-    Args:
-        u: float32 [T, C], head by head, as step, decay, b, c and gate with rows of any stride.
-        step: [T, heads].
-        decay: [T, heads].
-        b: [T, groups * N], as many neighbouring heads to each group.
-        c: [T, groups * N].
-        d: [heads].
-        gate: [T, C].
-        kept: h, [rows, C, N]; changed.
-        runs: those of the micro-batch.
-
-    Returns:
-        float32 [T, C].
-
-    """
-    return _launch_scan(u, step, decay, b, c, d, gate, kept, runs, step.shape[1])
-
-
-def _launch_scan(
-    u: torch.Tensor,
     step: torch.Tensor,
     rate: torch.Tensor,
     b: torch.Tensor,
@@ -185,15 +123,36 @@ def _launch_scan(
     gate: torch.Tensor,
     kept: torch.Tensor,
     runs: Runs,
-    heads: int,
+    by_head: bool = False,
 ) -> torch.Tensor:
+    """The selective scan: h = decay h + b (dt u), y = fma(d, u, c . h) * silu(gate).
+
+    Args:
+        u: float32 [T, C], as step, b, c and gate with rows of any stride.
+        step: [T, C], what dt is softplus of.
+        rate: [C, N]; the decay is e^(dt rate).
+        b: [T, N].
+        c: [T, N].
+        d: [C].
+        gate: [T, C].
+        kept: h, [rows, C, N]; changed.
+        runs: those of the micro-batch.
+        by_head: channels are those of heads with one decay each: ``step`` is dt itself, [T, heads], ``rate``
+            the decay, [T, heads], ``b`` and ``c`` are [T, groups * N], as many neighbouring heads to each
+            group, ``d`` is [heads].
+
+    Returns:
+        float32 [T, C].
+
+    """
     (t, n), state = u.shape, kept.shape[2]
+    heads = step.shape[1] if by_head else n
     y = torch.empty((t, n), dtype=torch.float32, device=u.device)
     channels = _block(n, 32 if state <= 64 else 16, u)
     _scan[(triton.cdiv(n, channels), len(runs.sources))](
         u, step, rate, b, c, d, gate, kept, y, runs, u.stride(0), step.stride(0), rate.stride(0),
-        b.stride(0), c.stride(0), gate.stride(0), n, STATE=state, DIM=n // (heads or n),
-        SHARED=(heads or n) // (b.shape[1] // state), BY_HEAD=heads > 0, CHANNELS=channels,
+        b.stride(0), c.stride(0), gate.stride(0), n, STATE=state, DIM=n // heads,
+        SHARED=heads // (b.shape[1] // state), BY_HEAD=by_head, CHANNELS=channels,
         num_warps=4, **EXACT,
     )  # fmt: skip
     return y

@@ -86,42 +86,38 @@ def unit_length(x: torch.Tensor, size: int, eps: float, queries: int = 0) -> tor
 
     The first ``queries`` parts are multiplied by fl32(1 / sqrt(size)) / sqrt(dot16(x, x) + eps) instead.
     """
-    return _normalised(x, x.shape[1] // size, size, size, eps, queries=queries)
+    return _normalised(x, size, eps, queries=queries)
 
 
 def gated_norm(
     x: torch.Tensor, weight: torch.Tensor, gate: torch.Tensor, eps: float
 ) -> torch.Tensor:
     """``rms_norm(x) * silu(gate)`` of parts of rows, x [T, n * size] and gate alike; weight [size]."""
-    size = len(weight)
-    return _normalised(x, x.shape[1] // size, size, size, eps, weight, gate)
+    return _normalised(x, len(weight), eps, weight, gate)
 
 
 def group_norm(x: torch.Tensor, weight: torch.Tensor, groups: int, eps: float) -> torch.Tensor:
     """``rms_norm`` of rows [T, n] in ``groups`` parts, each by itself; weight [n]."""
-    size = x.shape[1] // groups
-    return _normalised(x, groups, size, size, eps, weight)
+    return _normalised(x, x.shape[1] // groups, eps, weight)
 
 
 def _normalised(
     x: torch.Tensor,
-    parts: int,
-    first: int,
     size: int,
     eps: float,
     weight: torch.Tensor | None = None,
     gate: torch.Tensor | None = None,
     queries: int | None = None,
 ) -> torch.Tensor:
-    """Rows [T, first + (parts - 1) * size], part by part."""
+    """Rows [T, parts * size], part by part."""
     t, n = x.shape
     y = torch.empty((t, n), dtype=torch.float32, device=x.device)
     weights = 0 if weight is None else 2 if len(weight) == n else 1
-    block = max(16, triton.next_power_of_2(max(first, size)))
+    block = max(16, triton.next_power_of_2(size))
     rows = min(64, triton.next_power_of_2(t)) if x.device.type == "cpu" else 1
-    _norm_parts[(triton.cdiv(t, rows), parts)](
+    _norm_parts[(triton.cdiv(t, rows), n // size)](
         x, x if weight is None else weight, x if gate is None else gate, y,
-        x.stride(0), x.stride(0) if gate is None else gate.stride(0), t, n, first, size, eps,
+        x.stride(0), x.stride(0) if gate is None else gate.stride(0), t, n, size, eps,
         0 if queries is None else queries, UNIT=queries is not None, WEIGHTS=weights,
         GATED=gate is not None, ROWS=rows, BLOCK=block, num_warps=min(8, max(1, block // 512)),
         **EXACT,
@@ -131,35 +127,34 @@ def _normalised(
 
 @triton.jit
 def _norm_parts(
-    x, weight, gate, y, x_row, gate_row, t, n, first, size, eps, queries,
+    x, weight, gate, y, x_row, gate_row, t, n, size, eps, queries,
     UNIT: tl.constexpr, WEIGHTS: tl.constexpr, GATED: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     part = tl.program_id(1)
-    begin = tl.where(part == 0, 0, first + (part - 1) * size)
-    length = tl.where(part == 0, first, size)
+    begin = part * size
     element, lane = tl.arange(0, BLOCK), tl.arange(0, 16)
-    live, used = row < t, element < length
+    live, used = row < t, element < size
     inside = live[:, None] & used[None, :]
     start = x + (row * x_row + begin)[:, None]
     value = tl.load(start + element[None, :], mask=inside, other=0.0)
     total = tl.zeros((ROWS, 16), tl.float32)
     STEP: tl.constexpr = BLOCK if BLOCK < 256 else 256
-    for i in range(0, length, STEP):  # what lies beyond the part adds 0 to squares
+    for i in range(0, size, STEP):  # what lies beyond the part adds 0 to squares
         for g in tl.static_range(STEP // 16):
             at = i + g * 16 + lane
             some = tl.load(
-                start + at[None, :], mask=live[:, None] & (at < length)[None, :], other=0.0
+                start + at[None, :], mask=live[:, None] & (at < size)[None, :], other=0.0
             )
             total = tl.fma(some, some, total)
     squares = tree(total, ROWS)
     above = 1.0 + tl.zeros_like(squares)
     if UNIT:
         if part < queries:
-            above = tl.div_rn(above, tl.sqrt_rn(length.to(tl.float32)))
+            above = tl.div_rn(above, tl.sqrt_rn(tl.cast(size, tl.float32)))
     else:
-        squares = tl.div_rn(squares, length.to(tl.float32))
+        squares = tl.div_rn(squares, tl.cast(size, tl.float32))
     factor = tl.div_rn(above, tl.sqrt_rn(squares + eps))
     value = value * factor[:, None]
     if WEIGHTS == 1:  # the same for all parts

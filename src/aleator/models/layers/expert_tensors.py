@@ -23,6 +23,21 @@ V = TypeVar("V")
 GATE_UP = ["ffn_gate", "ffn_up"]
 
 
+def matrix_of(weights: Weights, name: str, n_out: int, n_in: int, bias: bool) -> ExpertMatrix:
+    """The matrix ``name.weight`` of the file, and ``name.bias`` if it exists or must.
+
+    What lies behind a file's first bytes is looked at for NaN later (:mod:`aleator.models.finite_check`).
+    """
+    tensor, own = f"{name}.weight", f"{name}.bias"
+    weights.expect(tensor, (n_out, n_in))
+    weights.check.add(tensor)
+    added: Floats | None = None
+    if bias or own in weights:
+        weights.expect(own, (n_out,))
+        added = weights.floats(own)
+    return weights.stored(tensor), added
+
+
 def expert_tensors(
     source: LayerSource[M, V], names: Sequence[str], n_in: int, n_outs: Sequence[int], bias: bool
 ) -> list[list[ExpertMatrix]]:

@@ -59,24 +59,19 @@ class LayerWeights(LayerSource[Linear, torch.Tensor]):
         self.device, self.dtype = device, dtype
 
     def values(self, name: str, *shape: int, exact: bool = False) -> torch.Tensor:
-        """See :class:`LayerSource`."""
         kind = torch.float32 if exact else self.dtype
         return parameter(self.weights, self.prefix + name, shape, self.device, kind)
 
     def flat(self, name: str, n: int) -> torch.Tensor:
-        """See :class:`LayerSource`."""
         return self.values(name, *self.expect_size(name, n), exact=True).reshape(-1)
 
     def with_bias(self, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        """See :class:`LayerSource`."""
         return torch.cat((weight, torch.zeros_like(weight) if bias is None else bias), -1)
 
     def scaled(self, values: torch.Tensor, by: float) -> torch.Tensor:
-        """See :class:`LayerSource`."""
         return values * by
 
     def ones(self, n: int) -> torch.Tensor:
-        """See :class:`LayerSource`."""
         return torch.ones(n, device=self.device, dtype=self.dtype)
 
     def embedding(self, name: str, shape: tuple[int, int]) -> Embedding:
@@ -91,7 +86,6 @@ class LayerWeights(LayerSource[Linear, torch.Tensor]):
         return linear(self.weights, listed, n_in, n_outs, self.device, self.dtype, bias=bias)
 
     def stacked(self, name: str, n: int, n_in: int, n_out: int) -> list[Linear]:
-        """See :class:`LayerSource`."""
         parts = stacked(self, name, n, n_in, n_out)
         return [expert_linear([(part, None)], self.device, self.dtype) for part in parts]
 

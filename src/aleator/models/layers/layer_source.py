@@ -45,6 +45,10 @@ class LayerSource(ABC, Generic[M, V]):
     def values(self, name: str, *shape: int, exact: bool = False) -> V:
         """The tensor ``name`` of this shape; ``exact``: in float32 whatever the decoder's type."""
 
+    def found(self, name: str, *shape: int) -> V | None:
+        """The tensor ``name`` of this shape in float32; None: the file has none."""
+        return self.values(name, *shape, exact=True) if name in self else None
+
     @abstractmethod
     def flat(self, name: str, n: int) -> V:
         """The tensor ``name`` of n elements, whatever its shape, as a vector of float32."""

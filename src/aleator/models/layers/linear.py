@@ -16,7 +16,7 @@ import torch.nn.functional as F
 import aleator._native as _native
 from aleator.core.errors import ParameterError
 from aleator.core.threads import MAX_THREADS, pool
-from aleator.models.layers.stored import StoredWeight, expert_weight, stored_weight
+from aleator.models.layers.stored import StoredWeight, stored_weight
 
 if TYPE_CHECKING:
     from aleator.models.layers.expert_tensors import ExpertMatrix
@@ -192,7 +192,7 @@ def expert_linear(
 ) -> Linear:
     """One product for the matrices of an expert with the same input, their outputs side by side."""
     if _stored(device, dtype):
-        return StoredLinear([expert_weight(matrix) for matrix in matrices])
+        return StoredLinear([StoredWeight(matrix) for matrix in matrices])
     rows = np.concatenate([stored.floats() for stored, _ in matrices])
     own = [bias for _, bias in matrices if bias is not None]
     bias = torch.from_numpy(np.concatenate(own)).to(device, dtype) if own else None

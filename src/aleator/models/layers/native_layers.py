@@ -18,6 +18,7 @@ from aleator.models.layers.recurrent_parts import (
     FeedForwardAlone,
     HeadSpace,
     ShortConvolution,
+    Stateful,
     StateSpace,
 )
 from aleator.models.layers.stored import Floats, StoredLayer, StoredWeight
@@ -30,18 +31,11 @@ if TYPE_CHECKING:
 
 Stored = list[StoredWeight]
 Part = FeedForward[Stored] | Mixture[Stored, Floats]
-Stateful = (
-    StateSpace[Stored, Floats]
-    | HeadSpace[Stored, Floats]
-    | ShortConvolution[Stored, Floats]
-    | DeltaNet[Stored, Floats]
-)
-"""A layer that keeps a state."""
 Matrices = tuple[_native.StoredMatrix, _native.StoredMatrix, _native.StoredMatrix]
 Gated = _native.StoredMatrix | None
 
 
-def stateful(source: StoredLayer, index: int) -> Stateful:
+def stateful(source: StoredLayer, index: int) -> Stateful[Stored, Floats]:
     """The tensors of the ``index``-th layer that keeps a state, of its architecture's kind."""
     kind = source.architecture.recurrent
     if kind == "heads":
@@ -134,7 +128,7 @@ def _check_blocks(keys: Storage, rank: int) -> None:
 
 
 def add_state(
-    step: _native.DecoderStep, layer: Stateful, pool: RecurrentPool, beside: bool
+    step: _native.DecoderStep, layer: Stateful[Stored, Floats], pool: RecurrentPool, beside: bool
 ) -> None:
     """Append a layer that keeps a state in ``pool``; ``beside``: it belongs to the layer before."""
     conv, state = pool.conv[layer.index], pool.ssm[layer.index]
@@ -229,10 +223,9 @@ def _delta_net(layer: DeltaNet[Stored, Floats], conv: Floats, state: Floats) -> 
     )
 
 
-def _convolution(layer: Stateful) -> tuple[Floats, Floats]:
+def _convolution(layer: Stateful[Stored, Floats]) -> tuple[Floats, Floats]:
     """Weights [width, channels] and biases of a layer's convolution; those that there are not are 0."""
-    weight = layer.conv_weight
-    bias = None if isinstance(layer, DeltaNet) else layer.conv_bias
+    weight, bias = layer.conv_weight, layer.conv_bias
     own = np.zeros(len(weight), np.float32) if bias is None else bias
     return np.ascontiguousarray(weight.T), own
 

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from aleator.models.layers import scans
 from aleator.models.layers.attention import attend
 from aleator.models.layers.norms import Norm, as_it_is, norm
+from aleator.models.layers.recurrent_parts import HeadSpace
 from aleator.models.layers.rotary import Rotary
 from aleator.models.layers.routing import route
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from aleator.models.experts import ExpertsConfig
     from aleator.models.layers.linear import Linear
     from aleator.models.layers.passes import Pass
+    from aleator.models.layers.recurrent_parts import DeltaNet, Stateful, StateSpace
+
+    Spaces = StateSpace[Linear, torch.Tensor] | HeadSpace[Linear, torch.Tensor]
 
 CLAMPED_LIMIT = 7.0
 CLAMPED_SLOPE = 1.702
@@ -44,22 +48,72 @@ class Onto(NamedTuple):
     norm: Norm = as_it_is
 
 
-class Finish(NamedTuple):
-    """What is done to the heads of queries, keys and values before attention.
+class Attending(NamedTuple):
+    """How one layer attends, and what is done to heads of queries, keys and values before.
 
     Attributes:
+        layer: of the cells.
+        windowed: the cells are those of layers with a window.
         norms: of queries, of keys, and of values.
         norm_last: queries and keys are normalised after their rotation.
         rotary: what rotates queries and keys; None: nothing does.
         grows: queries grow with their position.
         stores: keys and values are stored.
+        scale: what scores are multiplied by.
+        softcap: scores s become softcap * tanh(s / softcap); 0: as they are.
+        slopes: of ALiBi, float32 [H]; None: scores do not depend on distances.
+        sinks: a score of each head that no value goes with, float32 [H]; None: there are none.
+        values_in_keys: values are so many first channels of the keys; 0: the cache has them.
     """
 
+    layer: int
+    windowed: bool
     norms: tuple[Norm, Norm, Norm]
     norm_last: bool
     rotary: Rotary | None
     grows: bool
     stores: bool
+    scale: float
+    softcap: float
+    slopes: torch.Tensor | None
+    sinks: torch.Tensor | None
+    values_in_keys: int
+
+
+class Scanned(NamedTuple):
+    """What goes through a selective scan; D channels have a state of N numbers.
+
+    Attributes:
+        u: inputs, float32 [T, D].
+        steps: [T, D], or [T, heads] of heads with one decay each.
+        b: [T, N], or [T, groups * N] of heads.
+        c: as ``b``.
+        gate: [T, D].
+    """
+
+    u: torch.Tensor
+    steps: torch.Tensor
+    b: torch.Tensor
+    c: torch.Tensor
+    gate: torch.Tensor
+
+
+class Deltas(NamedTuple):
+    """What goes through a delta rule.
+
+    Attributes:
+        q: queries, float32 [T, key heads, D].
+        k: keys, as large.
+        v: values [T, H, Dv].
+        beta: [T, H].
+        decay: [T, H].
+    """
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    beta: torch.Tensor
+    decay: torch.Tensor
 
 
 class TorchOps:
@@ -140,32 +194,27 @@ class TorchOps:
         return torch.sigmoid(x.float() @ vector).to(x)
 
     def finish(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        how: Finish,
-        layer: int,
-        batch: Pass,
-        windowed: bool,
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, how: Attending, batch: Pass
     ) -> torch.Tensor:
         """Queries [T, H, D] for :meth:`attend`; stores keys [T, G, D] and values [T, G, Dv] of all tokens.
 
         The three may be changed.
         """
         if how.stores:
-            if batch.raw(windowed) and how.rotary is not None:
+            if batch.raw(how.windowed) and how.rotary is not None:
                 k = self._finished(k, 1, how._replace(rotary=None), batch)
                 k = k * how.rotary.magnitude_over(k.shape[-1])
             else:
                 k = self._finished(k, 1, how, batch)
-            self.store(k, how.norms[2](v), layer, batch, windowed)
+            self.store(k, how.norms[2](v), how, batch)
         q = self._finished(q, 0, how, batch)
         if how.grows and batch.query_scales is not None:
             q = q * batch.query_scales[:, None, None]
         return q
 
-    def _finished(self, heads: torch.Tensor, which: int, how: Finish, batch: Pass) -> torch.Tensor:
+    def _finished(
+        self, heads: torch.Tensor, which: int, how: Attending, batch: Pass
+    ) -> torch.Tensor:
         """Queries (0) or keys (1) normalised and rotated, in float32."""
         heads = (heads if how.norm_last else how.norms[which](heads)).float()
         if how.rotary is not None:
@@ -176,36 +225,18 @@ class TorchOps:
         """Queries or keys, float32 [T, heads, head_dim], rotated by their positions."""
         return rotary.rotate(heads.clone(), batch.angles(rotary))
 
-    def store(
-        self, k: torch.Tensor, v: torch.Tensor, layer: int, batch: Pass, windowed: bool
-    ) -> None:
+    def store(self, k: torch.Tensor, v: torch.Tensor, how: Attending, batch: Pass) -> None:
         """Write keys [T, G, D] and values [T, G, Dv] of all tokens."""
-        batch.tensors(windowed).write(layer, k, v)
+        batch.tensors(how.windowed).write(how.layer, k, v)
 
-    def attend(
-        self,
-        q: torch.Tensor,
-        layer: int,
-        batch: Pass,
-        windowed: bool,
-        scale: float,
-        softcap: float,
-        slopes: torch.Tensor | None,
-        sinks: torch.Tensor | None,
-        values_in_keys: int,
-        rotary: Rotary | None,
-    ) -> torch.Tensor:
-        """What attention gives to queries float32 [T, H, D], [T, H * Dv].
-
-        See :func:`~aleator.models.layers.attention.attend`; ``slopes`` [H] are ALiBi's, ``rotary`` rotates
-        the layer's keys.
-        """
-        cells = batch.tensors(windowed)
-        added = None
-        if slopes is not None:
-            added = slopes[:, None, None] * batch.distances(windowed)
-        q = q.to(cells.device(layer))
-        return attend(q, layer, cells, scale, batch.fused, softcap, added, sinks, values_in_keys)
+    def attend(self, q: torch.Tensor, how: Attending, batch: Pass) -> torch.Tensor:
+        """What attention gives to queries float32 [T, H, D], [T, H * Dv]; 0 for one that sees no cell."""
+        cells, added = batch.tensors(how.windowed), None
+        if how.slopes is not None:
+            added = how.slopes[:, None, None] * batch.distances(how.windowed)
+        q, fused = q.to(cells.device(how.layer)), batch.fused
+        rest = how.softcap, added, how.sinks, how.values_in_keys
+        return attend(q, how.layer, cells, how.scale, fused, *rest)
 
     def each_head(self, matrices: Sequence[Linear]) -> Callable[[torch.Tensor], torch.Tensor]:
         """What takes each head of x [T, H, n_in] through its own matrix, [T, H, n_out]."""
@@ -268,90 +299,45 @@ class TorchOps:
     def convolve(
         self,
         x: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
+        parts: Stateful[Linear, torch.Tensor],
         batch: Pass,
-        layer: int,
         activated: bool = True,
     ) -> torch.Tensor:
         """A convolution over time, see :func:`~aleator.models.layers.scans.convolve`."""
-        return scans.convolve(x, weight, bias, batch.states, layer, activated)
+        of = parts.conv_weight, parts.conv_bias
+        return scans.convolve(x, *of, batch.states, parts.index, activated)
 
-    def scan(
-        self,
-        u: torch.Tensor,
-        steps: torch.Tensor,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        c: torch.Tensor,
-        d: torch.Tensor,
-        gate: torch.Tensor,
-        batch: Pass,
-        layer: int,
-    ) -> torch.Tensor:
-        """The selective scan with time steps softplus(``steps``), [T, D] as u and gate; ``d`` is [D].
+    def scan(self, of: Scanned, parts: Spaces, batch: Pass) -> torch.Tensor:
+        """The selective scan: ``(y + d u) * silu(gate)`` [T, D].
 
-        ``(y + d u) * silu(gate)`` of its result, see :func:`~aleator.models.layers.scans.scan`.
+        Time steps are softplus(steps), of heads with one decay each softplus(steps + bias) or ``least_step``
+        if that is more.  See :func:`~aleator.models.layers.scans.scan`.
         """
-        y = scans.scan(u, F.softplus(steps.float()), a, b, c, batch.states, layer)
+        u, steps, b, c, gate = of
+        steps, d = steps.float(), parts.d
+        if isinstance(parts, HeadSpace):
+            dt = F.softplus(steps + parts.time_bias).clamp_min(parts.ssm.least_step)
+            d = d.repeat_interleave(u.shape[1] // len(d))
+        else:
+            dt = F.softplus(steps)
+        y = scans.scan(u, dt, parts.a, b, c, batch.states, parts.index)
         return (y + d * u) * F.silu(gate.float())
 
-    def scan_heads(
-        self,
-        u: torch.Tensor,
-        steps: torch.Tensor,
-        bias: torch.Tensor,
-        least: float,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        c: torch.Tensor,
-        d: torch.Tensor,
-        gate: torch.Tensor,
-        batch: Pass,
-        layer: int,
-    ) -> torch.Tensor:
-        """The scan of heads with one decay each; ``steps`` [T, heads], bias, a and d [heads].
-
-        Time steps are softplus(steps + bias), or ``least`` if that is more.
-        """
-        dt = F.softplus(steps + bias).clamp_min(least)
-        y = scans.scan(u, dt, a, b, c, batch.states, layer)
-        return (y + d.repeat_interleave(u.shape[1] // len(d)) * u) * F.silu(gate)
-
     def delta_scan(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        beta: torch.Tensor,
-        decay: torch.Tensor,
-        bias: torch.Tensor,
-        a: torch.Tensor,
-        tiled: bool,
-        batch: Pass,
-        layer: int,
+        self, of: Deltas, parts: DeltaNet[Linear, torch.Tensor], batch: Pass
     ) -> torch.Tensor:
         """The delta rule, see :func:`~aleator.models.layers.scans.delta_scan`, [T, H, Dv].
 
-        Args:
-            q: queries, float32 [T, key heads, D].
-            k: keys, as large.
-            v: values [T, H, Dv].
-            beta: [T, H]; what is written is multiplied by their sigmoid.
-            decay: [T, H]; e^(a softplus(decay + bias)) of the state stays.
-            bias: [H].
-            a: [H].
-            tiled: value head h goes with key head h modulo their number; otherwise neighbours share one.
-            batch: the micro-batch.
-            layer: of its states.
+        What is written is multiplied by the sigmoid of beta; e^(a softplus(decay + bias)) of the state stays.
         """
+        q, k, v, beta, decay = of
         shared = v.shape[1] // k.shape[1]
-        if tiled:
+        if parts.net.tiled:
             q, k = q.repeat(1, shared, 1), k.repeat(1, shared, 1)
         else:
             q, k = q.repeat_interleave(shared, 1), k.repeat_interleave(shared, 1)
-        stays = torch.exp(F.softplus(decay + bias) * a)
-        return scans.delta_scan(q, k, v, torch.sigmoid(beta), stays, batch.states, layer)
+        stays = torch.exp(F.softplus(decay + parts.time_bias) * parts.a)
+        return scans.delta_scan(q, k, v, torch.sigmoid(beta), stays, batch.states, parts.index)
 
     def grouped_norm(
         self, y: torch.Tensor, groups: int, weight: torch.Tensor, eps: float

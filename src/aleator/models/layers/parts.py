@@ -91,8 +91,7 @@ class Mixture(Generic[M, V]):
         self.dense: FeedForward[M] | None = None
         self.norms: BesideNorms[V] | None = None
         if config.beside:
-            if "ffn_down_exps.scale" in source:
-                self.scales = source.values("ffn_down_exps.scale", config.n_experts, exact=True)
+            self.scales = source.found("ffn_down_exps.scale", config.n_experts)
             own = source.values("ffn_gate_inp.scale", n_embd)
             self.dense = dense_part(source)
             self.norms = BesideNorms(
@@ -262,12 +261,10 @@ class Attention(Generic[M, V]):
         self.post_norms: tuple[V, V] | None = None
         if architecture.post_norm:
             self.post_norms = source.norm("post_attention_norm"), source.norm("post_ffw_norm")
-        self.ffn: FeedForward[M] | Mixture[M, V] | None = None
-        if not architecture.single_parts:
-            self.ffn = feed_forward(source)
+        self.ffn = feed_forward(source) if not architecture.single_parts else None
         self.output_scale: V | None = None
-        if architecture.output_scale and "layer_output_scale.weight" in source:
-            self.output_scale = source.values("layer_output_scale.weight", 1, exact=True)
+        if architecture.output_scale:
+            self.output_scale = source.found("layer_output_scale.weight", 1)
 
     def _normalised(self, heads: int) -> tuple[int, ...]:
         """The shape of a head norm's weights."""

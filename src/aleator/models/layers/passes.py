@@ -28,6 +28,7 @@ class Pass:
     """What layers share while one micro-batch goes through them.
 
     Attributes:
+        positions: of the tokens, [T].
         fused: whether attention may use torch's fused kernel.
         query_scales: what growing queries are multiplied by, float32 [T]; None: none grow.
         embeddings: of the tokens for each layer, [T, layers, width]; None: there are none.
@@ -47,7 +48,7 @@ class Pass:
         """
         self.query_scales = query_scales
         self.embeddings: torch.Tensor | None = None
-        self._positions, self._highest, self.fused = positions, highest, fused
+        self.positions, self._highest, self.fused = positions, highest, fused
         self._cells: dict[bool, Cells | None] = {False: None, True: None}
         self._states: RecurrentBatch | None = None
         if isinstance(cells, HybridBatch):
@@ -62,17 +63,12 @@ class Pass:
     def moved(self, device: torch.device, dtype: torch.dtype) -> Pass:
         """A copy for layers on another device, or of another type; cells and states are shared."""
         made = copy.copy(self)
-        made._positions, made._made = self._positions.to(device), {}
+        made.positions, made._made = self.positions.to(device), {}
         if self.query_scales is not None:
             made.query_scales = self.query_scales.to(device)
         if self.embeddings is not None:
             made.embeddings = self.embeddings.to(device, dtype)
         return made
-
-    @property
-    def positions(self) -> torch.Tensor:
-        """Of the tokens, [T]."""
-        return self._positions
 
     def once(self, key: Hashable, make: Callable[[], X]) -> X:
         """What ``make`` gives, made once for all layers on a device."""
@@ -83,12 +79,12 @@ class Pass:
 
     def angles(self, rotary: Rotary) -> torch.Tensor:
         """The rotations of the micro-batch's positions."""
-        return self.once(rotary, lambda: rotary.angles(self._positions, self._highest))
+        return self.once(rotary, lambda: rotary.angles(self.positions, self._highest))
 
     def distances(self, windowed: bool) -> torch.Tensor:
         """Positions of the cells that are read less those of the tokens, float32 [T, n]."""
-        held = self.tensors(windowed).positions().to(self._positions)
-        return (held[None, :] - self._positions[:, None]).float()
+        held = self.tensors(windowed).positions().to(self.positions)
+        return (held[None, :] - self.positions[:, None]).float()
 
     @property
     def states(self) -> RecurrentBatch:

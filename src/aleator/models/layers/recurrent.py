@@ -9,7 +9,7 @@ import torch
 
 from aleator.models.layers.feed_forward import Following
 from aleator.models.layers.layer import LayerWeights
-from aleator.models.layers.ops import Onto
+from aleator.models.layers.ops import Deltas, Onto, Scanned
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import (
     DeltaNet,
@@ -28,7 +28,7 @@ class MambaLayer:
     def __init__(self, weights: LayerWeights, index: int) -> None:
         parts = StateSpace(weights, index)
         self.ops, eps = weights.ops, weights.config.rms_eps
-        self.layer, self.parts = index, parts
+        self.parts = parts
         self.norm = self.ops.norm("rms", parts.norm, eps)
         ssm = parts.ssm
         self.norms = None
@@ -45,14 +45,14 @@ class MambaLayer:
         inner, n = ssm.d_inner, ssm.d_state
         projected = ops.product(tensors.project, x, self.norm)
         u, gate = projected[:, :inner].float(), projected[:, inner:]
-        u = ops.convolve(u, tensors.conv_weight, tensors.conv_bias, batch, self.layer)
+        u = ops.convolve(u, tensors, batch)
         selected = tensors.select(u.to(x)).float()
         parts = torch.split(selected, [ssm.dt_rank, n, n], dim=1)
         if self.norms is not None:
             parts = tuple(norm(part) for norm, part in zip(self.norms, parts, strict=True))
         step, b, c = parts
         steps = tensors.time_step(step.to(x))
-        y = ops.scan(u, steps, tensors.a, b, c, tensors.d, gate, batch, self.layer)
+        y = ops.scan(Scanned(u, steps, b, c, gate), tensors, batch)
         if rows is not None:
             x, y = x.index_select(0, rows), y.index_select(0, rows)
         return self.following(ops.product(tensors.output, y.to(x), onto=Onto(x)))
@@ -67,7 +67,7 @@ class HeadSpaceLayer:
     def __init__(self, weights: LayerWeights, index: int) -> None:
         parts = HeadSpace(weights, index)
         config = weights.config
-        self.layer, self.ssm, self.parts, self.ops = index, parts.ssm, parts, weights.ops
+        self.ssm, self.parts, self.ops = parts.ssm, parts, weights.ops
         self.eps, self.residual_scale = config.rms_eps, config.residual_scale
         self.norm = self.ops.norm("rms", parts.norm, config.rms_eps)
         self.following = Following(weights, parts.ffn_norm, parts.ffn)
@@ -85,21 +85,9 @@ class HeadSpaceLayer:
         inner, n = ssm.d_inner, ssm.groups * ssm.d_state
         projected = parts.project(x).float()
         gate, values, steps = torch.split(projected, [inner, ssm.conv_channels, ssm.heads], dim=1)
-        values = ops.convolve(values, parts.conv_weight, parts.conv_bias, batch, self.layer)
+        values = ops.convolve(values, parts, batch)
         u, b, c = torch.split(values, [inner, n, n], dim=1)
-        y = ops.scan_heads(
-            u,
-            steps,
-            parts.time_bias,
-            ssm.least_step,
-            parts.a,
-            b,
-            c,
-            parts.d,
-            gate,
-            batch,
-            self.layer,
-        )
+        y = ops.scan(Scanned(u, steps, b, c, gate), parts, batch)
         if rows is not None:
             y = y.index_select(0, rows)
         if parts.gated_norm is not None:
@@ -112,7 +100,7 @@ class ShortConvolutionLayer:
 
     def __init__(self, weights: LayerWeights, index: int) -> None:
         parts = ShortConvolution(weights, index)
-        self.layer, self.parts, self.ops = index, parts, weights.ops
+        self.parts, self.ops = parts, weights.ops
         self.norm = self.ops.norm("rms", parts.norm, weights.config.rms_eps)
         self.following = Following(weights, parts.ffn_norm, parts.ffn)
 
@@ -120,9 +108,7 @@ class ShortConvolutionLayer:
         """Compute a micro-batch, see :class:`Layer`; leaves the states of all T tokens."""
         parts = self.parts
         b, c, values = self.ops.product(parts.project, x, self.norm).float().chunk(3, dim=1)
-        mixed = c * self.ops.convolve(
-            b * values, parts.conv_weight, parts.conv_bias, batch, self.layer, False
-        )
+        mixed = c * self.ops.convolve(b * values, parts, batch, False)
         if rows is not None:
             x, mixed = x.index_select(0, rows), mixed.index_select(0, rows)
         return self.following(self.ops.product(parts.output, mixed.to(x), onto=Onto(x)))
@@ -144,22 +130,13 @@ class DeltaNetLayer:
         """Compute a micro-batch, see :class:`Layer`; leaves the states of all T tokens."""
         parts, net, t, ops = self.parts, self.parts.net, x.shape[0], self.ops
         taken = self.norm(x)
-        qkv = ops.convolve(parts.qkv(taken).float(), parts.conv_weight, None, batch, parts.index)
+        qkv = ops.convolve(parts.qkv(taken).float(), parts, batch)
         qk, v = torch.split(qkv, [2 * net.keys, net.values], dim=1)
         qk = ops.unit_length(qk, net.head_dim, net.unit_eps, net.n_key_heads)
         q, k = qk.view(t, 2, net.n_key_heads, net.head_dim).unbind(1)
-        y = ops.delta_scan(
-            q,
-            k,
-            v.view(t, net.n_heads, net.head_dim_v),
-            parts.beta(taken).float(),
-            parts.decay(taken).float(),
-            parts.time_bias,
-            parts.a,
-            net.tiled,
-            batch,
-            parts.index,
-        )
+        v = v.view(t, net.n_heads, net.head_dim_v)
+        beta, decay = parts.beta(taken).float(), parts.decay(taken).float()
+        y = ops.delta_scan(Deltas(q, k, v, beta, decay), parts, batch)
         y = ops.gated_norm(y.flatten(1), parts.head_norm, parts.gate(taken), self.eps)
         if rows is not None:
             x, y = x.index_select(0, rows), y.index_select(0, rows)

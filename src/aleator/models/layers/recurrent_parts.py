@@ -31,9 +31,7 @@ class StateSpace(Generic[M, V]):
         self.norm = source.norm("attn_norm")
         self.project = source.matrix(["ssm_in"], config.n_embd, [2 * inner])
         self.conv_weight = source.values("ssm_conv1d.weight", inner, self.ssm.d_conv, exact=True)
-        self.conv_bias: V | None = None
-        if "ssm_conv1d.bias" in source:
-            self.conv_bias = source.values("ssm_conv1d.bias", inner, exact=True)
+        self.conv_bias = source.found("ssm_conv1d.bias", inner)
         self.select = source.matrix(["ssm_x"], inner, [rank + 2 * state])
         self.time_step = source.matrix(["ssm_dt"], rank, [inner], bias=True)
         self.a = source.values("ssm_a", inner, state, exact=True)
@@ -78,9 +76,7 @@ class HeadSpace(Generic[M, V]):
         self.norm: V | None = None if beside else source.norm("attn_norm")
         self.project = source.matrix(["ssm_in"], config.n_embd, [inner + channels + heads])
         self.conv_weight = source.values("ssm_conv1d.weight", channels, self.ssm.d_conv, exact=True)
-        self.conv_bias: V | None = None
-        if "ssm_conv1d.bias" in source:
-            self.conv_bias = source.values("ssm_conv1d.bias", channels, exact=True)
+        self.conv_bias = source.found("ssm_conv1d.bias", channels)
         self.time_bias = source.values("ssm_dt.bias", heads, exact=True)
         self.a = source.flat("ssm_a", heads)
         self.d = source.flat("ssm_d", heads)
@@ -109,9 +105,7 @@ class ShortConvolution(Generic[M, V]):
         self.norm = source.norm("attn_norm")
         self.project = source.matrix(["shortconv.in_proj"], n, [3 * n])
         self.conv_weight = source.values("shortconv.conv.weight", n, width, exact=True)
-        self.conv_bias: V | None = None
-        if "shortconv.conv.bias" in source:
-            self.conv_bias = source.values("shortconv.conv.bias", n, exact=True)
+        self.conv_bias = source.found("shortconv.conv.bias", n)
         self.output = source.matrix(["shortconv.out_proj"], n, [n])
         self.ffn_norm, self.ffn = following(source)
 
@@ -125,6 +119,7 @@ class DeltaNet(Generic[M, V]):
         gate: of what the heads give.
         beta: how much of a value is written.
         decay: how much of the state stays.
+        conv_bias: None: there is none.
         head_norm: normalisation of what a head gives.
         ffn_norm: normalisation before the feed-forward part.
     """
@@ -139,11 +134,16 @@ class DeltaNet(Generic[M, V]):
         self.beta = source.matrix(["ssm_beta"], config.n_embd, [net.n_heads])
         self.decay = source.matrix(["ssm_alpha"], config.n_embd, [net.n_heads])
         self.conv_weight = source.values("ssm_conv1d.weight", net.channels, net.d_conv, exact=True)
+        self.conv_bias: V | None = None
         self.a = source.values("ssm_a", net.n_heads, exact=True)
         self.time_bias = source.values("ssm_dt.bias", net.n_heads, exact=True)
         self.head_norm = source.values("ssm_norm.weight", net.head_dim_v, exact=True)
         self.output = source.matrix(["ssm_out"], net.values, [config.n_embd])
         self.ffn_norm, self.ffn = following(source)
+
+
+Stateful = StateSpace[M, V] | HeadSpace[M, V] | ShortConvolution[M, V] | DeltaNet[M, V]
+"""A layer that keeps a state."""
 
 
 def delta_net(config: ModelConfig) -> DeltaNetConfig:

@@ -22,18 +22,14 @@ class Rotary:
     Attributes:
         rotation: the same, as native code takes it.
         magnitude: what a rotation multiplies lengths by.
-        dim: rotated channels of a head.
-        offset: channels before them.
-        interleaved: neighbouring channels are a pair, else those half of ``dim`` apart.
     """
 
     def __init__(self, rotation: Rotation, device: torch.device) -> None:
         self.rotation = rotation
         self.magnitude = rotation.magnitude
-        self.dim, self.offset = rotation.dim, rotation.offset
-        self.interleaved = rotation.interleaved
+        self._channels = rotation.dim, rotation.offset, rotation.interleaved
         self._frequencies = torch.from_numpy(rotation.frequencies).to(device)
-        self._table = torch.empty(0, 1, self.dim // 2, dtype=torch.complex64, device=device)
+        self._table = torch.empty(0, 1, rotation.dim // 2, dtype=torch.complex64, device=device)
 
     def angles(self, positions: torch.Tensor, highest: int) -> torch.Tensor:
         """exp(i angle) of every pair at positions [T], none above ``highest``: complex64 [T, 1, dim / 2]."""
@@ -55,13 +51,14 @@ class Rotary:
 
     def rotate(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
         """Rotate queries or keys, float32 [T, heads, head_dim], in place by what :meth:`angles` gave."""
-        part = x if x.shape[-1] == self.dim else x[..., self.offset : self.offset + self.dim]
-        if self.interleaved and self.offset:
+        dim, offset, interleaved = self._channels
+        part = x if x.shape[-1] == dim else x[..., offset : offset + dim]
+        if interleaved and offset:
             pairs = part.reshape(*part.shape[:-1], -1, 2)
             turned = torch.view_as_complex(pairs.contiguous()).mul(angles)
             part.copy_(torch.view_as_real(turned).reshape(part.shape))
             return x
-        if self.interleaved:
+        if interleaved:
             torch.view_as_complex(part.view(*part.shape[:-1], -1, 2)).mul_(angles)
             return x
         pairs = part.view(*part.shape[:-1], 2, -1)
@@ -72,7 +69,8 @@ class Rotary:
     def magnitude_over(self, head_dim: int) -> torch.Tensor:
         """What a rotation multiplies each channel's length by: float32 [head_dim]."""
         factors = torch.ones(head_dim, device=self._table.device)
-        factors[self.offset : self.offset + self.dim] = self.magnitude
+        dim, offset, _ = self._channels
+        factors[offset : offset + dim] = self.magnitude
         return factors
 
     def shift(self, keys: torch.Tensor, deltas: torch.Tensor) -> torch.Tensor:

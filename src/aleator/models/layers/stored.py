@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 import aleator._native as _native
-from aleator.models.layers.expert_tensors import ExpertMatrix, expert_tensors, stacked
+from aleator.models.layers.expert_tensors import ExpertMatrix, expert_tensors, matrix_of, stacked
 from aleator.models.layers.layer_source import LayerSource
 
 if TYPE_CHECKING:
@@ -28,85 +28,53 @@ class StoredWeight:
         n_in: width of the input.
     """
 
-    def __init__(
-        self,
-        data: npt.NDArray[np.uint8],
-        type_: str,
-        n_out: int,
-        n_in: int,
-        bias: Floats | None = None,
-    ) -> None:
-        """Use bytes of a matrix; ``type_``: ggml's name of how it is stored."""
-        self.n_out, self.n_in, self.bias = n_out, n_in, bias
-        self.matrix = _native.StoredMatrix(data, type_, n_out, n_in, bias)
+    def __init__(self, matrix: ExpertMatrix) -> None:
+        stored, self.bias = matrix
+        self.n_out, self.n_in = stored.shape
+        self.matrix = _native.StoredMatrix(stored.data, stored.type, *stored.shape, self.bias)
 
 
 def stored_weight(weights: Weights, name: str, n_out: int, n_in: int, bias: bool) -> StoredWeight:
-    """The matrix ``name.weight`` of the file, and ``name.bias`` if it exists or must.
-
-    What lies behind a file's first bytes is looked at for NaN later (:mod:`aleator.models.finite_check`).
-    """
-    tensor = f"{name}.weight"
-    weights.expect(tensor, (n_out, n_in))
-    stored = weights.stored(tensor)
-    weights.check.add(tensor)
-    own: Floats | None = None
-    if bias or f"{name}.bias" in weights:
-        own = floats(weights, f"{name}.bias", (n_out,))
-    return StoredWeight(stored.data, stored.type, n_out, n_in, own)
+    """See :func:`~aleator.models.layers.expert_tensors.matrix_of`."""
+    return StoredWeight(matrix_of(weights, name, n_out, n_in, bias))
 
 
 class StoredLayer(LayerSource[list[StoredWeight], Floats]):
     """The tensors of one layer as native code takes them."""
 
     def values(self, name: str, *shape: int, exact: bool = False) -> Floats:
-        """See :class:`LayerSource`."""
         return floats(self.weights, self.prefix + name, shape)
 
     def flat(self, name: str, n: int) -> Floats:
-        """See :class:`LayerSource`."""
         return self.values(name, *self.expect_size(name, n)).reshape(-1)
 
     def with_bias(self, weight: Floats, bias: Floats | None) -> Floats:
-        """See :class:`LayerSource`."""
         return np.concatenate((weight, np.zeros_like(weight) if bias is None else bias), -1)
 
     def scaled(self, values: Floats, by: float) -> Floats:
-        """See :class:`LayerSource`."""
         return values * np.float32(by)
 
     def ones(self, n: int) -> Floats:
-        """See :class:`LayerSource`."""
         return np.ones(n, np.float32)
 
     def matrix(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
     ) -> list[StoredWeight]:
-        """See :class:`LayerSource`."""
         return [
             stored_weight(self.weights, self.prefix + name, n_out, n_in, bias)
             for name, n_out in zip(names, n_outs, strict=True)
         ]
 
     def stacked(self, name: str, n: int, n_in: int, n_out: int) -> list[list[StoredWeight]]:
-        """See :class:`LayerSource`."""
-        return [[expert_weight((part, None))] for part in stacked(self, name, n, n_in, n_out)]
+        return [[StoredWeight((part, None))] for part in stacked(self, name, n, n_in, n_out)]
 
     def experts(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
     ) -> list[list[StoredWeight]]:
-        """See :class:`LayerSource`."""
         return [
-            [expert_weight(matrix) for matrix in matrices]
+            [StoredWeight(matrix) for matrix in matrices]
             for matrices in expert_tensors(self, names, n_in, n_outs, bias)
         ]
-
-
-def expert_weight(matrix: ExpertMatrix) -> StoredWeight:
-    """The matrix of an expert, used where it is."""
-    stored, own = matrix
-    n_out, n_in = stored.shape
-    return StoredWeight(stored.data, stored.type, n_out, n_in, own)
 
 
 def floats(weights: Weights, name: str, shape: tuple[int, ...]) -> Floats:
