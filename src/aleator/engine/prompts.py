@@ -19,6 +19,7 @@ from aleator.generate.session import Session
 from aleator.models.weights import Weights
 from aleator.samplers import SamplingParams
 from aleator.samplers.params import ALL, SAMPLER_SEQ
+from aleator.samplers.phase_table import THINKING, with_marks, with_start
 from aleator.text.tokenizer import Tokenizer
 
 Prompt = str | list[int] | Session
@@ -228,7 +229,7 @@ class RequestMaker:
             tokens, taken = take_back(tokens, self._tokenizer)
         return Request(
             tokens=tokens,
-            params=params,
+            params=self._phased(params, options, tokens[: len(tokens) - drawn]),
             options=options,
             drawn=drawn,
             chain_state=session.chain,
@@ -238,6 +239,25 @@ class RequestMaker:
             echo=str(text) if options.echo else "",
             taken_back=taken,
         )
+
+    def _phased(
+        self, params: SamplingParams, options: GenerateOptions, prompt: Sequence[int]
+    ) -> SamplingParams:
+        """The parameters with the marks of their phases, and the phase in which the text begins."""
+        if not params.phases:
+            return params
+        if options.multi_step != 1:
+            raise ParameterError(
+                "multi_step",
+                f"multi_step={options.multi_step} with phases: marks are looked for in every step; give 1",
+            )
+        vocab = self._vocab
+        known = {THINKING: options.reasoning_marks if vocab.has_text else None}
+        phases = with_marks(params.phases, known, "the options of a text")
+        of = vocab.token_bytes if vocab.has_text else lambda token: b"."
+        made: SamplingParams = params.replace(phases=with_start(phases, prompt, of))
+        made.list(self._tokenizer)  # marks that are no tokens
+        return made
 
     def tokens(
         self, prompt: Prompt, parse_special: bool = False, of: str = "prompt"

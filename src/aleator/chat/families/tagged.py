@@ -56,6 +56,9 @@ class Tagged(Family):
 
     tags: ClassVar[Tags]
 
+    def __init_subclass__(cls) -> None:
+        cls.around_calls = cls.tags.begin, cls.tags.end or cls.tags.call_end
+
     @property
     def own(self) -> Tags:
         """The tags of this template."""
