@@ -39,7 +39,13 @@ def test_every_dialect_takes_phases(
     body: dict[str, Any] = {"prompt": "ROMEO", **ASKED}
     if path == "/api/generate":
         options = {"num_predict": 40, "seed": 2, "phases": PHASES, "top_k": 40, "min_p": 0.05}
-        body = {"model": "tiny", "prompt": "ROMEO", "raw": True, "stream": False, "options": options}
+        body = {
+            "model": "tiny",
+            "prompt": "ROMEO",
+            "raw": True,
+            "stream": False,
+            "options": options,
+        }
     assert read(client.made(path, **body)) == model.generate("ROMEO", **ASKED).text
 
 
@@ -75,7 +81,10 @@ FLAGS = (
 
 def test_the_command_line(aleator: Command, model: LanguageModel) -> None:
     made = aleator("generate", *WORDS, *FLAGS)
-    asked = {**ASKED, "phases": {**PHASES, "speech": {"begin": ":", "temperature": 1.3, "top_k": 0}}}
+    asked = {
+        **ASKED,
+        "phases": {**PHASES, "speech": {"begin": ":", "temperature": 1.3, "top_k": 0}},
+    }
     assert (made.code, made.out) == (0, model.generate("ROMEO", **asked).text)
     assert "phase: speech\nseed: 2\nparameters: " in made.err
     assert "temperature=1.3" in made.err

@@ -61,7 +61,9 @@ def checked_phases(
     if start is not None:
         phases = [ANSWER, *(name for name, _ in made if name not in OF_ALL)]
         if start not in phases:
-            raise _wrong(f"start={start!r:.40}: there is no such phase: {nearest_of(start, phases)}")
+            raise _wrong(
+                f"start={start!r:.40}: there is no such phase: {nearest_of(start, phases)}"
+            )
         made.append(("start", start))
     if len(made) > MOST:
         raise _wrong(f"{len(made)} phases: give at most {MOST}")
@@ -92,7 +94,9 @@ def _phase(
     params = {word: value for word, value in given.items() if word not in MARKS}
     for word in params:
         if word in OF_TEXTS:
-            raise _wrong(f"{name!r} has {word}, which holds for a whole text: give it beside phases")
+            raise _wrong(
+                f"{name!r} has {word}, which holds for a whole text: give it beside phases"
+            )
         if word == "preset":
             raise _wrong(f"{name!r} has a preset: give its values, or the preset beside phases")
     try:
@@ -183,7 +187,8 @@ def with_marks(table: Table, known: Mapping[str, tuple[str, str] | None], where:
                 f"nothing in {where} says how {name!r} begins: give its marks, 'begin' and 'end', too"
             )
     made = tuple(
-        (name, (*_named(known[name]), *pairs) if name in missing else pairs) for name, pairs in table
+        (name, (*_named(known[name]), *pairs) if name in missing else pairs)
+        for name, pairs in table
     )
     _refuse_hidden(made)
     return made
@@ -243,7 +248,9 @@ def read_words(words: Sequence[str], known: Mapping[str, Parameter]) -> dict[str
 def _value(phase: str, name: str, text: str, known: Mapping[str, Parameter]) -> Any:
     declared = known.get(name) or next((p for p in known.values() if name in p.aliases), None)
     if declared is None:
-        raise _wrong(f"in {phase!r}: there is no sampling parameter {name!r}: {nearest(name, known)}")
+        raise _wrong(
+            f"in {phase!r}: there is no sampling parameter {name!r}: {nearest(name, known)}"
+        )
     listed = declared.type is tuple and name != "samplers"
     return declared.read([text] if listed else text)
 
