@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from aleator import Engine, LanguageModel, ParameterError, Session
-from aleator.core.options import declarations
 from aleator.engine.replay import Record, differences, make_again
 from aleator.engine.verify import verify
 from aleator.generate.generation import Generation
-from aleator.generate.options import GenerateOptions
 from tests.chat import templates
 
 PROMPT = "First Citizen:\nHear me speak.\n"
@@ -178,4 +176,8 @@ def test_what_is_refused(model: LanguageModel) -> None:
         model.generate(PROMPT, phases={"tool": {}}, seed=1)
     with pytest.raises(ParameterError, match="numerics"):
         model.generate(PROMPT, numerics="llama.cpp", **OPTIONS)
-    assert "phases" not in declarations(GenerateOptions)
+    with (
+        Engine(model, n_ctx=256) as engine,
+        pytest.raises(ParameterError, match="mark 9999 is no token"),
+    ):
+        engine.submit(PROMPT, phases={"code": {"begin": 9999}}, seed=1)

@@ -87,7 +87,7 @@ def test_marks_of_several_phases() -> None:
 
 
 def test_a_tree_of_marks_whose_ends_begin_others() -> None:
-    following, phase, tokens = tree([(0, b"aab", 1), (0, b"ba", 1), (1, b"c", 0)], 2)
+    following, phase, tokens = tree(((0, b"aab", 1), (0, b"ba", 1), (1, b"c", 0)), 2)
     assert tokens.shape == (0, 3)
 
     def walk(text: bytes) -> int:
@@ -155,7 +155,7 @@ def test_rollback_state_pickle_and_batch(histories: str) -> None:
     assert made.phases == phases[:-33]
     other = given.chain(VOCAB)
     other.state_read(made.state_write())
-    third = pickle.loads(pickle.dumps(made))  # noqa: S301
+    third = pickle.loads(pickle.dumps(made))
     fourth = made.clone()
     several = [made, other, third, fourth]
     for at, row in enumerate(rows(60)[27:], start=27):
@@ -238,7 +238,7 @@ def test_what_is_refused(phases: Any, says: str) -> None:
 
 
 def test_what_a_chain_cannot_be_made_of() -> None:
-    with pytest.raises(ParameterError, match="numerics='llama.cpp' are both given"):
+    with pytest.raises(ParameterError, match="are both given, and draws"):
         params(numerics="llama.cpp")
     with pytest.raises(ParameterError, match="needs the vocabulary"):
         params().chain()

@@ -40,7 +40,7 @@ def test_every_dialect_takes_phases(
     if path == "/api/generate":
         options = {"num_predict": 40, "seed": 2, "phases": PHASES, "top_k": 40, "min_p": 0.05}
         body = {
-            "model": "tiny",
+            "model": "shakespeare",
             "prompt": "ROMEO",
             "raw": True,
             "stream": False,
@@ -53,8 +53,12 @@ def test_every_dialect_takes_phases(
 def test_a_chat_takes_phases(client: Client, model: LanguageModel, path: str) -> None:
     phases = {"thinking": {"temperature": 1.2}, "answer": {"temperature": 0}}
     hi = [{"role": "user", "content": "Speak."}]
-    body: dict[str, Any] = {"seed": 2, "phases": phases, "reasoning_budget": 6}
-    body["chat_template_kwargs"] = {"enable_thinking": True}
+    body: dict[str, Any] = {"seed": 2, "phases": phases}
+    if path == "/v1/messages":
+        body["model"] = "shakespeare"
+        body["thinking"] = {"type": "enabled", "budget_tokens": 6}
+    else:
+        body |= {"reasoning_budget": 6, "chat_template_kwargs": {"enable_thinking": True}}
     body |= {"input": hi} if path.endswith("responses") else {"messages": hi}
     limit = "max_output_tokens" if path.endswith("responses") else "max_tokens"
     made = json.dumps(client.made(path, **body, **{limit: 60}))

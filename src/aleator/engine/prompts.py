@@ -203,7 +203,8 @@ class RequestMaker:
                 made = self.sampling_params(own["preset"], params, seed, **sampling)
                 chosen[key] = made
             first = self._request(prompt, options, chosen[key])
-            requests += [replace(first, completion=completion) for completion in range(n)]
+            made = chosen.setdefault((*key, first.params.phases), first.params)
+            requests += [replace(first, params=made, completion=each) for each in range(n)]
         return requests
 
     def _request(self, prompt: Prompt, options: GenerateOptions, params: SamplingParams) -> Request:
@@ -256,7 +257,6 @@ class RequestMaker:
         phases = with_marks(params.phases, known, "the options of a text")
         of = vocab.token_bytes if vocab.has_text else lambda token: b"."
         made: SamplingParams = params.replace(phases=with_start(phases, prompt, of))
-        made.list(self._tokenizer)  # marks that are no tokens
         return made
 
     def tokens(

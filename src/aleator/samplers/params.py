@@ -127,8 +127,8 @@ CHAIN_OPTIONS: dict[str, Parameter] = unique(
         ),
         Parameter(
             "phases", tuple, (),
-            "sampling parameters of parts of the text, as in thinking:temperature=0.6 for reasoning, answer:... "
-            "or tool:...; may be repeated (docs/samplers.md)",
+            "sampling parameters of a part of the text, as in thinking:temperature=0.6; parts are thinking, "
+            "answer, tool, and those with marks of their own; may be repeated (docs/samplers.md)",
             flags=("--phase",), checker=lambda value: checked_phases(value, _checked, ALL),
             reader=lambda words: read_words(words, ALL), metavar="PHASE:NAME=VALUE",
             annotation="Mapping[str, Any]", schema={"type": "object"},
@@ -189,8 +189,8 @@ class Methods:
         if values["phases"] and values["numerics"] != "portable":
             raise ParameterError(
                 "phases",
-                f"phases and numerics={values['numerics']!r} are both given, and draws that go on from one chain "
-                "to another are portable: choose numerics='portable', or leave phases out",
+                f"phases and numerics={values['numerics']!r} are both given, and draws go on from one chain to "
+                "another with portable numbers only: choose numerics='portable', or leave phases out",
             )
         for name, value in values.items():
             object.__setattr__(self, name, value)

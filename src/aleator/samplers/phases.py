@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -30,7 +31,7 @@ from aleator.core.numerics import Row, Step
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.chain import SamplerChain
-from aleator.samplers.phase_table import ANSWER, Table, marks_of, nearest_of, with_marks
+from aleator.samplers.phase_table import ANSWER, Table, marks_of, with_marks
 
 _TEXTS: WeakKeyDictionary[Any, host.TokenTexts] = WeakKeyDictionary()
 
@@ -58,7 +59,7 @@ class Phases(Sampler):
     start: str = field(init=False, repr=False, compare=False)
     own: bool = field(init=False, repr=False, compare=False)
     seed: int = field(init=False, repr=False, compare=False)
-    marks: list[tuple[int, Mark, int]] = field(init=False, repr=False, compare=False)
+    marks: tuple[tuple[int, Mark, int], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         table = with_marks(self.table, {}, "phases")
@@ -178,7 +179,7 @@ def _chain(samplers: Sequence[Sampler], place: Place) -> SamplerChain:
     return SamplerChain(samplers, seed=place.seed, completion=place.completion)
 
 
-def _searched(table: Table, names: Sequence[str]) -> list[tuple[int, Mark, int]]:
+def _searched(table: Table, names: Sequence[str]) -> tuple[tuple[int, Mark, int], ...]:
     """What is looked for: the phase in which, a mark, and the phase that it leads to."""
     made: list[tuple[int, Mark, int]] = []
     for name, begin, end in marks_of(table):
@@ -186,11 +187,12 @@ def _searched(table: Table, names: Sequence[str]) -> list[tuple[int, Mark, int]]
         for where, mark, to in ((0, begin, at), (at, end, 0)):
             if mark is not None:
                 made.append((where, mark.encode() if isinstance(mark, str) else mark, to))
-    return made
+    return tuple(made)
 
 
+@lru_cache(64)  # requests are much alike
 def tree(
-    marks: Sequence[tuple[int, Mark, int]], n_phases: int
+    marks: tuple[tuple[int, Mark, int], ...], n_phases: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
     """All marks as one table, after Aho and Corasick.
 
