@@ -162,6 +162,7 @@ KEPT = {
     "bad_words": "tuple[str | tuple[int, ...], ...]",
     "allowed_token_ids": "tuple[int, ...] | None",
     "stop_token_ids": "tuple[int, ...]",
+    "phases": "tuple[tuple[str, Any], ...]",
     "seed": "int | None",
     "watermark_key_file": "WatermarkKey | None",
     "grammar": "ConstraintSampler | None",

@@ -83,6 +83,19 @@ std::unique_ptr<Chain> Chain::part(size_t first, size_t count) const {
   return made;
 }
 
+std::unique_ptr<Chain> Chain::present() const {
+  Samplers copies;
+  const History* heard = &history_;
+  for (const auto& sampler : samplers_) {
+    for (auto& each : sampler->acting()) copies.push_back(std::move(each));
+    heard = &sampler->heard(*heard);
+  }
+  auto made = std::make_unique<Chain>(std::move(copies), completion_);
+  made->history_ = *heard;
+  made->position_ = position_;
+  return made;
+}
+
 int32_t Chain::sample(const void* data, int64_t n, Dtype dtype) {
   const auto began = Clock::now();
   scratch_.load(data, n, dtype);
@@ -110,6 +123,13 @@ ALEATOR_BIND(chain) {
           },
           "first"_a, "count"_a,
           "A chain with copies of some samplers, in the same place of the same text.")
+      .def(
+          "present",
+          [](Chain& chain) {
+            const Busy busy(chain.in_use);
+            return chain.present();
+          },
+          "A chain with copies of the samplers that act now, in the same place of the same text.")
       .def_prop_ro(
           "generated", [](const Chain& chain) { return chain.history().generated; },
           "For each token of the history, 1 if it was generated.")

@@ -81,6 +81,9 @@ class Sampler : public Listener {
   virtual void write_state(StateWriter&) const {}
   virtual void read_state(StateReader&, const History& history) { replay(*this, history); }
   virtual std::shared_ptr<Sampler> clone() const = 0;
+  // Of one that holds others: copies of those that act now, and the history that they were told.
+  virtual std::vector<std::shared_ptr<Sampler>> acting() const { return {clone()}; }
+  virtual const History& heard(const History& all) const { return all; }
 };
 
 [[noreturn]] inline void throw_no_full_mass(const char* sampler) {

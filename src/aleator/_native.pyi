@@ -332,6 +332,11 @@ class Chain:
         A chain with copies of some samplers, in the same place of the same text.
         """
 
+    def present(self) -> Chain:
+        """
+        A chain with copies of the samplers that act now, in the same place of the same text.
+        """
+
     @property
     def generated(self) -> list[int]:
         """For each token of the history, 1 if it was generated."""
@@ -1024,6 +1029,27 @@ class PLess(Sampler):
 
 class Penalties(Sampler):
     def __init__(self, penalty_last_n: int, repetition_penalty: float, frequency_penalty: float, presence_penalty: float, prompt_repeats: bool, prompt_counts: bool, per_occurrence: bool) -> None: ...
+
+class TokenTexts:
+    """The texts of a vocabulary's tokens."""
+
+    def __init__(self, texts: bytes, ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+class PhaseMarks:
+    """What ends one phase of a text and begins another."""
+
+    def __init__(self, next: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], phase: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], tokens: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], start: int, texts: TokenTexts | None) -> None: ...
+
+class Phases(Sampler):
+    def __init__(self, chains: Sequence[Sequence[Sampler]], marks: PhaseMarks, own: bool) -> None: ...
+
+    @property
+    def present(self) -> int:
+        """The phase that draws the next token."""
+
+    @property
+    def before(self) -> list[int]:
+        """For each accepted token the phase before it."""
 
 class Smoothing(Sampler):
     def __init__(self, square: float, cube: float) -> None: ...

@@ -243,6 +243,10 @@ class SamplingKeywords(TypedDict, total=False):
     regex: str | ConstraintSampler | None
     """A regular expression that the whole text matches."""
 
+    phases: Mapping[str, Any]
+    """Sampling parameters of a part of the text, as in thinking:temperature=0.6; parts are
+    thinking, answer, tool, and those with marks of their own; may be repeated (docs/samplers.md)."""
+
     sampler_seq: str
     """Samplers in order, one letter each: e penalties, d dry, s top_n_sigma, k top_k, y typical_p,
     p top_p, m min_p, x xtc, t temperature, i infill, a adaptive_p."""
@@ -698,6 +702,10 @@ class BatchKeywords(TypedDict, total=False):
 
     regex: str | ConstraintSampler | None
     """A regular expression that the whole text matches."""
+
+    phases: Mapping[str, Any]
+    """Sampling parameters of a part of the text, as in thinking:temperature=0.6; parts are
+    thinking, answer, tool, and those with marks of their own; may be repeated (docs/samplers.md)."""
 
     sampler_seq: str | Sequence[str]
     """Samplers in order, one letter each: e penalties, d dry, s top_n_sigma, k top_k, y typical_p,

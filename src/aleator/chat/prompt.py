@@ -19,6 +19,9 @@ from aleator.core.errors import ParameterError, TemplateError
 from aleator.core.integers import shared
 from aleator.core.records import dataclass
 from aleator.generate.options import texts
+from aleator.samplers.params import ALL
+from aleator.samplers.phase_table import THINKING as REASONING
+from aleator.samplers.phase_table import TOOL, with_marks
 from aleator.text.chat_template import ChatTemplate
 from aleator.text.rendered import Rendered
 from aleator.text.tokenizer import Tokenizer
@@ -277,6 +280,7 @@ def prepare_chat(
                 "reasoning: leave it out"
             )
         made.setdefault("reasoning_marks", (thinking.begin, thinking.end + thinking.after))
+    _mark_phases(made, chat_format)
     if isinstance(made.get("negative_prompt"), str):
         rest = messages[int(messages[0]["role"] == "system") :]
         negative = [{"role": "system", "content": made["negative_prompt"]}, *rest]
@@ -308,6 +312,21 @@ def prepare_chat(
         return PreparedChat(tokens, made, partial(Reply, family, None, opened, read))
     reads = family if read else None
     return PreparedChat(tokens, made, partial(Reply, reads, thinking, opened, read))
+
+
+def _mark_phases(options: dict[str, Any], chat_format: ChatFormat) -> None:
+    """Give phases the marks of the template; ParameterError for one that it has none for."""
+    thinking, params = chat_format.thinking, options.get("params")
+    known = {
+        REASONING: thinking and (thinking.begin, thinking.end + thinking.after),
+        TOOL: chat_format.family.around_calls,
+    }
+    if options.get("phases"):
+        phases = ALL["phases"].check(options["phases"])
+        options["phases"] = with_marks(phases, known, "the chat template")
+    elif getattr(params, "phases", ()):
+        phases = with_marks(params.phases, known, "the chat template")
+        options["params"] = params.replace(phases=phases)
 
 
 def _refuse_two(options: Mapping[str, Any], forced: bool, shown: bool) -> None:

@@ -297,6 +297,8 @@ class Family(ABC):
     """Of families that have a way of their own to write reasoning, and read it themselves."""
     marks: ClassVar[tuple[str, ...]] = ()
     """Names by which a reply is read, which may be control tokens."""
+    around_calls: ClassVar[tuple[str, str] | None] = None
+    """The marks before and after calls; the second is "" where calls end a reply, None where none are sure."""
 
     def __init__(self, template: str) -> None:
         self.template = template

@@ -121,7 +121,7 @@ def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
         options = {**options, **sampling, "progress": bar}
         conversation = _begun(arguments, model, file, options)
         params = model.sampling_params(**{**sampling, "seed": conversation.seed})
-        announce(params, params.chain(model.tokenizer))
+        announce(params, model, arguments.preset)
         talk = Talk(model, conversation, options)
         try:
             converse(talk, arguments.prompt, single=arguments.single_turn)

@@ -123,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
         generation = model.generate(
             prompt, max_tokens=arguments.steps, on_logits=look, progress=bar, **sampling
         )
-        announce(generation.request.params, generation.chain)
+        announce(generation.request.params, model, arguments.preset)
         reason = to_the_end(generation)
     if arguments.json:
         write(json.dumps(as_json(generation, steps), ensure_ascii=False, allow_nan=False) + "\n")

@@ -144,7 +144,7 @@ def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
             **options,
             **sampling,
         )
-        announce(generations[0].request.params, generations[0].chain)
+        announce(generations[0].request.params, model, arguments.preset)
         with on_interrupt(*(generation.cancel for generation in generations)):
             if arguments.json:
                 print_json(model, prompt, generations)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
@@ -12,6 +14,9 @@ from aleator.cli.terminal import note
 from aleator.core.errors import GrammarError, ParameterError
 from aleator.samplers import DEFAULT_PRESET, PARAMETERS, PRESETS, SamplerChain, SamplingParams
 from aleator.samplers.params import CHAIN_OPTIONS, SAMPLER_SEQ
+
+if TYPE_CHECKING:
+    from aleator.language_model import LanguageModel
 
 DEFAULTS = PRESETS[DEFAULT_PRESET]
 CHAIN = tuple(p for p in (*CHAIN_OPTIONS.values(), SAMPLER_SEQ) if p.flags)
@@ -86,8 +91,22 @@ def sampling_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     return values
 
 
-def announce(params: SamplingParams, chain: SamplerChain) -> None:
-    """Print the seed, and the samplers and parameters that do something, on standard error."""
+def announce(params: SamplingParams, model: LanguageModel, preset: str | None) -> None:
+    """Print the seed, and the samplers and parameters of each phase that do something, on standard error.
+
+    What the model's files recommend is said, where no ``preset`` leaves it out.
+    """
+    recommended = {} if preset is not None else model.weights.recommended_sampling()
+    if recommended:
+        told = " ".join(f"{name}={value}" for name, value in recommended.items())
+        note(f"the model recommends: {told} (--preset {DEFAULT_PRESET} leaves that out)")
+    for phase, own in (params.by_phase() or {"": params}).items():
+        if phase:
+            note(f"phase: {phase}")
+        _announce(own, own.chain(model.tokenizer))
+
+
+def _announce(params: SamplingParams, chain: SamplerChain) -> None:
     first = [] if chain.grammar is None else [chain.grammar]
     active = first + [sampler for sampler in chain if not sampler.neutral]
     used = {"mirostat", *(p.name for sampler in active for p in sampler.parameters())}

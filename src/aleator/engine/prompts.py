@@ -19,6 +19,7 @@ from aleator.generate.session import Session
 from aleator.models.weights import Weights
 from aleator.samplers import SamplingParams
 from aleator.samplers.params import ALL, SAMPLER_SEQ
+from aleator.samplers.phase_table import THINKING, with_marks, with_start
 from aleator.text.tokenizer import Tokenizer
 
 Prompt = str | list[int] | Session
@@ -197,7 +198,8 @@ class RequestMaker:
                 made = self.sampling_params(own["preset"], params, seed, **sampling)
                 chosen[key] = made
             first = self._request(prompt, options, chosen[key])
-            requests += [replace(first, completion=completion) for completion in range(n)]
+            made = chosen.setdefault((*key, first.params.phases), first.params)
+            requests += [replace(first, params=made, completion=each) for each in range(n)]
         return requests
 
     def _request(self, prompt: Prompt, options: GenerateOptions, params: SamplingParams) -> Request:
@@ -222,7 +224,7 @@ class RequestMaker:
             tokens, taken = take_back(tokens, self._tokenizer)
         return Request(
             tokens=tokens,
-            params=params,
+            params=self._phased(params, options, tokens[: len(tokens) - drawn]),
             options=options,
             drawn=drawn,
             chain_state=session.chain,
@@ -232,6 +234,24 @@ class RequestMaker:
             echo=str(text) if options.echo else "",
             taken_back=taken,
         )
+
+    def _phased(
+        self, params: SamplingParams, options: GenerateOptions, prompt: Sequence[int]
+    ) -> SamplingParams:
+        """The parameters with the marks of their phases, and the phase in which the text begins."""
+        if not params.phases:
+            return params
+        if options.multi_step != 1:
+            raise ParameterError(
+                "multi_step",
+                f"multi_step={options.multi_step} with phases: marks are looked for in every step; give 1",
+            )
+        vocab = self._vocab
+        known = {THINKING: options.reasoning_marks if vocab.has_text else None}
+        phases = with_marks(params.phases, known, "the options of a text")
+        of = vocab.token_bytes if vocab.has_text else lambda token: b"."
+        made: SamplingParams = params.replace(phases=with_start(phases, prompt, of))
+        return made
 
     def tokens(
         self, prompt: Prompt, parse_special: bool = False, of: str = "prompt"

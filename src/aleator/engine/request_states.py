@@ -239,6 +239,7 @@ class RequestStateMaker:
             wanted = chain.numerics == "portable"
         if not wanted or steered or len(chain.constraints) != 1:
             return None
-        biases = biases_of_ids(request.params.logit_bias, self._tokenizer)
+        all_params = [request.params, *request.params.by_phase().values()]
+        biases = [b for p in all_params for b in biases_of_ids(p.logit_bias, self._tokenizer)]
         banned = [token for token, bias in biases if bias == -math.inf]
         return GrammarCompleter(chain, EndingSearch(spelling(self._tokenizer), banned))

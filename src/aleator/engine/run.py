@@ -204,6 +204,8 @@ def why_not_on_device(state: RequestState) -> str:
         return (
             "without max_tokens and with context_shift there is no end to what a device must hold"
         )
+    if dict(request.params.phases).get("histories") == "own":
+        return "phases with histories of their own are the host's"
     if chain.history != list(request.tokens):
         return "its chain has accepted another text than the prompt"
     return ""

@@ -112,7 +112,7 @@ class _Judge:
         if row is None or request.params.numerics != "portable" or request.options.banned_strings:
             return instead
         chain = self._model.request_states.make([request])[0].chain
-        if any(sampler.name in ADAPTIVE for sampler, _ in chain.placed):
+        if any(sampler.name in ADAPTIVE for sampler in chain.members):
             return instead  # its state is not known from the tokens alone
         chain.accept_many(made[:at], generated=True)
         kept = KeptRow.of(chain, row)

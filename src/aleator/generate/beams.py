@@ -104,7 +104,7 @@ def check_chain(chain: SamplerChain, temperature: float) -> None:
             f"numerics={chain.numerics!r} draws whenever it is applied, and beams need probabilities: give "
             "'portable'",
         )
-    for sampler, _ in chain.placed:
+    for sampler in chain.members:
         if sampler.name in DRAWING and not sampler.neutral:
             raise ParameterError(
                 DRAWING[sampler.name],

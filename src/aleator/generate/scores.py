@@ -181,7 +181,7 @@ def _exp(value: float) -> float:
 
 def check_fixed(chain: SamplerChain) -> None:
     """Refuse a chain whose distribution depends on what it drew, not on the text alone."""
-    found = next((s.name for s, _ in chain.placed if s.name in ADAPTIVE), None)
+    found = next((s.name for s in chain.members if s.name in ADAPTIVE), None)
     if found is not None:
         raise ParameterError(
             found,

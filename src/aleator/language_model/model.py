@@ -365,10 +365,10 @@ class LanguageModel(ScoringModel):
             ChatPrompt(messages, tools, tool_choice, enable_thinking, chat_template_kwargs),
             self.chat_format(chat_template),
             self.tokenizer,
-            options_of(options),
+            {**options_of(options), "params": params},
             known_tokens,
         )
-        about: dict[str, Any] = {"preset": preset, "params": params, "on_logits": on_logits}
+        about: dict[str, Any] = {"preset": preset, "on_logits": on_logits}
         if engine is None:
             made = self.generate(asked.tokens, progress=progress, **about, **asked.options)
         elif progress is not None:

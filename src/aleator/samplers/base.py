@@ -153,6 +153,11 @@ class Sampler(Alone, ABC):
         value, off = getattr(self, self.switch.name), self.switch.neutral
         return bool(single(value) == off if self.switch.type is float else value == off)
 
+    @property
+    def within(self) -> tuple[Sampler, ...]:
+        """The sampler, or those that it is made of."""
+        return (self,)
+
     def describe(self) -> str:
         """The name with the parameters that are not neutral, such as ``top_k=40``."""
         values = [

@@ -113,6 +113,38 @@ class SamplerChain(ChainMembers):
         self._native.position = position
 
     @property
+    def phases(self) -> list[str]:
+        """For each token of :attr:`history` the phase that drew it; nothing for a chain without phases."""
+        phases = self._phases
+        return [] if phases is None else phases.phases_of(self.kernels.samplers[-1])
+
+    @property
+    def phase(self) -> str:
+        """The phase that draws the next token; "" for a chain without phases."""
+        phases = self._phases
+        return "" if phases is None else phases.acting(self.kernels.samplers[-1])[0]
+
+    @property
+    def present(self) -> SamplerChain:
+        """The chain of the phase that draws the next token, by itself, in the same place of the same text.
+
+        Without phases it is this chain.
+        """
+        phases = self._phases
+        if phases is None:
+            return self
+        made, native = self.clone(), self.kernels
+        _, samplers = phases.acting(native.samplers[-1])
+        made._samplers, made._native = list(samplers), native.present()
+        return made
+
+    @property
+    def _phases(self) -> Any:
+        """The last member, if it is made of phases."""
+        last = self._samplers[-1] if self._samplers else None
+        return last if hasattr(last, "phases_of") else None
+
+    @property
     def text_start(self) -> int:
         """Of :attr:`history`: where the text began, which :meth:`restart` moves."""
         return self._text_start

@@ -172,9 +172,14 @@ class ChainMembers(Sequence[Any]):
         return self._native.history
 
     @property
+    def members(self) -> tuple[Sampler, ...]:
+        """All samplers, those of every phase among them."""
+        return tuple(member for sampler in self._samplers for member in sampler.within)
+
+    @property
     def adapts(self) -> str:
         """Which sampler changes with what is drawn, so that the history does not tell its state; "" if none."""
-        return next((s.name for s in self._samplers if s.adapts), "")
+        return next((s.name for s in self.members if s.adapts), "")
 
     def describe(self) -> str:
         """The chain on one line; ``?`` marks samplers whose parameters make them do nothing."""

@@ -17,7 +17,7 @@ from aleator.core.records import dataclass
 from aleator.core.token_text import readable
 from aleator.samplers.base import Sampler
 from aleator.samplers.candidates import Candidates
-from aleator.samplers.chain_members import ChainMembers
+from aleator.samplers.chain import SamplerChain
 from aleator.samplers.explain_text import bars, table
 from aleator.samplers.explained import Draw, Explained, Removed, Shape, Stage, Token, Trace
 
@@ -71,8 +71,10 @@ class Explanation(Explained):
         plot_step(self, path)
 
 
-def explain(chain: ChainMembers, row: Any, vocab: Any, top: int) -> Explanation:
+def explain(chain: SamplerChain, row: Any, vocab: Any, top: int) -> Explanation:
     """Apply a copy of the chain sampler by sampler to a row of logits, and note what happens."""
+    history, phase = len(chain.history), chain.phase
+    chain = chain.present
     copied = copy(chain)
     candidates = Candidates(row)
     inner = candidates._native_for(chain.numerics)
@@ -103,8 +105,8 @@ def explain(chain: ChainMembers, row: Any, vocab: Any, top: int) -> Explanation:
         chances = float(rows[0].p[token]), float(rows[-1].p[token])
         draw = Draw(name(token), *chances, chain.seed, chain._native.position, chain.completion)
     traces = tuple(_traces(rows, top, token, name))
-    before = chain.numerics, inner.n_vocab, len(chain.history), rows[0].shape
-    return Explanation(*before, tuple(stages), traces, top, draw)
+    before = chain.numerics, inner.n_vocab, history, rows[0].shape
+    return Explanation(*before, tuple(stages), traces, top, draw, phase)
 
 
 class _Row:
@@ -128,8 +130,8 @@ class _Row:
 
 
 def _apply_grammar(
-    chain: ChainMembers, copied: ChainMembers, row: Any, inner: Any, before: _Row
-) -> tuple[ChainMembers, _Row, dict[str, float], float]:
+    chain: SamplerChain, copied: SamplerChain, row: Any, inner: Any, before: _Row
+) -> tuple[SamplerChain, _Row, dict[str, float], float]:
     """Mask, or, with llama.cpp's numbers, see whether the first pass draws what the grammar refuses.
 
     Returns also the chain to go on with: one that has drawn already, if so.
@@ -156,7 +158,7 @@ def _apply_grammar(
 
 
 def _apply(
-    chain: ChainMembers, sampler: Sampler, inner: Any, kernel: int
+    chain: SamplerChain, sampler: Sampler, inner: Any, kernel: int
 ) -> tuple[dict[str, float], float]:
     """Apply one sampler; returns its state and the microseconds it took."""
     native: Any = chain._native

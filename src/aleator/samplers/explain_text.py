@@ -47,6 +47,8 @@ def draw_line(e: Explained) -> str:
     key = f"seed {d.seed}, position {d.position}"
     if d.completion:
         key += f", completion {d.completion}"
+    if e.phase:
+        key += f"; phase {e.phase}"
     return (
         f"drawn: {d.token.label} (id {d.token.id}), probability {percent(d.before)} -> "
         f"{percent(d.probability)}; {key}"
@@ -99,7 +101,7 @@ def step_line(e: Explained) -> str:
     shapes = (
         f"{e.before.entropy:5.2f} -> {e.after.entropy:5.2f} bits  {e.after.candidates:>7,} left"
     )
-    return "  ".join(part for part in (drawn, shapes, removed, state) if part)
+    return "  ".join(part for part in (drawn, e.phase, shapes, removed, state) if part)
 
 
 def summary(steps: Sequence[Explained]) -> str:

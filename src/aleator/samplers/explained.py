@@ -102,6 +102,7 @@ class Explained:
     ]  # of the most likely tokens before or after the chain, and the one drawn
     top: int  # how many of them the table and the picture show
     draw: Draw | None  # None if the chain selects nothing
+    phase: str = ""  # of the text, whose chain this is; "" where there are none
 
     @property
     def after(self) -> Shape:

@@ -23,6 +23,8 @@ from aleator.samplers.json_schema import JSONSchema
 from aleator.samplers.mirostat import Mirostat
 from aleator.samplers.mirostat_v2 import MirostatV2
 from aleator.samplers.order import completed, missing, parse_letters, parse_names
+from aleator.samplers.phase_table import checked_phases, params_of, read_words
+from aleator.samplers.phases import Phases
 from aleator.samplers.presets import DEFAULT_PRESET, PRESETS
 from aleator.samplers.regex import Regex
 from aleator.samplers.temperature import Temperature
@@ -120,6 +122,14 @@ CHAIN_OPTIONS: dict[str, Parameter] = unique(
             optional=True, checker=partial(_constraint, "regex"), annotation=_CONSTRAINT,
             schema={"type": ["string", "null"]},
         ),
+        Parameter(
+            "phases", tuple, (),
+            "sampling parameters of a part of the text, as in thinking:temperature=0.6; parts are thinking, "
+            "answer, tool, and those with marks of their own; may be repeated (docs/samplers.md)",
+            flags=("--phase",), checker=lambda value: checked_phases(value, _checked, ALL),
+            reader=lambda words: read_words(words, ALL), metavar="PHASE:NAME=VALUE",
+            annotation="Mapping[str, Any]", schema={"type": "object"},
+        ),
     ]
 )  # fmt: skip
 SAMPLER_SEQ = Parameter(
@@ -172,8 +182,15 @@ class Methods:
         if len(constraints) > 1:
             both = " and ".join(constraints)
             raise ParameterError(constraints[1], f"{both} are both given: choose one")
+        if values["phases"] and values["numerics"] != "portable":
+            raise ParameterError(
+                "phases",
+                f"phases and numerics={values['numerics']!r} are both given, and draws go on from one chain to "
+                "another with portable numbers only: choose numerics='portable', or leave phases out",
+            )
         for name, value in values.items():
             object.__setattr__(self, name, value)
+        self.by_phase()
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Any:
@@ -218,6 +235,17 @@ class Methods:
         """All parameters by name."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
 
+    def by_phase(self) -> dict[str, Any]:
+        """The parameters of each phase by its name; nothing where there are no phases."""
+        made: dict[str, Any] = {}
+        table = vars(self)["phases"]
+        for name, own in (params_of(table) if table else {}).items():
+            try:
+                made[name] = self.replace(phases={}, **own)
+            except ParameterError as error:
+                raise ParameterError("phases", f"phases: in {name!r}: {error}") from None
+        return made
+
     @property
     def constraint(self) -> ConstraintSampler | None:
         """The sampler of ``grammar``, ``json_schema`` or ``regex``, if one is given."""
@@ -229,6 +257,9 @@ class Methods:
         Args:
             vocab: As for :meth:`chain`.
         """
+        phases = {name: params.list(vocab) for name, params in self.by_phase().items()}
+        if phases:
+            return [Phases(vars(self)["phases"], phases, vocab)]
         values = {**self.values(), "tokenizer": vocab if hasattr(vocab, "vocab") else None}
         if self.constraint and values["repetition_under_grammar"] == "none":
             values["repetition_penalty"] = 1.0

@@ -209,6 +209,10 @@ class SamplingParams:
     regex: ConstraintSampler | None
     """A regular expression that the whole text matches."""
 
+    phases: tuple[tuple[str, Any], ...]
+    """Sampling parameters of a part of the text, as in thinking:temperature=0.6; parts are
+    thinking, answer, tool, and those with marks of their own; may be repeated (docs/samplers.md)."""
+
     def __init__(self, **values: Unpack[SamplingKeywords]) -> None: ...
     @classmethod
     def preset(cls, name: str, **changes: Unpack[SamplingKeywords]) -> SamplingParams: ...

@@ -33,6 +33,7 @@ class Harmony(Family):
     name = "harmony"
     shown_by = (CHANNEL, MESSAGE)
     marks = (CHANNEL, MESSAGE, START, END, "<|constrain|>")
+    around_calls = (f"{CHANNEL}commentary to=", CALL)
     thinking: ClassVar[Thinking | None] = Thinking(f"{CHANNEL}analysis{MESSAGE}", END, AGAIN)
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
@@ -79,6 +80,7 @@ class Kimi(Family):
     name = "kimi"
     shown_by = (BEGIN,)
     marks = (BEGIN, END, CALL, ARGUMENTS, CALL_END)
+    around_calls = (BEGIN, END)
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         while mark := (yield from read_text(reader, self.BEGIN, self.CALL)):
@@ -118,6 +120,7 @@ class DeepSeek(Family):
     name = "deepseek"
     shown_by = (CALL,)
     marks = (BEGIN, END, CALL, SEPARATOR, CALL_END)
+    around_calls = (BEGIN, END)
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         while (yield from read_text(reader, self.BEGIN, self.CALL)):

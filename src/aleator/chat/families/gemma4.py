@@ -37,6 +37,7 @@ class Gemma4(Family):
     name = "gemma4"
     shown_by = (f"{BEGIN}call:",)
     marks = (BEGIN, END, QUOTE, THOUGHT, THOUGHT_END)
+    around_calls = (BEGIN, END)
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         while found := (yield from read_text(reader, BEGIN, THOUGHT, THOUGHT_END)):

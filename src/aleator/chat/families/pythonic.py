@@ -21,7 +21,7 @@ class Pythonic(Family):
     name: ClassVar[str] = "pythonic"
     begin: ClassVar[str] = "<|tool_call_start|>"
     end: ClassVar[str] = "<|tool_call_end|>"
-    marks = (begin, end)
+    marks = around_calls = (begin, end)
 
     @classmethod
     def shows(cls, template: str) -> bool:

@@ -41,6 +41,9 @@ class Tagged(Family):
 
     tags: Tags
 
+    def __init_subclass__(cls) -> None:
+        cls.around_calls = cls.tags.begin, cls.tags.end or cls.tags.call_end
+
     def read(self, reader: TextReader, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
         tags = self.tags
         while (yield from read_text(reader, tags.begin)):

@@ -29,6 +29,9 @@ class Wrapped(Family):
     answer: ClassVar[tuple[str, ...]] = ()
     """What stands around content that is no call."""
 
+    def __init_subclass__(cls) -> None:
+        cls.around_calls = cls.begin, cls.end
+
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         while found := (yield from read_text(reader, self.begin, *self.answer)):
             if found in self.answer:
@@ -123,6 +126,7 @@ class Mistral(Family):
     name = "mistral"
     shown_by = (BEGIN,)
     marks = (BEGIN, ARGUMENTS, CALL_ID)
+    around_calls = (BEGIN, "")
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         while (yield from read_text(reader, BEGIN)):

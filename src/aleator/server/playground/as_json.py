@@ -18,6 +18,7 @@ from aleator.samplers import DEFAULT_PRESET, PRESETS, SAMPLERS, Sampler, Samplin
 from aleator.samplers.explain import Explanation, Shape, Stage
 from aleator.samplers.index import FIRST, ORDERED
 from aleator.samplers.params import ALL
+from aleator.samplers.phase_table import as_mapping
 from aleator.server.playground.recording import Recording, Resampled
 from aleator.text.vocabulary import Vocabulary
 
@@ -144,6 +145,8 @@ def _flags(declared: Parameter, value: Any) -> list[str]:
     if declared.name == "logit_bias":
         pairs = value.items() if isinstance(value, Mapping) else value
         return [word for token, bias in pairs for word in (flag, _bias(token, bias))]
+    if declared.name == "phases":
+        return [flag, json.dumps(value if isinstance(value, Mapping) else as_mapping(value))]
     if declared.type is tuple:
         several = [value] if isinstance(value, str) else value
         return [word for each in several for word in (flag, str(each))]

@@ -1,0 +1,259 @@
+"""What ``phases`` says: sampling parameters for parts of a text, and the marks between these parts.
+
+Checked, it is a tuple of pairs, which :func:`dict` and a record's JSON make a mapping of again: for each phase
+its name and its own pairs, among them its marks ``begin`` and ``end``, and what holds for all, ``histories``
+and ``start``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from aleator.core.errors import ParameterError
+from aleator.core.integers import exact
+from aleator.core.parameter import Parameter, check_unicode, nearest
+
+ANSWER, THINKING, TOOL = "answer", "thinking", "tool"
+"""The phase outside all others; and those whose marks a chat knows from its template."""
+MARKS = ("begin", "end")
+OF_ALL = ("histories", "start")
+HISTORIES = ("shared", "own")
+LONGEST = 128
+"""Bytes of a mark at most."""
+MOST = 16
+"""Phases of a text at most."""
+OF_TEXTS = (
+    "seed", "numerics", "grammar", "json_schema", "regex", "stop_token_ids", "ignore_eos", "phases",
+)  # fmt: skip
+"""Sampling parameters that hold for a whole text."""
+
+Table = tuple[tuple[str, Any], ...]
+"""``phases`` as it was checked."""
+
+
+def checked_phases(
+    value: Any, check: Callable[[Mapping[str, Any]], Mapping[str, Any]], known: Iterable[str]
+) -> Table:
+    """Check ``phases``.
+
+    Args:
+        value: A mapping, or what this function made of one.
+        check: Checks sampling parameters, and gives them by their names.
+        known: Names of these parameters, for errors.
+
+    Raises:
+        ParameterError: Says the phase, and what is wrong there.
+    """
+    given = _mapping(value, "phases", "such as {'thinking': {'temperature': 0.6}}")
+    if given and not given.keys() - set(OF_ALL):
+        raise _wrong(f"{value!r:.80} has no phase: name one, such as 'thinking'")
+    made: list[tuple[str, Any]] = []
+    for name, own in given.items():
+        if name == "histories":
+            if own not in HISTORIES:
+                raise _wrong(f"histories={own!r:.40}: give {' or '.join(HISTORIES)}")
+            made.append((name, own))
+        elif name != "start":
+            made.append((name, _phase(name, own, check, known)))
+    start = given.get("start")
+    if start is not None:
+        phases = [ANSWER, *(name for name, _ in made if name not in OF_ALL)]
+        if start not in phases:
+            raise _wrong(
+                f"start={start!r:.40}: there is no such phase: {nearest_of(start, phases)}"
+            )
+        made.append(("start", start))
+    if len(made) > MOST:
+        raise _wrong(f"{len(made)} phases: give at most {MOST}")
+    _refuse_hidden(made)
+    return tuple(made)
+
+
+def nearest_of(word: object, known: Iterable[str]) -> str:
+    """What to write in place of something that may be no text at all."""
+    return nearest(word if isinstance(word, str) else "", known)
+
+
+def _phase(
+    name: str,
+    own: Any,
+    check: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    known: Iterable[str],
+) -> Table:
+    given = _mapping(own, repr(name), "its sampling parameters by name")
+    marks = {word: _mark(name, word, given[word]) for word in MARKS if given.get(word) is not None}
+    if marks and name == ANSWER:
+        raise _wrong(f"{name!r} has marks: it is what stands outside all others, so leave them out")
+    if "begin" not in marks and (marks or name not in (ANSWER, THINKING, TOOL)):
+        raise _wrong(
+            f"nothing says how {name!r} begins: give 'begin' with the text of its mark, and with the names "
+            f"{ANSWER}, {THINKING} and {TOOL} a chat knows that"
+        )
+    params = {word: value for word, value in given.items() if word not in MARKS}
+    for word in params:
+        if word in OF_TEXTS:
+            raise _wrong(
+                f"{name!r} has {word}, which holds for a whole text: give it beside phases"
+            )
+        if word == "preset":
+            raise _wrong(f"{name!r} has a preset: give its values, or the preset beside phases")
+    try:
+        checked = check(params)
+    except ParameterError as error:
+        raise _wrong(f"in {name!r}: {error}") from None
+    return (*marks.items(), *checked.items())
+
+
+def _mark(phase: str, word: str, value: Any) -> str | int:
+    """A mark: a text, or the id of a token."""
+    token = exact(value)
+    if token is not None and token >= 0:
+        return token
+    if not isinstance(value, str) or not value:
+        raise _wrong(
+            f"{word}={value!r:.60} of {phase!r} is no mark: give a text of at least one character, or the id "
+            "of a token"
+        )
+    if len(check_unicode("phases", value).encode()) > LONGEST:
+        raise _wrong(f"{word} of {phase!r} has more than {LONGEST} bytes: give a shorter mark")
+    return value
+
+
+def _mapping(value: Any, what: str, how: str) -> dict[str, Any]:
+    try:
+        made = dict(value)
+    except (TypeError, ValueError):
+        made = {None: None}
+    if isinstance(value, str) or not all(isinstance(name, str) and name for name in made):
+        raise _wrong(f"{what} is {value!r:.80}: give a mapping, {how}")
+    return made
+
+
+def _refuse_hidden(table: Sequence[tuple[str, Any]]) -> None:
+    """Refuse marks of which one is complete before the other can be."""
+    begins = [(name, begin) for name, begin, _ in marks_of(table) if begin is not None]
+    for name, begin in begins:
+        for other, theirs in begins:
+            inside = isinstance(begin, str) and isinstance(theirs, str) and theirs in begin
+            if name != other and (inside or begin == theirs):
+                raise _wrong(
+                    f"{name!r} begins with {begin!r}, in which {other!r} has begun by {theirs!r} already: "
+                    "give other marks"
+                )
+
+
+def marks_of(table: Iterable[tuple[str, Any]]) -> list[tuple[str, Any, Any]]:
+    """Each phase but the answer, with the marks that begin and end it; None: there is none."""
+    return [
+        (name, own.get("begin"), own.get("end"))
+        for name, pairs in table
+        if name not in (ANSWER, *OF_ALL)
+        for own in (dict(pairs),)
+    ]
+
+
+def as_mapping(table: Table) -> dict[str, Any]:
+    """The table as a mapping of mappings, as users write it."""
+    return {name: own if name in OF_ALL else dict(own) for name, own in table}
+
+
+def params_of(table: Table) -> dict[str, dict[str, Any]]:
+    """The sampling parameters of each phase, the answer first, which is always one."""
+    found = {
+        name: {word: value for word, value in pairs if word not in MARKS}
+        for name, pairs in table
+        if name not in OF_ALL
+    }
+    return {ANSWER: found.pop(ANSWER, {}), **found}
+
+
+def with_marks(table: Table, known: Mapping[str, tuple[str, str] | None], where: str) -> Table:
+    """The table with marks for phases that have none of their own.
+
+    Args:
+        table: Of a request.
+        known: The marks of phases; None, or nothing: there are none.
+        where: In what there are none, for the error.
+
+    Raises:
+        ParameterError: Nothing says how a phase begins.
+    """
+    missing = {name for name, begin, _ in marks_of(table) if begin is None}
+    for name in missing:
+        if known.get(name) is None:
+            raise _wrong(
+                f"nothing in {where} says how {name!r} begins: give its marks, 'begin' and 'end', too"
+            )
+    made = tuple(
+        (name, (*_named(known[name]), *pairs) if name in missing else pairs)
+        for name, pairs in table
+    )
+    _refuse_hidden(made)
+    return made
+
+
+def _named(marks: tuple[str, str] | None) -> list[tuple[str, str]]:
+    """Marks by their words; an empty end is none: the phase lasts until the text ends."""
+    return [(word, mark) for word, mark in zip(MARKS, marks or (), strict=False) if mark]
+
+
+def with_start(table: Table, tokens: Sequence[int], token_bytes: Callable[[int], bytes]) -> Table:
+    """The table with the phase in which a text begins: the one whose mark is the end of its prompt.
+
+    White space after the mark does not count.  A ``start`` that is given stays.
+    """
+    if "start" in dict(table):
+        return table
+    last, tail = -1, b""
+    for token in reversed(tokens[-LONGEST - 64 :]):
+        tail = token_bytes(token) + tail
+        if last < 0 and tail.strip():
+            last = token
+    tail = tail.rstrip()
+    for name, begin, _ in marks_of(table):
+        if begin == last or (isinstance(begin, str) and tail.endswith(begin.strip().encode())):
+            return (*table, ("start", name))
+    return (*table, ("start", ANSWER))
+
+
+def read_words(words: Sequence[str], known: Mapping[str, Parameter]) -> dict[str, Any]:
+    """``phases`` of words of the command line: ``PHASE:NAME=VALUE``, ``histories=own``, or JSON of all."""
+    made: dict[str, Any] = {}
+    for word in words:
+        if word.lstrip().startswith("{"):
+            try:
+                made.update(json.loads(word))
+            except ValueError as error:
+                raise _wrong(f"{word!r:.60} is not JSON: {error}") from None
+            continue
+        place, given, value = word.partition("=")
+        phase, colon, name = place.partition(":")
+        name = name.replace("-", "_")
+        if not given or not (phase if colon else phase in OF_ALL):
+            raise _wrong(
+                f"{word!r:.60}: write PHASE:NAME=VALUE, such as thinking:temperature=0.6, or a JSON object of "
+                "all phases"
+            )
+        if not colon:
+            made[phase] = value
+        elif name in MARKS:
+            made.setdefault(phase, {})[name] = value
+        else:
+            made.setdefault(phase, {})[name] = _value(phase, name, value, known)
+    return made
+
+
+def _value(phase: str, name: str, text: str, known: Mapping[str, Parameter]) -> Any:
+    declared = known.get(name) or next((p for p in known.values() if name in p.aliases), None)
+    if declared is None:
+        raise _wrong(
+            f"in {phase!r}: there is no sampling parameter {name!r}: {nearest(name, known)}"
+        )
+    listed = declared.type is tuple and name != "samplers"
+    return declared.read([text] if listed else text)
+
+
+def _wrong(why: str) -> ParameterError:
+    return ParameterError("phases", f"phases: {why}")
