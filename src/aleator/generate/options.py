@@ -15,6 +15,7 @@ from aleator.core.integers import exact
 from aleator.core.options import Option, Options, declarations, option, own, resolved
 from aleator.core.parameter import check_unicode
 from aleator.core.records import dataclass
+from aleator.generate.expressions import Expressions, banned_expressions
 from aleator.generate.loops import loop_limits
 from aleator.models.placement import DeviceMap
 from aleator.samplers.token_arguments import check_ids
@@ -310,6 +311,13 @@ class GenerateOptions(Options):
         annotation="str | Iterable[str]", metavar="TEXT", escapes=True,
         schema={"type": ["string", "array"], "items": {"type": "string"}},
     )  # fmt: skip
+    banned_regex: Expressions = option(
+        "regular expressions (RE2's) that nothing in the text matches: a match is taken back and drawn anew; "
+        'several may be given; {"regex": ..., "probability": 0.5} bans only so many of the matches',
+        (), type=tuple, flags=("--banned-regex",), checker=banned_expressions,
+        annotation="str | Mapping[str, object] | Iterable[object]", metavar="REGEX",
+        schema={"type": ["string", "object", "array"], "items": {"type": ["string", "object", "array"]}},
+    )  # fmt: skip
     guidance_scale: float = option(
         "how far to move away from what the negative prompt makes of the same text; 1: not at all",
         1.0, low=0, high=1e6, flags=("--guidance-scale", "--cfg-scale"),
@@ -363,6 +371,11 @@ class GenerateOptions(Options):
         16, low=1, high=64, flags=("--spec-draft-n-max",),
     )  # fmt: skip
     namespace: str = own("of the prompt cache: prompts share what was computed only within one", "")
+
+    @property
+    def bans(self) -> tuple[str, ...]:
+        """Which options ban something."""
+        return tuple(name for name in ("banned_strings", "banned_regex") if getattr(self, name))
 
 
 def when_to_stop(value: Any) -> bool | str:
