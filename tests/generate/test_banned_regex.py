@@ -168,18 +168,11 @@ def matched(expression: str, text: str) -> bool:
     "expression", [r"\b[Tt]he\b", "(?i)th", r"[aeiou]{2}\w", r"\n[A-Z]{3,8}:", r"\b\w{1,9}s\b", "e"]
 )
 def test_nothing_matches_at_any_time(model: LanguageModel, expression: str) -> None:
-    stopped = 0
-    for seed in (3, 5):
-        asked = {**OPTIONS, "seed": seed}
-        plain = model.generate("ROMEO:", **asked)
-        made = model.generate("ROMEO:", banned_regex=expression, **asked)
-        assert not matched(expression, made.text)
-        assert "".join(made) == made.text  # what is shown stays
-        if re.search(expression, plain.text, re.ASCII) is None:
-            assert made.tokens == plain.tokens
-        else:
-            stopped += 1
-    assert stopped
+    asked = {**OPTIONS, "seed": 1}
+    assert matched(expression, model.generate("ROMEO:", **asked).text)
+    made = model.generate("ROMEO:", banned_regex=expression, **asked)
+    assert not matched(expression, made.text)
+    assert "".join(made) == made.text  # what is shown stays
 
 
 def test_a_beginning_that_was_given_out() -> None:

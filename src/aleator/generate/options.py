@@ -16,7 +16,7 @@ from aleator.core.options import Option, Options, declarations, option, own, res
 from aleator.core.parameter import check_unicode
 from aleator.core.records import dataclass
 from aleator.generate.expressions import Expressions, banned_expressions
-from aleator.generate.loops import loop_limits
+from aleator.generate.loops import Limits, loop_limits
 from aleator.models.placement import DeviceMap
 from aleator.samplers.token_arguments import check_ids
 
@@ -255,11 +255,11 @@ class GenerateOptions(Options):
         annotation="str | Iterable[str]", metavar="TEXT", escapes=True,
         schema={"type": ["string", "array"], "items": {"type": "string"}},
     )  # fmt: skip
-    stop_loops: tuple[int, int] | None = option(
+    stop_loops: Limits | None = option(
         "end where the last tokens are so many repeats of one cycle or more, and together so many tokens or "
-        "more: repeats and min_tokens",
-        None, type=object, checker=loop_limits, flags=("--stop-loops",), metavar="REPEATS,TOKENS",
-        annotation="Mapping[str, int] | Iterable[int] | str | None",
+        "more: repeats and min_tokens; with temperature and for: go on, and draw so many tokens at that",
+        None, type=object, checker=loop_limits, flags=("--stop-loops",), metavar="REPEATS,TOKENS[,TEMP,FOR]",
+        annotation="Mapping[str, float] | Iterable[float] | str | None",
         schema={"type": ["object", "array", "string", "null"]},
     )  # fmt: skip
     logprobs: int | None = option(
