@@ -153,9 +153,15 @@ def test_several_expressions_are_searched_at_once() -> None:
     search = searcher("(?i)ab", "c$", r"\Qx|y\E")
     assert list(search.matches(b"AB c.x|y c", 0, 0, over=True)) == [(0, 2), (5, 8), (9, 10)]
     assert list(search.matches(b"c", 0, 0, over=False)) == []  # the text may go on
-    assert search.within([b"a", b"ab"]) == []  # depends on what stands around
+    assert search.within([b"a", b"ab", b"ab ", b"c"], b"") == [
+        2
+    ]  # what follows the others may be anything
+    search = searcher(r"\bc|^a.")
+    assert search.within([b"c", b"a c", b"ac.", b"c."], b"") == [1, 2, 3]
+    assert search.within([b"c", b"a c", b"ac.", b"c."], b"b") == []
+    assert search.within([b"c.", b"a c.", b"ac.", b".c."], b"b") == [1, 3]
     search = searcher("(?i)ab", "é")
-    assert search.within([b"a", b"xABab", b"", b"\xc3", b"\xa9", "aé".encode()]) == [1, 5]
+    assert search.within([b"a", b"xABab", b"", b"\xc3", b"\xa9", "aé".encode()], b"") == [1, 5]
     assert search.longest == 2 <= LONGEST
 
 

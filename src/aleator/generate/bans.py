@@ -37,10 +37,12 @@ class Ban(Protocol):
     Attributes:
         longest: Bytes of the longest match, with what follows if that matters.
         probability: With which a match is banned.
+        looks: Whether a match depends on what stands around it.
     """
 
     longest: int
     probability: float
+    looks: bool
 
     def matches(self, text: bytes, at: int, since: int, over: bool) -> Iterator[tuple[int, int]]:
         """Where matches begin and end, from ``at`` on, that the text before ``since`` does not decide.
@@ -51,14 +53,14 @@ class Ban(Protocol):
     def open(self, text: bytes, at: int) -> int:
         """Where something begins, at a place or later, that may become a match; the end if nothing does."""
 
-    def within(self, pieces: Sequence[bytes]) -> list[int]:
-        """Indices of the texts that have a match in them, whatever stands around them."""
+    def within(self, pieces: Sequence[bytes], last: bytes) -> list[int]:
+        """Indices of the texts that have a match in them behind a byte, whatever follows."""
 
 
 class Strings:
     """Strings as a :class:`Ban`."""
 
-    probability = 1.0
+    probability, looks = 1.0, False
 
     def __init__(self, strings: Sequence[str]) -> None:
         self._strings = [text.encode() for text in strings]
@@ -75,7 +77,7 @@ class Strings:
         """Where a string may begin."""
         return len(text) - open_length(text[at:], self._strings, self.longest)
 
-    def within(self, pieces: Sequence[bytes]) -> list[int]:
+    def within(self, pieces: Sequence[bytes], last: bytes) -> list[int]:
         """Indices of the texts that have one in them."""
         return [i for i, piece in enumerate(pieces) if any(s in piece for s in self._strings)]
 
@@ -122,6 +124,7 @@ class Bans:
         self._bans, self._token_bytes, self._n_tokens = bans, token_bytes, n_tokens
         self._coin, self._skip, self._strip = coin, skip, strip
         self.longest = max(ban.longest for ban in bans)
+        self._may_stay = any(ban.probability < 1 for ban in bans)
         self.held: list[Held] = []
         self._refused = [_Refused()]  # at the place of each held token, and of the next one
         self._n = len(begun)  # tokens of the text that are held no longer
@@ -129,7 +132,7 @@ class Bans:
         self._kept = [len(b"".join(self._given))] * len(
             bans
         )  # bytes of these in which a match may begin
-        self._within: dict[Ban, list[int]] = {}
+        self._within: dict[tuple[Ban, bytes], list[int]] = {}
 
     def take(self, token: int, row: Floats, logprobs: LogprobsOf, over: bool) -> int:
         """Take in a token that was drawn from the logits [V] ``row``; ``over``: the text ends with it.
@@ -172,7 +175,7 @@ class Bans:
 
     def ready(self, everything: bool) -> list[Held]:
         """Hold tokens no longer in which nothing banned can begin, or all where the text ends; returns them."""
-        stayed = [*self._matches(False)]
+        stayed = [*self._matches(False)] if self._may_stay else []
         n = len(self.held) if everything else self._closed(stayed)
         made, pieces = self.held[:n], self._pieces()[:n]
         since = len(b"".join(self._given))
@@ -239,7 +242,9 @@ class Bans:
         return ban.probability == 1 or self._coin(self._n + place) < ban.probability
 
     def _all_with(self, ban: Ban) -> list[int]:
-        """The tokens that have something in them that is banned."""
-        if ban not in self._within:
-            self._within[ban] = ban.within([self._token_bytes(t) for t in range(self._n_tokens)])
-        return self._within[ban]
+        """The tokens that have something in them that is banned, if they come next."""
+        last = self._text()[0][-1:] if ban.looks else b""
+        if (ban, last) not in self._within:
+            pieces = [self._token_bytes(token) for token in range(self._n_tokens)]
+            self._within[ban, last] = ban.within(pieces, last)
+        return self._within[ban, last]

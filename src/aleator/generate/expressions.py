@@ -333,10 +333,12 @@ class Searcher:
         found = self._begun.search(text[:n], at) if at <= n else None
         return int(found.start()) if found else n
 
-    def within(self, pieces: Sequence[bytes]) -> list[int]:
-        """Indices of the texts that have a match in them, whatever stands around them."""
+    def within(self, pieces: Sequence[bytes], last: bytes) -> list[int]:
+        """Indices of the texts that have a match in them behind a byte, whatever follows."""
         if self.looks:
-            return []
+            texts, at = [last + piece for piece in pieces], len(last)
+            every = [next(self.matches(text, at, at, over=False), None) for text in texts]
+            return [i for i, found in enumerate(every) if found and found[1] > at]
         text, ends = b"\xff".join(pieces), [0]  # no part of any match
         for piece in pieces:
             ends.append(ends[-1] + len(piece) + 1)
