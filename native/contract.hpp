@@ -40,7 +40,7 @@ constexpr uint32_t max_completion = 0xfffffu;
 }  // namespace contract
 
 // What a stream of random numbers is for.
-enum class Purpose : uint32_t { dist = 1, gumbel = 2, xtc = 3, mirostat = 4, mirostat_v2 = 5, adaptive_p = 6, user = 7, watermark = 8 };
+enum class Purpose : uint32_t { dist = 1, gumbel = 2, xtc = 3, mirostat = 4, mirostat_v2 = 5, adaptive_p = 6, user = 7, watermark = 8, ban = 9 };
 // clang-format on
 
 }  // namespace aleator

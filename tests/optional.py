@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = (ROOT / "src", ROOT, ROOT / "tools", ROOT / "benchmarks")
 PACKAGES = (
     "torch", "transformers", "triton", "safetensors", "gguf", "llguidance", "matplotlib",
-    "starlette", "uvicorn", "httpx", "selenium", "huggingface_hub",
+    "re2", "starlette", "uvicorn", "httpx", "selenium", "huggingface_hub",
 )  # fmt: skip
 
 

@@ -270,9 +270,10 @@ class GenerateKeywords(SamplingKeywords, total=False):
     stop: str | Iterable[str]
     """End before this text, which is not part of it; several may be given (default: none)."""
 
-    stop_loops: Mapping[str, int] | Iterable[int] | str | None
+    stop_loops: Mapping[str, float] | Iterable[float] | str | None
     """End where the last tokens are so many repeats of one cycle or more, and together so many
-    tokens or more: repeats and min_tokens (default: none)."""
+    tokens or more: repeats and min_tokens; with temperature and for: go on, and draw so many tokens
+    at that (default: none)."""
 
     logprobs: int | None
     """Report each token's natural-log probability and those of so many most probable ones, from the
@@ -317,6 +318,11 @@ class GenerateKeywords(SamplingKeywords, total=False):
 
     banned_strings: str | Iterable[str]
     """Texts that never occur: where one does, it is taken back and drawn anew; several may be given
+    (default: none)."""
+
+    banned_regex: str | Mapping[str, object] | Iterable[object]
+    """Regular expressions (RE2's) that nothing in the text matches: a match is taken back and drawn
+    anew; several may be given; {"regex": ..., "probability": 0.5} bans only so many of the matches
     (default: none)."""
 
     guidance_scale: float
@@ -380,9 +386,10 @@ class BatchKeywords(TypedDict, total=False):
     stop: str | Iterable[str]
     """End before this text, which is not part of it; several may be given (default: none)."""
 
-    stop_loops: Mapping[str, int] | Iterable[int] | str | None
+    stop_loops: Mapping[str, float] | Iterable[float] | str | None
     """End where the last tokens are so many repeats of one cycle or more, and together so many
-    tokens or more: repeats and min_tokens (default: none)."""
+    tokens or more: repeats and min_tokens; with temperature and for: go on, and draw so many tokens
+    at that (default: none)."""
 
     logprobs: int | None | Sequence[int | None]
     """Report each token's natural-log probability and those of so many most probable ones, from the
@@ -427,6 +434,11 @@ class BatchKeywords(TypedDict, total=False):
 
     banned_strings: str | Iterable[str]
     """Texts that never occur: where one does, it is taken back and drawn anew; several may be given
+    (default: none)."""
+
+    banned_regex: str | Mapping[str, object] | Iterable[object]
+    """Regular expressions (RE2's) that nothing in the text matches: a match is taken back and drawn
+    anew; several may be given; {"regex": ..., "probability": 0.5} bans only so many of the matches
     (default: none)."""
 
     guidance_scale: float | Sequence[float]

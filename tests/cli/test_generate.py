@@ -474,9 +474,24 @@ def test_a_loop_ends_the_text(aleator: Command) -> None:
     assert result.code == 0
     assert "text 60 tokens" in result.err
     assert "ended by: loop" in result.err
+    warmer = aleator(*words, "--seed", "1", "--stop-loops", "3,32,1.5,8")
+    assert warmer.out[: len(result.out)] == result.out
+    assert "ended by: length" in warmer.err
     wrong = aleator(*words, "--stop-loops", "1,32")
     assert wrong.code == 2
     assert "--stop-loops: stop_loops: repeats=1 is out of range" in wrong.err
+
+
+def test_banned_expressions(aleator: Command, model: LanguageModel) -> None:
+    pytest.importorskip("re2")
+    words = ("generate", "-p", "ROMEO:", "-n", "24", "--seed", "3", "--banned-regex")
+    half = {"regex": "[aeiou]", "probability": 0.5}
+    made = aleator(*words, "(?i)th", "--banned-regex", json.dumps(half))
+    options: dict[str, Any] = {"banned_regex": ["(?i)th", half], "max_tokens": 24, "seed": 3}
+    assert made.out == model.generate("ROMEO:", **options).text
+    wrong = aleator(*words, "a*")
+    assert wrong.code == 2
+    assert "--banned-regex: banned_regex='a*': a match may have any number of bytes" in wrong.err
 
 
 BEAMS = ("generate", "-t", "1", "-p", "ROMEO:", "-n", "8", "--num-beams", "3")

@@ -8,7 +8,7 @@ import pytest
 from make_models import SPECS, write_model
 
 from aleator import LanguageModel, LogitsError, ParameterError, load
-from aleator.generate.steering import BannedStrings
+from aleator.generate.bans import Bans, Strings
 from aleator.models.hub.bundled import bundled_model
 
 OPTIONS: dict[str, Any] = {"max_tokens": 40, "seed": 3, "temperature": 0.9}
@@ -112,11 +112,11 @@ def test_tokens_are_held_until_no_string_can_begin_in_them() -> None:
     import numpy as np
 
     pieces = [b"ab", b"c", b"d", b"x", b""]
-    held = BannedStrings(["cdx", "bx"], pieces.__getitem__)
+    held = Bans([Strings(["cdx", "bx"])], pieces.__getitem__, 5, lambda _: 0.0)
     row = np.zeros(5, np.float32)
 
     def take(token: int) -> tuple[int, list[int]]:
-        n = held.take(token, row, lambda *_: None)  # type: ignore[arg-type]
+        n = held.take(token, row, lambda *_: None, False)  # type: ignore[arg-type,return-value]
         return n, [] if n else [each.token for each in held.ready(False)]
 
     assert take(0) == (0, [])  # "b" may begin "bx"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aleator import LanguageModel, ParameterError
+from aleator import Generation, LanguageModel, ParameterError, SamplerChain
 from aleator.engine.replay import Record, differences, make_again
+from aleator.engine.verify import verify
 from aleator.generate.loops import USUAL, LoopDetector, loop_limits
+from aleator.samplers import Temperature
 
 LIMITS = (USUAL["repeats"], USUAL["min_tokens"])
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 400, "ignore_eos": True}
@@ -231,15 +234,116 @@ def test_it_is_made_again_from_its_record(model: LanguageModel) -> None:
     assert again.stop_reason == "loop"
 
 
+WARM: dict[str, Any] = {"repeats": 3, "min_tokens": 24, "temperature": 1.5, "for": 8}
+
+
+def temperatures(model: LanguageModel, **options: Any) -> tuple[Generation, list[float], list[Any]]:
+    """A greedy text, and the temperature and the logits of each draw."""
+    seen: list[float] = []
+    rows: list[Any] = []
+
+    def look(chain: SamplerChain, row: Any) -> None:
+        (each,) = [sampler for sampler in chain if isinstance(sampler, Temperature)]
+        seen.append(each.temperature)
+        rows.append(row.copy())
+
+    made = model.generate("ROMEO:", **{**GREEDY, "seed": 1, **options}, on_logits=look)
+    made.wait()
+    return made, seen, rows
+
+
+def test_the_temperature_rises_for_a_stretch(model: LanguageModel) -> None:
+    plain = model.generate("ROMEO:", **GREEDY)
+    made, seen, rows = temperatures(model, stop_loops=WARM)
+    first = found(plain.tokens, 3, 24)
+    assert made.tokens[:first] == plain.tokens[:first]
+    assert made.tokens[: first + 8] != plain.tokens[: first + 8]
+    assert made.stop_reason == "length"
+    expected, since = [], 0
+    for n in range(len(made.tokens)):
+        if found(made.tokens[since:n], 3, 24) == n - since > 0:
+            since = n  # what came before counts no more
+        expected.append(1.5 if 0 < since <= n < since + 8 else 0.0)
+    assert seen == expected
+    assert 8 < seen.count(1.5) < len(seen)
+    # Each draw is the one that its own chain makes there: the key is that of the position.
+    chain = model.sampling_params(temperature=1.5, ignore_eos=True, seed=1).chain(model.tokenizer)
+    chain.accept_many(made.request.tokens)
+    chain.accept_many(made.tokens[:first], generated=True)
+    assert [chain.sample(row) for row in rows[first : first + 8]] == made.tokens[first : first + 8]
+
+
+@pytest.mark.parametrize("options", [{"spec_type": "ngram"}, {"banned_strings": "zzz"}, {}])
+def test_a_stretch_in_company(model: LanguageModel, options: dict[str, Any]) -> None:
+    asked: dict[str, Any] = {**GREEDY, "max_tokens": 150, "seed": 1, "stop_loops": WARM}
+    alone = model.generate("ROMEO:", **asked)
+    made = model.generate_batch(["ROMEO:", "JULIET:"], n=2, **asked, **options)
+    assert made[0].tokens == alone.tokens != made[1].tokens
+    assert made[0].chain.describe() == model.generate("ROMEO:", **GREEDY).chain.describe()
+    with model.engine(n_seq_max=2) as engine:
+        assert engine.submit("ROMEO:", **asked).tokens == alone.tokens
+
+
+def test_a_stretch_is_replayed_and_verified(model: LanguageModel) -> None:
+    made, *_ = temperatures(model, stop_loops=WARM, max_tokens=120)
+    record = Record.from_json(json.loads(json.dumps(Record.of(made, model, "1.2").as_json())))
+    assert record.made is not None
+    assert differences(record.made, make_again(record, model)) == []
+    assert verify(record, model).ok
+
+
+def test_a_session_goes_on_within_a_stretch(model: LanguageModel, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {**GREEDY, "seed": 1, "stop_loops": WARM}
+    whole = model.generate("ROMEO:", **{**asked, "max_tokens": 120}).tokens
+    at = found(model.generate("ROMEO:", **GREEDY).tokens, 3, 24) + 3
+    half = model.generate("ROMEO:", **{**asked, "max_tokens": at})
+    model.save_session(tmp_path / "s", half)
+    rest = model.generate(model.load_session(tmp_path / "s"), **{**asked, "max_tokens": 120 - at})
+    assert [*half.tokens, *rest.tokens] == whole
+
+
+def test_a_chain_without_a_temperature(model: LanguageModel) -> None:
+    asked: dict[str, Any] = {**GREEDY, "temperature": 1, "top_k": 1, "samplers": "top_k", "seed": 1}
+    plain = model.generate("ROMEO:", **asked)
+    made = model.generate("ROMEO:", **asked, stop_loops={"temperature": 2})
+    assert (made.tokens, len(made.chain)) == (plain.tokens, len(plain.chain))
+
+
+def test_a_stretch_that_cannot_be_is_refused(model: LanguageModel) -> None:
+    for options, said in (
+        ({"temperature": 1.5}, "temperature=1.5 is not above the request's, 1.5"),
+        (
+            {"temperature": 1, "numerics": "llama.cpp"},
+            "temperature=1.5 cannot change in llama.cpp's chain",
+        ),
+        (
+            {"temperature": 1, "sampling_device": "device"},
+            "changes the temperature of the host's chain",
+        ),
+    ):
+        with pytest.raises(ParameterError, match=said):
+            model.generate("a", stop_loops=WARM, max_tokens=3, seed=1, **options)
+
+
 def test_limits_are_checked() -> None:
     assert loop_limits({}) == loop_limits("4,64") == loop_limits([4, 64]) == LIMITS
     assert loop_limits({"repeats": 9}) == loop_limits('{"repeats": 9}') == (9, 64)
+    assert loop_limits({"temperature": 2}) == loop_limits("4,64,2,64") == (4, 64, 2.0, 64)
+    assert loop_limits([3, 9, 1.5, 7]) == (3, 9, 1.5, 7)
     for wrong, said in (
         ({"repeats": 1}, "repeats=1 is out of range: give an integer, 2 to 1000"),
         ({"min_tokens": 0}, "min_tokens=0 is out of range: give an integer, 1 to 4096"),
         ({"min_tokens": 5000}, "1 to 4096"),
         ({"repeats": True}, "repeats=True"),
         ({"repeats": 2.5}, "repeats=2.5"),
+        ({"temperature": -1}, "temperature=-1 is out of range: give a number, 0 to 100"),
+        ({"temperature": "hot"}, "temperature='hot' is out of range"),
+        ({"temperature": True}, "temperature=True is out of range"),
+        ({"temperature": float("nan")}, "temperature=nan is out of range"),
+        ({"temperature": 1, "for": 0}, "for=0 is out of range: give an integer, 1 to 4096"),
+        ({"temperature": 1, "for": 2.0}, "for=2.0 is out of range"),
+        ({"for": 9}, "give repeats and min_tokens"),
+        ("4,64,1.5", "give repeats and min_tokens"),
         ({"repeat": 3}, "give repeats and min_tokens"),
         ("4", "give repeats and min_tokens"),
         ("a,b", "give repeats and min_tokens"),

@@ -45,7 +45,7 @@ LINES = 2
 """Lines that a worker of a cluster takes at once, for each that it answers at the same time."""
 TEXT = (
     "max_tokens", "stop", "stop_loops", "logprobs", "reasoning_budget", "reasoning_budget_message",
-    "reasoning_budget_grace", "banned_strings",
+    "reasoning_budget_grace", "banned_strings", "banned_regex",
 )  # fmt: skip
 
 

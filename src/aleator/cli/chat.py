@@ -50,7 +50,7 @@ examples:
 
 STEERING = (
     "stop_loops", "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace", "banned_strings",
-    "guidance_scale", "negative_prompt",
+    "banned_regex", "guidance_scale", "negative_prompt",
 )  # fmt: skip
 TEXT = ("max_tokens", "stop", "context_shift", *STEERING)
 

@@ -75,3 +75,4 @@ class Purpose(IntEnum):
     ADAPTIVE_P = 6
     USER = 7
     WATERMARK = 8
+    BAN = 9

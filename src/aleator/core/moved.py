@@ -74,7 +74,7 @@ MOVED = {
     "aleator.engine.ticket": "aleator.engine.request_handle",
     "aleator.engine.waiters": "aleator.engine.request_handle",
     "aleator.generate.advance": "aleator.generate.model_runner",
-    "aleator.generate.banned_strings": "aleator.generate.steering",
+    "aleator.generate.banned_strings": "aleator.generate.bans",
     "aleator.generate.batch": "aleator.generate.context",
     "aleator.generate.chunks": "aleator.generate.model_runner",
     "aleator.generate.drawing": "aleator.generate.token_sampler",

@@ -255,7 +255,9 @@ def check_rollback(state: RequestState, context: Context) -> None:
             "states to go back to: load the model with n_rollback=8, or leave spec_type and drafter out",
         )
     if state.banned is not None and state.banned.longest > context.rewindable(1) + 1:
+        name = state.request.options.bans[-1]
         raise ParameterError(
-            f"banned_strings: one has {state.banned.longest} bytes, and this model's states can be taken "
-            f"back by {context.rewindable(1)} tokens: load the model with a larger n_rollback"
+            name,
+            f"{name}: the longest match has {state.banned.longest} bytes, and this model's states can be taken "
+            f"back by {context.rewindable(1)} tokens: load the model with a larger n_rollback",
         )

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from aleator.core.contract import Purpose
 from aleator.core.errors import ParameterError
+from aleator.core.philox import stream, uniform64
 from aleator.engine.job import MOST_POSITIONS, positions
 from aleator.engine.prompts import RequestMaker, checked_prompt
+from aleator.generate.bans import Ban, Bans, Strings
 from aleator.generate.complete_grammar import EndingSearch, GrammarCompleter
 from aleator.generate.completion import Request
 from aleator.generate.context import Context
+from aleator.generate.expressions import searchers
 from aleator.generate.healing import Healing, token_prefixes
 from aleator.generate.request_state import OnLogits, RequestState, go_on
 from aleator.generate.speculative import (
@@ -21,7 +25,7 @@ from aleator.generate.speculative import (
     SharedDrafts,
     Speculation,
 )
-from aleator.generate.steering import BannedStrings, Guidance, ReasoningBudget
+from aleator.generate.steering import Guidance, ReasoningBudget
 from aleator.grammar.spelling import spelling
 from aleator.samplers import SamplerChain
 from aleator.samplers.logit_bias import biases_of_ids
@@ -102,10 +106,10 @@ class RequestStateMaker:
         if budget is None:
             return None
         self._vocab.require_text("reasoning_budget")
-        if request.options.banned_strings:
+        for name in request.options.bans:
             raise ParameterError(
-                "banned_strings and reasoning_budget are both given, and what is forced cannot be drawn anew: "
-                "give one"
+                f"{name} and reasoning_budget are both given, and what is forced cannot be drawn anew: give "
+                "one"
             )
         (begin, end), message = (
             request.options.reasoning_marks,
@@ -142,14 +146,33 @@ class RequestStateMaker:
             )
         return tokens
 
-    def _banned(self, request: Request) -> BannedStrings | None:
-        """Strings that must not occur; None if there are none."""
-        strings, vocab = request.options.banned_strings, self._vocab
-        if not strings:
+    def _banned(self, request: Request) -> Bans | None:
+        """What the text must not have; None if that is nothing."""
+        options, params, vocab = request.options, request.params, self._vocab
+        for name in options.bans:
+            vocab.require_text(name)
+        bans: list[Ban] = [*searchers(options.banned_regex)]
+        if options.banned_strings:
+            bans.append(Strings(options.banned_strings))
+        if not bans:
             return None
-        vocab.require_text("banned_strings")
-        return BannedStrings(
-            strings, lambda t: b"" if vocab.is_special(t) else vocab.token_bytes(t)
+        word = stream(Purpose.BAN, completion=request.completion)
+        start = len(request.tokens) - request.drawn
+        _, taken = request.taken_back
+        silent = {*params.stop_token_ids, *(() if params.ignore_eos else vocab.eog)}
+
+        def bytes_of(token: int) -> bytes:
+            hidden = vocab.is_special(token) and token not in options.shown_tokens
+            return b"" if hidden or token in silent else vocab.token_bytes(token)
+
+        return Bans(
+            bans,
+            bytes_of,
+            len(vocab),
+            lambda place: uniform64(params.seed, 0, place, word) / 2**64,
+            begun=request.tokens[start:],
+            skip=len(self._bytes(taken)),
+            strip=vocab.add_space_prefix and not request.drawn and self._at_start(request),
         )
 
     def _speculation(
@@ -211,14 +234,20 @@ class RequestStateMaker:
     def stream(self, request: Request) -> StreamDecoder:
         """Turns tokens into text; it has been given the tokens that an earlier generation drew."""
         start = len(request.tokens) - request.drawn
-        at_start = all(map(self._vocab.is_special, request.tokens[:start]))
         _, taken = request.taken_back
-        stream = self._tokenizer.stream(
-            at_start=at_start, shown=request.options.shown_tokens, skip=len(self._bytes(taken))
+        decoder = self._tokenizer.stream(
+            at_start=self._at_start(request),
+            shown=request.options.shown_tokens,
+            skip=len(self._bytes(taken)),
         )
         for token in request.tokens[start:]:
-            stream.push(token)
-        return stream
+            decoder.push(token)
+        return decoder
+
+    def _at_start(self, request: Request) -> bool:
+        """Whether there is no text before the request's."""
+        start = len(request.tokens) - request.drawn
+        return all(map(self._vocab.is_special, request.tokens[:start]))
 
     def _spell(self, request: Request, chain: SamplerChain) -> Callable[[bytes], list[int]] | None:
         """Cuts forced text into tokens; None if the chain forces none."""
@@ -229,11 +258,11 @@ class RequestStateMaker:
     def _completer(self, request: Request, chain: SamplerChain) -> GrammarCompleter | None:
         """Completes a constrained text before its tokens run out; None if it need not, or cannot."""
         wanted = request.options.complete_grammar
-        steered = request.options.banned_strings or request.options.reasoning_budget is not None
+        steered = request.options.bans or request.options.reasoning_budget is not None
         if wanted and steered:
             raise ParameterError(
-                "complete_grammar=True does not go together with banned_strings or reasoning_budget, which "
-                "choose tokens themselves: leave it out, or leave them out"
+                "complete_grammar=True does not go together with banned_strings, banned_regex or "
+                "reasoning_budget, which choose tokens themselves: leave it out, or leave them out"
             )
         if wanted is None:
             wanted = chain.numerics == "portable"

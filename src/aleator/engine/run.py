@@ -199,7 +199,11 @@ def why_not_on_device(state: RequestState) -> str:
         )
     steering = (state.budget, state.banned, state.guidance, state.healing)
     if any(each is not None for each in steering):
-        return "reasoning_budget, banned_strings, guidance_scale and heal are the host's"
+        return (
+            "reasoning_budget, banned_strings, banned_regex, guidance_scale and heal are the host's"
+        )
+    if request.options.stop_loops is not None and len(request.options.stop_loops) > 2:
+        return "stop_loops changes the temperature of the host's chain"
     if request.options.context_shift and request.options.max_tokens is None:
         return (
             "without max_tokens and with context_shift there is no end to what a device must hold"

@@ -109,7 +109,7 @@ class _Judge:
         if not 0 <= token < len(self._model.vocab):
             return f"{token} is no token of the vocabulary; {instead}"
         request = self._request
-        if row is None or request.params.numerics != "portable" or request.options.banned_strings:
+        if row is None or request.params.numerics != "portable" or request.options.bans:
             return instead
         chain = self._model.request_states.make([request])[0].chain
         if any(sampler.name in ADAPTIVE for sampler in chain.members):
@@ -125,7 +125,7 @@ def verify(record: Record, model: Served, prompt: Sequence[int] | None = None) -
     """Check that a record's text is what its chain draws, position by position.
 
     Grammars, penalties, biases, several completions, every form of draw, negative prompts and texts made with
-    speculation are checked.  Texts with banned strings are drawn token by token, without guesses.
+    speculation are checked.  Texts with bans are drawn token by token, without guesses.
 
     Args:
         record: Has a text.  One that was cut off is checked as far as it came.

@@ -12,7 +12,7 @@ from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
 from aleator.generate.healing import NOTHING, TakenBack
 from aleator.generate.logprobs import Logprobs, LogprobsOf, top_logprobs
-from aleator.generate.loops import LoopDetector
+from aleator.generate.loops import LoopWatch
 from aleator.generate.options import GenerateOptions
 from aleator.samplers import SamplerChain, SamplingParams
 
@@ -198,9 +198,9 @@ class Completion:
         if request.options.stop:
             self.require_text("stop")
         self._matcher = StopMatcher(request.options.stop)
-        self._loops: LoopDetector | None = None
+        self._loops: LoopWatch | None = None
         if request.options.stop_loops is not None:
-            self._loops = LoopDetector(*request.options.stop_loops)
+            self._loops = LoopWatch(request.options.stop_loops, chain, request.params.temperature)
             for token in request.tokens[len(request.tokens) - request.drawn :]:
                 self._loops.push(token)
         self._show(request.echo)
@@ -221,7 +221,7 @@ class Completion:
         """Take in a token, and end where it ends things; ``logprobs`` says what the model thought of it."""
         request = self.request
         self.tokens.append(token)
-        looping = self._loops is not None and self._loops.push(token) > 0
+        looping = self._loops is not None and self._loops.push(token)
         if request.options.logprobs is not None:
             self.logprobs.append(logprobs(token, request.options.logprobs, self.token_bytes))
         if token in self._detokenizer.eog and not request.params.ignore_eos:
@@ -314,6 +314,8 @@ class Completion:
 
     def end(self, reason: StopReason) -> None:
         """End it, and give out what was held back of its text."""
+        if self._loops is not None:
+            self._loops.end()
         if reason in ("eog", "grammar", "stop_token"):
             # Only here is the text over for good: elsewhere more bytes of the character would follow.
             self._show(self._matcher.push(self._stream.flush()))

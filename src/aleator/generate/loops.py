@@ -5,21 +5,32 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
+from aleator.samplers import SamplerChain
+from aleator.samplers.temperature import Temperature
 
-REPEATS, MIN_TOKENS = (2, 1000), (1, 4096)
-"""Ranges of what ``stop_loops`` says."""
+Limits = tuple[int, int] | tuple[int, int, float, int]
+"""``stop_loops``: repeats, min_tokens; and where the text goes on, temperature and for."""
+RANGES = {
+    "repeats": (2, 1000),
+    "min_tokens": (1, 4096),
+    "temperature": (0.0, 100.0),
+    "for": (1, 4096),
+}
 SHORT = 8
 """Periods below this are looked for at each token; a power of two."""
 USUAL = {"repeats": 4, "min_tokens": 64}
 """What holds for the one that is not given."""
+STRETCH = 64
+"""Tokens drawn at another temperature, where only that is given."""
 
 
-def loop_limits(value: Any) -> tuple[int, int]:
-    """``stop_loops`` as (repeats, min_tokens): from a mapping, two numbers, or either as JSON; "4,64" too."""
+def loop_limits(value: Any) -> Limits:
+    """``stop_loops`` from a mapping, two or four numbers, or either as JSON; "4,64" too."""
     given: Any = value
     if isinstance(value, str):
         try:
@@ -27,27 +38,93 @@ def loop_limits(value: Any) -> tuple[int, int]:
         except ValueError:
             given = None
     if isinstance(given, Mapping):
-        unknown = [key for key in given if key not in USUAL]
-        numbers = [] if unknown else [{**USUAL, **given}[name] for name in USUAL]
+        usual = {**USUAL, "temperature": None, "for": STRETCH} if "temperature" in given else USUAL
+        unknown = [key for key in given if key not in usual]
+        numbers = [] if unknown else [{**usual, **given}[name] for name in usual]
     else:
         numbers = list(given) if isinstance(given, Iterable) else []
-    if len(numbers) != 2:
+    if len(numbers) not in (2, 4):
         raise ParameterError(
             "stop_loops",
-            f"stop_loops={value!r:.80}: give repeats and min_tokens, as in "
-            f"{USUAL} (command line: 4,64)",
+            f"stop_loops={value!r:.80}: give repeats and min_tokens, as in {USUAL} (command line: 4,64); to go "
+            "on by another temperature, that and for how many tokens too",
         )
-    made = []
-    for name, each, (low, high) in zip(USUAL, numbers, (REPEATS, MIN_TOKENS), strict=True):
-        number = exact(each)
-        if isinstance(each, bool | float) or number is None or not low <= number <= high:
-            raise ParameterError(
-                "stop_loops",
-                f"stop_loops: {name}={each!r:.40} is out of range: give an integer, {low} to {high} "
-                f"(default: {USUAL[name]})",
-            )
-        made.append(number)
-    return made[0], made[1]
+    made = [_checked(*pair) for pair in zip(RANGES, numbers, strict=False)]
+    return made[0], made[1], *made[2:]  # type: ignore[return-value]
+
+
+def _checked(name: str, value: Any) -> Any:
+    low, high = RANGES[name]
+    whole = name != "temperature"
+    number = exact(value) if whole and not isinstance(value, float) else value
+    right = isinstance(number, int if whole else int | float) and not isinstance(value, bool)
+    if not (right and low <= number <= high):
+        raise ParameterError(
+            "stop_loops",
+            f"stop_loops: {name}={value!r:.40} is out of range: give {'an integer' if whole else 'a number'}, "
+            f"{low:g} to {high:g}{f' (default: {USUAL[name]})' if name in USUAL else ''}",
+        )
+    return number if whole else float(number)
+
+
+class LoopWatch:
+    """Watches for loops as ``limits`` say: ends the text, or raises the chain's temperature for a stretch.
+
+    ``temperature`` is the request's own.  After a loop that does not end the text, later tokens alone count.
+
+    Raises:
+        ParameterError: the temperature would not rise, or the chain's cannot change.
+    """
+
+    def __init__(self, limits: Limits, chain: SamplerChain, temperature: float) -> None:
+        self._limits, self._chain = limits, chain
+        self._detector = LoopDetector(*limits[:2])
+        self._raised, self._stretch = limits[2:] if len(limits) == 4 else (None, 0)
+        self._left = 0
+        self._usual: list[tuple[int, Temperature | None]] = []
+        """What stands at places of the chain that the stretch has changed; None: nothing does."""
+        why = ""
+        if self._raised is not None and self._raised <= temperature:
+            why = f"is not above the request's, {temperature:g}: give more"
+        elif self._raised is not None and chain.numerics != "portable":
+            why = "cannot change in llama.cpp's chain: leave it out, or give numerics='portable'"
+        if why:
+            raise ParameterError("stop_loops", f"stop_loops: temperature={self._raised:g} {why}")
+
+    def push(self, token: int) -> bool:
+        """Take in a token; returns whether the text ends with it."""
+        looping = self._detector.push(token) > 0
+        if looping and self._raised is not None:
+            self._detector = LoopDetector(*self._limits[:2])
+            self._raise(self._raised)
+            self._left = self._stretch
+        elif self._left:
+            self._left -= 1
+            if not self._left:
+                self.end()
+        return looping and self._raised is None
+
+    def _raise(self, temperature: float) -> None:
+        if self._left:
+            return
+        chain = self._chain
+        usual = [(i, each) for i, each in enumerate(chain) if isinstance(each, Temperature)]
+        for i, each in usual:
+            chain.insert(i, replace(each, temperature=temperature))
+            chain.remove(i + 1)
+        if not usual:
+            chain.insert(len(chain) - 1, Temperature(temperature))
+        self._usual = [*usual] or [(len(chain) - 2, None)]
+
+    def end(self) -> None:
+        """Bring the chain's own temperature back."""
+        for i, each in self._usual:
+            if each is None:
+                self._chain.remove(i)
+            else:
+                self._chain.insert(i, each)
+                self._chain.remove(i + 1)
+        self._usual, self._left = [], 0
 
 
 class LoopDetector:

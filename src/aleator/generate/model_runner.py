@@ -13,10 +13,10 @@ import numpy as np
 
 from aleator.core.arrays import Floats
 from aleator.core.records import dataclass
+from aleator.generate.bans import Bans
 from aleator.generate.context import Batch, Context, Prefixes
 from aleator.generate.logprobs import LogprobsOf
 from aleator.generate.request_state import Failed, Proposal, Proposer, RequestErrors, RequestState
-from aleator.generate.steering import BannedStrings
 from aleator.generate.token_sampler import (
     HostTokenSampler,
     Logits,
@@ -343,23 +343,24 @@ class ModelRunner:
     def _hold(
         self,
         state: RequestState,
-        banned: BannedStrings,
+        banned: Bans,
         token: int,
         logprobs: LogprobsOf,
         row: Floats,
     ) -> None:
-        """Hold a token back while a banned string may begin in it; where one is complete, sample again."""
+        """Hold a token back while something banned may begin in it; where that is complete, sample again."""
         state.stats.sampled_tokens += 1
-        n = banned.take(token, row.copy(), logprobs)
+        over = state.ends_with(token)
+        n = banned.take(token, row.copy(), logprobs, over)
         while n:
             gone, left = banned.back(n)
             state.chain.rollback(n)
             del state.tokens[len(state.tokens) - (n - 1) :]  # the one drawn last was not decoded
             self._cut(state)
             token = state.chain.sample(left)
-            n = banned.take(token, gone.row, gone.logprobs)
+            over = state.ends_with(token)
+            n = banned.take(token, gone.row, gone.logprobs, over)
         state.drawn = token
-        over = state.completion.ends_with(token) or state.limits()[0] == 0
         for held in banned.ready(over):
             if not state.completion.done:
                 state.completion.feed(held.token, held.logprobs)

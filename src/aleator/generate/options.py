@@ -15,7 +15,8 @@ from aleator.core.integers import exact
 from aleator.core.options import Option, Options, declarations, option, own, resolved
 from aleator.core.parameter import check_unicode
 from aleator.core.records import dataclass
-from aleator.generate.loops import loop_limits
+from aleator.generate.expressions import Expressions, banned_expressions
+from aleator.generate.loops import Limits, loop_limits
 from aleator.models.placement import DeviceMap
 from aleator.samplers.token_arguments import check_ids
 
@@ -254,11 +255,11 @@ class GenerateOptions(Options):
         annotation="str | Iterable[str]", metavar="TEXT", escapes=True,
         schema={"type": ["string", "array"], "items": {"type": "string"}},
     )  # fmt: skip
-    stop_loops: tuple[int, int] | None = option(
+    stop_loops: Limits | None = option(
         "end where the last tokens are so many repeats of one cycle or more, and together so many tokens or "
-        "more: repeats and min_tokens",
-        None, type=object, checker=loop_limits, flags=("--stop-loops",), metavar="REPEATS,TOKENS",
-        annotation="Mapping[str, int] | Iterable[int] | str | None",
+        "more: repeats and min_tokens; with temperature and for: go on, and draw so many tokens at that",
+        None, type=object, checker=loop_limits, flags=("--stop-loops",), metavar="REPEATS,TOKENS[,TEMP,FOR]",
+        annotation="Mapping[str, float] | Iterable[float] | str | None",
         schema={"type": ["object", "array", "string", "null"]},
     )  # fmt: skip
     logprobs: int | None = option(
@@ -309,6 +310,13 @@ class GenerateOptions(Options):
         (), flags=("--banned-string",), checker=partial(texts, "banned_strings"),
         annotation="str | Iterable[str]", metavar="TEXT", escapes=True,
         schema={"type": ["string", "array"], "items": {"type": "string"}},
+    )  # fmt: skip
+    banned_regex: Expressions = option(
+        "regular expressions (RE2's) that nothing in the text matches: a match is taken back and drawn anew; "
+        'several may be given; {"regex": ..., "probability": 0.5} bans only so many of the matches',
+        (), type=tuple, flags=("--banned-regex",), checker=banned_expressions,
+        annotation="str | Mapping[str, object] | Iterable[object]", metavar="REGEX",
+        schema={"type": ["string", "object", "array"], "items": {"type": ["string", "object", "array"]}},
     )  # fmt: skip
     guidance_scale: float = option(
         "how far to move away from what the negative prompt makes of the same text; 1: not at all",
@@ -363,6 +371,11 @@ class GenerateOptions(Options):
         16, low=1, high=64, flags=("--spec-draft-n-max",),
     )  # fmt: skip
     namespace: str = own("of the prompt cache: prompts share what was computed only within one", "")
+
+    @property
+    def bans(self) -> tuple[str, ...]:
+        """Which options ban something."""
+        return tuple(name for name in ("banned_strings", "banned_regex") if getattr(self, name))
 
 
 def when_to_stop(value: Any) -> bool | str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from aleator.core.arrays import Floats
 from aleator.core.errors import ContextFull, ParameterError, StateError
+from aleator.generate.bans import Bans
 from aleator.generate.complete_grammar import GrammarCompleter
 from aleator.generate.completion import (
     Completion,
@@ -20,7 +21,7 @@ from aleator.generate.completion import (
 from aleator.generate.context import Context
 from aleator.generate.healing import Healing
 from aleator.generate.speculative import Costs, Draft, Speculation, draft_together
-from aleator.generate.steering import BannedStrings, Guidance, ReasoningBudget
+from aleator.generate.steering import Guidance, ReasoningBudget
 from aleator.samplers import SamplerChain
 
 OnLogits = Callable[[SamplerChain, Any], None]
@@ -37,7 +38,7 @@ class RequestState:
             by one.
         completer: samples a constrained text so that it is complete at its end; None: nothing does.
         budget: ends the text's reasoning.
-        banned: strings that must not occur.
+        banned: strings and matches of expressions that must not occur.
         speculation: guesses tokens, which are decoded together; None: nothing guesses.
         healing: constrains the first draws to the bytes that were taken back of the prompt; None: none were.
         guidance: changes the logits before each draw by those of a second prompt; None: nothing does.
@@ -66,7 +67,7 @@ class RequestState:
         completer: GrammarCompleter | None = None,
         speculation: Speculation | None = None,
         budget: ReasoningBudget | None = None,
-        banned: BannedStrings | None = None,
+        banned: Bans | None = None,
     ) -> None:
         self.request, self.chain = request, chain
         self.on_logits, self.spell, self.completer = on_logits, spell, completer
@@ -137,6 +138,14 @@ class RequestState:
             if room is None or more <= room:
                 return more, "length"
         return room, "context"
+
+    def ends_with(self, token: int) -> bool:
+        """Whether the text ends with a token that was drawn and is neither held nor given out yet."""
+        return (
+            self.completion.ends_with(token)
+            or self.limits()[0] == 1
+            or (self.chain.grammar is not None and self.chain.finished)
+        )
 
     def take_place(self, seq: int, n_ctx: int, stats: Stats) -> None:
         """Begin the request in an empty sequence of its own, in which it may use ``n_ctx`` positions.

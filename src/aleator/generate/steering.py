@@ -1,4 +1,4 @@
-"""What decides a token beside the chain: a budget of reasoning, a negative prompt, banned strings."""
+"""What decides a token beside the chain: a budget of reasoning, a negative prompt; bans are in ``bans.py``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from aleator.core.arrays import Floats
-from aleator.core.records import dataclass
-from aleator.generate.completion import open_length
-from aleator.generate.logprobs import LogprobsOf, TokenBytes, log_softmax
+from aleator.generate.logprobs import log_softmax
 
 _CLOSERS = b"*_`)]}'\"" + "\u2019\u201d\u00bb\u300d\u300f".encode()
 """What may follow the mark at which a sentence ends."""
@@ -110,81 +108,3 @@ class Guidance:
         moved[~np.isfinite(p)] = -np.inf
         moved[~np.isfinite(q)] = p[~np.isfinite(q)]
         return moved.astype(np.float32)
-
-
-@dataclass
-class Held:
-    """A token that was drawn from the logits [V] ``row`` and may have to be taken back."""
-
-    token: int
-    piece: bytes
-    row: Floats
-    logprobs: LogprobsOf
-
-
-class BannedStrings:
-    """Holds tokens back for as long as a string may begin in them.
-
-    ``token_bytes`` gives the bytes of a token; none of one that is no text.
-
-    Attributes:
-        held: The tokens held back.
-        longest: Bytes of the longest string: so many tokens may have to be taken back at most.
-    """
-
-    def __init__(self, strings: Sequence[str], token_bytes: TokenBytes) -> None:
-        self._strings = [text.encode() for text in strings]
-        self._token_bytes = token_bytes
-        self.longest = max(map(len, self._strings))
-        self.held: list[Held] = []
-        self._refused: list[set[int]] = []  # at the place of each held token, and of the next one
-
-    def take(self, token: int, row: Floats, logprobs: LogprobsOf) -> int:
-        """Take in a token that was drawn from the logits [V] ``row``.
-
-        Returns:
-            How many of the tokens held, the last ones, must be taken back; 0: none.
-        """
-        self.held.append(Held(token, self._token_bytes(token), row, logprobs))
-        if len(self._refused) < len(self.held):
-            self._refused.append(set())
-        text = b"".join(each.piece for each in self.held)
-        found = [at for string in self._strings if (at := text.find(string)) >= 0]
-        if not found:
-            return 0
-        start, end = min(found), 0
-        for i, each in enumerate(self.held):
-            end += len(each.piece)
-            if end > start:
-                return len(self.held) - i
-        raise AssertionError("a string that was found begins in a token")
-
-    def back(self, n: int) -> tuple[Held, Floats]:
-        """Take back the last ``n`` tokens.
-
-        Returns:
-            The first of them, and the logits [V] to draw another one from: without it, and without those
-            refused at its place before.
-        """
-        first = len(self.held) - n
-        gone = self.held[first]
-        del self.held[first:], self._refused[first + 1 :]
-        self._refused[first].add(gone.token)
-        row = gone.row.copy()
-        row[list(self._refused[first])] = -np.inf
-        return gone, row
-
-    def ready(self, everything: bool) -> list[Held]:
-        """Tokens in which no string can begin any more, or all where the text ends; they are held no longer."""
-        text = b"".join(each.piece for each in self.held)
-        closed, n = len(text), 0
-        if not everything:
-            closed -= open_length(text, self._strings, self.longest)
-        for each in self.held:
-            closed -= len(each.piece)
-            if closed < 0:
-                break
-            n += 1
-        made = self.held[:n]
-        del self.held[:n], self._refused[:n]
-        return made

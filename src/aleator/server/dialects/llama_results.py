@@ -186,8 +186,8 @@ class PostSampling:
         if not own["post_sampling_probs"] or not own["n_probs"]:
             return None
         why = ""
-        if options.get("banned_strings"):
-            why = "banned_strings takes tokens back, and draws them anew"
+        if ban := next((n for n in ("banned_strings", "banned_regex") if options.get(n)), ""):
+            why = f"{ban} takes tokens back, and draws them anew"
         elif constrained(options) and options.get("numerics") == "llama.cpp":
             why = "llama.cpp's numbers draw again where the grammar refuses a token"
         if why:

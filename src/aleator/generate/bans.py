@@ -1,0 +1,250 @@
+"""Strings and matches of regular expressions that a text never has: they are taken back, and drawn anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field
+from operator import itemgetter
+from typing import Protocol
+
+import numpy as np
+
+from aleator.core.arrays import Floats
+from aleator.core.errors import LogitsError
+from aleator.core.records import dataclass
+from aleator.generate.completion import open_length
+from aleator.generate.logprobs import LogprobsOf, TokenBytes
+
+ONE_BY_ONE = 8
+"""So many tokens are refused at a place one by one; then all that have something banned in them."""
+MOST_REFUSED = 1000
+"""Tokens that may be refused at a place one by one, until that is an error."""
+
+
+@dataclass
+class Held:
+    """A token that was drawn from the logits [V] ``row`` and may have to be taken back."""
+
+    token: int
+    piece: bytes
+    row: Floats
+    logprobs: LogprobsOf
+
+
+class Ban(Protocol):
+    """Something banned.
+
+    Attributes:
+        longest: Bytes of the longest match, with what follows if that matters.
+        probability: With which a match is banned.
+        looks: Whether a match depends on what stands around it.
+    """
+
+    longest: int
+    probability: float
+    looks: bool
+
+    def matches(self, text: bytes, at: int, since: int, over: bool) -> Iterator[tuple[int, int]]:
+        """Where matches begin and end, from ``at`` on, that the text before ``since`` does not decide.
+
+        None overlap.  The text goes on, unless it is ``over``.
+        """
+
+    def open(self, text: bytes, at: int) -> int:
+        """Where something begins, at a place or later, that may become a match; the end if nothing does."""
+
+    def within(self, pieces: Sequence[bytes], last: bytes) -> list[int]:
+        """Indices of the texts that have a match in them behind a byte, whatever follows."""
+
+
+class Strings:
+    """Strings as a :class:`Ban`."""
+
+    probability, looks = 1.0, False
+
+    def __init__(self, strings: Sequence[str]) -> None:
+        self._strings = [text.encode() for text in strings]
+        self.longest = max(map(len, self._strings))
+
+    def matches(self, text: bytes, at: int, since: int, over: bool) -> Iterator[tuple[int, int]]:
+        """The first place, if there is one."""
+        least = [(max(at, since - len(s) + 1), s) for s in self._strings]
+        found = [(i, i + len(s)) for start, s in least if (i := text.find(s, start)) >= 0]
+        if found:
+            yield min(found)
+
+    def open(self, text: bytes, at: int) -> int:
+        """Where a string may begin."""
+        return len(text) - open_length(text[at:], self._strings, self.longest)
+
+    def within(self, pieces: Sequence[bytes], last: bytes) -> list[int]:
+        """Indices of the texts that have one in them."""
+        return [i for i, piece in enumerate(pieces) if any(s in piece for s in self._strings)]
+
+
+@dataclass
+class _Refused:
+    """The tokens refused at a place, and how often one was."""
+
+    tokens: set[int] = field(default_factory=set)
+    times: int = 0
+
+
+class Bans:
+    """Holds tokens back for as long as something banned may begin in them.
+
+    What is banned is taken back from the token on in which it begins.  That token may have been given out,
+    since what followed it at first was no match; then that is taken back which is held.
+
+    Args:
+        bans: What is banned.
+        token_bytes: Gives the bytes of a token; none of one that is no text.
+        n_tokens: How many tokens there are.
+        coin: Gives for a place in the text a number, at least 0 and below 1: a match that begins in the token
+            there is banned if it is below the ban's probability.
+        begun: Tokens of the text that were drawn earlier.
+        skip: Bytes at the beginning that are no part of the text.
+        strip: Whether a space at its beginning is none.
+
+    Attributes:
+        held: The tokens held back.
+        longest: Bytes of the longest match: so many tokens may have to be taken back at most.
+    """
+
+    def __init__(
+        self,
+        bans: Sequence[Ban],
+        token_bytes: TokenBytes,
+        n_tokens: int,
+        coin: Callable[[int], float],
+        begun: Sequence[int] = (),
+        skip: int = 0,
+        strip: bool = False,
+    ) -> None:
+        self._bans, self._token_bytes, self._n_tokens = bans, token_bytes, n_tokens
+        self._coin, self._skip, self._strip = coin, skip, strip
+        self.longest = max(ban.longest for ban in bans)
+        self._may_stay = any(ban.probability < 1 for ban in bans)
+        self.held: list[Held] = []
+        self._refused = [_Refused()]  # at the place of each held token, and of the next one
+        self._n = len(begun)  # tokens of the text that are held no longer
+        self._given = [token_bytes(token) for token in begun]  # the last ones of these, as bytes
+        self._kept = [len(b"".join(self._given))] * len(
+            bans
+        )  # bytes of these in which a match may begin
+        self._within: dict[tuple[Ban, bytes], list[int]] = {}
+
+    def take(self, token: int, row: Floats, logprobs: LogprobsOf, over: bool) -> int:
+        """Take in a token that was drawn from the logits [V] ``row``; ``over``: the text ends with it.
+
+        Returns:
+            How many of the tokens held, the last ones, must be taken back; 0: none.
+        """
+        self.held.append(Held(token, self._token_bytes(token), row, logprobs))
+        self._refused.append(_Refused())
+        found = ((ban, self._place(start)) for ban, start, _ in self._matches(over))
+        places = [place for ban, place in found if self._holds(ban, place)]
+        return len(self.held) - max(0, min(places, default=len(self.held)))
+
+    def back(self, n: int) -> tuple[Held, Floats]:
+        """Take back the last ``n`` tokens.
+
+        Returns:
+            The first of them, and the logits [V] to draw another one from: without it, and without those
+            refused at its place before.
+
+        Raises:
+            LogitsError: very many were refused there.
+        """
+        place = len(self.held) - n
+        gone, refused = self.held[place], self._refused[place]
+        del self.held[place:], self._refused[place + 1 :]
+        refused.tokens.add(gone.token)
+        refused.times += 1
+        if refused.times == ONE_BY_ONE:
+            for ban in self._bans:
+                refused.tokens.update(self._all_with(ban) if self._holds(ban, place) else ())
+        elif refused.times > MOST_REFUSED:
+            raise LogitsError(
+                f"something banned is in each of {refused.times} texts that were drawn from one place on: ban "
+                "less"
+            )
+        row = gone.row.copy()
+        row[list(refused.tokens)] = -np.inf
+        return gone, row
+
+    def ready(self, everything: bool) -> list[Held]:
+        """Hold tokens no longer in which nothing banned can begin, or all where the text ends; returns them."""
+        stayed = [*self._matches(False)] if self._may_stay else []
+        n = len(self.held) if everything else self._closed(stayed)
+        made, pieces = self.held[:n], self._pieces()[:n]
+        since = len(b"".join(self._given))
+        end = since + len(b"".join(pieces))
+        for i, ban in enumerate(self._bans):
+            passed = [after for each, _, after in stayed if each is ban and after <= end]
+            begin = max(passed, default=since - self._kept[i])
+            self._kept[i] = min(end - begin, ban.longest - 1)
+        self._given += pieces
+        while len(b"".join(self._given[1:])) >= self.longest:
+            del self._given[0]
+        for each in made:
+            self._strip = self._strip and not each.piece
+            self._skip = max(0, self._skip - len(each.piece))
+        self._n += n
+        del self.held[:n], self._refused[:n]
+        return made
+
+    def _closed(self, stayed: Sequence[tuple[Ban, int, int]]) -> int:
+        """How many of the first tokens can be given out."""
+        text, since = self._text()
+        end = min(ban.open(text, since - n) for ban, n in zip(self._bans, self._kept, strict=True))
+        # A match that stays does so in one piece: otherwise another one might be found within it.
+        for _, start, after in sorted(stayed, key=itemgetter(1), reverse=True):
+            end = start if start < end < after else end
+        end -= since
+        for n, piece in enumerate(self._pieces()):
+            end -= len(piece)
+            if end < 0:
+                return n
+        return len(self.held)
+
+    def _pieces(self) -> list[bytes]:
+        """The bytes of each token held that are part of the text."""
+        made, skip, strip = [], self._skip, self._strip
+        for each in self.held:
+            piece = each.piece.removeprefix(b" ") if strip else each.piece
+            made.append(piece[skip:])
+            skip, strip = max(0, skip - len(piece)), strip and not each.piece
+        return made
+
+    def _text(self) -> tuple[bytes, int]:
+        """The text to search, and where in it the tokens held begin."""
+        given = b"".join(self._given)
+        return given + b"".join(self._pieces()), len(given)
+
+    def _matches(self, over: bool) -> Iterator[tuple[Ban, int, int]]:
+        """Each match, and where in the text to search it begins and ends."""
+        text, since = self._text()
+        for ban, n in zip(self._bans, self._kept, strict=True):
+            for start, end in ban.matches(text, since - n, since, over):
+                yield ban, start, end
+
+    def _place(self, at: int) -> int:
+        """Which of the held tokens has a byte of the text; below 0 for one that was given out."""
+        for place, piece in enumerate([*self._given, *self._pieces()], start=-len(self._given)):
+            at -= len(piece)
+            if at < 0:
+                return place
+        raise AssertionError("a match begins in a token")
+
+    def _holds(self, ban: Ban, place: int) -> bool:
+        """Whether a match that begins in a token is banned."""
+        return ban.probability == 1 or self._coin(self._n + place) < ban.probability
+
+    def _all_with(self, ban: Ban) -> list[int]:
+        """The tokens that have something in them that is banned, if they come next."""
+        last = self._text()[0][-1:] if ban.looks else b""
+        if (ban, last) not in self._within:
+            pieces = [self._token_bytes(token) for token in range(self._n_tokens)]
+            self._within[ban, last] = ban.within(pieces, last)
+        return self._within[ban, last]

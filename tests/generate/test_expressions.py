@@ -1,0 +1,173 @@
+"""Regular expressions that are banned: what is read of them, against RE2 itself and by trying all places."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import re2  # noqa: F401  # without it this file is skipped
+
+from aleator import ParameterError
+from aleator.generate.expressions import (
+    LONGEST,
+    Searcher,
+    banned_expressions,
+    compiled,
+    read,
+    searchers,
+)
+
+ATOMS = (
+    *"abkS. é^$", r"\w", r"\W", "[ab]", "[^a]", r"\b", r"\B", "(?i)a", "(?m)", "(?s)", "(?-i)", r"\n", r"\.",
+    "[[:alpha:]]", r"\Qa.\E", r"\x61", r"\p{L}", r"\z", r"\A", "(?U)", r"[\w-]", r"\101", "[]a]",
+)  # fmt: skip
+GROUPS = ("(", "(?:", "(?i:", "(?P<n>", "(?s-i:")
+TIMES = ("?", "{0,2}", "{2}", "{1,3}", "??", "{2,3}?")
+
+
+def expression(draw: random.Random, depth: int) -> str:
+    """An expression at random; RE2 may refuse it."""
+    kind = draw.random() if depth else 1.0
+
+    def inner() -> str:
+        return expression(draw, depth - 1)
+
+    if kind < 0.45:
+        return "".join(inner() for _ in range(draw.randint(1, 3)))
+    if kind < 0.6:
+        return "|".join(inner() for _ in range(draw.randint(2, 3)))
+    if kind < 0.75:
+        return f"{draw.choice(GROUPS)}{inner()})"
+    return f"({inner()}){draw.choice(TIMES)}" if kind < 0.95 else draw.choice(ATOMS)
+
+
+def test_random_expressions_against_all_places() -> None:
+    """Lengths hold; all is open that becomes a match later; the own form matches what the expression does."""
+    draw = random.Random(1)
+    seen = opened = 0
+    while seen < 200:
+        source = expression(draw, 3)
+        try:
+            part, _ = read(source)
+        except ParameterError:
+            continue
+        seen += 1
+        theirs, ours = compiled(source), compiled(part.whole)
+        search = Searcher([part], 1.0)
+        for _ in range(12):
+            text = "".join(
+                draw.choice("aabckKSſ\u212a. \né") for _ in range(draw.randint(0, 7))
+            ).encode()
+            places = [(i, j) for i in range(len(text) + 1) for j in range(i, len(text) + 1)]
+            spans = [(i, j) for i, j in places if theirs.fullmatch(text, i, j)]
+            assert spans == [(i, j) for i, j in places if ours.fullmatch(text, i, j)]
+            assert all(part.shortest <= j - i <= part.longest for i, j in spans)
+            firsts = [start for start, _ in search.matches(text, 0, 0, True)]
+            assert firsts[:1] == [min(i for i, _ in spans)] if spans else not firsts
+            for end in range(len(text) + 1):
+                later = [
+                    i for i, j in spans if i < end and (j > end or (j == end and part.looks_on))
+                ]
+                opened += bool(later)
+                assert search.open(text[:end], 0) <= min(later, default=end)
+    assert opened > 500
+
+
+def test_lengths() -> None:
+    for source, shortest, longest in (
+        (r"\bdelve\b", 5, 5),
+        (
+            "(?i)disk",
+            4,
+            8,
+        ),  # a long s has two bytes and the Kelvin sign three, of which three are counted
+        ("a{2,5}|bc", 2, 5),
+        ("é.", 2, 6),
+        (r"[a-z]{1,20}ing", 4, 23),
+        (r"[^a]\p{Greek}?", 1, 8),
+        (r"\Q{2}\E{2}", 4, 4),
+        ("(ab){0}c", 1, 1),
+    ):
+        part, _ = read(source)
+        assert (part.shortest, part.longest) == (shortest, longest), source
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("a.*b", "any number of bytes"),
+        ("a+", "any number of bytes"),
+        (r"\p{Han}{1,200}", "a match may have 800 bytes"),
+        ("(a{30}){20}", "a match may have 600 bytes"),
+        ("((a{20}){20}){20}", "invalid repetition size"),
+        ("(a", "missing"),
+        (r"(a)\1", "invalid escape sequence"),
+        ("(?<=a)b", "invalid perl operator"),
+        (r"a\Cb", "part of a character"),
+        ("a?", "an empty text matches it"),
+        ("", "an empty text matches it"),
+        (r"\b", "an empty text matches it"),
+        ("x" * 1001, "1001 characters"),
+        ("(" * 450 + "a" + ")" * 450, "too many groups within groups"),
+        (r"(?i)[\p{L}\p{N}]{1,127}" + r"|[\p{L}\p{Nd}]{3}" * 40, "pattern too large"),
+        ([rf"[^\p{{L}}]{{{n}}}" for n in range(20, 60)], "together the expressions are larger"),
+        ("\ud800", "surrogate"),
+        (7, "give a regular expression"),
+        ([7], "give a regular expression"),
+        ({"regex": "a", "p": 1}, "give a regular expression"),
+        ({"probability": 0.5}, "give a regular expression"),
+        ({"regex": "a", "probability": 0}, "probability=0 is out of range"),
+        ({"regex": "a", "probability": 1.5}, "probability=1.5 is out of range"),
+        ({"regex": "a", "probability": True}, "probability=True is out of range"),
+        ([f"a{i}" for i in range(513)], "513 expressions"),
+        ([("a", p / 100) for p in range(1, 6)], "more than 4 probabilities"),
+    ],
+)
+def test_what_is_refused(given: object, said: str) -> None:
+    with pytest.raises(ParameterError, match=said) as refused:
+        banned_expressions(given)
+    assert refused.value.parameter == "banned_regex"
+
+
+def test_forms() -> None:
+    half = (("a", 0.5),)
+    for given in (
+        {"regex": "a", "probability": 0.5},
+        '{"regex": "a", "probability": 0.5}',
+        [["a", 0.5]],
+        half,
+    ):
+        assert banned_expressions(given) == half
+    assert banned_expressions("a{1,2}") == (("a{1,2}", 1.0),)
+    assert banned_expressions(["a", "b", "a"]) == (("a", 1.0), ("b", 1.0))
+    assert banned_expressions('{"a"') == (('{"a"', 1.0),)  # no JSON
+    assert banned_expressions([]) == ()
+
+
+def searcher(*sources: str) -> Searcher:
+    (made,) = searchers(tuple((source, 1.0) for source in sources))
+    return made
+
+
+def test_several_expressions_are_searched_at_once() -> None:
+    search = searcher("(?i)ab", "c$", r"\Qx|y\E")
+    assert list(search.matches(b"AB c.x|y c", 0, 0, over=True)) == [(0, 2), (5, 8), (9, 10)]
+    assert list(search.matches(b"c", 0, 0, over=False)) == []  # the text may go on
+    assert search.within([b"a", b"ab", b"ab ", b"c"], b"") == [
+        2
+    ]  # what follows the others may be anything
+    search = searcher(r"\bc|^a.")
+    assert search.within([b"c", b"a c", b"ac.", b"c."], b"") == [1, 2, 3]
+    assert search.within([b"c", b"a c", b"ac.", b"c."], b"b") == []
+    assert search.within([b"c.", b"a c.", b"ac.", b".c."], b"b") == [1, 3]
+    search = searcher("(?i)ab", "é")
+    assert search.within([b"a", b"xABab", b"", b"\xc3", b"\xa9", "aé".encode()], b"") == [1, 5]
+    assert search.longest == 2 <= LONGEST
+
+
+def test_the_package_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "re2", None)
+    with pytest.raises(ParameterError, match=r"google-re2: pip install 'aleator\[regex\]'"):
+        banned_expressions("some expression")
