@@ -59,7 +59,9 @@ def test_what_vllm_says_of_its_own() -> None:
     """
     random = np.random.default_rng(0)
     for _ in range(50):
-        row = (random.integers(-4096, 4096, 300) / 512).astype(np.float32)  # shifts by 2^n are exact
+        row = (random.integers(-4096, 4096, 300) / 512).astype(
+            np.float32
+        )  # shifts by 2^n are exact
         first = kept(row, CLIFF)
         order = np.sort(row.astype(np.float64))[::-1]
         falls = -np.diff(order) / np.arange(1, 300) / (order[0] - order[-1])

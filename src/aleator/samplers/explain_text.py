@@ -47,6 +47,8 @@ def draw_line(e: Explained) -> str:
     key = f"seed {d.seed}, position {d.position}"
     if d.completion:
         key += f", completion {d.completion}"
+    if d.mark:
+        key += f"; {d.mark}"
     return (
         f"drawn: {d.token.label} (id {d.token.id}), probability {percent(d.before)} -> "
         f"{percent(d.probability)}; {key}"
