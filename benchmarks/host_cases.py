@@ -128,6 +128,11 @@ def _sampler(name: str, values: dict[str, Any], n: int) -> S.Sampler:
         return S.Infill(bundled())
     if name == "token_mask":
         return S.TokenMask(np.arange(n) % values["every"] == 0)
+    if "watermark_key_file" in values:
+        values = {
+            **values,
+            "watermark_key_file": aleator.WatermarkKey(values["watermark_key_file"].encode()),
+        }
     return BY_NAME[name](**values)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aleator.samplers import index as S
+from aleator.samplers.watermark import WatermarkKey
 
 KINDS = (
     "normal", "flat", "peaked", "masked", "ties", "one", "bfloat16", "wide", "special", "model",
@@ -203,6 +204,16 @@ def race(r: random.Random, n: int) -> list[Any]:
             S.Dist(draw="gumbel")]  # fmt: skip
 
 
+KEYS = [WatermarkKey(b"a key for tests only"), WatermarkKey(b"[654, 400, 836, 123, 3]")]
+
+
+def watermark(r: random.Random, n: int) -> list[Any]:
+    """Keyed by one or two tokens, so that contexts come again within a few draws."""
+    return [S.Temperature(temperature=temperature(r)), S.TopK(top_k=r.randrange(1, 40)),
+            S.Dist(draw=r.choice(("watermark", "synthid")), watermark_key_file=r.choice(KEYS),
+                   watermark_ngram=r.randrange(1, 3))]  # fmt: skip
+
+
 def whole_row(r: random.Random, n: int) -> list[Any]:
     return [S.Temperature(temperature=temperature(r)), S.TopP(top_p=share(r)), S.Dist()]
 
@@ -270,7 +281,8 @@ def any_order(r: random.Random, n: int) -> list[Any]:
 CHAINS: dict[str, tuple[Make, float]] = {
     "default": (default, 0.25), "temperature first": (heat_first, 0.15), "full mass": (full_mass, 0.1),
     "mirostat 2": (mirostat, 0.05), "adaptive-p": (adaptive, 0.05),
-    "race": (race, 0.05), "whole row": (whole_row, 0.1), "written": (written, 0.1),
+    "race": (race, 0.05), "watermark": (watermark, 0.05),
+    "whole row": (whole_row, 0.1), "written": (written, 0.1),
     "greedy": (greedy, 0.05), "host tail": (tail, 0.1),
     "mirostat 1": (mirostat_1, 0.05), "dry": (repeats, 0.05), "any order": (any_order, 0.05),
     "cut-offs": (cut_off, 0.05), "shape": (by_shape, 0.05), "sequences": (sequences, 0.05),

@@ -1,6 +1,7 @@
 """Measures how long a text must be for its watermark to be found (docs/watermarks.md).
 
-    python tools/watermark_lengths.py [-m FILE.gguf] [--texts 20] [--tokens 400] [--out FILE] [--plot FILE.svg]
+    python tools/watermark_lengths.py [-m FILE.gguf] [--texts 20] [--tokens 400] [--draw synthid] [--out FILE]
+                                      [--plot FILE.svg]
 
 For each way of sampling, texts of as many seeds are drawn with one key (without -m: by the bundled model) and
 tested at several lengths, with that key and with another.  It also tests edited texts, and times the test of
@@ -9,7 +10,7 @@ tested at several lengths, with that key and with another.  It also tests edited
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -18,6 +19,8 @@ import numpy as np
 from run_report import Report, command, machine, parser
 
 import aleator
+from aleator.samplers.synthid import detector
+from aleator.samplers.watermark import KEYED, WatermarkTest
 
 LENGTHS = (10, 25, 50, 100, 200, 400)
 WAYS: dict[str, dict[str, Any]] = {
@@ -34,9 +37,11 @@ LEVELS = (0, -1, -3, -10, -30, -100, -300)
 SPEED_TOKENS = 100_000
 
 
-def levels(texts: Sequence[Sequence[int]], key: bytes, length: int) -> np.ndarray:
+def levels(
+    detect: Callable[..., WatermarkTest], texts: Sequence[Sequence[int]], key: bytes, length: int
+) -> np.ndarray:
     """log10 of p of each text's first tokens."""
-    return np.array([aleator.detect_watermark(each[:length], key).log10_p for each in texts])
+    return np.array([detect(each[:length], key).log10_p for each in texts])
 
 
 def edited(tokens: Sequence[int], share: float, n_vocab: int, seed: int) -> list[int]:
@@ -77,10 +82,11 @@ def main() -> None:
     options.add_argument("-m", "--model")
     options.add_argument("--texts", type=int, default=20)
     options.add_argument("--tokens", type=int, default=400)
+    options.add_argument("--draw", choices=KEYED, default=KEYED[0])
     options.add_argument("--plot", type=Path)
     given = options.parse_args()
     model = aleator.load(given.model) if given.model else aleator.load()
-    key = aleator.WatermarkKey(KEY)
+    key, detect = aleator.WatermarkKey(KEY), detector(given.draw)
     report = Report("Watermarks by length", f"    {command(__file__)}", machine("aleator", "numpy"))
     medians: dict[str, list[float]] = {}
     lengths = [each for each in LENGTHS if each <= given.tokens]
@@ -93,13 +99,13 @@ def main() -> None:
             list(each.tokens)
             for each in model.generate_batch(
                 [PROMPT] * n_texts, seed=list(range(n_texts)), max_tokens=given.tokens,
-                draw="watermark", watermark_key_file=key, **chosen,
+                draw=given.draw, watermark_key_file=key, **chosen,
             )
         ]  # fmt: skip
         medians[way] = []
         for length in lengths:
-            own, other = levels(texts, KEY, length), levels(texts, OTHER, length)
-            scored = np.median([aleator.detect_watermark(t[:length], key).n_scored for t in texts])
+            own, other = (levels(detect, texts, k, length) for k in (KEY, OTHER))
+            scored = np.median([detect(t[:length], key).n_scored for t in texts])
             medians[way].append(float(np.median(own)))
             report.row(
                 way, length, f"{scored:.0f}", f"{np.median(own):.1f}",
@@ -108,6 +114,7 @@ def main() -> None:
         if way == "temperature 1":
             changed = {
                 share: levels(
+                    detect,
                     [edited(t, share, len(model.vocab), i) for i, t in enumerate(texts)],
                     KEY,
                     given.tokens,
@@ -120,7 +127,7 @@ def main() -> None:
         )
     tokens = np.random.default_rng(0).integers(0, 128_256, SPEED_TOKENS)
     began = perf_counter()
-    aleator.detect_watermark(tokens, key)
+    detect(tokens, key)
     report.say("", f"Test of {SPEED_TOKENS:,} tokens: {perf_counter() - began:.2f} s")
     if given.plot is not None:
         plotted(given.plot, medians)

@@ -3,6 +3,8 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "errors.hpp"
 #include "rng/fixed.hpp"
@@ -23,6 +25,16 @@ static float rounded_to_half(float x) {
   const uint32_t rounded = (magnitude + 0xFFFu + (magnitude >> 13 & 1u)) & ~0x1FFFu;
   const uint32_t limited = rounded >= 0x47800000u ? 0x7F800000u : rounded;
   return std::bit_cast<float>((bits & 0x80000000u) | limited);
+}
+
+// Whether the next draw is keyed by the last n tokens: enough were generated, and they are new.
+static bool keyed_by_last(const Step& step, int64_t n) {
+  if (!step.history) return false;
+  const auto& tokens = step.history->tokens;
+  if (step.position < static_cast<uint64_t>(n) || tokens.size() < static_cast<size_t>(n))
+    return false;
+  return std::search(tokens.begin(), tokens.end() - 1, tokens.end() - n, tokens.end()) ==
+         tokens.end() - 1;
 }
 
 class Dist : public Cloned<Dist> {
@@ -49,15 +61,10 @@ class Dist : public Cloned<Dist> {
   RaceNoise noise(const Step& step) const {
     const auto stream = stream_word(Purpose::gumbel, stream_.ordinal, step.completion);
     const RaceNoise ordinary{stream_.seed, step.position, stream};
-    if (draw_ != watermark || !step.history) return ordinary;
+    if (draw_ != watermark || !keyed_by_last(step, ngram_)) return ordinary;
     const auto& tokens = step.history->tokens;
-    const auto n = static_cast<uint64_t>(ngram_);
-    if (step.position < n || tokens.size() < n) return ordinary;
-    const auto context = tokens.end() - ngram_;
-    if (std::search(tokens.begin(), tokens.end() - 1, context, tokens.end()) != tokens.end() - 1)
-      return ordinary;
-    uint64_t hash = n;
-    for (auto token = context; token != tokens.end(); ++token)
+    auto hash = static_cast<uint64_t>(ngram_);
+    for (auto token = tokens.end() - ngram_; token != tokens.end(); ++token)
       hash = philox_u64(key_, static_cast<uint32_t>(*token), hash,
                         stream_word(Purpose::watermark, 0, 0));
     return {key_, hash, stream_word(Purpose::watermark, 1, 0)};
@@ -159,9 +166,86 @@ class TwisterDist : public Cloned<TwisterDist> {
   uint64_t next_ = 0;         // the number of its next word
 };
 
+// Contract: src/aleator/samplers/synthid.py
+class SynthIDDist : public Cloned<SynthIDDist> {
+ public:
+  SynthIDDist(uint64_t seed, uint32_t ordinal, std::vector<uint16_t> keys, int64_t ngram)
+      : stream_{seed, ordinal}, keys_(std::move(keys)), ngram_(ngram) {}
+
+  void apply(Candidates& c, const Step& step) override {
+    const uint64_t u = uniform(Purpose::dist, stream_, step.position, step.completion);
+    if (!keyed_by_last(step, ngram_)) {
+      c.draw(u);
+      return;
+    }
+    play(c, step.history->tokens);
+    uint64_t total = 0;
+    for (const uint64_t share : shares_) total += share;
+    auto target = static_cast<uint64_t>(static_cast<u128>(u) * total >> 64);
+    size_t i = 0;
+    while (target >= shares_[i]) target -= shares_[i++];
+    c.selected = c.ids()[i];
+  }
+
+  void set_ordinal(uint32_t ordinal) override { stream_.ordinal = ordinal; }
+
+ private:
+  // What the coins are made of: an entry of the table is named by 16 bits, so hashes need no more.
+  static uint16_t hashed(uint32_t h, uint32_t number) {
+    return static_cast<uint16_t>((h + number) * 0x7F2Du + 1);
+  }
+
+  static const std::vector<uint8_t>& table() {
+    static const std::vector<uint8_t> made = [] {
+      std::vector<uint8_t> coins(1 << 16);
+      Mt19937 words(0);
+      for (auto& coin : coins) coin = words.word() & 1;
+      return coins;
+    }();
+    return made;
+  }
+
+  // All layers: shares_ of the candidates.
+  void play(Candidates& c, const std::vector<int32_t>& tokens) {
+    const auto& weights = c.weights();
+    uint16_t context = 1;
+    for (auto token = tokens.end() - ngram_; token != tokens.end(); ++token)
+      context = hashed(context, static_cast<uint32_t>(*token));
+    uint64_t total = 0;
+    for (const uint64_t w : weights) total += w;
+    const int shift = 24 - std::countl_zero(total);
+    shares_.assign(weights.begin(), weights.end());
+    coins_.assign(weights.size(), 0);
+    for (size_t i = 0; i < shares_.size(); ++i) {
+      shares_[i] >>= shift;
+      const uint16_t h = hashed(context, static_cast<uint32_t>(c.ids()[i]));
+      for (size_t layer = 0; layer < keys_.size(); ++layer)
+        coins_[i] |= uint64_t{table()[hashed(h, keys_[layer])]} << layer;
+    }
+    for (size_t layer = 0; layer < keys_.size(); ++layer) {
+      uint64_t sum = 0, ones = 0;
+      for (size_t i = 0; i < shares_.size(); ++i) {
+        sum += shares_[i];
+        ones += shares_[i] & -(coins_[i] >> layer & 1);
+      }
+      const auto factor = static_cast<uint64_t>((static_cast<u128>(sum - ones) << 40) / sum);
+      for (size_t i = 0; i < shares_.size(); ++i)
+        shares_[i] = (shares_[i] & -(coins_[i] >> layer & 1)) +
+                     static_cast<uint64_t>(static_cast<u128>(shares_[i]) * factor >> 40);
+    }
+  }
+
+  Stream stream_;
+  std::vector<uint16_t> keys_;
+  int64_t ngram_;
+  std::vector<uint64_t> shares_, coins_;  // of the candidates; a bit for each layer
+};
+
 ALEATOR_BIND(sampler_dist) {
   bind_sampler<Dist(uint64_t, uint32_t, int, uint64_t, int64_t)>(m, "Dist", "seed"_a, "ordinal"_a,
                                                                  "draw"_a, "key"_a, "ngram"_a);
+  bind_sampler<SynthIDDist(uint64_t, uint32_t, std::vector<uint16_t>, int64_t)>(
+      m, "SynthIDDist", "seed"_a, "ordinal"_a, "keys"_a, "ngram"_a);
   bind_sampler<TwisterDist(uint64_t)>(m, "TwisterDist", "seed"_a);
 }
 

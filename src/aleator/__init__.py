@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from aleator.generate.session_file import SessionFile
     from aleator.language_model import LanguageModel, load
     from aleator.samplers import Candidates, SamplerChain, SamplingParams, preset
+    from aleator.samplers.synthid import SynthIDTest, detect_synthid
     from aleator.samplers.watermark import WatermarkKey, WatermarkTest, detect_watermark
 
 
@@ -102,12 +103,14 @@ __all__ = [
     "SessionInUse",
     "ShardedChain",
     "StateError",
+    "SynthIDTest",
     "TemplateError",
     "TokenizerError",
     "ToolCall",
     "UnsupportedModel",
     "WatermarkKey",
     "WatermarkTest",
+    "detect_synthid",
     "detect_watermark",
     "generate",
     "load",
@@ -138,6 +141,8 @@ _LAZY = {
     "preset": "aleator.samplers",
     "WatermarkKey": "aleator.samplers.watermark",
     "WatermarkTest": "aleator.samplers.watermark",
+    "SynthIDTest": "aleator.samplers.synthid",
+    "detect_synthid": "aleator.samplers.synthid",
     "detect_watermark": "aleator.samplers.watermark",
     "Generation": "aleator.generate.generation",
     "Session": "aleator.generate.session",

@@ -970,6 +970,9 @@ class ConstraintSampler(Sampler):
 class Dist(Sampler):
     def __init__(self, seed: int, ordinal: int, draw: int, key: int, ngram: int) -> None: ...
 
+class SynthIDDist(Sampler):
+    def __init__(self, seed: int, ordinal: int, keys: Sequence[int], ngram: int) -> None: ...
+
 class TwisterDist(Sampler):
     def __init__(self, seed: int) -> None: ...
 

@@ -59,6 +59,18 @@ def test_a_text_is_found_by_its_key_and_made_again(
     assert (again.code, again.out) == (0, "the text is the same: 60 tokens, seed 7\n")
 
 
+def test_a_tournament_is_found(aleator: Command, tmp_path: Path) -> None:
+    key, text = tmp_path / "keys.json", tmp_path / "text.txt"
+    key.write_text("[654, 400, 836, 123, 340, 443, 597, 160, 57]")
+    flags = ("--draw", "synthid", "--watermark-key-file", str(key))
+    text.write_text(aleator(*WORDS, *flags).out)
+    found = aleator("watermark", "detect", str(text), *flags)
+    assert found.code == 0
+    assert "(0.5 expected without the watermark)" in found.out
+    told = json.loads(aleator("watermark", "detect", str(text), "--json", *flags).out)
+    assert (told["layers"], told["log10_p"] < -3) == (9, True)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -74,6 +86,7 @@ def test_a_text_is_found_by_its_key_and_made_again(
             "the key has 0 bytes: give 16 to 4096",
         ),
         (["detect", "-", *FLAG, "--watermark-ngram", "17"], "watermark_ngram=17 is out of range"),
+        (["detect", "-", *FLAG, "--draw", "gumbel"], "draw='gumbel' leaves no watermark"),
         (["detect", "-", *FLAG, "--ids"], "not a JSON list of token ids"),
     ],
 )

@@ -138,13 +138,13 @@ def compare_long_histories(kernels: str) -> None:
         same()
 
 
-def compare_watermarks(kernels: str) -> None:
+def compare_watermarks(kernels: str, draw: str = "watermark", plain: str = "gumbel") -> None:
     """Rows whose draws are keyed by 1, 3 and 0 tokens, over contexts that come again, after a prompt."""
-    key = WatermarkKey(b"a key for tests only")
+    key, short = WatermarkKey(b"a key for tests only"), WatermarkKey(b"[654, 400, 836, 3]")
     draws = [
-        S.Dist(draw="watermark", watermark_key_file=key, watermark_ngram=1),
-        S.Dist(draw="watermark", watermark_key_file=key, watermark_ngram=3),
-        S.Dist(draw="gumbel"),
+        S.Dist(draw=draw, watermark_key_file=short, watermark_ngram=1),
+        S.Dist(draw=draw, watermark_key_file=key, watermark_ngram=3),
+        S.Dist(draw=plain),
     ]
     device = DeviceChain([S.TopK(top_k=8), draws[0]], 3, 30, max_tokens=300, kernels=kernels)
     chains = [SamplerChain([S.TopK(top_k=8), draw], seed=row) for row, draw in enumerate(draws)]
@@ -167,6 +167,10 @@ def compare_watermarks(kernels: str) -> None:
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_watermarks_are_the_host_s(kernels: str) -> None:
     compare_watermarks(kernels)
+
+
+def test_synthid_s_tournaments_are_the_host_s() -> None:
+    compare_watermarks("torch", "synthid", "inverse")
 
 
 @pytest.mark.parametrize("kernels", KERNELS)

@@ -53,6 +53,25 @@ def test_a_temperature_does_not_matter() -> None:
         assert kept(row, S.Temperature(temperature=temperature), S.MinK(min_k_tau=3.0)) == [1, 2, 4]
 
 
+def test_what_vllm_says_of_its_own() -> None:
+    """Of its proposed min-k (vLLM #48142): the cut is by falls over the range and their rank, so neither the
+    temperature nor a shift of the logits moves it, and the likeliest token always stays.
+    """
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        row = (random.integers(-4096, 4096, 300) / 512).astype(
+            np.float32
+        )  # shifts by 2^n are exact
+        first = kept(row, CLIFF)
+        order = np.sort(row.astype(np.float64))[::-1]
+        falls = -np.diff(order) / np.arange(1, 300) / (order[0] - order[-1])
+        assert len(first) == int(falls.argmax()) + 1
+        assert int(row.argmax()) in first
+        assert kept(row + np.float32(64), CLIFF) == first
+        for temperature in (0.5, 4.0):
+            assert kept(row / np.float32(temperature), CLIFF) == first
+
+
 def test_extreme_logits() -> None:
     big = float(np.finfo(np.float32).max)
     assert kept(f32(big, -big, -big), S.MinK(min_k_tau=3.0)) == [0]

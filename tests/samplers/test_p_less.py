@@ -35,6 +35,15 @@ def test_equality_stays() -> None:
         assert kept(np.zeros(n, np.float32), NORMALIZED) == [*range(n)]
 
 
+@pytest.mark.parametrize("temperature", [0.567, 1.0, 2.345])
+@pytest.mark.parametrize("n", [3456, 6789, 12345])
+def test_what_vllm_tests_ask(n: int, temperature: float) -> None:
+    """Of its proposed p-less (vLLM #45288): uniform rows stay whole, whatever temperature and vocabulary."""
+    for logit in (0.0, -7.25, 3e5):
+        row = np.full(n, logit, np.float32)
+        assert kept(row, S.Temperature(temperature=temperature), ON) == [*range(n)]
+
+
 def test_a_certain_token_is_alone() -> None:
     for sampler in (ON, NORMALIZED):
         assert kept(f32(50, 0, 0), sampler) == [0]

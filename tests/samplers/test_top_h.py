@@ -75,6 +75,22 @@ def test_the_papers_formula_in_float64(spread: float, share: float) -> None:
         assert length == len(p) or bits(p[: length + 1]) >= most * (1 - 1e-6)
 
 
+@pytest.mark.parametrize(
+    ("p", "share", "n"),
+    [
+        ([0.97, 0.01, 0.01, 0.01], 0.3, 1),
+        ([0.4, 0.3, 0.2, 0.1], 0.7, 2),
+        ([0.25, 0.25, 0.25, 0.25], 1.0, 4),
+        ([0.75, 0.25, 0.0, 0.0], 0.4, 1),
+    ],
+)
+def test_what_transformers_tests_ask(p: list[float], share: float, n: int) -> None:
+    """The rows of its test_top_h_dist_warper, on which both rules keep the same."""
+    with np.errstate(divide="ignore"):
+        row = np.log(np.array(p, np.float32))
+    assert top_h(row, share) == [*range(n)]
+
+
 def test_transformers_adds_up_shares_of_the_whole_entropy() -> None:
     """Their sum is not the entropy of a distribution: its sets are larger."""
     torch = pytest.importorskip("torch")

@@ -32,6 +32,15 @@ def test_a_text_is_found_by_the_server_s_key(marking: Client) -> None:
     assert (ids["n_tokens"], ids["n_scored"]) == (3, 1)
 
 
+def test_a_tournament_is_found(marking: Client) -> None:
+    body: dict[str, Any] = {"prompt": "ROMEO:", "max_tokens": 80, "seed": 5, "temperature": 1}
+    made = marking.made("/v1/completions", draw="synthid", **body)
+    found = marking.made(DETECT, content=made["choices"][0]["text"], draw="synthid")
+    assert found["log10_p"] < -5
+    assert found["layers"] == 30
+    assert marking.refused(DETECT, content="x", draw="gumbel")["param"] == "draw"
+
+
 def test_clients_name_no_file(marking: Client, client: Client) -> None:
     body: dict[str, Any] = {"prompt": "ROMEO:", "max_tokens": 2, "draw": "watermark"}
     for path in ("/v1/completions", DETECT):

@@ -40,6 +40,7 @@ COMMANDS = {
     "plan": "what a model would take and launch on a GPU, found without one",
     "bench": "measure prefill and decode speed",
     "perplexity": "measure how well a model predicts a text",
+    "eval": "quality against diversity of samplers on a model",
     "models": "the models that are on this machine; fetch and remove those of the hub",
     "completion": "write what a shell needs to complete commands and options",
     "doctor": "what is installed, what it can do, and what slows it down",

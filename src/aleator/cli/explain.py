@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import shutil
 import sys
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser
 from aleator.cli.options import add_model_options, add_text_options, load_model, read_text
-from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
+from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments, sampling_of
 from aleator.cli.terminal import ProgressBar, note, on_interrupt, write
 from aleator.core.errors import ParameterError
 from aleator.core.integers import shared
@@ -151,19 +150,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def changed(sampling: Mapping[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
     """The sampling parameters of the second text: those of the first with what ``--compare`` changes."""
-    parser = Parser("explain --compare", "what changes for the second text", "")
-    add_sampling_options(parser)
-    try:
-        words = shlex.split(arguments.compare)
-    except ValueError as error:
-        raise ParameterError("compare", f"--compare {arguments.compare!r}: {error}") from None
-    theirs = parser.parse(words)
-    if theirs is None:
-        raise ParameterError(
-            "compare", "--compare takes sampling options: see aleator explain --help"
-        )
-    theirs.no_escape = arguments.no_escape
-    changes = sampling_arguments(theirs)
+    changes = sampling_of(arguments.compare, "compare", arguments.no_escape)
     kept = {} if "preset" in changes else dict(sampling)
     if any(name in changes for name in CONSTRAINTS):  # a text obeys one of them
         kept = {name: value for name, value in kept.items() if name not in CONSTRAINTS}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser
@@ -89,6 +88,22 @@ def sampling_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     if hasattr(arguments, "grammar"):
         values |= grammar_arguments(arguments)
     return values
+
+
+def sampling_of(words: str, option: str, no_escape: bool = False) -> dict[str, Any]:
+    """The sampling options in a word, which is the value of another option."""
+    parser = Parser(f"--{option}", "sampling options", "")
+    add_sampling_options(parser)
+    try:
+        own = parser.parse(shlex.split(words))
+    except ValueError as error:
+        raise ParameterError(option, f"--{option} {words!r}: {error}") from None
+    if own is None:
+        raise ParameterError(
+            option, f"--{option} takes sampling options: see aleator generate --help"
+        )
+    own.no_escape = no_escape
+    return sampling_arguments(own)
 
 
 def announce(params: SamplingParams, model: LanguageModel, preset: str | None) -> None:

@@ -11,18 +11,23 @@ from aleator.cli.declared import add_declared, given
 from aleator.cli.options import add_model, read_file, vocabulary_named
 from aleator.cli.terminal import write
 from aleator.core.errors import ParameterError
-from aleator.samplers.watermark import WATERMARK_KEY_FILE, WATERMARK_NGRAM, detect_watermark
+from aleator.samplers.dist import DRAW
+from aleator.samplers.synthid import SynthIDTest, detector
+from aleator.samplers.watermark import KEYED, WATERMARK_KEY_FILE, WATERMARK_NGRAM
 
+OPTIONS = (DRAW, WATERMARK_KEY_FILE, WATERMARK_NGRAM)
 EXAMPLES = """\
 FILE is the text without its prompt; -: standard input.  The key is that of
 --watermark-key-file or of the environment variable ALEATOR_WATERMARK_KEY, the
-model one with the tokens of the one that wrote the text.  p is the probability
+model one with the tokens of the one that wrote the text.  --draw says which
+watermark is looked for: watermark, if none is given, or synthid.  p is the probability
 of a score as high in a text made without the key; docs/watermarks.md says what
 it cannot tell.
 
 examples:
   aleator watermark detect text.txt -m model.gguf --watermark-key-file key.txt
   aleator watermark detect ids.json --ids --json
+  aleator watermark detect text.txt --draw synthid --watermark-key-file keys.json
 """
 
 
@@ -30,7 +35,7 @@ def add_arguments(parser: Parser) -> None:
     parser.positional("action", "detect")
     parser.positional("file", "the text")
     group = parser.group("watermark")
-    add_declared(group, (WATERMARK_KEY_FILE, WATERMARK_NGRAM))
+    add_declared(group, OPTIONS)
     group.switch("--ids", help="FILE is a JSON list of token ids, and no model is needed")
     group.switch("--json", help="write one JSON object instead of lines")
     add_model(group)
@@ -39,9 +44,10 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.action != "detect" or arguments.file is None:
         raise ParameterError("action", "write: aleator watermark detect FILE (see --help)")
-    values = given(arguments, (WATERMARK_KEY_FILE, WATERMARK_NGRAM))
+    values = given(arguments, OPTIONS)
+    detect = detector(values.get(DRAW.name, KEYED[0]))
     text = read_file(arguments.file)
-    found = detect_watermark(
+    found = detect(
         token_ids(text) if arguments.ids else tokens(text.removesuffix("\n"), arguments),
         values.get(WATERMARK_KEY_FILE.name),
         ngram=values.get(WATERMARK_NGRAM.name, WATERMARK_NGRAM.neutral),
@@ -49,9 +55,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write(json.dumps(asdict(found)) + "\n")
         return 0
+    if isinstance(found, SynthIDTest):
+        score = (
+            f"mean: {found.mean:.4f}, weighted {found.weighted_mean:.4f} (0.5 expected without the "
+            f"watermark)\np of the weighted mean: at most 10^{found.weighted_log10_p:.1f}\n"
+        )
+    else:
+        score = f"score: {found.score:.2f} ({found.n_scored} expected without the watermark)\n"
     write(
-        f"tokens: {found.n_tokens}, scored: {found.n_scored}\n"
-        f"score: {found.score:.2f} ({found.n_scored} expected without the watermark)\n"
+        f"tokens: {found.n_tokens}, scored: {found.n_scored}\n{score}"
         f"p: {found.p_value:.3g} (10^{found.log10_p:.1f})\nkey: {found.fingerprint}\n"
     )
     return 0

@@ -8,7 +8,7 @@ NumPy integers, so that any machine can reproduce it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -255,11 +255,16 @@ def exp2_double(y: float) -> float:
 
 def draw(row: Row, seed: int, position: int, stream: int) -> int:
     """Token by inverse cumulative mass in id order, from one 64-bit uniform."""
-    w = ints(row.weights())
-    target = uniform64(seed, 0, position, stream) * sum(w) >> 64
-    for token, weight in zip(row.ids, w, strict=True):
+    u = uniform64(seed, 0, position, stream)
+    return int(row.ids[by_mass(u, ints(row.weights()))])
+
+
+def by_mass(u: int, weights: Sequence[int]) -> int:
+    """Which of some weights a 64-bit uniform falls on."""
+    target = u * sum(weights) >> 64
+    for i, weight in enumerate(weights):
         if target < weight:
-            return int(token)
+            return i
         target -= weight
     raise AssertionError("the target is below the total")
 

@@ -371,17 +371,21 @@ class DeviceCandidates:
         failed = (alive & ~reached).to(torch.int64).cumsum(1) > 0
         return alive & ~failed
 
-    def draw(self, u: Tensor, rows: Tensor) -> None:
-        """Choose by inverse cumulative mass in the order of ids, from 64-bit uniforms [B]."""
-        mass = self.per_part(self.weights.sum(1))
+    def draw(self, u: Tensor, rows: Tensor, weights: Tensor | None = None) -> None:
+        """Choose by inverse cumulative mass in the order of ids, from 64-bit uniforms [B].
+
+        ``weights``, int64 [B, V]: what counts instead of the candidates' own.
+        """
+        weights = self.weights if weights is None else weights
+        mass = self.per_part(weights.sum(1))
         target = mul_high(u, mass.sum(1))
         # The part in which the target lies, and what of it is left there.
         before = mass.cumsum(1) - mass
         part = (mass.cumsum(1) <= target.unsqueeze(1)).sum(1, keepdim=True)
         rest = target.unsqueeze(1) - before.gather(1, part.clamp(max=mass.shape[1] - 1))
-        column = (self.weights.cumsum(1) <= rest).sum(1, keepdim=True)
-        column = column.clamp(max=self.weights.shape[1] - 1)
-        found = self.per_part(self.ids.expand_as(self.weights).gather(1, column).squeeze(1))
+        column = (weights.cumsum(1) <= rest).sum(1, keepdim=True)
+        column = column.clamp(max=weights.shape[1] - 1)
+        found = self.per_part(self.ids.expand_as(weights).gather(1, column).squeeze(1))
         self.select(found.gather(1, part.clamp(max=mass.shape[1] - 1)).squeeze(1), rows)
 
     def select(self, tokens: Tensor, rows: Tensor) -> None:

@@ -57,6 +57,9 @@ EACH = S.Penalties(
 WATERMARK = S.Dist(
     draw="watermark", watermark_key_file=WatermarkKey(b"a key for tests only"), watermark_ngram=2
 )
+SYNTHID = S.Dist(
+    draw="synthid", watermark_key_file=WatermarkKey(b"a key for tests only"), watermark_ngram=2
+)
 AKUNU = SamplingParams.preset("akunu-balanced", draw="gumbel", repetition_penalty=1.3).list()
 
 SAMPLERS: dict[str, list[Sampler]] = {
@@ -64,6 +67,7 @@ SAMPLERS: dict[str, list[Sampler]] = {
     "dist": [S.Dist()],
     "gumbel": [S.Dist(draw="gumbel")],
     "watermark": [WATERMARK],
+    "synthid": [SYNTHID],
     "temperature": [S.Temperature(temperature=0.7), S.Dist()],
     "cold": [S.Temperature(temperature=1e-3), S.Temperature(temperature=1e-3), S.Dist()],
     "hot": [S.Temperature(temperature=50.0), S.Temperature(temperature=3.0), S.Dist()],

@@ -10,6 +10,8 @@ gumbel-pcg Akunu's kernel, to compare with and for nothing else: u from a 32-bit
            2654435761 + id, clamped to [1e-7, 1 - 1e-7]; the largest half(z + T * -ln(-ln u)) wins.  Its
            streams overlap between positions, and its rounding makes ties.
 watermark  the race of ``gumbel`` with uniforms of a secret key and the last tokens: see samplers/watermark.py.
+synthid    ``inverse`` after SynthID-text's tournament, which a secret key and the last tokens decide: see
+           samplers/synthid.py.
 mt19937    Akunu's draw on the CPU: r = fl32(word) / 2^32, at most 1 - 2^-24, where word is number ``position``
            of an MT19937 with seed (seed + completion) mod 2^32; the token is the first of the order (logit
            descending, then id) whose cumulative mass is at least ceil(r * Z).  Positions below 2^28.
@@ -22,6 +24,7 @@ Elsewhere  llama.cpp draws from mt19937, in the order that the candidates happen
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,25 +32,29 @@ import numpy as np
 
 from aleator.core import host
 from aleator.core.contract import Purpose
-from aleator.core.numerics import Row, Step, draw, ints, log2_double, log2_q32, prefix_of_mass
+from aleator.core.numerics import Row, Step, by_mass, ints, log2_double, log2_q32, prefix_of_mass
 from aleator.core.parameter import SEED, Parameter, declare
 from aleator.core.philox import MASK32, stream, uniform64
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, SeededSampler, llama_seed, only_portable
+from aleator.samplers.synthid import coins, tournament
 from aleator.samplers.watermark import (
     DRAWN,
+    KEYED,
     WATERMARK_KEY_FILE,
     WATERMARK_NGRAM,
     WatermarkKey,
     context_hash,
+    hash_of,
+    new_context,
 )
 
 LN2 = 0.6931471805599453
 DRAW = Parameter(
     "draw", str, "inverse",
-    "how the token is drawn: by inverse cumulative mass, by a race, as Akunu does on the GPU or the CPU, or by "
-    "a race keyed for a watermark",
-    choices=("inverse", "gumbel", "gumbel-pcg", "mt19937", "watermark"), flags=("--draw",),
+    "how the token is drawn: by inverse cumulative mass, by a race, as Akunu does on the GPU or the CPU, by a "
+    "race keyed for a watermark, or by SynthID's tournament",
+    choices=("inverse", "gumbel", "gumbel-pcg", "mt19937", "watermark", "synthid"), flags=("--draw",),
 )  # fmt: skip
 
 
@@ -57,8 +64,8 @@ class Dist(SeededSampler):
 
     Args:
         seed: 64 bits.  ``None`` and -1 take the chain's.
-        draw: ``"inverse"``, ``"gumbel"``, ``"gumbel-pcg"``, ``"mt19937"`` or ``"watermark"``.
-        watermark_key_file: of draw="watermark", a path or ``WatermarkKey``; None: the environment variable
+        draw: ``"inverse"``, ``"gumbel"``, ``"gumbel-pcg"``, ``"mt19937"``, ``"watermark"`` or ``"synthid"``.
+        watermark_key_file: of the last two, a path or ``WatermarkKey``; None: the environment variable
             ALEATOR_WATERMARK_KEY has the key.
         watermark_ngram: tokens that such a draw is keyed by, 1 to 16.
     """
@@ -74,19 +81,24 @@ class Dist(SeededSampler):
     def __post_init__(self) -> None:
         """Check the parameters, and find a watermark's key."""
         super().__post_init__()
-        if self.draw == "watermark" and self.watermark_key_file is None:
+        if self.draw in KEYED and self.watermark_key_file is None:
             object.__setattr__(self, "watermark_key_file", WatermarkKey.from_environment())
 
     def configured(self, place: Place, numerics: str) -> tuple[Any, ...]:
         """What a watermark needs counts for a watermark alone."""
         kind, name, values, *rest = super().configured(place, numerics)
-        if self.draw != "watermark":
+        if self.draw not in KEYED:
             values = {k: v for k, v in values.items() if not k.startswith("watermark_")}
         return (kind, name, values, *rest)
 
     def native(self, place: Place) -> host.Sampler:
         if self.draw == "mt19937":
             return host.TwisterDist(self.seed_in(place))
+        if self.draw == "synthid":
+            numbers = self.watermark_key_file.numbers
+            return host.SynthIDDist(
+                self.seed_in(place), place.ordinal, numbers, self.watermark_ngram
+            )
         key = self.watermark_key_file.seed if self.draw == "watermark" else 0
         kind = DRAW.choices.index(self.draw)
         return host.Dist(self.seed_in(place), place.ordinal, kind, key, self.watermark_ngram)
@@ -98,15 +110,32 @@ class Dist(SeededSampler):
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         seed = self.seed_in(place)
-        if self.draw == "inverse":
-            word = stream(Purpose.DIST, place.ordinal, step.completion)
-            row.selected = draw(row, seed, step.position, word)
+        if self.draw in ("inverse", "synthid"):
+            u = uniform64(
+                seed, 0, step.position, stream(Purpose.DIST, place.ordinal, step.completion)
+            )
+            row.selected = int(row.ids[by_mass(u, self._weights(row, step))])
         elif self.draw in ("gumbel", "watermark"):
             self._race(row, step, place)
         elif self.draw == "mt19937":
             self._twister(row, step.position, seed + step.completion & MASK32)
         else:
             self._perturb(row, step.position + seed)
+
+    def _weights(self, row: Row, step: Step) -> list[int]:
+        """Of the candidates, after the tournament where there is one."""
+        found = ints(row.weights())
+        context = new_context(step.history, step.position, self.watermark_ngram)
+        if self.draw != "synthid" or context is None:
+            return found
+        return tournament(found, row.ids, context, self.watermark_key_file.numbers)
+
+    def luck(self, token: int, context: Sequence[int]) -> float:
+        """Of a token in a watermark's draw: its u, or the mean of its coins."""
+        key = self.watermark_key_file
+        if self.draw == "synthid":
+            return float(coins([token], context, key.numbers).mean())
+        return uniform64(key.seed, token, hash_of(context, key), DRAWN) / 2**64
 
     def _race(self, row: Row, step: Step, place: Place) -> None:
         seed = self.seed_in(place)

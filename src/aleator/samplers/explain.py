@@ -18,10 +18,12 @@ from aleator.core.token_text import readable
 from aleator.samplers.base import Sampler
 from aleator.samplers.candidates import Candidates
 from aleator.samplers.chain import SamplerChain
+from aleator.samplers.dist import Dist
 from aleator.samplers.explain_text import bars, table
-from aleator.samplers.explained import Draw, Explained, Removed, Shape, Stage, Token, Trace
+from aleator.samplers.explained import Draw, Explained, Mark, Removed, Shape, Stage, Token, Trace
+from aleator.samplers.watermark import KEYED, new_context
 
-__all__ = ["Draw", "Explanation", "Removed", "Shape", "Stage", "Token", "Trace", "explain"]
+__all__ = ["Draw", "Explanation", "Mark", "Removed", "Shape", "Stage", "Token", "Trace", "explain"]
 
 TRACED = 30
 """Tokens whose probability is followed through the chain, if no more are asked for."""
@@ -103,10 +105,24 @@ def explain(chain: SamplerChain, row: Any, vocab: Any, top: int) -> Explanation:
     draw = None
     if token is not None:
         chances = float(rows[0].p[token]), float(rows[-1].p[token])
-        draw = Draw(name(token), *chances, chain.seed, chain._native.position, chain.completion)
+        position = chain._native.position
+        mark = _mark(copied._samplers, token, chain.history, position, name)
+        draw = Draw(name(token), *chances, chain.seed, position, chain.completion, mark)
     traces = tuple(_traces(rows, top, token, name))
     before = chain.numerics, inner.n_vocab, history, rows[0].shape
     return Explanation(*before, tuple(stages), traces, top, draw, phase)
+
+
+def _mark(
+    samplers: Sequence[Sampler], token: int, history: Sequence[int], position: int, name: Namer
+) -> Mark | None:
+    keyed = next((s for s in samplers if isinstance(s, Dist) and s.draw in KEYED), None)
+    if keyed is None:
+        return None
+    context = new_context(history, position, keyed.watermark_ngram)
+    if context is None:
+        return Mark(keyed.draw, (), None)
+    return Mark(keyed.draw, tuple(map(name, context)), keyed.luck(token, context))
 
 
 class _Row:

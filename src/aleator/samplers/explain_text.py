@@ -49,6 +49,8 @@ def draw_line(e: Explained) -> str:
         key += f", completion {d.completion}"
     if e.phase:
         key += f"; phase {e.phase}"
+    if d.mark:
+        key += f"; {d.mark}"
     return (
         f"drawn: {d.token.label} (id {d.token.id}), probability {percent(d.before)} -> "
         f"{percent(d.probability)}; {key}"

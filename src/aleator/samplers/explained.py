@@ -77,6 +77,21 @@ class Trace:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """What a watermark's draw is keyed by besides its secret."""
+
+    draw: str
+    context: tuple[Token, ...]  # the last tokens; none where the draw is an ordinary one
+    luck: float | None  # the drawn token's u, or the mean of its coins
+
+    def __str__(self) -> str:
+        if self.luck is None:
+            return f"{self.draw}: an ordinary draw, as the tokens before are not new or too few"
+        after = " ".join(token.label for token in self.context)
+        return f"{self.draw}: {'u' if self.draw == 'watermark' else 'mean coin'} {self.luck:.4f} after {after}"
+
+
+@dataclass(frozen=True)
 class Draw:
     """The token that the chain chooses, its probability before and after it, and what the draw is keyed by."""
 
@@ -86,6 +101,7 @@ class Draw:
     seed: int
     position: int
     completion: int
+    mark: Mark | None = None
 
 
 @dataclass(frozen=True)

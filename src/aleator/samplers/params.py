@@ -30,7 +30,7 @@ from aleator.samplers.regex import Regex
 from aleator.samplers.temperature import Temperature
 from aleator.samplers.token_arguments import check_ids
 from aleator.samplers.token_mask import TokenMask
-from aleator.samplers.watermark import WatermarkKey
+from aleator.samplers.watermark import KEYED, WatermarkKey
 
 MIROSTAT = Parameter(
     "mirostat", int, 0, "choose tokens by mirostat 1 or 2 in place of the plain draw; 0 is off",
@@ -176,7 +176,7 @@ class Methods:
                     "in its own way; leave one of them out"
                 )
             values["draw"] = "inverse"
-        if values["draw"] == "watermark" and values["watermark_key_file"] is None:
+        if values["draw"] in KEYED and values["watermark_key_file"] is None:
             values["watermark_key_file"] = WatermarkKey.from_environment()
         constraints = [name for name in CONSTRAINTS if values[name] is not None]
         if len(constraints) > 1:

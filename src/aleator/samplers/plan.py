@@ -21,7 +21,7 @@ NAMES = frozenset(
     }
 )  # fmt: skip
 """Samplers that have a device form, but for the settings that `why_not` names."""
-DRAWS = ("inverse", "gumbel", "watermark")
+DRAWS = ("inverse", "gumbel", "watermark", "synthid")
 """The draws of ``dist`` that have one."""
 MAX_DRY_WINDOW = 512
 """The longest window in which DRY seeks repetitions on a device.

@@ -178,8 +178,8 @@ class SamplingParams:
 
     draw: str
     """How the token is drawn: by inverse cumulative mass, by a race, as Akunu does on the GPU or
-    the CPU, or by a race keyed for a watermark (inverse or gumbel or gumbel-pcg or mt19937 or
-    watermark; default: inverse)."""
+    the CPU, by a race keyed for a watermark, or by SynthID's tournament (inverse or gumbel or
+    gumbel-pcg or mt19937 or watermark or synthid; default: inverse)."""
 
     watermark_key_file: WatermarkKey | None
     """File with the key of draw=watermark, 16 bytes or more; without it the environment variable

@@ -14,6 +14,7 @@ Test      sum of -ln(1 - u) over the text's distinct n-grams, each at its first 
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Sequence
@@ -30,9 +31,12 @@ from aleator.core.parameter import Parameter
 from aleator.core.philox import MASK32, stream, uniform64
 from aleator.core.records import dataclass
 
+KEYED = ("watermark", "synthid")
+"""Draws that need a key."""
 VARIABLE = "ALEATOR_WATERMARK_KEY"
 LEAST_BYTES, MOST_BYTES = 16, 4096
 FINGERPRINT = "fingerprint:"
+MOST_NUMBERS, DERIVED_NUMBERS = 64, 30
 HASH, DRAWN = stream(Purpose.WATERMARK, 0), stream(Purpose.WATERMARK, 1)
 _REMEDY = f"give {LEAST_BYTES} to {MOST_BYTES} random bytes, such as those of: openssl rand -hex 32"
 
@@ -43,16 +47,20 @@ class WatermarkKey(str):
     A pickle holds the fingerprint, and finds the key again where the other process has it.
 
     Args:
-        secret: 16 to 4,096 bytes; line breaks at the end do not count.
+        secret: 16 to 4,096 bytes; line breaks at the end do not count.  A JSON list of 1 to 64 whole numbers
+            gives SynthID's keys as transformers has them.
 
     Attributes:
         seed: The 64 bits of the secret that draws are keyed by; as secret as the key.
+        numbers: SynthID's keys, one for each layer: the list's, else 30 made from the secret; the 16 bits
+            of each that count.
 
     Raises:
-        ParameterError: It is too short or too long.
+        ParameterError: It is too short or too long, or a list of something else.
     """
 
     seed: int
+    numbers: tuple[int, ...]
 
     def __new__(cls, secret: bytes) -> WatermarkKey:
         """Make it."""
@@ -67,6 +75,7 @@ class WatermarkKey(str):
             raise ParameterError(where, f"{where}: the key has {len(secret)} bytes: {_REMEDY}")
         made = super().__new__(cls, FINGERPRINT + _digest(secret, b"aleator name").hex())
         made.seed = int.from_bytes(_digest(secret, b"aleator draw"), "little")
+        made.numbers = _numbers(secret, where)
         return _KNOWN.setdefault(str(made), made)
 
     @classmethod
@@ -153,14 +162,25 @@ WATERMARK_NGRAM = Parameter(
 )  # fmt: skip
 
 
-def context_hash(history: Sequence[int], position: int, key: WatermarkKey, n: int) -> int | None:
-    """What stands for the position in the next draw; None: it is an ordinary one."""
+def new_context(history: Sequence[int], position: int, n: int) -> list[int] | None:
+    """The last n tokens, which the next draw is keyed by; None: it is an ordinary one."""
     context = list(history[len(history) - n :])
     if position < n or len(history) < n:
         return None
     if any(list(history[i : i + n]) == context for i in range(len(history) - n)):
         return None
-    h = n
+    return context
+
+
+def context_hash(history: Sequence[int], position: int, key: WatermarkKey, n: int) -> int | None:
+    """What stands for the position in the next draw; None: it is an ordinary one."""
+    context = new_context(history, position, n)
+    return None if context is None else hash_of(context, key)
+
+
+def hash_of(context: Sequence[int], key: WatermarkKey) -> int:
+    """Of tokens, the oldest first."""
+    h = len(context)
     for token in context:
         h = uniform64(key.seed, token, h, HASH)
     return h
@@ -203,16 +223,7 @@ def detect_watermark(
     Raises:
         ParameterError: There is no key, it is too short, or tokens or ``ngram`` are out of range.
     """
-    n = WATERMARK_NGRAM.check(ngram)
-    if key is None:
-        key = WatermarkKey.from_environment()
-    own = key if isinstance(key, WatermarkKey) else WatermarkKey(key)
-    ids = np.asarray(tokens)
-    if ids.ndim != 1 or (
-        ids.size and (ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() > MAX_TOKEN)
-    ):
-        raise ParameterError(f"tokens must be a sequence of token ids, 0 to {MAX_TOKEN}")
-    ids = ids.astype(np.uint64)
+    ids, own, n = checked(tokens, key, ngram)
     drawn = ids[n:]
     h = np.full(len(drawn), n, np.uint64)
     for i in range(n if len(drawn) else 0):
@@ -225,6 +236,22 @@ def detect_watermark(
     return WatermarkTest(
         len(ids), len(first), score, math.exp(log_p), log_p / math.log(10), str(own)
     )
+
+
+def checked(
+    tokens: Sequence[int] | NDArray[np.integer], key: bytes | WatermarkKey | None, ngram: int
+) -> tuple[NDArray[np.uint64], WatermarkKey, int]:
+    """What a test is given: ids, key and n."""
+    n = WATERMARK_NGRAM.check(ngram)
+    if key is None:
+        key = WatermarkKey.from_environment()
+    own = key if isinstance(key, WatermarkKey) else WatermarkKey(key)
+    ids = np.asarray(tokens)
+    if ids.ndim != 1 or (
+        ids.size and (ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() > MAX_TOKEN)
+    ):
+        raise ParameterError("tokens", f"tokens must be a sequence of token ids, 0 to {MAX_TOKEN}")
+    return ids.astype(np.uint64), own, n
 
 
 def log_erlang_tail(m: int, x: float) -> float:
@@ -256,7 +283,27 @@ def _philox(
     return made
 
 
-def _digest(secret: bytes, person: bytes) -> bytes:
+def _numbers(secret: bytes, where: str) -> tuple[int, ...]:
+    """SynthID's keys; a secret that begins as a list does but is none is a secret as any other."""
+    try:
+        given = json.loads(secret) if secret[:1] == b"[" else None
+    except (ValueError, RecursionError):
+        given = None
+    if given is None:
+        made = _digest(secret, b"aleator synthid", 2 * DERIVED_NUMBERS)
+        return tuple(int.from_bytes(made[i : i + 2], "little") for i in range(0, len(made), 2))
+    if not 1 <= len(given) <= MOST_NUMBERS or not all(
+        type(each) is int and 0 <= each < 2**63 for each in given
+    ):
+        raise ParameterError(
+            where,
+            f"{where}: a key that is a JSON list has SynthID's keys: give 1 to {MOST_NUMBERS} whole numbers, "
+            "each 0 to 2^63 - 1",
+        )
+    return tuple(each & 0xFFFF for each in given)
+
+
+def _digest(secret: bytes, person: bytes, size: int = 8) -> bytes:
     from hashlib import blake2b  # loads OpenSSL, which a process without a watermark spares
 
-    return blake2b(secret, digest_size=8, person=person).digest()
+    return blake2b(secret, digest_size=size, person=person).digest()

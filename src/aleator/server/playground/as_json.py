@@ -251,6 +251,7 @@ class StepFormatter:
                 "seed": draw.seed,
                 "position": draw.position,
                 "completion": draw.completion,
+                "mark": str(draw.mark) if draw.mark else None,
             },
         }
 

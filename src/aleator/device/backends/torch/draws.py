@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from aleator.core import contract
 from aleator.core.contract import ADAPTIVE_PEAK, ADAPTIVE_SLOPE, ADAPTIVE_WIDTH, Purpose
+from aleator.device.arguments import ChainOptions
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.fixed import log2_q32, philox
 from aleator.device.places import (
@@ -25,7 +29,8 @@ from aleator.device.places import (
 from aleator.samplers.adaptive_p import AdaptiveP
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.dist import Dist
-from aleator.samplers.watermark import DRAWN, HASH
+from aleator.samplers.synthid import MULTIPLIER, table
+from aleator.samplers.watermark import DRAWN, HASH, MOST_NUMBERS
 
 
 class DeviceGreedy(DeviceSampler):
@@ -77,6 +82,28 @@ class DeviceGumbel(DeviceDist):
         data.select(winner, self.get("active", step))
 
 
+class LastTokens:
+    """The tokens that keyed draws of some rows depend on: each row's last ``n``, int64 [B]."""
+
+    def __init__(self, step: DeviceStep, n: Tensor, most: int) -> None:
+        tokens, length = step.history, step.length.unsqueeze(1)
+        at = torch.arange(tokens.shape[1], device=tokens.device)
+        # Where the last token of an earlier run may stand.
+        seen = (at < length - 1) & (at >= n.unsqueeze(1) - 1)
+        newest = [tokens.gather(1, (length - 1 - i).clamp(min=0)) for i in range(most)]
+        for i in range(most):
+            seen = seen & ((tokens.roll(i, 1) == newest[i]) | (n.unsqueeze(1) <= i))
+        self.new = (step.position >= n) & (step.length >= n) & ~seen.any(1)
+        """Whether they key the draw, bool [B]: there are so many, and they did not stand together before."""
+        self.n, self.newest = n, [each.squeeze(1).to(torch.int64) for each in newest]
+
+    def hashed(self, begin: Tensor, hashes: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """int64 [B]: a hash that takes them in, the oldest first, by ``hashes(h, token)``."""
+        for i in reversed(range(len(self.newest))):
+            begin = torch.where(self.n > i, hashes(begin, self.newest[i]), begin)
+        return begin
+
+
 class DeviceWatermark(DeviceGumbel):
     """Races by uniforms of a key and the last tokens, or as the Gumbel race does."""
 
@@ -100,26 +127,82 @@ class DeviceWatermark(DeviceGumbel):
         """Race."""
         (most,) = self.launch
         n, own = self.get("ngram", step), self.get("key", step)
-        tokens, length = step.history, step.length.unsqueeze(1)
-        at = torch.arange(tokens.shape[1], device=self.device)
-        # Where the last token of an earlier run may stand.
-        seen = (at < length - 1) & (at >= n.unsqueeze(1) - 1)
-        newest = [tokens.gather(1, (length - 1 - i).clamp(min=0)) for i in range(most)]
-        position = n
-        for i in reversed(range(most)):
-            seen = seen & ((tokens.roll(i, 1) == newest[i]) | (n.unsqueeze(1) <= i))
-            hashed = philox(
-                newest[i].squeeze(1).to(torch.int64), position, torch.full_like(n, HASH), own
-            )
-            position = torch.where(n > i, hashed, position)
-        marked = (step.position >= n) & (step.length >= n) & ~seen.any(1)
+        last = LastTokens(step, n, most)
+        word = torch.full_like(n, HASH)
+        position = last.hashed(n, lambda h, token: philox(token, h, word, own))
         self.race(
             data,
             step,
-            torch.where(marked, position, step.position),
-            torch.where(marked, DRAWN, self.get("stream", step)),
-            torch.where(marked, own, self.get("seed", step)),
+            torch.where(last.new, position, step.position),
+            torch.where(last.new, DRAWN, self.get("stream", step)),
+            torch.where(last.new, own, self.get("seed", step)),
         )
+
+
+class DeviceSynthID(DeviceDist):
+    """Draws by mass after SynthID's tournament."""
+
+    fields: ClassVar[Fields] = {
+        **RANDOM,
+        "keys": Field(torch.int64, 0, (MOST_NUMBERS,)),
+        "layers": Field(torch.int64, 0),
+        "ngram": Field(torch.int64, 1),
+    }
+
+    def __init__(self, sampler: Sampler, options: ChainOptions) -> None:
+        super().__init__(sampler, options)
+        self.table = torch.from_numpy(table().astype(np.int64)).to(self.device)
+
+    def needs(self, sampler: Sampler) -> tuple[int, ...]:
+        """How many tokens a draw is keyed by, and how many layers it has."""
+        own = expect(Dist, sampler)
+        return own.watermark_ngram, len(own.watermark_key_file.numbers)
+
+    def values(self, sampler: Sampler, place: Place) -> Values:
+        """Of the draw, and SynthID's."""
+        own = expect(Dist, sampler)
+        numbers = own.watermark_key_file.numbers
+        keys = torch.zeros(MOST_NUMBERS, dtype=torch.int64)
+        keys[: len(numbers)] = torch.tensor(numbers)
+        made: dict[str, float | Tensor] = {
+            "keys": keys,
+            "layers": len(numbers),
+            "ngram": own.watermark_ngram,
+        }
+        return {**super().values(sampler, place), **made}
+
+    def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
+        """Draw."""
+        most, layers = self.launch
+        last = LastTokens(step, self.get("ngram", step), most)
+        h = last.hashed(torch.ones_like(last.n), _coin_hash).unsqueeze(1)
+        h = _coin_hash(h, data.ids.to(torch.int64))
+        depth = torch.where(last.new, self.get("layers", step), 0).unsqueeze(1)
+        bits = torch.arange(contract.WEIGHT_BITS, 63, device=self.device)
+        shift = (data.mass.unsqueeze(1) >> bits > 0).sum(1, keepdim=True)
+        shares = torch.where(depth > 0, data.weights >> shift, data.weights)
+        for layer in range(layers):
+            keyed = _coin_hash(h, self.get("keys", step)[:, layer].unsqueeze(1))
+            shares = torch.where(depth > layer, _played(data, shares, self.table[keyed]), shares)
+        data.draw(uniform(self, step), self.get("active", step), shares)
+
+
+def _coin_hash(h: Tensor, number: Tensor) -> Tensor:
+    """The 16 bits of SynthID's hash that coins depend on."""
+    return ((h + number) * (MULTIPLIER & 0xFFFF) + 1) & 0xFFFF
+
+
+def _played(data: DeviceCandidates, shares: Tensor, coins: Tensor) -> Tensor:
+    """Shares after a layer: those with the coin 1 gain what the others lose."""
+    total = data.total(shares).unsqueeze(1)
+    rest = total - data.total(shares * coins).unsqueeze(1)
+    total = total.clamp(min=1)
+    # floor(rest * 2^40 / total) and floor(share * factor / 2^40), by halves of 20 bits.
+    high, rest = (rest << 20) // total, (rest << 20) % total
+    low = (rest << 20) // total
+    factor = (high << 20) + low
+    high, low = factor >> 20, factor & 0xFFFFF
+    return coins * shares + ((shares * high + (shares * low >> 20)) >> 20)
 
 
 def _smallest_quotient(e: Tensor, w: Tensor) -> Tensor:

@@ -47,6 +47,7 @@ DRAWS: dict[str, type[DeviceSampler]] = {
     "inverse": draws.DeviceDist,
     "gumbel": draws.DeviceGumbel,
     "watermark": draws.DeviceWatermark,
+    "synthid": draws.DeviceSynthID,
 }
 """Of ``dist``, by its ``draw``."""
 

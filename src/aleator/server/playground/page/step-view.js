@@ -104,7 +104,7 @@ export function StepView({ step, rows = 12, onPick, written, label = "" }) {
     </table>
     <p class="quiet">
       ${step.draw
-        ? html`Drawn: <b class="piece">${alone(step.draw.token)}</b>, ${percent(step.draw.before)} → ${percent(step.draw.after)}; seed ${step.draw.seed}, position ${step.draw.position}.`
+        ? html`Drawn: <b class="piece">${alone(step.draw.token)}</b>, ${percent(step.draw.before)} → ${percent(step.draw.after)}; seed ${step.draw.seed}, position ${step.draw.position}${step.draw.mark ? `; ${step.draw.mark}` : ""}.`
         : "The chain selects nothing."}
       ${step.picked && step.token && html` Written instead: <b class="piece">${alone(step.token)}</b>.`}
       ${neutral.length > 0 && html` Neutral: ${neutral.join(", ")}.`} Bars are square roots.
