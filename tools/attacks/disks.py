@@ -14,7 +14,7 @@ def mounted_disk(directory: Path, size: int) -> bool:
     if libc.unshare(NEW_NAMESPACE) or libc.mount(b"none", b"/", None, RECURSIVE | PRIVATE, None):
         return False
     about = f"size={size},mode=700".encode()
-    return libc.mount(b"tmpfs", bytes(directory), b"tmpfs", 0, about) == 0
+    return bool(libc.mount(b"tmpfs", bytes(directory), b"tmpfs", 0, about) == 0)
 
 
 def read_only(directory: Path) -> None:

@@ -19,7 +19,7 @@ from aleator.cache.block_store import Entry, Sections
 from aleator.cache.disk_store import DiskStore
 from attacks.world import World, changed
 
-WRITERS = 3
+WRITERS = 4
 KEYS, PARENTS = 200, 4
 LONGEST = 0.1
 """Seconds that writers live at most."""

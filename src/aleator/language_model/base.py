@@ -135,7 +135,7 @@ class LoadedModel:
         return self.tiers_of(context, inner) or inner
 
     def tiers_of(self, context: Context, inner: Prefixes | None = None) -> TieredPrefixes | None:
-        """The same; None where there are no tiers."""
+        """Like :meth:`tiered`, but None where there are no tiers."""
         tiers = self.prompt_tiers
         if tiers is None:
             return None
