@@ -211,6 +211,28 @@ def test_a_full_disk_stores_nothing_and_says_so_once(
     assert cells(store.get(put(store, 9))) == bytes([9]) * 1000
 
 
+def test_a_transaction_whose_end_fails_does_not_stay_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = ["COMMIT", "ROLLBACK"]
+
+    class Connection(sqlite3.Connection):
+        def execute(self, statement: str, *values: object) -> sqlite3.Cursor:
+            if failing and statement == failing[0]:
+                raise sqlite3.OperationalError(f"disk I/O error at {failing.pop(0)}")
+            return super().execute(statement, *values)
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *a, **o: connect(*a, factory=Connection, **o))
+    held, failing[:] = failing[:], []
+    store = DiskStore(tmp_path, 10**6)
+    failing[:] = held
+    put(store, 1)
+    assert failing == []
+    assert cells(store.get(put(store, 2))) == bytes([2]) * 1000
+    assert cells(DiskStore(tmp_path, 10**6).get(put(store, 3))) == bytes([3]) * 1000
+
+
 def test_space_is_left_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = DiskStore(tmp_path, 10**6)
     monkeypatch.setattr(disk_store, "SPARED", 2**62)

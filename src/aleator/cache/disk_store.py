@@ -345,6 +345,8 @@ class _Transaction:
         self._base = base
 
     def __enter__(self) -> None:
+        if self._base.in_transaction:  # whose end failed
+            self._base.execute("ROLLBACK")
         self._base.execute("BEGIN IMMEDIATE")
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
@@ -354,7 +356,7 @@ class _Transaction:
                 self._base.execute("COMMIT")
                 done = True
         finally:
-            if not done:
+            if not done and self._base.in_transaction:  # SQLite may have ended it itself
                 self._base.execute("ROLLBACK")
 
 
