@@ -191,6 +191,46 @@ def test_values_of_other_types_in_the_index_raise_nothing(tmp_path: Path) -> Non
     store.drop(keys[0])
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "key = 7",
+        "key = 2 << 60",
+        "size = 'y'",
+        "size = size + 1",
+        "used = x'00'",
+        "made = 'then'",
+        "parent = NULL",
+    ],
+)
+def test_a_start_with_an_unsound_index_begins_anew(change: str, tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, 10**6)
+    key = put(store, 1)
+    store.close()
+    base = sqlite3.connect(tmp_path / "index.sqlite")
+    base.execute(f"UPDATE blocks SET {change}")
+    base.commit()
+    base.close()
+    store = DiskStore(tmp_path, 10**6)
+    assert list(store.listed()) == []
+    assert files(tmp_path) == []
+    assert store.get(key) is None
+    assert cells(store.get(put(store, 2))) == bytes([2]) * 1000
+
+
+def test_an_index_that_is_damaged_in_use_raises_nothing(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, 10**6)
+    keys = [put(store, i) for i in range(3)]
+    base = sqlite3.connect(tmp_path / "index.sqlite")
+    base.execute("UPDATE blocks SET key = 'text' || rowid, size = 1e400, made = 'then'")
+    base.commit()
+    base.close()
+    assert list(store.listed()) == []
+    store.prune(0)
+    put(store, 5)
+    store.touch(keys)
+
+
 def test_a_full_disk_stores_nothing_and_says_so_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
