@@ -26,6 +26,8 @@ from aleator.engine.replay import Made
 TOOL = Path(attack.__file__)
 HERE = ("mixes", "caches", "files", "records", "namespaces", "fields")
 """Scenes that can be played in this process; others fork, trace, or interrupt threads."""
+MORE = {"stores": 10, "lives": 2}
+"""Scenes of which one trial is little."""
 
 
 def trials(scene: str, folder: Path, n: int = 2) -> World:
@@ -47,10 +49,11 @@ def test_scenes_find_nothing(scene: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scene", sorted({*SCENES} - {*HERE}))
 def test_scenes_in_processes_of_their_own_find_nothing(scene: str) -> None:
-    options = attack.parsed(["--trials", "1", "--connections", "300"])
+    trials = MORE.get(scene, 1)
+    options = attack.parsed(["--trials", str(trials), "--connections", "300"])
     found = attack.turn(options, scene, 1, 0)
     assert found.wrong == []
-    assert found.trials == 1
+    assert found.trials == trials
     assert sum(found.counts.values()) >= 2
 
 

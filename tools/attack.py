@@ -31,6 +31,8 @@ from importlib import import_module
 from pathlib import Path
 
 from attacks import SCENES
+from run_report import command as command_line
+from run_report import machine
 
 ROOT = Path(__file__).resolve().parent.parent
 LONGEST = 60.0
@@ -176,7 +178,7 @@ def report(options: argparse.Namespace, found: Sequence[Found]) -> str:
     name = options.model.name if options.model else "the bundled model"
     lines = [
         f"# Attack, {time.strftime('%Y-%m-%d', time.gmtime())}", "",
-        f"`python tools/attack.py --minutes {options.minutes:g} --seed {options.seed}` on {name}.", "",
+        f"`{command_line(__file__, options.given)}` on {name}; {machine()}.", "",
         "| scene | turns | trials | checks and events | seconds | wrong |",
         "|---|---:|---:|---|---:|---:|",
     ]  # fmt: skip
@@ -220,7 +222,9 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     for hidden in ("--child", "--folder"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=0.0, help=argparse.SUPPRESS)
-    return parser.parse_args(arguments)
+    found = parser.parse_args(arguments)
+    found.given = arguments
+    return found
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """Two keys, and two salts of one key: what another has cached looks like what nobody has.
 
-Cached tokens and the bytes of answers are compared; the times of a first answer, of one that another has
-cached and of one that is one's own are reported only.
+The model has memory and disk below its cells.  Cached tokens and the bytes of answers are compared; the
+times of a first answer, of one that another has cached and of one that is one's own are reported only.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from collections.abc import Generator
 from typing import Any
 
+import aleator
 from attacks.world import World
 
 KEYS = ("the-first-key", "the-second-key")
@@ -42,7 +43,10 @@ def scene(world: World) -> Generator[None, None, None]:
 
     times: dict[str, list[float]] = {"first": [], "another's": [], "one's own": []}
     options = {"n_seq_max": 2, "n_ctx": 4096}
-    with in_thread(world.model, engine=options, api_key=KEYS) as live:
+    tiers: dict[str, Any] = {"cache_ram": 2**22, "cache_disk": 2**26}
+    folder = str(world.folder / "prompts")
+    model = aleator.load(world.path, n_threads=1, cache_dir=folder, **tiers)
+    with in_thread(model, engine=options, api_key=KEYS) as live:
 
         def ask(path: str, body: Any, who: tuple[str, str], how: str) -> tuple[int, Any, Any]:
             head = {"authorization": f"Bearer {who[0]}"}

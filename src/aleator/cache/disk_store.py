@@ -11,9 +11,9 @@ A store never raises for what happens to its directory: that is a miss, counted 
 from __future__ import annotations
 
 import errno
+import fcntl
 import logging
 import os
-import re
 import sqlite3
 import threading
 import time
@@ -34,7 +34,11 @@ FORMAT = 1
 SPARED, SPARED_SHARE = 2**30, 0.05
 """A disk keeps so many bytes free, or this share of it where that is less."""
 _MANY = 500  # parameters of one statement
-_PARTIAL = re.compile(r"\.[0-9a-f]+\.(\d+)\.partial")
+_UNSOUND = (
+    "SELECT 1 FROM blocks WHERE length(key) != 32 OR typeof(key) || typeof(parent) || typeof(length) || "
+    "typeof(size) || typeof(used) || typeof(made) || typeof(model) != "
+    "'blobblobintegerintegerintegerrealtext' LIMIT 1"
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,8 +56,8 @@ def _or(nothing: Any) -> Callable[[Method[P, R]], Method[P, R]]:
             if self.usable:
                 try:
                     return method(self, *args, **kwargs)
-                except (OSError, sqlite3.Error, TypeError, ValueError) as error:
-                    self.failed(error)  # the last two: of an index whose values are damaged
+                except Exception as error:  # whatever a damaged index may cause
+                    self.failed(error)
             missing: R = nothing
             return missing
 
@@ -93,8 +97,9 @@ class DiskStore:
             try:
                 self._open()
             except sqlite3.DatabaseError as error:
-                if isinstance(error, sqlite3.OperationalError):
-                    raise
+                code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+                if isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_ERROR:
+                    raise  # locked, full, read-only
                 self.failed(error)  # a damaged index: begin anew
                 for each in self.directory.glob("index.sqlite*"):
                     each.unlink(missing_ok=True)
@@ -146,17 +151,23 @@ class DiskStore:
             (secret,) = base.execute("SELECT value FROM about WHERE name='secret'").fetchone()
             if not isinstance(secret, bytes) or len(secret) != 32:
                 raise sqlite3.DatabaseError("the index has no key")
+            if base.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+                raise sqlite3.DatabaseError("the index is damaged")
+            if base.execute(_UNSOUND).fetchone() is not None:
+                raise sqlite3.DatabaseError("the index has values of other types")
             self.secret = secret
             self._sweep(base)
 
     def _sweep(self, base: sqlite3.Connection) -> None:
         """Remove what killed processes left, and what is beyond the quota; within a transaction."""
-        known = {bytes(key).hex() for (key,) in base.execute("SELECT key FROM blocks")}
+        missing = dict(base.execute("SELECT hex(key), size FROM blocks"))
         for each in self._blocks.iterdir():
-            partial = _PARTIAL.fullmatch(each.name)
-            left = partial is not None and not _alive(int(partial[1]))
-            if left or (each.suffix == ".block" and each.stem not in known):
+            name = each.stem.upper()
+            if each.suffix == ".block" and each.stat().st_size == missing.get(name):
+                del missing[name]
+            elif each.suffix == ".block" or (each.suffix == ".partial" and not _held(each)):
                 each.unlink(missing_ok=True)
+        base.executemany("DELETE FROM blocks WHERE hex(key) = ?", [(name,) for name in missing])
         self._evict(base, 0)
 
     def _path(self, key: bytes) -> Path:
@@ -231,29 +242,31 @@ class DiskStore:
         if size > self.quota or free - size < spared:
             self.counts["no_room"] += 1
             return
-        partial = self._blocks / f".{entry.key.hex()}.{os.getpid()}.partial"
+        partial = self._blocks / f".{os.urandom(16).hex()}.partial"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         stored = renamed = False
         try:
-            partial.unlink(missing_ok=True)
             with open(os.open(partial, flags, 0o600), "wb") as file:
+                fcntl.flock(
+                    file, fcntl.LOCK_EX
+                )  # until it is renamed: a start elsewhere leaves it alone
                 for piece in pieces:
                     file.write(piece)
                 file.flush()
                 os.fsync(file.fileno())
-            with self._lock:
-                base = self._base
-                if base is None:
-                    return
-                with _Transaction(base):
-                    self._evict(base, size)
-                    base.execute(
-                        "INSERT OR IGNORE INTO blocks VALUES (?, ?, ?, ?, "
-                        "(SELECT COALESCE(MAX(used), 0) + 1 FROM blocks), ?, ?)",
-                        (entry.key, entry.parent, entry.length, size, time.time(), model),
-                    )
-                    os.replace(partial, self._path(entry.key))
-                    renamed = True
+                with self._lock:
+                    base = self._base
+                    if base is None:
+                        return
+                    with _Transaction(base):
+                        self._evict(base, size)
+                        base.execute(
+                            "INSERT OR IGNORE INTO blocks VALUES (?, ?, ?, ?, "
+                            "(SELECT COALESCE(MAX(used), 0) + 1 FROM blocks), ?, ?)",
+                            (entry.key, entry.parent, entry.length, size, time.time(), model),
+                        )
+                        os.replace(partial, self._path(entry.key))
+                        renamed = True
             stored = True
         finally:
             with suppress(OSError):
@@ -303,7 +316,8 @@ class DiskStore:
 
     # For people
 
-    def listed(self) -> list[tuple[str, int, int, float, str]]:
+    @_or(())
+    def listed(self) -> Sequence[tuple[str, int, int, float, str]]:
         """Of each entry its key, length, size, when it was made and the model, what was used last first."""
         rows = self._read("SELECT key, length, size, made, model FROM blocks ORDER BY used DESC")
         return [
@@ -311,6 +325,7 @@ class DiskStore:
             for key, n, size, made, model in rows
         ]
 
+    @_or(None)
     def prune(self, quota: int) -> None:
         """Remove what was not used for the longest time until ``quota`` bytes are left."""
         with self._lock:
@@ -330,6 +345,8 @@ class _Transaction:
         self._base = base
 
     def __enter__(self) -> None:
+        if self._base.in_transaction:  # whose end failed
+            self._base.execute("ROLLBACK")
         self._base.execute("BEGIN IMMEDIATE")
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
@@ -339,16 +356,18 @@ class _Transaction:
                 self._base.execute("COMMIT")
                 done = True
         finally:
-            if not done:
+            if not done and self._base.in_transaction:  # SQLite may have ended it itself
                 self._base.execute("ROLLBACK")
 
 
-def _alive(pid: int) -> bool:
-    """Whether there is such a process; where that cannot be told, yes."""
+def _held(path: Path) -> bool:
+    """Whether a process is writing a file; where that cannot be told, yes.
+
+    Ids of processes do not tell: the next process of a container has that of the killed one.
+    """
     try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return True
-    return True
+    return False

@@ -109,6 +109,15 @@ class PromptTiers:
         for store in self.stores:
             store.drop(key)
 
+    def forget(self, root: bytes) -> None:
+        """Forget all entries that follow a digest, and those that follow them; what waits is written first."""
+        self.flush(PATIENCE)
+        after = [root]
+        while after:
+            after = list(self.find(after))
+            for key in after:
+                self.drop(key)
+
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until everything is written; returns whether it is."""
         if self.disk is None or not self.disk.usable:

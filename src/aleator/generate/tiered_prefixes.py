@@ -39,8 +39,8 @@ LEAST = 32
 """Tokens that a tier must have beyond the pool, for bringing them up to be worth its while."""
 WORTH = 16
 """And at least the n-th part of all that is brought up: that is computed in less time than it is read."""
-OWN_NAMESPACES = ("context shift ", "session ")
-"""Namespaces that the package makes up, of texts that only one process has."""
+OWN_NAMESPACES = ("context shift ", "session ", "once ")
+"""Namespaces that the package makes up, of texts that only one process has, or that are not to be kept."""
 
 
 class Candidate(NamedTuple):
@@ -114,6 +114,10 @@ class TieredPrefixes:
             self._failed(error)
         return kept
 
+    def forget(self, namespace: str) -> None:
+        """Forget what the tiers have of a namespace; waits for the disk, so not in the thread of the steps."""
+        self._tiers.forget(self._root(namespace))
+
     def _failed(self, error: Exception) -> None:
         self._tiers.counts["errors"] += 1
         log.warning("the prompt cache's tiers: %s: %s", type(error).__name__, error)
@@ -122,10 +126,13 @@ class TieredPrefixes:
 
     def _digests(self, tokens: Int32s, namespace: str) -> list[bytes]:
         """The digest of nothing, and those after each whole block, which are the blocks' keys."""
-        made = [self._digest(self._identity.encode() + b"\0" + namespace.encode())]
+        made = [self._root(namespace)]
         for at in range(0, len(tokens) - BLOCK + 1, BLOCK):
             made.append(self._digest(made[-1] + tokens[at : at + BLOCK].astype("<i4").tobytes()))
         return made
+
+    def _root(self, namespace: str) -> bytes:
+        return self._digest(self._identity.encode() + b"\0" + namespace.encode())
 
     def _end_key(self, digest: bytes, rest: Int32s) -> bytes:
         """The key of the entry at the end of a text, whose last tokens follow a block."""

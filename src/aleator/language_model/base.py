@@ -31,6 +31,7 @@ from aleator.text.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from aleator.chat.prompt import ChatFormat
     from aleator.generate.prompt_tiers import PromptTiers
+    from aleator.generate.tiered_prefixes import TieredPrefixes
     from aleator.keywords import ContextKeywords, GenerateKeywords, SamplingKeywords
 
 DEFAULT_CONTEXT = 4096
@@ -131,12 +132,22 @@ class LoadedModel:
 
     def tiered(self, context: Context, inner: Prefixes | None = None) -> Prefixes | None:
         """The cached prefixes of a context (None: those of its own cache), with the tiers below them."""
+        return self.tiers_of(context, inner) or inner
+
+    def tiers_of(self, context: Context, inner: Prefixes | None = None) -> TieredPrefixes | None:
+        """Like :meth:`tiered`, but None where there are no tiers."""
         tiers = self.prompt_tiers
         if tiers is None:
-            return inner
+            return None
         from aleator.generate.tiered_prefixes import TieredPrefixes  # as above
 
         return TieredPrefixes(inner or context.cache, context, tiers, self.identity, self.loading)
+
+    def bring_up(self, context: Context, tokens: Sequence[int], namespace: str, seq: int) -> None:
+        """Let a context's cells have what a tier has of a text, by an empty sequence."""
+        if (tiers := self.tiers_of(context)) is not None:
+            tiers.reuse(seq, [*tokens, 0], namespace)  # the last token of a prompt is never reused
+            context.cache.seq_rm(seq, -1, -1)
 
     def cells(self, n: int, n_seq_max: int) -> Context:
         """A new context of so many cells and sequences, as far as these have positions."""
@@ -262,7 +273,9 @@ class LoadedModel:
             path.require(session.tokens, session.n_prompt)
         state = state_of(generation.chain, session.tokens, len(made))
         session = replace(session, chain=state)
-        held = save_session(path, self.own_context(), session, self.identity)
+        context = self.own_context()
+        self.bring_up(context, session.remaining, session.namespace, 0)
+        held = save_session(path, context, session, self.identity)
         path.holds(session.tokens, session.n_prompt)
         return held
 

@@ -270,7 +270,7 @@ async def _begin(
         if not own["cache_prompt"]:
             await slots.erase(slot, namespace)
     elif not own["cache_prompt"]:
-        where = forgotten = f"{namespace}/once {secrets.token_hex(8)}"
+        where = forgotten = f"once {secrets.token_hex(16)}"
     made: list[Reading] = []
     try:
         for prompt in prompts:

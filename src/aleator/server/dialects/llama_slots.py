@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -41,6 +41,9 @@ from aleator.server.errors import ApiError, not_built
 from aleator.server.fields import Field, Fields, text, wrong
 from aleator.server.service import Service
 from aleator.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from aleator.generate.tiered_prefixes import TieredPrefixes
 
 LONGEST_NAME = 200
 """Bytes of a file's name; those of its lock and of what is being written are longer."""
@@ -166,6 +169,7 @@ class Slots:
         where = self.namespace(number, namespace)
 
         def copy(context: Context, seq: int) -> Rows:
+            self._service.model.bring_up(context, slot.tokens, where, seq)
             return rows_of(context, slot.tokens, where, seq)
 
         rows = await asyncio.wrap_future(self._service.engine.visit(copy))
@@ -194,9 +198,9 @@ class Slots:
         where, before = self.namespace(number, namespace), state.header["held"]
 
         def put(context: Context, seq: int) -> Session:
-            context.cache.give_up(where)
             return restore_session(context, state, session, seq, where)
 
+        await self._forget(where)
         restored = await asyncio.wrap_future(self._service.engine.visit(put))
         if restored.restored < before:
             raise ApiError(400, f"the slot cannot be restored: {restored.why_not}", "filename")
@@ -209,12 +213,21 @@ class Slots:
         where = self.namespace(number, namespace)
         slot = self._slots.pop((namespace, number), NOTHING)
 
-        def forget(context: Context, seq: int) -> int:
-            held = context.cache.match([*slot.tokens, 0], where).length
-            context.cache.give_up(where)
-            return held
+        return await self._forget(where, slot.tokens)
 
-        return await asyncio.wrap_future(self._service.engine.visit(forget))
+    async def _forget(self, where: str, tokens: Sequence[int] = ()) -> int:
+        """Forget a namespace in the cells and all tiers; returns how many of the tokens the cells had."""
+        model = self._service.model
+
+        def forget(context: Context, seq: int) -> tuple[int, TieredPrefixes | None]:
+            held = context.cache.match([*tokens, 0], where).length
+            context.cache.give_up(where)
+            return held, model.tiers_of(context)
+
+        held, tiers = await asyncio.wrap_future(self._service.engine.visit(forget))
+        if tiers is not None:
+            await in_thread(tiers.forget, where)
+        return held
 
     @property
     def saves(self) -> bool:
