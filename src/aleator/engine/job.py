@@ -41,6 +41,7 @@ class Job:
         partners: Running jobs that share the cells of the same prompt, this job included; the cells are counted
             for the first of them.  Empty, or only this job: no other job shares them.
         follows: Whether another job is computing the prompt for it.
+        arriving: Whether some of its prompt is being read, so that no step computes it yet.
     """
 
     prompt: Int32s
@@ -58,6 +59,7 @@ class Job:
     passed_over: int = field(default=0, init=False)
     partners: list[Job] = field(default_factory=list, init=False)
     follows: bool = field(default=False, init=False)
+    arriving: bool = field(default=False, init=False)
 
     @property
     def turn(self) -> tuple[int, int]:
