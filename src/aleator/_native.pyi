@@ -342,9 +342,9 @@ class Chain:
     @position.setter
     def position(self, arg: int, /) -> None: ...
 
-def checksum(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> int:
+def checksum(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> bytes:
     """
-    64 bits that tell of damage to bytes: of any within eight bytes for certain, of others but for one in 2^64.
+    16 bytes that tell of damage to data: of any within eight bytes for certain, of others but for one in 2^64.
     """
 
 class Constraint:
