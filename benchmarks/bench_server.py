@@ -251,7 +251,7 @@ def commands(args: argparse.Namespace, cells: int) -> dict[str, list[str]]:
     ours = [
         sys.executable, "-c", "import sys; from aleator.cli import main; sys.exit(main())", "serve",
         "-m", args.model, "-t", str(args.threads), "--parallel", str(args.parallel), "-c", str(SEQUENCE),
-        "--n-cells", str(cells), "--port", "{port}", "--no-log-requests",
+        "--n-cells", str(cells), "--port", "{port}", "--no-log-requests", "--no-cache-disk",
     ]  # fmt: skip
     theirs = [
         args.llama_server, "-m", args.model, "-t", str(args.threads), "-np", str(args.parallel), "-c",

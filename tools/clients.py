@@ -190,7 +190,7 @@ class Passing(BaseHTTPRequestHandler):
 def serving(model: str | None, template: str | None, budget: int, log: Path) -> ServerProcess:
     """``aleator serve``."""
     command = [PROGRAM, "serve", "--port", "{port}", "--alias", ALIAS, "--parallel", "8"]
-    command += ["-t", "1", "-tb", "1"]
+    command += ["-t", "1", "-tb", "1", "--no-cache-disk"]
     command += [] if model is None else ["-m", model]
     command += [] if template is None else ["--chat-template", template]
     command += [] if budget < 0 else ["--reasoning-budget", str(budget)]

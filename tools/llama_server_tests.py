@@ -100,7 +100,8 @@ def become(words: Sequence[str], environment: Mapping[str, str]) -> int:
         share = total if "--kv-unified" in words else total // slots
         arguments += ["--ctx-size", str(share), "--n-cells", str(total)]
     # The tests ask for models by names of OpenAI's.
-    os.execv(program, [program, "serve", "-m", model, *arguments, "--any-model", "-t", threads])
+    arguments += ["--any-model", "-t", threads, "--no-cache-disk"]
+    os.execv(program, [program, "serve", "-m", model, *arguments])
 
 
 def run(kind: str, arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, str]:

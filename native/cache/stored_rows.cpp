@@ -20,23 +20,27 @@ class StoredRows {
     }
   }
 
+  size_t bytes() const { return bytes_; }
+
   nb::ndarray<nb::numpy, uint8_t> take(Index cells) const {
     check(cells);
     std::vector<uint8_t> taken(cells.size() * bytes_);
-    each(cells, [to = taken.data()](uint8_t* row, size_t n) mutable {
-      std::memcpy(to, row, n);
-      to += n;
-    });
+    {
+      const nb::gil_scoped_release others;
+      each(cells, cells.size(), 0, taken.data(),
+           [](uint8_t* row, uint8_t* copy, size_t n) { std::memcpy(copy, row, n); });
+    }
     return aleator::owned_array(std::move(taken));
   }
 
-  void put(Index cells, aleator::Bytes taken) const {
+  void put(Index cells, aleator::Bytes taken, size_t first) const {
     check(cells);
-    if (taken.size() != cells.size() * bytes_) refuse("taken is not of so many cells");
-    each(cells, [from = taken.data()](uint8_t* row, size_t n) mutable {
-      std::memcpy(row, from, n);
-      from += n;
-    });
+    const size_t rows = bytes_ ? taken.size() / bytes_ : 0;
+    if (rows * bytes_ != taken.size() || first > rows || cells.size() > rows - first)
+      refuse("taken is not of so many cells");
+    const nb::gil_scoped_release others;
+    each(cells, rows, first, taken.data(),
+         [](uint8_t* row, const uint8_t* copy, size_t n) { std::memcpy(row, copy, n); });
   }
 
  private:
@@ -45,11 +49,19 @@ class StoredRows {
       if (cells(i) < 0 || layers_.empty() || cells(i) >= static_cast<int64_t>(layers_[0].shape(0)))
         refuse("cell ", cells(i), " is out of range");
   }
-  template <typename F>
-  void each(const Index& cells, F&& f) const {
-    for (const Layer& l : layers_)
-      for (size_t i = 0; i < cells.size(); ++i)
-        f(l.data() + static_cast<size_t>(cells(i)) * l.shape(1), l.shape(1));
+  // copies: of so many rows of each layer, one layer after the other; the cells are those from the
+  // first on.  f gets the rows of cells that follow each other in one piece.
+  template <typename Byte, typename F>
+  void each(const Index& cells, size_t rows, size_t first, Byte* copies, F&& f) const {
+    for (const Layer& l : layers_) {
+      const size_t size = l.shape(1);
+      for (size_t i = 0, n; i < cells.size(); i += n) {
+        n = 1;
+        while (i + n < cells.size() && cells(i + n) == cells(i) + static_cast<int64_t>(n)) ++n;
+        f(l.data() + static_cast<size_t>(cells(i)) * size, copies + (first + i) * size, n * size);
+      }
+      copies += rows * size;
+    }
   }
 
   std::vector<Layer> layers_;
@@ -65,5 +77,7 @@ ALEATOR_BIND(stored_rows) {
       .def("take", &StoredRows::take, "cells"_a,
            "A copy of the rows of some cells (int64 [n]), uint8. ValueError for a cell out of "
            "range.")
-      .def("put", &StoredRows::put, "cells"_a, "taken"_a, "Store what take gave of as many cells.");
+      .def("put", &StoredRows::put, "cells"_a, "taken"_a, "first"_a = 0,
+           "Store what take gave of some cells, the first of them and those after the last left out.")
+      .def_prop_ro("row_bytes", &StoredRows::bytes, "Bytes of one cell, all layers together.");
 }

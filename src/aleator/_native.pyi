@@ -347,6 +347,11 @@ class Chain:
     @position.setter
     def position(self, arg: int, /) -> None: ...
 
+def checksum(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> bytes:
+    """
+    16 bytes that tell of damage to data: of any within eight bytes for certain, of others but for one in 2^64.
+    """
+
 class Constraint:
     """
     Which token may come next, given those accepted.  One thread at a time; clones are independent.
@@ -1165,8 +1170,14 @@ class StoredRows:
         A copy of the rows of some cells (int64 [n]), uint8. ValueError for a cell out of range.
         """
 
-    def put(self, cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], taken: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
-        """Store what take gave of as many cells."""
+    def put(self, cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], taken: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], first: int = 0) -> None:
+        """
+        Store what take gave of some cells, the first of them and those after the last left out.
+        """
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one cell, all layers together."""
 
 def top_k_top_p_sample(logits: Annotated[NDArray, dict(shape=(None, None), device='cpu', writable=False)], top_k: Annotated[NDArray[numpy.int32], dict(shape=(None,), device='cpu', writable=False)], top_p: Annotated[NDArray, dict(shape=(None,), device='cpu', writable=False)], q: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)] | None, min_p: Annotated[NDArray, dict(shape=(None,), device='cpu', writable=False)] | None, seeds: Annotated[NDArray[numpy.int64], dict(shape=(None,), device='cpu', writable=False)] | None, positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), device='cpu', writable=False)] | None, eps: float, limit: int, is_logits: bool, indices: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')] | None, select: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None, listed: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')] | None, probs: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None, pool: ThreadPool | None) -> None: ...
 

@@ -886,7 +886,7 @@ class LoadKeywords(TypedDict, total=False):
 
     cache_disk: int
     """Bytes of disk for the prompt cache, which outlive the process; on the command line a number
-    without a unit is MiB (0 or more; default: none)."""
+    without a unit is MiB (0 or more; default: none; 4G for aleator chat and aleator serve)."""
 
     cache_dir: str | None
     """Directory of cache_disk, which processes may share (default: aleator/prompts in the user's

@@ -46,7 +46,8 @@ def test_it_says_where_it_listens_and_answers_there(where: str, tmp_path: Path) 
     path = str(tmp_path / "s")
     process, printed = started(*(("--port", "0") if where == "port" else ("--uds", path)))
     try:
-        assert "2 requests at a time" in printed[0]
+        assert "prompt cache: " in printed[0]
+        assert "2 requests at a time" in printed[1]
         listens = next(x for x in printed if x.startswith("listening on ")).split()[-1]
         if where == "port":
             assert re.fullmatch(r"http://127\.0\.0\.1:[0-9]+", listens)

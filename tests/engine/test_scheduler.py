@@ -249,3 +249,33 @@ def test_a_simulation_of_many_requests_keeps_all_promises() -> None:
     assert found.pauses
     assert max(found.pauses) <= 0.25
     assert found.passed_over <= PASSED_OVER + 1
+
+
+def test_what_is_being_read_is_not_computed(job: Numbered) -> None:
+    class Reads(Cells):
+        def adopt(self, job: Job) -> int:
+            job.arriving = len(job.prompt) == 100
+            return super().adopt(job)
+
+    made, cells = scheduler(), Reads()
+    slow, other = job(100), job(5)
+    for each in (slow, other):
+        made.add(each)
+    made.admit(cells)
+    assert [each for each, _ in made.plan().chunks] == [other]
+    later = Job(slow.prompt.copy(), 120)
+    later.number = 9
+    longer = Job(np.append(slow.prompt, np.int32([1, 2, 3])), 120)
+    longer.number = 10
+    for each in (later, longer):
+        made.add(each)
+    made.admit(cells)
+    assert (later.follows, longer.seq) == (True, -1)  # one follows, and one waits for the same
+    made.remove(other)
+    assert not made.at_work
+    slow.done = 98
+    made.arrived(slow)
+    assert made.at_work
+    assert made.plan().chunks == [(slow, 2)]
+    made.admit(cells)
+    assert longer.seq >= 0  # what it waited for is there

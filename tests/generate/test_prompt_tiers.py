@@ -221,7 +221,7 @@ def test_pieces_that_do_not_fit_are_a_miss(
         def fail(*args: Any, error: Exception = error) -> None:
             raise error
 
-        monkeypatch.setattr(pieces, "read", fail)
+        monkeypatch.setattr(pieces, "read_cells", fail)
         assert made(load(paths["llama"], **below), ids(300)) == wanted
 
 

@@ -145,9 +145,11 @@ class Process:
 
     def __init__(self, *words: str) -> None:
         program = "import sys; from aleator.cli import main; sys.exit(main())"
-        command = [sys.executable, "-c", program, "serve", "--port", "0", "-t", "1", *words]
+        command = [sys.executable, "-c", program, "serve", "--port", "0", "-t", "1"]
         self.process = subprocess.Popen(
-            command, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}
+            [*command, "--no-cache-disk", *words],
+            stderr=subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
         self.err = ""
         self._reader = threading.Thread(target=self._read, daemon=True)

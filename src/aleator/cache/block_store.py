@@ -81,6 +81,9 @@ class MemoryStore:
             self.counts["bytes_read"] += found[0].size
             return found[1]
 
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._entries
+
     def put(self, entry: Entry, sections: Sections, model: str) -> None:
         """See :class:`Store`."""
         with self._lock:

@@ -24,20 +24,27 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import numpy as np
+
 from aleator.cache.block_store import Entry, Sections
 from aleator.cache.formats.state_file import pack_state, read_state_file
 from aleator.core.errors import FileFormatError
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 SPARED, SPARED_SHARE = 2**30, 0.05
 """A disk keeps so many bytes free, or this share of it where that is less."""
+_KEPT = (
+    "WITH RECURSIVE kept (key, parent) AS (SELECT key, parent FROM blocks WHERE pinned UNION "
+    "SELECT b.key, b.parent FROM blocks b JOIN kept k ON b.key = k.parent) "
+)
+"""The entries that are pinned, and those before them in their texts."""
 _MANY = 500  # parameters of one statement
 _UNSOUND = (
     "SELECT 1 FROM blocks WHERE length(key) != 32 OR typeof(key) || typeof(parent) || typeof(length) || "
-    "typeof(size) || typeof(used) || typeof(made) || typeof(model) != "
-    "'blobblobintegerintegerintegerrealtext' LIMIT 1"
+    "typeof(size) || typeof(used) || typeof(made) || typeof(model) || typeof(pinned) != "
+    "'blobblobintegerintegerintegerrealtextinteger' LIMIT 1"
 )
 
 P = ParamSpec("P")
@@ -142,10 +149,11 @@ class DiskStore:
             base.execute("CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value BLOB)")
             base.execute(
                 "CREATE TABLE IF NOT EXISTS blocks (key BLOB PRIMARY KEY, parent BLOB, length INTEGER, "
-                "size INTEGER, used INTEGER, made REAL, model TEXT)"
+                "size INTEGER, used INTEGER, made REAL, model TEXT, pinned INTEGER DEFAULT 0)"
             )
             base.execute("CREATE INDEX IF NOT EXISTS by_parent ON blocks (parent)")
             base.execute("CREATE INDEX IF NOT EXISTS by_use ON blocks (used)")
+            base.execute("CREATE INDEX IF NOT EXISTS by_pin ON blocks (pinned) WHERE pinned")
             base.execute(f"PRAGMA user_version={FORMAT}")
             base.execute("INSERT OR IGNORE INTO about VALUES ('secret', ?)", (os.urandom(32),))
             (secret,) = base.execute("SELECT value FROM about WHERE name='secret'").fetchone()
@@ -210,8 +218,9 @@ class DiskStore:
         """See :class:`Store`; its checksums are verified."""
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-            with open(os.open(self._path(key), flags), "rb") as file:
-                data = file.read()
+            with open(os.open(self._path(key), flags), "rb", buffering=0) as file:
+                data = memoryview(np.empty(os.fstat(file.fileno()).st_size, np.uint8))
+                data = data[: file.readinto(data)]
         except FileNotFoundError:
             self.counts["missing"] += 1
             self.drop(key)
@@ -259,10 +268,12 @@ class DiskStore:
                     if base is None:
                         return
                     with _Transaction(base):
-                        self._evict(base, size)
+                        if not self._evict(base, size):
+                            self.counts["no_room"] += 1
+                            return
                         base.execute(
                             "INSERT OR IGNORE INTO blocks VALUES (?, ?, ?, ?, "
-                            "(SELECT COALESCE(MAX(used), 0) + 1 FROM blocks), ?, ?)",
+                            "(SELECT COALESCE(MAX(used), 0) + 1 FROM blocks), ?, ?, 0)",
                             (entry.key, entry.parent, entry.length, size, time.time(), model),
                         )
                         os.replace(partial, self._path(entry.key))
@@ -276,21 +287,25 @@ class DiskStore:
         self.counts["written"] += 1
         self.counts["bytes_written"] += size
 
-    def _evict(self, base: sqlite3.Connection, more: int) -> None:
-        """Make room for so many bytes; within a transaction.
+    def _evict(self, base: sqlite3.Connection, more: int) -> bool:
+        """Make room for so many bytes; within a transaction.  Returns whether there is room.
 
         Files go before their rows are gone for good: a row without a file is a miss, a file without a row would
         be beyond the quota.
         """
         (used,) = base.execute("SELECT COALESCE(SUM(size), 0) FROM blocks").fetchone()
         while used + more > self.quota:
-            row = base.execute("SELECT key, size FROM blocks ORDER BY used LIMIT 1").fetchone()
+            row = base.execute(
+                f"{_KEPT}SELECT key, size FROM blocks WHERE key NOT IN (SELECT key FROM kept) "
+                "ORDER BY used LIMIT 1"
+            ).fetchone()
             if row is None:
-                return
+                return False
             self._path(row[0]).unlink(missing_ok=True)
             base.execute("DELETE FROM blocks WHERE key = ?", (row[0],))
             used -= row[1]
             self.counts["evicted"] += 1
+        return True
 
     @_or(None)
     def touch(self, keys: Sequence[bytes]) -> None:
@@ -317,22 +332,40 @@ class DiskStore:
     # For people
 
     @_or(())
-    def listed(self) -> Sequence[tuple[str, int, int, float, str]]:
-        """Of each entry its key, length, size, when it was made and the model, what was used last first."""
-        rows = self._read("SELECT key, length, size, made, model FROM blocks ORDER BY used DESC")
+    def listed(self) -> Sequence[tuple[str, int, int, float, str, bool]]:
+        """Of each entry its key, length, size, when it was made, the model, and whether it is pinned.
+
+        What was used last is first.
+        """
+        rows = self._read(
+            f"{_KEPT}SELECT key, length, size, made, model, key IN (SELECT key FROM kept) FROM blocks "
+            "ORDER BY used DESC"
+        )
         return [
-            (bytes(key).hex(), int(n), int(size), float(made), str(model))  # type: ignore[arg-type, call-overload]
-            for key, n, size, made, model in rows
+            (bytes(key).hex(), int(n), int(size), float(made), str(model), bool(pinned))  # type: ignore[arg-type, call-overload]
+            for key, n, size, made, model, pinned in rows
         ]
 
     @_or(None)
-    def prune(self, quota: int) -> None:
-        """Remove what was not used for the longest time until ``quota`` bytes are left."""
+    def pin(self, key: bytes, pinned: bool = True) -> None:
+        """Pin an entry, or end that: it and those before it in its text do not make room for others."""
+        with self._lock:
+            if self._base is not None:
+                self._base.execute("UPDATE blocks SET pinned = ? WHERE key = ?", (pinned, key))
+
+    @_or(None)
+    def prune(self, quota: int, *, pinned: bool = False) -> None:
+        """Remove what was not used for the longest time until ``quota`` bytes are left.
+
+        ``pinned``: what is pinned too.
+        """
         with self._lock:
             if self._base is not None:
                 before, self.quota = self.quota, quota
                 try:
                     with _Transaction(self._base):
+                        if pinned:
+                            self._base.execute("UPDATE blocks SET pinned = 0 WHERE pinned")
                         self._evict(self._base, 0)
                 finally:
                     self.quota = before

@@ -19,20 +19,23 @@ from aleator.generate.prompt_tiers import default_directory
 EXAMPLES = """\
 What --cache-disk has kept of prompts (docs/prompt-cache.md).  show: how much there is, by
 model; list: every entry, what was used last first; verify: read everything, and remove
-what is damaged; prune: remove what was not used for the longest time; clear: remove all.
+what is damaged; prune: remove what was not used for the longest time; clear: remove all;
+pin: keep an entry, and those before it in its text, whatever else comes; unpin: end that.
 
 examples:
   aleator cache
   aleator cache list --json
   aleator cache verify
   aleator cache prune --size 2G
+  aleator cache pin 3f1c0a5d9b27e648      (a key that list shows, or its beginning)
   aleator cache clear
 """
-ACTIONS = ("show", "list", "verify", "prune", "clear")
+ACTIONS = ("show", "list", "verify", "prune", "clear", "pin", "unpin")
 
 
 def add_arguments(parser: Parser) -> None:
     parser.positional("action", f"{', '.join(ACTIONS)} (default: show)")
+    parser.positional("key", "pin and unpin: which entry")
     group = parser.group("prompt cache")
     group.option(
         "--cache-dir",
@@ -52,6 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if (action == "prune") != (arguments.size is not None):
         raise ParameterError("size", "--size SIZE belongs to prune, which needs it")
+    if (action in ("pin", "unpin")) != (arguments.key is not None):
+        raise ParameterError("key", "pin and unpin need a KEY, which list shows; others take none")
     left = 0 if arguments.size is None else read_size("size", arguments.size)
     directory = Path(arguments.cache_dir or default_directory())
     if not (directory / "index.sqlite").exists():
@@ -63,21 +68,36 @@ def run(arguments: argparse.Namespace) -> int:
             "cache_dir", f"--cache-dir {directory}: it cannot be written: give another"
         )
     try:
+        if arguments.key is not None:
+            _pin(store, arguments.key, action == "pin")
+            action = "show"
         return _act(store, action, left, arguments.json)
     finally:
         store.close()
+
+
+def _pin(store: DiskStore, beginning: str, pinned: bool) -> None:
+    """Pin the entry whose key begins so, or end that."""
+    found = [key for key, *_ in store.listed() if key.startswith(beginning.lower())]
+    if len(found) != 1:
+        raise ParameterError(
+            "key", f"{len(found)} keys begin with {beginning!r}: give one that list shows"
+        )
+    store.pin(bytes.fromhex(found[0]), pinned)
 
 
 def _act(store: DiskStore, action: str, left: int, as_json: bool) -> int:
     before = store.listed()
     if action == "list":
         if as_json:
-            names = ("key", "tokens", "size", "made", "model")
+            names = ("key", "tokens", "size", "made", "model", "pinned")
             write(json.dumps([dict(zip(names, row, strict=True)) for row in before]) + "\n")
             return 0
-        for key, tokens, size, made, model in before:
+        for key, tokens, size, made, model, pinned in before:
             moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(made))
-            write(f"{key[:16]} {tokens:>8} tokens {megabytes(size):>12}  {moment}  {model}\n")
+            write(
+                f"{key[:16]} {tokens:>8} tokens {megabytes(size):>12}  {moment}  {model}{', pinned' * pinned}\n"
+            )
         return 0
     told: dict[str, object] = {"directory": str(store.directory)}
     if action == "verify":
@@ -88,12 +108,17 @@ def _act(store: DiskStore, action: str, left: int, as_json: bool) -> int:
             "missing": store.counts["missing"],
         }
     elif action in ("prune", "clear"):
-        store.prune(left)
+        store.prune(left, pinned=action == "clear")
         told["removed"] = len(before) - len(store.listed())
     rows, sizes = store.listed(), Counter[str]()
-    for _, _, size, _, model in rows:
+    for _, _, size, _, model, _ in rows:
         sizes[model] += size
-    told |= {"entries": len(rows), "size": sum(sizes.values()), "models": dict(sizes.most_common())}
+    told |= {
+        "entries": len(rows),
+        "pinned": sum(row[-1] for row in rows),
+        "size": sum(sizes.values()),
+        "models": dict(sizes.most_common()),
+    }
     if as_json:
         write(json.dumps(told) + "\n")
         return 0

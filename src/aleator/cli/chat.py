@@ -113,7 +113,7 @@ def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
     options["chat_template_kwargs"] = variables(arguments.chat_template_kwargs)
     if arguments.chat_template is not None:
         options["chat_template"] = file_text(arguments.chat_template)
-    model = load_model(arguments)
+    model = load_model(arguments, keep_prompts=True)
     # What is wrong with the template is said at once, and that the context needs too much memory.
     model.chat_format(options.get("chat_template"))
     model.own_context()

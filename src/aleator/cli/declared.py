@@ -69,7 +69,7 @@ def given(
         value = getattr(arguments, each.name, None)
         if value is None or isinstance(value, bool):
             if value is not None:
-                values[each.name] = value
+                values[each.name] = each.type(value)  # 0 of a flag that switches a number off
             continue
         if each.escapes and not no_escape:
             several = isinstance(value, list)

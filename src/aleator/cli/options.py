@@ -15,7 +15,7 @@ from aleator.cli.declared import add_declared, given, unescape
 from aleator.cli.terminal import ProgressBar, note
 from aleator.core.errors import ParameterError
 from aleator.core.options import Option, declarations
-from aleator.generate.options import LOADED, GenerateOptions, ModelOptions
+from aleator.generate.options import CHAT_CACHE_DISK, LOADED, GenerateOptions, ModelOptions
 from aleator.models.hub.located import located
 from aleator.models.hub.names import HUB
 
@@ -112,9 +112,13 @@ def vocabulary_named(arguments: argparse.Namespace) -> Vocabulary:
     return load_vocabulary(weights_named(arguments))
 
 
-def load_model(arguments: argparse.Namespace) -> LanguageModel:
-    """Load the model that the options name, with a progress bar on a terminal."""
-    options: dict[str, Any] = given(arguments, (*MODEL_OPTIONS, *LOADED))
+def load_model(arguments: argparse.Namespace, *, keep_prompts: bool = False) -> LanguageModel:
+    """Load the model that the options name, with a progress bar on a terminal.
+
+    ``keep_prompts``: its prompt cache is on disk too, which is said, unless the options say otherwise.
+    """
+    options: dict[str, Any] = {"cache_disk": CHAT_CACHE_DISK} if keep_prompts else {}
+    options |= given(arguments, (*MODEL_OPTIONS, *LOADED))
     from aleator.language_model import load
 
     path = model_named(arguments)
@@ -123,6 +127,11 @@ def load_model(arguments: argparse.Namespace) -> LanguageModel:
     if arguments.mlock:
         held, why_not = model.weights.lock()
         note(f"mlock: {held / 2**20:.0f} MiB are held in memory{f'; {why_not}' if why_not else ''}")
+    disk = model.prompt_tiers.disk if keep_prompts and model.prompt_tiers is not None else None
+    if disk is not None and disk.usable:
+        note(
+            f"prompt cache: {disk.directory}, up to {disk.quota / 2**20:,.0f} MiB (--no-cache-disk: none)"
+        )
     return model
 
 

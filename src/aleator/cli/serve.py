@@ -89,7 +89,7 @@ def serve(
         ) from error
     listening = running.bound(options)  # before the model is loaded: a port in use is told at once
     with listening:
-        model = load_model(arguments)
+        model = load_model(arguments, keep_prompts=True)
         metrics = metrics_of(__version__, model.fingerprint)
         with Engine(model, on_end=metrics.ended, n_ctx=options.n_cells, **engine_options) as engine:
             service: Service = service_of(model, engine, options, defaults)
@@ -102,9 +102,6 @@ def announce(service: Service, where: str) -> None:
     engine, chats = service.engine, service.model.vocab.chat_template is not None
     page = service.options.playground and not where.startswith("unix:")
     playground = f"playground: {where}/\n" if page else ""
-    tiers = service.model.prompt_tiers
-    if tiers is not None and tiers.disk is not None:
-        note(f"prompt cache: {tiers.disk.directory}, up to {tiers.disk.quota / 2**20:,.0f} MiB")
     note(
         f"{service.name}: {engine.options.n_seq_max} requests at a time, {engine.n_ctx} cells\n"
         f"listening on {where}\n{playground}{curl(where, chats)}"

@@ -7,6 +7,7 @@ It knows neither threads nor readers.  :class:`aleator.engine.engine_loop.Engine
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 from time import perf_counter
 
 import numpy as np
@@ -17,6 +18,10 @@ from aleator.engine.job import Job
 from aleator.engine.scheduler import Scheduler
 from aleator.generate.model_runner import Chunk, ModelRunner
 from aleator.generate.request_state import Proposal, RequestState
+
+TAKING_IN = 0.03
+"""Of the time of a step, what is spent beside it on prompts that a tier of the prompt cache had, while others
+write; one block at least."""
 
 
 class EngineCore:
@@ -65,6 +70,31 @@ class EngineCore:
             self._states[job].seq = job.seq
         self.scheduling_seconds += perf_counter() - started
         return begun
+
+    @property
+    def at_work(self) -> bool:
+        """Whether there is something to do at once."""
+        if self.scheduler.at_work:
+            return True
+        return any(
+            each.ready for job in self.scheduler.reading for each in self._states[job].arrivals
+        )
+
+    def take_in(self) -> None:
+        """Take in what has come of prompts that a tier of the prompt cache had."""
+        arriving = [job for job in self.scheduler.reading if job.arriving]
+        if not arriving:
+            return
+        busy = self.scheduler.at_work and self.steps
+        end = perf_counter() + (TAKING_IN * self.step_seconds / self.steps if busy else inf)
+        for job in arriving:
+            state = self._states[job]
+            self.runner.take_in(state, end - perf_counter())
+            job.done, job.beside_done = len(state.tokens), state.beside
+            if not state.arrivals:
+                self.scheduler.arrived(job)
+            if perf_counter() >= end:
+                break
 
     def step(self) -> Sequence[Job]:
         """Make one step if there is something to make; returns the jobs that took part.
@@ -134,13 +164,14 @@ class EngineCore:
             self.runner.errors.fail(state, error)
             self.drop(job)
             return 0
-        job.beside_done = state.beside
+        job.beside_done, job.arriving = state.beside, bool(state.arrivals)
         return held
 
     def drop(self, job: Job) -> None:
         """See :class:`aleator.engine.scheduler.Cells`."""
         state = self._states[job]
         self.runner.empty(state)
+        job.arriving = False
         state.stats.reused_tokens = 0
 
     def held(self) -> int | None:

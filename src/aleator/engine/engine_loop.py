@@ -7,6 +7,7 @@ import os
 import threading
 from collections import Counter
 from concurrent.futures import Future
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
@@ -40,6 +41,9 @@ ENDED_BY = {"deadline": "expired", "interrupted": "cancelled"}
 
 TRIES = 8
 """An engine gives up after this many errors in a row that belong to no request and end none."""
+
+POLL = 0.05
+"""Seconds after which deadlines are looked at again where all that run wait for a tier of the prompt cache."""
 
 PATIENCE = 30.0
 """When the interpreter ends, it waits this many seconds for a step to end."""
@@ -80,6 +84,7 @@ class EngineLoop:
             failed.add(state.completion)
             errors.append(error)
 
+        mail: SimpleQueue[RequestHandle | None] = SimpleQueue()
         runner = ModelRunner(
             context,
             HostTokenSampler(context.n_threads),
@@ -88,6 +93,7 @@ class EngineLoop:
             note,
             keep_pieces=True,
             pending=PendingTokens(CHOOSING_SECONDS),
+            wake=partial(mail.put, None),
         )
         self._core = EngineCore(runner, self._new_scheduler(), prompt_cache)
         # All requests that have not ended, by number.  Whoever holds the lock may add one.
@@ -95,7 +101,7 @@ class EngineLoop:
         self._known: set[int] = set()  # of these the core knows
         self._lock = threading.Lock()
         self._numbers = count()
-        self._mail: SimpleQueue[RequestHandle | None] = SimpleQueue()
+        self._mail = mail
         self._calls = ContextCalls(context)
         self._deadlines: list[tuple[float, int]] = []
         self._counts: Counter[str] = Counter()
@@ -254,13 +260,14 @@ class EngineLoop:
         If none is running, ``wait`` waits until one comes.
         """
         core = self._core
-        self._take_in(wait and not (core.scheduler.running or self._calls))
+        self._take_in(wait and not (core.at_work or self._calls))
         self._end_expired()
         self._calls.run_all(core.scheduler.free)
         started = perf_counter()
         begun = core.admit()
         for job in begun:
             self._handles[job.number].began = started
+        core.take_in()
         self._count_running()
         took_part = core.step()
         due: list[Waiter] = []
@@ -285,13 +292,14 @@ class EngineLoop:
 
     def _take_in(self, wait: bool) -> None:
         """Take in what other threads have sent."""
-        if wait and not len(self._core.scheduler.waiting):
-            self._look_at(self._mail.get())
-        while True:
-            try:
+        scheduler = self._core.scheduler
+        try:
+            if wait and (scheduler.running or not len(scheduler.waiting)):
+                self._look_at(self._mail.get(timeout=POLL if scheduler.running else None))
+            while True:
                 self._look_at(self._mail.get_nowait())
-            except Empty:
-                return
+        except Empty:
+            return
 
     def _look_at(self, handle: RequestHandle | None) -> None:
         if handle is None or handle.job.number not in self._handles:

@@ -49,6 +49,8 @@ class Job:
     partners: list[Job] = field(default_factory=list, init=False)
     # Whether another job is computing the prompt for it
     follows: bool = field(default=False, init=False)
+    # Whether some of its prompt is being read, so that no step computes it yet
+    arriving: bool = field(default=False, init=False)
 
     @property
     def turn(self) -> tuple[int, int]:

@@ -155,7 +155,8 @@ class Cells(Protocol):
     def adopt(self, job: Job) -> int:
         """Give a job's sequence the cached beginning of its prompt; how many tokens that is.
 
-        Of a second prompt the job itself is told (``beside_done``).
+        Of a second prompt the job itself is told (``beside_done``), and whether more will come
+        (``arriving``, :meth:`Scheduler.arrived`).
         """
 
     def drop(self, job: Job) -> None:
@@ -221,6 +222,16 @@ class Scheduler:
         self._stuck = False  # nobody fitted, and nothing has changed since
         # Jobs whose prompts others wait for, and how far these must have come.
         self._awaited: dict[Job, int] = {}
+
+    @property
+    def at_work(self) -> bool:
+        """Whether there is something to compute."""
+        return bool(self._writing) or self._n_computed > 0
+
+    @property
+    def _n_computed(self) -> int:
+        """Prompts that steps compute."""
+        return sum([not job.arriving for job in self.reading])
 
     @property
     def free(self) -> int | None:
@@ -375,7 +386,8 @@ class Scheduler:
         The oldest prompt gets at least half of what prompts get, so it comes to its end; short ones need not
         wait for it.
         """
-        writing, reading = list(self._writing.values()), self.reading
+        writing = list(self._writing.values())
+        reading = [job for job in self.reading if not job.arriving]
         chunks: list[tuple[Job, int]] = []
         room = self._token_budget - self._rows
         pace = self._pace
@@ -412,19 +424,28 @@ class Scheduler:
             depth = depths / max(tokens, 1)
             begun = sum([job.left == 0 for job, _ in plan.chunks])
             self._pace.observe(
-                rows, tokens, depth, seconds, begun=begun, prompts=len(self.reading) - begun
+                rows, tokens, depth, seconds, begun=begun, prompts=self._n_computed - begun
             )
         for job, _ in plan.chunks:
-            if job.left == 0 and job in self.reading:
-                self._stop_reading(job)
-                self._write(job)
-                for each in job.partners:
-                    if each.follows:
-                        each.follows = False
-                        self._write(each)
-            if job in self._awaited and (job.left == 0 or job.done >= self._awaited[job]):
-                del self._awaited[job]
-                self._stuck = False
+            self._advanced(job)
+
+    def arrived(self, job: Job) -> None:
+        """Nothing more of a job's prompt will be read: the rest is to be computed."""
+        job.arriving = False
+        self._advanced(job)
+
+    def _advanced(self, job: Job) -> None:
+        """More of a job's prompt is there: it writes if that is all, and who waited for it waits no longer."""
+        if job.left == 0 and job in self.reading:
+            self._stop_reading(job)
+            self._write(job)
+            for each in job.partners:
+                if each.follows:
+                    each.follows = False
+                    self._write(each)
+        if job in self._awaited and (job.left == 0 or job.done >= self._awaited[job]):
+            del self._awaited[job]
+            self._stuck = False
 
 
 def _turn(job: Job) -> tuple[int, int]:

@@ -31,6 +31,7 @@ from aleator.generate.options import ContextOptions
 from aleator.models.decoder import Decoder
 
 if TYPE_CHECKING:
+    from aleator.generate.arrival import Arrival, Wake  # loads SQLite
     from aleator.keywords import ContextKeywords
 
 
@@ -423,3 +424,16 @@ class Prefixes(Protocol):
 
     def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
         """Keep the beginning that a sequence holds; returns whether it is kept."""
+
+
+@runtime_checkable
+class Tiers(Prefixes, Protocol):
+    """Prefixes that may have to be read first (:class:`aleator.generate.tiered_prefixes.TieredPrefixes`)."""
+
+    def begin(
+        self, seq: int, tokens: Sequence[int], namespace: str = "", wake: Wake | None = None
+    ) -> tuple[int, Arrival | None]:
+        """Give an empty sequence what is at hand of ``tokens``; the rest arrives."""
+
+    def computed(self, tokens: int, seconds: float) -> None:
+        """Note how long a piece of a prompt took."""

@@ -106,6 +106,10 @@ def not_divided(value: str | None) -> None:
         )
 
 
+CHAT_CACHE_DISK = 4 * 2**30
+"""``cache_disk`` of ``aleator chat`` and ``aleator serve``."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions(Options):
     """Options of :func:`aleator.load` beside those of a context."""
@@ -139,7 +143,9 @@ class ModelOptions(Options):
         "bytes of disk for the prompt cache, which outlive the process; on the command line a number without a "
         "unit is MiB",
         0, low=0, high=MOST_BYTES, flags=("--cache-disk",), metavar="SIZE",
-        reader=partial(read_size, "cache_disk"), shown="none",
+        reader=partial(read_size, "cache_disk"), off_flags=("--no-cache-disk",),
+        off_help="keep no prompts on disk",
+        shown=f"none; {CHAT_CACHE_DISK // 2**30}G for aleator chat and aleator serve",
     )  # fmt: skip
     cache_dir: str | None = own(
         "directory of cache_disk, which processes may share",

@@ -9,8 +9,10 @@ import atexit
 import os
 import threading
 from collections import Counter, deque
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from time import perf_counter
 from weakref import WeakSet
 
 from aleator.cache.block_store import Entry, MemoryStore, Sections, Store
@@ -21,9 +23,32 @@ QUEUED = 256 * 2**20
 PATIENCE = 10.0
 """Seconds that the end of the interpreter waits for what is still to be written."""
 
+READERS = 2
+"""Threads that read: while one checks, the other waits for the disk."""
+FADING = 0.9
+"""What each measurement leaves of the weight of those before."""
+
 Written = tuple[Sequence[bytes], Sequence[tuple[Entry, Sections]], str]
+Found = tuple[str, Sections]
+"""The name of the tier where an entry was found, and its bytes."""
 
 _open: WeakSet[PromptTiers] = WeakSet()
+
+
+class Speed:
+    """Seconds that amounts take, as they were measured lately."""
+
+    def __init__(self) -> None:
+        self._amount = self._seconds = 0.0
+
+    def observe(self, amount: float, seconds: float) -> None:
+        """Learn from an amount and the seconds that it took."""
+        self._amount = FADING * self._amount + amount
+        self._seconds = FADING * self._seconds + seconds
+
+    def seconds(self, amount: float) -> float | None:
+        """What an amount will take; None: nothing was measured yet."""
+        return self._seconds / self._amount * amount if self._amount else None
 
 
 class PromptTiers:
@@ -33,6 +58,10 @@ class PromptTiers:
         ram: bytes in memory; 0: no such tier.
         disk: bytes on disk; 0: no such tier.
         directory: where; None: :func:`default_directory`.
+
+    Attributes:
+        reading: how fast bytes come from disk, checked.
+        computing: how fast the model computes tokens of prompts.
     """
 
     def __init__(
@@ -43,6 +72,9 @@ class PromptTiers:
         self.stores: list[Store] = [s for s in (self.memory, self.disk) if s is not None]
         self.secret = (self.disk.secret if self.disk is not None else b"") or os.urandom(32)
         self.counts = Counter[str]()
+        self.reading, self.computing = Speed(), Speed()
+        self._readers: ThreadPoolExecutor | None = None
+        self._process = os.getpid()  # which the readers are threads of
         self._queue: deque[Written] = deque()
         self._queued, self._writing, self._closed = 0, False, False
         self._changed = threading.Condition()
@@ -64,15 +96,35 @@ class PromptTiers:
         with self._changed:
             return key in self._waiting
 
-    def get(self, entry: Entry, model: str) -> tuple[str, Sections] | None:
+    def get(self, entry: Entry, model: str) -> Found | None:
         """An entry's bytes and the name of its tier; what comes from disk is in memory from then on."""
         for store in self.stores:
+            started = perf_counter()
             sections = store.get(entry.key)
-            if sections is not None:
-                if store is self.disk and self.memory is not None:
+            if sections is None:
+                continue
+            if store is self.disk:
+                self.reading.observe(entry.size, perf_counter() - started)
+                if self.memory is not None:
                     self.memory.put(entry, sections, model)
-                return store.name, sections
+            return store.name, sections
         return None
+
+    def ask(self, entry: Entry, model: str) -> Future[Found | None]:
+        """Have a thread :meth:`get` an entry."""
+        if self._readers is None or self._process != os.getpid():
+            self._process = os.getpid()
+            self._readers = ThreadPoolExecutor(READERS, "aleator-cache-reader")
+        return self._readers.submit(self.get, entry, model)
+
+    def is_worth(self, entries: Iterable[Entry], tokens: int) -> bool:
+        """Whether reading entries takes less time than computing so many tokens, as far as is known."""
+        size = sum(e.size for e in entries if self.memory is None or e.key not in self.memory)
+        reading, computing = self.reading.seconds(size), self.computing.seconds(tokens)
+        if reading is None or computing is None or reading <= computing:
+            return True
+        self.stores[-1].counts["computed_instead"] += 1
+        return False
 
     def used(self, chain: Sequence[bytes], tiers: Set[str], tokens: int) -> None:
         """Count a look-up: a hit of the lowest tier that it needed, a miss of those above it."""
@@ -127,6 +179,8 @@ class PromptTiers:
 
     def close(self, timeout: float | None = PATIENCE) -> None:
         """Write what is to be written, and take nothing more."""
+        if self._readers is not None:
+            self._readers.shutdown(wait=False, cancel_futures=True)
         if self.disk is not None and self.disk.usable:
             with self._changed:
                 self._closed = True

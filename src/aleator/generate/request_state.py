@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aleator.core.arrays import Floats
 from aleator.core.errors import ContextFull, ParameterError, StateError
@@ -23,6 +23,9 @@ from aleator.generate.healing import Healing
 from aleator.generate.speculative import Costs, Draft, Speculation, draft_together
 from aleator.generate.steering import Guidance, ReasoningBudget
 from aleator.samplers import SamplerChain
+
+if TYPE_CHECKING:
+    from aleator.generate.arrival import Arrival  # loads SQLite
 
 OnLogits = Callable[[SamplerChain, Any], None]
 """Called with the chain and the logits [V] before each token is drawn; it must change neither."""
@@ -79,6 +82,7 @@ class RequestState:
         self.seq = self.n_ctx = 0
         self.stats = Stats()
         self.tokens: list[int] = []
+        self.arrivals: list[Arrival] = []  # beginnings of its prompts that a tier is asked for
         self.drawn = -1
         self.exact = min(at for at, _ in request.forgotten) if request.forgotten else None
         self.released = False

@@ -1,6 +1,6 @@
 """Cached prefixes with tiers below them: what a pool keeps of prompts is copied down, and found there again.
 
-A text is cut into blocks of :data:`BLOCK` tokens.  A block's entry has the cells of its tokens; its key is a
+A text is cut into blocks of ``BLOCK`` tokens.  A block's entry has the cells of its tokens; its key is a
 keyed digest of the model and all that its bits depend on, the namespace, and every token up to its end.  What
 cannot be cut (windows, recurrent states) is kept as it was after a text's last token, in an entry with the
 cells of the unfinished block before it.
@@ -16,16 +16,16 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
 
 from aleator.cache.block_store import Entry, Sections
 from aleator.cache.cache import Cache
 from aleator.cache.formats import pieces
+from aleator.cache.formats.state_file import Buffer
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.window import WindowPool
 from aleator.cache.prefix_index import checked_text
 from aleator.core.arrays import Int32s
-from aleator.core.errors import CacheError, CacheFull
+from aleator.generate.arrival import BLOCK, LEAST, Arrival, Candidate, Wake
 from aleator.generate.context import Context, Prefixes
 from aleator.generate.prompt_tiers import PromptTiers
 from aleator.models.decoder import ARITHMETIC_VERSION
@@ -33,22 +33,8 @@ from aleator.models.fingerprint import ModelIdentity
 
 log = logging.getLogger(__name__)
 
-BLOCK = 128
-"""Tokens of a block."""
-LEAST = 32
-"""Tokens that a tier must have beyond the pool, for bringing them up to be worth its while."""
-WORTH = 16
-"""And at least the n-th part of all that is brought up: that is computed in less time than it is read."""
 OWN_NAMESPACES = ("context shift ", "session ", "once ")
 """Namespaces that the package makes up, of texts that only one process has, or that are not to be kept."""
-
-
-class Candidate(NamedTuple):
-    """A beginning that could be restored: its length, its blocks, and the entry after them if one is needed."""
-
-    length: int
-    blocks: Sequence[bytes]
-    end: bytes | None
 
 
 class TieredPrefixes:
@@ -89,19 +75,18 @@ class TieredPrefixes:
             sort_keys=True,
         )  # "": no adapter
         self._off = any(
-            isinstance(leaf, AttentionPool) and leaf.rows.k_storage == "raw" for leaf in pool.leaves
+            isinstance(leaf, AttentionPool)
+            and (leaf.rows.k_storage == "raw" or leaf.n_pos_per_embd > 1)
+            for leaf in pool.leaves
         )
 
     def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
         """Give an empty sequence the longest cached beginning of ``tokens``; returns its length."""
-        held = self._inner.reuse(seq, tokens, namespace)
-        if self._off or namespace.startswith(OWN_NAMESPACES):
+        held, arrival = self.begin(seq, tokens, namespace)
+        if arrival is None:
             return held
-        try:
-            return self._bring_up(seq, checked_text(tokens, namespace), namespace, held)
-        except Exception as error:  # a step goes on without the tiers
-            self._failed(error)
-            return held
+        arrival.go_on()
+        return arrival.length
 
     def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
         """Keep the beginning that a sequence holds; returns whether the pool keeps it."""
@@ -143,43 +128,37 @@ class TieredPrefixes:
 
     # Up
 
-    def _bring_up(self, seq: int, tokens: Int32s, namespace: str, held: int) -> int:
-        digests = self._digests(tokens, namespace)
-        found = self._tiers.find(digests)
-        spoiled: set[bytes] = set()
-        for candidate in self._candidates(tokens, digests, found):
-            length, blocks, end = candidate
-            if length - held < max(LEAST, length // WORTH):
-                break
-            keys = [*blocks, *([end] if end is not None else [])]
-            if not spoiled.isdisjoint(keys):
-                continue
-            read: list[Sections] = []
-            tiers: list[str] = []
-            for key in keys:
-                piece = self._tiers.get(found[key], self._name)
-                if piece is None:
-                    spoiled.add(key)
-                    break
-                tiers.append(piece[0])
-                read.append(piece[1])
-            if len(read) < len(keys):
-                continue
-            try:
-                self._cache.journal.run(self._replace, seq, length, read, end is not None)
-            except CacheFull:
-                break
-            except CacheError as error:
-                self._failed(error)
-                for key in keys:
-                    self._tiers.drop(key)
-                spoiled.update(keys)
-                continue
-            self._tiers.used(keys, set(tiers), length - held)
-            self._inner.keep(seq, tokens[:length].tolist(), namespace)
-            return length
-        self._tiers.used([], set(), 0)
-        return held
+    def begin(
+        self, seq: int, tokens: Sequence[int], namespace: str = "", wake: Wake | None = None
+    ) -> tuple[int, Arrival | None]:
+        """Give an empty sequence what the pool has of ``tokens``; what a tier has beyond that arrives.
+
+        ``wake``: see :class:`Arrival`.
+        """
+        held = self._inner.reuse(seq, tokens, namespace)
+        if self._off or namespace.startswith(OWN_NAMESPACES):
+            return held, None
+        try:
+            text = checked_text(tokens, namespace)
+            digests = self._digests(text, namespace)
+            found = self._tiers.find(digests)
+            candidates = self._candidates(text, digests, found)
+
+            def keep(length: int) -> None:
+                self._inner.keep(seq, text[:length].tolist(), namespace)
+
+            arrival = Arrival(
+                self._cache, self._tiers, self._name, seq, held, found, candidates, keep, wake
+            )
+        except Exception as error:  # a step goes on without the tiers
+            self._failed(error)
+            return held, None
+        return held, arrival
+
+    def computed(self, tokens: int, seconds: float) -> None:
+        """Note how long a piece of a prompt took; of a few tokens that says little about many."""
+        if tokens >= LEAST:
+            self._tiers.computing.observe(tokens, seconds)
 
     def _candidates(
         self, tokens: Int32s, digests: Sequence[bytes], found: Mapping[bytes, Entry]
@@ -203,11 +182,6 @@ class TieredPrefixes:
             if fits and entry.key == self._end_key(digests[at], tokens[start : entry.length]):
                 ends.append(Candidate(entry.length, digests[1 : whole + 1], entry.key))
         yield from sorted(ends, key=lambda each: each.length, reverse=True)
-
-    def _replace(self, seq: int, length: int, read: Sequence[Sections], ended: bool) -> None:
-        """Within a frame, let a sequence hold what was read."""
-        cells = [each["cells"] for each in read if "cells" in each]
-        pieces.read(self._pool, seq, length, cells, read[-1]["state"] if ended else b"")
 
     # Down
 
@@ -259,7 +233,7 @@ class TieredPrefixes:
 
     def _state_at(
         self, seq: int, tokens: Int32s, namespace: str, length: int
-    ) -> dict[str, bytes] | None:
+    ) -> dict[str, Buffer] | None:
         """What cannot be cut after so many tokens of a sequence, and the cells since the last whole block.
 
         Changes the cache; called by ``journal.attempt``, which takes that back.
@@ -270,7 +244,7 @@ class TieredPrefixes:
             cache.reuse(seq, [*tokens[:length].tolist(), 0], namespace)
         if not cache.stands_for(seq, length):
             return None
-        sections = {"state": pieces.write_state(self._pool, seq)}
+        sections: dict[str, Buffer] = {"state": pieces.write_state(self._pool, seq)}
         if self._cells is not None:
             cells = pieces.write_cells(self._cells, seq, length // BLOCK * BLOCK, length)
             if cells is None:
@@ -278,8 +252,8 @@ class TieredPrefixes:
             sections["cells"] = cells
         return sections
 
-    def _cells_of(self, seq: int, p0: int, p1: int) -> bytes | None:
-        cells: bytes | None = self._cache.journal.run(pieces.write_cells, self._cells, seq, p0, p1)
+    def _cells_of(self, seq: int, p0: int, p1: int) -> Buffer | None:
+        cells: Buffer | None = self._cache.journal.run(pieces.write_cells, self._cells, seq, p0, p1)
         return cells
 
 

@@ -286,6 +286,8 @@ TIERS = {
     "evicted": "entries that made room for others",
     "damaged": "entries of a tier that were not sound",
     "errors": "errors of a tier's directory",
+    "computed_instead": "prompts that a tier had, and that took less time to compute",
+    "given_up": "prompts of which a tier gave no more for as long as computing them takes",
 }
 """Counts of :meth:`aleator.generate.prompt_tiers.PromptTiers.tell` that are shown."""
 

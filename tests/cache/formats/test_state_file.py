@@ -23,13 +23,13 @@ def packed(**changes: Any) -> bytes:
 
 
 def resealed(change: Any) -> bytes:
-    """A file whose header was changed by someone who knows how to make its digest."""
+    """A file whose header was changed by someone who knows how to make its checksum."""
     data = packed()
     size = int.from_bytes(data[12:16], "little")
     header = json.loads(data[16 : 16 + size])
     text = json.dumps(change(header)).encode()
     head = data[:12] + len(text).to_bytes(4, "little") + text
-    head += state_file._digest(head)
+    head += state_file.checksum(head)
     start = -(-(16 + size + 16) // 64) * 64
     return head + bytes(max(0, start - len(head))) + data[start:]
 
@@ -116,8 +116,8 @@ def test_names_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match=r"a\.state: not a state file.*magic.*offset 0"):
         read_state_file(path)
     later = bytearray(packed())
-    later[8] = 2
-    with pytest.raises(FileFormatError, match="version 2 is not supported"):
+    later[8] = 3
+    with pytest.raises(FileFormatError, match="version 3 is not supported"):
         read_state_file(later)
     long = bytearray(packed())
     long[12:16] = b"\xff" * 4

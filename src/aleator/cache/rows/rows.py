@@ -23,7 +23,7 @@ from aleator.cache.devices import Device
 from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions
 from aleator.cache.storage.storage import Storage, side_bytes
-from aleator.core.arrays import Int32s, Int64s
+from aleator.core.arrays import Bytes, Int32s, Int64s
 from aleator.core.records import dataclass
 
 RotateKeys = Callable[[int, Any, Any], Any]
@@ -134,6 +134,33 @@ class Rows:
         for side in (self.keys, self.values):
             for part in side.parts:
                 journal.undo(*part.put_back(cells))
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes that one cell stores, in all layers together."""
+        return sum(part.row_bytes for side in (self.keys, self.values) for part in side.parts)
+
+    def taken(self, cells: Int64s) -> Bytes:
+        """A copy of what some cells store, one layer after the other, keys first."""
+        if self._stored is not None:
+            return self._stored.take(cells)
+        sides = (self.keys, self.values)
+        return np.concatenate([p.bytes_of(cells).reshape(-1) for s in sides for p in s.parts])
+
+    def put(self, cells: Int64s, taken: Bytes, first: int = 0) -> None:
+        """Store what :meth:`taken` gave of at least so many cells, from the first-th of them on."""
+        if self._stored is not None:
+            self._stored.put(cells, taken, first)
+            return
+        n, at = len(taken) // self.row_bytes, 0
+        for side in (self.keys, self.values):
+            for part in side.parts:
+                rows = taken[at : at + n * part.row_bytes]
+                at += len(rows)
+                size = part.type.block_bytes if side.by_channel else part.row_bytes
+                if size:
+                    each = rows.reshape(-1, n, size)[:, first : first + len(cells)]
+                    part.put_bytes(cells, np.ascontiguousarray(each))
 
     def copy(self, src: Int64s, dst: Int64s) -> None:
         """Copy what the cells ``src`` store to ``dst``, as if all were read before any is written."""

@@ -1,0 +1,204 @@
+"""Prompts that come from a tier beside the steps: others go on, and whatever happens texts stay what they are."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aleator.cache.block_store import Sections
+from aleator.cache.disk_store import DiskStore
+from aleator.cache.formats import pieces
+from aleator.core.errors import CacheFull
+from aleator.engine.engine_core import cells_held
+from aleator.generate.prompt_tiers import Speed
+from tests.generate.test_prompt_tiers import GREEDY, ids, load, made
+from tests.generate.test_prompt_tiers import paths as paths
+
+PROMPT = ids(700)
+KINDS = ["llama", "gemma3", "mamba", "jamba"]
+
+
+class Gate:
+    """Holds up whoever reads from disk."""
+
+    def __init__(self) -> None:
+        self.open, self.asked = threading.Event(), threading.Event()
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    made, get = Gate(), DiskStore.get
+
+    def held_up(store: DiskStore, key: bytes) -> Sections | None:
+        made.asked.set()
+        assert made.open.wait(60)
+        return get(store, key)
+
+    monkeypatch.setattr(DiskStore, "get", held_up)
+    yield made
+    made.open.set()
+
+
+def written(path: Path, folder: Path) -> dict[str, Any]:
+    """Options of a model whose tier has PROMPT."""
+    below = {"cache_disk": 2**30, "cache_dir": str(folder)}
+    made(load(path, **below), PROMPT)
+    return below
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_others_write_while_a_prompt_is_read(
+    kind: str, paths: dict[str, Path], tmp_path: Path, gate: Gate
+) -> None:
+    below = written(paths[kind], tmp_path)
+    prompts = [[*PROMPT, 7, 7], [*PROMPT, 9], ids(40, 6)]
+    model = load(paths[kind])
+    wanted = [made(model, each)[0] for each in prompts]
+    with load(paths[kind], **below).engine(n_seq_max=4) as engine:
+        first = engine.submit(prompts[0], **GREEDY)
+        assert gate.asked.wait(60)
+        alike, other = (engine.submit(each, **GREEDY) for each in prompts[1:])
+        other.wait()
+        assert other.tokens == wanted[2]
+        assert not first.done
+        gate.open.set()
+        assert [text.wait() and text.tokens for text in (first, alike)] == wanted[:2]
+        assert first.stats.reused_tokens >= 640
+        assert alike.stats.reused_tokens >= 640
+        engine.visit(lambda context, _: context.cache.check()).result(60)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cancel_while_reading_leaves_nothing(
+    kind: str, paths: dict[str, Path], tmp_path: Path, gate: Gate
+) -> None:
+    below = written(paths[kind], tmp_path)
+    with load(paths[kind], **below).engine(n_seq_max=2) as engine:
+        text = engine.submit([*PROMPT, 7], **GREEDY)
+        assert gate.asked.wait(60)
+        text.cancel()
+        text.wait()
+        assert text.stop_reason == "interrupted"
+
+        def look(context: Any, _: object) -> int | None:
+            context.cache.check()
+            return cells_held(context.cache, range(2))
+
+        assert not engine.visit(look).result(60)
+        assert engine.stats.cells_reserved == 0
+        gate.open.set()
+        again = engine.submit([*PROMPT, 7], **GREEDY)
+        assert again.wait()
+        assert again.stats.reused_tokens >= 640
+
+
+def test_a_deadline_holds_while_reading(paths: dict[str, Path], tmp_path: Path, gate: Gate) -> None:
+    below = written(paths["llama"], tmp_path)
+    with load(paths["llama"], **below).engine(n_seq_max=2) as engine:
+        text = engine.submit([*PROMPT, 7], deadline=0.2, **GREEDY)
+        text.wait(60)
+        assert text.stop_reason == "deadline"
+
+
+def test_an_engine_closes_while_reading(paths: dict[str, Path], tmp_path: Path, gate: Gate) -> None:
+    below = written(paths["llama"], tmp_path)
+    engine = load(paths["llama"], **below).engine(n_seq_max=2)
+    text = engine.submit([*PROMPT, 7], **GREEDY)
+    assert gate.asked.wait(60)
+    engine.close()
+    assert text.stop_reason == "interrupted"
+
+
+def test_nobody_waits_longer_than_computing_takes(
+    paths: dict[str, Path], tmp_path: Path, gate: Gate
+) -> None:
+    below = written(paths["llama"], tmp_path)
+    model = load(paths["llama"], **below)
+    assert model.prompt_tiers is not None
+    model.prompt_tiers.computing.observe(10**6, 1e-3)
+    with model.engine(n_seq_max=2) as engine:
+        text = engine.submit(PROMPT, **GREEDY)
+        text.wait()
+        assert text.stats.reused_tokens == 0
+    assert model.prompt_tiers.tell()["disk"]["given_up"] == 1
+    gate.open.set()
+    assert text.tokens == made(load(paths["llama"]), PROMPT)[0]
+
+
+def test_the_cheaper_is_taken(paths: dict[str, Path], tmp_path: Path) -> None:
+    below = written(paths["llama"], tmp_path)
+    for reading, computing, reused in ((1e6, 1e-6, 0), (1e-6, 1e6, 640)):
+        model = load(paths["llama"], **below)
+        tiers = model.prompt_tiers
+        assert tiers is not None
+        tiers.reading.observe(1, reading)
+        tiers.computing.observe(1, computing)
+        assert made(model, PROMPT)[2] == reused
+        assert tiers.tell()["disk"].get("computed_instead", 0) == (not reused)
+
+
+def test_what_came_before_a_damaged_block_is_used(paths: dict[str, Path], tmp_path: Path) -> None:
+    below = written(paths["llama"], tmp_path)
+    wanted = made(load(paths["llama"]), PROMPT)
+    store = DiskStore(tmp_path, 2**30)
+    listed = {length: key for key, length, *_ in store.listed()}
+    store.close()
+    path = tmp_path / "blocks" / f"{listed[512]}.block"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    model = load(paths["llama"], **below)
+    assert made(model, PROMPT) == (*wanted[:2], 384)
+    assert model.prompt_tiers is not None
+    counts = model.prompt_tiers.tell()["disk"]
+    assert (counts["damaged"], counts["tokens"], counts["hits"]) == (1, 384, 1)
+
+
+def test_the_pool_s_part_is_not_read_again(paths: dict[str, Path], tmp_path: Path) -> None:
+    below = written(paths["llama"], tmp_path)
+    model = load(paths["llama"], **below)
+    made(model, PROMPT[:300])
+    tiers = model.prompt_tiers
+    assert tiers is not None
+    assert tiers.tell()["disk"]["tokens"] == 256
+    read = tiers.tell()["disk"]["bytes_read"]
+    assert made(model, PROMPT) == (*made(load(paths["llama"]), PROMPT)[:2], 640)
+    assert tiers.tell()["disk"]["bytes_read"] == read // 2 * 5
+
+
+def test_an_error_between_two_blocks_keeps_the_first(
+    paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = written(paths["llama"], tmp_path)
+    wanted, read_cells = made(load(paths["llama"]), PROMPT), pieces.read_cells
+    for error in (CacheFull(1, 0), ValueError("none"), MemoryError()):
+
+        def fail(*args: Any, error: Exception = error) -> None:
+            if args[2].start >= 256:
+                raise error
+            read_cells(*args)
+
+        monkeypatch.setattr(pieces, "read_cells", fail)
+        assert made(load(paths["llama"], **below), PROMPT) == (*wanted[:2], 256)
+
+
+def test_values_by_channel(paths: dict[str, Path], tmp_path: Path) -> None:
+    options: dict[str, Any] = {"flash_attn": False}
+    below = {"cache_disk": 2**30, "cache_dir": str(tmp_path)}
+    made(load(paths["llama"], **options, **below), PROMPT)
+    wanted = made(load(paths["llama"], **options), PROMPT)
+    assert made(load(paths["llama"], **options, **below), PROMPT) == (*wanted[:2], 640)
+
+
+def test_speeds_are_of_late() -> None:
+    speed = Speed()
+    assert speed.seconds(5) is None
+    speed.observe(10, 1)
+    assert speed.seconds(5) == pytest.approx(0.5)
+    for _ in range(100):
+        speed.observe(10, 3)
+    assert speed.seconds(5) == pytest.approx(1.5, rel=0.01)
