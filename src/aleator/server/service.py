@@ -43,10 +43,6 @@ from aleator.server.options import ServerOptions
 class Service:
     """A model that serves requests of all dialects.
 
-    Args:
-        engine: Of the model, for the service alone.
-        defaults: Options of requests that do not give them, by our names.
-
     Attributes:
         name: What responses call the model: the first alias, or the name of its file.
         names: What requests may call it.
@@ -60,8 +56,9 @@ class Service:
     def __init__(
         self,
         model: LanguageModel,
-        engine: Engine,
+        engine: Engine,  # of the model, for the service alone
         options: ServerOptions | None = None,
+        # options of requests that do not give them, by our names
         defaults: Mapping[str, Any] | None = None,
     ) -> None:
         self.model, self.engine = model, engine
