@@ -95,10 +95,7 @@ class Vocabulary:
 
     @classmethod
     def from_gguf(cls, file: str | os.PathLike[str] | GGUFFile) -> Vocabulary:
-        """Read the vocabulary of a GGUF file.
-
-        Args:
-            file: its path, or the open file.
+        """Read the vocabulary of a GGUF file, by its path or open.
 
         Raises:
             FileFormatError: it is unsound; names the field.
@@ -112,12 +109,7 @@ class Vocabulary:
 
     @classmethod
     def without_text(cls, size: int, path: str | os.PathLike[str]) -> Vocabulary:
-        """The vocabulary of a model that knows token ids only.
-
-        Args:
-            size: how many ids there are.
-            path: for messages.
-        """
+        """The vocabulary of a model that knows ``size`` token ids only; ``path`` is for messages."""
         return cls(
             kind="none",
             tokens=("",) * size,
@@ -135,9 +127,6 @@ class Vocabulary:
     def from_directory(cls, directory: str | os.PathLike[str]) -> Vocabulary:
         """Read the vocabulary of a Hugging Face directory, from its tokenizer.json and configurations.
 
-        Args:
-            directory: holds them.
-
         Raises:
             FileFormatError: one is missing or unsound; names file and field.
             UnsupportedModel: a tokenizer of another kind.
@@ -150,15 +139,9 @@ class Vocabulary:
     def from_metadata(
         cls, metadata: Mapping[str, Any], path: str | os.PathLike[str] = "metadata"
     ) -> Vocabulary:
-        """Read a vocabulary from GGUF metadata.
+        """Read a vocabulary from GGUF metadata by key; ``path`` is for messages.
 
-        Args:
-            metadata: the file's, by key.
-            path: for messages.
-
-        Raises:
-            FileFormatError: it is unsound; names the field.
-            UnsupportedModel: a tokenizer that is not SentencePiece's or byte-level BPE.
+        Errors are those of :meth:`from_gguf`.
         """
         return cls._read(Fields(path, metadata))
 

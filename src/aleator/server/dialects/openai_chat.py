@@ -116,12 +116,10 @@ class Head:
         return made
 
     def chunk(self, choices: str, usage: str | None = None, more: str = "") -> bytes:
-        """An event of a stream.
+        """An event of a stream; all arguments are JSON.
 
-        Args:
-            choices: JSON of the choices' list, with :meth:`timed` behind it.
-            usage: JSON of the usage; "": there is no such field; None: that of a chunk without.
-            more: JSON of further fields.
+        ``choices`` may have :meth:`timed` behind it; ``usage``: "": there is no such field, None: that of a
+        chunk without.
         """
         usage = self.nothing if usage is None else usage
         told = f',"usage":{usage}' if usage else ""
