@@ -172,7 +172,7 @@ class Generator:
         self._engine = self.model.engine(**running)
 
     def __call__(self, batch: Any) -> Any:
-        """The same batch, a ``pyarrow.Table`` or a dictionary of arrays, with the columns of the results.
+        """Give a batch, a ``pyarrow.Table`` or a dictionary of arrays, the columns of its rows' results.
 
         ParameterError refuses another kind of batch.
         """

@@ -136,9 +136,10 @@ class ChatTemplate:
     ) -> list[int]:
         """The conversation as token ids, to generate from.
 
-        The template's control tokens are tokens; names of control tokens in the messages are text.  The tokenizer
-        is the model's; other arguments and errors are those of :meth:`render`, and TokenizerError for text that
-        the vocabulary cannot write.
+        The template's control tokens are tokens; names of control tokens in the messages are text.
+
+        The tokenizer is the model's; other arguments and errors are those of :meth:`render`, and TokenizerError
+        for text that the vocabulary cannot write.
         """
         return self.rendered(messages, **options).as_prompt(tokenizer)
 
