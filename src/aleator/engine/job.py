@@ -24,30 +24,39 @@ WORTH_WAITING = 32
 
 @dataclass(eq=False)
 class Job:
-    """The scheduler's view of a request: everything but its text."""
+    """The scheduler's view of a request: everything but its text.
 
-    prompt: Int32s  # int32, the tokens to compute before the first token is drawn
-    # Positions that it may use at most, prompt included, in both its sequences together
+    Attributes:
+        prompt: int32, the tokens to compute before the first token is drawn.
+        longest: Positions that it may use at most, prompt included, in both its sequences together.
+        shares: Whether it may share cells with others; if not, it needs a cell for each of its positions.
+        beside: Tokens of a second prompt, which has its own sequence and is computed first; 0: there is none.
+        most: A step computes this many tokens of its prompts at most.
+        number: Requests are numbered in the order in which they come.
+        seq: Its sequence; -1 while it waits.
+        beside_seq: The sequence of the second prompt; -1 without one.
+        done: Positions of ``seq`` that are computed.
+        beside_done: Positions of ``beside_seq`` that are computed.
+        passed_over: How many later jobs went first because they needed less room.
+        partners: Running jobs that share the cells of the same prompt, this job included; the cells are counted
+            for the first of them.  Empty, or only this job: no other job shares them.
+        follows: Whether another job is computing the prompt for it.
+    """
+
+    prompt: Int32s
     longest: int
     priority: int = 0
     namespace: str = ""
-    # Whether it may share cells with others; if not, it needs a cell for each of its positions
     shares: bool = True
-    # Tokens of a second prompt, which has its own sequence and is computed first; 0: there is none
     beside: int = 0
-    most: int = 2**31 - 1  # A step computes this many tokens of its prompts at most
-    number: int = -1  # Requests are numbered in the order in which they come
-    seq: int = field(default=-1, init=False)  # Its sequence; -1 while it waits
-    # The sequence of the second prompt; -1 without one
+    most: int = 2**31 - 1
+    number: int = -1
+    seq: int = field(default=-1, init=False)
     beside_seq: int = field(default=-1, init=False)
-    done: int = field(default=0, init=False)  # Positions of ``seq`` that are computed
-    beside_done: int = field(default=0, init=False)  # Positions of ``beside_seq`` that are computed
-    # How many later jobs went first because they needed less room
+    done: int = field(default=0, init=False)
+    beside_done: int = field(default=0, init=False)
     passed_over: int = field(default=0, init=False)
-    # Running jobs that share the cells of the same prompt, this job included; the cells are counted for the
-    # first of them. Empty, or only this job: no other job shares them
     partners: list[Job] = field(default_factory=list, init=False)
-    # Whether another job is computing the prompt for it
     follows: bool = field(default=False, init=False)
 
     @property
@@ -256,6 +265,7 @@ def check_rollback(state: RequestState, context: Context) -> None:
         )
     if state.banned is not None and state.banned.longest > context.rewindable(1) + 1:
         raise ParameterError(
+            "banned_strings",
             f"banned_strings: one has {state.banned.longest} bytes, and this model's states can be taken "
-            f"back by {context.rewindable(1)} tokens: load the model with a larger n_rollback"
+            f"back by {context.rewindable(1)} tokens: load the model with a larger n_rollback",
         )

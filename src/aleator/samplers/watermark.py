@@ -211,7 +211,7 @@ def detect_watermark(
     if ids.ndim != 1 or (
         ids.size and (ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() > MAX_TOKEN)
     ):
-        raise ParameterError(f"tokens must be a sequence of token ids, 0 to {MAX_TOKEN}")
+        raise ParameterError("tokens", f"tokens must be a sequence of token ids, 0 to {MAX_TOKEN}")
     ids = ids.astype(np.uint64)
     drawn = ids[n:]
     h = np.full(len(drawn), n, np.uint64)
