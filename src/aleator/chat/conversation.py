@@ -50,18 +50,12 @@ class Conversation:
     Args:
         model: Answers.
         system: A first message that is never forgotten.
-        tools: As for :meth:`aleator.LanguageModel.chat`.
-        tool_choice: As for ``chat``, of every answer for which no other is given.  A forced call is over once
-            it is made: what tools gave is answered in the model's own way.
-        enable_thinking: As for ``chat``.
-        chat_template: As for ``chat``.
-        chat_template_kwargs: As for ``chat``.
-        preset: As for ``chat``.
-        params: As for ``chat``.
-        progress: As for ``chat``.
-        engine: As for ``chat``.
-        options: As for ``chat``.  Without ``seed`` one is drawn.  With ``context_shift`` the oldest exchanges
-            are forgotten when the context is full.
+        tool_choice: Of every answer for which no other is given.  A forced call is over once it is made: what
+            tools gave is answered in the model's own way.
+        options: Without ``seed`` one is drawn.  With ``context_shift`` the oldest exchanges are forgotten when
+            the context is full.
+
+    What is not said here is as for :meth:`aleator.LanguageModel.chat`.
 
     Attributes:
         model: Answers.

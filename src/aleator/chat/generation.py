@@ -145,14 +145,7 @@ class ChatGeneration(Iterator[str]):
         return self.generation.done
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Make it to its end; its pieces can still be read afterwards.
-
-        Args:
-            timeout: Seconds after which to give up waiting; what is made goes on.
-
-        Returns:
-            Whether it has ended.
-        """
+        """Make it to its end, as :meth:`aleator.Generation.wait`; its pieces can still be read afterwards."""
         return self.generation.wait(timeout)
 
     @property
@@ -166,11 +159,7 @@ class ChatGeneration(Iterator[str]):
         return self.generation.error
 
     def cancel(self) -> bool:
-        """End it before the next token; may be called from a signal handler or another thread.
-
-        Returns:
-            Whether it was still under way.
-        """
+        """End it before the next token, as :meth:`aleator.Generation.cancel`; says whether it was under way."""
         return self.generation.cancel()
 
     def _has(self, i: int) -> bool:

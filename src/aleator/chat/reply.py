@@ -326,23 +326,17 @@ class Family(ABC):
 
 
 class Reply:
-    """Reads a reply.
-
-    Args:
-        family: How calls are written; None: there are no tools, and all is content.
-        thinking: How the model writes reasoning; None: it does not, or the family reads it.
-        opened: Whether the prompt ends within reasoning.
-        tools: Schemas of the tools' arguments by name.
-        key: The ids of calls are made of it: equal keys give equal ids.
-    """
+    """Reads a reply."""
 
     def __init__(
         self,
+        # how calls are written; None: there are no tools, and all is content
         family: Family | None,
+        # how the model writes reasoning; None: it does not, or the family reads it
         thinking: Thinking | None = None,
-        opened: bool = False,
-        tools: Mapping[str, Any] | None = None,
-        key: bytes = b"",
+        opened: bool = False,  # whether the prompt ends within reasoning
+        tools: Mapping[str, Any] | None = None,  # schemas of the tools' arguments by name
+        key: bytes = b"",  # the ids of calls are made of it: equal keys give equal ids
     ) -> None:
         self._family, self._thinking, self._opened = family, thinking, opened
         self._tools, self._key = dict(tools or {}), key

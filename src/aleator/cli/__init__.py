@@ -80,11 +80,7 @@ FAILED, BAD_INPUT, BAD_FILE, CONTEXT_FULL, INTERRUPTED = 1, 2, 3, 4, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line; returns the exit code.
-
-    Args:
-        argv: the words after ``aleator``; None: those of this process.
-    """
+    """Run a command line, the words after ``aleator`` or those of this process; returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words or bool(os.environ.get("ALEATOR_DEBUG"))
     words = [word for word in words if word != "--debug"]

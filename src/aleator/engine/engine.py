@@ -43,23 +43,14 @@ SUBMIT = declarations(SubmitOptions)
 
 
 class Served(Protocol):
-    """What an engine needs of a model; an :class:`aleator.LanguageModel` is one.
+    """What an engine needs of a model; an :class:`aleator.LanguageModel` is one."""
 
-    Attributes:
-        request_maker: Makes requests of prompts and options.
-        request_states: Makes the state that requests have while they are made.
-        tokenizer: Of its vocabulary.
-        vocab: The tokens.
-        n_ctx: Positions of one sequence.
-        options: What it was loaded with.
-    """
-
-    request_maker: RequestMaker
-    request_states: RequestStateMaker
+    request_maker: RequestMaker  # makes requests of prompts and options
+    request_states: RequestStateMaker  # makes the state that requests have while they are made
     tokenizer: Tokenizer
     vocab: Vocabulary
-    n_ctx: int
-    options: ModelOptions
+    n_ctx: int  # positions of one sequence
+    options: ModelOptions  # what it was loaded with
 
     def context(
         self, n_ctx: int | None, n_seq_max: int, *, prompt_cache: bool, device: str | None

@@ -79,13 +79,9 @@ MAX_QUEUE = 2**20
 
 
 def seed_of(seed: int, key: object) -> int:
-    """The seed of a row: 32 bits of a hash of the data set's seed and the row's key.
+    """The seed of a row: 32 bits of a hash of the data set's seed and of ``str(key)``, the row's key.
 
     It does not depend on which worker makes the row, when, or with which others.
-
-    Args:
-        seed: Of the data set.
-        key: Of the row; what counts is ``str(key)``.
     """
     digest = hashlib.sha256(f"{seed}:{key}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:4], "little") % (2**32 - 1)
@@ -176,16 +172,9 @@ class Generator:
         self._engine = self.model.engine(**running)
 
     def __call__(self, batch: Any) -> Any:
-        """Make the texts of a batch of rows.
+        """Give a batch, a ``pyarrow.Table`` or a dictionary of arrays, the columns of its rows' results.
 
-        Args:
-            batch: Columns: a ``pyarrow.Table``, or a dictionary of arrays.
-
-        Returns:
-            The same kind of batch with the columns of the results.
-
-        Raises:
-            ParameterError: Another kind of batch.
+        ParameterError refuses another kind of batch.
         """
         if isinstance(batch, Mapping):
             columns = {name: list(values) for name, values in batch.items()}

@@ -9,12 +9,13 @@ from typing import Any
 from aleator.core import host
 from aleator.core.contract import MAX_COMPLETION, MAX_ORDINAL
 from aleator.core.errors import ParameterError
-from aleator.samplers.base import Place, Sampler, check_selects
+from aleator.core.parameter import check_seed
+from aleator.core.seeds import fresh_seed
+from aleator.samplers.base import MAX_LLAMA_SEED, Place, Sampler, check_llama_seed, check_selects
 from aleator.samplers.candidates import Candidates, check_numerics
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.full_mass import check_full_mass
 from aleator.samplers.plan import Plan, make_plan
-from aleator.samplers.token_arguments import effective_seed
 from aleator.samplers.user import UserSampler
 
 
@@ -200,6 +201,16 @@ class ChainMembers(Sequence[Any]):
             portable=self.numerics == "portable",
             grammar=self._grammar is not None,
         )
+
+
+def effective_seed(seed: int | None, numerics: str) -> int:
+    """The seed to draw with: 64 bits, or 32 with llama.cpp's numbers; None and -1 draw one from the system."""
+    checked = check_seed(seed)
+    if numerics == "portable":
+        return fresh_seed(2**64) if checked is None else checked
+    if checked is None or checked == MAX_LLAMA_SEED + 1:
+        return fresh_seed(MAX_LLAMA_SEED + 1)
+    return check_llama_seed(checked)
 
 
 def _check_order(samplers: list[Sampler], numerics: str) -> None:

@@ -40,7 +40,6 @@ class MinK(Sampler):
     min_k_tau: float = declare(MIN_K_TAU)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         z = np.sort(row.logits)[::-1].astype(np.float64)
         if self.neutral or z[0] == z[-1]:
             return

@@ -43,7 +43,6 @@ class PLess(Sampler):
         return not self.neutral, self.p_less == "normalized"
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         if self.neutral:
             return
         w, n = ints(row.weights()), len(row)

@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 from aleator.core import integers
 from aleator.core.errors import NoLogits, ParameterError
 from aleator.core.integers import MAX_TOKEN, exact, integer
-from aleator.core.parameter import check_seed, check_unicode
-from aleator.core.seeds import fresh_seed
-from aleator.samplers.base import MAX_LLAMA_SEED, check_llama_seed
+from aleator.core.parameter import check_unicode
 
 
 class Tokenizer(Protocol):
@@ -133,13 +131,3 @@ def row_of(logits: Any, row: int) -> Any:
         return of_token(row)
     except NoLogits as error:
         raise NoLogits("row", row, error.wanted) from None
-
-
-def effective_seed(seed: int | None, numerics: str) -> int:
-    """The seed to draw with: 64 bits, or 32 with llama.cpp's numbers; None and -1 draw one from the system."""
-    checked = check_seed(seed)
-    if numerics == "portable":
-        return fresh_seed(2**64) if checked is None else checked
-    if checked is None or checked == MAX_LLAMA_SEED + 1:
-        return fresh_seed(MAX_LLAMA_SEED + 1)
-    return check_llama_seed(checked)

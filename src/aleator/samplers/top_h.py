@@ -38,7 +38,6 @@ class TopH(Sampler):
     top_h: float = declare(TOP_H)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference."""
         if self.neutral:
             return
         most, order = single(self.top_h) * row.entropy().bits, row.order()

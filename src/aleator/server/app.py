@@ -54,10 +54,7 @@ def create_app(
 ) -> Starlette:
     """The ASGI application of a service, without the guards that a network needs.
 
-    Args:
-        service: Makes the texts; handlers find it as ``request.app.state.service``.
-        dialects: What is spoken, beside the playground.
-        metrics: What ``/metrics`` shows; None: made here.
+    Handlers find the service as ``request.app.state.service``; ``/metrics`` shows ``metrics``.
     """
     dialects = spoken(service, dialects)
     speaks: dict[Any, Dialect] = {

@@ -277,11 +277,9 @@ def host_name(host: str) -> str:
 
 
 def loopback_names(host: str, more: Iterable[str] = ()) -> tuple[str, ...] | None:
-    """The values of Host that are allowed where a server listens; None: any.
+    """The values of Host that are allowed where a server listens on ``host``; None: any.
 
-    Args:
-        host: The address or name that it listens on.
-        more: Names that the user allows; where there are any, no others are, whatever ``host`` is.
+    Where the user allows ``more`` names, no others are, whatever ``host`` is.
     """
     own = ("localhost", "127.0.0.1", "::1", host_name(host))
     if is_loopback(host) or tuple(more):

@@ -249,19 +249,13 @@ def unlink(options: ServerOptions) -> None:
 
 
 def serve(
-    service: Service,
-    listening: socket.socket,
-    listens: Callable[[], None],
+    service: Service,  # makes the texts
+    listening: socket.socket,  # a socket of :func:`bound`
+    listens: Callable[[], None],  # called once requests are taken
+    # what ``/metrics`` shows, told of ends by the engine; None: made here, without those
     metrics: Metrics | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; requests under way may come to their end.
-
-    Args:
-        service: Makes the texts.
-        listening: A socket of :func:`bound`.
-        listens: Called once requests are taken.
-        metrics: What ``/metrics`` shows, told of ends by the engine; None: made here, without those.
-    """
+    """Serve until SIGINT or SIGTERM; requests under way may come to their end."""
     options = service.options
     configure(options.log_format)
     if (

@@ -43,33 +43,25 @@ from aleator.server.options import ServerOptions
 class Service:
     """A model that serves requests of all dialects.
 
-    Args:
-        engine: Of the model, for the service alone.
-        defaults: Options of requests that do not give them, by our names.
-
-    Attributes:
-        name: What responses call the model: the first alias, or the name of its file.
-        names: What requests may call it.
-        started: When it was made, in seconds since 1970.
-        grammars: Compiles those of requests.
-        fingerprint: OpenAI's ``system_fingerprint``: model, versions of the numerics (of draws, and of the
-            decoder), version of the package.  Requests with one fingerprint, equal bodies and equal seeds
-            have equal texts and log-probabilities.
+    ``fingerprint`` is OpenAI's ``system_fingerprint``: model, versions of the numerics (of draws, and of the
+    decoder), version of the package.  Requests with one fingerprint, equal bodies and equal seeds have equal
+    texts and log-probabilities.
     """
 
     def __init__(
         self,
         model: LanguageModel,
-        engine: Engine,
+        engine: Engine,  # of the model, for the service alone
         options: ServerOptions | None = None,
+        # options of requests that do not give them, by our names
         defaults: Mapping[str, Any] | None = None,
     ) -> None:
         self.model, self.engine = model, engine
         self.options = options or ServerOptions()
         path, title = model.weights.path, model.weights.config.name
         known = (*self.options.alias, path.name, path.stem, title)
-        self.names = tuple(dict.fromkeys(name for name in known if name))
-        self.name = self.names[0]
+        self.names = tuple(dict.fromkeys(name for name in known if name))  # for requests
+        self.name = self.names[0]  # in responses: the first alias, or the name of the file
         self.started = int(time.time())
         numerics = f"{NUMERICS_VERSION}.{ARITHMETIC_VERSION}"
         self.fingerprint = f"{model.fingerprint[:16]}-numerics{numerics}-aleator{__version__}"

@@ -170,25 +170,22 @@ def typed_events(events: Iterable[Mapping[str, Any]]) -> bytes:
 
 
 class EventStream(Response):
-    """A response that is sent as it is made, and notices that its client has gone.
-
-    Args:
-        chunks: What to send, each at once.  An error of it is sent by ``failed``, and ends the stream.
-        gone: Called when the client is gone before the end: frees what makes the chunks.
-        failed: Writes an error in the middle of a stream.
-        comment: Sent while nothing else is; b"": nothing, where the form has no comments.
-        line: Lets the engine's thread send chunks itself, where the connection can; None: the loop sends all.
-    """
+    """A response that is sent as it is made, and notices that its client has gone."""
 
     def __init__(
         self,
+        # what to send, each at once. An error of it is sent by ``failed``, and ends the stream
         chunks: AsyncGenerator[bytes, None],
+        # called when the client is gone before the end: frees what makes the chunks
         gone: Callable[[], object],
-        failed: Callable[[BaseException], bytes],
+        failed: Callable[[BaseException], bytes],  # writes an error in the middle of a stream
         *,
         headers: Mapping[str, str] | None = None,
         media_type: str = "text/event-stream",
+        # sent while nothing else is; b"": nothing, where the form has no comments
         comment: bytes = b": waiting\n\n",
+        # lets the engine's thread send chunks itself, where the connection can; None: the loop
+        # sends all
         line: Line[Any] | None = None,
     ) -> None:
         self.status_code, self.background = 200, None

@@ -117,13 +117,7 @@ class ChatTemplate:
     def rendered(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Rendered:
         """The conversation as text that knows what in it was the template's, and what the messages'.
 
-        Args:
-            messages: as for :meth:`render`.
-            options: the other arguments of :meth:`render`.
-
-        Raises:
-            ParameterError: messages of another form.
-            TemplateError: the template fails, refuses the conversation, or does too much.
+        Arguments and errors are those of :meth:`render`.
         """
         marks = Marks([messages, options], self._names)
         marked = [
@@ -144,15 +138,8 @@ class ChatTemplate:
 
         The template's control tokens are tokens; names of control tokens in the messages are text.
 
-        Args:
-            messages: as for :meth:`render`.
-            tokenizer: the model's.
-            options: the other arguments of :meth:`render`.
-
-        Raises:
-            ParameterError: messages of another form.
-            TemplateError: the template fails, refuses the conversation, or does too much.
-            TokenizerError: text that the vocabulary cannot write.
+        The tokenizer is the model's; other arguments and errors are those of :meth:`render`, and TokenizerError
+        for text that the vocabulary cannot write.
         """
         return self.rendered(messages, **options).as_prompt(tokenizer)
 

@@ -187,11 +187,7 @@ class Tokenizer:
     ) -> StreamDecoder:
         """A decoder that takes one id at a time; its pieces join to what :meth:`decode` gives.
 
-        Args:
-            skip_special: leave out control tokens and the unknown token.
-            at_start: as for :meth:`decode`.
-            shown: control tokens that are not left out.
-            skip: bytes at the beginning to leave out, which belong to the text before.
+        Its arguments are those of :class:`StreamDecoder`.
         """
         return StreamDecoder(self.vocab, skip_special, at_start, shown, skip)
 

@@ -16,16 +16,8 @@ from aleator.core.errors import TokenizerError, UnsupportedModel
 from aleator.core.records import dataclass
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.text.gguf_vocabulary import (
-    StoredTexts,
-    attributes_of,
-    check_byte_tokens,
-    index_tokens,
-    n_ids,
-    scores_of,
-    special_ids,
-    strings,
-)
+from aleator.text import gguf_vocabulary as gguf
+from aleator.text.gguf_vocabulary import StoredTexts
 from aleator.text.pretokenizers import ADDS_BOS, CHARACTERS
 from aleator.text.special_tokens import SpecialTokens, TokenAttribute, resolve
 
@@ -103,10 +95,7 @@ class Vocabulary:
 
     @classmethod
     def from_gguf(cls, file: str | os.PathLike[str] | GGUFFile) -> Vocabulary:
-        """Read the vocabulary of a GGUF file.
-
-        Args:
-            file: its path, or the open file.
+        """Read the vocabulary of a GGUF file, by its path or open.
 
         Raises:
             FileFormatError: it is unsound; names the field.
@@ -115,17 +104,12 @@ class Vocabulary:
         if not isinstance(file, GGUFFile):
             file = GGUFFile(file)
         if file.get("tokenizer.ggml.model", "") in _NO_VOCABULARY:
-            return cls.without_text(n_ids(file), file.path)
+            return cls.without_text(gguf.n_ids(file), file.path)
         return cls._read(file.fields)
 
     @classmethod
     def without_text(cls, size: int, path: str | os.PathLike[str]) -> Vocabulary:
-        """The vocabulary of a model that knows token ids only.
-
-        Args:
-            size: how many ids there are.
-            path: for messages.
-        """
+        """The vocabulary of a model that knows ``size`` token ids only; ``path`` is for messages."""
         return cls(
             kind="none",
             tokens=("",) * size,
@@ -143,9 +127,6 @@ class Vocabulary:
     def from_directory(cls, directory: str | os.PathLike[str]) -> Vocabulary:
         """Read the vocabulary of a Hugging Face directory, from its tokenizer.json and configurations.
 
-        Args:
-            directory: holds them.
-
         Raises:
             FileFormatError: one is missing or unsound; names file and field.
             UnsupportedModel: a tokenizer of another kind.
@@ -158,15 +139,9 @@ class Vocabulary:
     def from_metadata(
         cls, metadata: Mapping[str, Any], path: str | os.PathLike[str] = "metadata"
     ) -> Vocabulary:
-        """Read a vocabulary from GGUF metadata.
+        """Read a vocabulary from GGUF metadata by key; ``path`` is for messages.
 
-        Args:
-            metadata: the file's, by key.
-            path: for messages.
-
-        Raises:
-            FileFormatError: it is unsound; names the field.
-            UnsupportedModel: a tokenizer that is not SentencePiece's or byte-level BPE.
+        Errors are those of :meth:`from_gguf`.
         """
         return cls._read(Fields(path, metadata))
 
@@ -183,16 +158,16 @@ class Vocabulary:
         merged = model != "llama"
         characters = merged and pre in CHARACTERS
         kind = "spm" if characters else _MODELS[model]
-        tokens = strings(fields, "tokenizer.ggml.tokens")
+        tokens = gguf.strings(fields, "tokenizer.ggml.tokens")
         if not tokens:
             raise fields.error("tokenizer.ggml.tokens", "the vocabulary has no tokens")
         if not isinstance(tokens, StoredTexts) or tokens.stored.has_empty:
             tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
-        ids = index_tokens(tokens, fields, "tokenizer.ggml.tokens")
-        attributes = attributes_of(fields, len(tokens))
+        ids = gguf.index_tokens(tokens, fields, "tokenizer.ggml.tokens")
+        attributes = gguf.attributes_of(fields, len(tokens))
         if kind == "spm":
-            check_byte_tokens(fields, tokens, attributes)
-        named = special_ids(fields, "bpe" if merged else kind, len(tokens))
+            gguf.check_byte_tokens(fields, tokens, attributes)
+        named = gguf.special_ids(fields, "bpe" if merged else kind, len(tokens))
         special, eog, changed = resolve(named, ids)
         attributes[list(changed)] = list(changed.values())
         add_bos = fields.get("tokenizer.ggml.add_bos_token", None, bool)
@@ -207,7 +182,9 @@ class Vocabulary:
             add_bos = special.bos is not None  # whatever the file says, as in llama.cpp
         elif add_bos is None:
             add_bos = (kind == "spm" or pre in ADDS_BOS) and special.bos is not None
-        chat_stop = strings(fields, "aleator.chat.stop") if "aleator.chat.stop" in fields else []
+        chat_stop = (
+            gguf.strings(fields, "aleator.chat.stop") if "aleator.chat.stop" in fields else []
+        )
         return cls(
             kind=kind,
             tokens=tokens,
@@ -219,8 +196,8 @@ class Vocabulary:
             add_eos=add_eos,
             add_space_prefix=not merged and fields.get("tokenizer.ggml.add_space_prefix", True),
             pre=pre,
-            scores=None if merged else scores_of(fields, len(tokens)),
-            merges=strings(fields, "tokenizer.ggml.merges") if merged else (),
+            scores=None if merged else gguf.scores_of(fields, len(tokens)),
+            merges=gguf.strings(fields, "tokenizer.ggml.merges") if merged else (),
             chat_template=fields.get("tokenizer.chat_template", None, str),
             chat_stop=tuple(text for text in chat_stop if text),
             source=Path(str(path)),

@@ -12,21 +12,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.core.errors import ParameterError
+from aleator.server import fields
 from aleator.server.accepted import LABEL, Accepted
 from aleator.server.bodies import in_thread
 from aleator.server.dialects.llama_fields import prompts_of, tokens_of
-from aleator.server.fields import (
-    MOST_PROMPTS,
-    Field,
-    Fields,
-    is_whole,
-    one_of,
-    only_one,
-    switch,
-    text,
-    whole,
-    wrong,
-)
+from aleator.server.fields import MOST_PROMPTS, Field, Fields, wrong
 from aleator.server.service import Service, read_body
 
 Texts = list[str | list[int]]
@@ -34,11 +24,11 @@ Texts = list[str | list[int]]
 MOST_POWER = 1024
 """Of ``embd_normalize``."""
 LLAMA_FIELDS = Fields(
-    Field("model", text),
+    Field("model", fields.text),
     Field("content", prompts_of),
     Field("input", prompts_of),
-    Field("pooling", one_of("mean", "last"), "mean"),
-    Field("embd_normalize", whole(-1, MOST_POWER), 2),
+    Field("pooling", fields.one_of("mean", "last"), "mean"),
+    Field("embd_normalize", fields.whole(-1, MOST_POWER), 2),
     options={},
     accepted={},
 )
@@ -46,7 +36,7 @@ LLAMA_FIELDS = Fields(
 
 def texts_of(name: str, value: Any) -> Texts:
     """Texts and lists of token ids; one of them stands for a list of one."""
-    ids = isinstance(value, list) and bool(value) and all(map(is_whole, value))
+    ids = isinstance(value, list) and bool(value) and all(map(fields.is_whole, value))
     items = value if isinstance(value, list) and not ids else [value]
     if not 1 <= len(items) <= MOST_PROMPTS:
         raise ParameterError(name, f"{name} has {len(items)} texts: give 1 to {MOST_PROMPTS}")
@@ -59,18 +49,18 @@ def _one(where: str, value: Any) -> str | list[int]:
         raise ParameterError(where, f"{where} is an empty text, which has no vector: leave it out")
     if isinstance(value, str):
         return value
-    if isinstance(value, list) and value and all(map(is_whole, value)):
+    if isinstance(value, list) and value and all(map(fields.is_whole, value)):
         return value
     raise wrong(where, value, "give a text, a list of token ids, or a list of either")
 
 
 FIELDS = Fields(
-    Field("model", text),
+    Field("model", fields.text),
     Field("input", texts_of, required=True),
-    Field("encoding_format", one_of("float", "base64"), "float"),
-    Field("dimensions", whole(1, 2**31 - 1)),
-    Field("pooling", one_of("mean", "last"), "mean"),
-    Field("normalize", switch, True),
+    Field("encoding_format", fields.one_of("float", "base64"), "float"),
+    Field("dimensions", fields.whole(1, 2**31 - 1)),
+    Field("pooling", fields.one_of("mean", "last"), "mean"),
+    Field("normalize", fields.switch, True),
     options={},
     accepted={
         "user": LABEL,
@@ -116,7 +106,7 @@ async def embedding(request: Request) -> Response:
     """The vector of each text: its hidden states after the last norm, pooled."""
     service, body = await read_body(request, LLAMA_FIELDS)
     own = body.own
-    given = only_one(own, "content", "input")
+    given = fields.only_one(own, "content", "input")
     _, prompts = own[given]
     texts = [await in_thread(tokens_of, service.model.tokenizer, each, True) for each in prompts]
     vectors, _ = await service.embed(given, texts, own["pooling"], False)

@@ -12,24 +12,9 @@ from aleator.core.integers import exact
 from aleator.generate.options import MOST
 from aleator.samplers.index import BY_NAME
 from aleator.samplers.order import parse_letters, parse_names
+from aleator.server import fields
 from aleator.server.accepted import ACCEPTED, Accepted
-from aleator.server.fields import (
-    MOST_COMPLETIONS,
-    MOST_PROMPTS,
-    Body,
-    Field,
-    Fields,
-    is_whole,
-    known_keys,
-    listing,
-    number,
-    shown,
-    switch,
-    text,
-    token_id,
-    whole,
-    wrong,
-)
+from aleator.server.fields import MOST_COMPLETIONS, MOST_PROMPTS, Body, Field, Fields, wrong
 from aleator.server.openai_fields import OURS, TIMES
 from aleator.text.tokenizer import Tokenizer
 
@@ -69,7 +54,9 @@ def options_of(body: Body, n_bos: int) -> dict[str, Any]:
 
 def texts(name: str, value: Any) -> tuple[str, ...]:
     """A list of texts."""
-    return tuple(text(f"{name}[{i}]", each) for i, each in enumerate(listing(name, value)))
+    return tuple(
+        fields.text(f"{name}[{i}]", each) for i, each in enumerate(fields.listing(name, value))
+    )
 
 
 def seed(name: str, value: Any) -> int:
@@ -99,13 +86,13 @@ def logit_bias(name: str, value: Any) -> list[tuple[int | str, float]]:
     A token is an id, or a text, all of whose tokens are meant.  A number as a name in an object is an id.
     """
     if isinstance(value, Mapping):
-        pairs: list[Any] = [[token_id(key), bias] for key, bias in value.items()]
+        pairs: list[Any] = [[fields.token_id(key), bias] for key, bias in value.items()]
     else:
-        pairs = listing(name, value)
+        pairs = fields.listing(name, value)
     made: list[tuple[int | str, float]] = []
     for i, pair in enumerate(pairs):
         if not isinstance(pair, list) or len(pair) != 2:
-            raise ParameterError(name, f"{name}[{i}]={shown(pair)}: give [token, bias]")
+            raise ParameterError(name, f"{name}[{i}]={fields.shown(pair)}: give [token, bias]")
         token, bias = pair
         if not isinstance(token, str) and (isinstance(token, bool | float) or exact(token) is None):
             raise ParameterError(
@@ -134,7 +121,7 @@ def prompts_of(name: str, value: Any) -> tuple[bool, list[Prompt]]:
     A prompt is a text; token ids, with texts among them; or an object with ``prompt_string``.  Several are in a
     list.
     """
-    several = isinstance(value, list) and not any(is_whole(each) for each in value)
+    several = isinstance(value, list) and not any(fields.is_whole(each) for each in value)
     items = value if several else [value]
     if not 1 <= len(items) <= MOST_PROMPTS:
         raise ParameterError(name, f"{name} has {len(items)} items: give 1 to {MOST_PROMPTS}")
@@ -145,7 +132,7 @@ def prompts_of(name: str, value: Any) -> tuple[bool, list[Prompt]]:
 def prompt_of(where: str, value: Any) -> Prompt:
     """One prompt; errors are those of :func:`prompts_of`."""
     if isinstance(value, Mapping) and "prompt_string" in value:
-        known_keys(where, value, ("prompt_string", "multimodal_data"))
+        fields.known_keys(where, value, ("prompt_string", "multimodal_data"))
         if value.get("multimodal_data"):
             raise ParameterError(
                 where, f"{where}.multimodal_data: pictures and audio are not supported"
@@ -155,7 +142,7 @@ def prompt_of(where: str, value: Any) -> Prompt:
         return value
     if isinstance(value, list) and value:
         for each in value:
-            if not isinstance(each, str) and not is_whole(each):
+            if not isinstance(each, str) and not fields.is_whole(each):
                 raise ParameterError(where, f"{where} has {each!r:.80}: give token ids and texts")
         return list(value)
     raise wrong(
@@ -186,25 +173,25 @@ def tokens_of(
 
 
 OWN = (
-    Field("model", text),
-    Field("stream", switch, False),
-    Field("parse_special", switch, True),
-    Field("cache_prompt", switch, True),
-    Field("return_tokens", switch, False),
-    Field("n_probs", whole(0, MOST), 0, aliases=("logprobs",)),
-    Field("post_sampling_probs", switch, False),
+    Field("model", fields.text),
+    Field("stream", fields.switch, False),
+    Field("parse_special", fields.switch, True),
+    Field("cache_prompt", fields.switch, True),
+    Field("return_tokens", fields.switch, False),
+    Field("n_probs", fields.whole(0, MOST), 0, aliases=("logprobs",)),
+    Field("post_sampling_probs", fields.switch, False),
     Field("response_fields", texts, ()),
-    Field("id_slot", whole(-1, MOST), -1),
-    Field("t_max_predict_ms", number(-1, 1e12), 0.0),
-    Field("n_indent", whole(0, MOST), 0),
-    Field("n_keep", whole(-1, MOST)),
-    Field("n_cmpl", whole(1, MOST_COMPLETIONS), 1, aliases=("n",)),
+    Field("id_slot", fields.whole(-1, MOST), -1),
+    Field("t_max_predict_ms", fields.number(-1, 1e12), 0.0),
+    Field("n_indent", fields.whole(0, MOST), 0),
+    Field("n_keep", fields.whole(-1, MOST)),
+    Field("n_cmpl", fields.whole(1, MOST_COMPLETIONS), 1, aliases=("n",)),
     *OURS,
     *TIMES,
     Field("seed", seed, option=True),
     Field("samplers", samplers, option=True),
     Field("logit_bias", logit_bias, option=True),
-    Field("grammar", text, option=True),
+    Field("grammar", fields.text, option=True),
     Field("json_schema", schema, option=True),
 )
 """Fields of a completion that are no options of a generation, or are written in another way."""

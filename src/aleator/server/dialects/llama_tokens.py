@@ -10,61 +10,48 @@ from starlette.routing import Route
 
 from aleator.chat.message import checked_messages, checked_tools, chosen_tools
 from aleator.core.errors import ParameterError
+from aleator.server import fields
 from aleator.server.bodies import in_thread
 from aleator.server.dialects.llama_fields import LLAMA_ACCEPTED, prompt_of, tokens_of
-from aleator.server.fields import (
-    MOST_COMPLETIONS,
-    OPTIONS,
-    Body,
-    Field,
-    Fields,
-    anything,
-    known_ids,
-    listing,
-    mapping,
-    only_one,
-    switch,
-    text,
-    whole,
-)
+from aleator.server.fields import MOST_COMPLETIONS, OPTIONS, Body, Field, Fields
 from aleator.server.service import Service, read_body
 from aleator.text.rendered import Rendered
 
 TEMPLATE = (
-    Field("model", text),
-    Field("tools", listing),
-    Field("tool_choice", anything),
-    Field("add_generation_prompt", switch, True),
-    Field("chat_template_kwargs", mapping),
-    Field("enable_thinking", switch),
+    Field("model", fields.text),
+    Field("tools", fields.listing),
+    Field("tool_choice", fields.anything),
+    Field("add_generation_prompt", fields.switch, True),
+    Field("chat_template_kwargs", fields.mapping),
+    Field("enable_thinking", fields.switch),
 )
 """Fields that say what a template writes."""
 
 TOKENIZE = Fields(
     *TEMPLATE,
     Field("content", prompt_of),
-    Field("add_special", switch, False),
-    Field("parse_special", switch, True),
-    Field("with_pieces", switch, False),
+    Field("add_special", fields.switch, False),
+    Field("parse_special", fields.switch, True),
+    Field("with_pieces", fields.switch, False),
     Field("prompt", prompt_of),
-    Field("messages", listing),
-    Field("add_special_tokens", switch),
-    Field("return_token_strs", switch, False),
+    Field("messages", fields.listing),
+    Field("add_special_tokens", fields.switch),
+    Field("return_token_strs", fields.switch, False),
     options={},
     accepted={},
 )
 DETOKENIZE = Fields(
-    Field("model", text),
+    Field("model", fields.text),
     Field("tokens", lambda name, value: _ids(name, value), required=True),
     options={},
     accepted={},
 )
 APPLY = Fields(
     *TEMPLATE,
-    Field("messages", listing, required=True),
-    Field("stream", switch),
-    Field("n", whole(1, MOST_COMPLETIONS)),
-    Field("response_format", mapping),
+    Field("messages", fields.listing, required=True),
+    Field("stream", fields.switch),
+    Field("n", fields.whole(1, MOST_COMPLETIONS)),
+    Field("response_format", fields.mapping),
     options=OPTIONS,
     accepted={n: a for n, a in LLAMA_ACCEPTED.items() if n != "stream_options"},
 )
@@ -75,7 +62,7 @@ async def tokenize(request: Request) -> Response:
     """The tokens of ``content`` as llama-server answers, of ``prompt`` or ``messages`` as vLLM does."""
     service, body = await read_body(request, TOKENIZE)
     own, model = body.own, service.model
-    given = only_one(own, "content", "prompt", "messages")
+    given = fields.only_one(own, "content", "prompt", "messages")
     if own["messages"] is not None:
         rendered = await in_thread(_rendered, service, body)
         ids: list[int] = await in_thread(service.chat_format.tokens, rendered)
@@ -91,7 +78,7 @@ async def tokenize(request: Request) -> Response:
             add_special=special,
             to_continue=False,
         )
-    known_ids(given, ids, len(model.vocab))
+    fields.known_ids(given, ids, len(model.vocab))
     if given == "content":
         if not own["with_pieces"]:
             return JSONResponse({"tokens": ids})
@@ -112,9 +99,9 @@ def _piece(raw: bytes) -> str | list[int]:
 
 
 def _ids(name: str, value: Any) -> list[int]:
-    ids = listing(name, value)
+    ids = fields.listing(name, value)
     for i, each in enumerate(ids):
-        whole(0, 2**31 - 1)(f"{name}[{i}]", each)
+        fields.whole(0, 2**31 - 1)(f"{name}[{i}]", each)
     return ids
 
 
@@ -122,7 +109,7 @@ async def detokenize(request: Request) -> Response:
     """The text of tokens, control tokens too; ``content`` is llama-server's field, ``prompt`` vLLM's."""
     service, body = await read_body(request, DETOKENIZE)
     own = body.own
-    known_ids("tokens", own["tokens"], len(service.model.vocab))
+    fields.known_ids("tokens", own["tokens"], len(service.model.vocab))
     made = await in_thread(service.model.tokenizer.decode, own["tokens"], at_start=False)
     return JSONResponse({"content": made, "prompt": made})
 

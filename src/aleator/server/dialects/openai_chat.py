@@ -16,6 +16,7 @@ from starlette.routing import Route
 from aleator.core.errors import ParameterError
 from aleator.engine.replay import KEY
 from aleator.generate.generation import Generation, PromptProgress, writing_of
+from aleator.server import fields
 from aleator.server.auth import own_namespace
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatRequest, Usage
 from aleator.server.dialects.llama_slots import Slots
@@ -27,17 +28,7 @@ from aleator.server.dialects.openai_forms import (
     timings,
     usage,
 )
-from aleator.server.fields import (
-    MOST_COMPLETIONS,
-    Body,
-    Field,
-    Fields,
-    known_keys,
-    mapping,
-    switch,
-    text,
-    whole,
-)
+from aleator.server.fields import MOST_COMPLETIONS, Body, Field, Fields
 from aleator.server.openai_fields import CHAT, NOT_OF_CHATS, OURS, TIMES, force_chat
 from aleator.server.service import Service, read_body
 from aleator.server.streaming import DONE, EventStream, Line, dumps, failing, unless_gone
@@ -57,10 +48,10 @@ MOST_SLOT = 2**31 - 1
 
 
 def _stream_options(name: str, value: Any) -> dict[str, Any]:
-    made = mapping(name, value)
-    known_keys(name, made, ("include_usage", "include_obfuscation"))
+    made = fields.mapping(name, value)
+    fields.known_keys(name, made, ("include_usage", "include_obfuscation"))
     for each, wanted in made.items():
-        switch(f"{name}.{each}", False if wanted is None else wanted)
+        fields.switch(f"{name}.{each}", False if wanted is None else wanted)
     if made.get("include_obfuscation"):
         raise ParameterError(name, f"{name}.include_obfuscation=true: nothing is obfuscated")
     return made
@@ -69,11 +60,11 @@ def _stream_options(name: str, value: Any) -> dict[str, Any]:
 failed = failing(render_error)
 
 SHARED = (
-    Field("model", text),
-    Field("stream", switch, False),
+    Field("model", fields.text),
+    Field("stream", fields.switch, False),
     Field("stream_options", _stream_options, {}),
-    Field("n", whole(1, MOST_COMPLETIONS), 1),
-    Field("return_token_ids", switch, False),
+    Field("n", fields.whole(1, MOST_COMPLETIONS), 1),
+    Field("return_token_ids", fields.switch, False),
     *OURS,
     *TIMES,
 )
@@ -82,8 +73,8 @@ SHARED = (
 FIELDS = Fields(
     *SHARED,
     *CHAT,
-    Field("parallel_tool_calls", switch, True),
-    Field("id_slot", whole(-1, MOST_SLOT), -1),
+    Field("parallel_tool_calls", fields.switch, True),
+    Field("id_slot", fields.whole(-1, MOST_SLOT), -1),
     without=NOT_OF_CHATS,
 )
 
@@ -125,12 +116,10 @@ class Head:
         return made
 
     def chunk(self, choices: str, usage: str | None = None, more: str = "") -> bytes:
-        """An event of a stream.
+        """An event of a stream; all arguments are JSON.
 
-        Args:
-            choices: JSON of the choices' list, with :meth:`timed` behind it.
-            usage: JSON of the usage; "": there is no such field; None: that of a chunk without.
-            more: JSON of further fields.
+        ``choices`` may have :meth:`timed` behind it; ``usage``: "": there is no such field, None: that of a
+        chunk without.
         """
         usage = self.nothing if usage is None else usage
         told = f',"usage":{usage}' if usage else ""

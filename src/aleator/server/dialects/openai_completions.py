@@ -14,23 +14,13 @@ from aleator.core.errors import ParameterError
 from aleator.generate.generation import Generation, Piece, writing_of
 from aleator.generate.logprobs import Logprobs, TokenLogprob
 from aleator.language_model import LanguageModel
+from aleator.server import fields
 from aleator.server.auth import own_namespace
 from aleator.server.bodies import in_thread
 from aleator.server.chat import Usage
 from aleator.server.dialects.llama_infill import infilling
 from aleator.server.dialects.openai_chat import FINISH, SHARED, Head, failed, texts_of_chunks
-from aleator.server.fields import (
-    MOST_COMPLETIONS,
-    MOST_PROMPTS,
-    Body,
-    Field,
-    Fields,
-    is_whole,
-    switch,
-    text,
-    whole,
-    wrong,
-)
+from aleator.server.fields import MOST_COMPLETIONS, MOST_PROMPTS, Body, Field, Fields, wrong
 from aleator.server.openai_fields import FORM, finite, force_form
 from aleator.server.service import Service, read_body
 from aleator.server.streaming import EventStream, Line, dumps, merged, unless_gone
@@ -42,10 +32,10 @@ FIELDS = Fields(
     *SHARED,
     *FORM,
     Field("prompt", lambda name, value: prompts_of(name, value), required=True),
-    Field("suffix", text),
-    Field("best_of", whole(1, MOST_COMPLETIONS)),
-    Field("echo", switch, False),
-    Field("parse_special", switch, True),
+    Field("suffix", fields.text),
+    Field("best_of", fields.whole(1, MOST_COMPLETIONS)),
+    Field("echo", fields.switch, False),
+    Field("parse_special", fields.switch, True),
     without=("shown_tokens", "reasoning_marks"),
 )
 
@@ -270,7 +260,7 @@ def prompts_of(name: str, value: Any) -> list[str] | list[list[int]]:
         return list(items)
     if kinds == {list}:
         for i, each in enumerate(items):
-            strange = [x for x in each if not is_whole(x)]
+            strange = [x for x in each if not fields.is_whole(x)]
             if strange or not each:
                 what = f"has {strange[0]!r:.80}" if strange else "is empty"
                 raise ParameterError(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from aleator.core.errors import ParameterError
+from aleator.server import fields
 from aleator.server.accepted import LABEL, Accepted
 from aleator.server.auth import own_namespace
 from aleator.server.chat import ChatRequest
@@ -18,18 +19,7 @@ from aleator.server.dialects.nested import (
     listed,
     text_part,
 )
-from aleator.server.fields import (
-    SPELLINGS,
-    Body,
-    Field,
-    Fields,
-    anything,
-    mapping,
-    switch,
-    text,
-    whole,
-    wrong,
-)
+from aleator.server.fields import SPELLINGS, Body, Field, Fields, wrong
 from aleator.server.openai_fields import OURS, TIMES, template_arguments
 
 LOGPROBS = "message.output_text.logprobs"
@@ -97,19 +87,19 @@ def _include(name: str, value: Any) -> list[str]:
 
 
 FIELDS = Fields(
-    Field("model", text),
-    Field("input", anything, required=True),
-    Field("instructions", text),
-    Field("tools", anything),
-    Field("tool_choice", anything),
-    Field("parallel_tool_calls", switch, True),
-    Field("text", anything),
-    Field("reasoning", anything),
+    Field("model", fields.text),
+    Field("input", fields.anything, required=True),
+    Field("instructions", fields.text),
+    Field("tools", fields.anything),
+    Field("tool_choice", fields.anything),
+    Field("parallel_tool_calls", fields.switch, True),
+    Field("text", fields.anything),
+    Field("reasoning", fields.anything),
     Field("include", _include, ()),
-    Field("top_logprobs", whole(0, 20)),
-    Field("metadata", mapping),
-    Field("stream", switch, False),
-    Field("chat_template_kwargs", mapping),
+    Field("top_logprobs", fields.whole(0, 20)),
+    Field("metadata", fields.mapping),
+    Field("stream", fields.switch, False),
+    Field("chat_template_kwargs", fields.mapping),
     *TIMES,
     *OURS,
     without=("logprobs", "echo", "json_schema", "parse_special"),
@@ -170,8 +160,8 @@ def _format(given: object, lenient: bool) -> dict[str, Any]:
     if made["type"] == "json_schema":
         made |= {
             "name": wanted.text("name"),
-            "description": wanted.optional("description", text),
-            "schema": wanted.optional("schema", mapping),
+            "description": wanted.optional("description", fields.text),
+            "schema": wanted.optional("schema", fields.mapping),
             "strict": wanted.flag("strict"),
         }
         if made["schema"] is None:
@@ -186,7 +176,7 @@ def _effort(given: object, lenient: bool) -> str | None:
         return None
     reasoning = Nested("reasoning", given, "an object", lenient)
     reasoning.take(_REASONING)
-    effort = reasoning.optional("effort", text)
+    effort = reasoning.optional("effort", fields.text)
     reasoning.done()
     return effort
 
@@ -203,8 +193,8 @@ def tools_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
             {
                 "type": "function",
                 "name": tool.text("name"),
-                "description": tool.optional("description", text),
-                "parameters": tool.optional("parameters", mapping),
+                "description": tool.optional("description", fields.text),
+                "parameters": tool.optional("parameters", fields.mapping),
                 "strict": tool.flag("strict"),
             }
         )
