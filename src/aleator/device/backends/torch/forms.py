@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from aleator.device.backends.torch import bans, draws, logits, mirostat, truncation
 from aleator.device.backends.torch.dry import DeviceDRY
-from aleator.device.backends.torch.min_k import DeviceMinK
-from aleator.device.backends.torch.p_less import DevicePLess
-from aleator.device.backends.torch.top_h import DeviceTopH
 from aleator.device.backends.torch.user import DeviceUser
 from aleator.device.places import DeviceSampler
 from aleator.samplers.base import Sampler
@@ -22,19 +19,19 @@ FORMS: dict[str, type[DeviceSampler]] = {
     "eta_cutoff": truncation.DeviceEtaCutoff,
     "greedy": draws.DeviceGreedy,
     "logit_bias": logits.DeviceLogitBias,
-    "min_k": DeviceMinK,
+    "min_k": truncation.DeviceMinK,
     "min_p": truncation.DeviceMinP,
     "min_tokens": bans.DeviceMinTokens,
     "mirostat": mirostat.DeviceMirostat,
     "mirostat_v2": mirostat.DeviceMirostatV2,
     "no_repeat_ngram": bans.DeviceNoRepeatNgram,
-    "p_less": DevicePLess,
+    "p_less": truncation.DevicePLess,
     "penalties": logits.DevicePenalties,
     "smoothing": logits.DeviceSmoothing,
     "softmax": logits.DeviceSoftmax,
     "temperature": logits.DeviceTemperature,
     "token_mask": bans.DeviceTokenMask,
-    "top_h": DeviceTopH,
+    "top_h": truncation.DeviceTopH,
     "top_k": truncation.DeviceTopK,
     "top_n_sigma": truncation.DeviceTopNSigma,
     "top_p": truncation.DeviceTopP,
