@@ -72,7 +72,7 @@ class Block:
         self.beside = beside
 
     def turned(self, rotaries: Mapping[tuple[torch.device, bool], Rotary]) -> Block:
-        """The same layer in another context; ``rotaries``: by device and whether the layer has a window."""
+        """The layer with other rotations; ``rotaries``: by device and whether the layer has a window."""
         made, how = copy.copy(self), self.attending
         if how.rotary is not None:
             made.attending = how._replace(rotary=rotaries[self.device, how.windowed])

@@ -4,44 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aleator.models import gguf_config
+from aleator.models import gguf_config, granite_factors
 from aleator.models.architecture import Architecture, HuggingFace
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.json_config import full_attention
-
-MIXTURE = {
-    "block_sparse_moe.router.layer": "ffn_gate_inp",
-    "block_sparse_moe.input_linear": "ffn_gate_up_exps",
-    "block_sparse_moe.output_linear": "ffn_down_exps",
-    "shared_mlp.input_linear": "ffn_gate_up_shexp",
-    "shared_mlp.output_linear": "ffn_down_shexp",
-}
-"""Names of the tensors of mixtures, in granitemoe and granitehybrid."""
-
-
-def factors_in_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
-    """The dimensions with the factors of a GGUF file; a factor of 0 is none, as llama.cpp has it."""
-    name = config.architecture
-    return replace(
-        config,
-        attention_scale=fields.number(f"{name}.attention.scale", 0.0, 1e6, 0.0) or None,
-        embedding_scale=fields.number(f"{name}.embedding_scale", 0.0, 1e6, 0.0) or 1.0,
-        residual_scale=fields.number(f"{name}.residual_scale", 0.0, 1e6, 0.0) or 1.0,
-        logit_scale=1.0 / fields.number(f"{name}.logit_scale", 1e-6, 1e6),
-    )
-
-
-def factors_in_json(config: ModelConfig, fields: Fields) -> ModelConfig:
-    """The dimensions with the factors of a config.json."""
-    return replace(
-        config,
-        attention_scale=fields.number("attention_multiplier", 1e-6, 1e6, 1.0),
-        embedding_scale=fields.number("embedding_multiplier", 1e-6, 1e6, 1.0),
-        residual_scale=fields.number("residual_multiplier", 1e-6, 1e6, 1.0),
-        logit_scale=1.0 / fields.number("logits_scaling", 1e-6, 1e6, 1.0),
-    )
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
@@ -49,11 +17,11 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture)
     if not gguf.fields.get("granite.rope.scaling.finetuned", True):
         config = replace(config, unrotated=(True,) * config.n_layers)
-    return factors_in_gguf(config, gguf.fields)
+    return granite_factors.in_gguf(config, gguf.fields)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    return factors_in_json(full_attention(fields, architecture), fields)
+    return granite_factors.in_json(full_attention(fields, architecture), fields)
 
 
 GRANITE = Architecture(

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aleator.models import gguf_config, json_config
+from aleator.models import gguf_config, granite_factors, json_config
 from aleator.models.architecture import WITHOUT_MLP, Architecture, HuggingFace, under
 from aleator.models.config import MAX_WIDTH, ModelConfig, refuse
 from aleator.models.experts import MAX_EXPERTS, in_gguf, in_json
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.granite import MIXTURE, factors_in_gguf, factors_in_json
 from aleator.models.state_space import BARE, MIXER, as_gguf, read_mamba_heads
 
 
@@ -29,7 +28,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
         n, width = config.n_layers, config.n_ff[0]
         mixtures = in_gguf(fields, name, n, n_ff=width, normalised=True, shared=0)
         config = replace(config, experts=mixtures)
-    return factors_in_gguf(config, fields)
+    return granite_factors.in_gguf(config, fields)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
@@ -46,7 +45,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         mixtures = in_json(fields, n, width, (n_experts, 2), scores=scores, n_ff_shared=wide)
     inner = fields.integer("mamba_expand", 1, MAX_WIDTH, 2) * config.n_embd
     rotated = fields.get("position_embedding_type") == "rope"
-    return factors_in_json(
+    return granite_factors.in_json(
         replace(
             config,
             n_kv_heads=config.kv_heads_beside(states),
@@ -68,7 +67,7 @@ GRANITEHYBRID = Architecture(
     hugging_face=HuggingFace(
         ("granitemoehybrid",),
         read_json,
-        layer=WITHOUT_MLP | MIXTURE | under("mamba", MIXER),
+        layer=WITHOUT_MLP | granite_factors.MIXTURE | under("mamba", MIXER),
         bare=under("mamba", BARE),
         convert=as_gguf,
     ),

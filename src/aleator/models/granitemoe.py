@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aleator.models import gguf_config
+from aleator.models import gguf_config, granite_factors
 from aleator.models.architecture import WITHOUT_MLP, Architecture, HuggingFace
 from aleator.models.config import ModelConfig
 from aleator.models.experts import MAX_WIDTH, in_gguf, in_json
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.granite import MIXTURE, factors_in_gguf, factors_in_json
 from aleator.models.json_config import full_attention
 
 
@@ -23,7 +22,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture, experts=True)
     n, width = config.n_layers, config.n_ff[0]
     mixtures = in_gguf(gguf.fields, architecture.name, n, n_ff=width, normalised=True, shared=0)
-    return factors_in_gguf(replace(config, experts=mixtures), gguf.fields)
+    return granite_factors.in_gguf(replace(config, experts=mixtures), gguf.fields)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
@@ -31,7 +30,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     n, scores = config.n_layers, "chosen softmax"
     shared = fields.integer("shared_intermediate_size", 0, MAX_WIDTH, 0)
     mixtures = in_json(fields, n, config.n_ff[0], (8, 2), scores=scores, n_ff_shared=shared)
-    return factors_in_json(replace(config, experts=mixtures), fields)
+    return granite_factors.in_json(replace(config, experts=mixtures), fields)
 
 
 GRANITEMOE = Architecture(
@@ -41,6 +40,6 @@ GRANITEMOE = Architecture(
     hugging_face=HuggingFace(
         ("granitemoe", "granitemoeshared"),
         read_json,
-        layer=WITHOUT_MLP | MIXTURE,
+        layer=WITHOUT_MLP | granite_factors.MIXTURE,
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aleator.models import lfm2
+from aleator.models import short_convolutions
 from aleator.models.architecture import MIXTRAL_EXPERT, Architecture, HuggingFace, under
 from aleator.models.config import MAX_LAYERS, MAX_WIDTH, ModelConfig, unsupported
 from aleator.models.experts import MAX_EXPERTS, in_gguf, in_json
@@ -17,7 +17,7 @@ SIGMOID = 2
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     fields, name = gguf.fields, architecture.name
-    config = lfm2.read_gguf(gguf, architecture, experts=True)
+    config = short_convolutions.read_gguf(gguf, architecture, experts=True)
     if fields.integer(f"{name}.expert_gating_func", 0, MAX_EXPERTS) != SIGMOID:
         raise unsupported(fields.path, f"scores that are no sigmoid ({name}.expert_gating_func)")
     dense = fields.integer(f"{name}.leading_dense_block_count", 0, MAX_LAYERS, 0)
@@ -29,7 +29,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    config = lfm2.read_json(fields, architecture, experts=True)
+    config = short_convolutions.read_json(fields, architecture, experts=True)
     dense = fields.integer("num_dense_layers", 0, MAX_LAYERS, 2)
     mixtures = in_json(
         fields,
@@ -44,14 +44,14 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     return replace(config, experts=mixtures)
 
 
-LFM2MOE = lfm2.architecture(
+LFM2MOE = short_convolutions.architecture(
     "lfm2moe",
     read_gguf,
     HuggingFace(
         ("lfm2_moe",),
         read_json,
-        outer=lfm2.OUTER,
-        layer=lfm2.LAYER | {"feed_forward.gate": "ffn_gate_inp"},
+        outer=short_convolutions.OUTER,
+        layer=short_convolutions.LAYER | {"feed_forward.gate": "ffn_gate_inp"},
         bare={"feed_forward.expert_bias": "exp_probs_b.bias"},
         expert=under("feed_forward.experts.{}", MIXTRAL_EXPERT),
         convert=as_gguf,

@@ -7,6 +7,6 @@ is refused.  Its states keep further positions of each cell and are not read her
 
 from __future__ import annotations
 
-from aleator.models.qwen3next import qwen35
+from aleator.models.delta_net_files import qwen35
 
 QWEN35 = qwen35("qwen35", ("qwen3_5", "qwen3_5_text"), experts=False)

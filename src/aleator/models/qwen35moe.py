@@ -5,6 +5,6 @@ One expert behind its own router takes every token.
 
 from __future__ import annotations
 
-from aleator.models.qwen3next import qwen35
+from aleator.models.delta_net_files import qwen35
 
 QWEN35MOE = qwen35("qwen35moe", ("qwen3_5_moe", "qwen3_5_moe_text"), experts=True)

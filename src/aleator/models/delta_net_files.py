@@ -1,0 +1,214 @@
+"""How files of Qwen's models with gated delta nets are read: Qwen3-Next's, and Qwen3.5's of both kinds.
+
+Blocks that predict further tokens (``nextn_predict_layers``, ``mtp``) are left out, as llama.cpp's plain
+decoding leaves them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from aleator.models import delta_net, gguf_config, json_config
+from aleator.models.architecture import (
+    EXPERTS,
+    GATED,
+    HEAD_NORMS,
+    STACKED,
+    TRANSFORMER,
+    Architecture,
+    HuggingFace,
+    under,
+)
+from aleator.models.config import MAX_LAYERS, ModelConfig, unsupported
+from aleator.models.conversions import in_text_model, router_as_vector, text_part
+from aleator.models.experts import MAX_WIDTH, in_gguf, in_json, sparse_layers
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.state_space import as_gguf as state_space_as_gguf
+
+HEAD_DIM = 256  # where config.json gives none, as transformers has it
+ROTATED = 0.25  # likewise, of a head's channels
+
+LAYER = {
+    **TRANSFORMER,
+    **HEAD_NORMS,
+    "post_attention_layernorm": "post_attention_norm",
+    "linear_attn.conv1d": "ssm_conv1d",
+    "linear_attn.norm": "ssm_norm",
+    "linear_attn.out_proj": "ssm_out",
+}
+"""Hugging Face's names of a layer's tensors -> GGUF's."""
+
+BARE = {"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"}
+"""Like :data:`LAYER`, of tensors whose names end there."""
+
+MIXTURE = {
+    "mlp.gate": "ffn_gate_inp",
+    **under("mlp.shared_expert", GATED, "_shexp"),
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+}
+"""Like :data:`LAYER`, of mixtures of experts."""
+
+PROJECTIONS = {
+    "linear_attn.in_proj_qkv": "attn_qkv",
+    "linear_attn.in_proj_z": "attn_gate",
+    "linear_attn.in_proj_b": "ssm_beta",
+    "linear_attn.in_proj_a": "ssm_alpha",
+}
+"""Hugging Face's names of a gated delta net's projections -> GGUF's."""
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture, *, tiled: bool) -> ModelConfig:
+    fields, name = gguf.fields, architecture.name
+    mixed = bool(fields.get(f"{name}.expert_count", 0))
+    config = gguf_config.transformer(gguf, architecture, least_kv_heads=0, experts=mixed)
+    blocks = config.n_layers
+    further = fields.integer(f"{name}.nextn_predict_layers", 0, MAX_LAYERS, 0)
+    if further >= blocks:
+        raise fields.error(
+            f"{name}.nextn_predict_layers", f"{further} of {blocks} layers predict further tokens"
+        )
+    n_layers = blocks - further
+    states = _states_in_gguf(fields, name, n_layers)
+    if mixed:
+        mixtures = in_gguf(
+            fields,
+            name,
+            blocks,
+            n_ff_used=config.n_ff[0],
+            normalised=True,
+            shared=config.n_ff[0],
+            shared_router=True,
+        )
+        config = replace(config, experts=replace(mixtures, layers=mixtures.layers[:n_layers]))
+    delta = delta_net.read_gguf(fields, name, config.rms_eps, tiled)
+    config = replace(config.beginning(n_layers), delta=delta)
+    return _with_states(fields, config, states, f"{name}.attention.head_count_kv")
+
+
+def read_json(fields: Fields, architecture: Architecture, *, experts: bool) -> ModelConfig:
+    """The dimensions in config.json; ``experts``: whether there are mixtures of experts."""
+    json_config.refuse_features(fields, experts=experts)
+    values = dict(fields.values)
+    rope = fields.get("rope_parameters", kind=dict) or fields.get("rope_scaling", kind=dict) or {}
+    values["partial_rotary_factor"] = rope.get(
+        "partial_rotary_factor", values.get("partial_rotary_factor", ROTATED)
+    )
+    if experts:  # which have their own width; that of layers without them may be left out
+        values.setdefault("intermediate_size", values.get("moe_intermediate_size", 512))
+    if rope.get("rope_type", rope.get("type")) == "mrope":  # of text all axes are alike
+        values["rope_parameters"] = {**rope, "rope_type": "default"}
+    fields = Fields(fields.path, values)
+    config = json_config.transformer(fields, architecture, head_dim=HEAD_DIM, partial=True)
+    config = replace(config, delta=delta_net.read_json(fields))
+    if experts:
+        mixtures = in_json(
+            fields,
+            sparse_layers(fields, config.n_layers),
+            fields.integer("moe_intermediate_size", 1, MAX_WIDTH, 512),
+            (512, 10),
+            normalised=fields.get("norm_topk_prob", True),
+            n_ff_shared=fields.integer("shared_expert_intermediate_size", 1, MAX_WIDTH, 512),
+            shared_router=True,
+        )
+        config = replace(config, experts=mixtures)
+    states = json_config.listed_kinds(
+        fields, config.n_layers, ("linear_attention",), ("full_attention",)
+    )
+    if states is None:
+        states = _all_but_every(fields, "full_attention_interval", config.n_layers)
+    return _with_states(fields, config, states, "num_key_value_heads")
+
+
+def _states_in_gguf(fields: Fields, name: str, n_layers: int) -> tuple[bool, ...]:
+    """Which layers keep a state: a list, or all but every fourth (or another) one."""
+    key = f"{name}.attention.recurrent_layers"
+    listed = fields.get(key, kind=list)
+    if listed is None:
+        return _all_but_every(fields, f"{name}.full_attention_interval", n_layers)
+    if len(listed) < n_layers or not all(type(each) is bool for each in listed):
+        raise fields.error(key, f"{key} must be {n_layers} booleans")
+    return tuple(listed[:n_layers])
+
+
+def _all_but_every(fields: Fields, key: str, n_layers: int) -> tuple[bool, ...]:
+    step = fields.integer(key, 1, MAX_LAYERS, 4)
+    return tuple((layer + 1) % step != 0 for layer in range(n_layers))
+
+
+def _with_states(
+    fields: Fields, config: ModelConfig, states: Sequence[bool], key: str
+) -> ModelConfig:
+    """The model with KV heads in the layers that attend alone."""
+    if all(states):
+        raise unsupported(fields.path, "layers with a gated delta net alone, without any attention")
+    for layer, (state, heads) in enumerate(zip(states, config.n_kv_heads, strict=True)):
+        if not state and not heads:
+            raise fields.error(key, f"layer {layer} attends and has no KV heads")
+    return replace(config, n_kv_heads=config.kv_heads_beside(states))
+
+
+def without_further(name: str) -> str:
+    """A tensor's name; "" for one of the blocks that predict further tokens."""
+    return "" if name.startswith("mtp.") else name
+
+
+def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
+    """A tensor as GGUF files hold it: whole weights of norms but that of heads, and a router as a vector."""
+    if name.endswith("norm.weight") and not name.endswith("ssm_norm.weight"):
+        return StoredTensor.of(np.float32(1) + tensor.floats())
+    return state_space_as_gguf(name, router_as_vector(name, tensor))
+
+
+def read_gguf_35(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file, which must say how channels are divided among the axes."""
+    config = read_gguf(gguf, architecture, tiled=True)
+    key, pairs = f"{architecture.name}.rope.dimension_sections", config.rope.dim // 2
+    sections = gguf.fields.require(key, list)
+    if len(sections) > 4 or not all(type(n) is int and n >= 0 for n in sections):
+        raise gguf.fields.error(key, f"{key} must be up to four sizes of sections")
+    sections = [*sections, 0, 0, 0][:3]
+    if not all(pair < 3 * sections[pair % 3] for pair in range(pairs)) or sum(sections) < pairs:
+        raise gguf.fields.error(key, f"{key} is {sections}; {pairs} pairs are to be divided")
+    return config
+
+
+def read_json_35(fields: Fields, architecture: Architecture, *, experts: bool) -> ModelConfig:
+    """The dimensions in config.json, whose text part may stand apart."""
+    if fields.get("text_config", kind=dict) is not None:
+        text = "qwen3_5_moe_text" if experts else "qwen3_5_text"
+        fields = text_part(fields, text, (text,))
+    return read_json(fields, architecture, experts=experts)
+
+
+def ours_35(name: str) -> str:
+    """A tensor's name in the text part; "" for one of pictures, or of blocks that predict further tokens."""
+    return in_text_model(without_further(name))
+
+
+def qwen35(name: str, model_types: tuple[str, ...], *, experts: bool) -> Architecture:
+    """The architecture of Qwen3.5, with mixtures of experts or without."""
+    return Architecture(
+        name,
+        read_gguf=read_gguf_35,
+        hugging_face=HuggingFace(
+            model_types,
+            partial(read_json_35, experts=experts),
+            layer=LAYER | PROJECTIONS | (MIXTURE if experts else {}),
+            bare=BARE | (under("mlp", STACKED) if experts else {}),
+            expert=EXPERTS if experts else {},
+            ours=ours_35,
+            convert=as_gguf,
+        ),
+        ffn_norm="post_attention_norm",
+        head_norm=True,
+        attention_gate=True,
+        shifts=False,
+        position_axes=4,
+        recurrent="delta net",
+    )
