@@ -15,8 +15,7 @@ from aleator.models import delta_net, sampling
 from aleator.models.architecture import Architecture
 from aleator.models.config import LatentConfig, ModelConfig
 from aleator.models.files.fields import Fields, read_json
-from aleator.models.files.gguf import GGUFFile
-from aleator.models.files.gguf_parts import open_parts
+from aleator.models.files.gguf import GGUFFile, open_parts
 from aleator.models.files.mapping import lock
 from aleator.models.files.safetensors import read_directory
 from aleator.models.files.tensor_types import StoredTensor
