@@ -114,7 +114,6 @@ MOVED = {
     "aleator.language_model.saving": "aleator.language_model.base",
     "aleator.models.files.gguf_parts": "aleator.models.files.gguf",
     "aleator.models.fused": "aleator.models.weights",
-    "aleator.models.kernels.seen": "aleator.models.kernels.attention",
     "aleator.models.layers.alibi": "aleator.models.decoder",
     "aleator.models.layers.frequencies": "aleator.models.layers.rotation",
     "aleator.models.layers.latent": "aleator.models.block",

@@ -12,7 +12,7 @@ import torch
 from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.storage.tensors import as_tensor
 from aleator.models.kernels import norms, recurrent, recurrent_parts, routing
-from aleator.models.kernels.attention import SeenTensors, attend, sight
+from aleator.models.kernels.attention import attend
 from aleator.models.kernels.cells import side, store
 from aleator.models.kernels.fused import product_of_few
 from aleator.models.kernels.heads import Heads, finish
@@ -27,6 +27,7 @@ from aleator.models.kernels.product import (
 )
 from aleator.models.kernels.rotation import Turn, rotate, turn
 from aleator.models.kernels.runs import Runs
+from aleator.models.kernels.seen import SeenTensors, sight
 from aleator.models.layers.expert_tensors import ExpertMatrix, expert_tensors, matrix_of, stacked
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear

@@ -22,8 +22,9 @@ from aleator import _native
 from aleator.cache.storage.layer import TYPES, HostLayer, LayerFormat
 from aleator.core.threads import pool as thread_pool
 from aleator.models.kernels import cells
-from aleator.models.kernels.attention import SeenTensors, attend, listed
+from aleator.models.kernels.attention import attend
 from aleator.models.kernels.rotation import Turn
+from aleator.models.kernels.seen import SeenTensors, listed
 
 AT = 200  # the tokens' position, where it counts
 Lists = list[tuple[int, int]]

@@ -371,9 +371,9 @@ MOST = 99_999
 def open_parts(path: Path) -> GGUFFile:
     """Open a GGUF file, with the tensors of the others of its model if it is the first of several.
 
-    As llama.cpp's ``gguf-split`` makes them: the first, ``NAME-00001-of-0000N.gguf``, has all metadata; each has
-    a part of the tensors, and says in ``split.no`` (from 0), ``split.count`` and ``split.tensors.count`` which
-    part it is and of what.
+    As llama.cpp's ``gguf-split`` makes them: the first, ``NAME-00001-of-0000N.gguf``, has all metadata; each
+    has a part of the tensors, and says in ``split.no`` (from 0), ``split.count`` and ``split.tensors.count``
+    which part it is and of what.
     """
     first = GGUFFile(path)
     count = first.fields.integer("split.count", 0, MOST, default=0)

@@ -7,15 +7,11 @@ that it sees, on nothing else.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import torch
 import triton
 
-from aleator.cache.rows.batch import MicroBatch, WindowBatch
 from aleator.models.kernels import attention_kernels as kernels
 from aleator.models.kernels.cells import Side, gathered
 from aleator.models.kernels.floats import EXACT
@@ -26,139 +22,7 @@ from aleator.models.kernels.rotation import (
     hadamard_scale,
     rotate,
 )
-
-Ints = npt.NDArray[np.int32]
-
-
-class Sight(NamedTuple):
-    """What T tokens see of one pool's cells, on the host; a token's cells are numbered from 0.
-
-    Attributes:
-        tokens: int32 [5, T]: where the token's list begins in ``cells``, how many of its first cells are
-            sinks, how many it passes over before the others, how many it sees, and its position.
-        cells: int32 [n], the lists one after the other.
-        rows: int32 [n], of shifted keys the number of each cell's delta, of raw keys their positions.
-        deltas: int32, the distinct deltas, 0 first; None: keys are raw.
-        positions: int32 [n], of the listed cells.
-    """
-
-    tokens: Ints
-    cells: Ints
-    rows: Ints | None
-    deltas: Ints | None
-    positions: Ints | None
-
-
-def sight(batch: MicroBatch, raw: bool = False, distances: bool = False) -> Sight:
-    """What a micro-batch's tokens see; with ``distances`` the positions too, for ALiBi."""
-    first, sunk = (batch.first, batch.sunk) if isinstance(batch, WindowBatch) else (None, None)
-    return listed(
-        *batch.seen,
-        first,
-        sunk,
-        batch.positions,
-        batch.seen_positions() if distances else None,
-        raw,
-    )
-
-
-def listed(
-    cells: Ints,
-    start: npt.NDArray[np.int64],
-    which: Ints,
-    counts: npt.NDArray[np.int64],
-    deltas: Ints | None,
-    first: npt.NDArray[np.int64] | None = None,
-    sinks: npt.NDArray[np.int64] | None = None,
-    positions: Ints | None = None,
-    cell_positions: Ints | None = None,
-    raw: bool = False,
-) -> Sight:
-    """What tokens see, of the arrays of :class:`~aleator.cache.rows.rows.Seen` and those of windows."""
-    none = np.zeros_like(counts)
-    low = none if first is None else first
-    sunk = none if sinks is None else np.where(low > sinks, sinks, 0)
-    low = low if sinks is None else np.where(low > sinks, low, 0)
-    n = sunk + np.maximum(counts - low, 0)
-    at = none if positions is None else positions
-    tokens = np.stack([start[which], sunk, low, n, at]).astype(np.int32)
-    rows, distinct = deltas, None
-    if raw:
-        rows = np.zeros_like(cells) if deltas is None else deltas
-        if rows.min(initial=0) < 0:
-            raise ValueError("a key's position is negative")
-    else:
-        distinct = np.zeros(1, np.int32)
-        if deltas is not None:
-            others = np.unique(deltas)
-            distinct = np.concatenate((distinct, others[others != 0])).astype(np.int32)
-            order = np.argsort(distinct)
-            rows = order[np.searchsorted(distinct[order], deltas)].astype(np.int32)
-    return Sight(tokens, cells, rows, distinct, cell_positions)
-
-
-class SeenTensors:
-    """What the tokens of a micro-batch see, on a device.
-
-    Attributes:
-        tokens: see :class:`Sight`, int32, and so the others.
-        longest: no token sees more cells.
-        raw: keys are stored as at position 0.
-        deltas: the distinct deltas, int32, on the host; None: keys are raw.
-        n_turns: so many rows of angles are needed where positions rotate; 1: none, keys have not moved.
-    """
-
-    def __init__(
-        self,
-        seen: Sight,
-        device: torch.device | str,
-        into: torch.Tensor | None = None,
-        longest: int | None = None,
-    ) -> None:
-        """Copy to the device without waiting for it.
-
-        Args:
-            seen: what they see.
-            device: where the layers are.
-            into: int32, contiguous, takes the numbers, at places that follow from T alone, so that a recorded
-                graph finds them: first those of the tokens, then the lists, each in a third of what is left.
-            longest: for how many cells kernels are launched; None: as many as a token sees now.
-        """
-        tokens, cells, rows, deltas, positions = seen
-        device = torch.device(device)
-        parts = {0: tokens, 1: cells, 2: rows, 3: positions}
-        given = {i: part for i, part in parts.items() if part is not None}
-        sizes = [part.size for part in given.values()]
-        pinned = device.type == "cuda"
-        flat = torch.empty(sum(sizes), dtype=torch.int32, pin_memory=pinned)
-        np.concatenate([part.reshape(-1) for part in given.values()], out=flat.numpy())
-        if into is None:
-            taken = torch.split(flat.to(device, non_blocking=pinned), sizes)
-        else:
-            room = (into.numel() - tokens.size) // 3
-            if room < len(cells):
-                raise ValueError(f"{len(cells)} listed cells, where there is room for {room}")
-            begins = [0, *(tokens.size + i * room for i in range(3))]
-            taken = tuple(into[begins[i] : begins[i] + part.size] for i, part in given.items())
-            for to, part in zip(taken, torch.split(flat, sizes), strict=True):
-                to.copy_(part, non_blocking=pinned)
-        found = dict(zip(given, taken, strict=True))
-        self.tokens, self.cells = found[0].view(tokens.shape), found[1]
-        self.rows, self.positions = found.get(2), found.get(3)
-        self.deltas, self.raw, self.n_tokens = deltas, deltas is None, tokens.shape[1]
-        self.n_turns = 1 if deltas is None else len(deltas)
-        if deltas is None and rows is not None:
-            self.n_turns = 1 + int(rows.max(initial=0))
-        most = int(tokens[3].max(initial=0))
-        self.longest = most if longest is None else longest
-        if self.longest < most:
-            raise ValueError(f"a token sees {most} cells, more than {longest}")
-
-    @cached_property
-    def places(self) -> torch.Tensor:
-        """The numbers of the listed cells, int32 [n]."""
-        return torch.arange(len(self.cells), dtype=torch.int32, device=self.cells.device)
-
+from aleator.models.kernels.seen import SeenTensors
 
 FEW, SHORT = 16, 1024
 """Up to so many tokens, and cells that one sees, attention is one launch: each program's share is small."""
