@@ -15,7 +15,7 @@ from decoder_numerics.blocks import Floats
 
 from aleator import _native
 from aleator.models.config import RopeConfig
-from aleator.models.layers.frequencies import frequencies
+from aleator.models.layers.rotation import frequencies
 
 
 def numbers(*shape: int, seed: int = 0, spread: int = 6) -> Floats:

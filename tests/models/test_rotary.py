@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from aleator.models.config import RopeConfig
-from aleator.models.layers.frequencies import frequencies
 from aleator.models.layers.rotary import TABLE_ROWS, Rotary
-from aleator.models.layers.rotation import Rotation
+from aleator.models.layers.rotation import Rotation, frequencies
 
 CPU = torch.device("cpu")
 

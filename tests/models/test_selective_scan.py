@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from aleator.models.layers.selective_scan import CHUNK, selective_scan
+from aleator.models.layers.scans import CHUNK, selective_scan
 
 
 @pytest.mark.parametrize("t", [1, 2, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5])

@@ -28,7 +28,6 @@ class Tokens(Protocol):
         positions: each token's position; None continues its sequence.  Of an embedding, where the cache has
             four positions per token, also (t, y, x, z).
         sequences: each token's sequence ids; it attends as the first (the last, if it sees later tokens).
-
     """
 
     tokens: list[int]
@@ -241,7 +240,6 @@ def split(
             sequences and groups them by sequence; "sequence" takes one sequence at a time.
         sequential: with "equal", the sequences of a micro-batch have consecutive ids, and no token has several.
         keep_tail: see :class:`Cuts`; less than ``n_ubatch``.
-
     """
     if n_ubatch < 1:
         raise ParameterError("n_ubatch", f"n_ubatch must be 1 or more, not {n_ubatch}")
@@ -327,7 +325,6 @@ class Part:
         tokens: batch indices of its T tokens: a slice, or int64 [T].
         cell_ids: int64 [T], the cells they will have.
         wanted: int64, which of its tokens' logits are wanted, counted from its start.
-
     """
 
     tokens: slice | Int64s
@@ -350,7 +347,6 @@ class Plan:
         sections: int32 [T, 4], (t, y, x, z) of each token, t as in ``positions``; None where a position is
             one number.
         extras: int32 [T, 3], what the cells keep of them: y, x and token id, -1 for an embedding.
-
     """
 
     positions: Int32s

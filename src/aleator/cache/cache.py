@@ -77,7 +77,6 @@ class Cache(Handles, Uncopyable):
         kept: the states of cached prefixes; None without recurrent layers or ``prefix``.
         recurrent: the pool of recurrent layers; None: there are none.
         window: the pool of window layers; None: there are none.
-
     """
 
     def __init__(
@@ -156,7 +155,6 @@ class Cache(Handles, Uncopyable):
         Raises:
             InvalidBatch: a rule is broken; names the token.
             CacheFull: not enough free cells.
-
         """
         pieces = len(batch.positions) if n_batch is None else n_batch
         return self.pool.plan(batch, Cuts(n_ubatch, pieces, rule, keep_tail, causal))

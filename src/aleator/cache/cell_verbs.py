@@ -185,7 +185,6 @@ class CellVerbs(ABC):
 
         Returns:
             The moves.
-
         """
         if max_moves is not None:
             max_moves = integer_in("max_moves", max_moves, 0, UNBOUNDED)
@@ -208,6 +207,5 @@ class CellVerbs(ABC):
         Args:
             path: the file.
             frames: what :meth:`frame` gave over time, oldest first; without any, what the cells hold now.
-
         """
         plot_frames(frames or [self.frame()], path)

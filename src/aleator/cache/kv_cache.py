@@ -74,7 +74,6 @@ class KVCache(Cache):
             ``n_pos_per_embd``: 4 for M-RoPE: a token has positions (t, y, x, z), and the cells keep y, x and
             its id; at equal t a token does not see what is after it in (y, x).  Such a cache cannot shift.
             1: none of that, and no memory for it.
-
     """
 
     def __init__(
@@ -102,7 +101,6 @@ class WindowCache(KVCache):
         layers: what each layer stores.
         capacity: how many cells; see :func:`window_capacity`.
         options: those of :class:`aleator.cache.pools.window.WindowPool`.
-
     """
 
     def __init__(self, layers: Sequence[LayerShape], capacity: int, **options: Any) -> None:
@@ -123,7 +121,6 @@ class HybridCache(KVCache):
         recurrent: the pool of recurrent layers; its ``kept_rows`` are for prefixes.
         prefix: see :class:`KVCache`; a prefix is found as far as every pool can go on from it.
         options: the others of :class:`KVCache`.
-
     """
 
     def __init__(

@@ -35,7 +35,6 @@ class PrefixConfig:
         spacing: recurrent layers keep a state after every so many tokens, a multiple of ``block``; twice as
             many, four times and so on of a longer text.
         bytes: memory for these states, or for more cells of window layers, at most; 0 to 2^40.
-
     """
 
     block: int = 16
@@ -97,7 +96,6 @@ class Match:
         blocks: how many of them are whole blocks.
         why_not: why it is not longer, in words; empty if all but the last token were found.
         namespace: where it was looked for.
-
     """
 
     length: int

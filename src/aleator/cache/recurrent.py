@@ -75,7 +75,6 @@ class RecurrentSequence(Handle):
         Raises:
             CacheFull: no sequence id is free.
             CannotRewind: the state before ``upto`` is not held.
-
         """
         if upto is not None:
             upto = integer_in("upto", upto, 0, UNBOUNDED)
@@ -91,7 +90,6 @@ class RecurrentSequence(Handle):
 
         Raises:
             CannotRewind: it is of another sequence or another cache.
-
         """
         self._check_own(mark)
         if mark.copy is None:
@@ -156,7 +154,6 @@ class RecurrentCache(Cache):
             ``architecture``: the model's, as state files name it.
 
             ``n_layers``: all layers of the model, which state files name too; None: these are all.
-
     """
 
     def __init__(

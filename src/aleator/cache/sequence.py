@@ -44,7 +44,6 @@ class Handles(SequenceVerbs):
 
         Raises:
             CacheFull: every sequence is in use.
-
         """
         if id is None:
             for seq in range(self.n_seq_max):
@@ -86,7 +85,6 @@ class Sequence(Uncopyable):
 
     Attributes:
         id: its number, for batches.
-
     """
 
     def __init__(self, cache: Handles, id: int) -> None:
@@ -166,7 +164,6 @@ class Sequence(Uncopyable):
 
         Raises:
             CacheFull: no sequence id is free.
-
         """
         if upto is not None:
             upto = integer_in("upto", upto, 0, UNBOUNDED)
@@ -190,7 +187,6 @@ class Sequence(Uncopyable):
         Raises:
             ParameterError: ``n`` is negative.
             CannotRewind: a layer with a window or a state has forgotten what came before ``n``.
-
         """
         n = integer_in("n", n, 0, UNBOUNDED)
         self.cache.seq_rm(self.id, n, -1)
@@ -212,7 +208,6 @@ class Sequence(Uncopyable):
 
         Raises:
             CannotRewind: positions before it were removed, moved or replaced since.
-
         """
         self._check_own(mark)
         if mark.valid_to < mark.length:
@@ -252,7 +247,6 @@ class Sequence(Uncopyable):
             path: the file, replaced when all is written; None: return the bytes.
             tokens: the text, all of it or nothing.
             model: tells models apart; see :meth:`aleator.models.weights.Weights.fingerprint`.
-
         """
         return self.cache.save_sequence(self.id, path, tokens, model)
 
@@ -268,7 +262,6 @@ class Sequence(Uncopyable):
             FileFormatError: another kind of file, or a damaged one.
             Incompatible: made with another model or another kind of cache.
             CacheFull: there are not so many cells.
-
         """
         return self.cache.load_sequence(self.id, source, model)
 
@@ -287,7 +280,6 @@ class Sequence(Uncopyable):
             ParameterError: a position would become negative or too large.
             CannotShift: the keys of this model cannot be rotated.
             CacheFull: no cells for copies of shared ones.
-
         """
         self._check_range(start, stop)
         delta = checked_delta(delta)
@@ -308,7 +300,6 @@ class Sequence(Uncopyable):
             ParameterError: ``divisor`` is less than 1.
             CannotShift: the keys of this model cannot be rotated.
             CacheFull: no cells for copies of shared ones.
-
         """
         self._check_range(start, stop)
         divisor = checked_divisor(divisor)
@@ -330,7 +321,6 @@ class Sequence(Uncopyable):
         Raises:
             CannotShift: the keys of this model cannot be rotated.
             CacheFull: no cells for copies of shared ones.
-
         """
         keep = integer_in("keep", keep, 0, UNBOUNDED)
         if discard is not None:

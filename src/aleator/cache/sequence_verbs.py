@@ -34,7 +34,6 @@ class Checkpoint:
         length: its next position then.
         valid_to: positions from here on have changed since.
         copy: what layers with windows or states held then; None where no layer forgets.
-
     """
 
     def __init__(self, seq: int, length: int, copy: Any = None) -> None:
@@ -70,7 +69,6 @@ class SequenceVerbs(CellVerbs):
         Raises:
             CannotRewind: layers with windows or states do not hold what the rest needs; names the oldest
                 legal position.
-
         """
         check_sequence_or_all("seq", seq, self.n_seq_max)
         p0, p1 = position_range(p0, p1)
@@ -115,7 +113,6 @@ class SequenceVerbs(CellVerbs):
 
         Raises:
             CannotShift: keys cannot be rotated, or the next token would see what has left a window.
-
         """
         self._check("seq", seq)
         p0, p1 = position_range(p0, p1)
@@ -130,7 +127,6 @@ class SequenceVerbs(CellVerbs):
 
         Raises:
             CannotShift: keys cannot be rotated, or the next token would see what has left a window.
-
         """
         self._check("seq", seq)
         p0, p1 = position_range(p0, p1)
@@ -162,7 +158,6 @@ class SequenceVerbs(CellVerbs):
         Raises:
             CacheFull: no cells for the copies.
             CannotShift: its recurrent state is another sequence's too.
-
         """
         self._check("seq", seq)
         p0, p1 = position_range(p0, p1)
@@ -262,7 +257,6 @@ class SequenceVerbs(CellVerbs):
         Returns:
             Whether it is kept: not without ``prefix``, nor if all that is kept is pinned, nor of recurrent
             layers if no state of just these tokens is held.
-
         """
         self._check("seq", seq)
         text = checked_text(tokens, namespace)
@@ -276,7 +270,6 @@ class SequenceVerbs(CellVerbs):
 
         Returns:
             How many cached prefixes there were.
-
         """
         checked_text((), namespace)
         return 0 if self.prefix is None else self.prefix.give_up(namespace)
@@ -307,7 +300,6 @@ class SequenceVerbs(CellVerbs):
         Raises:
             CannotRewind: they are not held any more.
             ParameterError: a checkpoint of another kind of cache.
-
         """
         self._check("seq", seq)
         self.pool.restore(seq, checkpoint)
@@ -323,7 +315,6 @@ class SequenceVerbs(CellVerbs):
                 ``llama_state_seq_get_data``).  Pending shifts are applied in what is written.
             partial: of one sequence, only what layers with windows or states hold, if others do not
                 (``LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY``): a checkpoint, for the same text.
-
         """
         self._check_state(seq, format, partial)
         return llama.write(self.pool, seq, partial and bool(self.followers))
@@ -350,7 +341,6 @@ class SequenceVerbs(CellVerbs):
             Corrupt: the bytes are damaged or no state; says where.
             Incompatible: a state of another kind of cache; says how they differ.
             CacheFull: it has more cells than are free.
-
         """
         self._check_state(seq, format, partial)
         partial = partial and bool(self.followers)

@@ -39,7 +39,6 @@ class Frame:
         positions: int32 [size]; -1: free.
         shifts: int32 [size], by how many positions its key must still be rotated.
         spans: the sequences that own any cells.
-
     """
 
     label: str
@@ -85,7 +84,6 @@ class Frame:
 
         Args:
             width: characters of a line, 20 or more.
-
         """
         width = max(width, 20)
         size = len(self.owners)

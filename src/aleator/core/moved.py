@@ -63,6 +63,8 @@ MOVED = {
     "aleator.cli.batch_ray": "aleator.cli.batch",
     "aleator.cli.machine": "aleator.cli.doctor",
     "aleator.core.pictures": "aleator.core.packages",
+    "aleator.device.backends.torch.forms": "aleator.device.backends.torch.program",
+    "aleator.device.backends.triton.shapes": "aleator.device.backends.triton.places",
     "aleator.device.sharded_candidates": "aleator.device.sharding",
     "aleator.engine.admission": "aleator.engine.job",
     "aleator.engine.context_calls": "aleator.engine.request_handle",
@@ -112,6 +114,13 @@ MOVED = {
     "aleator.integrations.ray_options": "aleator.integrations.ray_generator",
     "aleator.language_model.chat_mixin": "aleator.language_model.model",
     "aleator.language_model.saving": "aleator.language_model.base",
+    "aleator.models.files.gguf_parts": "aleator.models.files.gguf",
+    "aleator.models.fused": "aleator.models.weights",
+    "aleator.models.layers.alibi": "aleator.models.decoder",
+    "aleator.models.layers.frequencies": "aleator.models.layers.rotation",
+    "aleator.models.layers.latent": "aleator.models.block",
+    "aleator.models.layers.routing": "aleator.models.layers.ops",
+    "aleator.models.layers.selective_scan": "aleator.models.layers.scans",
     "aleator.prompts": "aleator.engine.prompts",
     "aleator.replay": "aleator.engine.replay",
     "aleator.replay.again": "aleator.engine.replay",
@@ -156,7 +165,10 @@ for _now, _before in (
     ("draws", "adaptive_p dist greedy"),
     ("logits", "logit_bias penalties smoothing softmax temperature"),
     ("mirostat", "mirostat_state mirostat_v2"),
-    ("truncation", "epsilon_cutoff eta_cutoff min_p top_k top_n_sigma top_p typical_p xtc"),
+    (
+        "truncation",
+        "epsilon_cutoff eta_cutoff min_k min_p p_less top_h top_k top_n_sigma top_p typical_p xtc",
+    ),
 ):
     MOVED |= {_FORMS + name: _FORMS + _now for name in _before.split()}
 

@@ -87,7 +87,6 @@ class DeviceCandidates:
         selected: int64 [B], the token that was chosen, or -1.
         sorted: False: columns are in the order of ids, always.
         own: while a user's sampler runs, its parameters, state and keys in each row.
-
     """
 
     sorted = False

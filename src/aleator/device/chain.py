@@ -37,7 +37,6 @@ class ChainBytes(NamedTuple):
         workspace: bytes that the tensors of one step take at once besides, and give back at its end.  What
             sorts and prefix sums take within themselves, and what the allocator rounds up, is not in it; nor is
             what the native kernels take on the host.
-
     """
 
     tensors: int
@@ -78,7 +77,6 @@ class DeviceChain:
 
     Raises:
         ParameterError: an argument is out of range, or a chain has llama.cpp's numerics.
-
     """
 
     def __init__(
@@ -143,7 +141,6 @@ class DeviceChain:
 
         Raises:
             ParameterError: as for the chain; a dtype that logits cannot have.
-
         """
         if dtype not in FLOATS:
             raise ParameterError("dtype", f"dtype={dtype}: logits are float32, float16 or bfloat16")
@@ -177,7 +174,6 @@ class DeviceChain:
 
         Args:
             chain: any; None: the template.
-
         """
         return self._backend.plan(self._template if chain is None else portable(chain))
 
@@ -194,7 +190,6 @@ class DeviceChain:
             ParameterError: a sampler cannot run with its parameters, or cannot take over what it remembers;
                 the chain's position was set; or its text is too long.  Names the row and the parameter, and
                 nothing has changed.
-
         """
         self._options.check_row(row)
         if chain is not None and not isinstance(chain, SamplerChain):
@@ -218,7 +213,6 @@ class DeviceChain:
             ParameterError: a token outside the vocabulary, or more than the row has room for; nothing has
                 changed.
             ConstraintError: the row's grammar does not allow a token; nothing has changed.
-
         """
         self._options.check_row(row)
         tokens = list(tokens)
@@ -231,7 +225,6 @@ class DeviceChain:
 
         Raises:
             ParameterError: more than there are, or a user's sampler on the host cannot; nothing has changed.
-
         """
         self._options.check_row(row)
         self._backend.rollback(row, n)
@@ -246,7 +239,6 @@ class DeviceChain:
 
         Args:
             rows: every row exactly once.
-
         """
         whole = all(isinstance(row, (int, np.integer)) for row in rows)
         if not whole or sorted(rows) != list(range(self.max_batch)):
@@ -274,7 +266,6 @@ class DeviceChain:
         Raises:
             LogitsError: wrong shape, type or device; no row has changed.
             ParameterError: a row has no room for another token; no row has changed.
-
         """
         check_logits(self._options, logits, allowed, live)
         self._check_width(logits)
@@ -309,7 +300,6 @@ class DeviceChain:
         Raises:
             ParameterError: a row has no room for another token, its chain has a part on the host, or rows
                 were given chains since the capture that need other operations than those captured.
-
         """
         if not 0 <= batch <= self.max_batch:
             raise ParameterError("batch", f"batch={batch}: this chain has {self.max_batch} rows")
@@ -325,7 +315,6 @@ class DeviceChain:
 
         Raises:
             ParameterError: as :meth:`before_replay`.
-
         """
         for row, count in enumerate(counts):
             if count and self.runs_on_host(row):

@@ -31,7 +31,6 @@ class Field(NamedTuple):
         dtype: its type.
         neutral: the value in rows that do not have the sampler.
         shape: of one row, or :data:`BITS`.
-
     """
 
     dtype: torch.dtype
@@ -69,7 +68,6 @@ class DeviceSampler:
             then a step waits, and cannot be captured.
         launch: numbers that fix which operations :meth:`apply` makes: the most that any row has needed so far.
             Graphs hold as long as they are the same.
-
     """
 
     fields: ClassVar[Fields] = {}

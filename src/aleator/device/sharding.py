@@ -218,7 +218,6 @@ class ShardedChain(DeviceChain):
         group: the ranks; None: all.
         device: as for DeviceChain.
         max_tokens: as for DeviceChain.
-
     """
 
     def __init__(

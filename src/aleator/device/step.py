@@ -21,7 +21,6 @@ class DeviceStep:
         history: int32 [B, L], the accepted tokens.
         generated: bool [B, L], which of them were generated.
         length: int64 [B], how many there are.
-
     """
 
     batch: int
@@ -43,7 +42,6 @@ class OwnRows:
         seed: int64 [B], the rows' seeds, unsigned.
         stream: int64 [B], what keeps the sampler's random numbers apart from those of others.
         step: the rows' histories.
-
     """
 
     active: Tensor

@@ -20,10 +20,8 @@ from aleator.cache.rows.rows import LayerShape
 from aleator.core.digests import new_digest
 from aleator.core.errors import FileFormatError, InvalidBatch
 from aleator.models.config import RopeConfig
-from aleator.models.layers.alibi import slopes
-from aleator.models.layers.frequencies import logarithm
 from aleator.models.layers.recurrent_parts import state_shape
-from aleator.models.layers.rotation import Rotation
+from aleator.models.layers.rotation import Rotation, logarithm
 from aleator.models.placement import Place, weight_bytes
 from aleator.models.step import Step
 
@@ -68,7 +66,7 @@ class Decoder(ABC):
             self.window_rotation = _rotation(weights, config.window.rope, 0, file=not own)
         scaled = weights.architecture.scaled_embedding
         self.embedding_scale = math.sqrt(config.n_embd) if scaled else config.embedding_scale
-        self.slopes = slopes(config.n_heads[0], config.alibi) if config.alibi else None
+        self.slopes = alibi_slopes(config.n_heads[0], config.alibi) if config.alibi else None
         self.n_positions: int | None = None
         if weights.architecture.position_embedding:
             self.n_positions = weights.stored("position_embd.weight").shape[0]
@@ -287,3 +285,15 @@ def _divisors(weights: Weights, stem: str) -> npt.NDArray[np.float64] | None:
     if not (divisors > 0).all():
         raise FileFormatError(weights.path, f"tensor {name} must be positive", field=name)
     return divisors
+
+
+def alibi_slopes(n_heads: int, largest: float) -> npt.NDArray[np.float32]:
+    """How fast the scores of each head fall with the distance (arXiv:2108.12409), float32 [n_heads].
+
+    Powers of two with exponents in equal steps up to ``largest``, 8 in the paper; where the heads are no
+    power of two, those beyond it take the steps between.
+    """
+    whole = 1 << (n_heads.bit_length() - 1)
+    exponents = [largest * (head + 1) / whole for head in range(whole)]
+    exponents += [largest / 2 * (2 * head + 1) / whole for head in range(n_heads - whole)]
+    return np.array([2.0**-exponent for exponent in exponents]).astype(np.float32)

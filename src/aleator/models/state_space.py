@@ -94,7 +94,7 @@ read_mamba_heads = partial(
     groups="mamba_n_groups",
     conv="mamba_d_conv",
 )
-"""The same by the names that models have whose states stand beside attention."""
+""":func:`read_heads` by the names of models whose states stand beside attention."""
 
 
 def checked_inner(fields: Fields, inner: int) -> int:

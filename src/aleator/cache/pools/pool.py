@@ -28,7 +28,6 @@ class Pool(Uncopyable, ABC):
         n_seq_max: sequence ids lie in [0, n_seq_max); those beyond hold cached prefixes.
         architecture: the model's, as state files name it.
         texts: the cached prefixes; None: there are none.
-
     """
 
     journal: Journal
@@ -138,7 +137,6 @@ class Pool(Uncopyable, ABC):
             seqs: int32 [T], each one's first sequence.
             owners: uint64 [T, words], all its sequences as bits.
             causal: a token sees its sequence's positions up to its own, else all of them.
-
         """
 
     # Cached prefixes

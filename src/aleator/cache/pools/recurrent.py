@@ -47,7 +47,6 @@ class RecurrentPool(Pool):
         states: whose states the rows hold.
         rows: the states themselves; ``conv`` and ``ssm`` are its lists.
         keeper: the states of cached prefixes; None: there are none.
-
     """
 
     def __init__(

@@ -28,7 +28,6 @@ class Run:
         source: the row to start from, or -1 for the state of nothing.
         tokens: indices in the micro-batch, ascending.
         stores: (index in ``tokens``, row): after which tokens the state is kept, and where.
-
     """
 
     source: int
@@ -123,7 +122,6 @@ class StateRows:
         arrays: makes each of :attr:`tensors`: NumPy's on the CPU, torch's on a device.
         conv: per layer float32 [rows, channels, conv].
         ssm: per layer float32 [rows, inner, state].
-
     """
 
     def __init__(
@@ -211,7 +209,6 @@ class RecurrentBatch:
         sources: int64 [runs], the rows to start from, or -1.
         stores: int64 [T], by index in ``order``: the row that keeps the state after the token, or -1.
         wanted: int64, which of its tokens want logits.
-
     """
 
     def __init__(

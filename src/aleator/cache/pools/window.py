@@ -65,7 +65,6 @@ class WindowPool(AttentionPool):
             forgotten while a cell is free.
         options: those of :class:`AttentionPool`.  The ``n_kept`` sequences beyond the numbered ones may be
             dropped altogether when there is no room.
-
     """
 
     def __init__(

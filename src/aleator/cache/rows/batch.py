@@ -25,7 +25,6 @@ class MicroBatch:
         tokens: which tokens of the batch these are.
         wanted: int64, which of them want logits, counted from the start of the micro-batch.
         sections: int32 [T, 4], (t, y, x, z) of each token; None where a position is one number.
-
     """
 
     def __init__(
@@ -66,7 +65,6 @@ class WindowBatch(MicroBatch):
     Attributes:
         first: int64 [T], how many cells at the beginning of its list a token does not see, sinks aside.
         sunk: int64 [T], how many cells at the beginning of its list are sinks; None: none are.
-
     """
 
     def __init__(

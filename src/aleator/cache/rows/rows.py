@@ -76,7 +76,6 @@ class Seen(NamedTuple):
         list: int32 [T], each token's list.
         counts: int64 [T], how many of its cells the token sees.
         deltas: int32, how far the listed cells' stored keys are behind them; None: nowhere.
-
     """
 
     cells: Int32s
@@ -92,7 +91,6 @@ class Rows:
     Attributes:
         key_positions: int32 [n_cells], the position that a cell's stored key is rotated to.  It is behind
             the cell's position after a shift, and attention makes up for the difference.
-
     """
 
     def __init__(

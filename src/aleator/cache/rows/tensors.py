@@ -22,7 +22,6 @@ class View(NamedTuple):
             anything, even NaN, and 0 * NaN is NaN.
         mask: float32 [T, n], 0 where a token sees a cell, else -inf; None if all see all, or causal.
         distances: int64 [n], how far the stored keys are behind their cells; None: nowhere.
-
     """
 
     cell_ids: Index
@@ -39,7 +38,6 @@ class CellTensors:
         causal: without a mask, query t sees exactly the first t + 1 cells.
         blind: some token sees no cell at all; its attention is 0.
         raw: keys are stored as at position 0.
-
     """
 
     def __init__(self, cells: Cells, rows: Rows, cell_ids: Int64s, seen: Seen) -> None:

@@ -35,7 +35,6 @@ class StorageType:
         element: NumPy's type of one stored element, of bf16 its bits; None where a block has no such elements.
         scales: where a block's floating-point numbers are, counted in bytes from its beginning.
         exponent: the bits of their exponents, which are all set in NaN and infinity.
-
     """
 
     name: str

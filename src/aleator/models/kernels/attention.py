@@ -62,7 +62,6 @@ def attend(
 
     Returns:
         float32 [T, H * Dv]; 0 for a token that sees no cell.
-
     """
     t, heads, dim = q.shape
     group = heads // keys.heads

@@ -172,7 +172,6 @@ def store(layer: LayerStorage[Any], cells: torch.Tensor, x: torch.Tensor) -> Non
         layer: the keys or values of one layer.
         cells: of the tokens, int64 [T], on the layer's device.
         x: float32 [T, heads, dim]; a Hadamard matrix rotates it first where the layer says so.
-
     """
     if not layer.dim or not len(cells):
         return

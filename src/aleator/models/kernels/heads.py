@@ -57,20 +57,11 @@ def finish(
     for x, norm, rotates, to in groups:
         t, heads, dim = x.shape
         programs = triton.cdiv(t * heads, block)
-        weight, bias = (None, None) if norm is None else (norm.weight, norm.bias)
-        side = (None, None, 0, 0, 0) if to is None else (to.data, to.halves, *to.strides)
-        listed.append(
-            (
-                x,
-                weight,
-                bias,
-                0.0 if norm is None else norm.eps,
-                *side,
-                x.stride(0),
-                first,
-                programs,
-            )
+        weight, bias, eps = (
+            (None, None, 0.0) if norm is None else (norm.weight, norm.bias, norm.eps)
         )
+        side = (None, None, 0, 0, 0) if to is None else (to.data, to.halves, *to.strides)
+        listed.append((x, weight, bias, eps, *side, x.stride(0), first, programs))
         turned = 0 if to is None or to.rotation < 2 else to.rotation
         forms.append((
             heads, dim, "" if norm is None else norm.kind, weight is not None and weight.dim() == 2,

@@ -34,7 +34,6 @@ def convolve(
 
     Returns:
         float32 [T, C].
-
     """
     (t, n), width = x.shape, weight.shape[1]
     y = torch.empty((t, n), dtype=torch.float32, device=x.device)
@@ -143,7 +142,6 @@ def scan(
 
     Returns:
         float32 [T, C].
-
     """
     (t, n), state = u.shape, kept.shape[2]
     heads = step.shape[1] if by_head else n
@@ -298,7 +296,6 @@ def delta_rule(
 
     Returns:
         float32 [T, H, Dv].
-
     """
     (t, heads, dim_v), (key_heads, dim) = v.shape, q.shape[1:]
     y = torch.empty((t, heads, dim_v), dtype=torch.float32, device=v.device)

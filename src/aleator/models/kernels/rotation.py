@@ -24,7 +24,6 @@ class Turn(NamedTuple):
         angles: cosines and sines, float32 [rows, pairs, 2].
         offset: channels before the rotated ones.
         interleaved: neighbouring channels are a pair, else those ``pairs`` apart.
-
     """
 
     angles: torch.Tensor
@@ -52,7 +51,6 @@ def rotate(
         by: what rotates them.
         rows: the row of the angles for each token, int [T]; None: their own number.
         every: so many tokens that follow each other share a row.
-
     """
     t, heads, _ = x.shape
     pairs = by.angles.shape[1]
@@ -128,7 +126,6 @@ def hadamard(x: torch.Tensor, block: int) -> torch.Tensor:
     Args:
         x: float32 [..., n], contiguous, n a multiple of ``block``.
         block: a power of 2; 0 or 1: nothing is rotated.
-
     """
     if block < 2 or x.numel() == 0:
         return x

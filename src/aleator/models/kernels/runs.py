@@ -23,7 +23,6 @@ class Runs(NamedTuple):
         sources: [runs], the row of states to start from, or -1: zeros.
         order: [T], the tokens, run by run.
         stores: [T], by index in ``order``: the row that keeps the state after the token, or -1.
-
     """
 
     chains: torch.Tensor

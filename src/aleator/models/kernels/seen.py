@@ -107,7 +107,6 @@ class SeenTensors:
             into: int32, contiguous, takes the numbers, at places that follow from T alone, so that a recorded
                 graph finds them: first those of the tokens, then the lists, each in a third of what is left.
             longest: for how many cells kernels are launched; None: as many as a token sees now.
-
         """
         tokens, cells, rows, deltas, positions = seen
         device = torch.device(device)

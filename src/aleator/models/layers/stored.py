@@ -31,7 +31,8 @@ class StoredWeight:
     def __init__(self, matrix: ExpertMatrix) -> None:
         stored, self.bias = matrix
         self.n_out, self.n_in = stored.shape
-        self.matrix = _native.StoredMatrix(stored.data, stored.type, *stored.shape, self.bias)
+        sizes = self.n_out, self.n_in
+        self.matrix = _native.StoredMatrix(stored.data, stored.type, *sizes, self.bias)
 
 
 def stored_weight(weights: Weights, name: str, n_out: int, n_in: int, bias: bool) -> StoredWeight:

@@ -11,8 +11,15 @@ from torch import Tensor
 
 from aleator.core.contract import DEPTH_UNIT, SIGMA_LEAST, SIGMA_UNIT, Purpose
 from aleator.core.parameter import single
-from aleator.device.candidates import DeviceCandidates
-from aleator.device.fixed import ceil_of_fraction, exp2_double, fraction_parts, less, variance
+from aleator.device.candidates import DeviceCandidates, entropy_of
+from aleator.device.fixed import (
+    ceil_of_fraction,
+    exp2_double,
+    fraction_parts,
+    less,
+    mul_high,
+    variance,
+)
 from aleator.device.places import (
     RANDOM,
     DeviceSampler,
@@ -28,7 +35,10 @@ from aleator.device.places import (
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.epsilon_cutoff import EpsilonCutoff
 from aleator.samplers.eta_cutoff import EtaCutoff
+from aleator.samplers.min_k import MinK
 from aleator.samplers.min_p import MinP
+from aleator.samplers.p_less import PLess
+from aleator.samplers.top_h import TopH
 from aleator.samplers.top_k import TopK
 from aleator.samplers.top_n_sigma import TopNSigma
 from aleator.samplers.top_p import TopP
@@ -210,3 +220,108 @@ class DeviceEtaCutoff(DeviceSampler):
         m, s = (mantissa * 2.0**24).to(torch.int64), 24 - exponent.to(torch.int64)
         bound = ceil_of_fraction(m, s, entropy.mass)
         data.keep_probable(bound, self.get("min_keep", step), self.get("active", step))
+
+
+class DeviceMinK(DeviceSampler):
+    """Keeps what stands before the steepest fall of the sorted logits."""
+
+    fields: ClassVar[Fields] = {"tau": Field(torch.float64, 0.0)}
+
+    def values(self, sampler: Sampler, place: Place) -> Values:
+        """Tau, as its float32."""
+        return {"tau": single(expect(MinK, sampler).min_k_tau)}
+
+    def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
+        """Truncate."""
+        size = data.size
+        z = data.current.sort(dim=1, descending=True).values.to(torch.float64)  # masked ones last
+        rank = torch.arange(1, z.shape[1] + 1, device=z.device)
+        fall = (z - z.roll(-1, 1)) / rank.to(torch.float64)
+        fall = torch.where(rank < size.unsqueeze(1), fall, -1.0)
+        steepest = fall == fall.amax(1, keepdim=True)
+        cliff = torch.where(steepest, rank, z.shape[1]).amin(1)
+        last = z.gather(1, (size - 1).clamp(min=0).unsqueeze(1)).squeeze(1)
+        span = z[:, 0] - last
+        wanted = (self.get("tau", step) / span).minimum(size.to(torch.float64)).to(torch.int64)
+        kept = torch.where(span > 0, cliff.maximum(wanted), 2**62)
+        data.keep_first(torch.where(self.get("active", step), kept, 2**62))
+
+
+class DevicePLess(DeviceSampler):
+    """Keeps tokens whose probability reaches the sum of all squared probabilities."""
+
+    fields: ClassVar[Fields] = {"normalized": Field(torch.bool, False)}
+
+    def values(self, sampler: Sampler, place: Place) -> Values:
+        """Which bound."""
+        return {"normalized": expect(PLess, sampler).p_less == "normalized"}
+
+    def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
+        """Truncate."""
+        mass, n = data.mass.clamp(min=1), data.size
+        high, low = data.weights >> 20, data.weights & 0xFFFFF
+        # Sums below 2^61 each; high * 2^40 + middle * 2^21 + low is the sum of squares, of 128 bits.
+        highs, middles, lows = (data.total(x) for x in (high * high, high * low, low * low))
+        head = (highs << 40) + (middles << 21)
+        tail = head + lows
+        upper = (highs >> 24) + (middles >> 43) + less(head, middles << 21) + less(tail, lows)
+        # A quotient in float64 is off by less than one unit.
+        squares = highs.to(torch.float64) * 2.0**40 + middles.to(torch.float64) * 2.0**21 + lows
+        bound = (squares / mass.to(torch.float64)).to(torch.int64)
+        for _ in range(2):
+            product = mul_high(bound, mass)
+            under = (product < upper) | ((product == upper) & less(bound * mass, tail))
+            bound = bound + under.to(torch.int64)
+        others = (n - 1).clamp(min=1)
+        normal = torch.div(n * bound - mass + others - 1, others, rounding_mode="floor")
+        bound = torch.where(self.get("normalized", step) & (n > 1), normal, bound)
+        data.keep_run(bound, self.get("active", step))
+
+
+FAR = 1024
+"""Lengths are sought among multiples of this first, all at once, then among what lies between."""
+
+
+class DeviceTopH(DeviceSampler):
+    """Keeps the most likely tokens whose entropy is at most a share of that of all."""
+
+    fields: ClassVar[Fields] = {"share": Field(torch.float64, 1.0)}
+
+    def values(self, sampler: Sampler, place: Place) -> Values:
+        """The share, as its float32."""
+        return {"share": single(expect(TopH, sampler).top_h)}
+
+    def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
+        """Truncate."""
+        terms = data.entropy_terms()
+        weights, bits = (data.ranked(x).cumsum(1) for x in (terms.weights, terms.bits))
+        counts = data.ranked(data.alive).to(torch.int64).cumsum(1)
+        tops, gap, share = (x.unsqueeze(1) for x in terms[:3])
+        size, n_columns = data.size.unsqueeze(1), counts.shape[1]
+
+        def entropies(lengths: Tensor) -> Tensor:
+            # What was masked late may stand between candidates in the order: a length is no column.
+            at = torch.searchsorted(counts, lengths).clamp(max=n_columns - 1)
+            of = entropy_of(
+                tops.minimum(lengths), gap, share, weights.gather(1, at), bits.gather(1, at)
+            )
+            return of.bits
+
+        most = self.get("share", step).unsqueeze(1) * entropies(size)
+        kept = torch.zeros_like(terms.tops)
+        for unit, places in ((FAR, n_columns // FAR), (1, min(FAR - 1, n_columns))):
+            lengths = kept.unsqueeze(1) + unit * torch.arange(1, places + 1, device=kept.device)
+            passes = (entropies(lengths) <= most) & (lengths <= size)
+            kept = kept + unit * _by_bits(passes)
+        data.keep_first(torch.where(self.get("active", step), kept.clamp(min=1), 2**62))
+
+
+def _by_bits(passes: Tensor) -> Tensor:
+    """int64 [B]: the number whose bits are set from the highest where ``passes`` [B, n], from 1 on, says so."""
+    n = passes.shape[1]
+    found = torch.zeros(len(passes), dtype=torch.int64, device=passes.device)
+    for i in reversed(range(n.bit_length())):
+        next_ = found + (1 << i)
+        says = passes.gather(1, (next_ - 1).clamp(max=n - 1).unsqueeze(1)).squeeze(1)
+        found = torch.where(says & (next_ <= n), next_, found)
+    return found

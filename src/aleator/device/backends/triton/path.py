@@ -8,9 +8,6 @@ from dataclasses import field
 from aleator.core.contract import COLDEST
 from aleator.core.records import dataclass
 from aleator.device.backends.torch import bans, draws, logits, mirostat, truncation
-from aleator.device.backends.torch.min_k import DeviceMinK
-from aleator.device.backends.torch.p_less import DevicePLess
-from aleator.device.backends.torch.top_h import DeviceTopH
 from aleator.device.backends.torch.user import DeviceUser
 from aleator.device.backends.triton import places, rows, sparse
 from aleator.device.places import DeviceSampler
@@ -38,9 +35,9 @@ KINDS = {
     truncation.DeviceMinP: places.MIN_P,
     truncation.DeviceTypicalP: places.TYPICAL_P,
     truncation.DeviceTopNSigma: places.TOP_N_SIGMA,
-    DevicePLess: places.P_LESS,
-    DeviceTopH: places.TOP_H,
-    DeviceMinK: places.MIN_K,
+    truncation.DevicePLess: places.P_LESS,
+    truncation.DeviceTopH: places.TOP_H,
+    truncation.DeviceMinK: places.MIN_K,
     truncation.DeviceXTC: places.XTC,
     logits.DeviceLogitBias: places.LOGIT_BIAS,
     logits.DevicePenalties: places.PENALTIES,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from aleator.device.backends.triton import candidates, lists, shapes, sparse
+from aleator.device.backends.triton import candidates, lists, sparse
 from aleator.device.backends.triton import places as samplers
 from aleator.device.backends.triton.candidates import LOGITS
 from aleator.device.backends.triton.numerics import (
@@ -151,13 +151,13 @@ def choose(
                     alive = samplers.top_n_sigma(place, row, keys, alive)
             elif KINDS[i] == samplers.P_LESS:
                 if active:
-                    alive = shapes.p_less(place, row, keys, alive, temperature)
+                    alive = samplers.p_less(place, row, keys, alive, temperature)
             elif KINDS[i] == samplers.TOP_H:
                 if active:
-                    alive = shapes.top_h(place, row, keys, alive, temperature)
+                    alive = samplers.top_h(place, row, keys, alive, temperature)
             elif KINDS[i] == samplers.MIN_K:
                 if active:
-                    alive = shapes.min_k(place, row, keys, alive, SIZE)
+                    alive = samplers.min_k(place, row, keys, alive, SIZE)
             elif KINDS[i] == samplers.XTC:
                 if active:
                     alive = samplers.xtc(place, row, keys, alive, temperature, position)
