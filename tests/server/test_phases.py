@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aleator import LanguageModel
+from aleator.models.weights import Weights
 from tests.cli.conftest import Command
 from tests.cli.conftest import aleator as aleator
 from tests.server.conftest import REASONING, Client, MakeClient
@@ -122,3 +123,16 @@ def test_a_record_is_verified_by_the_command_line(aleator: Command, tmp_path: An
     path = str(tmp_path / "record.json")
     assert aleator("generate", *WORDS, *FLAGS, "--replay", path).code == 0
     assert aleator("replay", path, "--verify").code == 0
+
+
+def test_what_a_model_recommends_is_said(aleator: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"temp": 0.6, "top_k": 20}
+    monkeypatch.setattr(Weights, "recommended_sampling", lambda self: values)
+    made = aleator("generate", *WORDS)
+    assert (
+        "the model recommends: temp=0.6 top_k=20 (--preset llama.cpp leaves that out)" in made.err
+    )
+    assert "temperature=0.6" in made.err
+    plain = aleator("generate", *WORDS, "--preset", "llama.cpp")
+    assert "recommends" not in plain.err
+    assert plain.out != made.out
