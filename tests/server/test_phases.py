@@ -72,7 +72,13 @@ def test_a_chat_takes_phases(client: Client, model: LanguageModel, path: str) ->
 
 
 def test_what_is_wrong_names_the_field(client: Client) -> None:
-    for phases in ({"thnking": {}}, {"answer": {"temprature": 1}}, {"tool": {}}, "answer"):
+    wrong: tuple[Any, ...] = (
+        {"thnking": {}},
+        {"answer": {"temprature": 1}},
+        {"tool": {}},
+        "answer",
+    )
+    for phases in wrong:
         error = client.refused("/v1/completions", prompt="a", max_tokens=1, seed=1, phases=phases)
         assert error["param"] == "phases"
 
