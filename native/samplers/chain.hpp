@@ -20,7 +20,7 @@ class Chain : public ChainBase<Sampler> {
   void read_state(std::string_view bytes);  // into a new chain; after an error it is of no use
   // A chain with copies of some of the samplers, in the same place of the same text.
   std::unique_ptr<Chain> part(size_t first, size_t count) const;
-  std::unique_ptr<Chain> present() const;  // copies of the samplers that act now, likewise
+  std::unique_ptr<Chain> present() const;    // copies of the samplers that act now, likewise
   void adopt(Chain& other) { swap(other); }  // takes over its samplers and their state
   // Applies, accepts, returns the token.
   int32_t sample(const void* logits, int64_t n_vocab, Dtype dtype);

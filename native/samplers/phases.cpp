@@ -14,7 +14,8 @@ struct TokenTexts {
   std::string texts;
   std::vector<int64_t> starts;  // one more than there are tokens
 
-  TokenTexts(const nb::bytes& all, const Array<const int64_t>& ends) : texts(all.c_str(), all.size()) {
+  TokenTexts(const nb::bytes& all, const Array<const int64_t>& ends)
+      : texts(all.c_str(), all.size()) {
     starts.push_back(0);
     for (size_t i = 0; i < ends.size(); ++i) {
       if (ends.data()[i] < starts.back() || ends.data()[i] > static_cast<int64_t>(texts.size()))
@@ -38,8 +39,7 @@ struct PhaseMarks {
   std::shared_ptr<const TokenTexts> texts;  // null: all marks are tokens
 
   int32_t after(int32_t node, int32_t token) const {
-    const auto mark =
-        std::find(by_token.begin(), by_token.end(), std::pair(phase[node], token));
+    const auto mark = std::find(by_token.begin(), by_token.end(), std::pair(phase[node], token));
     if (mark != by_token.end()) return to[mark - by_token.begin()];
     if (texts)
       for (const char byte : texts->text(token)) node = next[node][static_cast<uint8_t>(byte)];
@@ -67,7 +67,8 @@ class Phases : public Sampler {
 
   void apply(Candidates& candidates, const Step& step) override {
     Phase& phase = phases_[present()];
-    const Step seen{step.position, step.completion, own_ && step.history ? &phase.heard : step.history};
+    const Step seen{step.position, step.completion,
+                    own_ && step.history ? &phase.heard : step.history};
     for (const auto& sampler : phase.samplers) sampler->apply(candidates, seen);
   }
   void accept(const History& h) override {
@@ -148,7 +149,8 @@ class Phases : public Sampler {
     History heard;  // where each phase has a history of its own
   };
 
-  // All phases hear a prompt; of a text, with histories of their own, the phase that drew the token.
+  // All phases hear a prompt; of a text, with histories of their own, the phase that drew the
+  // token.
   template <typename Do>
   void for_listeners(int32_t node, bool generated, Do what) {
     if (own_ && generated) return what(phases_[marks_->phase[node]]);
@@ -193,8 +195,8 @@ ALEATOR_BIND(sampler_phases) {
   nb::class_<TokenTexts>(m, "TokenTexts", "The texts of a vocabulary's tokens.")
       .def(nb::init<nb::bytes, Array<const int64_t>>(), "texts"_a, "ends"_a.noconvert());
   nb::class_<PhaseMarks>(m, "PhaseMarks", "What ends one phase of a text and begins another.")
-      .def(nb::new_(&marks_of), "next"_a.noconvert(), "phase"_a.noconvert(),
-           "tokens"_a.noconvert(), "start"_a, "texts"_a.none());
+      .def(nb::new_(&marks_of), "next"_a.noconvert(), "phase"_a.noconvert(), "tokens"_a.noconvert(),
+           "start"_a, "texts"_a.none());
   nb::class_<Phases, Sampler>(m, "Phases")
       .def(nb::init<std::vector<Phases::Samplers>, std::shared_ptr<const PhaseMarks>, bool>(),
            "chains"_a, "marks"_a, "own"_a)

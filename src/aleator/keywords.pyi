@@ -243,7 +243,7 @@ class SamplingKeywords(TypedDict, total=False):
     regex: str | ConstraintSampler | None
     """A regular expression that the whole text matches."""
 
-    phases: Mapping[str, Any]
+    phases: Mapping[str, Any] | Iterable[tuple[str, Any]]
     """Sampling parameters of a part of the text, as in thinking:temperature=0.6; parts are
     thinking, answer, tool, and those with marks of their own; may be repeated (docs/samplers.md)."""
 
@@ -715,7 +715,7 @@ class BatchKeywords(TypedDict, total=False):
     regex: str | ConstraintSampler | None
     """A regular expression that the whole text matches."""
 
-    phases: Mapping[str, Any]
+    phases: Mapping[str, Any] | Iterable[tuple[str, Any]]
     """Sampling parameters of a part of the text, as in thinking:temperature=0.6; parts are
     thinking, answer, tool, and those with marks of their own; may be repeated (docs/samplers.md)."""
 

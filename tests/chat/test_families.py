@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aleator.chat.families import FAMILIES, family_of
-from aleator.chat.message import Message
+from aleator.chat.message import Function, Message
 from aleator.chat.reply import Reply, Thinking
 from tests.chat import templates
 
@@ -324,3 +324,18 @@ def test_arguments_nested_too_deeply_are_no_arguments() -> None:
     text = f'<tool_call>{{"name": "f", "arguments": "{"[" * 100_000}"}}</tool_call>'
     made = read(templates.HERMES, text, len(text))
     assert not any(call.complete for call in made.tool_calls)
+
+
+@pytest.mark.parametrize("name", templates.FAMILIES)
+def test_marks_stand_around_calls(name: str) -> None:
+    """A phase of calls begins and ends with them."""
+    family = family_of(templates.FAMILIES[name])
+    if family.name in ("llama3", "generic"):
+        assert family.around_calls is None
+        return
+    assert family.around_calls is not None
+    begin, end = family.around_calls
+    first, *_, last = family.call(Function("clock", {"type": "object", "properties": {}}))
+    assert str(first).startswith(begin)
+    # Those of gpt-oss and DeepSeek end with a token that the model draws by itself.
+    assert family.name in ("harmony", "deepseek") or str(last).endswith(end)

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from aleator import Engine, LanguageModel, ParameterError, Session
@@ -130,6 +131,25 @@ def test_a_device_draws_the_same(model: LanguageModel, caplog: pytest.LogCapture
     with caplog.at_level(logging.INFO, "aleator.generate"):
         model.generate(PROMPT, **own).wait()
     assert "on the host" in caplog.text
+
+
+def test_a_device_chain_of_ones_own(model: LanguageModel) -> None:
+    """It has no form of phases, so they run on the host, after nothing."""
+    torch = pytest.importorskip("torch")
+    from aleator import DeviceChain
+
+    rows = np.random.default_rng(2).normal(0, 3, (40, len(model.vocab))).astype(np.float32)
+    given = model.sampling_params(seed=1, phases={**PHASES, "histories": "own"})
+    chain, other = given.chain(model.tokenizer), given.replace(seed=2).chain(model.tokenizer)
+    device = DeviceChain(chain, 2, len(model.vocab), kernels="torch")
+    device.set_row(1, other)
+    for row in rows:
+        made = device.sample(torch.from_numpy(np.stack([row, row]))).tolist()
+        assert made == [chain.sample(row), other.sample(row)]
+    device.rollback(0, 5)
+    chain.rollback(5)
+    made = device.sample(torch.from_numpy(np.stack([row, row]))).tolist()
+    assert made[0] == chain.sample(row)
 
 
 THOUGHTS: dict[str, Any] = {"thinking": {"temperature": 1.2}, "answer": {"temperature": 0}}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aleator import LanguageModel
+from aleator.models.weights import Weights
 from tests.cli.conftest import Command
 from tests.cli.conftest import aleator as aleator
 from tests.server.conftest import REASONING, Client, MakeClient
@@ -71,7 +72,13 @@ def test_a_chat_takes_phases(client: Client, model: LanguageModel, path: str) ->
 
 
 def test_what_is_wrong_names_the_field(client: Client) -> None:
-    for phases in ({"thnking": {}}, {"answer": {"temprature": 1}}, {"tool": {}}, "answer"):
+    wrong: tuple[Any, ...] = (
+        {"thnking": {}},
+        {"answer": {"temprature": 1}},
+        {"tool": {}},
+        "answer",
+    )
+    for phases in wrong:
         error = client.refused("/v1/completions", prompt="a", max_tokens=1, seed=1, phases=phases)
         assert error["param"] == "phases"
 
@@ -122,3 +129,16 @@ def test_a_record_is_verified_by_the_command_line(aleator: Command, tmp_path: An
     path = str(tmp_path / "record.json")
     assert aleator("generate", *WORDS, *FLAGS, "--replay", path).code == 0
     assert aleator("replay", path, "--verify").code == 0
+
+
+def test_what_a_model_recommends_is_said(aleator: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"temp": 0.6, "top_k": 20}
+    monkeypatch.setattr(Weights, "recommended_sampling", lambda self: values)
+    made = aleator("generate", *WORDS)
+    assert (
+        "the model recommends: temp=0.6 top_k=20 (--preset llama.cpp leaves that out)" in made.err
+    )
+    assert "temperature=0.6" in made.err
+    plain = aleator("generate", *WORDS, "--preset", "llama.cpp")
+    assert "recommends" not in plain.err
+    assert plain.out != made.out

@@ -316,11 +316,11 @@ def prepare_chat(
 
 def _mark_phases(options: dict[str, Any], chat_format: ChatFormat) -> None:
     """Give phases the marks of the template; ParameterError for one that it has none for."""
-    thinking, params = chat_format.thinking, options.get("params")
-    known = {
-        REASONING: thinking and (thinking.begin, thinking.end + thinking.after),
-        TOOL: chat_format.family.around_calls,
-    }
+    thinking: Thinking | None = chat_format.thinking
+    params: Any = options.get("params")
+    known = {TOOL: chat_format.family.around_calls}
+    if thinking is not None:
+        known[REASONING] = thinking.begin, thinking.end + thinking.after
     if options.get("phases"):
         phases = ALL["phases"].check(options["phases"])
         options["phases"] = with_marks(phases, known, "the chat template")

@@ -240,7 +240,8 @@ class SamplerChain(ChainMembers):
 
         if top < 0:
             raise ParameterError(f"top={top} is out of range: give 0 or more")
-        return explain(self, row_of(logits, row), vocab, top)
+        logits = row_of(logits, row)
+        return explain(self.present, logits, vocab, top, len(self.history), self.phase)
 
     def accept(self, token: int, generated: bool = False) -> None:
         """Append a token to the history.

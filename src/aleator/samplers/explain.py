@@ -17,7 +17,7 @@ from aleator.core.records import dataclass
 from aleator.core.token_text import readable
 from aleator.samplers.base import Sampler
 from aleator.samplers.candidates import Candidates
-from aleator.samplers.chain import SamplerChain
+from aleator.samplers.chain_members import ChainMembers
 from aleator.samplers.dist import Dist
 from aleator.samplers.explain_text import bars, table
 from aleator.samplers.explained import Draw, Explained, Mark, Removed, Shape, Stage, Token, Trace
@@ -73,10 +73,13 @@ class Explanation(Explained):
         plot_step(self, path)
 
 
-def explain(chain: SamplerChain, row: Any, vocab: Any, top: int) -> Explanation:
-    """Apply a copy of the chain sampler by sampler to a row of logits, and note what happens."""
-    history, phase = len(chain.history), chain.phase
-    chain = chain.present
+def explain(
+    chain: ChainMembers, row: Any, vocab: Any, top: int, history: int, phase: str
+) -> Explanation:
+    """Apply a copy of the chain sampler by sampler to a row of logits, and note what happens.
+
+    ``history`` tokens were accepted, and ``phase`` of the text has this chain; "": there are none.
+    """
     copied = copy(chain)
     candidates = Candidates(row)
     inner = candidates._native_for(chain.numerics)
@@ -146,8 +149,8 @@ class _Row:
 
 
 def _apply_grammar(
-    chain: SamplerChain, copied: SamplerChain, row: Any, inner: Any, before: _Row
-) -> tuple[SamplerChain, _Row, dict[str, float], float]:
+    chain: ChainMembers, copied: ChainMembers, row: Any, inner: Any, before: _Row
+) -> tuple[ChainMembers, _Row, dict[str, float], float]:
     """Mask, or, with llama.cpp's numbers, see whether the first pass draws what the grammar refuses.
 
     Returns also the chain to go on with: one that has drawn already, if so.
@@ -174,7 +177,7 @@ def _apply_grammar(
 
 
 def _apply(
-    chain: SamplerChain, sampler: Sampler, inner: Any, kernel: int
+    chain: ChainMembers, sampler: Sampler, inner: Any, kernel: int
 ) -> tuple[dict[str, float], float]:
     """Apply one sampler; returns its state and the microseconds it took."""
     native: Any = chain._native

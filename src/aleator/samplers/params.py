@@ -128,7 +128,7 @@ CHAIN_OPTIONS: dict[str, Parameter] = unique(
             "answer, tool, and those with marks of their own; may be repeated (docs/samplers.md)",
             flags=("--phase",), checker=lambda value: checked_phases(value, _checked, ALL),
             reader=lambda words: read_words(words, ALL), metavar="PHASE:NAME=VALUE",
-            annotation="Mapping[str, Any]", schema={"type": "object"},
+            annotation="Mapping[str, Any] | Iterable[tuple[str, Any]]", schema={"type": "object"},
         ),
     ]
 )  # fmt: skip
