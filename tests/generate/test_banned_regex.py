@@ -56,7 +56,7 @@ def row() -> Any:
 
 
 def take(held: Bans, token: int, over: bool = False) -> int:
-    return held.take(token, row(), lambda *_: None, over)  # type: ignore[arg-type,return-value]
+    return held.take(token, row(), lambda *_: None, over)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -150,7 +150,7 @@ def test_a_beginning_that_is_not_shown() -> None:
                 PIECES.__getitem__,
                 12,
                 lambda _: 0.0,
-                **hidden,  # type: ignore[arg-type]
+                **hidden,
             )
             assert take(held, token) == int(found), (source, token)
     held = Bans(searchers(((r"^a|\bc", 1.0),)), PIECES.__getitem__, 12, lambda _: 0.0, begun=[2])
