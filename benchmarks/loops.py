@@ -72,6 +72,12 @@ def human_texts() -> dict[str, dict[str, str]]:
     }
 
 
+def named_few(paths: list[str]) -> str:
+    """The first few names of some files."""
+    names = ", ".join(Path(path).name for path in paths[:3])
+    return f": {names}{' and others' if len(paths) > 3 else ''}" if paths else ""
+
+
 def main() -> None:
     """Print the table of a model."""
     parser = argparse.ArgumentParser(
@@ -109,10 +115,7 @@ def main() -> None:
         alarms = [
             [name for name, text in coded.items() if found(text, limits)] for limits in LIMITS
         ]
-        told = [
-            f"{len(a)} of {len(coded)}{': ' if a else ''}{', '.join(Path(n).name for n in a)}"
-            for a in alarms
-        ]
+        told = [f"{len(each)} of {len(coded)}{named_few(each)}" for each in alarms]
         print(f"| {kind} | {sum(map(len, coded.values()))} | {' | '.join(told)} |", flush=True)
 
 

@@ -56,7 +56,7 @@ def row() -> Any:
 
 
 def take(held: Bans, token: int, over: bool = False) -> int:
-    return held.take(token, row(), lambda *_: None, over)  # type: ignore[arg-type,return-value]
+    return held.take(token, row(), lambda *_: None, over)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -126,6 +126,38 @@ def test_a_match_may_stay_and_is_passed_over_whole() -> None:
     assert max(asked) == 3
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_probabilities_against_a_search_of_all_the_text(seed: int) -> None:
+    """Of the matches of the whole text, none of which overlap, the first goes whose token's coin says so."""
+    draw = random.Random(seed)
+    source = draw.choice(["[ab]{2}c", "ab", "b[^a]b", "ba |é"])
+    coins = [draw.random() for _ in range(500)]
+    held = Bans(searchers(((source, 0.5),)), PIECES.__getitem__, len(PIECES), coins.__getitem__)
+    given: list[int] = []
+    stayed = taken = 0
+    while len(given) < 300:
+        token = draw.randrange(len(PIECES))
+        tokens = [*given, *(each.token for each in held.held), token]
+        n = take(held, token)
+        text = b"".join(PIECES[t] for t in tokens).decode(errors="surrogateescape")
+        pattern = source.replace("[^a]", f"[^a{BROKEN}]")
+        ends = [*accumulate(len(PIECES[t]) for t in tokens)]
+        first = len(tokens)
+        for match in re.finditer(pattern, text, re.ASCII):
+            start = len(text[: match.start()].encode(errors="surrogateescape"))
+            place = next(i for i, end in enumerate(ends) if end > start)
+            first = min(first, place) if coins[place] < 0.5 else first
+        stayed += first == len(tokens)
+        assert n == min(len(held.held), len(tokens) - first), (source, tokens)
+        if n:
+            taken += 1
+            held.back(n)
+        else:
+            given += [each.token for each in held.ready(False)]
+    assert taken
+    assert stayed
+
+
 def test_of_many_refused_tokens_all_that_must_be_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bans, "ONE_BY_ONE", 2)
     held = Bans(searchers((("[ac]", 1.0),)), PIECES.__getitem__, len(PIECES), lambda _: 0.0)
@@ -150,7 +182,7 @@ def test_a_beginning_that_is_not_shown() -> None:
                 PIECES.__getitem__,
                 12,
                 lambda _: 0.0,
-                **hidden,  # type: ignore[arg-type]
+                **hidden,
             )
             assert take(held, token) == int(found), (source, token)
     held = Bans(searchers(((r"^a|\bc", 1.0),)), PIECES.__getitem__, 12, lambda _: 0.0, begun=[2])

@@ -116,7 +116,7 @@ def test_tokens_are_held_until_no_string_can_begin_in_them() -> None:
     row = np.zeros(5, np.float32)
 
     def take(token: int) -> tuple[int, list[int]]:
-        n = held.take(token, row, lambda *_: None, False)  # type: ignore[arg-type,return-value]
+        n = held.take(token, row, lambda *_: None, False)  # type: ignore[arg-type]
         return n, [] if n else [each.token for each in held.ready(False)]
 
     assert take(0) == (0, [])  # "b" may begin "bx"

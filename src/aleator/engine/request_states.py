@@ -92,7 +92,7 @@ class RequestStateMaker:
                 spell=self._spell(request, chain),
                 completer=self._completer(request, chain),
                 budget=self._budget(request),
-                banned=self._banned(request),
+                banned=self._banned(request, chain),
                 speculation=self._speculation(request, chain, drafter, shared),
             )
             state.guidance = self._guidance(request)
@@ -146,7 +146,7 @@ class RequestStateMaker:
             )
         return tokens
 
-    def _banned(self, request: Request) -> Bans | None:
+    def _banned(self, request: Request, chain: SamplerChain) -> Bans | None:
         """What the text must not have; None if that is nothing."""
         options, params, vocab = request.options, request.params, self._vocab
         for name in options.bans:
@@ -169,7 +169,7 @@ class RequestStateMaker:
             bans,
             bytes_of,
             len(vocab),
-            lambda place: uniform64(params.seed, 0, place, word) / 2**64,
+            lambda place: uniform64(chain.seed, 0, place, word) / 2**64,
             begun=request.tokens[start:],
             skip=len(self._bytes(taken)),
             strip=vocab.add_space_prefix and not request.drawn and self._at_start(request),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
-from operator import itemgetter
 from typing import Protocol
 
 import numpy as np
@@ -176,7 +175,7 @@ class Bans:
     def ready(self, everything: bool) -> list[Held]:
         """Hold tokens no longer in which nothing banned can begin, or all where the text ends; returns them."""
         stayed = [*self._matches(False)] if self._may_stay else []
-        n = len(self.held) if everything else self._closed(stayed)
+        n = len(self.held) if everything else self._closed()
         made, pieces = self.held[:n], self._pieces()[:n]
         since = len(b"".join(self._given))
         end = since + len(b"".join(pieces))
@@ -194,13 +193,10 @@ class Bans:
         del self.held[:n], self._refused[:n]
         return made
 
-    def _closed(self, stayed: Sequence[tuple[Ban, int, int]]) -> int:
+    def _closed(self) -> int:
         """How many of the first tokens can be given out."""
         text, since = self._text()
         end = min(ban.open(text, since - n) for ban, n in zip(self._bans, self._kept, strict=True))
-        # A match that stays does so in one piece: otherwise another one might be found within it.
-        for _, start, after in sorted(stayed, key=itemgetter(1), reverse=True):
-            end = start if start < end < after else end
         end -= since
         for n, piece in enumerate(self._pieces()):
             end -= len(piece)

@@ -342,7 +342,8 @@ class Searcher:
         text, ends = b"\xff".join(pieces), [0]  # no part of any match
         for piece in pieces:
             ends.append(ends[-1] + len(piece) + 1)
-        made, i = [], 0
+        made: list[int] = []
+        i = 0
         for found in self._whole.finditer(text):
             while ends[i + 1] <= found.start():
                 i += 1

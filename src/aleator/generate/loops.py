@@ -50,21 +50,21 @@ def loop_limits(value: Any) -> Limits:
             "on by another temperature, that and for how many tokens too",
         )
     made = [_checked(*pair) for pair in zip(RANGES, numbers, strict=False)]
-    return made[0], made[1], *made[2:]  # type: ignore[return-value]
+    return made[0], made[1], *made[2:]
 
 
 def _checked(name: str, value: Any) -> Any:
     low, high = RANGES[name]
     whole = name != "temperature"
     number = exact(value) if whole and not isinstance(value, float) else value
-    right = isinstance(number, int if whole else int | float) and not isinstance(value, bool)
-    if not (right and low <= number <= high):
-        raise ParameterError(
-            "stop_loops",
-            f"stop_loops: {name}={value!r:.40} is out of range: give {'an integer' if whole else 'a number'}, "
-            f"{low:g} to {high:g}{f' (default: {USUAL[name]})' if name in USUAL else ''}",
-        )
-    return number if whole else float(number)
+    kinds = int if whole else (int, float)
+    if isinstance(number, kinds) and not isinstance(value, bool) and low <= number <= high:
+        return number if whole else float(number)
+    raise ParameterError(
+        "stop_loops",
+        f"stop_loops: {name}={value!r:.40} is out of range: give {'an integer' if whole else 'a number'}, "
+        f"{low:g} to {high:g}{f' (default: {USUAL[name]})' if name in USUAL else ''}",
+    )
 
 
 class LoopWatch:
@@ -79,7 +79,8 @@ class LoopWatch:
     def __init__(self, limits: Limits, chain: SamplerChain, temperature: float) -> None:
         self._limits, self._chain = limits, chain
         self._detector = LoopDetector(*limits[:2])
-        self._raised, self._stretch = limits[2:] if len(limits) == 4 else (None, 0)
+        self._raised: float | None = limits[2] if len(limits) == 4 else None
+        self._stretch = limits[3] if len(limits) == 4 else 0
         self._left = 0
         self._usual: list[tuple[int, Temperature | None]] = []
         """What stands at places of the chain that the stretch has changed; None: nothing does."""
