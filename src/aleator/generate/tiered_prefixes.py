@@ -40,7 +40,7 @@ LEAST = 32
 WORTH = 16
 """And at least the n-th part of all that is brought up: that is computed in less time than it is read."""
 OWN_NAMESPACES = ("context shift ", "session ", "once ")
-"""Namespaces that the package makes up, of texts that only one process has, or that are not to be kept."""
+"""Namespaces that the package makes up, of texts that one process alone has, or that are not to be kept."""
 
 
 class Candidate(NamedTuple):
