@@ -8,6 +8,7 @@ import random
 import shutil
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -257,7 +258,7 @@ def test_a_transaction_whose_end_fails_does_not_stay_open(
     failing = ["COMMIT", "ROLLBACK"]
 
     class Connection(sqlite3.Connection):
-        def execute(self, statement: str, *values: object) -> sqlite3.Cursor:
+        def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
             if failing and statement == failing[0]:
                 raise sqlite3.OperationalError(f"disk I/O error at {failing.pop(0)}")
             return super().execute(statement, *values)
