@@ -341,6 +341,20 @@ def test_a_start_removes_what_a_killed_process_left(tmp_path: Path) -> None:
     assert [each.name for each in blocks.glob("*.block")] == [f"{key.hex()}.block"]
 
 
+def test_a_file_that_goes_away_during_a_start_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DiskStore(tmp_path, 10**6)
+    key = put(store, 1)
+    store.close()
+    gone = tmp_path / "blocks" / f"{'ab' * 32}.block"
+    listed = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda self: iter([gone, *listed(self)]))
+    store = DiskStore(tmp_path, 10**6)
+    assert store.usable
+    assert cells(store.get(key)) == bytes([1]) * 1000
+
+
 def test_a_forked_process_leaves_the_store_alone(tmp_path: Path) -> None:
     store = DiskStore(tmp_path, 10**6)
     key = put(store, 1)
