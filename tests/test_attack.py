@@ -16,12 +16,16 @@ from typing import Any
 
 import attack
 import pytest
-from attacks import SCENES, mixes, world
+from attacks import SCENES, lives, mixes, stores, world
 from attacks.engines import Memory, grown
 from attacks.world import World, changed, unlike
+from wide_models import SMALL, write_any
 
 import aleator
+from aleator.cache.disk_store import DiskStore
 from aleator.engine.replay import Made
+from aleator.generate import tiered_prefixes
+from aleator.generate.tiered_prefixes import TieredPrefixes
 
 TOOL = Path(attack.__file__)
 HERE = ("mixes", "caches", "files", "records", "namespaces", "fields")
@@ -99,6 +103,38 @@ def test_a_prefix_that_all_share_is_noticed(
         monkeypatch.setattr(f"aleator.server.dialects.{dialect}.own_namespace", lambda salt: "all")
     wrong = trials("namespaces", tmp_path, 3).wrong
     assert any(each.startswith("another's prefix looks like none: ") for each in wrong)
+
+
+def test_damaged_blocks_that_are_served_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get(self: DiskStore, key: bytes) -> Any:
+        path = self._path(key)
+        return {"cells": path.read_bytes()} if path.exists() else None
+
+    monkeypatch.setattr(DiskStore, "get", get)
+    found = World(1, tmp_path)
+    stores.fields(found, tmp_path / "store", random.Random(1), 0)
+    assert found.wrong[0].startswith("flipped bits are misses: ")
+
+
+def test_blocks_of_another_text_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digests = TieredPrefixes._digests
+    monkeypatch.setattr(
+        TieredPrefixes, "_digests", lambda self, ids, where: digests(self, 0 * ids, where)
+    )
+    for name in ("BLOCK", "LEAST"):
+        monkeypatch.setattr(tiered_prefixes, name, getattr(tiered_prefixes, name))
+    llama = write_any(tmp_path / "llama.gguf", SMALL["llama"])
+    home = lives.Home(tmp_path, [(llama, {"n_threads": 1, "n_ctx": 256})], (16, 8), 1)
+    told: list[dict[str, Any]] = []
+    life = lives.Life(home, 1, told.append)
+    life.fault, life.cached["cache_ram"] = "none", 2**22
+    life.live()
+    assert any(each["wrong"] for each in told)
+    assert not all(each["wrong"] for each in told)
 
 
 def test_a_text_is_compared_with_what_was_made_alone(model: aleator.LanguageModel) -> None:

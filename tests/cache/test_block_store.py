@@ -8,6 +8,7 @@ import random
 import shutil
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -257,7 +258,7 @@ def test_a_transaction_whose_end_fails_does_not_stay_open(
     failing = ["COMMIT", "ROLLBACK"]
 
     class Connection(sqlite3.Connection):
-        def execute(self, statement: str, *values: object) -> sqlite3.Cursor:
+        def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
             if failing and statement == failing[0]:
                 raise sqlite3.OperationalError(f"disk I/O error at {failing.pop(0)}")
             return super().execute(statement, *values)
@@ -338,6 +339,20 @@ def test_a_start_removes_what_a_killed_process_left(tmp_path: Path) -> None:
     assert mine.exists()
     written.close()
     assert [each.name for each in blocks.glob("*.block")] == [f"{key.hex()}.block"]
+
+
+def test_a_file_that_goes_away_during_a_start_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DiskStore(tmp_path, 10**6)
+    key = put(store, 1)
+    store.close()
+    gone = tmp_path / "blocks" / f"{'ab' * 32}.block"
+    listed = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda self: iter([gone, *listed(self)]))
+    store = DiskStore(tmp_path, 10**6)
+    assert store.usable
+    assert cells(store.get(key)) == bytes([1]) * 1000
 
 
 def test_a_forked_process_leaves_the_store_alone(tmp_path: Path) -> None:

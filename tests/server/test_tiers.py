@@ -77,6 +77,10 @@ def test_erased_is_erased_in_all_tiers(tier: str, tmp_path: Path) -> None:
 def test_what_must_not_be_cached_reaches_no_tier(tmp_path: Path) -> None:
     with serving(tmp_path) as client:
         complete(client, cache_prompt=False)
+        for _ in range(2):
+            made = client.made("/v1/chat/completions", **CHAT, cache_prompt=False)
+            assert made["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+        complete(client, "JULIET:")
         assert blocks(tmp_path) == []
         complete(client, id_slot=1)
         complete(client, "ROMEO:", id_slot=1, cache_prompt=False)

@@ -171,10 +171,11 @@ class DiskStore:
         missing = dict(base.execute("SELECT hex(key), size FROM blocks"))
         for each in self._blocks.iterdir():
             name = each.stem.upper()
-            if each.suffix == ".block" and each.stat().st_size == missing.get(name):
-                del missing[name]
-            elif each.suffix == ".block" or (each.suffix == ".partial" and not _held(each)):
-                each.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # another process drops an entry
+                if each.suffix == ".block" and each.stat().st_size == missing.get(name):
+                    del missing[name]
+                elif each.suffix == ".block" or (each.suffix == ".partial" and not _held(each)):
+                    each.unlink()
         base.executemany("DELETE FROM blocks WHERE hex(key) = ?", [(name,) for name in missing])
         self._evict(base, 0)
 

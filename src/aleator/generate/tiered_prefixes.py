@@ -34,7 +34,7 @@ from aleator.models.fingerprint import ModelIdentity
 log = logging.getLogger(__name__)
 
 OWN_NAMESPACES = ("context shift ", "session ", "once ")
-"""Namespaces that the package makes up, of texts that only one process has, or that are not to be kept."""
+"""Namespaces that the package makes up, of texts that one process alone has, or that are not to be kept."""
 
 
 class TieredPrefixes:

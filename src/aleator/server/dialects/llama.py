@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aleator.core.errors import ContextFull, EngineClosed
+from aleator.core.errors import ContextFull
 from aleator.engine.replay import KEY
 from aleator.generate.generation import Generation, Piece, writing_of
 from aleator.server.auth import own_namespace
@@ -233,9 +232,7 @@ async def respond(
                 tokens, n = each.generation.request.tokens, each.n_predicted
                 text = [*tokens, *writing_of(each.generation).completion.tokens[:n]]
                 slots.ended(each.id_slot, namespace, text, len(tokens))
-        if where is not None:
-            with suppress(EngineClosed):
-                service.engine.visit(lambda context, seq: context.cache.give_up(where))
+        slots.leave(where)
 
     readings = list(made)
     headers = {"x-aleator-seed": str(made[0].generation.seed)}
@@ -253,10 +250,10 @@ async def respond(
 
 async def _begin(
     service: Service, slots: Slots, body: Body, prompts: Sequence[Prompt], namespace: str
-) -> tuple[list[Reading], str | None]:
+) -> tuple[list[Reading], str]:
     """Begin all completions of all prompts; where one cannot be, none is.
 
-    Returns, too, the namespace of the prompt cache that is to be forgotten afterwards, if any is.
+    Returns, too, the namespace of the prompt cache that they are in.
     """
     own, model = body.own, service.model
     options = options_of(body, int(model.vocab.add_bos))
@@ -264,13 +261,7 @@ async def _begin(
     if n_predict == 0:  # the prompt is computed, and what is drawn after it is not told
         options["max_tokens"] = 1
     after = PostSampling.asked_for(own, options, model.vocab)
-    where, forgotten, slot = namespace, None, own["id_slot"]
-    if slot >= 0:
-        where = slots.namespace(slot, namespace)
-        if not own["cache_prompt"]:
-            await slots.erase(slot, namespace)
-    elif not own["cache_prompt"]:
-        where = forgotten = f"once {secrets.token_hex(16)}"
+    where = await slots.place(own["id_slot"], namespace, own["cache_prompt"])
     made: list[Reading] = []
     try:
         for prompt in prompts:
@@ -297,7 +288,7 @@ async def _begin(
         for each in made:
             each.generation.cancel()
         raise
-    return made, forgotten
+    return made, where
 
 
 async def _finished(readings: Sequence[Reading]) -> None:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -23,7 +24,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aleator.core.errors import FileFormatError, Incompatible, ParameterError, SessionInUse
+from aleator.core.errors import (
+    EngineClosed,
+    FileFormatError,
+    Incompatible,
+    ParameterError,
+    SessionInUse,
+)
 from aleator.generate.context import Context
 from aleator.generate.session import (
     Rows,
@@ -50,6 +57,8 @@ LONGEST_NAME = 200
 _NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u2215\u2216\uff0e\ufeff\ufffd]+")
 
 
+ONCE = "once "
+"""How namespaces of requests with ``cache_prompt: false`` begin; tiers keep none of these."""
 NOTHING = Session((), 0)
 """The text of a slot that none has."""
 
@@ -103,6 +112,24 @@ class Slots:
         """Where the prompt cache has the texts of a slot."""
         self.check(number)
         return f"{namespace}/slot {number}"
+
+    async def place(self, number: int, namespace: str, cached: bool) -> str:
+        """Where the prompt cache has what a request may go on from: of a slot, or of all requests without one.
+
+        What is not to be cached has a place of its own, of which no tier keeps anything; a slot is erased.
+        """
+        if number >= 0:
+            where = self.namespace(number, namespace)
+            if not cached:
+                await self.erase(number, namespace)
+            return where
+        return namespace if cached else f"{ONCE}{secrets.token_hex(16)}"
+
+    def leave(self, where: str) -> None:
+        """Forget the place of a request that has ended, if it was its own."""
+        if where.startswith(ONCE):
+            with suppress(EngineClosed):
+                self._service.engine.visit(lambda context, seq: context.cache.give_up(where))
 
     def check(self, number: int) -> None:
         """See that there is a slot."""

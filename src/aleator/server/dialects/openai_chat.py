@@ -75,6 +75,7 @@ FIELDS = Fields(
     *CHAT,
     Field("parallel_tool_calls", fields.switch, True),
     Field("id_slot", fields.whole(-1, MOST_SLOT), -1),
+    Field("cache_prompt", fields.switch, True),
     without=NOT_OF_CHATS,
 )
 
@@ -166,8 +167,8 @@ async def chat_completions(request: Request) -> Response:
     slots: Slots = request.app.state.slots
     asked, slot = chat_request(body), own["id_slot"]
     caller = asked.namespace
-    if slot >= 0:
-        asked = replace(asked, namespace=slots.namespace(slot, caller))
+    where = await slots.place(slot, caller, own["cache_prompt"])
+    asked = replace(asked, namespace=where)
     with body.spelling():
         answer = await service.chat(asked)
 
@@ -175,6 +176,7 @@ async def chat_completions(request: Request) -> Response:
         for made in answer.generations if slot >= 0 else ():
             tokens = made.request.tokens
             slots.ended(slot, caller, [*tokens, *writing_of(made).completion.tokens], len(tokens))
+        slots.leave(where)
 
     def gone() -> None:
         answer.cancel()
