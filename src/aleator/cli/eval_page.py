@@ -109,7 +109,7 @@ def page(found: Sequence[Measured], model: str, judge: str) -> str:
     return (
         f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Samplers of {escape(model)}</title>\n'
         f"<style>{STYLE}</style>\n<h1>Samplers of {escape(model)}</h1>\n<p>Perplexity is that of {told}. A "
-        "line is a setting, its points are temperatures, of which the first is hollow. Above and to the left is "
-        "better: diverse texts that the judge finds probable; for repeats, below.</p>\n"
+        "line is a setting, its points are temperatures, of which the first is hollow. Above and to the left "
+        "is better: diverse texts that the judge finds probable; for repeats, below.</p>\n"
         f"{plots}\n<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>\n{body}</table></html>\n"
     )
