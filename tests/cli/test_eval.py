@@ -69,7 +69,8 @@ def command_model() -> LanguageModel:
 
 
 def test_ctrl_c_leaves_what_is_done(aleator: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    measured, done = command.measured, []
+    measured = command.measured
+    done: list[command.Measured] = []
 
     def interrupted(*arguments: Any) -> Any:
         if done:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,22 @@ def test_a_tournament_is_found(aleator: Command, tmp_path: Path) -> None:
     assert "(0.5 expected without the watermark)" in found.out
     told = json.loads(aleator("watermark", "detect", str(text), "--json", *flags).out)
     assert (told["layers"], told["log10_p"] < -3) == (9, True)
+
+
+def test_explanations_and_pages_tell_the_numbers_and_not_the_key(
+    aleator: Command, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    words = ("explain", "-t", "1", "-p", "ROMEO:", "--seed", "7", "--draw", "watermark", *FLAG)
+    one = aleator(*words, "--temp", "1")
+    assert "watermark: an ordinary draw" in one.out
+    made = aleator(*words, "-n", "8", "--html", str(page))
+    assert made.code == 0
+    text = page.read_text()
+    assert "watermark: an ordinary draw" in text
+    assert re.search(r"watermark: u 0\.\d{4} after ", text)
+    for each in (KEY.read_text().strip(), str(KEY)):
+        assert each not in one.out + made.out + made.err + text
 
 
 @pytest.mark.parametrize(

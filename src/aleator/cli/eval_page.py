@@ -66,19 +66,19 @@ def plot(found: Sequence[Measured], what: str) -> str:
     parts.append(
         f'<text transform="translate(12 {HEIGHT / 2}) rotate(-90)" text-anchor="middle">{what}</text>'
     )
-    for i, name in enumerate(dict.fromkeys(m.setting for m in points)):
-        colour = COLOURS[i % len(COLOURS)]
-        dashes = ' stroke-dasharray="5 3"' if i % 2 else ""
+    for number, name in enumerate(dict.fromkeys(m.setting for m in points)):
+        colour = COLOURS[number % len(COLOURS)]
+        dashes = ' stroke-dasharray="5 3"' if number % 2 else ""
+        hollow = ' fill="#fff" stroke-width="1.5"'
         line = [m for m in points if m.setting == name]
         path = " ".join(f"{x(m)},{y(value(m))}" for m in line)
         parts.append(f'<g stroke="{colour}" fill="{colour}"><title>{escape(name)}</title>')
         parts.append(f'<polyline points="{path}" fill="none" stroke-width="1.5"{dashes}/>')
-        parts += [
-            f'<circle cx="{x(m)}" cy="{y(value(m))}" r="3.5"><title>{escape(name)}, temperature '
-            f"{m.temperature:g}: perplexity {m.perplexity:.1f}, {what} {100 * value(m):.1f}%</title></circle>"
-            for m in line
-        ]
-        at = TOP + 10 + 20 * i
+        for i, m in enumerate(line):
+            told = f"temperature {m.temperature:g}: perplexity {m.perplexity:.1f}, {what} {100 * value(m):.1f}%"
+            parts.append(f'<circle cx="{x(m)}" cy="{y(value(m))}" r="3.5"{"" if i else hollow}>')
+            parts.append(f"<title>{escape(name)}, {told}</title></circle>")
+        at = TOP + 10 + 20 * number
         right = WIDTH - RIGHT + 14
         parts.append(f'<path d="M{right} {at}h24" stroke-width="2"{dashes}/></g>')
         parts.append(f'<text x="{right + 30}" y="{at + 4}">{escape(name)}</text>')
@@ -109,7 +109,7 @@ def page(found: Sequence[Measured], model: str, judge: str) -> str:
     return (
         f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Samplers of {escape(model)}</title>\n'
         f"<style>{STYLE}</style>\n<h1>Samplers of {escape(model)}</h1>\n<p>Perplexity is that of {told}. A "
-        "line is a setting, its points are temperatures. Above and to the left is better: diverse texts that "
-        "the judge finds probable; for repeats, below.</p>\n"
+        "line is a setting, its points are temperatures, of which the first is hollow. Above and to the left "
+        "is better: diverse texts that the judge finds probable; for repeats, below.</p>\n"
         f"{plots}\n<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>\n{body}</table></html>\n"
     )

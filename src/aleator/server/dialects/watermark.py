@@ -21,7 +21,7 @@ from aleator.server.service import read_body
 DETECT = Fields(
     Field("model", text_of),
     Field("content", prompt_of, required=True),
-    Field(DRAW.name, lambda _, value: detector(DRAW.check(value)) and value),
+    Field(DRAW.name, lambda _, value: detector(DRAW.check(value))),
     Field(WATERMARK_NGRAM.name, lambda _, value: WATERMARK_NGRAM.check(value)),
     Field(WATERMARK_KEY_FILE.name, lambda _, value: WatermarkKey.of(value)),
     options={},
@@ -35,7 +35,7 @@ async def detect(request: Request) -> Response:
     params, _ = service.effective()
     key = body.own[WATERMARK_KEY_FILE.name] or params.watermark_key_file
     ngram = body.own[WATERMARK_NGRAM.name] or params.watermark_ngram
-    draw = body.own[DRAW.name] or (params.draw if params.draw in KEYED else KEYED[0])
+    test = body.own[DRAW.name] or detector(params.draw if params.draw in KEYED else KEYED[0])
     ids = await in_thread(
         tokens_of,
         service.model.tokenizer,
@@ -45,7 +45,7 @@ async def detect(request: Request) -> Response:
         to_continue=False,
     )
     known_ids("content", ids, min(MAX_TOKEN, len(service.model.vocab)))
-    found = await in_thread(lambda: detector(draw)(ids, key, ngram=ngram))
+    found = await in_thread(lambda: test(ids, key, ngram=ngram))
     return JSONResponse({"object": "watermark", **asdict(found)})
 
 
