@@ -451,7 +451,10 @@ def main() -> int:
         with (
             ServerProcess("llama-server", llama, logs / "llama-server.log", **one) as theirs,
             ServerProcess(
-                "aleator serve", [PROGRAM, "serve", "--no-cache-disk", *words], logs / "aleator-serve.log", **one
+                "aleator serve",
+                [PROGRAM, "serve", "--no-cache-disk", *words],
+                logs / "aleator-serve.log",
+                **one,
             ) as mine,
             httpx.Client(timeout=600, trust_env=False) as http,
         ):

@@ -7,7 +7,8 @@ import pytest
 from simulate_engine import simulate
 
 from aleator.engine.job import LOOKED_AT, PASSED_OVER, PLACES, WORTH_WAITING, Job, Queue
-from aleator.engine.scheduler import Pace, Scheduler
+from aleator.engine.pace import Pace
+from aleator.engine.scheduler import Scheduler
 
 
 class Cells:

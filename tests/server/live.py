@@ -147,7 +147,9 @@ class Process:
         program = "import sys; from aleator.cli import main; sys.exit(main())"
         command = [sys.executable, "-c", program, "serve", "--port", "0", "-t", "1"]
         self.process = subprocess.Popen(
-            [*command, "--no-cache-disk", *words], stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}
+            [*command, "--no-cache-disk", *words],
+            stderr=subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
         self.err = ""
         self._reader = threading.Thread(target=self._read, daemon=True)

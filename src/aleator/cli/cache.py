@@ -95,7 +95,9 @@ def _act(store: DiskStore, action: str, left: int, as_json: bool) -> int:
             return 0
         for key, tokens, size, made, model, pinned in before:
             moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(made))
-            write(f"{key[:16]} {tokens:>8} tokens {megabytes(size):>12}  {moment}  {model}{', pinned' * pinned}\n")
+            write(
+                f"{key[:16]} {tokens:>8} tokens {megabytes(size):>12}  {moment}  {model}{', pinned' * pinned}\n"
+            )
         return 0
     told: dict[str, object] = {"directory": str(store.directory)}
     if action == "verify":
@@ -111,7 +113,12 @@ def _act(store: DiskStore, action: str, left: int, as_json: bool) -> int:
     rows, sizes = store.listed(), Counter[str]()
     for _, _, size, _, model, _ in rows:
         sizes[model] += size
-    told |= {"entries": len(rows), "pinned": sum(row[-1] for row in rows), "size": sum(sizes.values()), "models": dict(sizes.most_common())}
+    told |= {
+        "entries": len(rows),
+        "pinned": sum(row[-1] for row in rows),
+        "size": sum(sizes.values()),
+        "models": dict(sizes.most_common()),
+    }
     if as_json:
         write(json.dumps(told) + "\n")
         return 0

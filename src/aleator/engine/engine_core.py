@@ -19,7 +19,6 @@ from aleator.engine.scheduler import Scheduler
 from aleator.generate.model_runner import Chunk, ModelRunner
 from aleator.generate.request_state import Proposal, RequestState
 
-
 TAKING_IN = 0.03
 """Of the time of a step, what is spent beside it on prompts that a tier of the prompt cache had, while others
 write; one block at least."""
@@ -84,7 +83,9 @@ class EngineCore:
         """Whether there is something to do at once."""
         if self.scheduler.at_work:
             return True
-        return any(each.ready for job in self.scheduler.reading for each in self._states[job].arrivals)
+        return any(
+            each.ready for job in self.scheduler.reading for each in self._states[job].arrivals
+        )
 
     def take_in(self) -> None:
         """Take in what has come of prompts that a tier of the prompt cache had."""

@@ -9,7 +9,7 @@ import atexit
 import os
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter

@@ -48,9 +48,7 @@ def write_cells(pool: AttentionPool, seq: int, p0: int, p1: int) -> Buffer | Non
     return memoryview(pool.rows.taken(cells)) if len(cells) else b""
 
 
-def read_cells(
-    pool: AttentionPool, seq: int, places: range, piece: Buffer, of: range
-) -> None:
+def read_cells(pool: AttentionPool, seq: int, places: range, piece: Buffer, of: range) -> None:
     """Within a frame, give a sequence the cells of more positions, which are among those of a piece.
 
     ``piece`` is what :func:`write_cells` gave of the positions ``of``.
