@@ -1,4 +1,5 @@
-// A checksum that finds damage.  It is no digest: whoever wants to can make other bytes with the same one.
+// A checksum that finds damage.  It is no digest: whoever wants to can make other bytes with the
+// same one.
 #include <array>
 #include <bit>
 #include <cstring>
@@ -15,8 +16,8 @@ uint64_t mixed(uint64_t state, uint64_t word) {
   return std::rotl((state ^ word) * 0x9E3779B97F4A7C15u, 29);
 }
 
-// Words take turns among lanes.  Damage of two words could cancel out in a lane; the sum of all that
-// the lane was in between tells.
+// Words take turns among lanes.  Damage of two words could cancel out in a lane; the sum of all
+// that the lane was in between tells.
 struct Lanes {
   std::array<uint64_t, kLanes> states{1, 2, 3, 4, 5, 6, 7, 8}, sums{};
 
@@ -56,7 +57,8 @@ nb::bytes checksum(aleator::Bytes data) {
 }  // namespace
 
 ALEATOR_BIND(checksum) {
-  m.def("checksum", &checksum, "data"_a,
-        "16 bytes that tell of damage to data: of any within eight bytes for certain, of others but "
-        "for one in 2^64.");
+  m.def(
+      "checksum", &checksum, "data"_a,
+      "16 bytes that tell of damage to data: of any within eight bytes for certain, of others but "
+      "for one in 2^64.");
 }

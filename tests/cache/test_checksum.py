@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import pytest
 
-from aleator._native import checksum
+from aleator import _native
+
+
+def checksum(data: Any) -> bytes:
+    """Of anything that has bytes."""
+    return _native.checksum(np.asarray(memoryview(data)))
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 8, 63, 64, 65, 200, 1000])

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from aleator._native import checksum
 from aleator.core.errors import FileFormatError
 from aleator.core.records import dataclass
@@ -45,7 +47,7 @@ def pack_state(header: Mapping[str, Any], sections: Mapping[str, Buffer]) -> lis
     """The pieces of a state file, in order; ``header`` must be JSON-ready."""
     views = {name: memoryview(data).cast("B") for name, data in sections.items()}
     table: list[dict[str, Any]] = [
-        {"name": name, "offset": 0, "size": view.nbytes, "checksum": checksum(view).hex()}
+        {"name": name, "offset": 0, "size": view.nbytes, "checksum": _checksum(view).hex()}
         for name, view in views.items()
     ]
     # Offsets depend on the header's length, which depends on the offsets' digits: leave room for them.
@@ -108,7 +110,7 @@ def _parse(name: str, data: memoryview) -> StateFile:
     if size > MAX_HEADER or 16 + size + _CHECKSUM > len(data):
         raise wrong(f"a header of {size} bytes does not fit into the file", "header", 12)
     end = 16 + size
-    if checksum(data[:end]) != data[end : end + _CHECKSUM]:
+    if _checksum(data[:end]) != data[end : end + _CHECKSUM]:
         raise wrong("the header is damaged", "header", 16)
     try:
         header = json.loads(bytes(data[16:end]))
@@ -129,7 +131,7 @@ def _parse(name: str, data: memoryview) -> StateFile:
         if bytes(data[position:offset]).strip(b"\0"):
             raise wrong("the padding before the section is not zero", section, position)
         sections[section] = data[offset : offset + length]
-        if checksum(sections[section]).hex() != known:
+        if _checksum(sections[section]).hex() != known:
             raise wrong("the section is damaged", section, offset)
         position = offset + length
     end = _aligned(position)
@@ -149,7 +151,11 @@ def _head(header: Mapping[str, Any], table: list[dict[str, Any]]) -> bytes:
         {**header, "sections": table}, ensure_ascii=False, allow_nan=False, separators=(",", ":")
     ).encode()
     head = MAGIC + VERSION.to_bytes(4, "little") + len(text).to_bytes(4, "little") + text
-    return head + checksum(head)
+    return head + _checksum(head)
+
+
+def _checksum(data: Buffer) -> bytes:
+    return checksum(np.asarray(memoryview(data)))
 
 
 def _aligned(offset: int) -> int:
