@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -202,3 +203,36 @@ def test_speeds_are_of_late() -> None:
     for _ in range(100):
         speed.observe(10, 3)
     assert speed.seconds(5) == pytest.approx(1.5, rel=0.01)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_requests_side_by_side_with_cancels_restarts_and_small_tiers(
+    kind: str, paths: dict[str, Path], tmp_path: Path
+) -> None:
+    rng, plain = random.Random(5), load(paths[kind], prompt_cache=False)
+    below = {"cache_disk": 3 * 2**20, "cache_ram": 2**19, "cache_dir": str(tmp_path)}
+    texts, reused = [ids(300)], 0
+    for _ in range(3):
+        model = load(paths[kind], **below)
+        with model.engine(n_seq_max=3, n_ctx=1500, token_budget=64) as engine:
+            asked = []
+            for _ in range(8):
+                text = list(rng.choice(texts))
+                del text[rng.randrange(1, len(text)) :]
+                text += [rng.randrange(5, 60) for _ in range(rng.randrange(1, 150))]
+                texts.append(text[:500])
+                asked.append(engine.submit(texts[-1], seed=1, **GREEDY))
+                if rng.random() < 0.25:
+                    rng.choice(asked).cancel()
+            for text, made_of in zip(texts[-8:], asked, strict=True):
+                made_of.wait()
+                n = len(made_of.tokens)
+                assert n == GREEDY["max_tokens"] or made_of.stop_reason == "interrupted"
+                assert made_of.tokens == made(plain, text)[0][:n]
+            engine.visit(lambda context, _: context.cache.check()).result(60)
+        tiers = model.prompt_tiers
+        assert tiers is not None
+        tiers.close()
+        assert not tiers.counts
+        reused += tiers.tell()["disk"].get("tokens", 0)
+    assert reused

@@ -30,7 +30,7 @@ def resealed(change: Any) -> bytes:
     text = json.dumps(change(header)).encode()
     head = data[:12] + len(text).to_bytes(4, "little") + text
     head += state_file._checksum(head)
-    start = -(-(16 + size + 16) // 64) * 64
+    start = -(-(16 + size + 8) // 64) * 64
     return head + bytes(max(0, start - len(head))) + data[start:]
 
 
