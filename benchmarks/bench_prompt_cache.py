@@ -20,7 +20,6 @@ same text alone.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 import subprocess
@@ -105,7 +104,8 @@ def ours(args: argparse.Namespace, n: int, folder: str) -> dict[str, float]:
     found = {"cold": first_token(model, tokens)}
     found["cells"] = least(lambda: first_token(model, tokens, cached))
     tiers = model.prompt_tiers
-    assert tiers is not None
+    if tiers is None:
+        raise AssertionError("the model has no tiers")
     tiers.flush()
 
     def fresh(ram: int = 0, dropped: bool = False) -> float:
@@ -119,8 +119,6 @@ def ours(args: argparse.Namespace, n: int, folder: str) -> dict[str, float]:
 
     found["memory"] = least(lambda: fresh(PLENTY))
     tiers.close()
-    del model, tiers
-    gc.collect()
     found["disk"] = least(fresh)
     found["dropped"] = least(lambda: fresh(dropped=True))
     words = [sys.executable, __file__, *sys.argv[1:], "--child", folder, "--tokens", str(n)]

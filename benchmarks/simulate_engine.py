@@ -23,7 +23,8 @@ from time import perf_counter
 import numpy as np
 
 from aleator.engine.job import PASSED_OVER, Job
-from aleator.engine.scheduler import Pace, Scheduler
+from aleator.engine.pace import Pace
+from aleator.engine.scheduler import Scheduler
 
 STEP, ROW, PROMPT_TOKEN = 20e-3, 0.5e-3, 0.2e-3
 """Seconds that a step costs, a row of it, and a token of a prompt."""

@@ -78,6 +78,7 @@ ALEATOR_BIND(stored_rows) {
            "A copy of the rows of some cells (int64 [n]), uint8. ValueError for a cell out of "
            "range.")
       .def("put", &StoredRows::put, "cells"_a, "taken"_a, "first"_a = 0,
-           "Store what take gave of some cells, the first of them and those after the last left out.")
+           "Store what take gave of some cells, the first of them and those after the last left "
+           "out.")
       .def_prop_ro("row_bytes", &StoredRows::bytes, "Bytes of one cell, all layers together.");
 }

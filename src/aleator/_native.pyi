@@ -342,11 +342,6 @@ class Chain:
     @position.setter
     def position(self, arg: int, /) -> None: ...
 
-def checksum(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> bytes:
-    """
-    16 bytes that tell of damage to data: of any within eight bytes for certain, of others but for one in 2^64.
-    """
-
 class Constraint:
     """
     Which token may come next, given those accepted.  One thread at a time; clones are independent.

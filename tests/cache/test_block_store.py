@@ -363,3 +363,36 @@ def test_a_forked_process_leaves_the_store_alone(tmp_path: Path) -> None:
         os._exit(int(store.usable or store.get(key) is not None))
     assert os.waitpid(pid, 0)[1] == 0
     assert cells(store.get(key)) == bytes([1]) * 1000
+
+
+def test_what_is_pinned_stays_with_what_comes_before_it(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, 8_000)
+    first = put(store, 0)
+    second = put(store, 1, parent=first)
+    store.pin(second)
+    for i in range(2, 9):
+        put(store, i)
+    held = {key: pinned for key, *_, pinned in store.listed()}
+    assert held[first.hex()]
+    assert held[second.hex()]
+    assert sum(held.values()) == 2
+    assert sum(each.stat().st_size for each in files(tmp_path)) <= 8_000
+    store.pin(second, False)
+    for i in range(9, 16):
+        put(store, i)
+    assert {first.hex(), second.hex()}.isdisjoint(key for key, *_ in store.listed())
+
+
+def test_what_does_not_fit_beside_pins_is_not_kept(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, 4_000)
+    kept = [put(store, i) for i in range(2)]
+    for key in kept:
+        store.pin(key)
+    put(store, 5, 2_500)
+    assert store.counts["no_room"] == 1
+    assert {key for key, *_ in store.listed()} == {key.hex() for key in kept}
+    assert len(files(tmp_path)) == 2
+    store.prune(0)
+    assert len(files(tmp_path)) == 2
+    store.prune(0, pinned=True)
+    assert files(tmp_path) == []

@@ -51,6 +51,13 @@ def test_show_list_verify_prune_and_clear(
     pruned = json.loads(told(capsys, "prune", "--size", "0.5M", *where, "--json"))
     assert 0 < pruned["size"] <= 2**19
     assert pruned["removed"] == len(blocks) - 1 - pruned["size"] // size
+    (left,) = json.loads(told(capsys, "list", *where, "--json"))
+    assert json.loads(told(capsys, "pin", left["key"][:20], *where, "--json"))["pinned"] == 1
+    assert "pinned" in told(capsys, "list", *where)
+    told(capsys, "prune", "--size", "0", *where)
+    assert len(list((directory / "blocks").iterdir())) == 1
+    assert json.loads(told(capsys, "unpin", left["key"], *where, "--json"))["pinned"] == 0
+    told(capsys, "pin", left["key"], *where)
     told(capsys, "clear", *where)
     assert list((directory / "blocks").iterdir()) == []
 
@@ -70,6 +77,8 @@ def test_where_nothing_is_cached_nothing_is_made(
         (["prune"], "--size"),
         (["list", "--size", "3"], "--size"),
         (["prune", "--size", "much"], "8G"),
+        (["pin"], "KEY"),
+        (["show", "3f"], "KEY"),
     ],
 )
 def test_mistakes(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,6 +92,33 @@ def test_mistakes(words: list[str], said: str, capsys: pytest.CaptureFixture[str
 )
 def test_sizes(word: str, size: int) -> None:
     assert read_size("cache_disk", word) == size
+
+
+def test_a_key_that_is_none(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for key in ("", "xyz"):
+        assert main(["cache", "pin", key, "--cache-dir", str(directory)]) == 2
+        assert "keys begin with" in capsys.readouterr().err
+
+
+def test_chats_are_kept_unless_they_should_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = tmp_path / "aleator" / "prompts"
+    words = ["-p", "ROMEO:", "-n", "1", "--seed", "1", "-t", "1"]
+    for command in (
+        ["chat", "-st", "--no-cache-disk"],
+        ["chat", "-st", "--no-prompt-cache"],
+        ["generate"],
+    ):
+        assert main([*command, *words]) == 0
+        assert "prompt cache: " not in capsys.readouterr().err
+        assert not kept.exists()
+    assert main(["chat", "-st", *words]) == 0
+    assert (
+        f"prompt cache: {kept}, up to 4,096 MiB (--no-cache-disk: none)" in capsys.readouterr().err
+    )
+    assert kept.exists()
 
 
 def test_a_command_goes_on_from_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,8 @@ from simulate_engine import Machine, share
 from aleator.core.errors import ParameterError
 from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions
-from aleator.engine.scheduler import AIM, FIRST, LEAST, Pace, Scheduler
+from aleator.engine.pace import AIM, FIRST, LEAST, Pace
+from aleator.engine.scheduler import Scheduler
 
 SMALL = Machine()
 LARGE = Machine(step=0.4, row=0.01, token=0.05, depth=20_000, noise=0.05)

@@ -7,7 +7,8 @@ import pytest
 from simulate_engine import simulate
 
 from aleator.engine.job import LOOKED_AT, PASSED_OVER, PLACES, WORTH_WAITING, Job, Queue
-from aleator.engine.scheduler import Pace, Scheduler
+from aleator.engine.pace import Pace
+from aleator.engine.scheduler import Scheduler
 
 
 class Cells:
@@ -265,17 +266,18 @@ def test_what_is_being_read_is_not_computed(job: Numbered) -> None:
     assert [each for each, _ in made.plan().chunks] == [other]
     later = Job(slow.prompt.copy(), 120)
     later.number = 9
-    longer = Job(np.append(slow.prompt, np.int32([1, 2, 3])), 120)
+    longer = Job(np.append(slow.prompt, np.array([1, 2, 3], np.int32)), 120)
     longer.number = 10
     for each in (later, longer):
         made.add(each)
     made.admit(cells)
     assert (later.follows, longer.seq) == (True, -1)  # one follows, and one waits for the same
     made.remove(other)
-    assert not made.at_work
+    works = [made.at_work]
     slow.done = 98
     made.arrived(slow)
-    assert made.at_work
+    works.append(made.at_work)
+    assert works == [False, True]
     assert made.plan().chunks == [(slow, 2)]
     made.admit(cells)
     assert longer.seq >= 0  # what it waited for is there

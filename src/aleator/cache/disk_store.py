@@ -220,7 +220,7 @@ class DiskStore:
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
             with open(os.open(self._path(key), flags), "rb", buffering=0) as file:
-                data = memoryview(np.empty(os.fstat(file.fileno()).st_size, np.uint8))
+                data = np.empty(os.fstat(file.fileno()).st_size, np.uint8).data
                 data = data[: file.readinto(data)]
         except FileNotFoundError:
             self.counts["missing"] += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -117,7 +118,10 @@ def load_model(arguments: argparse.Namespace, *, keep_prompts: bool = False) -> 
 
     ``keep_prompts``: its prompt cache is on disk too, which is said, unless the options say otherwise.
     """
-    options: dict[str, Any] = {"cache_disk": CHAT_CACHE_DISK} if keep_prompts else {}
+    options: dict[str, Any] = {}
+    # Elsewhere the directory's owner and mode cannot be told, or there is no place to keep things.
+    if keep_prompts and os.name == "posix" and Path(os.path.expanduser("~")).is_absolute():
+        options["cache_disk"] = CHAT_CACHE_DISK
     options |= given(arguments, (*MODEL_OPTIONS, *LOADED))
     from aleator.language_model import load
 

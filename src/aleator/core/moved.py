@@ -70,7 +70,6 @@ MOVED = {
     "aleator.engine.context_calls": "aleator.engine.request_handle",
     "aleator.engine.core": "aleator.engine.engine_core",
     "aleator.engine.owner": "aleator.engine.engine_loop",
-    "aleator.engine.pace": "aleator.engine.scheduler",
     "aleator.engine.queue": "aleator.engine.job",
     "aleator.engine.slots": "aleator.engine.request_states",
     "aleator.engine.ticket": "aleator.engine.request_handle",

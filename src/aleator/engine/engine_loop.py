@@ -19,8 +19,9 @@ from aleator.engine.engine_core import EngineCore
 from aleator.engine.error_frames import clear_frames
 from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions
+from aleator.engine.pace import Pace
 from aleator.engine.request_handle import Action, ContextCalls, RequestHandle, T, Waiter, wake
-from aleator.engine.scheduler import Pace, Scheduler
+from aleator.engine.scheduler import Scheduler
 from aleator.engine.stats import EngineStats, OnEnd
 from aleator.generate.completion import Completion, Stats
 from aleator.generate.context import Context, Prefixes

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from math import inf
 from time import perf_counter
 
@@ -64,7 +64,7 @@ class Arrival:
         candidates: the longest first.
         keep: called with the length at the end, if that is more than ``held``.
         wake: called in any thread when something has come, so that :meth:`go_on` has something to do; None: it
-            reads itself.
+            waits itself.
 
     Attributes:
         length: tokens of the text that the sequence holds.
@@ -104,10 +104,7 @@ class Arrival:
         try:
             while not self.done:
                 self._ask()
-                if self._asked and not self._asked[0][1].done():
-                    if perf_counter() > self._latest:
-                        self._tiers.stores[-1].counts["given_up"] += 1
-                        self.stop()
+                if self._asked and not self._has_come():
                     break
                 self._take_next()
                 if perf_counter() >= end:
@@ -123,6 +120,18 @@ class Arrival:
     def ready(self) -> bool:
         """Whether :meth:`go_on` has something to do at once."""
         return not self.done and (not self._asked or self._asked[0][1].done())
+
+    def _has_come(self) -> bool:
+        """Whether the next entry is there; waits no longer for it than computing would take."""
+        future, alone = self._asked[0][1], self._wake is None
+        if alone:
+            wait([future], max(0.0, self._latest - perf_counter()))
+        if future.done():
+            return True
+        if alone or perf_counter() > self._latest:
+            self._tiers.stores[-1].counts["given_up"] += 1
+            self.stop()
+        return False
 
     def stop(self) -> None:
         """Wait for nothing more; what the sequence holds stays."""
@@ -168,15 +177,11 @@ class Arrival:
     def _ask(self) -> None:
         """Ask for what comes next."""
         size = sum(self._found[key].size for key, _ in self._asked)
-        while self._left and (not self._asked or (self._wake is not None and size < AHEAD)):
+        while self._left and (not self._asked or size < AHEAD):
             entry = self._found[self._left.popleft()]
             size += entry.size
-            future: Future[Found | None]
-            if self._wake is None:
-                future = Future()
-                future.set_result(self._tiers.get(entry, self._model))
-            else:
-                future = self._tiers.ask(entry, self._model)
+            future = self._tiers.ask(entry, self._model)
+            if self._wake is not None:
                 future.add_done_callback(lambda _, wake=self._wake: wake())  # type: ignore[misc]
             self._asked.append((entry.key, future))
 

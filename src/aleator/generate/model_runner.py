@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import count
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from aleator.generate.token_sampler import (
     TokenSampler,
     host_rows,
 )
+
+if TYPE_CHECKING:
+    from aleator.generate.arrival import Wake  # loads SQLite
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from weakref import WeakSet
 
 from aleator.cache.block_store import Entry, MemoryStore, Sections, Store
 from aleator.cache.disk_store import DiskStore
+from aleator.core.errors import ParameterError
 
 QUEUED = 256 * 2**20
 """Bytes that wait to be written at most; what comes then is dropped."""
@@ -223,5 +224,9 @@ def _close_all() -> None:
 
 def default_directory() -> Path:
     """Where the prompt cache is on disk unless somebody says otherwise."""
-    folder = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    try:
+        folder = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    except RuntimeError:
+        why = "cache_dir=None: this user has no home folder for what cache_disk keeps: name a directory"
+        raise ParameterError("cache_dir", why) from None
     return Path(folder) / "aleator" / "prompts"

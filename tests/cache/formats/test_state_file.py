@@ -29,8 +29,8 @@ def resealed(change: Any) -> bytes:
     header = json.loads(data[16 : 16 + size])
     text = json.dumps(change(header)).encode()
     head = data[:12] + len(text).to_bytes(4, "little") + text
-    head += state_file.checksum(head)
-    start = -(-(16 + size + 16) // 64) * 64
+    head += state_file._checksum(head)
+    start = -(-(16 + size + 8) // 64) * 64
     return head + bytes(max(0, start - len(head))) + data[start:]
 
 

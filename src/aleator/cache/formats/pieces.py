@@ -45,7 +45,7 @@ def write_cells(pool: AttentionPool, seq: int, p0: int, p1: int) -> Buffer | Non
         return None
     if (pool.rows.key_positions[cells] != positions).any() or pool.rows.k_storage == "raw":
         return None
-    return memoryview(pool.rows.taken(cells)) if len(cells) else b""
+    return pool.rows.taken(cells).data if len(cells) else b""
 
 
 def read_cells(pool: AttentionPool, seq: int, places: range, piece: Buffer, of: range) -> None:
