@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from aleator.core.options import declarations
-from aleator.generate.options import BeamOptions, ContextOptions, GenerateOptions, ModelOptions
+from aleator.generate.beam_options import BeamOptions
+from aleator.generate.options import ContextOptions, GenerateOptions, ModelOptions
 from aleator.samplers.params import ALL, SAMPLER_SEQ
 
 TOLD: dict[str, Any] = tomllib.loads(

@@ -21,10 +21,9 @@ from pathlib import Path
 from aleator.core.options import declarations, described
 from aleator.core.parameter import Parameter
 from aleator.engine.options import EngineOptions, SubmitOptions
+from aleator.generate.beam_options import OF_BEAMS, BeamOptions
 from aleator.generate.options import (
     LOADED,
-    OF_BEAMS,
-    BeamOptions,
     ContextOptions,
     GenerateOptions,
     ModelOptions,

@@ -13,7 +13,7 @@ from aleator.cli.sampling import sampling_arguments
 from aleator.cli.terminal import complain, hint, note, write
 from aleator.core.errors import ParameterError
 from aleator.core.options import Option, declarations
-from aleator.generate.options import OF_BEAMS, BeamOptions
+from aleator.generate.beam_options import OF_BEAMS, BeamOptions
 
 BEAMS = tuple(declarations(BeamOptions).values())
 OTHERS = {"num": 1, "session": None, "replay": None}

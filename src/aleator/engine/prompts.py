@@ -12,9 +12,10 @@ from aleator.core.integers import exact
 from aleator.core.options import declarations, resolved, takes
 from aleator.core.parameter import Parameter
 from aleator.core.seeds import fresh_seed
+from aleator.generate.beam_options import OF_BEAMS, BeamOptions
 from aleator.generate.completion import Request
 from aleator.generate.healing import NOTHING, take_back
-from aleator.generate.options import OF_BEAMS, BeamOptions, GenerateOptions
+from aleator.generate.options import GenerateOptions
 from aleator.generate.session import Session
 from aleator.models.weights import Weights
 from aleator.samplers import SamplingParams

@@ -24,10 +24,10 @@ from aleator.core.digests import new_digest
 from aleator.core.errors import ContextFull, ParameterError
 from aleator.core.philox import stream, uniform64
 from aleator.core.records import dataclass
+from aleator.generate.beam_options import BeamOptions
 from aleator.generate.completion import Completion, Request
 from aleator.generate.context import Batch, Context, Prefixes
 from aleator.generate.logprobs import log_softmax
-from aleator.generate.options import BeamOptions
 from aleator.samplers import SamplerChain
 from aleator.samplers.candidates import Candidates
 

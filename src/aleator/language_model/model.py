@@ -23,6 +23,7 @@ from aleator.engine.prompts import (
     takes_generation,
 )
 from aleator.engine.run import Run
+from aleator.generate.beam_options import BeamOptions
 from aleator.generate.beams import Beam, BeamSearch, longest
 from aleator.generate.completion import Completion, Request
 from aleator.generate.context import LentPrefixes, Prefixes
@@ -30,7 +31,6 @@ from aleator.generate.generation import Generation
 from aleator.generate.logprobs import top_logprobs
 from aleator.generate.options import (
     LOADED,
-    BeamOptions,
     ContextOptions,
     ModelOptions,
     of_loading,
