@@ -10,6 +10,7 @@ import pytest
 
 from aleator import LanguageModel
 from aleator.cli import eval as command
+from aleator.cli.eval_page import Measured
 from tests.cli.conftest import Command
 
 FEW = ("eval", "samplers", "-n", "12", "--texts", "2", "-p", "ROMEO:", "-p", "The king", "-t", "1")
@@ -70,7 +71,7 @@ def command_model() -> LanguageModel:
 
 def test_ctrl_c_leaves_what_is_done(aleator: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = command.measured
-    done: list[command.Measured] = []
+    done: list[Measured] = []
 
     def interrupted(*arguments: Any) -> Any:
         if done:

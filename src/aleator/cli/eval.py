@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser
+from aleator.cli.eval_page import Measured, page, plot
 from aleator.cli.options import add_model_options, load_model
 from aleator.cli.sampling import sampling_of
 from aleator.cli.terminal import ProgressBar, note, write
 from aleator.core.errors import ParameterError
-from aleator.core.records import dataclass
 
 if TYPE_CHECKING:
     from aleator.language_model import LanguageModel
@@ -60,18 +60,6 @@ examples:
   aleator eval samplers --only "top-p 0.9,p-less" --temps 0.8,1.2 --json
   aleator eval samplers --only "" --setting "mine=--top-p 0.8 --min-p 0.02"
 """
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What the texts of a setting are like."""
-
-    setting: str
-    temperature: float
-    tokens: int
-    perplexity: float
-    distinct: tuple[float, ...]  # of one token, two, ...
-    repeats: float
 
 
 def add_arguments(parser: Parser) -> None:
@@ -131,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write(
             json.dumps(
-                {"model": names[0], "judge": names[1], "settings": [asdict(m) for m in found]}
+                {"model": names[0], "judge": names[1], "settings": [as_json(m) for m in found]}
             )
             + "\n"
         )
@@ -228,6 +216,11 @@ def repeat_share(texts: Sequence[Sequence[int]]) -> float:
     )
 
 
+def as_json(m: Measured) -> dict[str, Any]:
+    """A setting for JSON, which has no number for texts without tokens."""
+    return {**asdict(m), "perplexity": m.perplexity if math.isfinite(m.perplexity) else None}
+
+
 def table(found: Sequence[Measured]) -> str:
     """A line for each setting and temperature."""
     lines = [
@@ -248,8 +241,6 @@ def pages(arguments: argparse.Namespace, found: Sequence[Measured], model: str, 
     """The page and the plot, where they are asked for."""
     if not found or not (arguments.html or arguments.svg):
         return
-    from aleator.cli.eval_page import page, plot
-
     if arguments.html:
         Path(arguments.html).write_text(page(found, model, judge), "utf-8")
         note(f"page: {arguments.html}")

@@ -5,10 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from aleator.cli.eval import Measured
+from aleator.core.records import dataclass
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the texts of a setting are like."""
+
+    setting: str
+    temperature: float
+    tokens: int
+    perplexity: float
+    distinct: tuple[float, ...]  # of one token, two, ...
+    repeats: float
+
 
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 760, 430, 52, 14, 170, 40
 COLOURS = (
