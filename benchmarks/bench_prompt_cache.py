@@ -14,7 +14,7 @@ slot holds it, "memory": brought back by ``--cache-ram`` after another prompt, "
 just started, restore and prompt together.
 
 The last table: tokens per second of one text while another request's prompt comes from disk, over those of the
-same text alone.
+same text alone; the median of several tries.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import tempfile
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -242,7 +243,7 @@ def main() -> None:
                     f"{seconds / alone:.2f}",
                 )
                 report.row("aleator", n, way, *figures)
-            ratios.append((n, beside(args, n, folder)))
+            ratios.append((n, median(beside(args, n, folder) for _ in range(TRIES))))
         for way, seconds in theirs(args, n, vocabulary).items() if args.llama_server else ():
             report.row("llama-server", n, way, f"{seconds:.3f}", "", "")
     report.say("")
