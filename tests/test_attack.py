@@ -24,7 +24,7 @@ from wide_models import SMALL, write_any
 import aleator
 from aleator.cache.disk_store import DiskStore
 from aleator.engine.replay import Made
-from aleator.generate import tiered_prefixes
+from aleator.generate import arrival, tiered_prefixes
 from aleator.generate.tiered_prefixes import TieredPrefixes
 
 TOOL = Path(attack.__file__)
@@ -125,8 +125,9 @@ def test_blocks_of_another_text_are_noticed(
     monkeypatch.setattr(
         TieredPrefixes, "_digests", lambda self, ids, where: digests(self, 0 * ids, where)
     )
-    for name in ("BLOCK", "LEAST"):
-        monkeypatch.setattr(tiered_prefixes, name, getattr(tiered_prefixes, name))
+    for module in (arrival, tiered_prefixes):
+        for name in ("BLOCK", "LEAST"):
+            monkeypatch.setattr(module, name, getattr(module, name))
     llama = write_any(tmp_path / "llama.gguf", SMALL["llama"])
     home = lives.Home(tmp_path, [(llama, {"n_threads": 1, "n_ctx": 256})], (16, 8), 1)
     told: list[dict[str, Any]] = []

@@ -15,7 +15,8 @@ from aleator.cache import PrefixConfig
 from aleator.cache.options import CacheOptions
 from aleator.core.options import Option, Options, declarations
 from aleator.core.parameter import Parameter
-from aleator.generate.options import BeamOptions, ContextOptions, GenerateOptions, ModelOptions
+from aleator.generate.beam_options import BeamOptions
+from aleator.generate.options import ContextOptions, GenerateOptions, ModelOptions
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.user import UserSampler
 

@@ -17,10 +17,11 @@ from aleator import ContextFull, LanguageModel, ParameterError, SamplingParams
 from aleator.core.errors import Aborted
 from aleator.core.philox import stream, uniform64
 from aleator.generate import Batch, Context
+from aleator.generate.beam_options import BeamOptions
 from aleator.generate.beams import Beam, BeamSearch, follower, gumbel, ranked, with_maximum
 from aleator.generate.completion import Completion, Request
 from aleator.generate.logprobs import log_softmax
-from aleator.generate.options import BeamOptions, GenerateOptions
+from aleator.generate.options import GenerateOptions
 from aleator.samplers import Candidates, SamplerChain
 
 PROMPT = "ROMEO:\nWhat"
