@@ -23,9 +23,9 @@ from aleator import samplers as S
 from aleator.core.options import Option, declarations, in_words
 from aleator.core.parameter import Parameter
 from aleator.engine.options import EngineOptions, SubmitOptions
+from aleator.generate.beam_options import BeamOptions
 from aleator.generate.options import (
     LOADED,
-    BeamOptions,
     ContextOptions,
     GenerateOptions,
     ModelOptions,
