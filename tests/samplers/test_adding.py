@@ -151,11 +151,11 @@ def test_its_device_form_gives_the_tokens_of_the_host(copied: Path) -> None:
     for name, above, line in (
         ("samplers/plan.py", '"top_n_sigma", ', f'"{STEM}", '),
         (
-            "device/backends/torch/forms.py",
+            "device/backends/torch/program.py",
             "from aleator.device.backends.torch.user",
             imported,
         ),
-        ("device/backends/torch/forms.py", '    "typical_p": truncation.DeviceTypicalP,\n', entry),
+        ("device/backends/torch/program.py", '    "typical_p": truncation.DeviceTypicalP,\n', entry),
         ("device/cases.py", '    "top_p": [', chain),
     ):
         text = (package / name).read_text()
