@@ -143,7 +143,8 @@ class Rows:
         if self._stored is not None:
             return self._stored.take(cells)
         sides = (self.keys, self.values)
-        return np.concatenate([p.bytes_of(cells).reshape(-1) for s in sides for p in s.parts])
+        parts = [p.bytes_of(cells).reshape(-1) for s in sides for p in s.parts]
+        return np.concatenate(parts or [np.empty(0, np.uint8)])  # all layers may have windows
 
     def put(self, cells: Int64s, taken: Bytes, first: int = 0) -> None:
         """Store what :meth:`taken` gave of at least so many cells, from the first-th of them on."""
