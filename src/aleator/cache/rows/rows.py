@@ -151,7 +151,7 @@ class Rows:
         if self._stored is not None:
             self._stored.put(cells, taken, first)
             return
-        n, at = len(taken) // self.row_bytes, 0
+        n, at = len(taken) // max(1, self.row_bytes), 0
         for side in (self.keys, self.values):
             for part in side.parts:
                 rows = taken[at : at + n * part.row_bytes]
