@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from make_models import SPECS, write_model
+from wide_models import MODELS, write_any
 
 import aleator
 from aleator.cache.disk_store import DiskStore
@@ -298,3 +299,17 @@ def test_raw_keys_have_no_tiers(paths: dict[str, Path], tmp_path: Path) -> None:
     below = {"cache_disk": 2**30, "cache_dir": str(tmp_path), "k_storage": "raw"}
     made(load(paths["llama"], **below), ids(300))
     assert made(load(paths["llama"], **below), ids(300))[2] == 0
+
+
+def test_a_model_whose_layers_all_have_windows(tmp_path: Path) -> None:
+    """Its cells that can be cut store no rows, only positions."""
+    path = write_any(tmp_path / "model.gguf", MODELS["olmo2-windows"])
+    below = {"cache_disk": 2**30, "cache_dir": str(tmp_path / "c")}
+    wanted = made(load(path), ids(300))
+    for reused in (0, 256):
+        model = load(path, **below)
+        got = made(model, ids(300))
+        assert got[:2] == wanted[:2]
+        assert got[2] >= reused
+        assert model.prompt_tiers is not None
+        assert not model.prompt_tiers.counts
