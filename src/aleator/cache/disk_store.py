@@ -171,7 +171,7 @@ class DiskStore:
         missing = dict(base.execute("SELECT hex(key), size FROM blocks"))
         for each in self._blocks.iterdir():
             name = each.stem.upper()
-            with suppress(FileNotFoundError):  # another process drops an entry
+            with suppress(OSError):  # another process drops an entry, or it is no file
                 if each.suffix == ".block" and each.stat().st_size == missing.get(name):
                     del missing[name]
                 elif each.suffix == ".block" or (each.suffix == ".partial" and not _held(each)):
@@ -211,7 +211,7 @@ class DiskStore:
         return [
             Entry(*row)  # type: ignore[arg-type]  # their types are looked at here
             for row in found
-            if [type(value) for value in row] == [bytes, bytes, int, int]
+            if [type(value) for value in row] == [bytes, bytes, int, int] and row[3] > 0  # type: ignore[operator]
         ]
 
     @_or(None)
@@ -219,7 +219,7 @@ class DiskStore:
         """See :class:`Store`; its checksums are verified."""
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-            with open(os.open(self._path(key), flags), "rb", buffering=0) as file:
+            with open(os.open(self._path(key), flags), "rb") as file:
                 data = np.empty(os.fstat(file.fileno()).st_size, np.uint8).data
                 data = data[: file.readinto(data)]
         except FileNotFoundError:
