@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,6 +117,48 @@ def test_an_engine_closes_while_reading(paths: dict[str, Path], tmp_path: Path, 
     assert text.stop_reason == "interrupted"
 
 
+def test_tiers_close_while_a_disk_hangs(paths: dict[str, Path], tmp_path: Path, gate: Gate) -> None:
+    model = load(paths["llama"], **written(paths["llama"], tmp_path))
+    tiers = model.prompt_tiers
+    assert tiers is not None
+    with model.engine(n_seq_max=2) as engine:
+        text = engine.submit([*PROMPT, 7], **GREEDY)
+        assert gate.asked.wait(60)
+        tiers.close(0)
+        text.wait()
+        assert text.stop_reason == "length"
+    gate.open.set()
+    tiers.close(60)
+    assert tiers.disk is not None
+    assert not tiers.disk.usable
+    assert not tiers.counts
+
+
+HANGS = """
+import sys, time
+from aleator.cache.block_store import Entry
+from aleator.cache.disk_store import DiskStore
+from aleator.generate import prompt_tiers
+
+def hang(store, key):
+    with store._lock, store._reading:
+        print("asked", flush=True)
+        time.sleep(3600)
+
+DiskStore.get = hang
+prompt_tiers.PATIENCE = 0.1
+prompt_tiers.PromptTiers.close.__defaults__ = (0.1,)
+tiers = prompt_tiers.PromptTiers(0, 2**30, sys.argv[1])
+tiers.ask(Entry(b"k" * 32, b"p" * 32, 128, 1000), "a model")
+time.sleep(0.5)
+"""
+
+
+def test_a_disk_that_hangs_does_not_keep_the_process(tmp_path: Path) -> None:
+    told = subprocess.check_output([sys.executable, "-c", HANGS, tmp_path], timeout=60, text=True)
+    assert told == "asked\n"
+
+
 @pytest.mark.parametrize("alone", [True, False])
 def test_nobody_waits_longer_than_computing_takes(
     alone: bool, paths: dict[str, Path], tmp_path: Path, gate: Gate
@@ -162,6 +207,17 @@ def test_what_came_before_a_damaged_block_is_used(paths: dict[str, Path], tmp_pa
     assert model.prompt_tiers is not None
     counts = model.prompt_tiers.tell()["disk"]
     assert (counts["damaged"], counts["tokens"], counts["hits"]) == (1, 384, 1)
+
+
+@pytest.mark.parametrize(("length", "told"), [(128, 5), (128, 256), (384, 512)])
+def test_a_wrong_length_in_the_index_is_a_miss(
+    length: int, told: int, paths: dict[str, Path], tmp_path: Path
+) -> None:
+    below = written(paths["llama"], tmp_path)
+    with sqlite3.connect(tmp_path / "index.sqlite") as base:
+        base.execute("UPDATE blocks SET length = ? WHERE length = ?", (told, length))
+    wanted = made(load(paths["llama"]), PROMPT)
+    assert made(load(paths["llama"], **below), PROMPT) == (*wanted[:2], length - 128)
 
 
 def test_the_pool_s_part_is_not_read_again(paths: dict[str, Path], tmp_path: Path) -> None:
@@ -240,5 +296,5 @@ def test_requests_side_by_side_with_cancels_restarts_and_small_tiers(
         assert tiers is not None
         tiers.close()
         assert not tiers.counts
-        reused += tiers.tell()["disk"].get("tokens", 0)
+        reused += sum(each.get("tokens", 0) for each in tiers.tell().values())
     assert reused

@@ -188,7 +188,7 @@ class Arrival:
     def _take_next(self) -> None:
         """Take in the next entry, which has come."""
         key, future = self._asked.popleft()
-        found = future.result()
+        found = None if future.cancelled() else future.result()
         if found is None:
             self._spoil([key])
             return

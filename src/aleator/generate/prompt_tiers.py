@@ -1,4 +1,4 @@
-"""The tiers of a prompt cache below the cells: memory and disk, and the thread that writes files.
+"""The tiers of a prompt cache below the cells: memory and disk, and the threads that read and write files.
 
 :class:`~aleator.generate.tiered_prefixes.TieredPrefixes` puts them below the prefixes of a context.
 """
@@ -10,7 +10,7 @@ import os
 import threading
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence, Set
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from time import perf_counter
 from weakref import WeakSet
@@ -22,7 +22,7 @@ from aleator.core.errors import ParameterError
 QUEUED = 256 * 2**20
 """Bytes that wait to be written at most; what comes then is dropped."""
 PATIENCE = 10.0
-"""Seconds that the end of the interpreter waits for what is still to be written."""
+"""Seconds that the end of the interpreter waits for the threads; a disk may hang."""
 
 READERS = 2
 """Threads that read: while one checks, the other waits for the disk."""
@@ -74,16 +74,18 @@ class PromptTiers:
         self.secret = (self.disk.secret if self.disk is not None else b"") or os.urandom(32)
         self.counts = Counter[str]()
         self.reading, self.computing = Speed(), Speed()
-        self._readers: ThreadPoolExecutor | None = None
-        self._process = os.getpid()  # which the readers are threads of
+        self._asked: deque[tuple[Future[Found | None], Entry, str]] = deque()
         self._queue: deque[Written] = deque()
         self._queued, self._writing, self._closed = 0, False, False
         self._changed = threading.Condition()
         self._waiting: Counter[bytes] = Counter()  # keys that are to be written
+        self._threads: list[threading.Thread] = []
         if self.disk is not None and self.disk.usable:
-            threading.Thread(
-                target=self._write, args=(self.disk,), name="aleator-cache-writer", daemon=True
-            ).start()
+            for work in (self._write, *[self._read] * READERS):
+                name = f"aleator-cache{work.__name__}"
+                thread = threading.Thread(target=work, args=(self.disk,), name=name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
         _open.add(self)
 
     def find(self, parents: Sequence[bytes]) -> dict[bytes, Entry]:
@@ -112,11 +114,17 @@ class PromptTiers:
         return None
 
     def ask(self, entry: Entry, model: str) -> Future[Found | None]:
-        """Have a thread :meth:`get` an entry."""
-        if self._readers is None or self._process != os.getpid():
-            self._process = os.getpid()
-            self._readers = ThreadPoolExecutor(READERS, "aleator-cache-reader")
-        return self._readers.submit(self.get, entry, model)
+        """Have a thread :meth:`get` an entry; what is in memory is there at once."""
+        future: Future[Found | None] = Future()
+        if self.disk is not None and self.disk.usable:
+            with self._changed:
+                in_memory = self.memory is not None and entry.key in self.memory
+                if not (in_memory or self._closed):
+                    self._asked.append((future, entry, model))
+                    self._changed.notify_all()
+                    return future
+        future.set_result(self.get(entry, model))
+        return future
 
     def is_worth(self, entries: Iterable[Entry], tokens: int) -> bool:
         """Whether reading entries takes less time than computing so many tokens, as far as is known."""
@@ -179,19 +187,41 @@ class PromptTiers:
             return self._changed.wait_for(lambda: not (self._queue or self._writing), timeout)
 
     def close(self, timeout: float | None = PATIENCE) -> None:
-        """Write what is to be written, and take nothing more."""
-        if self._readers is not None:
-            self._readers.shutdown(wait=False, cancel_futures=True)
-        if self.disk is not None and self.disk.usable:
-            with self._changed:
-                self._closed = True
-                self._changed.notify_all()
-            self.flush(timeout)
+        """Write what is to be written, and take nothing more; waits so many seconds for the threads."""
+        if self.disk is None or not self.disk.usable:
+            return
+        with self._changed:
+            self._closed = True
+            asked, self._asked = self._asked, deque()
+            self._changed.notify_all()
+        for future, _, _ in asked:
+            future.cancel()
+        end = None if timeout is None else perf_counter() + timeout
+        for thread in self._threads:
+            if thread is not threading.current_thread():  # where garbage is collected
+                thread.join(None if end is None else max(0.0, end - perf_counter()))
+        if not any(
+            thread.is_alive() for thread in self._threads
+        ):  # or it may hold the disk's locks
             self.disk.close()
 
     def tell(self) -> dict[str, dict[str, int]]:
         """What each tier has done so far: its counts by their names."""
         return {store.name: dict(store.counts) for store in self.stores}
+
+    def _read(self, disk: DiskStore) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._asked or self._closed)
+                if not self._asked:
+                    return
+                future, entry, model = self._asked.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(self.get(entry, model))
+            except Exception as error:  # whoever asked counts it
+                future.set_exception(error)
 
     def _write(self, disk: DiskStore) -> None:
         while True:
