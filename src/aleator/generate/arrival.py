@@ -129,7 +129,7 @@ class Arrival:
         if future.done():
             return True
         if alone or perf_counter() > self._latest:
-            self._tiers.stores[-1].counts["given_up"] += 1
+            self._tiers.stores[-1].counts.add("given_up")
             self.stop()
         return False
 
@@ -145,7 +145,7 @@ class Arrival:
                 self._keep(self.length)
 
     def _failed(self, error: Exception) -> None:
-        self._tiers.counts["errors"] += 1
+        self._tiers.counts.add("errors")
         log.warning("the prompt cache's tiers: %s: %s", type(error).__name__, error)
 
     def _drop_asked(self) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from time import perf_counter
 from weakref import WeakSet
 
-from aleator.cache.block_store import Entry, MemoryStore, Sections, Store
+from aleator.cache.block_store import Counts, Entry, MemoryStore, Sections, Store
 from aleator.cache.disk_store import DiskStore
 from aleator.core.errors import ParameterError
 
@@ -72,7 +72,7 @@ class PromptTiers:
         self.disk = DiskStore(directory or default_directory(), disk) if disk else None
         self.stores: list[Store] = [s for s in (self.memory, self.disk) if s is not None]
         self.secret = (self.disk.secret if self.disk is not None else b"") or os.urandom(32)
-        self.counts = Counter[str]()
+        self.counts = Counts()
         self.reading, self.computing = Speed(), Speed()
         self._asked: deque[tuple[Future[Found | None], Entry, str]] = deque()
         self._queue: deque[Written] = deque()
@@ -132,16 +132,16 @@ class PromptTiers:
         reading, computing = self.reading.seconds(size), self.computing.seconds(tokens)
         if reading is None or computing is None or reading <= computing:
             return True
-        self.stores[-1].counts["computed_instead"] += 1
+        self.stores[-1].counts.add("computed_instead")
         return False
 
     def used(self, chain: Sequence[bytes], tiers: Set[str], tokens: int) -> None:
         """Count a look-up: a hit of the lowest tier that it needed, a miss of those above it."""
         for store in self.stores:
             lowest = store.name in tiers and (store is self.stores[-1] or len(tiers) == 1)
-            store.counts["hits" if lowest else "misses"] += 1
+            store.counts.add("hits" if lowest else "misses")
             if lowest:
-                store.counts["tokens"] += tokens
+                store.counts.add("tokens", tokens)
                 self.put(chain, (), "")
                 return
 
@@ -158,7 +158,7 @@ class PromptTiers:
         size = sum(entry.size for entry, _ in entries)
         with self._changed:
             if self._closed or self._queued + size > QUEUED:
-                self.counts["dropped"] += len(entries)
+                self.counts.add("dropped", len(entries))
                 return
             self._queue.append((chain, entries, model))
             self._queued += size

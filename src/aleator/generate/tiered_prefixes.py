@@ -104,7 +104,7 @@ class TieredPrefixes:
         self._tiers.forget(self._root(namespace))
 
     def _failed(self, error: Exception) -> None:
-        self._tiers.counts["errors"] += 1
+        self._tiers.counts.add("errors")
         log.warning("the prompt cache's tiers: %s: %s", type(error).__name__, error)
 
     # Keys
