@@ -100,12 +100,24 @@ def test_a_cancel_while_reading_leaves_nothing(
         assert again.stats.reused_tokens >= 640
 
 
+def test_reading_begins_before_its_turn(paths: dict[str, Path], tmp_path: Path, gate: Gate) -> None:
+    model = load(paths["llama"], **written(paths["llama"], tmp_path))
+    prefixes = model.tiers_of(model.own_context())
+    assert prefixes is not None
+    _, arrival = prefixes.begin(0, PROMPT, wake=lambda: None)
+    assert arrival is not None
+    assert gate.asked.wait(60)
+    arrival.stop()
+    gate.open.set()
+
+
 def test_a_deadline_holds_while_reading(paths: dict[str, Path], tmp_path: Path, gate: Gate) -> None:
     below = written(paths["llama"], tmp_path)
     with load(paths["llama"], **below).engine(n_seq_max=2) as engine:
         text = engine.submit([*PROMPT, 7], deadline=0.2, **GREEDY)
         text.wait(60)
         assert text.stop_reason == "deadline"
+    gate.open.set()
 
 
 def test_an_engine_closes_while_reading(paths: dict[str, Path], tmp_path: Path, gate: Gate) -> None:
@@ -115,12 +127,14 @@ def test_an_engine_closes_while_reading(paths: dict[str, Path], tmp_path: Path, 
     assert gate.asked.wait(60)
     engine.close()
     assert text.stop_reason == "interrupted"
+    gate.open.set()
 
 
 def test_tiers_close_while_a_disk_hangs(paths: dict[str, Path], tmp_path: Path, gate: Gate) -> None:
     model = load(paths["llama"], **written(paths["llama"], tmp_path))
     tiers = model.prompt_tiers
     assert tiers is not None
+    tiers.computing.observe(1, 1e-3)
     with model.engine(n_seq_max=2) as engine:
         text = engine.submit([*PROMPT, 7], **GREEDY)
         assert gate.asked.wait(60)

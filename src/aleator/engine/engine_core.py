@@ -7,7 +7,6 @@ It knows neither threads nor readers.  :class:`aleator.engine.engine_loop.Engine
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import inf
 from time import perf_counter
 
 import numpy as np
@@ -22,6 +21,8 @@ from aleator.generate.request_state import Proposal, RequestState
 TAKING_IN = 0.03
 """Of the time of a step, what is spent beside it on prompts that a tier of the prompt cache had, while others
 write; one block at least."""
+AT_ONCE = 0.05
+"""Seconds that are spent on them at once where nobody writes: who comes or goes waits no longer."""
 
 
 class EngineCore:
@@ -86,7 +87,7 @@ class EngineCore:
         if not arriving:
             return
         busy = self.scheduler.at_work and self.steps
-        end = perf_counter() + (TAKING_IN * self.step_seconds / self.steps if busy else inf)
+        end = perf_counter() + (TAKING_IN * self.step_seconds / self.steps if busy else AT_ONCE)
         for job in arriving:
             state = self._states[job]
             self.runner.take_in(state, end - perf_counter())

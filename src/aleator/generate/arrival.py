@@ -171,6 +171,7 @@ class Arrival:
             self._goal, self._left = each, deque(keys)
             patience = self._tiers.computing.seconds(missing)
             self._latest = perf_counter() + (LONGEST if patience is None else patience)
+            self._ask()  # at once: its turn to be taken in may come late
             return
         self.stop()
 
