@@ -58,6 +58,8 @@ class EngineCore:
         """After an error: forget all requests, empty all sequences, and go on with a new scheduler."""
         for seq in range(self.runner.context.n_seq_max):
             self._cache.seq_rm(seq, -1, -1)
+        for state in self._states.values():
+            state.arrivals = []
         self.scheduler, self._states = scheduler, {}
 
     def admit(self) -> list[Job]:
