@@ -396,3 +396,11 @@ def test_what_does_not_fit_beside_pins_is_not_kept(tmp_path: Path) -> None:
     assert len(files(tmp_path)) == 2
     store.prune(0, pinned=True)
     assert files(tmp_path) == []
+
+
+def test_a_start_goes_on_beside_what_is_no_file(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, 10_000)
+    key = put(store, 1)
+    store.close()
+    (tmp_path / "blocks" / "00.block").mkdir()
+    assert cells(DiskStore(tmp_path, 10_000).get(key)) is not None

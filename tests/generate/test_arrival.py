@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,12 +100,24 @@ def test_a_cancel_while_reading_leaves_nothing(
         assert again.stats.reused_tokens >= 640
 
 
+def test_reading_begins_before_its_turn(paths: dict[str, Path], tmp_path: Path, gate: Gate) -> None:
+    model = load(paths["llama"], **written(paths["llama"], tmp_path))
+    prefixes = model.tiers_of(model.own_context())
+    assert prefixes is not None
+    _, arrival = prefixes.begin(0, PROMPT, wake=lambda: None)
+    assert arrival is not None
+    assert gate.asked.wait(60)
+    arrival.stop()
+    gate.open.set()
+
+
 def test_a_deadline_holds_while_reading(paths: dict[str, Path], tmp_path: Path, gate: Gate) -> None:
     below = written(paths["llama"], tmp_path)
     with load(paths["llama"], **below).engine(n_seq_max=2) as engine:
         text = engine.submit([*PROMPT, 7], deadline=0.2, **GREEDY)
         text.wait(60)
         assert text.stop_reason == "deadline"
+    gate.open.set()
 
 
 def test_an_engine_closes_while_reading(paths: dict[str, Path], tmp_path: Path, gate: Gate) -> None:
@@ -112,6 +127,50 @@ def test_an_engine_closes_while_reading(paths: dict[str, Path], tmp_path: Path, 
     assert gate.asked.wait(60)
     engine.close()
     assert text.stop_reason == "interrupted"
+    gate.open.set()
+
+
+def test_tiers_close_while_a_disk_hangs(paths: dict[str, Path], tmp_path: Path, gate: Gate) -> None:
+    model = load(paths["llama"], **written(paths["llama"], tmp_path))
+    tiers = model.prompt_tiers
+    assert tiers is not None
+    tiers.computing.observe(1, 1e-3)
+    with model.engine(n_seq_max=2) as engine:
+        text = engine.submit([*PROMPT, 7], **GREEDY)
+        assert gate.asked.wait(60)
+        tiers.close(0)
+        text.wait()
+        assert text.stop_reason == "length"
+    gate.open.set()
+    tiers.close(60)
+    assert tiers.disk is not None
+    assert not tiers.disk.usable
+    assert not tiers.counts
+
+
+HANGS = """
+import sys, time
+from aleator.cache.block_store import Entry
+from aleator.cache.disk_store import DiskStore
+from aleator.generate import prompt_tiers
+
+def hang(store, key):
+    with store._lock, store._reading:
+        print("asked", flush=True)
+        time.sleep(3600)
+
+DiskStore.get = hang
+prompt_tiers.PATIENCE = 0.1
+prompt_tiers.PromptTiers.close.__defaults__ = (0.1,)
+tiers = prompt_tiers.PromptTiers(0, 2**30, sys.argv[1])
+tiers.ask(Entry(b"k" * 32, b"p" * 32, 128, 1000), "a model")
+time.sleep(0.5)
+"""
+
+
+def test_a_disk_that_hangs_does_not_keep_the_process(tmp_path: Path) -> None:
+    told = subprocess.check_output([sys.executable, "-c", HANGS, tmp_path], timeout=60, text=True)
+    assert told == "asked\n"
 
 
 @pytest.mark.parametrize("alone", [True, False])
@@ -162,6 +221,17 @@ def test_what_came_before_a_damaged_block_is_used(paths: dict[str, Path], tmp_pa
     assert model.prompt_tiers is not None
     counts = model.prompt_tiers.tell()["disk"]
     assert (counts["damaged"], counts["tokens"], counts["hits"]) == (1, 384, 1)
+
+
+@pytest.mark.parametrize(("length", "told"), [(128, 5), (128, 256), (384, 512)])
+def test_a_wrong_length_in_the_index_is_a_miss(
+    length: int, told: int, paths: dict[str, Path], tmp_path: Path
+) -> None:
+    below = written(paths["llama"], tmp_path)
+    with sqlite3.connect(tmp_path / "index.sqlite") as base:
+        base.execute("UPDATE blocks SET length = ? WHERE length = ?", (told, length))
+    wanted = made(load(paths["llama"]), PROMPT)
+    assert made(load(paths["llama"], **below), PROMPT) == (*wanted[:2], length - 128)
 
 
 def test_the_pool_s_part_is_not_read_again(paths: dict[str, Path], tmp_path: Path) -> None:
@@ -240,5 +310,5 @@ def test_requests_side_by_side_with_cancels_restarts_and_small_tiers(
         assert tiers is not None
         tiers.close()
         assert not tiers.counts
-        reused += tiers.tell()["disk"].get("tokens", 0)
+        reused += sum(each.get("tokens", 0) for each in tiers.tell().values())
     assert reused

@@ -34,11 +34,24 @@ class Entry:
     size: int
 
 
+class Counts(Counter[str]):
+    """Counts that several threads add to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.RLock()  # garbage that is collected in between may count something
+
+    def add(self, name: str, n: int = 1) -> None:
+        """Count something, or n of it."""
+        with self._lock:
+            self[name] += n
+
+
 class Store(Protocol):
     """One tier; ``counts`` has hits, misses, entries written, bytes each way, and what went wrong."""
 
     name: str
-    counts: Counter[str]
+    counts: Counts
 
     def find(self, parents: Sequence[bytes]) -> Sequence[Entry]:
         """The entries that follow directly after one of some digests."""
@@ -62,7 +75,7 @@ class MemoryStore:
     name = "ram"
 
     def __init__(self, budget: int) -> None:
-        self.budget, self.counts, self.used = budget, Counter[str](), 0
+        self.budget, self.counts, self.used = budget, Counts(), 0
         self._entries: OrderedDict[bytes, tuple[Entry, Sections]] = OrderedDict()
         self._after: dict[bytes, set[bytes]] = {}
         self._lock = threading.Lock()
@@ -78,7 +91,7 @@ class MemoryStore:
             found = self._entries.get(key)
             if found is None:
                 return None
-            self.counts["bytes_read"] += found[0].size
+            self.counts.add("bytes_read", found[0].size)
             return found[1]
 
     def __contains__(self, key: bytes) -> bool:
@@ -91,12 +104,12 @@ class MemoryStore:
                 return
             while self.used + entry.size > self.budget:
                 self._forget(next(iter(self._entries)))
-                self.counts["evicted"] += 1
+                self.counts.add("evicted")
             self._entries[entry.key] = entry, sections
             self._after.setdefault(entry.parent, set()).add(entry.key)
             self.used += entry.size
-            self.counts["written"] += 1
-            self.counts["bytes_written"] += entry.size
+            self.counts.add("written")
+            self.counts.add("bytes_written", entry.size)
 
     def touch(self, keys: Sequence[bytes]) -> None:
         """See :class:`Store`."""

@@ -17,7 +17,6 @@ import os
 import sqlite3
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
@@ -26,7 +25,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from aleator.cache.block_store import Entry, Sections
+from aleator.cache.block_store import Counts, Entry, Sections
 from aleator.cache.formats.state_file import pack_state, read_state_file
 from aleator.core.errors import FileFormatError
 
@@ -88,7 +87,7 @@ class DiskStore:
 
     def __init__(self, directory: str | os.PathLike[str], quota: int) -> None:
         self.directory, self.quota = Path(directory), quota
-        self.counts, self.secret = Counter[str](), b""
+        self.counts, self.secret = Counts(), b""
         self._blocks = self.directory / "blocks"
         self._lock, self._reading, self._process = threading.Lock(), threading.Lock(), os.getpid()
         self._warned: set[str] = set()
@@ -122,7 +121,7 @@ class DiskStore:
 
     def failed(self, error: Exception) -> None:
         """Count an error of the directory, and log the first one of each kind."""
-        self.counts["errors"] += 1
+        self.counts.add("errors")
         kind = f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}"
         if kind not in self._warned:
             self._warned.add(kind)
@@ -171,7 +170,7 @@ class DiskStore:
         missing = dict(base.execute("SELECT hex(key), size FROM blocks"))
         for each in self._blocks.iterdir():
             name = each.stem.upper()
-            with suppress(FileNotFoundError):  # another process drops an entry
+            with suppress(OSError):  # another process drops an entry, or it is no file
                 if each.suffix == ".block" and each.stat().st_size == missing.get(name):
                     del missing[name]
                 elif each.suffix == ".block" or (each.suffix == ".partial" and not _held(each)):
@@ -211,7 +210,7 @@ class DiskStore:
         return [
             Entry(*row)  # type: ignore[arg-type]  # their types are looked at here
             for row in found
-            if [type(value) for value in row] == [bytes, bytes, int, int]
+            if [type(value) for value in row] == [bytes, bytes, int, int] and row[3] > 0  # type: ignore[operator]
         ]
 
     @_or(None)
@@ -219,11 +218,11 @@ class DiskStore:
         """See :class:`Store`; its checksums are verified."""
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-            with open(os.open(self._path(key), flags), "rb", buffering=0) as file:
+            with open(os.open(self._path(key), flags), "rb") as file:
                 data = np.empty(os.fstat(file.fileno()).st_size, np.uint8).data
                 data = data[: file.readinto(data)]
         except FileNotFoundError:
-            self.counts["missing"] += 1
+            self.counts.add("missing")
             self.drop(key)
             return None
         try:
@@ -232,11 +231,11 @@ class DiskStore:
             if about.get("kind") != "prompt block" or about.get("key") != key.hex():
                 raise FileFormatError(self._path(key), "the block is another one", field="key")
         except FileFormatError as error:
-            self.counts["damaged"] += 1
+            self.counts.add("damaged")
             log.warning("the prompt cache: %s: %s: it is removed", self._path(key), error)
             self.drop(key)
             return None
-        self.counts["bytes_read"] += len(data)
+        self.counts.add("bytes_read", len(data))
         return state.sections
 
     @_or(None)
@@ -250,7 +249,7 @@ class DiskStore:
         free = disk.f_bavail * disk.f_frsize
         spared = min(SPARED, int(SPARED_SHARE * disk.f_blocks * disk.f_frsize))
         if size > self.quota or free - size < spared:
-            self.counts["no_room"] += 1
+            self.counts.add("no_room")
             return
         partial = self._blocks / f".{os.urandom(16).hex()}.partial"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -270,7 +269,7 @@ class DiskStore:
                         return
                     with _Transaction(base):
                         if not self._evict(base, size):
-                            self.counts["no_room"] += 1
+                            self.counts.add("no_room")
                             return
                         base.execute(
                             "INSERT OR IGNORE INTO blocks VALUES (?, ?, ?, ?, "
@@ -285,8 +284,8 @@ class DiskStore:
                 partial.unlink(missing_ok=True)
                 if renamed and not stored:
                     self._path(entry.key).unlink(missing_ok=True)
-        self.counts["written"] += 1
-        self.counts["bytes_written"] += size
+        self.counts.add("written")
+        self.counts.add("bytes_written", size)
 
     def _evict(self, base: sqlite3.Connection, more: int) -> bool:
         """Make room for so many bytes; within a transaction.  Returns whether there is room.
@@ -305,7 +304,7 @@ class DiskStore:
             self._path(row[0]).unlink(missing_ok=True)
             base.execute("DELETE FROM blocks WHERE key = ?", (row[0],))
             used -= row[1]
-            self.counts["evicted"] += 1
+            self.counts.add("evicted")
         return True
 
     @_or(None)

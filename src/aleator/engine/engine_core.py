@@ -7,7 +7,6 @@ It knows neither threads nor readers.  :class:`aleator.engine.engine_loop.Engine
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import inf
 from time import perf_counter
 
 import numpy as np
@@ -22,6 +21,8 @@ from aleator.generate.request_state import Proposal, RequestState
 TAKING_IN = 0.03
 """Of the time of a step, what is spent beside it on prompts that a tier of the prompt cache had, while others
 write; one block at least."""
+AT_ONCE = 0.05
+"""Seconds that are spent on them at once where nobody writes: who comes or goes waits no longer."""
 
 
 class EngineCore:
@@ -57,6 +58,8 @@ class EngineCore:
         """After an error: forget all requests, empty all sequences, and go on with a new scheduler."""
         for seq in range(self.runner.context.n_seq_max):
             self._cache.seq_rm(seq, -1, -1)
+        for state in self._states.values():
+            state.arrivals = []
         self.scheduler, self._states = scheduler, {}
 
     def admit(self) -> list[Job]:
@@ -86,7 +89,7 @@ class EngineCore:
         if not arriving:
             return
         busy = self.scheduler.at_work and self.steps
-        end = perf_counter() + (TAKING_IN * self.step_seconds / self.steps if busy else inf)
+        end = perf_counter() + (TAKING_IN * self.step_seconds / self.steps if busy else AT_ONCE)
         for job in arriving:
             state = self._states[job]
             self.runner.take_in(state, end - perf_counter())

@@ -129,7 +129,7 @@ class Arrival:
         if future.done():
             return True
         if alone or perf_counter() > self._latest:
-            self._tiers.stores[-1].counts["given_up"] += 1
+            self._tiers.stores[-1].counts.add("given_up")
             self.stop()
         return False
 
@@ -145,7 +145,7 @@ class Arrival:
                 self._keep(self.length)
 
     def _failed(self, error: Exception) -> None:
-        self._tiers.counts["errors"] += 1
+        self._tiers.counts.add("errors")
         log.warning("the prompt cache's tiers: %s: %s", type(error).__name__, error)
 
     def _drop_asked(self) -> None:
@@ -171,6 +171,7 @@ class Arrival:
             self._goal, self._left = each, deque(keys)
             patience = self._tiers.computing.seconds(missing)
             self._latest = perf_counter() + (LONGEST if patience is None else patience)
+            self._ask()  # at once: its turn to be taken in may come late
             return
         self.stop()
 
@@ -188,7 +189,7 @@ class Arrival:
     def _take_next(self) -> None:
         """Take in the next entry, which has come."""
         key, future = self._asked.popleft()
-        found = future.result()
+        found = None if future.cancelled() else future.result()
         if found is None:
             self._spoil([key])
             return

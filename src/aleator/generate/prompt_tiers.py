@@ -1,4 +1,4 @@
-"""The tiers of a prompt cache below the cells: memory and disk, and the thread that writes files.
+"""The tiers of a prompt cache below the cells: memory and disk, and the threads that read and write files.
 
 :class:`~aleator.generate.tiered_prefixes.TieredPrefixes` puts them below the prefixes of a context.
 """
@@ -10,19 +10,19 @@ import os
 import threading
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence, Set
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from time import perf_counter
 from weakref import WeakSet
 
-from aleator.cache.block_store import Entry, MemoryStore, Sections, Store
+from aleator.cache.block_store import Counts, Entry, MemoryStore, Sections, Store
 from aleator.cache.disk_store import DiskStore
 from aleator.core.errors import ParameterError
 
 QUEUED = 256 * 2**20
 """Bytes that wait to be written at most; what comes then is dropped."""
 PATIENCE = 10.0
-"""Seconds that the end of the interpreter waits for what is still to be written."""
+"""Seconds that the end of the interpreter waits for the threads; a disk may hang."""
 
 READERS = 2
 """Threads that read: while one checks, the other waits for the disk."""
@@ -72,18 +72,20 @@ class PromptTiers:
         self.disk = DiskStore(directory or default_directory(), disk) if disk else None
         self.stores: list[Store] = [s for s in (self.memory, self.disk) if s is not None]
         self.secret = (self.disk.secret if self.disk is not None else b"") or os.urandom(32)
-        self.counts = Counter[str]()
+        self.counts = Counts()
         self.reading, self.computing = Speed(), Speed()
-        self._readers: ThreadPoolExecutor | None = None
-        self._process = os.getpid()  # which the readers are threads of
+        self._asked: deque[tuple[Future[Found | None], Entry, str]] = deque()
         self._queue: deque[Written] = deque()
         self._queued, self._writing, self._closed = 0, False, False
         self._changed = threading.Condition()
         self._waiting: Counter[bytes] = Counter()  # keys that are to be written
+        self._threads: list[threading.Thread] = []
         if self.disk is not None and self.disk.usable:
-            threading.Thread(
-                target=self._write, args=(self.disk,), name="aleator-cache-writer", daemon=True
-            ).start()
+            for work in (self._write, *[self._read] * READERS):
+                name = f"aleator-cache{work.__name__}"
+                thread = threading.Thread(target=work, args=(self.disk,), name=name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
         _open.add(self)
 
     def find(self, parents: Sequence[bytes]) -> dict[bytes, Entry]:
@@ -112,11 +114,17 @@ class PromptTiers:
         return None
 
     def ask(self, entry: Entry, model: str) -> Future[Found | None]:
-        """Have a thread :meth:`get` an entry."""
-        if self._readers is None or self._process != os.getpid():
-            self._process = os.getpid()
-            self._readers = ThreadPoolExecutor(READERS, "aleator-cache-reader")
-        return self._readers.submit(self.get, entry, model)
+        """Have a thread :meth:`get` an entry; what is in memory is there at once."""
+        future: Future[Found | None] = Future()
+        if self.disk is not None and self.disk.usable:
+            with self._changed:
+                in_memory = self.memory is not None and entry.key in self.memory
+                if not (in_memory or self._closed):
+                    self._asked.append((future, entry, model))
+                    self._changed.notify_all()
+                    return future
+        future.set_result(self.get(entry, model))
+        return future
 
     def is_worth(self, entries: Iterable[Entry], tokens: int) -> bool:
         """Whether reading entries takes less time than computing so many tokens, as far as is known."""
@@ -124,16 +132,16 @@ class PromptTiers:
         reading, computing = self.reading.seconds(size), self.computing.seconds(tokens)
         if reading is None or computing is None or reading <= computing:
             return True
-        self.stores[-1].counts["computed_instead"] += 1
+        self.stores[-1].counts.add("computed_instead")
         return False
 
     def used(self, chain: Sequence[bytes], tiers: Set[str], tokens: int) -> None:
         """Count a look-up: a hit of the lowest tier that it needed, a miss of those above it."""
         for store in self.stores:
             lowest = store.name in tiers and (store is self.stores[-1] or len(tiers) == 1)
-            store.counts["hits" if lowest else "misses"] += 1
+            store.counts.add("hits" if lowest else "misses")
             if lowest:
-                store.counts["tokens"] += tokens
+                store.counts.add("tokens", tokens)
                 self.put(chain, (), "")
                 return
 
@@ -150,7 +158,7 @@ class PromptTiers:
         size = sum(entry.size for entry, _ in entries)
         with self._changed:
             if self._closed or self._queued + size > QUEUED:
-                self.counts["dropped"] += len(entries)
+                self.counts.add("dropped", len(entries))
                 return
             self._queue.append((chain, entries, model))
             self._queued += size
@@ -179,19 +187,41 @@ class PromptTiers:
             return self._changed.wait_for(lambda: not (self._queue or self._writing), timeout)
 
     def close(self, timeout: float | None = PATIENCE) -> None:
-        """Write what is to be written, and take nothing more."""
-        if self._readers is not None:
-            self._readers.shutdown(wait=False, cancel_futures=True)
-        if self.disk is not None and self.disk.usable:
-            with self._changed:
-                self._closed = True
-                self._changed.notify_all()
-            self.flush(timeout)
+        """Write what is to be written, and take nothing more; waits so many seconds for the threads."""
+        if self.disk is None or not self.disk.usable:
+            return
+        with self._changed:
+            self._closed = True
+            asked, self._asked = self._asked, deque()
+            self._changed.notify_all()
+        for future, _, _ in asked:
+            future.cancel()
+        end = None if timeout is None else perf_counter() + timeout
+        for thread in self._threads:
+            if thread is not threading.current_thread():  # where garbage is collected
+                thread.join(None if end is None else max(0.0, end - perf_counter()))
+        if not any(
+            thread.is_alive() for thread in self._threads
+        ):  # or it may hold the disk's locks
             self.disk.close()
 
     def tell(self) -> dict[str, dict[str, int]]:
         """What each tier has done so far: its counts by their names."""
         return {store.name: dict(store.counts) for store in self.stores}
+
+    def _read(self, disk: DiskStore) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._asked or self._closed)
+                if not self._asked:
+                    return
+                future, entry, model = self._asked.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(self.get(entry, model))
+            except Exception as error:  # whoever asked counts it
+                future.set_exception(error)
 
     def _write(self, disk: DiskStore) -> None:
         while True:

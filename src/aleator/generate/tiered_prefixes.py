@@ -104,7 +104,7 @@ class TieredPrefixes:
         self._tiers.forget(self._root(namespace))
 
     def _failed(self, error: Exception) -> None:
-        self._tiers.counts["errors"] += 1
+        self._tiers.counts.add("errors")
         log.warning("the prompt cache's tiers: %s: %s", type(error).__name__, error)
 
     # Keys
@@ -166,7 +166,10 @@ class TieredPrefixes:
         """What could be restored, the longest first."""
         limit = len(tokens) - 1
         depth = 0
-        while depth + 1 < len(digests) and digests[depth + 1] in found:
+        while depth + 1 < len(digests):
+            block = found.get(digests[depth + 1])
+            if block is None or block.length != (depth + 1) * BLOCK:  # an index has no checksums
+                break
             depth += 1
         if not self._uncut:
             for n in range(depth, 0, -1):
