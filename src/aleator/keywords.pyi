@@ -216,12 +216,12 @@ class SamplingKeywords(TypedDict, total=False):
     gumbel-pcg or mt19937 or watermark or synthid; default: inverse)."""
 
     watermark_key_file: PathLike[str] | str | None
-    """File with the key of draw=watermark, 16 bytes or more; without it the environment variable
-    ALEATOR_WATERMARK_KEY has the key."""
+    """File with the key of draw=watermark or synthid, 16 bytes or more; without it the environment
+    variable ALEATOR_WATERMARK_KEY has the key."""
 
     watermark_ngram: int
-    """Tokens before a token that its draw is keyed by with draw=watermark; fewer survive more
-    edits, more repeat less (1 to 16; default: 4)."""
+    """Tokens before a token that its draw is keyed by with draw=watermark or synthid; fewer survive
+    more edits, more repeat less (1 to 16; default: 4)."""
 
     samplers: str | Iterable[str]
     """Samplers in order, separated by ";" (default:
@@ -688,12 +688,12 @@ class BatchKeywords(TypedDict, total=False):
     gumbel-pcg or mt19937 or watermark or synthid; default: inverse)."""
 
     watermark_key_file: PathLike[str] | str | None
-    """File with the key of draw=watermark, 16 bytes or more; without it the environment variable
-    ALEATOR_WATERMARK_KEY has the key."""
+    """File with the key of draw=watermark or synthid, 16 bytes or more; without it the environment
+    variable ALEATOR_WATERMARK_KEY has the key."""
 
     watermark_ngram: int | Sequence[int]
-    """Tokens before a token that its draw is keyed by with draw=watermark; fewer survive more
-    edits, more repeat less (1 to 16; default: 4)."""
+    """Tokens before a token that its draw is keyed by with draw=watermark or synthid; fewer survive
+    more edits, more repeat less (1 to 16; default: 4)."""
 
     samplers: str | Iterable[str]
     """Samplers in order, separated by ";" (default:
