@@ -105,7 +105,9 @@ def test_ctrl_c_leaves_what_is_done(aleator: Command, monkeypatch: pytest.Monkey
             [*FEW, "--setting", "mine=--mirostat 2 --draw gumbel"],
             "draw='gumbel' would have no effect",
         ),
-        ([*FEW, "--html", "/no/such/page.html"], "/no/such/page.html: there is no such folder"),
+        ([*FEW, "--setting", "p-less=--top-k 5"], "two settings have that name"),
+        ([*FEW, "--svg", "."], ".: give a file's name in a folder that exists"),
+        ([*FEW, "--html", "/no/such/page.html"], "/no/such/page.html: give a file's name in a"),
         ([*FEW, "--temps", "-1"], "temperature=-1"),
     ],
 )

@@ -108,11 +108,9 @@ def run(arguments: argparse.Namespace) -> int:
         for name, sampling in settings_of(arguments).items()
         for t in temperatures
     ]
-    for file in (arguments.html, arguments.svg):
-        if file and not Path(file).absolute().parent.is_dir():
-            raise ParameterError(
-                "file", f"{file}: there is no such folder: make it, or name another"
-            )
+    for file in filter(None, (arguments.html, arguments.svg)):
+        if Path(file).is_dir() or not Path(file).absolute().parent.is_dir():
+            raise ParameterError("file", f"{file}: give a file's name in a folder that exists")
     from aleator.language_model import load
 
     model = load_model(arguments)
@@ -159,6 +157,8 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
         name, equals, options = word.partition("=")
         if not name or not equals:
             raise ParameterError("setting", f"--setting {word!r:.80}: give NAME=OPTIONS")
+        if name in chosen:
+            raise ParameterError("setting", f"--setting {word!r:.80}: two settings have that name")
         chosen[name] = sampling_of(options, "setting")
         for given, instead in INSTEAD.items():
             if given in chosen[name]:
