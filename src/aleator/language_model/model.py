@@ -224,7 +224,16 @@ class LanguageModel(ScoringModel):
         and what the prompt cache has of them is not computed at all.
 
         An option that is a single number, word or switch may be a list with one value for each prompt, such
-        as ``seed=[1, 2]``; so may ``preset`` and ``params``.  All else is as for :meth:`generate`.
+        as ``seed=[1, 2]``; so may ``preset`` and ``params``.
+
+        Args:
+            prompts: texts, lists of token ids, or sessions.
+            n: completions of each.
+            preset: as for :meth:`generate`.
+            params: as for :meth:`generate`.
+            progress: called with (done, total) prompt tokens during prefill.
+            on_logits: as for :meth:`generate`.
+            options: as for :meth:`generate`.
 
         Returns:
             ``len(prompts) * n`` generations, those of the first prompt first.
