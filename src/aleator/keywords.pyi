@@ -216,12 +216,12 @@ class SamplingKeywords(TypedDict, total=False):
     gumbel-pcg or mt19937 or watermark or synthid; default: inverse)."""
 
     watermark_key_file: PathLike[str] | str | None
-    """File with the key of draw=watermark, 16 bytes or more; without it the environment variable
-    ALEATOR_WATERMARK_KEY has the key."""
+    """File with the key of draw=watermark or synthid, 16 bytes or more; without it the environment
+    variable ALEATOR_WATERMARK_KEY has the key."""
 
     watermark_ngram: int
-    """Tokens before a token that its draw is keyed by with draw=watermark; fewer survive more
-    edits, more repeat less (1 to 16; default: 4)."""
+    """Tokens before a token that its draw is keyed by with draw=watermark or synthid; fewer survive
+    more edits, more repeat less (1 to 16; default: 4)."""
 
     samplers: str | Iterable[str]
     """Samplers in order, separated by ";" (default:
@@ -271,9 +271,9 @@ class GenerateKeywords(SamplingKeywords, total=False):
     """End before this text, which is not part of it; several may be given (default: none)."""
 
     stop_loops: Mapping[str, float] | Iterable[float] | str | None
-    """End where the last tokens are so many repeats of one cycle or more, and together so many
-    tokens or more: repeats and min_tokens; with temperature and for: go on, and draw so many tokens
-    at that (default: none)."""
+    """End a text that repeats itself: its last tokens are so many repeats of one cycle (repeats)
+    and so many tokens (min_tokens), or more; with temperature and for it goes on, that many tokens
+    at that temperature (default: none)."""
 
     logprobs: int | None
     """Report each token's natural-log probability and those of so many most probable ones, from the
@@ -322,8 +322,8 @@ class GenerateKeywords(SamplingKeywords, total=False):
 
     banned_regex: str | Mapping[str, object] | Iterable[object]
     """Regular expressions (RE2's) that nothing in the text matches: a match is taken back and drawn
-    anew; several may be given; {"regex": ..., "probability": 0.5} bans only so many of the matches
-    (default: none)."""
+    anew; several may be given; {"regex": ..., "probability": 0.5} bans a match with that
+    probability (default: none)."""
 
     guidance_scale: float
     """How far to move away from what the negative prompt makes of the same text; 1: not at all (0
@@ -387,9 +387,9 @@ class BatchKeywords(TypedDict, total=False):
     """End before this text, which is not part of it; several may be given (default: none)."""
 
     stop_loops: Mapping[str, float] | Iterable[float] | str | None
-    """End where the last tokens are so many repeats of one cycle or more, and together so many
-    tokens or more: repeats and min_tokens; with temperature and for: go on, and draw so many tokens
-    at that (default: none)."""
+    """End a text that repeats itself: its last tokens are so many repeats of one cycle (repeats)
+    and so many tokens (min_tokens), or more; with temperature and for it goes on, that many tokens
+    at that temperature (default: none)."""
 
     logprobs: int | None | Sequence[int | None]
     """Report each token's natural-log probability and those of so many most probable ones, from the
@@ -438,8 +438,8 @@ class BatchKeywords(TypedDict, total=False):
 
     banned_regex: str | Mapping[str, object] | Iterable[object]
     """Regular expressions (RE2's) that nothing in the text matches: a match is taken back and drawn
-    anew; several may be given; {"regex": ..., "probability": 0.5} bans only so many of the matches
-    (default: none)."""
+    anew; several may be given; {"regex": ..., "probability": 0.5} bans a match with that
+    probability (default: none)."""
 
     guidance_scale: float | Sequence[float]
     """How far to move away from what the negative prompt makes of the same text; 1: not at all (0
@@ -688,12 +688,12 @@ class BatchKeywords(TypedDict, total=False):
     gumbel-pcg or mt19937 or watermark or synthid; default: inverse)."""
 
     watermark_key_file: PathLike[str] | str | None
-    """File with the key of draw=watermark, 16 bytes or more; without it the environment variable
-    ALEATOR_WATERMARK_KEY has the key."""
+    """File with the key of draw=watermark or synthid, 16 bytes or more; without it the environment
+    variable ALEATOR_WATERMARK_KEY has the key."""
 
     watermark_ngram: int | Sequence[int]
-    """Tokens before a token that its draw is keyed by with draw=watermark; fewer survive more
-    edits, more repeat less (1 to 16; default: 4)."""
+    """Tokens before a token that its draw is keyed by with draw=watermark or synthid; fewer survive
+    more edits, more repeat less (1 to 16; default: 4)."""
 
     samplers: str | Iterable[str]
     """Samplers in order, separated by ";" (default:

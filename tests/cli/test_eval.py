@@ -27,7 +27,7 @@ def test_what_is_counted() -> None:
 def test_a_table_a_page_and_a_plot(aleator: Command, tmp_path: Path) -> None:
     page, svg = tmp_path / "page.html", tmp_path / "plot.svg"
     made = aleator(
-        *FEW, "--temps", "0,1.5", "--only", "top-p 0.9,p-less", "--setting", "mine <&>=--min-p 0.3",
+        *FEW, "--temps", "0,1.5", "--only", "top-p 0.9, p-less", "--setting", "mine <&>=--min-p 0.3",
         "--html", str(page), "--svg", str(svg),
     )  # fmt: skip
     assert made.code == 0
@@ -38,6 +38,7 @@ def test_a_table_a_page_and_a_plot(aleator: Command, tmp_path: Path) -> None:
     assert len({re.sub(r"^.{20}", "", line) for line in lines[1::2]}) == 1
     text = page.read_text()
     assert "mine &lt;&amp;&gt;" in text
+    assert "Perplexity is that of the model itself." in text
     assert "http" not in text.replace('xmlns="http://www.w3.org/2000/svg"', "")
     assert text.count("<svg") == 3
     drawn = ET.fromstring(svg.read_text())
@@ -95,6 +96,18 @@ def test_ctrl_c_leaves_what_is_done(aleator: Command, monkeypatch: pytest.Monkey
         ([*FEW, "--temps", "warm"], "give numbers with commas between, such as 0.5,"),
         ([*FEW, "--setting", "--top-p 0.5"], "give NAME=OPTIONS"),
         ([*FEW, "--setting", "mine=--top-pp 0.5"], "unknown option --top-pp; did you mean --top-p"),
+        ([*FEW, "--setting", "mine=--temp 0.5"], "leave its temperature out: those of --temps are"),
+        (
+            [*FEW, "--setting", "mine=--seed 5"],
+            "leave its seed out: the seed of a text is its number",
+        ),
+        (
+            [*FEW, "--setting", "mine=--mirostat 2 --draw gumbel"],
+            "draw='gumbel' would have no effect",
+        ),
+        ([*FEW, "--setting", "p-less=--top-k 5"], "two settings have that name"),
+        ([*FEW, "--svg", "."], ".: give a file's name in a folder that exists"),
+        ([*FEW, "--html", "/no/such/page.html"], "/no/such/page.html: give a file's name in a"),
         ([*FEW, "--temps", "-1"], "temperature=-1"),
     ],
 )

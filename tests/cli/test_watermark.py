@@ -88,6 +88,10 @@ def test_explanations_and_pages_tell_the_numbers_and_not_the_key(
         assert each not in one.out + made.out + made.err + text
 
 
+def test_the_help_names_the_default_of_this_command(aleator: Command) -> None:
+    assert "default: watermark)" in " ".join(aleator("watermark", "--help").out.split())
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -155,7 +155,11 @@ def test_its_device_form_gives_the_tokens_of_the_host(copied: Path) -> None:
             "from aleator.device.backends.torch.user",
             imported,
         ),
-        ("device/backends/torch/program.py", '    "typical_p": truncation.DeviceTypicalP,\n', entry),
+        (
+            "device/backends/torch/program.py",
+            '    "typical_p": truncation.DeviceTypicalP,\n',
+            entry,
+        ),
         ("device/cases.py", '    "top_p": [', chain),
     ):
         text = (package / name).read_text()

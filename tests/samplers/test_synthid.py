@@ -208,6 +208,16 @@ def test_a_list_has_whole_numbers(numbers: list[Any]) -> None:
         key_of(numbers)
 
 
+@pytest.mark.parametrize("secret", [b"[654, 400, 836, 123,]", b" [654, 400, 836 123]", b"[" * 4000])
+def test_a_list_with_a_slip_is_no_secret(secret: bytes) -> None:
+    with pytest.raises(ParameterError, match="give 1 to 64 whole numbers"):
+        WatermarkKey(secret)
+
+
+def test_spaces_around_a_list_change_no_numbers() -> None:
+    assert WatermarkKey(b" [654, 400, 836]").numbers == WatermarkKey(b"[654, 400, 836] ").numbers
+
+
 def test_explanations_say_what_a_draw_is_keyed_by() -> None:
     chain = S.SamplerChain([S.TopK(top_k=5), marked(2, key_of([1, 2, 3]))], seed=1)
     first, *others = rows(12, 30)

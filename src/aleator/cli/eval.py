@@ -17,6 +17,7 @@ from aleator.cli.options import add_model_options, load_model
 from aleator.cli.sampling import sampling_of
 from aleator.cli.terminal import ProgressBar, note, write
 from aleator.core.errors import ParameterError
+from aleator.samplers import SamplingParams
 
 if TYPE_CHECKING:
     from aleator.language_model import LanguageModel
@@ -39,6 +40,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 """Samplers with values that their papers or engines use, each alone with the temperature.  Adaptive-p needs a
 min-p."""
+INSTEAD = {
+    "temperature": "leave its temperature out: those of --temps are used",
+    "seed": "leave its seed out: the seed of a text is its number",
+}
+"""What a setting of one's own may not have, and why."""
 LONGEST_GRAM = 4
 
 EXAMPLES = """\
@@ -96,26 +102,32 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.action != "samplers":
         raise ParameterError("action", "write: aleator eval samplers (see --help)")
-    settings, temperatures = settings_of(arguments), temperatures_of(arguments.temps)
+    temperatures = temperatures_of(arguments.temps)
+    wanted = [
+        (name, t, params_of(sampling, t))
+        for name, sampling in settings_of(arguments).items()
+        for t in temperatures
+    ]
+    for file in filter(None, (arguments.html, arguments.svg)):
+        if Path(file).is_dir() or not Path(file).absolute().parent.is_dir():
+            raise ParameterError("file", f"{file}: give a file's name in a folder that exists")
     from aleator.language_model import load
 
     model = load_model(arguments)
     judge = model if arguments.judge is None else load(Path(arguments.judge))
     prompts = arguments.prompt or PROMPTS
-    wanted = [(name, t) for name in settings for t in temperatures]
     found: list[Measured] = []
     complete = True
     with ProgressBar("settings", "settings") as bar:
         try:
-            for done, (name, temperature) in enumerate(wanted):
+            for done, (name, temperature, params) in enumerate(wanted):
                 bar(done, len(wanted))
-                texts = texts_of(
-                    model, prompts, arguments, {**settings[name], "temperature": temperature}
-                )
+                texts = texts_of(model, prompts, arguments, params)
                 found.append(measured(name, temperature, texts, judge, judge is not model))
         except KeyboardInterrupt:
             complete = False
     names = [str(each.weights.config.name or each.weights.path.name) for each in (model, judge)]
+    told = names[1] if judge is not model else "the model itself"
     if arguments.json:
         write(
             json.dumps(
@@ -125,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     else:
         write(table(found))
-    pages(arguments, found, *names)
+    pages(arguments, found, names[0], told)
     if not complete:
         note("aleator: error: interrupted: the results are those of the settings that were done")
     return 0 if complete else 130
@@ -133,7 +145,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def settings_of(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """The settings that are asked for, by name."""
-    only = list(SETTINGS) if arguments.only is None else [n for n in arguments.only.split(",") if n]
+    words = SETTINGS if arguments.only is None else map(str.strip, arguments.only.split(","))
+    only = [word for word in words if word]
     for name in only:
         if name not in SETTINGS:
             raise ParameterError(
@@ -144,7 +157,12 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
         name, equals, options = word.partition("=")
         if not name or not equals:
             raise ParameterError("setting", f"--setting {word!r:.80}: give NAME=OPTIONS")
+        if name in chosen:
+            raise ParameterError("setting", f"--setting {word!r:.80}: two settings have that name")
         chosen[name] = sampling_of(options, "setting")
+        for given, instead in INSTEAD.items():
+            if given in chosen[name]:
+                raise ParameterError("setting", f"--setting {word!r:.80}: {instead}")
     if not chosen:
         raise ParameterError("only", "--only leaves no setting: name one, or give --setting")
     return chosen
@@ -161,18 +179,24 @@ def temperatures_of(words: str) -> list[float]:
         ) from None
 
 
+def params_of(sampling: Mapping[str, Any], temperature: float) -> SamplingParams:
+    """All parameters of a setting; without a preset of its own the others are neutral."""
+    given = {"preset": "neutral", **sampling, "temperature": temperature}
+    made: SamplingParams = SamplingParams.resolve(given, given.pop("preset"))
+    return made
+
+
 def texts_of(
     model: LanguageModel,
     prompts: Sequence[str],
     arguments: argparse.Namespace,
-    sampling: Mapping[str, Any],
+    params: SamplingParams,
 ) -> list[tuple[str, tuple[int, ...], str]]:
     """Prompt, tokens and text of each, by the setting."""
     several = [prompt for prompt in prompts for _ in range(arguments.texts)]
     made = model.generate_batch(
-        several, seed=list(range(len(several))), max_tokens=arguments.n_predict,
-        **{"preset": "neutral", **sampling},
-    )  # fmt: skip
+        several, seed=list(range(len(several))), max_tokens=arguments.n_predict, params=params
+    )
     return [(prompt, tuple(g.tokens), g.text) for prompt, g in zip(several, made, strict=True)]
 
 

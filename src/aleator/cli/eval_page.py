@@ -116,11 +116,10 @@ def page(found: Sequence[Measured], model: str, judge: str) -> str:
     ]  # fmt: skip
     body = "\n".join("<tr>" + "".join(f"<td>{each}</td>" for each in row) + "</tr>" for row in rows)
     plots = "\n".join(f"<h2>{what}</h2>\n{plot(found, what)}" for what in VALUES)
-    told = "the model itself" if judge == model else escape(judge)
     return (
         f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Samplers of {escape(model)}</title>\n'
-        f"<style>{STYLE}</style>\n<h1>Samplers of {escape(model)}</h1>\n<p>Perplexity is that of {told}. A "
-        "line is a setting, its points are temperatures, of which the first is hollow. Above and to the left "
-        "is better: diverse texts that the judge finds probable; for repeats, below.</p>\n"
-        f"{plots}\n<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>\n{body}</table></html>\n"
+        f"<style>{STYLE}</style>\n<h1>Samplers of {escape(model)}</h1>\n<p>Perplexity is that of "
+        f"{escape(judge)}. A line is a setting, its points are temperatures, of which the first is hollow. "
+        "Above and to the left is better: diverse texts that the judge finds probable; for repeats, below.</p>"
+        f"\n{plots}\n<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>\n{body}</table></html>\n"
     )

@@ -19,10 +19,9 @@ OPTIONS = (DRAW, WATERMARK_KEY_FILE, WATERMARK_NGRAM)
 EXAMPLES = """\
 FILE is the text without its prompt; -: standard input.  The key is that of
 --watermark-key-file or of the environment variable ALEATOR_WATERMARK_KEY, the
-model one with the tokens of the one that wrote the text.  --draw says which
-watermark is looked for: watermark, if none is given, or synthid.  p is the probability
-of a score as high in a text made without the key; docs/watermarks.md says what
-it cannot tell.
+model one with the tokens of the one that wrote the text.  --draw is watermark or
+synthid, and says which watermark is looked for.  p is the probability of a score as
+high in a text made without the key; docs/watermarks.md says what it cannot tell.
 
 examples:
   aleator watermark detect text.txt -m model.gguf --watermark-key-file key.txt
@@ -35,7 +34,7 @@ def add_arguments(parser: Parser) -> None:
     parser.positional("action", "detect")
     parser.positional("file", "the text")
     group = parser.group("watermark")
-    add_declared(group, OPTIONS)
+    add_declared(group, OPTIONS, {DRAW.name: KEYED[0]})
     group.switch("--ids", help="FILE is a JSON list of token ids, and no model is needed")
     group.switch("--json", help="write one JSON object instead of lines")
     add_model(group)

@@ -46,8 +46,8 @@ def loop_limits(value: Any) -> Limits:
     if len(numbers) not in (2, 4):
         raise ParameterError(
             "stop_loops",
-            f"stop_loops={value!r:.80}: give repeats and min_tokens, as in {USUAL} (command line: 4,64); to go "
-            "on by another temperature, that and for how many tokens too",
+            f"stop_loops={value!r:.80}: give repeats and min_tokens, as in {USUAL} (command line: 4,64), and "
+            "to go on at another temperature also temperature and for (4,64,1.5,32)",
         )
     made = [_checked(*pair) for pair in zip(RANGES, numbers, strict=False)]
     return made[0], made[1], *made[2:]

@@ -262,8 +262,9 @@ class GenerateOptions(Options):
         schema={"type": ["string", "array"], "items": {"type": "string"}},
     )  # fmt: skip
     stop_loops: Limits | None = option(
-        "end where the last tokens are so many repeats of one cycle or more, and together so many tokens or "
-        "more: repeats and min_tokens; with temperature and for: go on, and draw so many tokens at that",
+        "end a text that repeats itself: its last tokens are so many repeats of one cycle (repeats) and so "
+        "many tokens (min_tokens), or more; with temperature and for it goes on, that many tokens at that "
+        "temperature",
         None, type=object, checker=loop_limits, flags=("--stop-loops",), metavar="REPEATS,TOKENS[,TEMP,FOR]",
         annotation="Mapping[str, float] | Iterable[float] | str | None",
         schema={"type": ["object", "array", "string", "null"]},
@@ -319,7 +320,7 @@ class GenerateOptions(Options):
     )  # fmt: skip
     banned_regex: Expressions = option(
         "regular expressions (RE2's) that nothing in the text matches: a match is taken back and drawn anew; "
-        'several may be given; {"regex": ..., "probability": 0.5} bans only so many of the matches',
+        'several may be given; {"regex": ..., "probability": 0.5} bans a match with that probability',
         (), type=tuple, flags=("--banned-regex",), checker=banned_expressions,
         annotation="str | Mapping[str, object] | Iterable[object]", metavar="REGEX",
         schema={"type": ["string", "object", "array"], "items": {"type": ["string", "object", "array"]}},

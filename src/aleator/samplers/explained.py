@@ -86,7 +86,7 @@ class Mark:
 
     def __str__(self) -> str:
         if self.luck is None:
-            return f"{self.draw}: an ordinary draw, as the tokens before are not new or too few"
+            return f"{self.draw}: an ordinary draw: tokens before it are too few, or stood together earlier"
         after = " ".join(token.label for token in self.context)
         return f"{self.draw}: {'u' if self.draw == 'watermark' else 'mean coin'} {self.luck:.4f} after {after}"
 

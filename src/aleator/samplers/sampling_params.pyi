@@ -182,12 +182,12 @@ class SamplingParams:
     gumbel-pcg or mt19937 or watermark or synthid; default: inverse)."""
 
     watermark_key_file: WatermarkKey | None
-    """File with the key of draw=watermark, 16 bytes or more; without it the environment variable
-    ALEATOR_WATERMARK_KEY has the key."""
+    """File with the key of draw=watermark or synthid, 16 bytes or more; without it the environment
+    variable ALEATOR_WATERMARK_KEY has the key."""
 
     watermark_ngram: int
-    """Tokens before a token that its draw is keyed by with draw=watermark; fewer survive more
-    edits, more repeat less (1 to 16; default: 4)."""
+    """Tokens before a token that its draw is keyed by with draw=watermark or synthid; fewer survive
+    more edits, more repeat less (1 to 16; default: 4)."""
 
     samplers: tuple[str, ...]
     """Samplers in order, separated by ";" (default:

@@ -119,7 +119,7 @@ def detect_synthid(
     """Test whether a text was drawn with ``draw="synthid"``, or by transformers, and a key.
 
     Args:
-        tokens: Token ids of the text, 0 to 2^31 - 1, without its prompt.
+        tokens: Token ids of the text, 0 to 2^24 - 1, without its prompt.
         key: The key's bytes, or a :class:`WatermarkKey`; None: that of ``ALEATOR_WATERMARK_KEY``.
         ngram: ``watermark_ngram`` of the draws, 1 to 16; one less than transformers' ``ngram_len``.
 

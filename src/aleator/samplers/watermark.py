@@ -48,7 +48,7 @@ class WatermarkKey(str):
 
     Args:
         secret: 16 to 4,096 bytes; line breaks at the end do not count.  A JSON list of 1 to 64 whole numbers
-            gives SynthID's keys as transformers has them.
+            gives SynthID's keys as transformers has them; spaces make a shorter one 16 bytes long.
 
     Attributes:
         seed: The 64 bits of the secret that draws are keyed by; as secret as the key.
@@ -149,15 +149,15 @@ _KNOWN: WeakValueDictionary[str, WatermarkKey] = WeakValueDictionary()
 KEY_FILE = "watermark_key_file"
 WATERMARK_KEY_FILE = Parameter(
     KEY_FILE, object, None,
-    f"file with the key of draw=watermark, {LEAST_BYTES} bytes or more; without it the environment "
+    f"file with the key of draw=watermark or synthid, {LEAST_BYTES} bytes or more; without it the environment "
     f"variable {VARIABLE} has the key",
     optional=True, checker=WatermarkKey.of, reader=WatermarkKey.from_file, flags=("--watermark-key-file",),
     metavar="FILE", annotation="PathLike[str] | str | None", schema={"type": ["string", "null"]},
 )  # fmt: skip
 WATERMARK_NGRAM = Parameter(
     "watermark_ngram", int, 4,
-    "tokens before a token that its draw is keyed by with draw=watermark; fewer survive more edits, more "
-    "repeat less",
+    "tokens before a token that its draw is keyed by with draw=watermark or synthid; fewer survive more "
+    "edits, more repeat less",
     low=1, high=16, flags=("--watermark-ngram",),
 )  # fmt: skip
 
@@ -216,7 +216,7 @@ def detect_watermark(
     """Test whether a text was drawn with ``draw="watermark"`` and a key.
 
     Args:
-        tokens: Token ids of the text, 0 to 2^31 - 1, without its prompt.
+        tokens: Token ids of the text, 0 to 2^24 - 1, without its prompt.
         key: The key's bytes, or a :class:`WatermarkKey`; None: that of ``ALEATOR_WATERMARK_KEY``.
         ngram: ``watermark_ngram`` of the draws, 1 to 16.
 
@@ -284,11 +284,11 @@ def _philox(
 
 
 def _numbers(secret: bytes, where: str) -> tuple[int, ...]:
-    """SynthID's keys; a secret that begins as a list does but is none is a secret as any other."""
+    """SynthID's keys.  Random bytes that begin as a list does are a secret as any other."""
     try:
-        given = json.loads(secret) if secret[:1] == b"[" else None
+        given = json.loads(secret) if secret.lstrip()[:1] == b"[" else None
     except (ValueError, RecursionError):
-        given = None
+        given = None if secret.translate(None, b"0123456789[],.-+eE \t\r\n") else []
     if given is None:
         made = _digest(secret, b"aleator synthid", 2 * DERIVED_NUMBERS)
         return tuple(int.from_bytes(made[i : i + 2], "little") for i in range(0, len(made), 2))
@@ -297,8 +297,8 @@ def _numbers(secret: bytes, where: str) -> tuple[int, ...]:
     ):
         raise ParameterError(
             where,
-            f"{where}: a key that is a JSON list has SynthID's keys: give 1 to {MOST_NUMBERS} whole numbers, "
-            "each 0 to 2^63 - 1",
+            f"{where}: a key that is a list has SynthID's keys as JSON: give 1 to {MOST_NUMBERS} whole "
+            "numbers, each 0 to 2^63 - 1",
         )
     return tuple(each & 0xFFFF for each in given)
 
