@@ -121,6 +121,17 @@ def test_chats_are_kept_unless_they_should_not(
     assert kept.exists()
 
 
+def test_a_default_makes_no_cache_smaller(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aleator.cli.options.CHAT_CACHE_DISK", 1)
+    kept = set((directory / "blocks").iterdir())
+    assert kept
+    words = ["-p", "ROMEO:", "-n", "1", "--seed", "1", "-t", "1", "--cache-dir", str(directory)]
+    assert main(["chat", "-st", *words]) == 0
+    assert kept <= set((directory / "blocks").iterdir())
+    assert main(["chat", "-st", *words, "--cache-disk", "1K"]) == 0
+    assert not list((directory / "blocks").iterdir())
+
+
 def test_a_command_goes_on_from_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["generate", "-p", PROMPT, "-n", "5", "--seed", "1", "-t", "1"]
     words += ["--cache-disk", "64M", "--cache-dir", str(tmp_path / "c")]

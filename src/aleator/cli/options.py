@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,12 +118,18 @@ def load_model(arguments: argparse.Namespace, *, keep_prompts: bool = False) -> 
 
     ``keep_prompts``: its prompt cache is on disk too, which is said, unless the options say otherwise.
     """
+    from aleator.generate.prompt_tiers import default_directory
+    from aleator.language_model import load
+
     options: dict[str, Any] = {}
     # Elsewhere the directory's owner and mode cannot be told, or there is no place to keep things.
     if keep_prompts and os.name == "posix" and Path(os.path.expanduser("~")).is_absolute():
-        options["cache_disk"] = CHAT_CACHE_DISK
+        blocks = Path(arguments.cache_dir or default_directory()) / "blocks"
+        kept = 0
+        with suppress(OSError):
+            kept = sum(each.stat().st_size for each in os.scandir(blocks))
+        options["cache_disk"] = max(CHAT_CACHE_DISK, kept)  # it makes nobody's cache smaller
     options |= given(arguments, (*MODEL_OPTIONS, *LOADED))
-    from aleator.language_model import load
 
     path = model_named(arguments)
     with ProgressBar("loading", "layers") as bar:
