@@ -145,7 +145,6 @@ class TwisterDist : public Cloned<TwisterDist> {
     if (step.position >= farthest)
       throw ParameterError(
           "position",
-
           "position ", step.position,
           " is too far for draw='mt19937', which counts from the beginning: it must be below ",
           farthest);
