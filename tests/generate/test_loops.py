@@ -320,6 +320,7 @@ def test_a_stretch_that_cannot_be_is_refused(model: LanguageModel) -> None:
             {"temperature": 1, "sampling_device": "device"},
             "changes the temperature of the host's chain",
         ),
+        ({"phases": {"answer": {"temperature": 0}}}, "cannot change in the chains of phases"),
     ):
         with pytest.raises(ParameterError, match=said):
             model.generate("a", stop_loops=WARM, max_tokens=3, seed=1, **options)
@@ -347,6 +348,7 @@ def test_limits_are_checked() -> None:
         ({"repeat": 3}, "give repeats and min_tokens"),
         ("4", "give repeats and min_tokens"),
         ("a,b", "give repeats and min_tokens"),
+        ("[" * 200_000, "give repeats and min_tokens"),
         (7, "give repeats and min_tokens"),
     ):
         with pytest.raises(ParameterError, match=said) as refused:
