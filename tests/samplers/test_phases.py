@@ -10,7 +10,7 @@ import pytest
 
 from aleator import ParameterError, SamplerChain, SamplingParams
 from aleator.core.errors import StateError
-from aleator.samplers import ReferenceChain, sample_batch
+from aleator.samplers import ReferenceChain, TopK, sample_batch
 from aleator.samplers.as_json import params_as_json, params_from_json
 from aleator.samplers.phases import tree
 
@@ -192,6 +192,26 @@ def test_a_grammar_holds_for_all_phases() -> None:
     assert set(text[3:]) - set("</t>") <= set("ab")
 
 
+def test_a_chain_of_phases_has_the_seed_that_it_draws_with() -> None:
+    chain = params(seed=None).chain(VOCAB)
+    same = SamplerChain(list(chain), seed=chain.seed)
+    for row in rows(9):
+        assert chain.explain(row).draw.seed == chain.seed
+        assert chain.sample(row) == same.sample(row)
+    assert params().chain(VOCAB).seed == 5
+
+
+def test_samplers_before_the_phases_are_explained() -> None:
+    chain = params().chain(VOCAB)
+    chain.insert(0, TopK(1))
+    names = [sampler.name for sampler in chain.present]
+    assert names[0] == "top_k"
+    assert len(names) == len(chain.present.kernels.samplers)
+    explained = chain.explain(rows(1)[0])
+    assert [stage.name for stage in explained.stages if stage.n_removed] == ["top_k"]
+    assert explained.draw.token.id == chain.sample(rows(1)[0])
+
+
 def test_parameters_as_json() -> None:
     given = params(
         phases={
@@ -228,7 +248,11 @@ def test_parameters_as_json() -> None:
         ({"answer": {"mirostat": 1, "draw": "gumbel"}}, "in 'answer': draw="),
         ({"answer": 3}, "give a mapping"),
         ("thinking", "give a mapping"),
-        ({f"p{i}": {"begin": f"{i}."} for i in range(10, 30)}, "give at most 16"),
+        ({f"p{i}": {"begin": f"{i}."} for i in range(10, 30)}, "20 phases: give at most 16"),
+        (
+            {"code": {"begin": 2**24}},
+            "is no mark: give a text .* or the id of a token, up to 16,777,215",
+        ),
     ],
 )
 def test_what_is_refused(phases: Any, says: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from aleator.core.errors import ParameterError
-from aleator.core.integers import exact
+from aleator.core.integers import MAX_TOKEN, exact
 from aleator.core.parameter import Parameter, check_unicode, nearest
 
 ANSWER, THINKING, TOOL = "answer", "thinking", "tool"
@@ -49,6 +49,9 @@ def checked_phases(
     given = _mapping(value, "phases", "such as {'thinking': {'temperature': 0.6}}")
     if given and not given.keys() - set(OF_ALL):
         raise _wrong(f"{value!r:.80} has no phase: name one, such as 'thinking'")
+    n = len(given.keys() - set(OF_ALL))
+    if n > MOST:
+        raise _wrong(f"{n} phases: give at most {MOST}")
     made: list[tuple[str, Any]] = []
     for name, own in given.items():
         if name == "histories":
@@ -65,8 +68,6 @@ def checked_phases(
                 f"start={start!r:.40}: there is no such phase: {nearest_of(start, phases)}"
             )
         made.append(("start", start))
-    if len(made) > MOST:
-        raise _wrong(f"{len(made)} phases: give at most {MOST}")
     _refuse_hidden(made)
     return tuple(made)
 
@@ -109,12 +110,12 @@ def _phase(
 def _mark(phase: str, word: str, value: Any) -> str | int:
     """A mark: a text, or the id of a token."""
     token = exact(value)
-    if token is not None and token >= 0:
+    if token is not None and 0 <= token <= MAX_TOKEN:
         return token
     if not isinstance(value, str) or not value:
         raise _wrong(
             f"{word}={value!r:.60} of {phase!r} is no mark: give a text of at least one character, or the id "
-            "of a token"
+            f"of a token, up to {MAX_TOKEN:,}"
         )
     if len(check_unicode("phases", value).encode()) > LONGEST:
         raise _wrong(f"{word} of {phase!r} has more than {LONGEST} bytes: give a shorter mark")

@@ -58,7 +58,7 @@ class Phases(Sampler):
     names: tuple[str, ...] = field(init=False, repr=False, compare=False)
     start: str = field(init=False, repr=False, compare=False)
     own: bool = field(init=False, repr=False, compare=False)
-    seed: int = field(init=False, repr=False, compare=False)
+    seed: int | None = field(init=False, repr=False, compare=False)
     marks: tuple[tuple[int, Mark, int], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class Phases(Sampler):
             own=own.get("histories") == "own",
             adapts=any(sampler.adapts for sampler in members),
             since=max(s.since for s in members if not s.neutral),
-            seed=_chain(chains[ANSWER], Place(0, 0)).seed,
+            seed=getattr(chains[ANSWER][-1], "seed", None),
             marks=_searched(table, names),
         )
 
