@@ -203,7 +203,7 @@ def _named(marks: tuple[str, str] | None) -> list[tuple[str, str]]:
 def with_start(table: Table, tokens: Sequence[int], token_bytes: Callable[[int], bytes]) -> Table:
     """The table with the phase in which a text begins: the one whose mark is the end of its prompt.
 
-    White space after the mark does not count.  A ``start`` that is given stays.
+    White space at their ends does not count, unless the mark is nothing else.  A ``start`` that is given stays.
     """
     if "start" in dict(table):
         return table
@@ -212,11 +212,15 @@ def with_start(table: Table, tokens: Sequence[int], token_bytes: Callable[[int],
         tail = token_bytes(token) + tail
         if last < 0 and tail.strip():
             last = token
-    tail = tail.rstrip()
     for name, begin, _ in marks_of(table):
-        if begin == last or (isinstance(begin, str) and tail.endswith(begin.strip().encode())):
+        if begin == last or (isinstance(begin, str) and _ends_with(tail, begin.encode())):
             return (*table, ("start", name))
     return (*table, ("start", ANSWER))
+
+
+def _ends_with(text: bytes, mark: bytes) -> bool:
+    bare = mark.strip()
+    return text.rstrip().endswith(bare) if bare else text.endswith(mark)
 
 
 def read_words(words: Sequence[str], known: Mapping[str, Parameter]) -> dict[str, Any]:
