@@ -12,6 +12,7 @@ from aleator import ParameterError, SamplerChain, SamplingParams
 from aleator.core.errors import StateError
 from aleator.samplers import ReferenceChain, TopK, sample_batch
 from aleator.samplers.as_json import params_as_json, params_from_json
+from aleator.samplers.params import ALL
 from aleator.samplers.phases import tree
 
 TEXTS = [b"a", b"b", b"<t", b">", b"</", b"t>", b"t", b"x<t>y", b"<think>", b"</think>", b"`", b" "]
@@ -271,3 +272,16 @@ def test_what_a_chain_cannot_be_made_of() -> None:
     with pytest.raises(ParameterError, match="mark 12 is no token"):
         params(phases={"code": {"begin": 12}}).chain(VOCAB)
     assert params(phases={"code": {"begin": 3}}).chain().phase == "answer"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (['{"answer": 5}', "answer:top_k=1"], "'answer' is 5 already, and cannot have top_k"),
+        (["histories=own", "histories:begin=x"], "'histories' is 'own' already"),
+        (['{"a":' * 200_000], "is not JSON"),
+    ],
+)
+def test_words_that_do_not_go_together(words: list[str], says: str) -> None:
+    with pytest.raises(ParameterError, match=says):
+        ALL["phases"].read(words)

@@ -230,7 +230,7 @@ def read_words(words: Sequence[str], known: Mapping[str, Parameter]) -> dict[str
         if word.lstrip().startswith("{"):
             try:
                 made.update(json.loads(word))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise _wrong(f"{word!r:.60} is not JSON: {error}") from None
             continue
         place, given, value = word.partition("=")
@@ -243,10 +243,11 @@ def read_words(words: Sequence[str], known: Mapping[str, Parameter]) -> dict[str
             )
         if not colon:
             made[phase] = value
-        elif name in MARKS:
-            made.setdefault(phase, {})[name] = value
-        else:
-            made.setdefault(phase, {})[name] = _value(phase, name, value, known)
+            continue
+        own = made.setdefault(phase, {})
+        if not isinstance(own, dict):
+            raise _wrong(f"{phase!r} is {own!r:.60} already, and cannot have {name}: leave one out")
+        own[name] = value if name in MARKS else _value(phase, name, value, known)
     return made
 
 
