@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +291,14 @@ def test_a_stretch_is_replayed_and_verified(model: LanguageModel) -> None:
     assert record.made is not None
     assert differences(record.made, make_again(record, model)) == []
     assert verify(record, model).ok
+    at = (
+        found(made.tokens, 3, 24) + 3
+    )  # within the stretch, whose chain the record's parameters do not tell
+    tokens = [*made.tokens[:at], made.tokens[at] ^ 1, *made.tokens[at + 1 :]]
+    altered = replace(record, made=replace(record.made, tokens=tuple(tokens)))
+    wrong = verify(altered, model).wrong
+    assert [each.position for each in wrong] == [at]
+    assert wrong[0].reason == f"its key draws {made.tokens[at]} there"
 
 
 def test_a_session_goes_on_within_a_stretch(model: LanguageModel, tmp_path: Path) -> None:
