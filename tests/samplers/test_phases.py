@@ -197,7 +197,9 @@ def test_a_chain_of_phases_has_the_seed_that_it_draws_with() -> None:
     chain = params(seed=None).chain(VOCAB)
     same = SamplerChain(list(chain), seed=chain.seed)
     for row in rows(9):
-        assert chain.explain(row).draw.seed == chain.seed
+        draw = chain.explain(row).draw
+        assert draw is not None
+        assert draw.seed == chain.seed
         assert chain.sample(row) == same.sample(row)
     assert params().chain(VOCAB).seed == 5
 
@@ -210,6 +212,7 @@ def test_samplers_before_the_phases_are_explained() -> None:
     assert len(names) == len(chain.present.kernels.samplers)
     explained = chain.explain(rows(1)[0])
     assert [stage.name for stage in explained.stages if stage.n_removed] == ["top_k"]
+    assert explained.draw is not None
     assert explained.draw.token.id == chain.sample(rows(1)[0])
 
 
