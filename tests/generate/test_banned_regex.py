@@ -314,3 +314,9 @@ def test_what_does_not_go_together(model: LanguageModel) -> None:
         model.generate("x", regex="[a-z]+", banned_regex="a", complete_grammar=True)
     with pytest.raises(LogitsError):
         model.generate("Say:", grammar='root ::= "yes"', banned_regex="e", **OPTIONS).text  # noqa: B018
+
+
+def test_of_the_text_before_as_much_is_kept_as_a_match_can_need() -> None:
+    held = Bans([Strings(["abc"])], PIECES.__getitem__, 12, lambda _: 0.0, begun=[0, 9, 1] * 20_000)
+    assert held.ready(False) == []  # in a moment, and not as the square of what was begun
+    assert take(held, 5) == 1

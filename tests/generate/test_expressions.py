@@ -141,6 +141,8 @@ def test_forms() -> None:
     assert banned_expressions("a{1,2}") == (("a{1,2}", 1.0),)
     assert banned_expressions(["a", "b", "a"]) == (("a", 1.0), ("b", 1.0))
     assert banned_expressions('{"a"') == (('{"a"', 1.0),)  # no JSON
+    with pytest.raises(ParameterError, match="has 1000000 characters"):
+        banned_expressions('{"a":' * 200_000)
     assert banned_expressions([]) == ()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +291,14 @@ def test_a_stretch_is_replayed_and_verified(model: LanguageModel) -> None:
     assert record.made is not None
     assert differences(record.made, make_again(record, model)) == []
     assert verify(record, model).ok
+    at = (
+        found(made.tokens, 3, 24) + 3
+    )  # within the stretch, whose chain the record's parameters do not tell
+    tokens = [*made.tokens[:at], made.tokens[at] ^ 1, *made.tokens[at + 1 :]]
+    altered = replace(record, made=replace(record.made, tokens=tuple(tokens)))
+    wrong = verify(altered, model).wrong
+    assert [each.position for each in wrong] == [at]
+    assert wrong[0].reason == f"its key draws {made.tokens[at]} there"
 
 
 def test_a_session_goes_on_within_a_stretch(model: LanguageModel, tmp_path: Path) -> None:
@@ -320,6 +329,7 @@ def test_a_stretch_that_cannot_be_is_refused(model: LanguageModel) -> None:
             {"temperature": 1, "sampling_device": "device"},
             "changes the temperature of the host's chain",
         ),
+        ({"phases": {"answer": {"temperature": 0}}}, "cannot change in the chains of phases"),
     ):
         with pytest.raises(ParameterError, match=said):
             model.generate("a", stop_loops=WARM, max_tokens=3, seed=1, **options)
@@ -347,6 +357,7 @@ def test_limits_are_checked() -> None:
         ({"repeat": 3}, "give repeats and min_tokens"),
         ("4", "give repeats and min_tokens"),
         ("a,b", "give repeats and min_tokens"),
+        ("[" * 200_000, "give repeats and min_tokens"),
         (7, "give repeats and min_tokens"),
     ):
         with pytest.raises(ParameterError, match=said) as refused:

@@ -165,6 +165,9 @@ def test_a_prompt_says_where_a_text_begins(model: LanguageModel) -> None:
     assert began("<think> Hm </think>") == began("Speak.") == "answer"
     assert began("[t]", reasoning_marks=("[t]", "[/t]")) == "thinking"
     assert began("Speak.", phases={**THOUGHTS, "start": "thinking"}) == "thinking"
+    lines = {"line": {"begin": "\n\n"}}  # a mark of nothing but white space
+    assert began("Speak.\n\n", phases=lines) == "line"
+    assert began("Speak.", phases=lines) == began("Speak.\n", phases=lines) == "answer"
 
 
 def test_a_chat_knows_its_marks(model: LanguageModel) -> None:

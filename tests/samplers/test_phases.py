@@ -10,9 +10,10 @@ import pytest
 
 from aleator import ParameterError, SamplerChain, SamplingParams
 from aleator.core.errors import StateError
-from aleator.samplers import ReferenceChain, sample_batch
+from aleator.samplers import Greedy, ReferenceChain, TopK, UserSampler, sample_batch
 from aleator.samplers.as_json import params_as_json, params_from_json
-from aleator.samplers.phases import tree
+from aleator.samplers.params import ALL
+from aleator.samplers.phases import Phases, tree
 
 TEXTS = [b"a", b"b", b"<t", b">", b"</", b"t>", b"t", b"x<t>y", b"<think>", b"</think>", b"`", b" "]
 SIZE = len(TEXTS)
@@ -192,6 +193,29 @@ def test_a_grammar_holds_for_all_phases() -> None:
     assert set(text[3:]) - set("</t>") <= set("ab")
 
 
+def test_a_chain_of_phases_has_the_seed_that_it_draws_with() -> None:
+    chain = params(seed=None).chain(VOCAB)
+    same = SamplerChain(list(chain), seed=chain.seed)
+    for row in rows(9):
+        draw = chain.explain(row).draw
+        assert draw is not None
+        assert draw.seed == chain.seed
+        assert chain.sample(row) == same.sample(row)
+    assert params().chain(VOCAB).seed == 5
+
+
+def test_samplers_before_the_phases_are_explained() -> None:
+    chain = params().chain(VOCAB)
+    chain.insert(0, TopK(1))
+    names = [sampler.name for sampler in chain.present]
+    assert names[0] == "top_k"
+    assert len(names) == len(chain.present.kernels.samplers)
+    explained = chain.explain(rows(1)[0])
+    assert [stage.name for stage in explained.stages if stage.n_removed] == ["top_k"]
+    assert explained.draw is not None
+    assert explained.draw.token.id == chain.sample(rows(1)[0])
+
+
 def test_parameters_as_json() -> None:
     given = params(
         phases={
@@ -228,7 +252,11 @@ def test_parameters_as_json() -> None:
         ({"answer": {"mirostat": 1, "draw": "gumbel"}}, "in 'answer': draw="),
         ({"answer": 3}, "give a mapping"),
         ("thinking", "give a mapping"),
-        ({f"p{i}": {"begin": f"{i}."} for i in range(10, 30)}, "give at most 16"),
+        ({f"p{i}": {"begin": f"{i}."} for i in range(10, 30)}, "20 phases: give at most 16"),
+        (
+            {"code": {"begin": 2**24}},
+            "is no mark: give a text .* or the id of a token, up to 16,777,215",
+        ),
     ],
 )
 def test_what_is_refused(phases: Any, says: str) -> None:
@@ -247,3 +275,27 @@ def test_what_a_chain_cannot_be_made_of() -> None:
     with pytest.raises(ParameterError, match="mark 12 is no token"):
         params(phases={"code": {"begin": 12}}).chain(VOCAB)
     assert params(phases={"code": {"begin": 3}}).chain().phase == "answer"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (['{"answer": 5}', "answer:top_k=1"], "'answer' is 5 already, and cannot have top_k"),
+        (["histories=own", "histories:begin=x"], "'histories' is 'own' already"),
+        (['{"a":' * 200_000], "is not JSON"),
+    ],
+)
+def test_words_that_do_not_go_together(words: list[str], says: str) -> None:
+    with pytest.raises(ParameterError, match=says):
+        ALL["phases"].read(words)
+
+
+def test_members_that_may_refuse_a_token_stand_before_the_phases() -> None:
+    class Mine(UserSampler):
+        name = "mine"
+
+        def apply(self, candidates: Any, step: Any) -> None:
+            """Change nothing."""
+
+    with pytest.raises(ParameterError, match="mine may refuse a token"):
+        Phases({"thinking": {}}, {"answer": [Mine(), Greedy()], "thinking": [Greedy()]})

@@ -202,7 +202,7 @@ def why_not_on_device(state: RequestState) -> str:
         return (
             "reasoning_budget, banned_strings, banned_regex, guidance_scale and heal are the host's"
         )
-    if request.options.stop_loops is not None and len(request.options.stop_loops) > 2:
+    if request.options.warms:
         return "stop_loops changes the temperature of the host's chain"
     if request.options.context_shift and request.options.max_tokens is None:
         return (

@@ -109,7 +109,8 @@ class _Judge:
         if not 0 <= token < len(self._model.vocab):
             return f"{token} is no token of the vocabulary; {instead}"
         request = self._request
-        if row is None or request.params.numerics != "portable" or request.options.bans:
+        options = request.options
+        if row is None or request.params.numerics != "portable" or options.bans or options.warms:
             return instead
         chain = self._model.request_states.make([request])[0].chain
         if any(sampler.name in ADAPTIVE for sampler in chain.members):

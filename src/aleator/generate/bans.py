@@ -184,8 +184,11 @@ class Bans:
             begin = max(passed, default=since - self._kept[i])
             self._kept[i] = min(end - begin, ban.longest - 1)
         self._given += pieces
-        while len(b"".join(self._given[1:])) >= self.longest:
-            del self._given[0]
+        left, gone = sum(map(len, self._given)), 0
+        while gone < len(self._given) and left - len(self._given[gone]) >= self.longest:
+            left -= len(self._given[gone])
+            gone += 1
+        del self._given[:gone]
         for each in made:
             self._strip = self._strip and not each.piece
             self._skip = max(0, self._skip - len(each.piece))

@@ -37,7 +37,8 @@ class Part:
 
     Attributes:
         whole: An expression for it, whose flags hold for itself only.
-        begun: An expression for what its matches begin with, without being one; for nothing too.
+        begun: An expression for the end of a text that its matches begin with, without being one; for nothing
+            too.
         shortest: Characters of the shortest match.
         longest: Bytes of the longest match, or more.
         looks_back: Whether it depends on what stands before.
@@ -61,6 +62,8 @@ _QUOTED = re.compile(r"\\Q(.*?)(?:\\E|\Z)|\\.", re.DOTALL)
 _WIDE = re.compile(r"\[\^|\\[^dswnrtfv\W]|\[:\^|[^\0-\x7f]", re.DOTALL)
 """What tells that a class has characters of several bytes, or may have."""
 _ENDLESS = float("inf")
+_OVER = r"\z"
+"""In ``begun`` where the text may end: with an empty text there RE2 compiles it in quadratic time."""
 
 
 class _Reader:
@@ -92,7 +95,7 @@ class _Reader:
         least = int(low) if low else int(sign == "+")
         most = int(high) if high else (_ENDLESS if comma or sign in ("*", "+") else least)
         most = 1 if sign == "?" else most
-        begun = "" if most == 0 else f"(?:{part.whole}){_times(0, most - 1)}(?:{part.begun})"
+        begun = _OVER if most == 0 else f"(?:{part.whole}){_times(0, most - 1)}(?:{part.begun})"
         longest = most * part.longest if part.longest else 0
         whole = f"(?:{part.whole}){_times(least, most)}"
         return Part(whole, begun, least * part.shortest, longest, part.looks_back, part.looks_on)
@@ -110,7 +113,7 @@ class _Reader:
         if char == ".":
             return _atom(char, 4, flags & {"s"})
         if char in "^$":
-            return Part(_flagged(char, flags & {"m"}), "", 0, 0, char == "^", char == "$")
+            return Part(_flagged(char, flags & {"m"}), _OVER, 0, 0, char == "^", char == "$")
         return _literal(char, flags)
 
     def _found(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
@@ -144,7 +147,7 @@ def _flagged(text: str, flags: Iterable[str]) -> str:
 
 def _atom(text: str, longest: int, flags: Iterable[str] = ()) -> Part:
     """One character."""
-    return Part(_flagged(text, flags), "", 1, longest)
+    return Part(_flagged(text, flags), _OVER, 1, longest)
 
 
 def _literal(char: str, flags: frozenset[str]) -> Part:
@@ -159,7 +162,7 @@ def _escaped(text: str, flags: frozenset[str]) -> Part:
     if kind == "C":
         raise ValueError(r"\C is a part of a character: write (?s:.)")
     if kind in "bBAz":
-        return Part(text, "", 0, 0, kind != "z", kind != "A")
+        return Part(text, _OVER, 0, 0, kind != "z", kind != "A")
     if kind in "pPx" or kind in "DSW" or kind.isdigit():
         return _atom(text, 4, flags & {"i"})
     return _atom(text, 3 if "i" in flags and kind == "w" else 1, flags & {"i"})
@@ -171,7 +174,7 @@ def _times(least: float, most: float) -> str:
 
 def _sequence(items: Sequence[Part]) -> Part:
     """Parts one after the other."""
-    begun = items[-1].begun if items else ""
+    begun = items[-1].begun if items else _OVER
     for part in reversed(items[:-1]):
         begun = f"{part.begun}|{part.whole}(?:{begun})"
     return Part(
@@ -272,7 +275,7 @@ def banned_expressions(value: Any) -> Expressions:
 
 def _with_probability(given: Any) -> tuple[str, float]:
     if isinstance(given, str) and given.startswith('{"'):
-        with suppress(ValueError):  # it is an expression
+        with suppress(ValueError, RecursionError):  # it is an expression
             given = json.loads(given)
     if isinstance(given, Mapping) and given.keys() <= {"regex", "probability"}:
         given = given.get("regex"), given.get("probability", 1.0)
@@ -313,7 +316,7 @@ class Searcher:
         self.looks, self._looks_on = part.looks_back or part.looks_on, part.looks_on
         self._whole = compiled(part.whole)
         begun = f"{part.begun}|{part.whole}" if part.looks_on else part.begun
-        self._begun = compiled(rf"(?:{begun})\z")
+        self._begun = compiled(f"(?:{begun}){_OVER}")
 
     def matches(self, text: bytes, at: int, since: int, over: bool) -> Iterator[tuple[int, int]]:
         """Where matches begin and end, the leftmost first, from ``at`` on; none overlap.

@@ -35,7 +35,7 @@ def loop_limits(value: Any) -> Limits:
     if isinstance(value, str):
         try:
             given = json.loads(value if value[:1] in ("{", "[") else f"[{value}]")
-        except ValueError:
+        except (ValueError, RecursionError):
             given = None
     if isinstance(given, Mapping):
         usual = {**USUAL, "temperature": None, "for": STRETCH} if "temperature" in given else USUAL
@@ -89,6 +89,8 @@ class LoopWatch:
             why = f"is not above the request's, {temperature:g}: give more"
         elif self._raised is not None and chain.numerics != "portable":
             why = "cannot change in llama.cpp's chain: leave it out, or give numerics='portable'"
+        elif self._raised is not None and chain.phase:
+            why = "cannot change in the chains of phases: leave it out, or phases"
         if why:
             raise ParameterError("stop_loops", f"stop_loops: temperature={self._raised:g} {why}")
 

@@ -383,3 +383,8 @@ class GenerateOptions(Options):
     def bans(self) -> tuple[str, ...]:
         """Which options ban something."""
         return tuple(name for name in ("banned_strings", "banned_regex") if getattr(self, name))
+
+    @property
+    def warms(self) -> bool:
+        """Whether a loop raises the temperature, in place of ending the text."""
+        return len(self.stop_loops or ()) > 2

@@ -135,7 +135,8 @@ class SamplerChain(ChainMembers):
             return self
         made, native = self.clone(), self.kernels
         _, samplers = phases.acting(native.samplers[-1])
-        made._samplers, made._native = list(samplers), native.present()
+        made._samplers[-1:] = samplers
+        made._native = native.present()
         return made
 
     @property

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from aleator.core.errors import ParameterError
-from aleator.core.integers import exact
+from aleator.core.integers import MAX_TOKEN, exact
 from aleator.core.parameter import Parameter, check_unicode, nearest
 
 ANSWER, THINKING, TOOL = "answer", "thinking", "tool"
@@ -49,6 +49,9 @@ def checked_phases(
     given = _mapping(value, "phases", "such as {'thinking': {'temperature': 0.6}}")
     if given and not given.keys() - set(OF_ALL):
         raise _wrong(f"{value!r:.80} has no phase: name one, such as 'thinking'")
+    n = len(given.keys() - set(OF_ALL))
+    if n > MOST:
+        raise _wrong(f"{n} phases: give at most {MOST}")
     made: list[tuple[str, Any]] = []
     for name, own in given.items():
         if name == "histories":
@@ -65,8 +68,6 @@ def checked_phases(
                 f"start={start!r:.40}: there is no such phase: {nearest_of(start, phases)}"
             )
         made.append(("start", start))
-    if len(made) > MOST:
-        raise _wrong(f"{len(made)} phases: give at most {MOST}")
     _refuse_hidden(made)
     return tuple(made)
 
@@ -109,12 +110,12 @@ def _phase(
 def _mark(phase: str, word: str, value: Any) -> str | int:
     """A mark: a text, or the id of a token."""
     token = exact(value)
-    if token is not None and token >= 0:
+    if token is not None and 0 <= token <= MAX_TOKEN:
         return token
     if not isinstance(value, str) or not value:
         raise _wrong(
             f"{word}={value!r:.60} of {phase!r} is no mark: give a text of at least one character, or the id "
-            "of a token"
+            f"of a token, up to {MAX_TOKEN:,}"
         )
     if len(check_unicode("phases", value).encode()) > LONGEST:
         raise _wrong(f"{word} of {phase!r} has more than {LONGEST} bytes: give a shorter mark")
@@ -202,7 +203,7 @@ def _named(marks: tuple[str, str] | None) -> list[tuple[str, str]]:
 def with_start(table: Table, tokens: Sequence[int], token_bytes: Callable[[int], bytes]) -> Table:
     """The table with the phase in which a text begins: the one whose mark is the end of its prompt.
 
-    White space after the mark does not count.  A ``start`` that is given stays.
+    White space at their ends does not count, unless the mark is nothing else.  A ``start`` that is given stays.
     """
     if "start" in dict(table):
         return table
@@ -211,11 +212,15 @@ def with_start(table: Table, tokens: Sequence[int], token_bytes: Callable[[int],
         tail = token_bytes(token) + tail
         if last < 0 and tail.strip():
             last = token
-    tail = tail.rstrip()
     for name, begin, _ in marks_of(table):
-        if begin == last or (isinstance(begin, str) and tail.endswith(begin.strip().encode())):
+        if begin == last or (isinstance(begin, str) and _ends_with(tail, begin.encode())):
             return (*table, ("start", name))
     return (*table, ("start", ANSWER))
+
+
+def _ends_with(text: bytes, mark: bytes) -> bool:
+    bare = mark.strip()
+    return text.rstrip().endswith(bare) if bare else text.endswith(mark)
 
 
 def read_words(words: Sequence[str], known: Mapping[str, Parameter]) -> dict[str, Any]:
@@ -225,7 +230,7 @@ def read_words(words: Sequence[str], known: Mapping[str, Parameter]) -> dict[str
         if word.lstrip().startswith("{"):
             try:
                 made.update(json.loads(word))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise _wrong(f"{word!r:.60} is not JSON: {error}") from None
             continue
         place, given, value = word.partition("=")
@@ -238,10 +243,11 @@ def read_words(words: Sequence[str], known: Mapping[str, Parameter]) -> dict[str
             )
         if not colon:
             made[phase] = value
-        elif name in MARKS:
-            made.setdefault(phase, {})[name] = value
-        else:
-            made.setdefault(phase, {})[name] = _value(phase, name, value, known)
+            continue
+        own = made.setdefault(phase, {})
+        if not isinstance(own, dict):
+            raise _wrong(f"{phase!r} is {own!r:.60} already, and cannot have {name}: leave one out")
+        own[name] = value if name in MARKS else _value(phase, name, value, known)
     return made
 
 

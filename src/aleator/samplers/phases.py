@@ -31,7 +31,9 @@ from aleator.core.numerics import Row, Step
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.chain import SamplerChain
+from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.phase_table import ANSWER, Table, marks_of, with_marks
+from aleator.samplers.user import UserSampler
 
 _TEXTS: WeakKeyDictionary[Any, host.TokenTexts] = WeakKeyDictionary()
 
@@ -58,7 +60,7 @@ class Phases(Sampler):
     names: tuple[str, ...] = field(init=False, repr=False, compare=False)
     start: str = field(init=False, repr=False, compare=False)
     own: bool = field(init=False, repr=False, compare=False)
-    seed: int = field(init=False, repr=False, compare=False)
+    seed: int | None = field(init=False, repr=False, compare=False)
     marks: tuple[tuple[int, Mark, int], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -75,6 +77,12 @@ class Phases(Sampler):
         names, own = tuple(self.chains), dict(table)
         chains = {name: tuple(each) for name, each in self.chains.items()}
         members = [sampler for each in chains.values() for sampler in each]
+        for member in members:
+            if isinstance(member, (ConstraintSampler, UserSampler)):
+                raise ParameterError(
+                    f"chains: {member.name} may refuse a token, and then phases would differ: put it before "
+                    "the phases"
+                )
         vars(self).update(
             chains=chains,
             names=names,
@@ -82,7 +90,7 @@ class Phases(Sampler):
             own=own.get("histories") == "own",
             adapts=any(sampler.adapts for sampler in members),
             since=max(s.since for s in members if not s.neutral),
-            seed=_chain(chains[ANSWER], Place(0, 0)).seed,
+            seed=getattr(chains[ANSWER][-1], "seed", None),
             marks=_searched(table, names),
         )
 
