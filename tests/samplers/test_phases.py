@@ -10,10 +10,10 @@ import pytest
 
 from aleator import ParameterError, SamplerChain, SamplingParams
 from aleator.core.errors import StateError
-from aleator.samplers import Greedy, ReferenceChain, TopK, UserSampler, sample_batch
+from aleator.samplers import ReferenceChain, TopK, sample_batch
 from aleator.samplers.as_json import params_as_json, params_from_json
 from aleator.samplers.params import ALL
-from aleator.samplers.phases import Phases, tree
+from aleator.samplers.phases import tree
 
 TEXTS = [b"a", b"b", b"<t", b">", b"</", b"t>", b"t", b"x<t>y", b"<think>", b"</think>", b"`", b" "]
 SIZE = len(TEXTS)
@@ -288,14 +288,3 @@ def test_what_a_chain_cannot_be_made_of() -> None:
 def test_words_that_do_not_go_together(words: list[str], says: str) -> None:
     with pytest.raises(ParameterError, match=says):
         ALL["phases"].read(words)
-
-
-def test_members_that_may_refuse_a_token_stand_before_the_phases() -> None:
-    class Mine(UserSampler):
-        name = "mine"
-
-        def apply(self, candidates: Any, step: Any) -> None:
-            """Change nothing."""
-
-    with pytest.raises(ParameterError, match="mine may refuse a token"):
-        Phases({"thinking": {}}, {"answer": [Mine(), Greedy()], "thinking": [Greedy()]})

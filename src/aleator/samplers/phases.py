@@ -31,9 +31,7 @@ from aleator.core.numerics import Row, Step
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.chain import SamplerChain
-from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.phase_table import ANSWER, Table, marks_of, with_marks
-from aleator.samplers.user import UserSampler
 
 _TEXTS: WeakKeyDictionary[Any, host.TokenTexts] = WeakKeyDictionary()
 
@@ -77,12 +75,6 @@ class Phases(Sampler):
         names, own = tuple(self.chains), dict(table)
         chains = {name: tuple(each) for name, each in self.chains.items()}
         members = [sampler for each in chains.values() for sampler in each]
-        for member in members:
-            if isinstance(member, (ConstraintSampler, UserSampler)):
-                raise ParameterError(
-                    f"chains: {member.name} may refuse a token, and then phases would differ: put it before "
-                    "the phases"
-                )
         vars(self).update(
             chains=chains,
             names=names,
