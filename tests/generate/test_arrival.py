@@ -21,6 +21,7 @@ from aleator.engine.engine_core import cells_held
 from aleator.generate.prompt_tiers import Speed
 from tests.generate.test_prompt_tiers import GREEDY, ids, load, made
 from tests.generate.test_prompt_tiers import paths as paths
+from tests.generate.test_prompt_tiers import reading_is_worth_it as reading_is_worth_it
 
 PROMPT = ids(700)
 KINDS = ["llama", "gemma3", "mamba", "jamba"]

@@ -42,6 +42,15 @@ def test_a_batch_reuses_what_a_single_call_computed(path: Path) -> None:
     assert expected[0].stats.reused_tokens == 0
 
 
+def test_it_is_measured_how_fast_prompts_are_computed(path: Path) -> None:
+    model = aleator.load(path, n_threads=1, cache_ram=2**20)
+    tiers = model.prompt_tiers
+    assert tiers is not None
+    assert tiers.computing.seconds(1) is None
+    model.generate(ids(100), **GREEDY).wait()
+    assert (tiers.computing.seconds(1) or 0) > 0
+
+
 def test_what_a_batch_computed_is_reused(path: Path) -> None:
     model = aleator.load(path, n_threads=1)
     prompts = [ids(100), ids(80, 40)]

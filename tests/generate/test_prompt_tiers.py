@@ -30,6 +30,12 @@ def ids(n: int, start: int = 5) -> list[int]:
     return [start + (7 * i) % 60 for i in range(n)]
 
 
+@pytest.fixture(autouse=True)
+def reading_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However fast a busy machine computes small models, what a tier has is read."""
+    monkeypatch.setattr(tiered_prefixes.TieredPrefixes, "computed", lambda *_: None)
+
+
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("models")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import aleator
+from tests.generate.test_prompt_tiers import reading_is_worth_it as reading_is_worth_it
 from tests.server.conftest import Client
 from tests.server.live import Live, in_thread
 
