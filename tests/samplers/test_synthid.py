@@ -19,7 +19,7 @@ from aleator.samplers.synthid import coins, hashed, table, tournament
 from aleator.samplers.watermark import new_context
 from tests.samplers.steps import logs
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "synthid.json").read_text())
+GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "synthid.json").read_text())
 """By transformers' SynthIDTextWatermarkLogitsProcessor: the keys of its docs and of synthid-text, two sets of
 mine, and those of its tests."""
 CASES = GOLDEN["cases"]
