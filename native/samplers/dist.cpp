@@ -144,8 +144,7 @@ class TwisterDist : public Cloned<TwisterDist> {
   float uniform(const Step& step) {
     if (step.position >= farthest)
       throw ParameterError(
-          "position",
-          "position ", step.position,
+          "position", "position ", step.position,
           " is too far for draw='mt19937', which counts from the beginning: it must be below ",
           farthest);
     const auto seed = static_cast<uint32_t>(seed_ + step.completion);
