@@ -25,7 +25,7 @@ import { count, html, percent } from "./ui.js";
  * @property {Shape} logits
  * @property {Stage[]} stages
  * @property {{token: import("./token.js").Token, probabilities: number[], removed_by: number | null}[]} traces
- * @property {{token: import("./token.js").Token, before: number, after: number, seed: number, position: number} | null} draw
+ * @property {{token: import("./token.js").Token, before: number, after: number, seed: number, position: number, mark: string | null} | null} draw
  */
 
 /**
