@@ -7,7 +7,6 @@ use only whole, so all is put in together at the end.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -20,8 +19,6 @@ from aleator.cache.formats import pieces
 from aleator.core.errors import CacheError, CacheFull
 from aleator.core.records import dataclass
 from aleator.generate.prompt_tiers import Found, PromptTiers
-
-log = logging.getLogger(__name__)
 
 BLOCK = 128
 """Tokens of a block."""
@@ -112,7 +109,7 @@ class Arrival:
         except CacheFull:
             self.stop()
         except Exception as error:  # a step goes on without the tiers
-            self._failed(error)
+            self._tiers.failed(error)
             self.stop()
         return self.length > before
 
@@ -143,10 +140,6 @@ class Arrival:
             self._tiers.used(chain, self._tiers_used if gained else set(), gained)
             if gained:
                 self._keep(self.length)
-
-    def _failed(self, error: Exception) -> None:
-        self._tiers.counts.add("errors")
-        log.warning("the prompt cache's tiers: %s: %s", type(error).__name__, error)
 
     def _drop_asked(self) -> None:
         for _, future in self._asked:
@@ -203,7 +196,7 @@ class Arrival:
         except CacheFull:
             raise
         except CacheError as error:
-            self._failed(error)
+            self._tiers.failed(error)
             for each in keys:
                 self._tiers.drop(each)
             self._spoil(keys)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 from collections import Counter, deque
@@ -18,6 +19,8 @@ from weakref import WeakSet
 from aleator.cache.block_store import Counts, Entry, MemoryStore, Sections, Store
 from aleator.cache.disk_store import DiskStore
 from aleator.core.errors import ParameterError
+
+log = logging.getLogger(__name__)
 
 QUEUED = 256 * 2**20
 """Bytes that wait to be written at most; what comes then is dropped."""
@@ -204,6 +207,11 @@ class PromptTiers:
             thread.is_alive() for thread in self._threads
         ):  # or it may hold the disk's locks
             self.disk.close()
+
+    def failed(self, error: Exception) -> None:
+        """Count and log an error; whoever met it goes on without the tiers."""
+        self.counts.add("errors")
+        log.warning("the prompt cache's tiers: %s: %s", type(error).__name__, error)
 
     def tell(self) -> dict[str, dict[str, int]]:
         """What each tier has done so far: its counts by their names."""

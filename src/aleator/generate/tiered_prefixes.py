@@ -12,7 +12,6 @@ thread of their own, and what it cannot keep up with is dropped.
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
@@ -31,9 +30,9 @@ from aleator.generate.prompt_tiers import PromptTiers
 from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.models.fingerprint import ModelIdentity
 
-log = logging.getLogger(__name__)
-
-OWN_NAMESPACES = ("context shift ", "session ", "once ")
+ONCE = "once "
+"""How namespaces of texts that are not to be kept begin."""
+OWN_NAMESPACES = ("context shift ", "session ", ONCE)
 """Namespaces that the package makes up, of texts that one process alone has, or that are not to be kept."""
 
 
@@ -96,16 +95,12 @@ class TieredPrefixes:
         try:
             self._put_down(seq, checked_text(tokens, namespace), namespace)
         except Exception as error:  # a step goes on without the tiers
-            self._failed(error)
+            self._tiers.failed(error)
         return kept
 
     def forget(self, namespace: str) -> None:
         """Forget what the tiers have of a namespace; waits for the disk, so not in the thread of the steps."""
         self._tiers.forget(self._root(namespace))
-
-    def _failed(self, error: Exception) -> None:
-        self._tiers.counts.add("errors")
-        log.warning("the prompt cache's tiers: %s: %s", type(error).__name__, error)
 
     # Keys
 
@@ -151,7 +146,7 @@ class TieredPrefixes:
                 self._cache, self._tiers, self._name, seq, held, found, candidates, keep, wake
             )
         except Exception as error:  # a step goes on without the tiers
-            self._failed(error)
+            self._tiers.failed(error)
             return held, None
         return held, arrival
 

@@ -41,6 +41,7 @@ from aleator.generate.session import (
     write_session,
 )
 from aleator.generate.session_file import SessionFile
+from aleator.generate.tiered_prefixes import ONCE
 from aleator.server.auth import own_namespace
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.dialects.llama_results import settings, without_text
@@ -57,8 +58,6 @@ LONGEST_NAME = 200
 _NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u2215\u2216\uff0e\ufeff\ufffd]+")
 
 
-ONCE = "once "
-"""How namespaces of requests with ``cache_prompt: false`` begin; tiers keep none of these."""
 NOTHING = Session((), 0)
 """The text of a slot that none has."""
 
