@@ -7,7 +7,8 @@ Ours are times of ``model.generate`` for one token.  "cold" computes; "cells": t
 prompt; "memory": only ``cache_ram`` does; "disk": only the files do, which the system holds in memory;
 "dropped": the system holds them no more (as far as it heeds posix_fadvise); "restart": a process that has just
 loaded the model, loading left out.  "files" is how long reading the same files alone takes, held and dropped.
-Each is the least of several tries, but for "cold".
+Each is the least of several tries, but for "cold".  A prompt has one token more than is said: whole blocks
+come, and one token is computed.
 
 llama-server's are the times that it reports for a prompt (prompt_ms) and for a slot (restore_ms): "cells": the
 slot holds it, "memory": brought back by ``--cache-ram`` after another prompt, "slot file": a server that has
@@ -47,8 +48,8 @@ WRITTEN = 200
 
 
 def prompt(n: int, vocabulary: int, salt: int = 0) -> list[int]:
-    """Tokens that do not repeat soon."""
-    return [5 + (7919 * i + 104729 * salt) % (vocabulary - 10) for i in range(n)]
+    """``n`` tokens that do not repeat soon, and one more."""
+    return [5 + (7919 * i + 104729 * salt) % (vocabulary - 10) for i in range(n + 1)]
 
 
 def loaded(args: argparse.Namespace, n: int, folder: str, ram: int = 0) -> aleator.LanguageModel:
@@ -101,7 +102,7 @@ def ours(args: argparse.Namespace, n: int, folder: str) -> dict[str, float]:
     """Seconds of each way to the first token."""
     model = loaded(args, n, folder, PLENTY)
     tokens = prompt(n, len(model.vocab))
-    cached = (n - 1) // 128 * 128
+    cached = n // 128 * 128
     found = {"cold": first_token(model, tokens)}
     found["cells"] = least(lambda: first_token(model, tokens, cached))
     tiers = model.prompt_tiers
@@ -145,12 +146,14 @@ def beside(args: argparse.Namespace, n: int, folder: str) -> float:
             text = engine.submit(prompt(OTHER, len(model.vocab), salt), **options)
             next(iter(text))
             started = perf_counter()
-            if other:
-                engine.submit(other, max_tokens=1).wait()
+            coming = engine.submit(other, max_tokens=1) if other else text
             text.wait()
-            return perf_counter() - started
+            took = perf_counter() - started
+            coming.cancel()
+            return took
 
-        return seconds(2, ()) / seconds(1, tokens)
+        before, both, after = seconds(1, ()), seconds(2, tokens), seconds(3, ())
+        return (before + after) / (2 * both)
 
 
 class Llama:
@@ -161,6 +164,8 @@ class Llama:
             args.llama_server, "-m", args.model, "-t", str(args.threads or os.cpu_count()), "-np", "1", "-c",
             str(n + OTHER + WRITTEN), "-ctk", args.type, "-ctv", args.type, "-fa", "on", "--cache-ram", "-1",
             "--slot-save-path", folder, "--host", "127.0.0.1", "--port", "{port}", "--log-disable",
+            # Otherwise a slot holds no more than the model was trained with.
+            "--override-kv", f"llama.context_length=int:{n + OTHER + WRITTEN}",
         ]  # fmt: skip
         self.server = ServerProcess("llama-server", words, Path(folder) / "log")
 
@@ -225,7 +230,7 @@ def main() -> None:
         n = int(args.tokens)
         model = loaded(args, n, args.child)
         model.own_context()
-        print(first_token(model, prompt(n, len(model.vocab)), (n - 1) // 128 * 128))
+        print(first_token(model, prompt(n, len(model.vocab)), n // 128 * 128))
         return
     vocabulary = len(aleator.load(args.model).vocab)
     report = Report("The prompt cache", machine("aleator"), f"    {command(__file__)}")
@@ -243,7 +248,7 @@ def main() -> None:
                     f"{seconds / alone:.2f}",
                 )
                 report.row("aleator", n, way, *figures)
-            ratios.append((n, median(beside(args, n, folder) for _ in range(TRIES))))
+            ratios.append((n, median(beside(args, n, folder) for _ in range(3 * TRIES))))
         for way, seconds in theirs(args, n, vocabulary).items() if args.llama_server else ():
             report.row("llama-server", n, way, f"{seconds:.3f}", "", "")
     report.say("")

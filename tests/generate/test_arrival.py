@@ -17,6 +17,7 @@ from aleator.cache.block_store import Sections
 from aleator.cache.disk_store import DiskStore
 from aleator.cache.formats import pieces
 from aleator.core.errors import CacheFull
+from aleator.engine import engine_core
 from aleator.engine.engine_core import cells_held
 from aleator.generate.prompt_tiers import Speed
 from tests.generate.test_prompt_tiers import GREEDY, ids, load, made
@@ -119,6 +120,28 @@ def test_a_deadline_holds_while_reading(paths: dict[str, Path], tmp_path: Path, 
         text.wait(60)
         assert text.stop_reason == "deadline"
     gate.open.set()
+
+
+def test_blocks_come_slowly_while_others_write(
+    paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = written(paths["llama"], tmp_path)
+    monkeypatch.setattr(engine_core, "TAKING_IN", 1e-9)
+    with load(paths["llama"], **below).engine(n_seq_max=2, n_ctx=4096) as engine:
+        writer = engine.submit(ids(40, 6), max_tokens=300, ignore_eos=True, seed=1)
+        next(iter(writer))
+        beside, put = [], pieces.read_cells
+
+        def read_cells(*given: Any) -> None:
+            beside.append(not writer.done)
+            put(*given)
+
+        monkeypatch.setattr(pieces, "read_cells", read_cells)
+        reader = engine.submit([*PROMPT, 7], **GREEDY)
+        reader.wait()
+        assert writer.done
+        assert (sum(beside), len(beside)) == (1, 5)
+        assert reader.stats.reused_tokens >= 640
 
 
 def test_an_engine_closes_while_reading(paths: dict[str, Path], tmp_path: Path, gate: Gate) -> None:

@@ -18,9 +18,8 @@ from aleator.engine.scheduler import Scheduler
 from aleator.generate.model_runner import Chunk, ModelRunner
 from aleator.generate.request_state import Proposal, RequestState
 
-TAKING_IN = 0.03
-"""Of the time of a step, what is spent beside it on prompts that a tier of the prompt cache had, while others
-write; one block at least."""
+TAKING_IN = 0.04
+"""Of the time, what goes into prompts that a tier of the prompt cache had, while others write."""
 AT_ONCE = 0.05
 """Seconds that are spent on them at once where nobody writes: who comes or goes waits no longer."""
 
@@ -35,6 +34,7 @@ class EngineCore:
         self._states: dict[Job, RequestState] = {}
         # These are counted as EngineStats says.
         self.steps = self.mixed_steps = 0
+        self._next_block = 0.0  # when the next block of a tier may be taken in while others write
         self.step_seconds = self.longest_step = self.scheduling_seconds = 0.0
 
     def add(self, job: Job, state: RequestState) -> None:
@@ -88,16 +88,21 @@ class EngineCore:
         arriving = [job for job in self.scheduler.reading if job.arriving]
         if not arriving:
             return
-        busy = self.scheduler.at_work and self.steps
-        end = perf_counter() + (TAKING_IN * self.step_seconds / self.steps if busy else AT_ONCE)
+        started, busy = perf_counter(), self.scheduler.at_work
+        if busy and started < self._next_block:
+            return
+        end, read, came = started + (0.0 if busy else AT_ONCE), 0.0, False
         for job in arriving:
             state = self._states[job]
-            self.runner.take_in(state, end - perf_counter())
+            read += self.runner.take_in(state, end - perf_counter())
+            came |= (job.done, job.beside_done) != (len(state.tokens), state.beside)
             job.done, job.beside_done = len(state.tokens), state.beside
             if not state.arrivals:
                 self.scheduler.arrived(job)
             if perf_counter() >= end:
                 break
+        if came:
+            self._next_block = perf_counter() + (perf_counter() - started + read) / TAKING_IN
 
     def step(self) -> Sequence[Job]:
         """Make one step if there is something to make; returns the jobs that took part.

@@ -13,7 +13,7 @@ from concurrent.futures import Future, wait
 from math import inf
 from time import perf_counter
 
-from aleator.cache.block_store import Entry, Sections
+from aleator.cache.block_store import Entry, MemoryStore, Sections
 from aleator.cache.cache import Cache
 from aleator.cache.formats import pieces
 from aleator.core.errors import CacheError, CacheFull
@@ -24,7 +24,7 @@ BLOCK = 128
 """Tokens of a block."""
 LEAST = 32
 """Tokens that a tier must have beyond the pool, for bringing them up to be worth its while."""
-AHEAD = 32 * 2**20
+AHEAD = 16 * 2**20
 """Bytes that are asked for before those that came are taken in, beside the next block."""
 LONGEST = 30.0
 """Seconds to wait for a tier while it is not known how long computing would take."""
@@ -66,6 +66,7 @@ class Arrival:
     Attributes:
         length: tokens of the text that the sequence holds.
         done: nothing more will come.
+        read_seconds: for which other threads have read what was taken in, about.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Arrival:
         self._cells, self._uncut = pieces.cells_of(cache.pool), pieces.has_states(cache.pool)
         self._found, self._candidates = found, iter(candidates)
         self.seq, self.length, self._held = seq, held, held
-        self.done = False
+        self.done, self.read_seconds = False, 0.0
         self._spoiled: set[bytes] = set()
         self._goal = Candidate(held, (), None)
         self._asked: deque[tuple[bytes, Future[Found | None]]] = deque()
@@ -187,6 +188,8 @@ class Arrival:
             self._spoil([key])
             return
         self._tiers_used.add(found[0])
+        if found[0] != MemoryStore.name:
+            self.read_seconds += self._tiers.reading.seconds(self._found[key].size) or 0.0
         self._come.append((self._found[key], found[1]))
         if self._uncut and (self._asked or self._left):
             return

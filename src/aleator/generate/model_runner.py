@@ -151,12 +151,17 @@ class ModelRunner:
             state.arrivals.append(arrival)
         return held
 
-    def take_in(self, state: RequestState, seconds: float) -> None:
-        """Take in what has come of a request's prompts, for about so many seconds for each."""
-        guidance = state.guidance
+    def take_in(self, state: RequestState, seconds: float) -> float:
+        """Take in what has come of a request's prompts, for about so many seconds for each.
+
+        Returns the seconds for which other threads have read it.
+        """
+        guidance, read = state.guidance, 0.0
         for arrival in state.arrivals:
-            before = arrival.length
-            if not arrival.go_on(seconds):
+            before, read_before = arrival.length, arrival.read_seconds
+            changed = arrival.go_on(seconds)
+            read += arrival.read_seconds - read_before
+            if not changed:
                 continue
             state.stats.reused_tokens += arrival.length - before
             if guidance is not None and arrival.seq == guidance.seq:
@@ -164,6 +169,7 @@ class ModelRunner:
             else:
                 state.tokens += state.request.remaining[before : arrival.length]
         state.arrivals = [each for each in state.arrivals if not each.done]
+        return read
 
     def _stop_arrivals(self, state: RequestState) -> None:
         for arrival in state.arrivals:
