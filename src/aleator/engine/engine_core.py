@@ -46,6 +46,7 @@ class EngineCore:
         """Free what a request holds that has ended or is given up."""
         state = self._states.pop(job, None)
         if state is not None and job.seq >= 0:
+            self.runner.beginnings.stop(state)
             heir = self.scheduler.heir(job)
             if heir is not None:
                 self._cache.seq_cp(job.seq, heir.seq, 0, -1)
@@ -92,7 +93,7 @@ class EngineCore:
         end = perf_counter() + (TAKING_IN * self.step_seconds / self.steps if busy else AT_ONCE)
         for job in arriving:
             state = self._states[job]
-            self.runner.take_in(state, end - perf_counter())
+            self.runner.beginnings.take_in(state, end - perf_counter())
             job.done, job.beside_done = len(state.tokens), state.beside
             if not state.arrivals:
                 self.scheduler.arrived(job)
