@@ -163,6 +163,33 @@ def cache() -> Drawing:
     return d
 
 
+def prompt_cache() -> Drawing:
+    """Cells, memory and disk, and what moves between them."""
+    d = Drawing(900, 300, "The prompt cache: cells, memory and disk, and the threads between them")
+    tiers = [
+        (20, "cells", "the engine's thread:\ncopies a block at a time", BLUE),
+        (150, "memory (cache_ram)", "at once; the oldest goes first", GREEN),
+        (245, "disk (cache_disk)", "one thread writes; two look up,\nread and check", ORANGE),
+    ]
+    for (y, name, who, colour), height in zip(tiers, (80, 45, 50), strict=True):
+        d.box(150, y, 330, height, name if y > 20 else "", colour)
+        for i, line in enumerate(who.split("\n")):
+            d.text(620, y + 22 + 18 * i, line, colour=QUIET)
+    for i, name in enumerate(["block 0", "block 1", "block 2", "rest"]):
+        d.box(160 + 80 * i, 50, 72, 40, name, BLUE if i < 3 else "none")
+    d.text(160, 40, "cells: a text, 128 tokens a block")
+    for y1, y2 in ((100, 149), (195, 244)):
+        d.arrow(250, y1, 250, y2)
+        d.arrow(390, y2, 390, y1 + 1)
+    d.text(240, 128, "complete: down", "end")
+    d.text(400, 128, "asked for again: up")
+    d.text(20, 170, "key = digest of")
+    d.text(20, 187, "model, types,")
+    d.text(20, 204, "namespace and all")
+    d.text(20, 221, "tokens so far")
+    return d
+
+
 def device() -> Drawing:
     """Where logits are sampled."""
     d = Drawing(
@@ -250,6 +277,7 @@ DRAWINGS = {
     "equal-bits": equal_bits,
     "cache": cache,
     "device": device,
+    "prompt-cache": prompt_cache,
 }
 
 

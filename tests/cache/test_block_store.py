@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import sqlite3
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -404,3 +405,129 @@ def test_a_start_goes_on_beside_what_is_no_file(tmp_path: Path) -> None:
     store.close()
     (tmp_path / "blocks" / "00.block").mkdir()
     assert cells(DiskStore(tmp_path, 10_000).get(key)) is not None
+
+
+WRONG = ["parent = x'07'", "length = 5", "size = 1 << 40", "size = 1"]
+
+
+def changed(directory: Path, statement: str) -> None:
+    base = sqlite3.connect(directory / "index.sqlite")
+    base.execute(statement)
+    base.commit()
+    base.close()
+
+
+@pytest.mark.parametrize(
+    "change", [*(f"UPDATE blocks SET {w}" for w in WRONG), "DELETE FROM blocks"]
+)
+def test_a_wrong_row_is_replaced_when_its_block_comes_again(change: str, tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, 2**50)
+    key = put(store, 1)
+    store.pin(key)
+    changed(tmp_path, change)
+    put(store, 1)
+    (found,) = store.find([b"p" * 32])
+    assert (found.key, found.length, found.size) == (key, 128, files(tmp_path)[0].stat().st_size)
+    assert cells(store.get(key)) == bytes([1]) * 1000
+    assert store.counts["written"] == 2
+    assert [pinned for *_, pinned in store.listed()] == ["DELETE" not in change]
+    put(store, 1)
+    assert store.counts["written"] == 2
+    assert not store.counts["errors"]
+
+
+def test_a_file_that_is_gone_is_written_again(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, 10**6)
+    key = put(store, 1)
+    files(tmp_path)[0].unlink()
+    put(store, 1)
+    assert cells(store.get(key)) == bytes([1]) * 1000
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_check_mends_a_wrong_row(wrong: str, tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, 2**50)
+    key = put(store, 1)
+    before = list(store.find([b"p" * 32]))
+    changed(tmp_path, f"UPDATE blocks SET {wrong}")
+    assert store.check(key)
+    assert list(store.find([b"p" * 32])) == before
+    assert store.check(key)
+    assert store.counts["mended"] == 1
+    files(tmp_path)[0].write_bytes(b"damaged")
+    assert not store.check(key)
+    assert list(store.listed()) == []
+    assert not store.check(b"x" * 32)
+
+
+def other_disk(tmp_path: Path) -> Path:
+    """A folder on another file system, where there is one."""
+    shared = Path("/dev/shm")
+    if os.access(shared, os.W_OK) and shared.stat().st_dev != tmp_path.stat().st_dev:
+        return Path(tempfile.mkdtemp(dir=shared))
+    pytest.skip("there is no other file system")
+
+
+@pytest.mark.parametrize("what", ["", "blocks"])
+@pytest.mark.parametrize("same", [True, False])
+def test_a_folder_swapped_for_a_link_serves_nothing_wrong(
+    what: str, same: bool, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere" if same else other_disk(tmp_path)
+    try:
+        store = DiskStore(tmp_path / "c", 10**6)
+        key = put(store, 1)
+        folder = tmp_path / "c" / what
+        shutil.copytree(folder, elsewhere, dirs_exist_ok=True)
+        folder.rename(tmp_path / "aside")
+        folder.symlink_to(elsewhere)
+        for i in (2, 3):
+            put(store, i)
+        for i in (1, 2, 3):
+            assert cells(store.get(entry(i)[0].key)) in (None, bytes([i]) * 1000)
+        store.close()
+        store = DiskStore(tmp_path / "c", 10**6)
+        assert store.usable == (what != "blocks")
+        assert cells(store.get(key)) in (None, bytes([1]) * 1000)
+        assert not [each for each in elsewhere.rglob("*.partial")]
+    finally:
+        shutil.rmtree(elsewhere)
+
+
+def test_another_file_system_is_as_good(tmp_path: Path) -> None:
+    elsewhere = other_disk(tmp_path)
+    try:
+        key = put(DiskStore(elsewhere, 10**6), 1)
+        assert cells(DiskStore(elsewhere, 10**6).get(key)) == bytes([1]) * 1000
+    finally:
+        shutil.rmtree(elsewhere)
+
+
+def test_a_clock_that_is_set_back_changes_no_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.time", iter(range(10**6, -(10**6), -1000)).__next__)
+    store = DiskStore(tmp_path, 8_000)
+    keys = [put(store, i) for i in range(6)]
+    store.touch(keys[1:2])
+    for i in range(6, 9):
+        put(store, i)
+    held = {each.key for each in store.find([b"p" * 32])}
+    assert keys[1] in held
+    assert keys[0] not in held
+    assert not {*keys[2:4]} & held
+
+
+def test_the_smallest_quota_of_two_holds_after_its_writes(tmp_path: Path) -> None:
+    small, large = DiskStore(tmp_path, 5_000), DiskStore(tmp_path, 20_000)
+    for i in range(20):
+        put(large, i)
+        assert sum(each.stat().st_size for each in files(tmp_path)) <= 20_000
+    put(small, 100)
+    assert sum(each.stat().st_size for each in files(tmp_path)) <= 5_000
+    assert cells(large.get(entry(100)[0].key)) == bytes([100]) * 1000
+    small.close()
+    larger = DiskStore(tmp_path, 10**6)  # as after a start with a larger one
+    for i in range(30):
+        put(larger, i)
+    assert {entry(i)[0].key for i in range(30)} <= {each.key for each in larger.find([b"p" * 32])}

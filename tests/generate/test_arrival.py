@@ -19,6 +19,7 @@ from aleator.cache.formats import pieces
 from aleator.core.errors import CacheFull
 from aleator.engine import engine_core
 from aleator.engine.engine_core import cells_held
+from aleator.generate.context import Batch
 from aleator.generate.prompt_tiers import Speed
 from tests.generate.test_prompt_tiers import GREEDY, ids, load, made
 from tests.generate.test_prompt_tiers import paths as paths
@@ -197,6 +198,141 @@ def test_a_disk_that_hangs_does_not_keep_the_process(tmp_path: Path) -> None:
     assert told == "asked\n"
 
 
+@pytest.mark.parametrize("kind", ["llama", "gemma3", "mamba", "jamba"])
+def test_no_step_touches_the_disk(
+    kind: str, paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = written(paths[kind], tmp_path)
+    threads = set()
+
+    def noting(name: str) -> None:
+        done = getattr(DiskStore, name)
+
+        def called(*args: Any) -> Any:
+            threads.add(threading.current_thread().name)
+            return done(*args)
+
+        monkeypatch.setattr(DiskStore, name, called)
+
+    for name in ("find", "get", "put", "touch", "drop", "_read", "_path"):
+        noting(name)
+    block = sorted((tmp_path / "blocks").iterdir())[0]
+    block.write_bytes(block.read_bytes()[:-1])
+    with load(paths[kind], **below).engine(n_seq_max=2, token_budget=64) as engine:
+        for prompt in ([*PROMPT, 7], ids(300, 6), PROMPT):
+            engine.submit(prompt, seed=1, **GREEDY).wait()
+    assert threads
+    assert all(name.startswith("aleator-cache") for name in threads), threads
+
+
+def test_others_go_on_while_the_index_is_looked_at(
+    paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below, asked, opened = written(paths["llama"], tmp_path), threading.Event(), threading.Event()
+    find = DiskStore.find
+
+    def held_up(store: DiskStore, parents: Any) -> Any:
+        asked.set()
+        assert opened.wait(60)
+        return find(store, parents)
+
+    monkeypatch.setattr(DiskStore, "find", held_up)
+    with load(paths["llama"], **below).engine(n_seq_max=2) as engine:
+        first = engine.submit([*PROMPT, 7], **GREEDY)
+        assert asked.wait(60)
+        other = engine.submit(ids(20, 6), **{**GREEDY, "max_tokens": 150})  # a block is complete
+        other.wait()
+        assert len(other.tokens) == 150
+        assert not first.done
+        opened.set()
+        first.wait()
+        assert first.stats.reused_tokens == 640
+
+
+def test_a_look_up_begins_while_its_request_waits(
+    paths: dict[str, Path], tmp_path: Path, gate: Gate
+) -> None:
+    below = written(paths["llama"], tmp_path)
+    model = load(paths["llama"], **below)
+    tiers = model.prompt_tiers
+    assert tiers is not None
+    looked = []
+    look_up = tiers.look_up
+    tiers.look_up = lambda parents: looked.append(len(parents)) or look_up(parents)  # type: ignore[method-assign, func-returns-value]
+    with model.engine(n_seq_max=1) as engine:
+        first = engine.submit([*PROMPT, 7], **GREEDY)
+        assert gate.asked.wait(60)
+        second = engine.submit([*PROMPT, 8], **GREEDY)
+        assert looked == [6, 6]
+        gate.open.set()
+        assert first.wait()
+        assert second.wait()
+        assert looked == [6, 6]
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "jamba"])
+def test_windows_and_states_arrive_a_block_at_a_time(
+    kind: str, paths: dict[str, Path], tmp_path: Path
+) -> None:
+    """Others are decoded meanwhile; given up in the middle, nothing of it is left."""
+    model = load(paths[kind], **written(paths[kind], tmp_path))
+    wanted = made(load(paths[kind]), [*PROMPT, 7])
+    context = model.own_context()
+    prefixes = model.tiers_of(context)
+    assert prefixes is not None
+    for stops in (True, False):
+        come = threading.Event()
+        _, arrival = prefixes.begin(0, [*PROMPT, 7], wake=come.set)
+        assert arrival is not None
+        slices = 0
+        while not arrival.done:
+            assert come.wait(60) or arrival.ready
+            come.clear()
+            while arrival.ready:
+                arrival.go_on(0)
+                slices += 1
+                context.decode(Batch.one([5, 6, 7], seq=1))
+                context.cache.seq_rm(1)
+                context.cache.check()
+            if stops and slices > 3:
+                assert arrival.length == 0
+                arrival.stop()
+        context.cache.check()
+        assert (context.cache.seq_pos_max(0) == -1) == stops
+        assert not context.cache.pool.incomplete
+        assert slices > 3
+        context.cache.seq_rm(0)
+    got = made(model, [*PROMPT, 7])
+    assert got[:2] == wanted[:2]
+    assert got[2] >= 640
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_shares_a_prompt_goes_on_when_the_first_is_cancelled(
+    kind: str, paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below, wanted = written(paths[kind], tmp_path), made(load(paths[kind]), [*PROMPT, 7])[0]
+    permits, get, waits = threading.Semaphore(3), DiskStore.get, threading.Event()
+
+    def held_up(store: DiskStore, key: bytes) -> Sections | None:
+        if not permits.acquire(blocking=False):
+            waits.set()
+            assert permits.acquire(timeout=60)
+        return get(store, key)
+
+    monkeypatch.setattr(DiskStore, "get", held_up)
+    with load(paths[kind], **below).engine(n_seq_max=2) as engine:
+        first, second = (engine.submit([*PROMPT, 7], **GREEDY) for _ in range(2))
+        if kind != "mamba":  # whose state is one entry
+            assert waits.wait(60)
+        first.cancel()
+        first.wait()
+        permits.release(100)
+        second.wait()
+        assert second.tokens == wanted
+        engine.visit(lambda context, _: context.cache.check()).result(60)
+
+
 @pytest.mark.parametrize("alone", [True, False])
 def test_nobody_waits_longer_than_computing_takes(
     alone: bool, paths: dict[str, Path], tmp_path: Path, gate: Gate
@@ -256,6 +392,37 @@ def test_a_wrong_length_in_the_index_is_a_miss(
         base.execute("UPDATE blocks SET length = ? WHERE length = ?", (told, length))
     wanted = made(load(paths["llama"]), PROMPT)
     assert made(load(paths["llama"], **below), PROMPT) == (*wanted[:2], length - 128)
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["UPDATE blocks SET length = 5", "UPDATE blocks SET parent = x'07'", "DELETE FROM blocks"],
+)
+def test_a_wrong_row_is_no_miss_for_ever(
+    change: str, paths: dict[str, Path], tmp_path: Path
+) -> None:
+    below = written(paths["llama"], tmp_path)
+    model = load(paths["llama"], **below)
+    with sqlite3.connect(tmp_path / "index.sqlite") as base:
+        base.execute(f"{change} WHERE length = 256")
+    base.close()
+    wanted = made(load(paths["llama"]), PROMPT)
+    assert made(model, PROMPT) == (*wanted[:2], 128)
+    assert made(load(paths["llama"], **below), PROMPT) == (*wanted[:2], 640)
+
+
+def test_what_was_removed_meanwhile_is_written_again(
+    paths: dict[str, Path], tmp_path: Path
+) -> None:
+    below = {"cache_disk": 2**30, "cache_dir": str(tmp_path)}
+    model = load(paths["llama"], **below)
+    made(model, PROMPT)
+    other = DiskStore(tmp_path, 2**30)
+    other.prune(0)
+    other.close()
+    model.own_context().cache.give_up("")
+    for reused in (0, 640):
+        assert made(load(paths["llama"], **below) if reused else model, PROMPT)[2] == reused
 
 
 def test_the_pool_s_part_is_not_read_again(paths: dict[str, Path], tmp_path: Path) -> None:

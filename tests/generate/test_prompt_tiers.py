@@ -19,6 +19,7 @@ import aleator
 from aleator.cache.disk_store import DiskStore
 from aleator.cache.formats import pieces
 from aleator.core.errors import CacheFull
+from aleator.generate.completion import OWN, once
 from aleator.generate import prompt_tiers, tiered_prefixes
 from aleator.models.hub.bundled import bundled_model
 
@@ -179,8 +180,9 @@ def test_what_must_not_be_found_is_not(paths: dict[str, Path], tmp_path: Path) -
         tokenizer_from=bundled_model(),
     )
     assert made(load(other, **below), prompt, namespace="a")[2] == 0
-    made(load(paths["llama"], **below), prompt, namespace="session 1")
-    assert made(load(paths["llama"], **below), prompt, namespace="session 1")[2] == 0
+    for one in (f"{OWN}session 1", once()):
+        made(load(paths["llama"], **below), prompt, namespace=one)
+        assert made(load(paths["llama"], **below), prompt, namespace=one)[2] == 0
 
 
 def test_another_version_of_the_arithmetic_finds_nothing(
@@ -301,10 +303,42 @@ def test_no_step_waits_for_the_disk(
     assert tiers.tell()["disk"]["written"] == 2
 
 
-def test_raw_keys_have_no_tiers(paths: dict[str, Path], tmp_path: Path) -> None:
-    below = {"cache_disk": 2**30, "cache_dir": str(tmp_path), "k_storage": "raw"}
-    made(load(paths["llama"], **below), ids(300))
-    assert made(load(paths["llama"], **below), ids(300))[2] == 0
+@pytest.mark.parametrize(("kind", "reused"), [("llama", 256), ("jamba", 250), ("gemma3", 0)])
+def test_raw_keys(
+    kind: str, reused: int, paths: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are kept as they are; a state of windows has rounded ones, and the log says so."""
+    tiered_prefixes._say.cache_clear()
+    below = {"cache_disk": 2**30, "cache_dir": str(tmp_path)}
+    wanted = made(load(paths[kind], k_storage="raw"), ids(300))
+    for least in (0, reused):
+        got = made(load(paths[kind], k_storage="raw", **below), ids(300))
+        assert got[:2] == wanted[:2]
+        assert got[2] >= least
+    assert ("k_storage='raw'" in caplog.text) == (kind == "gemma3")
+    assert made(load(paths[kind], **below), ids(300))[2] == 0
+
+
+def test_what_follows_an_edit_is_computed_again(paths: dict[str, Path], tmp_path: Path) -> None:
+    """Tokens behind an edit are the same, and what layers make of them is not, but for the first one's."""
+    below = {"cache_disk": 2**30, "cache_dir": str(tmp_path)}
+    text = ids(700)
+    edited = [*text[:200], 77, *text[201:]]
+    cells = []
+    for each in (text, edited):
+        model = load(paths["llama"], **below)
+        wanted = made(load(paths["llama"]), each)
+        assert made(model, each) == (*wanted[:2], 128 * (each is edited))
+        context = model.own_context()
+        context.cache.reuse(0, each)
+        pool = pieces.cells_of(context.cache.pool)
+        assert pool is not None
+        piece = pieces.write_cells(pool, 0, 384, 512)
+        assert piece is not None
+        cells.append(bytes(piece))
+    of_layer = pool.rows.keys.parts[0].row_bytes * 128
+    assert cells[0][:of_layer] == cells[1][:of_layer]
+    assert cells[0][of_layer:] != cells[1][of_layer:]
 
 
 def test_a_model_whose_layers_all_have_windows(tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def test_namespaces_of_tenants_and_salts_never_meet() -> None:
     assert len(set(made)) == len(made)
     assert made[0] == ""  # without keys and salts, also for what else uses the engine
     # Nor others: those of slots, and those that context shifts and sessions make.
-    assert not {"context shift 1", "session 1", "/slot 0", "a1/slot 0"} & set(made)
+    assert not {"\0context shift 1", "\0session 1", "/slot 0", "a1/slot 0"} & set(made)
 
 
 def test_keys_come_from_files_too(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 import aleator
 from aleator.core.errors import ParameterError
+from aleator.server.dialects import llama_slots
 from aleator.server.dialects.llama_slots import LONGEST_NAME, Slots, check_name
 from aleator.server.options import ServerOptions
 from aleator.server.service import Service
@@ -163,6 +164,18 @@ def test_files_of_one_namespace_are_not_found_in_another(
     assert mine.parent != theirs.parent != tmp_path
     assert mine.parent.parent == theirs.parent.parent == tmp_path
     assert slots.namespace(0, "mine") != slots.namespace(1, "mine") != slots.namespace(0, "theirs")
+
+
+def test_texts_of_many_salts_are_not_all_remembered(
+    model: aleator.LanguageModel,
+    served_engine: aleator.Engine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(llama_slots, "MOST_TEXTS", 2)
+    slots = Slots(Service(model, served_engine, ServerOptions()))
+    for salt in ("a", "b", "a", "c"):
+        slots.ended(0, salt, [1, 2], 1)
+    assert list(slots._slots) == [("a", 0), ("c", 0)]
 
 
 @pytest.mark.parametrize(

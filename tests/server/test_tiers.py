@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any
 import pytest
 
 import aleator
+from aleator.cache.disk_store import DiskStore
+from aleator.cache.formats import state_file
+from aleator.generate import session
 from tests.generate.test_prompt_tiers import reading_is_worth_it as reading_is_worth_it
 from tests.server.conftest import Client
 from tests.server.live import Live, in_thread
@@ -86,6 +90,76 @@ def test_what_must_not_be_cached_reaches_no_tier(tmp_path: Path) -> None:
         complete(client, id_slot=1)
         complete(client, "ROMEO:", id_slot=1, cache_prompt=False)
         assert blocks(tmp_path) == []
+
+
+SAYS: dict[str, Any] = {"messages": CHAT["messages"]}
+FEW: dict[str, Any] = {"options": {"num_predict": 4}, "stream": False}
+DIALECTS: dict[str, dict[str, Any]] = {
+    "/completion": {"prompt": PROMPT, "n_predict": 4},
+    "/v1/completions": {"prompt": PROMPT, "max_tokens": 4},
+    "/v1/chat/completions": CHAT,
+    "/v1/responses": {"input": PROMPT, "max_output_tokens": 4},
+    "/v1/messages": {**SAYS, "max_tokens": 4},
+    "/api/chat": {**SAYS, **FEW},
+    "/api/generate": {"prompt": PROMPT, "raw": True, **FEW},
+}
+
+
+@pytest.mark.parametrize("path", DIALECTS)
+def test_no_dialect_caches_what_must_not_be(path: str, tmp_path: Path) -> None:
+    with serving(tmp_path) as client:
+        model, engine, body = client.service.model, client.service.engine, DIALECTS[path]
+        body = {**body, "model": client.service.name}
+
+        def computed(**more: Any) -> bool:
+            """Whether the prompt was computed."""
+            before = engine.stats.prompt_tokens
+            client.made(path, **body, **more)
+            tiers = model.prompt_tiers
+            assert tiers is not None
+            assert tiers.flush(60)
+            return engine.stats.prompt_tokens - before > 200
+
+        for _ in range(2):
+            assert computed(cache_prompt=False)
+            assert blocks(tmp_path) == []
+        assert computed()
+        kept = blocks(tmp_path)
+        assert kept
+        assert not computed()
+        assert computed(cache_prompt=False)
+        assert blocks(tmp_path) == kept
+        assert not computed(cache_prompt=True)
+        assert client.refused(path, **body, cache_prompt="yes")
+
+
+def test_no_step_touches_a_slot_s_file_or_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set()
+
+    def noting(owner: Any, name: str) -> None:
+        done = getattr(owner, name)
+
+        def called(*args: Any, **options: Any) -> Any:
+            threads.add(threading.current_thread().name)
+            return done(*args, **options)
+
+        monkeypatch.setattr(owner, name, called)
+
+    with serving(tmp_path) as client:
+        complete(client, id_slot=1)
+        for i in range(8):
+            complete(client, f"{i} JULIET:\nO Romeo, Romeo! wherefore art thou?\n" * 16)
+        for name in ("find", "get", "put", "touch", "drop", "_read"):
+            noting(DiskStore, name)
+        for module in (session, state_file):
+            noting(module, "read_state_file" if module is session else "_parse")
+        assert act(client, 1, "save")["n_saved"] >= 256
+        assert act(client, 0, "restore")["n_restored"] >= 256
+        client.post("/slots/1?action=erase")
+    assert threads
+    assert "aleator-engine" not in threads
 
 
 def test_a_slot_is_saved_from_the_disk_when_others_have_its_cells(tmp_path: Path) -> None:

@@ -360,7 +360,17 @@ def gone(world: World, child: Child) -> None:
 def damage(world: World, directory: Path, rng: random.Random) -> None:
     """Do something to a directory that is in use."""
     what = rng.choice(
-        ["blocks", "blocks", "index", "another's", "version", "remove", "link", "link of blocks"]
+        [
+            "blocks",
+            "blocks",
+            "index",
+            "rows",
+            "another's",
+            "version",
+            "remove",
+            "link",
+            "link of blocks",
+        ]
     )
     world.count(f"damage: {what}")
     blocks = sorted((directory / "blocks").glob("*.block"))
@@ -372,6 +382,12 @@ def damage(world: World, directory: Path, rng: random.Random) -> None:
                     rewrite(path, rng)
             case "index":
                 rewrite(rng.choice(sorted(directory.glob("index.sqlite*"))), rng)
+            case "rows":
+                with sqlite3.connect(directory / "index.sqlite", timeout=30) as base:
+                    column, value = rng.choice([("length", 5), ("parent", b"7" * 32), ("size", 9)])
+                    where = f"WHERE rowid % 3 = {rng.randrange(3)}"
+                    base.execute(f"UPDATE blocks SET {column} = ? {where}", (value,))
+                base.close()
             case "another's" if blocks:
                 shutil.copy(rng.choice(blocks), rng.choice(blocks))
             case "version":

@@ -138,7 +138,10 @@ def fields(world: World, directory: Path, rng: random.Random, number: int) -> No
     read(world, store)
     store.listed()
     store.touch([made.key])
-    store.put(*entry(rng.randrange(KEYS)), "a model")
+    again, sections = entry(rng.randrange(KEYS))
+    if store.put(again, sections, "a model"):
+        found = [each.key for each in store.find([again.parent]) if each.length == again.length]
+        world.check(again.key in found, "what is put again is found", again.key)
     store.prune(30_000)
     store.close()
 

@@ -59,8 +59,8 @@ class Store(Protocol):
     def get(self, key: bytes) -> Sections | None:
         """An entry's bytes; None if they are not there, or not sound."""
 
-    def put(self, entry: Entry, sections: Sections, model: str) -> None:
-        """Store an entry, if there is room for it."""
+    def put(self, entry: Entry, sections: Sections, model: str) -> bool:
+        """Store an entry, if there is room for it; returns whether it is there."""
 
     def touch(self, keys: Sequence[bytes]) -> None:
         """Note that entries were used, the last one first."""
@@ -97,11 +97,11 @@ class MemoryStore:
     def __contains__(self, key: bytes) -> bool:
         return key in self._entries
 
-    def put(self, entry: Entry, sections: Sections, model: str) -> None:
+    def put(self, entry: Entry, sections: Sections, model: str) -> bool:
         """See :class:`Store`."""
         with self._lock:
             if entry.size > self.budget or entry.key in self._entries:
-                return
+                return entry.key in self._entries
             while self.used + entry.size > self.budget:
                 self._forget(next(iter(self._entries)))
                 self.counts.add("evicted")
@@ -110,6 +110,7 @@ class MemoryStore:
             self.used += entry.size
             self.counts.add("written")
             self.counts.add("bytes_written", entry.size)
+            return True
 
     def touch(self, keys: Sequence[bytes]) -> None:
         """See :class:`Store`."""

@@ -14,6 +14,7 @@ import errno
 import fcntl
 import logging
 import os
+import shutil
 import sqlite3
 import threading
 import time
@@ -26,12 +27,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 
 from aleator.cache.block_store import Counts, Entry, Sections
-from aleator.cache.formats.state_file import pack_state, read_state_file
+from aleator.cache.formats.state_file import StateFile, pack_state, read_state_file
 from aleator.core.errors import FileFormatError
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2
+FORMAT = 3
 SPARED, SPARED_SHARE = 2**30, 0.05
 """A disk keeps so many bytes free, or this share of it where that is less."""
 _KEPT = (
@@ -216,6 +217,14 @@ class DiskStore:
     @_or(None)
     def get(self, key: bytes) -> Sections | None:
         """See :class:`Store`; its checksums are verified."""
+        found = self._block(key)
+        if found is None:
+            return None
+        self.counts.add("bytes_read", found[1])
+        return found[0].sections
+
+    def _block(self, key: bytes) -> tuple[StateFile, int] | None:
+        """An entry's file and its size; where there is none, or it is damaged, the entry is dropped."""
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
             with open(os.open(self._path(key), flags), "rb") as file:
@@ -235,22 +244,45 @@ class DiskStore:
             log.warning("the prompt cache: %s: %s: it is removed", self._path(key), error)
             self.drop(key)
             return None
-        self.counts.add("bytes_read", len(data))
-        return state.sections
+        return state, len(data)
 
-    @_or(None)
-    def put(self, entry: Entry, sections: Sections, model: str) -> None:
-        """See :class:`Store`."""
-        if self._read("SELECT 1 FROM blocks WHERE key = ?", entry.key):
-            return  # by another process; a key says what the bytes are
-        pieces = pack_state({"kind": "prompt block", "key": entry.key.hex()}, sections)
+    @_or(False)
+    def check(self, key: bytes) -> bool:
+        """Whether an entry's file is sound; the index is made to say what the file does."""
+        found = self._block(key)
+        if found is None:
+            return False
+        about = found[0].header
+        told = (bytes.fromhex(about["parent"]), about["length"], found[1])
+        with self._lock:
+            if self._base is not None:
+                made = self._base.execute(
+                    "UPDATE blocks SET (parent, length, size) = (?, ?, ?) "
+                    "WHERE key = ? AND (parent, length, size) IS NOT (?, ?, ?)",
+                    (*told, key, *told),
+                )
+                self.counts.add("mended", made.rowcount)
+        return True
+
+    def _holds(self, entry: Entry) -> bool:
+        """Whether the index says of an entry what is so, and its file has that size."""
+        rows = self._read("SELECT parent, length, size FROM blocks WHERE key = ?", entry.key)
+        with suppress(OSError):
+            return rows == [(entry.parent, entry.length, self._path(entry.key).lstat().st_size)]
+        return False
+
+    @_or(False)
+    def put(self, entry: Entry, sections: Sections, model: str) -> bool:
+        """See :class:`Store`; what the index has of it that is not so is replaced."""
+        if self._holds(entry):
+            return True  # by another process; a key says what the bytes are
+        about = {"kind": "prompt block", "key": entry.key.hex(), "parent": entry.parent.hex()}
+        pieces = pack_state({**about, "length": entry.length}, sections)
         size = sum(memoryview(piece).nbytes for piece in pieces)
-        disk = os.statvfs(self._blocks)
-        free = disk.f_bavail * disk.f_frsize
-        spared = min(SPARED, int(SPARED_SHARE * disk.f_blocks * disk.f_frsize))
-        if size > self.quota or free - size < spared:
+        disk = shutil.disk_usage(self._blocks)
+        if size > self.quota or disk.free - size < min(SPARED, int(SPARED_SHARE * disk.total)):
             self.counts.add("no_room")
-            return
+            return False
         partial = self._blocks / f".{os.urandom(16).hex()}.partial"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         stored = renamed = False
@@ -266,14 +298,15 @@ class DiskStore:
                 with self._lock:
                     base = self._base
                     if base is None:
-                        return
+                        return False
                     with _Transaction(base):
                         if not self._evict(base, size):
                             self.counts.add("no_room")
-                            return
+                            return False
                         base.execute(
-                            "INSERT OR IGNORE INTO blocks VALUES (?, ?, ?, ?, "
-                            "(SELECT COALESCE(MAX(used), 0) + 1 FROM blocks), ?, ?, 0)",
+                            "INSERT OR REPLACE INTO blocks VALUES (?1, ?2, ?3, ?4, "
+                            "(SELECT COALESCE(MAX(used), 0) + 1 FROM blocks), ?5, ?6, "
+                            "COALESCE((SELECT pinned FROM blocks WHERE key = ?1), 0))",
                             (entry.key, entry.parent, entry.length, size, time.time(), model),
                         )
                         os.replace(partial, self._path(entry.key))
@@ -286,6 +319,7 @@ class DiskStore:
                     self._path(entry.key).unlink(missing_ok=True)
         self.counts.add("written")
         self.counts.add("bytes_written", size)
+        return True
 
     def _evict(self, base: sqlite3.Connection, more: int) -> bool:
         """Make room for so many bytes; within a transaction.  Returns whether there is room.

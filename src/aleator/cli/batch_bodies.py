@@ -37,6 +37,7 @@ ACCEPTED_HERE: Mapping[str, Accepted] = {
     "parallel_tool_calls": Accepted("an answer may have several calls", (True,)),
     "deadline": Accepted("a batch waits for every result", ()),
     "cache_salt": Accepted("the prompt cache changes no text"),
+    "cache_prompt": Accepted("the prompt cache changes no text"),
     "timings_per_token": Accepted("results are the same in every run", (False,)),
     "return_progress": Accepted("a result is no stream", (False,)),
     "aleator_replay": Accepted("the lines make the results again", (False,)),

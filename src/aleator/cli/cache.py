@@ -18,8 +18,8 @@ from aleator.generate.prompt_tiers import default_directory
 
 EXAMPLES = """\
 What --cache-disk has kept of prompts (docs/prompt-cache.md).  show: how much there is, by
-model; list: every entry, what was used last first; verify: read everything, and remove
-what is damaged; prune: remove what was not used for the longest time; clear: remove all;
+model; list: every entry, what was used last first; verify: read everything, remove what
+is damaged, and mend what the index says wrongly of the rest; prune: remove what was not used for the longest time; clear: remove all;
 pin: keep an entry, and those before it in its text, whatever else comes; unpin: end that.
 
 examples:
@@ -101,9 +101,10 @@ def _act(store: DiskStore, action: str, left: int, as_json: bool) -> int:
         return 0
     told: dict[str, object] = {"directory": str(store.directory)}
     if action == "verify":
-        sound = sum(store.get(bytes.fromhex(key)) is not None for key, *_ in before)
+        sound = sum(store.check(bytes.fromhex(key)) for key, *_ in before)
         told |= {
             "sound": sound,
+            "mended": store.counts["mended"],
             "damaged": store.counts["damaged"],
             "missing": store.counts["missing"],
         }

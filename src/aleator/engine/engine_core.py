@@ -46,6 +46,7 @@ class EngineCore:
         """Free what a request holds that has ended or is given up."""
         state = self._states.pop(job, None)
         if state is not None and job.seq >= 0:
+            self.runner.beginnings.stop(state)
             heir = self.scheduler.heir(job)
             if heir is not None:
                 self._cache.seq_cp(job.seq, heir.seq, 0, -1)
@@ -88,21 +89,19 @@ class EngineCore:
         arriving = [job for job in self.scheduler.reading if job.arriving]
         if not arriving:
             return
-        started, busy = perf_counter(), self.scheduler.at_work
-        if busy and started < self._next_block:
+        now, busy = perf_counter(), self.scheduler.at_work
+        if busy and now < self._next_block:
             return
-        end, read, came = started + (0.0 if busy else AT_ONCE), 0.0, False
+        end, spent = now + (0.0 if busy else AT_ONCE), 0.0
         for job in arriving:
             state = self._states[job]
-            read += self.runner.take_in(state, end - perf_counter())
-            came |= (job.done, job.beside_done) != (len(state.tokens), state.beside)
+            spent += self.runner.beginnings.take_in(state, end - perf_counter())
             job.done, job.beside_done = len(state.tokens), state.beside
             if not state.arrivals:
                 self.scheduler.arrived(job)
             if perf_counter() >= end:
                 break
-        if came:
-            self._next_block = perf_counter() + (perf_counter() - started + read) / TAKING_IN
+        self._next_block = perf_counter() + spent / TAKING_IN
 
     def step(self) -> Sequence[Job]:
         """Make one step if there is something to make; returns the jobs that took part.

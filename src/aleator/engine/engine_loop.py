@@ -152,7 +152,8 @@ class EngineLoop:
             number = handle.job.number = next(self._numbers)
             self._counts["submitted"] += 1
             self._handles[number] = handle
-            self._mail.put(handle)
+        self._core.runner.beginnings.look_up(handle.state)  # while it waits for its turn
+        self._mail.put(handle)
 
     def visit(self, action: Action[T]) -> Future[T]:
         """See :meth:`aleator.engine.engine.Engine.visit`."""

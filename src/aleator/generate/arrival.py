@@ -1,24 +1,25 @@
 """The beginning of a text on its way from a tier of the prompt cache into a sequence.
 
-What a store has is read block by block.  Where everything in a pool can be cut, a block is put into the
-sequence when it has come, and what has come is of use if the rest does not; windows and recurrent states are of
-use only whole, so all is put in together at the end.
+What a store has is looked up and read by threads, block by block, and a block is put into the sequence when it
+has come.  Where everything in a pool can be cut, what has come is of use if the rest does not; with windows and
+recurrent states, whose entry is the last, it is of use only together with them.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from math import inf
 from time import perf_counter
+from typing import Any
 
 from aleator.cache.block_store import Entry, MemoryStore, Sections
 from aleator.cache.cache import Cache
 from aleator.cache.formats import pieces
 from aleator.core.errors import CacheError, CacheFull
 from aleator.core.records import dataclass
-from aleator.generate.prompt_tiers import Found, PromptTiers
+from aleator.generate.prompt_tiers import Found, PromptTiers, nothing
 
 BLOCK = 128
 """Tokens of a block."""
@@ -28,6 +29,8 @@ AHEAD = 16 * 2**20
 """Bytes that are asked for before those that came are taken in, beside the next block."""
 LONGEST = 30.0
 """Seconds to wait for a tier while it is not known how long computing would take."""
+LOOKING = 0.02
+"""Seconds to wait for a look at the index, however fast computing is."""
 
 Wake = Callable[[], None]
 
@@ -46,6 +49,21 @@ class Candidate:
         return self.blocks if self.end is None else [*self.blocks, self.end]
 
 
+@dataclass(frozen=True)
+class LookUp:
+    """What the tiers have of a text, looked up before its turn.
+
+    Attributes:
+        digests: of nothing, and after each whole block.
+        found: entries by their keys, once a thread has looked.
+        read: their bytes, where these were read too; None: each is asked for when it is needed.
+    """
+
+    digests: Sequence[bytes]
+    found: Future[Mapping[bytes, Entry]]
+    read: Mapping[bytes, Future[Found | None]] | None = None
+
+
 class Arrival:
     """Brings the longest candidate that is sound into a sequence, unless computing it is cheaper.
 
@@ -57,8 +75,9 @@ class Arrival:
         model: the model's name, for whoever looks at the store.
         seq: a sequence that holds the first ``held`` tokens of the text.
         held: how many.
-        found: entries by their keys.
-        candidates: the longest first.
+        most: how many it can come to hold.
+        look_up: what the tiers have of the text.
+        candidates: what could be restored of the entries that were found, the longest first.
         keep: called with the length at the end, if that is more than ``held``.
         wake: called in any thread when something has come, so that :meth:`go_on` has something to do; None: it
             waits itself.
@@ -66,7 +85,7 @@ class Arrival:
     Attributes:
         length: tokens of the text that the sequence holds.
         done: nothing more will come.
-        read_seconds: for which other threads have read what was taken in, about.
+        seconds: what taking in has cost so far: putting in, and about what reading took in other threads.
     """
 
     def __init__(
@@ -76,25 +95,32 @@ class Arrival:
         model: str,
         seq: int,
         held: int,
-        found: Mapping[bytes, Entry],
-        candidates: Iterable[Candidate],
+        most: int,
+        look_up: LookUp,
+        candidates: Callable[[Mapping[bytes, Entry]], Iterable[Candidate]],
         keep: Callable[[int], object],
         wake: Wake | None = None,
     ) -> None:
         self._keep = keep
         self._cache, self._tiers, self._model, self._wake = cache, tiers, model, wake
-        self._cells, self._uncut = pieces.cells_of(cache.pool), pieces.has_states(cache.pool)
-        self._found, self._candidates = found, iter(candidates)
+        self._has_cells = pieces.cells_of(cache.pool) is not None
+        self._uncut = pieces.has_states(cache.pool)
+        self._look_up, self._candidates_of = look_up, candidates
+        self._found: Mapping[bytes, Entry] = {}
+        self._candidates: Iterator[Candidate] = iter(())
         self.seq, self.length, self._held = seq, held, held
-        self.done, self.read_seconds = False, 0.0
+        self._placed = held  # positions whose cells are there
+        self.done, self.seconds = False, 0.0
         self._spoiled: set[bytes] = set()
-        self._goal = Candidate(held, (), None)
+        self._goal: Candidate | None = None  # nobody has looked yet
         self._asked: deque[tuple[bytes, Future[Found | None]]] = deque()
         self._left: deque[bytes] = deque()  # keys that were not asked for yet
-        self._come: list[tuple[Entry, Sections]] = []  # what waits to be put in whole
         self._tiers_used: set[str] = set()
-        self._latest = inf
-        self._choose()
+        self._latest = perf_counter() + max(LOOKING, self._patience(most - held))
+        if look_up.found.done():
+            self._look()
+        else:
+            self._wake_after(look_up.found)
 
     def go_on(self, seconds: float = inf) -> bool:
         """Take in what has come, for about so many seconds; returns whether the sequence has changed."""
@@ -102,9 +128,12 @@ class Arrival:
         try:
             while not self.done:
                 self._ask()
-                if self._asked and not self._has_come():
+                if not self._has_come():
                     break
-                self._take_next()
+                if self._goal is None:
+                    self._look()
+                else:
+                    self._take_next(self._goal)
                 if perf_counter() >= end:
                     break
         except CacheFull:
@@ -117,12 +146,19 @@ class Arrival:
     @property
     def ready(self) -> bool:
         """Whether :meth:`go_on` has something to do at once."""
-        return not self.done and (not self._asked or self._asked[0][1].done())
+        return not self.done and self._awaited.done()
+
+    @property
+    def _awaited(self) -> Future[Any]:
+        """What comes next: a look at the index, or an entry; done where nothing was asked for yet."""
+        if self._goal is None:
+            return self._look_up.found
+        return self._asked[0][1] if self._asked else nothing()
 
     def _has_come(self) -> bool:
-        """Whether the next entry is there; waits no longer for it than computing would take."""
-        future, alone = self._asked[0][1], self._wake is None
-        if alone:
+        """Whether what comes next is there; waits no longer for it than computing would take."""
+        future, alone = self._awaited, self._wake is None
+        if alone and not future.done():
             wait([future], max(0.0, self._latest - perf_counter()))
         if future.done():
             return True
@@ -136,8 +172,10 @@ class Arrival:
         if not self.done:
             self.done = True
             self._drop_asked()
+            if self._uncut and self._placed > self.length:
+                self._cache.journal.run(pieces.take_back, self._cache.pool, self.seq, self.length)
             gained = self.length - self._held
-            chain = self._goal.pieces if gained else ()
+            chain = self._goal.pieces if gained and self._goal is not None else ()
             self._tiers.used(chain, self._tiers_used if gained else set(), gained)
             if gained:
                 self._keep(self.length)
@@ -147,7 +185,18 @@ class Arrival:
             future.cancel()
         self._asked.clear()
         self._left.clear()
-        self._come.clear()
+
+    def _patience(self, tokens: int) -> float:
+        """Seconds that computing so many tokens would take."""
+        seconds = self._tiers.computing.seconds(tokens)
+        return LONGEST if seconds is None else seconds
+
+    def _look(self) -> None:
+        """Choose among what was found."""
+        looked = self._look_up.found
+        self._found = {} if looked.cancelled() else looked.result()
+        self._candidates = iter(self._candidates_of(self._found))
+        self._choose()
 
     def _choose(self) -> None:
         """Go for the longest of the candidates that are left; stop where none is worth its while."""
@@ -156,15 +205,15 @@ class Arrival:
             missing = each.length - self.length
             if missing < LEAST:
                 break
-            first = min(self.length // BLOCK, len(each.blocks)) if self._cells is not None else 0
+            first = min(self._placed // BLOCK, len(each.blocks)) if self._has_cells else 0
             keys = each.pieces[first:]
             if not self._spoiled.isdisjoint(keys):
                 continue
-            if not self._tiers.is_worth([self._found[key] for key in keys], missing):
+            entries = [self._found[key] for key in keys]
+            if self._look_up.read is None and not self._tiers.is_worth(entries, missing):
                 break
             self._goal, self._left = each, deque(keys)
-            patience = self._tiers.computing.seconds(missing)
-            self._latest = perf_counter() + (LONGEST if patience is None else patience)
+            self._latest = perf_counter() + self._patience(missing)
             self._ask()  # at once: its turn to be taken in may come late
             return
         self.stop()
@@ -175,52 +224,57 @@ class Arrival:
         while self._left and (not self._asked or size < AHEAD):
             entry = self._found[self._left.popleft()]
             size += entry.size
-            future = self._tiers.ask(entry, self._model)
-            if self._wake is not None:
-                future.add_done_callback(lambda _, wake=self._wake: wake())  # type: ignore[misc]
+            if self._look_up.read is None:
+                future = self._tiers.ask(entry, self._model)
+            else:
+                future = self._look_up.read.get(entry.key, nothing())
+            self._wake_after(future)
             self._asked.append((entry.key, future))
 
-    def _take_next(self) -> None:
+    def _wake_after(self, future: Future[Any]) -> None:
+        if self._wake is not None:
+            future.add_done_callback(lambda _, wake=self._wake: wake())  # type: ignore[misc]
+
+    def _take_next(self, goal: Candidate) -> None:
         """Take in the next entry, which has come."""
+        if not self._asked:
+            return
         key, future = self._asked.popleft()
-        found = None if future.cancelled() else future.result()
+        found, entry = None if future.cancelled() else future.result(), self._found[key]
         if found is None:
-            self._spoil([key])
+            self._spoil(key)
             return
-        self._tiers_used.add(found[0])
-        if found[0] != MemoryStore.name:
-            self.read_seconds += self._tiers.reading.seconds(self._found[key].size) or 0.0
-        self._come.append((self._found[key], found[1]))
-        if self._uncut and (self._asked or self._left):
-            return
-        keys = [entry.key for entry, _ in self._come]
+        started = perf_counter()
         try:
-            self._cache.journal.run(self._put_in)
+            self._cache.journal.run(self._put_in, goal, entry, found[1])
         except CacheFull:
             raise
         except CacheError as error:
             self._tiers.failed(error)
-            for each in keys:
-                self._tiers.drop(each)
-            self._spoil(keys)
+            self._tiers.drop(entry)
+            self._spoil(key)
             return
-        self.length = min(self._come[-1][0].length, self._goal.length)
-        self._come.clear()
+        self._tiers_used.add(found[0])
+        self.seconds += perf_counter() - started
+        if found[0] != MemoryStore.name:
+            self.seconds += self._tiers.reading.seconds(entry.size) or 0.0
+        self._placed = min(entry.length, goal.length)
+        if key == goal.end or not self._uncut:
+            self.length = self._placed
         if not (self._asked or self._left):
             self.stop()
 
-    def _spoil(self, keys: Iterable[bytes]) -> None:
-        self._spoiled.update(keys)
+    def _spoil(self, key: bytes) -> None:
+        self._spoiled.add(key)
         self._choose()
 
-    def _put_in(self) -> None:
-        """Within a frame, put what has come into the sequence."""
-        for entry, sections in self._come:
-            if self._cells is not None:
-                whole = entry.key != self._goal.end
-                first = entry.length - BLOCK if whole else len(self._goal.blocks) * BLOCK
-                places = range(max(first, self.length), min(entry.length, self._goal.length))
-                of = range(first, entry.length)
-                pieces.read_cells(self._cells, self.seq, places, sections["cells"], of)
-            if entry.key == self._goal.end:
-                pieces.read_state(self._cache.pool, self.seq, entry.length, sections["state"])
+    def _put_in(self, goal: Candidate, entry: Entry, sections: Sections) -> None:
+        """Within a frame, put an entry into the sequence."""
+        pool = self._cache.pool
+        if self._has_cells:
+            first = len(goal.blocks) * BLOCK if entry.key == goal.end else entry.length - BLOCK
+            places = range(max(first, self._placed), min(entry.length, goal.length))
+            of = range(first, entry.length)
+            pieces.read_cells(pool, self.seq, places, sections["cells"], of)
+        if entry.key == goal.end:
+            pieces.read_state(pool, self.seq, entry.length, sections["state"])

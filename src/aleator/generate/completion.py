@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 from functools import cached_property
@@ -15,6 +16,17 @@ from aleator.generate.logprobs import Logprobs, LogprobsOf, top_logprobs
 from aleator.generate.loops import LoopWatch
 from aleator.generate.options import GenerateOptions
 from aleator.samplers import SamplerChain, SamplingParams
+
+OWN = "\0"
+"""How namespaces of the prompt cache begin that the package makes up: of texts that one process alone has."""
+ONCE = f"{OWN}once "
+"""How those begin of which nothing is kept."""
+
+
+def once() -> str:
+    """The namespace of a request that neither uses cached prefixes nor leaves any."""
+    return ONCE + os.urandom(16).hex()
+
 
 Forgotten = tuple[tuple[int, int], ...]
 """What context shifts have removed from a text: (index, number of tokens), one after the other."""

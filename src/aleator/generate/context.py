@@ -31,7 +31,7 @@ from aleator.generate.options import ContextOptions
 from aleator.models.decoder import Decoder
 
 if TYPE_CHECKING:
-    from aleator.generate.arrival import Arrival, Wake  # loads SQLite
+    from aleator.generate.arrival import Arrival, LookUp, Wake  # loads SQLite
     from aleator.keywords import ContextKeywords
 
 
@@ -430,8 +430,16 @@ class Prefixes(Protocol):
 class Tiers(Prefixes, Protocol):
     """Prefixes that may have to be read first (:class:`aleator.generate.tiered_prefixes.TieredPrefixes`)."""
 
+    def look_up(self, tokens: Sequence[int], namespace: str = "") -> LookUp | None:
+        """Have a thread look for what is to be read of ``tokens``; any thread may ask."""
+
     def begin(
-        self, seq: int, tokens: Sequence[int], namespace: str = "", wake: Wake | None = None
+        self,
+        seq: int,
+        tokens: Sequence[int],
+        namespace: str = "",
+        wake: Wake | None = None,
+        look_up: LookUp | None = None,
     ) -> tuple[int, Arrival | None]:
         """Give an empty sequence what is at hand of ``tokens``; the rest arrives."""
 

@@ -15,7 +15,9 @@ import numpy as np
 from aleator.core.arrays import Floats
 from aleator.core.records import dataclass
 from aleator.generate.bans import Bans
-from aleator.generate.context import Batch, Context, Prefixes, Tiers
+from aleator.generate.beginnings import Beginnings
+from aleator.generate.completion import OWN
+from aleator.generate.context import Batch, Context, Prefixes
 from aleator.generate.logprobs import LogprobsOf
 from aleator.generate.request_state import Failed, Proposal, Proposer, RequestErrors, RequestState
 from aleator.generate.token_sampler import (
@@ -94,9 +96,10 @@ class ModelRunner:
         keep_pieces: Keep parts of prompts as cached prefixes, too.
         pending: Chooses tokens that take long; None: each is chosen at once.
         wake: Prefixes that must be read are read beside the steps, and this is called, in any thread, when
-            :meth:`take_in` has something to do; None: :meth:`enter` reads them.
+            :meth:`Beginnings.take_in` has something to do; None: :meth:`enter` reads them.
 
     Attributes:
+        beginnings: What the prompt cache has of requests, and keeps of them.
         pending: A request in it takes no part in steps; :meth:`choose` goes on with it.
         errors: Ends requests that fail.
         proposer: Says which tokens requests decode in a step.
@@ -116,8 +119,7 @@ class ModelRunner:
     ) -> None:
         self.context, self.sampler = context, sampler
         self.pending = pending or PendingTokens()
-        self._prefixes, self._n_tokens = prefixes, n_tokens
-        self._tiers, self._wake = prefixes if isinstance(prefixes, Tiers) else None, wake
+        self.beginnings, self._n_tokens = Beginnings(prefixes, wake), n_tokens
         self._keep_pieces = keep_pieces
         self.errors = RequestErrors(self.pending.drop, failed)
         self.proposer = Proposer(context, self.errors)
@@ -127,58 +129,24 @@ class ModelRunner:
 
         Returns:
             How many tokens of the prompt are cached and need not be computed.  More may come from a tier of
-            the prompt cache (``state.arrivals``, :meth:`take_in`).
+            the prompt cache (``state.arrivals``, :meth:`Beginnings.take_in`).
         """
         prompt = state.request.remaining
         reuses = reuse and not state.wants_prompt  # nobody has kept the logits
-        held = self._begin(state, state.seq, prompt) if reuses else 0
+        held = self.beginnings.begin(state, state.seq, prompt) if reuses else 0
         state.tokens = list(prompt[:held])
         state.stats.reused_tokens += held
         guidance = state.guidance
         if guidance is not None and reuse:
-            guidance.computed = self._begin(state, guidance.seq, guidance.prompt)
+            guidance.computed = self.beginnings.begin(state, guidance.seq, guidance.prompt)
             state.stats.reused_tokens += guidance.computed
         if state.to_prefill == len(prompt) - 1:  # of a session: a context shift makes room for it
             state.drawn = prompt[-1]
         return held
 
-    def _begin(self, state: RequestState, seq: int, tokens: Sequence[int]) -> int:
-        where = state.request.where
-        if self._tiers is None or self._wake is None:
-            return self._prefixes.reuse(seq, tokens, where)
-        held, arrival = self._tiers.begin(seq, tokens, where, self._wake)
-        if arrival is not None and not arrival.done:
-            state.arrivals.append(arrival)
-        return held
-
-    def take_in(self, state: RequestState, seconds: float) -> float:
-        """Take in what has come of a request's prompts, for about so many seconds for each.
-
-        Returns the seconds for which other threads have read it.
-        """
-        guidance, read = state.guidance, 0.0
-        for arrival in state.arrivals:
-            before, read_before = arrival.length, arrival.read_seconds
-            changed = arrival.go_on(seconds)
-            read += arrival.read_seconds - read_before
-            if not changed:
-                continue
-            state.stats.reused_tokens += arrival.length - before
-            if guidance is not None and arrival.seq == guidance.seq:
-                guidance.computed = arrival.length
-            else:
-                state.tokens += state.request.remaining[before : arrival.length]
-        state.arrivals = [each for each in state.arrivals if not each.done]
-        return read
-
-    def _stop_arrivals(self, state: RequestState) -> None:
-        for arrival in state.arrivals:
-            arrival.stop()
-        state.arrivals = []
-
     def empty(self, state: RequestState) -> None:
         """Empty a request's sequences."""
-        self._stop_arrivals(state)
+        self.beginnings.stop(state)
         state.tokens = []
         if state.guidance is not None:
             state.guidance.computed = 0
@@ -211,8 +179,8 @@ class ModelRunner:
         ends = add_chunks(batch, chunks, n_rows)
         started = perf_counter()
         logits = self.logits(batch)
-        if not rows and self._tiers is not None:
-            self._tiers.computed(len(batch), perf_counter() - started)
+        if not rows:
+            self.beginnings.computed(len(batch), perf_counter() - started)
         if not chunks:
             self.proposer.costs.observe(width, n_rows - width, perf_counter() - started)
         for chunk, (_, _, of_prompt) in zip(chunks, ends, strict=True):
@@ -236,11 +204,11 @@ class ModelRunner:
             guidance.computed += more
             n -= more
             if guidance.computed == len(guidance.prompt):
-                self._prefixes.keep(guidance.seq, guidance.prompt, where)
+                self.beginnings.keep(guidance.seq, guidance.prompt, where)
         state.tokens += state.request.remaining[len(state.tokens) : len(state.tokens) + n]
         whole = len(state.tokens) == state.to_prefill
         if whole or (self._keep_pieces and not state.request.options.context_shift):
-            self._prefixes.keep(state.seq, state.tokens, where)
+            self.beginnings.keep(state.seq, state.tokens, where)
         if not whole:
             return
         for follower in chunk.followers:
@@ -338,7 +306,7 @@ class ModelRunner:
         self.context.cache.seq_add(state.seq, keep + forget, used, -forget)
         state.tokens += left
         # Equal tokens after other shifts have other rows, so each has a namespace to itself.
-        state.completion.forget(keep, forget, f"context shift {next(_shifts)}")
+        state.completion.forget(keep, forget, f"{OWN}context shift {next(_shifts)}")
         state.stats.context_shifts += 1
         return True
 
@@ -438,14 +406,14 @@ class ModelRunner:
     def release(self, state: RequestState) -> None:
         """Free the sequences of a completion that has ended; the prompt cache keeps what they held."""
         state.released = True
-        self._stop_arrivals(state)
+        self.beginnings.stop(state)
         self.pending.drop(state)
         state.end_speculation()
         state.chain.free_scratch()  # whoever keeps the text has the chain, and will hardly draw with it
         if state.completion.namespace:  # for a session; the beginning is of more use
-            self._prefixes.keep(state.seq, state.tokens, state.completion.namespace)
+            self.beginnings.keep(state.seq, state.tokens, state.completion.namespace)
         exact = state.tokens[: state.exact]
-        self._prefixes.keep(state.seq, exact, state.request.options.namespace)
+        self.beginnings.keep(state.seq, exact, state.request.options.namespace)
         self.context.cache.seq_rm(state.seq, -1, -1)
         if state.guidance is not None:
             self.context.cache.seq_rm(state.guidance.seq, -1, -1)

@@ -10,10 +10,12 @@ import logging
 import os
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 from weakref import WeakSet
 
 from aleator.cache.block_store import Counts, Entry, MemoryStore, Sections, Store
@@ -31,12 +33,27 @@ READERS = 2
 """Threads that read: while one checks, the other waits for the disk."""
 FADING = 0.9
 """What each measurement leaves of the weight of those before."""
+SEEN = 2**16
+"""Digests after which it is remembered what the index had; then all is forgotten, and seen anew."""
 
 Written = tuple[Sequence[bytes], Sequence[tuple[Entry, Sections]], str]
 Found = tuple[str, Sections]
 """The name of the tier where an entry was found, and its bytes."""
 
 _open: WeakSet[PromptTiers] = WeakSet()
+
+
+def nothing() -> Future[Any]:
+    """What nobody will do: a future that is cancelled."""
+    future: Future[Any] = Future()
+    end(future)
+    return future
+
+
+def end(future: Future[Any]) -> None:
+    """Cancel a future that waits for a thread, and wake who waits for it."""
+    if future.cancel():
+        future.set_running_or_notify_cancel()
 
 
 class Speed:
@@ -77,7 +94,10 @@ class PromptTiers:
         self.secret = (self.disk.secret if self.disk is not None else b"") or os.urandom(32)
         self.counts = Counts()
         self.reading, self.computing = Speed(), Speed()
-        self._asked: deque[tuple[Future[Found | None], Entry, str]] = deque()
+        self._seen: dict[
+            bytes, dict[bytes, Entry]
+        ] = {}  # by the digest before them; replaced whole
+        self._asked: deque[tuple[Future[Any], Callable[[], object]]] = deque()
         self._queue: deque[Written] = deque()
         self._queued, self._writing, self._closed = 0, False, False
         self._changed = threading.Condition()
@@ -92,8 +112,41 @@ class PromptTiers:
         _open.add(self)
 
     def find(self, parents: Sequence[bytes]) -> dict[bytes, Entry]:
-        """By key the entries that follow directly after some digests."""
-        return {e.key: e for store in reversed(self.stores) for e in store.find(parents)}
+        """By key the entries that follow directly after some digests; waits for the disk."""
+        found = {e.key: e for store in reversed(self.stores) for e in store.find(parents)}
+        after: dict[bytes, dict[bytes, Entry]] = {parent: {} for parent in parents}
+        for entry in found.values():
+            after.setdefault(entry.parent, {})[entry.key] = entry
+        for parent, entries in after.items():
+            self._see(parent, entries)
+        return found
+
+    def look_up(self, parents: Sequence[bytes]) -> Future[Mapping[bytes, Entry]]:
+        """Have a thread :meth:`find` entries, before it reads anything; memory alone is looked at at once."""
+        if self.disk is not None and self.disk.usable:
+            return self._in_thread(partial(self.find, parents), first=True)
+        future: Future[Mapping[bytes, Entry]] = Future()
+        future.set_result(self.find(parents))
+        return future
+
+    def known(self, parents: Sequence[bytes]) -> Mapping[bytes, Entry]:
+        """What :meth:`find` would give, as it was seen last; waits for no disk."""
+        if self.disk is None or not self.disk.usable:
+            return self.find(parents)
+        return {k: entry for p in parents for k, entry in self._seen.get(p, {}).items()}
+
+    def _see(self, parent: bytes, entries: dict[bytes, Entry]) -> None:
+        if not entries:
+            self._seen.pop(parent, None)
+            return
+        if len(self._seen) >= SEEN:
+            self._seen.clear()
+        self._seen[parent] = entries
+
+    def _lost(self, entry: Entry) -> None:
+        """Note that an entry is not there."""
+        left = self._seen.get(entry.parent, {})
+        self._see(entry.parent, {k: each for k, each in left.items() if k != entry.key})
 
     def waits(self, key: bytes) -> bool:
         """Whether an entry is still to be written."""
@@ -114,19 +167,30 @@ class PromptTiers:
                 if self.memory is not None:
                     self.memory.put(entry, sections, model)
             return store.name, sections
+        self._lost(entry)
         return None
 
     def ask(self, entry: Entry, model: str) -> Future[Found | None]:
         """Have a thread :meth:`get` an entry; what is in memory is there at once."""
+        sections = None if self.memory is None else self.memory.get(entry.key)
+        if self.memory is None or sections is None:
+            return self._in_thread(partial(self.get, entry, model))
         future: Future[Found | None] = Future()
-        if self.disk is not None and self.disk.usable:
-            with self._changed:
-                in_memory = self.memory is not None and entry.key in self.memory
-                if not (in_memory or self._closed):
-                    self._asked.append((future, entry, model))
-                    self._changed.notify_all()
-                    return future
-        future.set_result(self.get(entry, model))
+        future.set_result((self.memory.name, sections))
+        return future
+
+    def _in_thread(self, work: Callable[[], Any], first: bool = False) -> Future[Any]:
+        """Have a thread do something with the disk; cancelled where there is none, or no longer."""
+        future: Future[Any] = Future()
+        if (
+            self.disk is None or not self.disk.usable
+        ):  # also in a fork's child, where a lock may be held
+            return nothing()
+        with self._changed:
+            if self._closed:
+                return nothing()
+            (self._asked.appendleft if first else self._asked.append)((future, work))
+            self._changed.notify_all()
         return future
 
     def is_worth(self, entries: Iterable[Entry], tokens: int) -> bool:
@@ -168,19 +232,26 @@ class PromptTiers:
             self._waiting.update(entry.key for entry, _ in entries)
             self._changed.notify_all()
 
-    def drop(self, key: bytes) -> None:
-        """Forget an entry that is no good."""
-        for store in self.stores:
-            store.drop(key)
+    def drop(self, entry: Entry) -> None:
+        """Forget an entry that is no good; on disk a thread does."""
+        self._lost(entry)
+        if self.memory is not None:
+            self.memory.drop(entry.key)
+        if self.disk is not None:
+            self._in_thread(partial(self.disk.drop, entry.key))
 
     def forget(self, root: bytes) -> None:
         """Forget all entries that follow a digest, and those that follow them; what waits is written first."""
         self.flush(PATIENCE)
         after = [root]
         while after:
-            after = list(self.find(after))
-            for key in after:
-                self.drop(key)
+            found = list(self.find(after))
+            for parent in after:
+                self._see(parent, {})
+            for key in found:
+                for store in self.stores:
+                    store.drop(key)
+            after = found
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until everything is written; returns whether it is."""
@@ -197,8 +268,8 @@ class PromptTiers:
             self._closed = True
             asked, self._asked = self._asked, deque()
             self._changed.notify_all()
-        for future, _, _ in asked:
-            future.cancel()
+        for future, _ in asked:
+            end(future)
         end = None if timeout is None else perf_counter() + timeout
         for thread in self._threads:
             if thread is not threading.current_thread():  # where garbage is collected
@@ -223,11 +294,11 @@ class PromptTiers:
                 self._changed.wait_for(lambda: self._asked or self._closed)
                 if not self._asked:
                     return
-                future, entry, model = self._asked.popleft()
+                future, work = self._asked.popleft()
             if not future.set_running_or_notify_cancel():
                 continue
             try:
-                future.set_result(self.get(entry, model))
+                future.set_result(work())
             except Exception as error:  # whoever asked counts it
                 future.set_exception(error)
 
@@ -241,7 +312,10 @@ class PromptTiers:
                 self._writing = True
             try:
                 for entry, sections in entries:
-                    disk.put(entry, sections, model)
+                    if disk.put(entry, sections, model):
+                        self._see(
+                            entry.parent, {**self._seen.get(entry.parent, {}), entry.key: entry}
+                        )
                 disk.touch(chain)
             except Exception as error:  # whatever it is, it must not end the thread
                 disk.failed(error)

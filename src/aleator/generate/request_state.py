@@ -25,7 +25,7 @@ from aleator.generate.steering import Guidance, ReasoningBudget
 from aleator.samplers import SamplerChain
 
 if TYPE_CHECKING:
-    from aleator.generate.arrival import Arrival  # loads SQLite
+    from aleator.generate.arrival import Arrival, LookUp  # loads SQLite
 
 OnLogits = Callable[[SamplerChain, Any], None]
 """Called with the chain and the logits [V] before each token is drawn; it must change neither."""
@@ -82,6 +82,7 @@ class RequestState:
         self.seq = self.n_ctx = 0
         self.stats = Stats()
         self.tokens: list[int] = []
+        self.look_ups: dict[tuple[int, ...], LookUp] = {}  # what a tier has of its prompts
         self.arrivals: list[Arrival] = []  # beginnings of its prompts that a tier is asked for
         self.drawn = -1
         self.exact = min(at for at, _ in request.forgotten) if request.forgotten else None

@@ -20,7 +20,7 @@ from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.core.arrays import Int64s
 from aleator.core.errors import CacheError, FileFormatError, Incompatible, ParameterError
 from aleator.core.records import dataclass
-from aleator.generate.completion import Forgotten, remaining
+from aleator.generate.completion import OWN, Forgotten, remaining
 from aleator.generate.context import Context
 from aleator.models.fingerprint import ModelIdentity
 from aleator.samplers.chain import SamplerChain
@@ -273,9 +273,11 @@ def state_of(chain: SamplerChain, tokens: Sequence[int], drawn_here: int) -> byt
 
 
 def open_session(
-    path: str | os.PathLike[str], n_vocab: int, model: ModelIdentity
+    path: str | os.PathLike[str], n_vocab: int, model: ModelIdentity, *, mapped: bool = True
 ) -> tuple[StateFile, Session]:
     """Read a session, and see that it is sound and of this model.
+
+    ``mapped``: see :func:`~aleator.cache.formats.state_file.read_state_file`.
 
     Returns:
         The file, for :func:`restore_session`, and the session, of which nothing is restored yet.
@@ -284,7 +286,7 @@ def open_session(
         FileFormatError: not a session, one of an older format, or a damaged one.
         Incompatible: it was made with another model; says which.
     """
-    state = read_state_file(path)
+    state = read_state_file(path, mapped=mapped)
     session = _session(state, n_vocab)
     _check_model(state, model)
     return state, session
@@ -303,7 +305,7 @@ def restore_session(
         try:
             put_rows(context, seq, state, held)
             if session.forgotten:
-                namespace = f"session {next(_loaded)}"
+                namespace = f"{OWN}session {next(_loaded)}"
             cache.keep(seq, session.remaining[:held], namespace)
             session = replace(session, namespace=namespace)
         except CacheError as error:

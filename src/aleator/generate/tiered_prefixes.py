@@ -5,15 +5,18 @@ keyed digest of the model and all that its bits depend on, the namespace, and ev
 cannot be cut (windows, recurrent states) is kept as it was after a text's last token, in an entry with the
 cells of the unfinished block before it.
 
-Cells are copied in the thread that makes steps, since nobody else may look at them; files are written in a
-thread of their own, and what it cannot keep up with is dropped.
+Cells are copied in the thread that makes steps, since nobody else may look at them; the index is looked at,
+and files are read and written, in threads of their own, and what these cannot keep up with is dropped.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from functools import cache, partial
 from hashlib import blake2b
 
 from aleator.cache.block_store import Entry, Sections
@@ -21,19 +24,18 @@ from aleator.cache.cache import Cache
 from aleator.cache.formats import pieces
 from aleator.cache.formats.state_file import Buffer
 from aleator.cache.pools.attention import AttentionPool
+from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.window import WindowPool
 from aleator.cache.prefix_index import checked_text
 from aleator.core.arrays import Int32s
-from aleator.generate.arrival import BLOCK, LEAST, Arrival, Candidate, Wake
+from aleator.generate.arrival import BLOCK, LEAST, LONGEST, Arrival, Candidate, LookUp, Wake
+from aleator.generate.completion import OWN
 from aleator.generate.context import Context, Prefixes
-from aleator.generate.prompt_tiers import PromptTiers
+from aleator.generate.prompt_tiers import PromptTiers, nothing
 from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.models.fingerprint import ModelIdentity
 
-ONCE = "once "
-"""How namespaces of texts that are not to be kept begin."""
-OWN_NAMESPACES = ("context shift ", "session ", ONCE)
-"""Namespaces that the package makes up, of texts that one process alone has, or that are not to be kept."""
+log = logging.getLogger(__name__)
 
 
 class TieredPrefixes:
@@ -73,15 +75,19 @@ class TieredPrefixes:
             ],
             sort_keys=True,
         )  # "": no adapter
-        self._off = any(
-            isinstance(leaf, AttentionPool)
-            and (leaf.rows.k_storage == "raw" or leaf.n_pos_per_embd > 1)
-            for leaf in pool.leaves
-        )
+        self._off = why_not(pool)
+        if self._off:
+            _say(self._off)
 
-    def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
+    def reuse(
+        self,
+        seq: int,
+        tokens: Sequence[int],
+        namespace: str = "",
+        look_up: LookUp | None = None,
+    ) -> int:
         """Give an empty sequence the longest cached beginning of ``tokens``; returns its length."""
-        held, arrival = self.begin(seq, tokens, namespace)
+        held, arrival = self.begin(seq, tokens, namespace, look_up=look_up)
         if arrival is None:
             return held
         arrival.go_on()
@@ -90,7 +96,7 @@ class TieredPrefixes:
     def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
         """Keep the beginning that a sequence holds; returns whether the pool keeps it."""
         kept = self._inner.keep(seq, tokens, namespace)
-        if self._off or namespace.startswith(OWN_NAMESPACES):
+        if self._off or namespace.startswith(OWN):
             return kept
         try:
             self._put_down(seq, checked_text(tokens, namespace), namespace)
@@ -123,27 +129,71 @@ class TieredPrefixes:
 
     # Up
 
+    def look_up(self, tokens: Sequence[int], namespace: str = "") -> LookUp | None:
+        """Have a thread look for what a tier has of a text; any thread may ask.  None: nothing can be there."""
+        if self._off or namespace.startswith(OWN) or len(tokens) <= LEAST:
+            return None
+        try:
+            digests = self._digests(checked_text(tokens, namespace), namespace)
+            return LookUp(digests, self._tiers.look_up(digests))
+        except Exception as error:  # a request goes on without the tiers
+            self._tiers.failed(error)
+            return None
+
+    def read(self, tokens: Sequence[int], namespace: str, held: int) -> LookUp | None:
+        """Look for, and read, what a tier has of a text beyond ``held`` tokens; not in the steps' thread."""
+        looked = self.look_up(tokens, namespace)
+        if looked is None:
+            return None
+        wait([looked.found], LONGEST)
+        came = looked.found.done() and not looked.found.cancelled()
+        found = looked.found.result() if came else {}
+        text = checked_text(tokens, namespace)
+        best = next(iter(self._candidates(text, looked.digests, found)), None)
+        if best is None or best.length - held < LEAST:
+            return None
+        first = min(held // BLOCK, len(best.blocks)) if self._cells is not None else 0
+        read = {key: self._tiers.ask(found[key], self._name) for key in best.pieces[first:]}
+        wait(read.values(), LONGEST)
+        come = {key: each if each.done() else nothing() for key, each in read.items()}
+        at_hand: Future[Mapping[bytes, Entry]] = Future()
+        at_hand.set_result(found)
+        return LookUp(looked.digests, at_hand, come)
+
     def begin(
-        self, seq: int, tokens: Sequence[int], namespace: str = "", wake: Wake | None = None
+        self,
+        seq: int,
+        tokens: Sequence[int],
+        namespace: str = "",
+        wake: Wake | None = None,
+        look_up: LookUp | None = None,
     ) -> tuple[int, Arrival | None]:
         """Give an empty sequence what the pool has of ``tokens``; what a tier has beyond that arrives.
 
-        ``wake``: see :class:`Arrival`.
+        ``wake``: see :class:`Arrival`; ``look_up``: what :meth:`look_up` or :meth:`read` gave of the tokens.
         """
-        held = self._inner.reuse(seq, tokens, namespace)
-        if self._off or namespace.startswith(OWN_NAMESPACES):
+        held, most = self._inner.reuse(seq, tokens, namespace), len(tokens) - 1
+        looked = look_up or (self.look_up(tokens, namespace) if most - held >= LEAST else None)
+        if looked is None or most - held < LEAST:
             return held, None
         try:
             text = checked_text(tokens, namespace)
-            digests = self._digests(text, namespace)
-            found = self._tiers.find(digests)
-            candidates = self._candidates(text, digests, found)
 
             def keep(length: int) -> None:
                 self._inner.keep(seq, text[:length].tolist(), namespace)
 
+            candidates = partial(self._candidates, text, looked.digests)
             arrival = Arrival(
-                self._cache, self._tiers, self._name, seq, held, found, candidates, keep, wake
+                self._cache,
+                self._tiers,
+                self._name,
+                seq,
+                held,
+                most,
+                looked,
+                candidates,
+                keep,
+                wake,
             )
         except Exception as error:  # a step goes on without the tiers
             self._tiers.failed(error)
@@ -187,11 +237,11 @@ class TieredPrefixes:
         digests = self._digests(tokens, namespace)
         if len(digests) == 1 and (not self._uncut or len(tokens) < LEAST):
             return
-        found = self._tiers.find(digests)
+        found = self._tiers.known(digests)
         entries: list[tuple[Entry, Sections]] = []
         if self._cells is not None:
             for at, key in enumerate(digests[1:]):
-                if key in found or self._tiers.waits(key):
+                if self._has(found, key, digests[at], (at + 1) * BLOCK):
                     continue
                 cells = self._cells_of(seq, at * BLOCK, at * BLOCK + BLOCK)
                 if cells is None:
@@ -202,6 +252,12 @@ class TieredPrefixes:
         if entries:
             keys = [*digests[1:], *(e.key for e, _ in entries if e.key not in digests)]
             self._tiers.put(keys, entries, self._name)
+
+    def _has(self, found: Mapping[bytes, Entry], key: bytes, parent: bytes, length: int) -> bool:
+        """Whether an entry is there, as it should be, or will be."""
+        entry = found.get(key)
+        told = entry is not None and (entry.parent, entry.length) == (parent, length)
+        return told or self._tiers.waits(key)
 
     def _ends(
         self,
@@ -222,7 +278,7 @@ class TieredPrefixes:
             n, known = length // BLOCK, self._candidates(tokens, digests, found)
             longest = next((each.length for each in known if each.length <= length), 0)
             key = self._end_key(digests[n], tokens[n * BLOCK : length])
-            new = key not in found and not self._tiers.waits(key)
+            new = not self._has(found, key, digests[n], length)
             if not new or length - longest < max(LEAST, length // 8):
                 continue
             sections = self._cache.journal.attempt(self._state_at, seq, tokens, namespace, length)
@@ -253,6 +309,22 @@ class TieredPrefixes:
     def _cells_of(self, seq: int, p0: int, p1: int) -> Buffer | None:
         cells: Buffer | None = self._cache.journal.run(pieces.write_cells, self._cells, seq, p0, p1)
         return cells
+
+
+def why_not(pool: Pool) -> str:
+    """Why tiers can keep nothing of a pool; "" where they can."""
+    cells = pieces.cells_of(pool)
+    for leaf in pool.leaves:
+        if isinstance(leaf, AttentionPool) and leaf.n_pos_per_embd > 1:
+            return "a token has several positions here (M-RoPE)"
+        if isinstance(leaf, AttentionPool) and leaf is not cells and leaf.rows.k_storage == "raw":
+            return "with k_storage='raw' a state of window layers has rounded keys: leave it out"
+    return ""
+
+
+@cache
+def _say(why: str) -> None:
+    log.warning("the prompt cache keeps nothing in memory or on disk: %s", why)
 
 
 def _entry(key: bytes, parent: bytes, length: int, sections: Sections) -> tuple[Entry, Sections]:

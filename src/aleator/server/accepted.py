@@ -98,7 +98,6 @@ LLAMA: Mapping[str, Accepted] = {
     "grammar_lazy": Accepted("the grammar holds from the first token", (False,)),
     "grammar_triggers": Accepted("the grammar holds from the first token", ([],)),
     "preserved_tokens": Accepted("give shown_tokens with the ids to show", ([],)),
-    "cache_prompt": Accepted("cached prefixes change no text"),
     "lora": Accepted("adapters are not supported", ([],)),
     "n_indent": Accepted("give grammar", (0,)),
     "add_generation_prompt": Accepted("a chat ends with the beginning of the answer", (True,)),

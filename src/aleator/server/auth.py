@@ -12,17 +12,19 @@ import asyncio
 import hashlib
 import hmac
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aleator.core.errors import ParameterError
 from aleator.core.version import __version__
 from aleator.engine.replay import Record
+from aleator.generate.completion import once
 from aleator.generate.generation import Generation
 from aleator.language_model import LanguageModel
 from aleator.server.bodies import Answer, header
@@ -106,6 +108,11 @@ def current_caller() -> Caller:
 def own_namespace(salt: str = "") -> str:
     """The namespace of the prompt cache for what the caller asks now; see :func:`namespace_of`."""
     return namespace_of(current_caller().tenant, salt)
+
+
+def place_of(own: Mapping[str, Any]) -> str:
+    """The namespace for a request whose body has these fields; one of its own with ``cache_prompt=false``."""
+    return own_namespace(own.get("cache_salt", "")) if own.get("cache_prompt", True) else once()
 
 
 def namespace_of(tenant: str, salt: str = "") -> str:

@@ -53,11 +53,17 @@ def seconds(name: str, value: Any) -> float:
     return float(value)
 
 
-OURS = (Field("deadline", seconds), Field("cache_salt", text, ""), Field(KEY, switch, False))
+OURS = (
+    Field("deadline", seconds),
+    Field("cache_salt", text, ""),
+    Field("cache_prompt", switch, True),
+    Field(KEY, switch, False),
+)
 """Fields of this server, in every dialect.
 
 ``deadline``: seconds after which the text ends; ``cache_salt``: prompts share what was computed with those of
-the same salt only, as in vLLM; ``aleator_replay`` asks for the records of the texts.
+the same salt only, as in vLLM; ``cache_prompt``: with false the request uses no cached prefix and leaves none;
+``aleator_replay`` asks for the records of the texts.
 """
 TIMES = (Field("timings_per_token", switch, False), Field("return_progress", switch, False))
 """Fields of llama-server: the first asks for ``timings``, the second asks a stream for ``prompt_progress``."""

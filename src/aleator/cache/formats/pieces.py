@@ -12,8 +12,10 @@ import numpy as np
 from aleator.cache.formats import llama
 from aleator.cache.formats.state_file import Buffer
 from aleator.cache.pools.attention import AttentionPool
+from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.window import WindowPool
+from aleator.core.arrays import Int32s
 from aleator.core.errors import Corrupt
 
 FORMAT = 2
@@ -35,7 +37,7 @@ def write_cells(pool: AttentionPool, seq: int, p0: int, p1: int) -> Buffer | Non
     """The cells of a sequence at positions [p0, p1).
 
     None: it does not hold each of them once, or their keys are not as the model stored them: a shift is
-    pending, or they are stored raw, which a state holds rotated and rounded.
+    pending, or a state that was read has rotated and rounded what is stored raw.
     """
     cells = pool.cells.seq_cell_list(seq, p0, p1) if p0 < p1 else np.empty(0, np.int64)
     positions = pool.cells.positions[cells]
@@ -43,31 +45,40 @@ def write_cells(pool: AttentionPool, seq: int, p0: int, p1: int) -> Buffer | Non
     cells, positions = cells[order], positions[order]
     if not np.array_equal(positions, np.arange(p0, p1)):
         return None
-    if (pool.rows.key_positions[cells] != positions).any() or pool.rows.k_storage == "raw":
+    if (pool.rows.key_positions[cells] != _turned(pool, positions)).any():
         return None
     return pool.rows.taken(cells).data if len(cells) else b""
 
 
-def read_cells(pool: AttentionPool, seq: int, places: range, piece: Buffer, of: range) -> None:
+def _turned(pool: AttentionPool, positions: Int32s) -> Int32s:
+    """What the stored keys of cells at some positions are rotated to."""
+    return np.zeros_like(positions) if pool.rows.k_storage == "raw" else positions
+
+
+def read_cells(whole: Pool, seq: int, places: range, piece: Buffer, of: range) -> None:
     """Within a frame, give a sequence the cells of more positions, which are among those of a piece.
 
-    ``piece`` is what :func:`write_cells` gave of the positions ``of``.
+    ``piece`` is what :func:`write_cells` gave of the positions ``of``.  Where something else in the pool cannot
+    be cut, the sequence is of no use before :func:`read_state`, or :func:`take_back`.
 
     Raises:
         Corrupt: it is not.
         CacheFull: there is no room.
     """
-    if len(memoryview(piece)) != len(of) * pool.rows.row_bytes:
+    pool = cells_of(whole)
+    if pool is None or len(memoryview(piece)) != len(of) * pool.rows.row_bytes:
         raise Corrupt(0, f"the piece is not of {len(of)} cells")
     if not places:
         return
+    if isinstance(whole, HybridPool):
+        whole.begin(seq)
     positions = np.arange(places.start, places.stop, dtype=np.int32)
     owners = np.zeros((len(places), pool.cells.words), np.uint64)
     owners[:, seq // 64] = np.uint64(1 << seq % 64)
     pool.make_room(len(places))
     cells = pool.find(positions, owners)
     pool.keep_rows(cells)
-    pool.rows.key_positions[cells] = positions
+    pool.rows.key_positions[cells] = _turned(pool, positions)
     pool.rows.put(cells, np.frombuffer(piece, np.uint8), places.start - of.start)
 
 
@@ -85,6 +96,15 @@ def read_state(pool: Pool, seq: int, length: int, state: Buffer) -> None:
         Corrupt, Incompatible: it is not what it should be.
         CacheFull: there is no room.
     """
+    if isinstance(pool, HybridPool):
+        pool.complete(seq)
     llama.read(pool, memoryview(state), seq, partial=cells_of(pool) is not None)
     if not pool.stands_for(seq, length):
         raise Corrupt(0, f"the pieces are not positions 0 to {length - 1}")
+
+
+def take_back(pool: Pool, seq: int, length: int) -> None:
+    """Within a frame, take back the cells after so many tokens, which no :func:`read_state` has followed."""
+    if isinstance(pool, HybridPool):
+        pool.first.cells.seq_rm(seq, length, -1)
+        pool.complete(seq)

@@ -83,8 +83,10 @@ def write_state_file(
         raise
 
 
-def read_state_file(source: str | os.PathLike[str] | Buffer) -> StateFile:
+def read_state_file(source: str | os.PathLike[str] | Buffer, *, mapped: bool = True) -> StateFile:
     """Open a state file, or the bytes of one, and verify it whole.
+
+    ``mapped=False``: read it into memory, so that whoever uses it waits for no disk.
 
     FileFormatError, of another kind of file, a later version, or a damaged one, names field and offset.
     """
@@ -93,6 +95,8 @@ def read_state_file(source: str | os.PathLike[str] | Buffer) -> StateFile:
     with Path(source).open("rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             raise FileFormatError(source, "the file is empty")
+        if not mapped:
+            return _parse(str(source), memoryview(file.read()))
         return _parse(str(source), memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
 
 

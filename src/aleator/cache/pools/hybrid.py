@@ -104,6 +104,8 @@ class HybridPool(Pool):
         self.n_seq_max, self.architecture = first.n_seq_max, first.architecture
         self.texts = None
         self.journal = first.journal
+        # Sequences that hold more in the first pool than in the others, for now; nobody goes on with them.
+        self.incomplete: frozenset[int] = frozenset()
         for pool in self.followers:
             pool.join(self.journal)
 
@@ -201,7 +203,18 @@ class HybridPool(Pool):
 
     # Verbs
 
+    def begin(self, seq: int) -> None:
+        """Let the first pool have tokens of a sequence before the others do."""
+        self.journal.set(self, "incomplete", self.incomplete | {seq})
+
+    def complete(self, seq: int) -> None:
+        """The others have them too, or nobody has; -1: of every sequence."""
+        left = self.incomplete - {seq} if seq >= 0 else frozenset()
+        self.journal.set(self, "incomplete", left)
+
     def seq_rm(self, seq: int, p0: int, p1: int) -> None:
+        if p0 <= 0:
+            self.complete(seq)
         try:
             self._all_or_none(lambda: [pool.seq_rm(seq, p0, p1) for pool in self.leaves])
         except CannotRewind:
@@ -348,6 +361,8 @@ class HybridPool(Pool):
 
     def _require_complete(self) -> None:
         for seq in range(self.n_seq_max):
+            if seq in self.incomplete:
+                continue
             position = self.first.cells.seq_pos_max(seq) + 1
             if self.recurrent is not None and self.recurrent.seq_pos_max(seq) != position - 1:
                 raise Forgotten(seq, position, "recurrent layers")

@@ -214,7 +214,7 @@ async def respond(
     slots: Slots = request.app.state.slots
     namespace = own_namespace(body.own["cache_salt"])
     with body.spelling(logprobs=body.spelled.get("n_probs", "n_probs")):
-        made, where = await _begin(service, slots, body, prompts, namespace)
+        made = await _begin(service, slots, body, prompts)
     shown = ExitStack()
     for each in made:
         shown.enter_context(slots.shown(each))
@@ -232,7 +232,6 @@ async def respond(
                 tokens, n = each.generation.request.tokens, each.n_predicted
                 text = [*tokens, *writing_of(each.generation).completion.tokens[:n]]
                 slots.ended(each.id_slot, namespace, text, len(tokens))
-        slots.leave(where)
 
     readings = list(made)
     headers = {"x-aleator-seed": str(made[0].generation.seed)}
@@ -249,19 +248,16 @@ async def respond(
 
 
 async def _begin(
-    service: Service, slots: Slots, body: Body, prompts: Sequence[Prompt], namespace: str
-) -> tuple[list[Reading], str]:
-    """Begin all completions of all prompts; where one cannot be, none is.
-
-    Returns, too, the namespace of the prompt cache that they are in.
-    """
+    service: Service, slots: Slots, body: Body, prompts: Sequence[Prompt]
+) -> list[Reading]:
+    """Begin all completions of all prompts; where one cannot be, none is."""
     own, model = body.own, service.model
     options = options_of(body, int(model.vocab.add_bos))
     n_predict = own["n_predict"] = options.get("max_tokens")
     if n_predict == 0:  # the prompt is computed, and what is drawn after it is not told
         options["max_tokens"] = 1
     after = PostSampling.asked_for(own, options, model.vocab)
-    where = await slots.place(own["id_slot"], namespace, own["cache_prompt"])
+    where = await slots.place(own["id_slot"], own)
     made: list[Reading] = []
     try:
         for prompt in prompts:
@@ -288,7 +284,7 @@ async def _begin(
         for each in made:
             each.generation.cancel()
         raise
-    return made, where
+    return made
 
 
 async def _finished(readings: Sequence[Reading]) -> None:

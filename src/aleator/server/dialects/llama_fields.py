@@ -176,7 +176,6 @@ OWN = (
     Field("model", fields.text),
     Field("stream", fields.switch, False),
     Field("parse_special", fields.switch, True),
-    Field("cache_prompt", fields.switch, True),
     Field("return_tokens", fields.switch, False),
     Field("n_probs", fields.whole(0, MOST), 0, aliases=("logprobs",)),
     Field("post_sampling_probs", fields.switch, False),

@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
@@ -25,7 +25,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.core.errors import (
-    EngineClosed,
     FileFormatError,
     Incompatible,
     ParameterError,
@@ -41,8 +40,7 @@ from aleator.generate.session import (
     write_session,
 )
 from aleator.generate.session_file import SessionFile
-from aleator.generate.tiered_prefixes import ONCE
-from aleator.server.auth import own_namespace
+from aleator.server.auth import own_namespace, place_of
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.dialects.llama_results import settings, without_text
 from aleator.server.errors import ApiError, not_built
@@ -60,6 +58,8 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u2215\u2216\uff0e\ufeff\uff
 
 NOTHING = Session((), 0)
 """The text of a slot that none has."""
+MOST_TEXTS = 4096
+"""Texts of slots that are remembered, of all keys and salts together; the oldest goes first."""
 
 
 class UnderWay(Protocol):
@@ -112,23 +112,17 @@ class Slots:
         self.check(number)
         return f"{namespace}/slot {number}"
 
-    async def place(self, number: int, namespace: str, cached: bool) -> str:
+    async def place(self, number: int, own: Mapping[str, Any]) -> str:
         """Where the prompt cache has what a request may go on from: of a slot, or of all requests without one.
 
-        What is not to be cached has a place of its own, of which no tier keeps anything; a slot is erased.
+        A slot is erased for a request with ``cache_prompt=false``, and is then as after any other request.
         """
-        if number >= 0:
-            where = self.namespace(number, namespace)
-            if not cached:
-                await self.erase(number, namespace)
-            return where
-        return namespace if cached else f"{ONCE}{secrets.token_hex(16)}"
-
-    def leave(self, where: str) -> None:
-        """Forget the place of a request that has ended, if it was its own."""
-        if where.startswith(ONCE):
-            with suppress(EngineClosed):
-                self._service.engine.visit(lambda context, seq: context.cache.give_up(where))
+        if number < 0:
+            return place_of(own)
+        namespace = own_namespace(own["cache_salt"])
+        if not own["cache_prompt"]:
+            await self.erase(number, namespace)
+        return self.namespace(number, namespace)
 
     def check(self, number: int) -> None:
         """See that there is a slot."""
@@ -147,7 +141,13 @@ class Slots:
 
     def ended(self, number: int, namespace: str, tokens: Sequence[int], n_prompt: int) -> None:
         """Note the text of a request that named a slot, the prompt first."""
-        self._slots[namespace, number] = Session(tuple(tokens), n_prompt)
+        self._remember(number, namespace, Session(tuple(tokens), n_prompt))
+
+    def _remember(self, number: int, namespace: str, text: Session) -> None:
+        self._slots.pop((namespace, number), None)
+        while len(self._slots) >= MOST_TEXTS:  # whoever asks may name any salts
+            del self._slots[next(iter(self._slots))]
+        self._slots[namespace, number] = text
 
     def described(self) -> list[dict[str, Any]]:
         """The slots as ``/slots`` shows them: those with a request under way are as many as the engine makes.
@@ -192,10 +192,14 @@ class Slots:
             raise ApiError(
                 400, f"slot {number} has no text: no request with id_slot={number} has ended"
             )
-        where = self.namespace(number, namespace)
+        where, text = self.namespace(number, namespace), [*slot.tokens, 0]
+        held, tiers = await self._cached(where, slot.tokens)
+        below = None if tiers is None else await in_thread(tiers.read, text, where, held)
 
         def copy(context: Context, seq: int) -> Rows:
-            self._service.model.bring_up(context, slot.tokens, where, seq)
+            if tiers is not None and below is not None:
+                tiers.reuse(seq, text, where, below)
+                context.cache.seq_rm(seq, -1, -1)
             return rows_of(context, slot.tokens, where, seq)
 
         rows = await asyncio.wrap_future(self._service.engine.visit(copy))
@@ -207,7 +211,8 @@ class Slots:
         started, path = perf_counter(), self._path(number, namespace, name)
         model = self._service.model
         try:
-            state, session = await in_thread(open_session, path, len(model.vocab), model.identity)
+            opened = partial(open_session, mapped=False)  # the engine's thread waits for no disk
+            state, session = await in_thread(opened, path, len(model.vocab), model.identity)
             size = path.stat().st_size
         except FileNotFoundError:
             raise ApiError(404, f"there is no file {name!r:.200}", "filename") from None
@@ -230,7 +235,7 @@ class Slots:
         restored = await asyncio.wrap_future(self._service.engine.visit(put))
         if restored.restored < before:
             raise ApiError(400, f"the slot cannot be restored: {restored.why_not}", "filename")
-        self._slots[namespace, number] = Session(session.tokens, session.n_prompt)
+        self._remember(number, namespace, Session(session.tokens, session.n_prompt))
         return Moved(restored.restored, size, perf_counter() - started)
 
     async def erase(self, number: int, namespace: str) -> int:
@@ -243,17 +248,24 @@ class Slots:
 
     async def _forget(self, where: str, tokens: Sequence[int] = ()) -> int:
         """Forget a namespace in the cells and all tiers; returns how many of the tokens the cells had."""
-        model = self._service.model
-
-        def forget(context: Context, seq: int) -> tuple[int, TieredPrefixes | None]:
-            held = context.cache.match([*tokens, 0], where).length
-            context.cache.give_up(where)
-            return held, model.tiers_of(context)
-
-        held, tiers = await asyncio.wrap_future(self._service.engine.visit(forget))
+        held, tiers = await self._cached(where, tokens, forget=True)
         if tiers is not None:
             await in_thread(tiers.forget, where)
         return held
+
+    async def _cached(
+        self, where: str, tokens: Sequence[int], forget: bool = False
+    ) -> tuple[int, TieredPrefixes | None]:
+        """How many of some tokens the cells have, which may forget them; and what is below the cells."""
+        model = self._service.model
+
+        def look(context: Context, seq: int) -> tuple[int, TieredPrefixes | None]:
+            held = context.cache.match([*tokens, 0], where).length
+            if forget:
+                context.cache.give_up(where)
+            return held, model.tiers_of(context)
+
+        return await asyncio.wrap_future(self._service.engine.visit(look))
 
     @property
     def saves(self) -> bool:

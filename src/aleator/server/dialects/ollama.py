@@ -18,7 +18,7 @@ from aleator.core.version import __version__
 from aleator.generate.completion import Stats
 from aleator.generate.logprobs import Logprobs
 from aleator.server.accepted import Accepted
-from aleator.server.auth import own_namespace
+from aleator.server.auth import place_of
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatRequest, ChatStop, Usage
 from aleator.server.dialects import ollama_input
@@ -271,7 +271,7 @@ async def generate(request: Request) -> Response:
             body.own["prompt"],
             {**options, "parse_special": True},
             deadline=body.own["deadline"],
-            namespace=own_namespace(body.own["cache_salt"]),
+            namespace=place_of(body.own),
         )
     return await _written(request, body, writer, ChatAnswer([ChatChoice(0, made[0], Reply(None))]))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.server.accepted import Accepted
-from aleator.server.auth import own_namespace
+from aleator.server.auth import place_of
 from aleator.server.chat import ChatRequest
 from aleator.server.dialects.nested import Nested, arguments_of, chat_call, listed
 from aleator.server.fields import (
@@ -154,7 +154,7 @@ def _asked(body: Body, messages: object, tools: object, n_ctx: int) -> ChatReque
         template_arguments=template_arguments(body.own, level),
         options=options_of(body, n_ctx),
         deadline=body.own["deadline"],
-        namespace=own_namespace(body.own["cache_salt"]),
+        namespace=place_of(body.own),
     )
 
 

@@ -17,7 +17,7 @@ from aleator.core.errors import ParameterError
 from aleator.engine.replay import KEY
 from aleator.generate.generation import Generation, PromptProgress, writing_of
 from aleator.server import fields
-from aleator.server.auth import own_namespace
+from aleator.server.auth import own_namespace, place_of
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatRequest, Usage
 from aleator.server.dialects.llama_slots import Slots
 from aleator.server.dialects.openai_forms import (
@@ -75,7 +75,6 @@ FIELDS = Fields(
     *CHAT,
     Field("parallel_tool_calls", fields.switch, True),
     Field("id_slot", fields.whole(-1, MOST_SLOT), -1),
-    Field("cache_prompt", fields.switch, True),
     without=NOT_OF_CHATS,
 )
 
@@ -165,10 +164,8 @@ async def chat_completions(request: Request) -> Response:
     kind = "chat.completion.chunk" if own["stream"] else "chat.completion"
     head = Head(service, kind, "chatcmpl", own)
     slots: Slots = request.app.state.slots
-    asked, slot = chat_request(body), own["id_slot"]
-    caller = asked.namespace
-    where = await slots.place(slot, caller, own["cache_prompt"])
-    asked = replace(asked, namespace=where)
+    slot, caller = own["id_slot"], own_namespace(own["cache_salt"])
+    asked = replace(chat_request(body), namespace=await slots.place(slot, own))
     with body.spelling():
         answer = await service.chat(asked)
 
@@ -176,7 +173,6 @@ async def chat_completions(request: Request) -> Response:
         for made in answer.generations if slot >= 0 else ():
             tokens = made.request.tokens
             slots.ended(slot, caller, [*tokens, *writing_of(made).completion.tokens], len(tokens))
-        slots.leave(where)
 
     def gone() -> None:
         answer.cancel()
@@ -228,7 +224,7 @@ def chat_request(body: Body) -> ChatRequest:
         options=body.options,
         n=own["n"],
         deadline=own["deadline"],
-        namespace=own_namespace(own["cache_salt"]),
+        namespace=place_of(own),
     )
 
 

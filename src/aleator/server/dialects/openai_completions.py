@@ -15,7 +15,7 @@ from aleator.generate.generation import Generation, Piece, writing_of
 from aleator.generate.logprobs import Logprobs, TokenLogprob
 from aleator.language_model import LanguageModel
 from aleator.server import fields
-from aleator.server.auth import own_namespace
+from aleator.server.auth import place_of
 from aleator.server.bodies import in_thread
 from aleator.server.chat import Usage
 from aleator.server.dialects.llama_infill import infilling
@@ -295,7 +295,7 @@ async def _begin(service: Service, body: Body, best_of: int, head: Head) -> list
                 options,
                 n=best_of,
                 deadline=own["deadline"],
-                namespace=own_namespace(own["cache_salt"]),
+                namespace=place_of(own),
                 prompt_logprobs=told,
             )
             for each in begun:

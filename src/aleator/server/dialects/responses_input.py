@@ -8,7 +8,7 @@ from typing import Any
 from aleator.core.errors import ParameterError
 from aleator.server import fields
 from aleator.server.accepted import LABEL, Accepted
-from aleator.server.auth import own_namespace
+from aleator.server.auth import place_of
 from aleator.server.chat import ChatRequest
 from aleator.server.dialects.nested import (
     Nested,
@@ -126,7 +126,7 @@ def request_of(body: Body) -> ChatRequest:
         template_arguments=template_arguments(own, effort),
         options=options,
         deadline=own["deadline"],
-        namespace=own_namespace(own["cache_salt"]),
+        namespace=place_of(own),
     )
 
 
