@@ -242,6 +242,28 @@ def test_a_directory_that_goes_away_costs_nothing(paths: dict[str, Path], tmp_pa
     assert made(model, ids(310, 6))[:2] == made(load(paths["llama"]), ids(310, 6))[:2]
 
 
+def test_a_prompt_of_more_bytes_than_may_wait_is_written_while_it_is_computed(
+    paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = {"cache_disk": 2**30, "cache_dir": str(tmp_path)}
+    prompt = ids(700)
+    model = load(paths["llama"], **below)
+    cells = pieces.cells_of(model.own_context().cache.pool)
+    assert cells is not None
+    monkeypatch.setattr(prompt_tiers, "QUEUED", 128 * cells.rows.row_bytes * 5 // 2)
+    put = prompt_tiers.PromptTiers.put
+
+    def put_and_wait(tiers: prompt_tiers.PromptTiers, *given: Any) -> None:
+        put(tiers, *given)
+        assert tiers.flush(30)
+
+    monkeypatch.setattr(prompt_tiers.PromptTiers, "put", put_and_wait)
+    made(model, prompt)
+    assert model.prompt_tiers is not None
+    assert model.prompt_tiers.counts["dropped"] == 3
+    assert made(load(paths["llama"], **below), prompt)[2] == 640
+
+
 def test_a_queue_that_is_full_drops(
     paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

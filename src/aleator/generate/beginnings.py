@@ -26,6 +26,11 @@ class Beginnings:
         self._prefixes, self._wake = prefixes, wake
         self._tiers = prefixes if isinstance(prefixes, Tiers) else None
 
+    @property
+    def tiered(self) -> bool:
+        """Whether there are tiers, which write while a prompt is computed, rather than all of it at its end."""
+        return self._tiers is not None
+
     def look_up(self, state: RequestState) -> None:
         """Have a thread look for what a tier has of a request's prompts, long before its turn; in any thread."""
         if self._tiers is None or self._wake is None or state.wants_prompt:

@@ -93,7 +93,7 @@ class ModelRunner:
         prefixes: Cached prompts.  A prompt is computed from where it diverges from all of them.
         failed: Called with each error of one request alone: while its token is guessed, sampled or turned into
             text.  The error has ended its completion then; the others go on.
-        keep_pieces: Keep parts of prompts as cached prefixes, too.
+        keep_pieces: Keep parts of prompts as cached prefixes, too, as is done wherever there are tiers.
         pending: Chooses tokens that take long; None: each is chosen at once.
         wake: Prefixes that must be read are read beside the steps, and this is called, in any thread, when
             :meth:`Beginnings.take_in` has something to do; None: :meth:`enter` reads them.
@@ -120,7 +120,7 @@ class ModelRunner:
         self.context, self.sampler = context, sampler
         self.pending = pending or PendingTokens()
         self.beginnings, self._n_tokens = Beginnings(prefixes, wake), n_tokens
-        self._keep_pieces = keep_pieces
+        self._keep_pieces = keep_pieces or self.beginnings.tiered
         self.errors = RequestErrors(self.pending.drop, failed)
         self.proposer = Proposer(context, self.errors)
 

@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -222,14 +223,17 @@ class PromptTiers:
             self.memory.touch(chain)
         if self.disk is None or not self.disk.usable:
             return
-        size = sum(entry.size for entry, _ in entries)
         with self._changed:
-            if self._closed or self._queued + size > QUEUED:
-                self.counts.add("dropped", len(entries))
+            room = 0 if self._closed else QUEUED - self._queued
+            sizes = accumulate(entry.size for entry, _ in entries)
+            taken = [each for each, size in zip(entries, sizes, strict=True) if size <= room]
+            if len(taken) < len(entries):
+                self.counts.add("dropped", len(entries) - len(taken))
+            if self._closed or (entries and not taken):
                 return
-            self._queue.append((chain, entries, model))
-            self._queued += size
-            self._waiting.update(entry.key for entry, _ in entries)
+            self._queue.append((chain, taken, model))
+            self._queued += sum(entry.size for entry, _ in taken)
+            self._waiting.update(entry.key for entry, _ in taken)
             self._changed.notify_all()
 
     def drop(self, entry: Entry) -> None:
