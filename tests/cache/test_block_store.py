@@ -417,7 +417,9 @@ def changed(directory: Path, statement: str) -> None:
     base.close()
 
 
-@pytest.mark.parametrize("change", [*(f"UPDATE blocks SET {w}" for w in WRONG), "DELETE FROM blocks"])
+@pytest.mark.parametrize(
+    "change", [*(f"UPDATE blocks SET {w}" for w in WRONG), "DELETE FROM blocks"]
+)
 def test_a_wrong_row_is_replaced_when_its_block_comes_again(change: str, tmp_path: Path) -> None:
     store = DiskStore(tmp_path, 2**50)
     key = put(store, 1)
@@ -487,7 +489,7 @@ def test_a_folder_swapped_for_a_link_serves_nothing_wrong(
         store = DiskStore(tmp_path / "c", 10**6)
         assert store.usable == (what != "blocks")
         assert cells(store.get(key)) in (None, bytes([1]) * 1000)
-        assert not [each for each in elsewhere.rglob("*.partial")]
+        assert not list(elsewhere.rglob("*.partial"))
     finally:
         shutil.rmtree(elsewhere)
 

@@ -360,7 +360,17 @@ def gone(world: World, child: Child) -> None:
 def damage(world: World, directory: Path, rng: random.Random) -> None:
     """Do something to a directory that is in use."""
     what = rng.choice(
-        ["blocks", "blocks", "index", "rows", "another's", "version", "remove", "link", "link of blocks"]
+        [
+            "blocks",
+            "blocks",
+            "index",
+            "rows",
+            "another's",
+            "version",
+            "remove",
+            "link",
+            "link of blocks",
+        ]
     )
     world.count(f"damage: {what}")
     blocks = sorted((directory / "blocks").glob("*.block"))

@@ -172,9 +172,7 @@ class Arrival:
             self.done = True
             self._drop_asked()
             if self._uncut and self._placed > self.length:
-                self._cache.journal.run(
-                    pieces.take_back, self._cache.pool, self.seq, self.length
-                )
+                self._cache.journal.run(pieces.take_back, self._cache.pool, self.seq, self.length)
             gained = self.length - self._held
             chain = self._goal.pieces if gained and self._goal is not None else ()
             self._tiers.used(chain, self._tiers_used if gained else set(), gained)

@@ -184,7 +184,16 @@ class TieredPrefixes:
 
             candidates = partial(self._candidates, text, looked.digests)
             arrival = Arrival(
-                self._cache, self._tiers, self._name, seq, held, most, looked, candidates, keep, wake
+                self._cache,
+                self._tiers,
+                self._name,
+                seq,
+                held,
+                most,
+                looked,
+                candidates,
+                keep,
+                wake,
             )
         except Exception as error:  # a step goes on without the tiers
             self._tiers.failed(error)
@@ -244,9 +253,7 @@ class TieredPrefixes:
             keys = [*digests[1:], *(e.key for e, _ in entries if e.key not in digests)]
             self._tiers.put(keys, entries, self._name)
 
-    def _has(
-        self, found: Mapping[bytes, Entry], key: bytes, parent: bytes, length: int
-    ) -> bool:
+    def _has(self, found: Mapping[bytes, Entry], key: bytes, parent: bytes, length: int) -> bool:
         """Whether an entry is there, as it should be, or will be."""
         entry = found.get(key)
         told = entry is not None and (entry.parent, entry.length) == (parent, length)

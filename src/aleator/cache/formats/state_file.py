@@ -83,9 +83,7 @@ def write_state_file(
         raise
 
 
-def read_state_file(
-    source: str | os.PathLike[str] | Buffer, *, mapped: bool = True
-) -> StateFile:
+def read_state_file(source: str | os.PathLike[str] | Buffer, *, mapped: bool = True) -> StateFile:
     """Open a state file, or the bytes of one, and verify it whole.
 
     ``mapped=False``: read it into memory, so that whoever uses it waits for no disk.
