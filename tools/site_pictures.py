@@ -169,7 +169,7 @@ def prompt_cache() -> Drawing:
     tiers = [
         (20, "cells", "the engine's thread:\ncopies a block at a time", BLUE),
         (150, "memory (cache_ram)", "at once; the oldest goes first", GREEN),
-        (245, "disk (cache_disk)", "one thread writes; two look up,\nread and check", ORANGE),
+        (245, "disk (cache_disk)", "one thread writes, one looks up,\ntwo read and check", ORANGE),
     ]
     for (y, name, who, colour), height in zip(tiers, (80, 45, 50), strict=True):
         d.box(150, y, 330, height, name if y > 20 else "", colour)

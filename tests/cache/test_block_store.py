@@ -489,7 +489,7 @@ def test_a_folder_swapped_for_a_link_serves_nothing_wrong(
         store = DiskStore(tmp_path / "c", 10**6)
         assert store.usable == (what != "blocks")
         assert cells(store.get(key)) in (None, bytes([1]) * 1000)
-        assert not [each for each in elsewhere.rglob("*.partial")]
+        assert not list(elsewhere.rglob("*.partial"))
     finally:
         shutil.rmtree(elsewhere)
 

@@ -19,8 +19,8 @@ import aleator
 from aleator.cache.disk_store import DiskStore
 from aleator.cache.formats import pieces
 from aleator.core.errors import CacheFull
-from aleator.generate.completion import OWN, once
 from aleator.generate import prompt_tiers, tiered_prefixes
+from aleator.generate.completion import OWN, once
 from aleator.models.hub.bundled import bundled_model
 
 GREEDY: dict[str, Any] = {"max_tokens": 8, "temperature": 0.0, "ignore_eos": True}

@@ -19,8 +19,9 @@ from aleator.generate.prompt_tiers import default_directory
 EXAMPLES = """\
 What --cache-disk has kept of prompts (docs/prompt-cache.md).  show: how much there is, by
 model; list: every entry, what was used last first; verify: read everything, remove what
-is damaged, and mend what the index says wrongly of the rest; prune: remove what was not used for the longest time; clear: remove all;
-pin: keep an entry, and those before it in its text, whatever else comes; unpin: end that.
+is damaged, and mend what the index says wrongly of the rest; prune: remove what was not
+used for the longest time; clear: remove all; pin: keep an entry, and those before it in
+its text, whatever else comes; unpin: end that.
 
 examples:
   aleator cache

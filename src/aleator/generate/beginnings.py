@@ -1,4 +1,4 @@
-"""The beginnings of requests: what the prompt cache has of them, at hand or on its way, and what it keeps of them."""
+"""The beginnings of requests: what the prompt cache has of them, at hand or on its way, and what it keeps."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Beginnings:
         return self._tiers is not None
 
     def look_up(self, state: RequestState) -> None:
-        """Have a thread look for what a tier has of a request's prompts, long before its turn; in any thread."""
+        """Have a thread look for what a tier has of a request's prompts before its turn; in any thread."""
         if self._tiers is None or self._wake is None or state.wants_prompt:
             return
         beside = () if state.guidance is None else state.guidance.prompt

@@ -37,6 +37,7 @@ FADING = 0.9
 SEEN = 2**16
 """Digests after which it is remembered what the index had; then all is forgotten, and seen anew."""
 
+Work = deque[tuple[Future[Any], Callable[[], object]]]
 Written = tuple[Sequence[bytes], Sequence[tuple[Entry, Sections]], str]
 Found = tuple[str, Sections]
 """The name of the tier where an entry was found, and its bytes."""
@@ -47,11 +48,11 @@ _open: WeakSet[PromptTiers] = WeakSet()
 def nothing() -> Future[Any]:
     """What nobody will do: a future that is cancelled."""
     future: Future[Any] = Future()
-    end(future)
+    leave(future)
     return future
 
 
-def end(future: Future[Any]) -> None:
+def leave(future: Future[Any]) -> None:
     """Cancel a future that waits for a thread, and wake who waits for it."""
     if future.cancel():
         future.set_running_or_notify_cancel()
@@ -95,19 +96,21 @@ class PromptTiers:
         self.secret = (self.disk.secret if self.disk is not None else b"") or os.urandom(32)
         self.counts = Counts()
         self.reading, self.computing = Speed(), Speed()
-        self._seen: dict[
-            bytes, dict[bytes, Entry]
-        ] = {}  # by the digest before them; replaced whole
-        self._asked: deque[tuple[Future[Any], Callable[[], object]]] = deque()
+        # What the index was seen to have, by the digest before it; replaced whole.
+        self._seen: dict[bytes, dict[bytes, Entry]] = {}
+        self._asked: Work = deque()  # reads
+        self._looking: Work = deque()  # looks at the index, which wait for no read
         self._queue: deque[Written] = deque()
         self._queued, self._writing, self._closed = 0, False, False
         self._changed = threading.Condition()
         self._waiting: Counter[bytes] = Counter()  # keys that are to be written
         self._threads: list[threading.Thread] = []
         if self.disk is not None and self.disk.usable:
-            for work in (self._write, *[self._read] * READERS):
-                name = f"aleator-cache{work.__name__}"
-                thread = threading.Thread(target=work, args=(self.disk,), name=name, daemon=True)
+            of_queues = [
+                partial(self._do, each) for each in (self._looking, *[self._asked] * READERS)
+            ]
+            for work in (partial(self._write, self.disk), *of_queues):
+                thread = threading.Thread(target=work, name="aleator-cache", daemon=True)
                 self._threads.append(thread)
                 thread.start()
         _open.add(self)
@@ -123,9 +126,9 @@ class PromptTiers:
         return found
 
     def look_up(self, parents: Sequence[bytes]) -> Future[Mapping[bytes, Entry]]:
-        """Have a thread :meth:`find` entries, before it reads anything; memory alone is looked at at once."""
+        """Have a thread :meth:`find` entries; memory alone is looked at at once."""
         if self.disk is not None and self.disk.usable:
-            return self._in_thread(partial(self.find, parents), first=True)
+            return self._in_thread(self._looking, partial(self.find, parents))
         future: Future[Mapping[bytes, Entry]] = Future()
         future.set_result(self.find(parents))
         return future
@@ -175,12 +178,12 @@ class PromptTiers:
         """Have a thread :meth:`get` an entry; what is in memory is there at once."""
         sections = None if self.memory is None else self.memory.get(entry.key)
         if self.memory is None or sections is None:
-            return self._in_thread(partial(self.get, entry, model))
+            return self._in_thread(self._asked, partial(self.get, entry, model))
         future: Future[Found | None] = Future()
         future.set_result((self.memory.name, sections))
         return future
 
-    def _in_thread(self, work: Callable[[], Any], first: bool = False) -> Future[Any]:
+    def _in_thread(self, queue: Work, work: Callable[[], Any]) -> Future[Any]:
         """Have a thread do something with the disk; cancelled where there is none, or no longer."""
         future: Future[Any] = Future()
         if (
@@ -190,7 +193,7 @@ class PromptTiers:
         with self._changed:
             if self._closed:
                 return nothing()
-            (self._asked.appendleft if first else self._asked.append)((future, work))
+            queue.append((future, work))
             self._changed.notify_all()
         return future
 
@@ -242,7 +245,7 @@ class PromptTiers:
         if self.memory is not None:
             self.memory.drop(entry.key)
         if self.disk is not None:
-            self._in_thread(partial(self.disk.drop, entry.key))
+            self._in_thread(self._asked, partial(self.disk.drop, entry.key))
 
     def forget(self, root: bytes) -> None:
         """Forget all entries that follow a digest, and those that follow them; what waits is written first."""
@@ -270,10 +273,12 @@ class PromptTiers:
             return
         with self._changed:
             self._closed = True
-            asked, self._asked = self._asked, deque()
+            asked = [*self._looking, *self._asked]
+            self._looking.clear()
+            self._asked.clear()
             self._changed.notify_all()
         for future, _ in asked:
-            end(future)
+            leave(future)
         end = None if timeout is None else perf_counter() + timeout
         for thread in self._threads:
             if thread is not threading.current_thread():  # where garbage is collected
@@ -292,13 +297,14 @@ class PromptTiers:
         """What each tier has done so far: its counts by their names."""
         return {store.name: dict(store.counts) for store in self.stores}
 
-    def _read(self, disk: DiskStore) -> None:
+    def _do(self, queue: Work) -> None:
+        """Do what is asked for, in a thread."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._asked or self._closed)
-                if not self._asked:
+                self._changed.wait_for(lambda: queue or self._closed)
+                if not queue:
                     return
-                future, work = self._asked.popleft()
+                future, work = queue.popleft()
             if not future.set_running_or_notify_cancel():
                 continue
             try:
