@@ -346,7 +346,7 @@ def test_what_follows_an_edit_is_computed_again(paths: dict[str, Path], tmp_path
     below = {"cache_disk": 2**30, "cache_dir": str(tmp_path)}
     text = ids(700)
     edited = [*text[:200], 77, *text[201:]]
-    cells = []
+    cells, of_layer = [], 0
     for each in (text, edited):
         model = load(paths["llama"], **below)
         wanted = made(load(paths["llama"]), each)
@@ -358,7 +358,7 @@ def test_what_follows_an_edit_is_computed_again(paths: dict[str, Path], tmp_path
         piece = pieces.write_cells(pool, 0, 384, 512)
         assert piece is not None
         cells.append(bytes(piece))
-    of_layer = pool.rows.keys.parts[0].row_bytes * 128
+        of_layer = pool.rows.keys.parts[0].row_bytes * 128
     assert cells[0][:of_layer] == cells[1][:of_layer]
     assert cells[0][of_layer:] != cells[1][of_layer:]
 
