@@ -277,7 +277,13 @@ def listed(r: random.Random, n: int) -> list[Any]:
     early = [s for s in backwards if r.random() < 0.5]
     late = [s for s in (*backwards, *cut_off(r, n)[1::2]) if r.random() < 0.5]
     last = r.choice((S.Dist(), mirostat_1(r, n)[-1], adaptive(r, n)[-1]))
-    return [*early, S.TopK(top_k=r.randrange(1, 40)), S.Temperature(temperature=temperature(r)), *late, last]
+    return [
+        *early,
+        S.TopK(top_k=r.randrange(1, 40)),
+        S.Temperature(temperature=temperature(r)),
+        *late,
+        last,
+    ]
 
 
 def any_order(r: random.Random, n: int) -> list[Any]:

@@ -248,9 +248,9 @@ def test_budget_of_the_weight_sweep() -> None:
 
 def test_no_spills_in_the_list() -> None:
     """ALEATOR_COMPILE_ALL=1 compiles it for other templates and every length of the list."""
-    cases = [
-        (template, False, 64) for template in (TEMPLATE, WATERMARK, SHAPES, ADAPTING)
-    ] + [(LOOKING, True, 64)]
+    cases = [(template, False, 64) for template in (TEMPLATE, WATERMARK, SHAPES, ADAPTING)] + [
+        (LOOKING, True, 64)
+    ]
     if os.environ.get("ALEATOR_COMPILE_ALL"):
         cases = [
             (template, late, size)

@@ -221,11 +221,16 @@ def past(random_: random.Random) -> list[Any]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_looks_back_on_repeated_texts(seed: int) -> None:
-    """Before the list is made and on it, with windows, breakers and words of several tokens; forced tokens too."""
+    """Before the list is made and on it; windows, words and breakers of several tokens; forced tokens."""
     random_ = random.Random(seed)
     chains = []
     for row in range(4):
-        samplers = [*past(random_), S.TopK(top_k=20), S.Temperature(temperature=0.7), *past(random_)]
+        samplers = [
+            *past(random_),
+            S.TopK(top_k=20),
+            S.Temperature(temperature=0.7),
+            *past(random_),
+        ]
         chains.append(SamplerChain([*samplers, S.Dist()], seed=row))
         phrase = random_.choices(range(6), k=random_.randrange(1, 12))
         for token in (phrase * 60)[: random_.choice((0, 1, 9, 40, 330))]:

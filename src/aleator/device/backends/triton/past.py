@@ -1,8 +1,8 @@
 """Samplers that look at a row's tokens: in every step they become token masks and logit biases.
 
-``look_back`` has one program per row.  For each place of these samplers it writes what a token mask has (``words``)
-or a logit bias (``tokens`` and ``biases``), and in ``active`` whether there is anything to do.  The other kernels
-see only that, so that a ban works wherever a mask does, and DRY wherever a bias does.
+``look_back`` has one program per row.  For each place of these samplers it writes what a token mask has
+(``words``) or a logit bias (``tokens`` and ``biases``), and in ``active`` whether there is anything to do.  The
+other kernels see only that: a ban works wherever a mask does, and DRY wherever a bias does.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def after_breaker(place, row, newest, recent, column, inside, single, count):
 
 @triton.jit
 def dry(place, made, row, tokens, length, n_vocab, n_words):
-    """A bias for each token that would continue a repetition, by its longest; column k holds token k + 1 from the end."""
+    """A bias for each token that would continue a repetition, by its longest; column 0 is the newest token."""
     count = tl.minimum(tl.load(place.window + row), length).to(tl.int32)
     newest = tokens + length - 1
     column = tl.arange(0, WINDOW)
