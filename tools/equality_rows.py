@@ -275,7 +275,8 @@ def listed(r: random.Random, n: int) -> list[Any]:
     """What looks at the tokens before, on both sides of a top-k, and what cuts, bends and adapts after it."""
     backwards = [*sequences(r, n)[:3], repeats(r, n)[1]]
     early = [s for s in backwards if r.random() < 0.5]
-    late = [s for s in (*backwards, *cut_off(r, n)[1::2]) if r.random() < 0.5]
+    _, smoothing, _, *cuts, _ = cut_off(r, n)
+    late = [s for s in (*backwards, smoothing, *cuts) if r.random() < 0.5]
     last = r.choice((S.Dist(), mirostat_1(r, n)[-1], adaptive(r, n)[-1]))
     return [
         *early,

@@ -28,7 +28,7 @@ def smoothing(place, row, keys, alive, temperature, SIZE: tl.constexpr):
 
 @triton.jit
 def keep_probable(keys, alive, w, bound, min_keep):
-    """The run of weights that reach a bound; if too few do, the first so many and all that tie with the last."""
+    """The run of weights that reach a bound; if too few do, the first so many and their like."""
     run = lists.keep_run(alive, w >= bound)
     least = tl.minimum(tl.maximum(min_keep, 1), lists.size_of(alive))
     z = key_value(keys)
