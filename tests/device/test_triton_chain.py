@@ -61,9 +61,9 @@ MIROSTAT = [S.Penalties(), S.TopK(), S.Temperature(), S.MirostatV2()]
 WATERMARK = [S.TopK(), S.Temperature(), *SAMPLERS["watermark"]]
 SHAPES = [S.MinK(), S.TopK(), S.PLess(), S.TopH(), S.Temperature(), S.Dist()]
 ADAPTING = [
-    S.TopK(), S.Smoothing(), S.EpsilonCutoff(), S.EtaCutoff(), S.Temperature(), S.AdaptiveP(), S.Mirostat()
+    S.TopK(), S.Smoothing(), S.EpsilonCutoff(), S.EtaCutoff(), S.Temperature(), S.AdaptiveP()
 ]  # fmt: skip
-LOOKING = [S.TopK(), *BANS, DRY, S.Dist()]
+LOOKING = [S.TopK(), *BANS, DRY, S.Mirostat()]
 GUMBEL = [S.TopK(), S.LogitBias(), S.Penalties(), S.TokenMask(), S.Dist(draw="gumbel")]
 
 

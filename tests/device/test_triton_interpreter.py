@@ -210,7 +210,7 @@ def past(random_: random.Random) -> list[Any]:
         *(
             S.DRY(
                 dry_multiplier=random_.choice((0.8, -1e6)), dry_base=random_.choice((1.2, 1e6)),
-                dry_allowed_length=random_.randrange(4), dry_penalty_last_n=random_.choice((5, 30, 300)),
+                dry_allowed_length=random_.randrange(4), dry_penalty_last_n=random_.choice((5, 30, 60)),
                 dry_sequence_breakers=random_.choice(((), ((1,), (2, 3), (2, 3, 4), (4, 2)))),
             )
             for _ in range(2)
@@ -219,12 +219,12 @@ def past(random_: random.Random) -> list[Any]:
     return [sampler for sampler in found if random_.random() < 0.6]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(8 if os.environ.get("ALEATOR_ALL") else 1))
 def test_what_looks_back_on_repeated_texts(seed: int) -> None:
     """Before the list is made and on it; windows, words and breakers of several tokens; forced tokens."""
     random_ = random.Random(seed)
     chains = []
-    for row in range(4):
+    for row in range(3):
         samplers = [
             *past(random_),
             S.TopK(top_k=20),
@@ -233,19 +233,19 @@ def test_what_looks_back_on_repeated_texts(seed: int) -> None:
         ]
         chains.append(SamplerChain([*samplers, S.Dist()], seed=row))
         phrase = random_.choices(range(6), k=random_.randrange(1, 12))
-        for token in (phrase * 60)[: random_.choice((0, 1, 9, 40, 330))]:
+        for token in (phrase * 60)[: random_.choice((1, 9, 40, 70))]:
             chains[row].accept(token, generated=random_.random() < 0.1)
-    device = DeviceChain([K, DRAW], 4, 70, max_tokens=350, kernels="triton")
+    device = DeviceChain([K, DRAW], 3, 70, max_tokens=80, kernels="triton")
     for row, chain in enumerate(chains):
         device.set_row(row, chain)
-    for step in range(5):
-        z = rows_of("normal", 4, 70, step) - np.float32(6)
+    for step in range(3):
+        z = rows_of("normal", 3, 70, step) - np.float32(6)
         z[:, :6] += 8
         assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z), step
-        if step == 2:
-            device.permute([3, 2, 1, 0])
+        if step == 1:
+            device.permute([2, 1, 0])
             chains.reverse()
-    assert device.paths()["list"] == 20
+    assert device.paths()["list"] == 9
 
 
 def test_a_temperature_that_is_too_small_leaves_adaptive_p_nothing() -> None:
@@ -271,15 +271,15 @@ def test_a_temperature_that_is_too_small_leaves_adaptive_p_nothing() -> None:
     ids=lambda sampler: sampler.name,
 )
 def test_states_roll_back(last: Any) -> None:
-    samplers = [K, last]
+    samplers = [S.TopK(top_k=12), last]
     chain = SamplerChain(samplers, seed=4)
-    device = DeviceChain(samplers, 1, 200, kernels="triton")
+    device = DeviceChain(samplers, 1, 60, kernels="triton")
     device.set_row(0, chain)
-    z = rows_of("normal", 12, 200)
-    for step in range(12):
+    z = rows_of("normal", 7, 60)
+    for step in range(7):
         row = z[step : step + 1]
         assert device.sample(torch.from_numpy(row)).tolist() == [chain.sample(row[0])]
-        if step % 7 == 3:
+        if step == 5:
             chain.rollback(2)
             device.rollback(0, 2)
         if step % 5 == 4:

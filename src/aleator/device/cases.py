@@ -205,7 +205,7 @@ CHAINS: dict[str, list[Sampler]] = {
     "whole_min_p": [PENALTIES, S.Temperature(temperature=2.0), S.MinP(min_p=0.1, min_keep=30),
                     S.Temperature(temperature=0.5), S.TopP(top_p=0.9, min_keep=20), DRAW],
     "whole_full": [BIAS, S.Softmax(), S.TopP(top_p=0.97, mass="full"), S.Temperature(temperature=3.0), DRAW],
-    "whole_bans": [*BANS, DRY, S.Temperature(temperature=2.0), S.TopP(top_p=0.95), DRAW],
+    "whole_bans": [*BANS, DRY, DRAW],
     "whole_cold": [S.MinP(min_p=0.001), S.Temperature(temperature=1e-6), DRAW],
     "whole_forced": [S.LogitBias(logit_bias={i: float("inf") for i in range(0, 300, 7)}), PENALTIES,
                      S.TopP(top_p=0.97), DRAW],

@@ -223,12 +223,16 @@ def draw_and_move(place, row, keys, alive, temperature, position, mu):
 
 
 @triton.jit
-def late_bias(place, row, keys, alive, temperature, BIASES: tl.constexpr, SIZE: tl.constexpr):
+def late_bias(
+    place, row, keys, alive, temperature, n_vocab, BIASES: tl.constexpr, SIZE: tl.constexpr
+):
     """Logit bias after something has truncated: every candidate looks for itself among the pairs."""
     keys, alive = lists.write(keys, alive, lists.logits_of(keys, temperature), SIZE)
     z, ids = key_value(keys), key_id(keys)
+    pair = tl.arange(0, BIASES)
+    there = tl.load(place.tokens + row * BIASES + pair) < n_vocab
     at = tl.arange(0, WINDOW_CHUNK)
-    for first in range(0, BIASES, WINDOW_CHUNK):
+    for first in range(0, tl.max(tl.where(there, pair + 1, 0), axis=0), WINDOW_CHUNK):
         tokens = tl.load(place.tokens + row * BIASES + first + at)
         biases = tl.load(place.biases + row * BIASES + first + at)
         same = ids[:, None] == tokens[None, :]

@@ -164,7 +164,7 @@ def choose(
             elif KINDS[i] == samplers.LOGIT_BIAS:
                 if active & (i >= start):
                     keys, alive = samplers.late_bias(
-                        place, row, keys, alive, temperature, BIASES, SIZE
+                        place, row, keys, alive, temperature, n_vocab, BIASES, SIZE
                     )
                     temperature, full = temperature * 0.0 + 1.0, full * 0
             elif KINDS[i] == samplers.PENALTIES:
