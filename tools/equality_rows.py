@@ -271,6 +271,22 @@ def repeats(r: random.Random, n: int) -> list[Any]:
     ]  # fmt: skip
 
 
+def listed(r: random.Random, n: int) -> list[Any]:
+    """What looks at the tokens before, on both sides of a top-k, and what cuts, bends and adapts after it."""
+    backwards = [*sequences(r, n)[:3], repeats(r, n)[1]]
+    early = [s for s in backwards if r.random() < 0.5]
+    _, smoothing, _, *cuts, _ = cut_off(r, n)
+    late = [s for s in (*backwards, smoothing, *cuts) if r.random() < 0.5]
+    last = r.choice((S.Dist(), mirostat_1(r, n)[-1], adaptive(r, n)[-1]))
+    return [
+        *early,
+        S.TopK(top_k=r.randrange(1, 40)),
+        S.Temperature(temperature=temperature(r)),
+        *late,
+        last,
+    ]
+
+
 def any_order(r: random.Random, n: int) -> list[Any]:
     """Samplers of other chains in an order that no other row has, and any that selects."""
     some = [s for make in (default, heat_first, repeats, sequences) for s in make(r, n)[:-1]]
@@ -285,6 +301,7 @@ CHAINS: dict[str, tuple[Make, float]] = {
     "whole row": (whole_row, 0.1), "written": (written, 0.1),
     "greedy": (greedy, 0.05), "host tail": (tail, 0.1),
     "mirostat 1": (mirostat_1, 0.05), "dry": (repeats, 0.05), "any order": (any_order, 0.05),
+    "listed": (listed, 0.05),
     "cut-offs": (cut_off, 0.05), "shape": (by_shape, 0.05), "sequences": (sequences, 0.05),
 }  # fmt: skip
 """How each makes a chain, and its share of the blocks."""

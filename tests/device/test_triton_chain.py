@@ -14,7 +14,7 @@ import torch
 
 from aleator.core.errors import ParameterError
 from aleator.device.arguments import ChainOptions
-from aleator.device.cases import SAMPLERS
+from aleator.device.cases import BANS, DRY, SAMPLERS
 from aleator.device.chain import DeviceChain
 from aleator.samplers import index as S
 from tests.device.compiled import compiled, spills
@@ -25,6 +25,7 @@ TRITON = "aleator.device.backends.triton."
 (
     triton_chain,
     triton_layout,
+    triton_past,
     triton_path,
     triton_places,
     triton_report,
@@ -32,7 +33,7 @@ TRITON = "aleator.device.backends.triton."
     triton_sparse,
 ) = (
     pytest.importorskip(TRITON + name, exc_type=ImportError)
-    for name in ("chain", "layout", "path", "places", "report", "rows", "sparse")
+    for name in ("chain", "layout", "past", "path", "places", "report", "rows", "sparse")
 )
 RowPath = triton_path.Path
 
@@ -59,6 +60,10 @@ TEMPLATE = [
 MIROSTAT = [S.Penalties(), S.TopK(), S.Temperature(), S.MirostatV2()]
 WATERMARK = [S.TopK(), S.Temperature(), *SAMPLERS["watermark"]]
 SHAPES = [S.MinK(), S.TopK(), S.PLess(), S.TopH(), S.Temperature(), S.Dist()]
+ADAPTING = [
+    S.TopK(), S.Smoothing(), S.EpsilonCutoff(), S.EtaCutoff(), S.Temperature(), S.AdaptiveP()
+]  # fmt: skip
+LOOKING = [S.TopK(), *BANS, DRY, S.Mirostat()]
 GUMBEL = [S.TopK(), S.LogitBias(), S.Penalties(), S.TokenMask(), S.Dist(draw="gumbel")]
 
 
@@ -107,10 +112,9 @@ def test_the_host_knows_the_path_of_a_row(samplers: Any, expected: Any) -> None:
 @pytest.mark.parametrize(
     ("template", "why"),
     [
-        ([S.DRY(dry_multiplier=0.8, dry_sequence_breakers=(), dry_penalty_last_n=64), DIST],
-         "dry has no Triton kernel"),
-        ([S.TopK(top_k=9), S.Mirostat()], "mirostat has no Triton kernel"),
-        ([S.TopK(top_k=9), S.AdaptiveP(adaptive_target=0.5)], "adaptive_p has no Triton kernel"),
+        ([S.TopK(top_k=9), *SAMPLERS["synthid"]], "dist has no Triton kernel"),
+        ([S.Mirostat()], "mirostat needs a top_k of at most 1024 before it"),
+        ([S.Temperature(temperature=0.5), *BANS, DIST], "min_tokens comes after a temperature"),
         ([S.TypicalP(typical_p=0.5), DIST], "typical_p needs a top_k of at most 1024 before it"),
         ([S.MinP(min_p=0.1), S.XTC(xtc_probability=0.5), DIST],
          "xtc needs a top_k of at most 1024 before it"),
@@ -146,6 +150,14 @@ def test_a_report_needs_all_that_is_left() -> None:
         assert triton_path.path_of(kinds, slots, 64, tail=False, report=True).want == want
     kinds = [type(place) for place in places([S.Greedy()])]
     assert triton_path.path_of(kinds, [S.Greedy()], 64, tail=False, report=True).want == TORCH
+
+
+def test_windows_of_a_history_are_one_in_the_other() -> None:
+    """A token is written once, whatever looks at it: no table is larger than what is reserved."""
+    whole = S.Penalties(penalty_last_n=-1, repetition_penalty=2.0)
+    kinds = [type(place) for place in places([whole, whole, DRY, S.TopK(), DIST])]
+    found = triton_path.path_of(kinds, [whole, whole, DRY, S.TopK(top_k=9), DIST], 64, False)
+    assert found == RowPath(LIST, 3, 9, 0.0, 64, True, True)
 
 
 def test_refuses_the_cpu_without_the_interpreter() -> None:
@@ -186,7 +198,8 @@ def types_of(template: list[Any], dtype: str) -> dict[str, Any]:
     types = {
         "wanted": chain._wanted, "work": chain._work, "sizes": chain._sizes,
         "history": triton_layout.History(*(torch.empty(2, dtype=d, device="meta") for d in HISTORY)),
-        "places": chain._places,
+        "places": chain._places, "asked": chain._past_places,
+        "made": tuple(chain._places[i] for i in chain._past),
     }  # fmt: skip
     own = {name: type_of(group) for name, group in types.items()}
     return {**own, "logits": triton_layout.Logits(f"*{dtype}", "i32"), "allowed": "*i32"}
@@ -235,7 +248,9 @@ def test_budget_of_the_weight_sweep() -> None:
 
 def test_no_spills_in_the_list() -> None:
     """ALEATOR_COMPILE_ALL=1 compiles it for other templates and every length of the list."""
-    cases = [(TEMPLATE, False, 64), (WATERMARK, False, 64), (SHAPES, False, 64)]
+    cases = [(template, False, 64) for template in (TEMPLATE, WATERMARK, SHAPES, ADAPTING)] + [
+        (LOOKING, True, 64)
+    ]
     if os.environ.get("ALEATOR_COMPILE_ALL"):
         cases = [
             (template, late, size)
@@ -245,6 +260,8 @@ def test_no_spills_in_the_list() -> None:
                 (GUMBEL, True),
                 (WATERMARK, False),
                 (SHAPES, False),
+                (ADAPTING, False),
+                (LOOKING, True),
             )
             for size in (16, 64, 256, 1024)
             if not (late and size == 1024)  # a few dozen there
@@ -271,6 +288,8 @@ def test_no_spills_elsewhere() -> None:
         built(triton_sparse, "masked_maxima", 4, ALLOWED=True, MASKS=True, TILES=64),
         built(triton_rows, "whole", 8, TEMPLATE, KINDS=kinds(TEMPLATE)),
         built(triton_rows, "accept", 1, MIROSTAT, KINDS=kinds(MIROSTAT, True)),
+        built(triton_rows, "accept", 1, ADAPTING, KINDS=kinds(ADAPTING, True)),
+        built(triton_past, "look_back", 4, LOOKING, KINDS=(0, 1, 2, 3)),
     ):
         assert spills(code) == 0
     types = {

@@ -194,21 +194,92 @@ def test_the_kernels_wait_for_nothing_unless_pytorch_computes_a_row() -> None:
     device = DeviceChain(AKUNU, 2, 60, kernels="triton")
     assert device.plan().kernels == "Triton"
     assert not device.runs_on_host(0)
-    dry = S.DRY(dry_multiplier=0.8, dry_sequence_breakers=())
-    device.set_row(1, SamplerChain([dry, S.Dist()], seed=0))
+    typical = S.TypicalP(typical_p=0.5)
+    device.set_row(1, SamplerChain([typical, S.Dist()], seed=0))
     assert device.runs_on_host(0)
 
 
-def test_mirostat_rolls_back() -> None:
-    samplers = [K, S.MirostatV2(mirostat_tau=3.0, mirostat_eta=0.2)]
+def past(random_: random.Random) -> list[Any]:
+    """Some of the samplers that look at the tokens before, of a text of few different tokens."""
+    some = range(6)
+    words = [tuple(random_.choices(some, k=random_.randrange(1, 4))) for _ in range(5)]
+    found = [
+        S.MinTokens(min_tokens=random_.randrange(6), end_tokens=random_.sample(some, 2)),
+        S.BadWords(bad_words=words),
+        S.NoRepeatNgram(no_repeat_ngram_size=random_.randrange(1, 5)),
+        *(
+            S.DRY(
+                dry_multiplier=random_.choice((0.8, -1e6)), dry_base=random_.choice((1.2, 1e6)),
+                dry_allowed_length=random_.randrange(4), dry_penalty_last_n=random_.choice((5, 30, 60)),
+                dry_sequence_breakers=random_.choice(((), ((1,), (2, 3), (2, 3, 4), (4, 2)))),
+            )
+            for _ in range(2)
+        ),
+    ]  # fmt: skip
+    return [sampler for sampler in found if random_.random() < 0.6]
+
+
+@pytest.mark.parametrize("seed", range(8 if os.environ.get("ALEATOR_ALL") else 1))
+def test_what_looks_back_on_repeated_texts(seed: int) -> None:
+    """Before the list is made and on it; windows, words and breakers of several tokens; forced tokens."""
+    random_ = random.Random(seed)
+    chains = []
+    for row in range(3):
+        samplers = [
+            *past(random_),
+            S.TopK(top_k=20),
+            S.Temperature(temperature=0.7),
+            *past(random_),
+        ]
+        chains.append(SamplerChain([*samplers, S.Dist()], seed=row))
+        phrase = random_.choices(range(6), k=random_.randrange(1, 12))
+        for token in (phrase * 60)[: random_.choice((1, 9, 40, 70))]:
+            chains[row].accept(token, generated=random_.random() < 0.1)
+    device = DeviceChain([K, DRAW], 3, 70, max_tokens=80, kernels="triton")
+    for row, chain in enumerate(chains):
+        device.set_row(row, chain)
+    for step in range(3):
+        z = rows_of("normal", 3, 70, step) - np.float32(6)
+        z[:, :6] += 8
+        assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z), step
+        if step == 1:
+            device.permute([2, 1, 0])
+            chains.reverse()
+    assert device.paths()["list"] == 9
+
+
+def test_a_temperature_that_is_too_small_leaves_adaptive_p_nothing() -> None:
+    samplers = [K, S.Temperature(temperature=1e-4), S.AdaptiveP(adaptive_target=0.3)]
+    device = DeviceChain(samplers, 2, 60, kernels="triton")
+    chains = [SamplerChain(samplers, seed=0) for _ in range(2)]
+    for row, chain in enumerate(chains):
+        device.set_row(row, chain)
+    z = rows_of("normal", 2, 60)
+    z[0] *= np.float32(1e36)
+    tokens = device.sample(torch.from_numpy(z)).tolist()
+    assert tokens == expected(chains, z)
+    assert tokens[0] == -1 < tokens[1]
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        S.MirostatV2(mirostat_tau=3.0, mirostat_eta=0.2),
+        S.Mirostat(mirostat_tau=3.0, mirostat_eta=0.2),
+        S.AdaptiveP(adaptive_target=0.3, adaptive_decay=0.7),
+    ],
+    ids=lambda sampler: sampler.name,
+)
+def test_states_roll_back(last: Any) -> None:
+    samplers = [S.TopK(top_k=12), last]
     chain = SamplerChain(samplers, seed=4)
-    device = DeviceChain(samplers, 1, 200, kernels="triton")
+    device = DeviceChain(samplers, 1, 60, kernels="triton")
     device.set_row(0, chain)
-    z = rows_of("normal", 12, 200)
-    for step in range(12):
+    z = rows_of("normal", 7, 60)
+    for step in range(7):
         row = z[step : step + 1]
         assert device.sample(torch.from_numpy(row)).tolist() == [chain.sample(row[0])]
-        if step % 7 == 3:
+        if step == 5:
             chain.rollback(2)
             device.rollback(0, 2)
         if step % 5 == 4:
@@ -261,11 +332,13 @@ def test_the_plan_says_what_computes_a_row() -> None:
         [
             S.DRY(dry_multiplier=0.8, dry_sequence_breakers=(), dry_penalty_last_n=64),
             S.TopK(top_k=9),
-            S.Dist(),
+            S.Mirostat(),
         ],
         seed=0,
     )
-    assert device.plan(chain).kernels == "PyTorch operations, because dry has no Triton kernel"
+    assert device.plan(chain).kernels == "Triton"
+    chain = SamplerChain([S.Smoothing(smoothing_factor=0.5), S.TopK(top_k=9), S.Dist()], seed=0)
+    assert "because smoothing needs a top_k of at most 1024 before it" in device.plan(chain).kernels
     chain = SamplerChain([S.TopK(top_k=9), S.TailFree(tfs_z=0.5), S.Dist()], seed=0)
     assert device.plan(chain).kernels == "PyTorch operations, because samplers on the host follow"
     reporting = DeviceChain([S.TopP(top_p=0.9), S.Dist()], 1, 60, kernels="triton", logprobs=0)

@@ -144,6 +144,16 @@ PENALTIES = S.Penalties(
 )
 BIAS = S.LogitBias(logit_bias={0: 2.0, 3: float("-inf"), 5: -1.5, 140: 3.0})
 MASK = S.TokenMask(allowed=[*range(0, 150, 3), 7, 140])
+BANS: list[Sampler] = [
+    S.MinTokens(min_tokens=3, end_tokens=(0, 2, 5, 7, 999)),
+    S.BadWords(bad_words=((4,), (3, 5), (3, 5, 3, 0), (0, 1), (5, 3, 1))),
+    S.NoRepeatNgram(no_repeat_ngram_size=2),
+]
+DRY = S.DRY(
+    dry_multiplier=2.0, dry_allowed_length=0, dry_penalty_last_n=40,
+    dry_sequence_breakers=((4,), (3, 5), (999,), (1, 2, 1)),
+)  # fmt: skip
+GAPS = S.XTC(xtc_probability=1.0, xtc_threshold=0.02)
 
 CHAINS: dict[str, list[Sampler]] = {
     "gumbel": [K, S.Dist(draw="gumbel")],
@@ -166,6 +176,17 @@ CHAINS: dict[str, list[Sampler]] = {
     "xtc": [K, S.XTC(xtc_probability=0.7, xtc_threshold=0.05), S.TopP(top_p=0.9), DRAW],
     "xtc_always": [K, S.XTC(xtc_probability=1.0, xtc_threshold=0.0, min_keep=2), DRAW],
     "mirostat_v2": [K, S.Temperature(temperature=1.3), S.MirostatV2(mirostat_tau=3.0, mirostat_eta=0.2)],
+    "mirostat": [K, S.Mirostat(mirostat_tau=3.0, mirostat_eta=0.3)],
+    "mirostat_m": [S.Temperature(temperature=0.4), K, GAPS, S.Mirostat(mirostat_tau=6.0, mirostat_m=7)],
+    "adaptive_p": [K, S.Temperature(temperature=1.4), S.AdaptiveP(adaptive_target=0.3)],
+    "adaptive_p_off": [K, S.AdaptiveP(adaptive_decay=0.5)],
+    "cutoffs": [K, S.Temperature(temperature=0.8), S.Smoothing(smoothing_factor=0.3),
+                S.EpsilonCutoff(epsilon_cutoff=0.01), S.EtaCutoff(eta_cutoff=0.02), DRAW],
+    "cutoffs_keep": [K, GAPS, S.EpsilonCutoff(epsilon_cutoff=0.9, min_keep=9),
+                     S.Smoothing(smoothing_factor=1.5, smoothing_curve=4.0),
+                     S.EtaCutoff(eta_cutoff=1.0, min_keep=3), DRAW],
+    "bans": [*BANS, BIAS, PENALTIES, DRY, K, DRAW],
+    "late_bans": [S.Temperature(temperature=0.7), K, *BANS, DRY, S.TopP(top_p=0.8), DRAW],
     "softmax_late": [K, S.Softmax(), S.TopP(top_p=0.5, mass="full", min_keep=2), DRAW],
     "akunu": AKUNU,
     "full_mass": [S.Temperature(temperature=1.2), S.Softmax(), K, S.TopP(top_p=0.8, mass="full"), DRAW],
@@ -184,6 +205,7 @@ CHAINS: dict[str, list[Sampler]] = {
     "whole_min_p": [PENALTIES, S.Temperature(temperature=2.0), S.MinP(min_p=0.1, min_keep=30),
                     S.Temperature(temperature=0.5), S.TopP(top_p=0.9, min_keep=20), DRAW],
     "whole_full": [BIAS, S.Softmax(), S.TopP(top_p=0.97, mass="full"), S.Temperature(temperature=3.0), DRAW],
+    "whole_bans": [*BANS, DRY, DRAW],
     "whole_cold": [S.MinP(min_p=0.001), S.Temperature(temperature=1e-6), DRAW],
     "whole_forced": [S.LogitBias(logit_bias={i: float("inf") for i in range(0, 300, 7)}), PENALTIES,
                      S.TopP(top_p=0.97), DRAW],

@@ -16,16 +16,18 @@ from torch import Tensor
 from aleator.core.contract import LOG2_E
 from aleator.core.errors import ParameterError
 from aleator.device.arguments import ChainOptions
+from aleator.device.backends.torch.dry import DeviceDRY
 from aleator.device.backends.torch.logits import MAX_BIASES, DeviceLogitBias, DevicePenalties
-from aleator.device.backends.torch.mirostat import DeviceMirostatV2
 from aleator.device.backends.triton import places as triton_places
 from aleator.device.backends.triton import report as triton_report
 from aleator.device.backends.triton import rows as triton_rows
 from aleator.device.backends.triton import sparse as triton_sparse
 from aleator.device.backends.triton.layout import History, Logits, Sizes, Wanted, Work, named
+from aleator.device.backends.triton.past import PAST, look_back, seen
 from aleator.device.backends.triton.path import (
     KINDS,
     LONGEST,
+    MOVED,
     WRITERS,
     Path,
     Plan,
@@ -64,9 +66,13 @@ class TritonChain:
                 "before the start to try the kernels there",
             )
         self._kinds = [type(place) for place in places]
-        self._places = tuple(named(type(place).__name__, place.rows) for place in places)
+        self._places = tuple(named(type(p).__name__, seen(p, options)) for p in places)
+        self._past = [i for i, kind in enumerate(self._kinds) if kind in PAST]
+        self._past_places = tuple(
+            named(f"Past{self._kinds[i].__name__}", places[i].rows) for i in self._past
+        )
         # States that only the PyTorch form moves.
-        self._by_torch = [p for p in places if p.stateful and not isinstance(p, DeviceMirostatV2)]
+        self._by_torch = [p for p in places if p.stateful and type(p) not in MOVED]
         writers = [i for i, kind in enumerate(self._kinds) if kind in WRITERS]
         self._n_writers = max(writers, default=-1) + 1
         self._sizes = Sizes(
@@ -76,7 +82,8 @@ class TritonChain:
         table = 16
         if writers:
             biases = sum(self._kinds[i] is DeviceLogitBias for i in writers) * MAX_BIASES
-            tokens = options.max_tokens if DevicePenalties in self._kinds else 0
+            in_window = {DevicePenalties, DeviceDRY} & {*self._kinds}
+            tokens = options.max_tokens if in_window else 0
             table = slots(biases + tokens)
 
         def tensor(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
@@ -111,7 +118,8 @@ class TritonChain:
     @property
     def nbytes(self) -> int:
         """Bytes of its tensors."""
-        return sum(t.nbytes for t in (*self._wanted, *self._work, self.torch_rows))
+        made = (tensor for i in self._past for tensor in self._places[i])
+        return sum(t.nbytes for t in (*self._wanted, *self._work, self.torch_rows, *made))
 
     def set(self, row: int, samplers: Sequence[Sampler | None], tail: bool) -> None:
         """Take note of a row's chain: the samplers at the template's places."""
@@ -155,7 +163,9 @@ class TritonChain:
             for i, kind in enumerate(self._kinds)
         )
         writers = tuple(
-            WRITERS[kind].value if kind in WRITERS else triton_sparse.NOTHING_TO_DO.value
+            WRITERS[kind].value
+            if kind in WRITERS and (plan.past or kind not in PAST)
+            else triton_sparse.NOTHING_TO_DO.value
             for kind in self._kinds[: self._n_writers]
         )
         masks = triton_sparse.MASK.value in writers
@@ -164,6 +174,12 @@ class TritonChain:
         # Few rows are cut finer, so that every processor has work.
         cut = 64 if batch * triton.cdiv(sizes.n_tiles, 64) >= BUSY else 8
         slices = (batch, triton.cdiv(sizes.n_tiles, cut))
+        if plan.past:
+            made = tuple(self._places[i] for i in self._past)
+            past = tuple(PAST[self._kinds[i]].value for i in self._past)
+            look_back[(batch,)](
+                self._past_places, made, history, sizes, KINDS=past, num_warps=4, **options
+            )
         if plan.table:
             triton_sparse.mark[(batch,)](
                 own_places, wanted, history, entry, work, sizes, WRITERS=writers, ALLOWED=plan.allowed,

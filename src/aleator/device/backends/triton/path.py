@@ -8,10 +8,13 @@ from dataclasses import field
 from aleator.core.contract import COLDEST
 from aleator.core.records import dataclass
 from aleator.device.backends.torch import bans, draws, logits, mirostat, truncation
+from aleator.device.backends.torch.dry import DeviceDRY
 from aleator.device.backends.torch.user import DeviceUser
 from aleator.device.backends.triton import places, rows, sparse
+from aleator.device.backends.triton.past import PAST
 from aleator.device.places import DeviceSampler
 from aleator.samplers.base import Sampler
+from aleator.samplers.dry import DRY
 from aleator.samplers.logit_bias import LogitBias
 from aleator.samplers.penalties import Penalties
 from aleator.samplers.temperature import Temperature
@@ -27,6 +30,8 @@ KINDS = {
     draws.DeviceDist: places.DIST,
     draws.DeviceGumbel: places.GUMBEL,
     draws.DeviceWatermark: places.WATERMARK,
+    draws.DeviceAdaptiveP: places.ADAPTIVE_P,
+    mirostat.DeviceMirostat: places.MIROSTAT,
     mirostat.DeviceMirostatV2: places.MIROSTAT_V2,
     logits.DeviceTemperature: places.TEMPERATURE,
     logits.DeviceSoftmax: places.SOFTMAX,
@@ -39,16 +44,29 @@ KINDS = {
     truncation.DeviceTopH: places.TOP_H,
     truncation.DeviceMinK: places.MIN_K,
     truncation.DeviceXTC: places.XTC,
+    truncation.DeviceEpsilonCutoff: places.EPSILON_CUTOFF,
+    truncation.DeviceEtaCutoff: places.ETA_CUTOFF,
+    logits.DeviceSmoothing: places.SMOOTHING,
     logits.DeviceLogitBias: places.LOGIT_BIAS,
     logits.DevicePenalties: places.PENALTIES,
     bans.DeviceTokenMask: places.TOKEN_MASK,
+    bans.DeviceMinTokens: places.BAN,
+    bans.DeviceBadWords: places.BAN,
+    bans.DeviceNoRepeatNgram: places.BAN,
+    DeviceDRY: places.LOGIT_BIAS,
     DeviceUser: places.SKIPPED,
 }
 WRITERS = {
     logits.DeviceLogitBias: sparse.BIAS,
     logits.DevicePenalties: sparse.PENALTIES,
     bans.DeviceTokenMask: sparse.MASK,
+    bans.DeviceMinTokens: sparse.MASK,
+    bans.DeviceBadWords: sparse.MASK,
+    bans.DeviceNoRepeatNgram: sparse.MASK,
+    DeviceDRY: sparse.BIAS,
 }
+MOVED = (draws.DeviceAdaptiveP, mirostat.DeviceMirostat, mirostat.DeviceMirostatV2)
+"""Whose states the kernels move."""
 # What `whole` can do: these keep a beginning of the order, or draw by inverse mass.
 _IN_ORDER = (
     draws.DeviceGreedy, draws.DeviceDist, logits.DeviceTemperature, logits.DeviceSoftmax,
@@ -67,6 +85,7 @@ class Path:
     temperature: float = 0.0  # at which it needs the mass of the whole row; 0: it does not
     written: int = 0  # tokens whose logits its chain may change, at most
     sparse: bool = False  # whether it changes any before the list is made
+    past: bool = False  # whether it looks at the tokens before
     # Places of biases, penalties and masks that work on the list
     late: frozenset[int] = frozenset()
     why: str = field(default="", compare=False)  # why the row is PyTorch's; "" where it is not
@@ -83,6 +102,7 @@ class Plan:
     torch: bool  # some row is PyTorch's
     allowed: bool  # there are masks from the host
     late: frozenset[int]  # places of writers that work on the list
+    past: bool  # some row looks at the tokens before
 
 
 def path_of(
@@ -100,7 +120,7 @@ def path_of(
         return by_torch("samplers on the host follow")
     if not any(s is not None and s.selects for s in samplers):
         return by_torch("none of the samplers chooses a token")
-    heat, needs, written, writes = 1.0, 0.0, 0, False
+    heat, needs, written, window, writes = 1.0, 0.0, 0, 0, False
     found: Path | None = None
     late = set()
     for i, (kind, sampler) in enumerate(zip(kinds, samplers, strict=True)):
@@ -122,7 +142,9 @@ def path_of(
                 written += len(sampler.logit_bias)
             elif isinstance(sampler, Penalties):
                 last = sampler.penalty_last_n
-                written += max_tokens if last < 0 else min(last, max_tokens)
+                window = max(window, max_tokens if last < 0 else last)
+            elif isinstance(sampler, DRY):
+                window = max(window, sampler.dry_penalty_last_n)
         elif isinstance(sampler, Temperature) and sampler.dynatemp_range <= 0:
             heat *= sampler.temperature
             if heat <= COLDEST:
@@ -145,7 +167,9 @@ def path_of(
         return by_torch("none of the samplers chooses a token")
     if report and (found.want == rows.AT_WINDOW.value or kinds[found.start] is draws.DeviceGreedy):
         return by_torch(f"a report needs all candidates, so a top_k of at most {LONGEST}")
-    return Path(found.want, found.start, found.size, needs, written, writes, frozenset(late))
+    written += min(window, max_tokens)  # all windows end with the last token
+    past = any(kind in PAST and s is not None for kind, s in zip(kinds, samplers, strict=True))
+    return Path(found.want, found.start, found.size, needs, written, writes, past, frozenset(late))
 
 
 def by_torch(why: str) -> Path:
@@ -168,6 +192,7 @@ def plan_of(paths: Sequence[Path], allowed: bool) -> Plan:
         any(path.want == rows.AT_TORCH.value for path in paths),
         allowed,
         frozenset[int]().union(*(path.late for path in paths)),
+        any(path.past for path in paths),
     )
 
 

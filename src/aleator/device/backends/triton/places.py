@@ -48,6 +48,9 @@ from aleator.samplers import watermark as watermark_words
     GREEDY, DIST, GUMBEL, MIROSTAT_V2, TEMPERATURE, SOFTMAX, TOP_K, TOP_P, MIN_P, TYPICAL_P, TOP_N_SIGMA,
     P_LESS, TOP_H, MIN_K, XTC, LOGIT_BIAS, PENALTIES, TOKEN_MASK, SKIPPED, WATERMARK,
 ) = (tl.constexpr(i) for i in range(20))  # fmt: skip
+BAN, SMOOTHING, EPSILON_CUTOFF, ETA_CUTOFF, ADAPTIVE_P, MIROSTAT = (
+    tl.constexpr(i) for i in range(32, 38)
+)
 WINDOW_CHUNK = tl.constexpr(8)
 SEEN_CHUNK = tl.constexpr(128)
 HASH, DRAWN = tl.constexpr(watermark_words.HASH), tl.constexpr(watermark_words.DRAWN)
@@ -202,6 +205,12 @@ def mirostat_v2(place, row, keys, alive, temperature, position, mus):
     surprising = (w > 0) & (log2_q32(tl.maximum(w, 1).to(tl.uint64)) >= level)
     run = lists.keep_run(alive, surprising)
     alive = alive & (run | lists.keep_first(alive, 1) | (level <= 0))
+    return alive, draw_and_move(place, row, keys, alive, temperature, position, mu)
+
+
+@triton.jit
+def draw_and_move(place, row, keys, alive, temperature, position, mu):
+    """Draws for mirostat, and notes where mu goes if the token is accepted."""
     w = lists.weights_of(keys, alive, temperature)
     token = lists.draw(keys, w, uniform(place, row, position))
     chosen = tl.maximum(tl.sum(tl.where(key_id(keys) == token, w, 0), axis=0), 1)
@@ -210,16 +219,20 @@ def mirostat_v2(place, row, keys, alive, temperature, position, mus):
     surprise = bits.to(tl.float64) * Q32
     moved = mu - tl.load(place.eta + row) * (surprise - tl.load(place.tau + row))
     tl.store(place.next_mu + row, moved)
-    return alive, token
+    return token
 
 
 @triton.jit
-def late_bias(place, row, keys, alive, temperature, BIASES: tl.constexpr, SIZE: tl.constexpr):
+def late_bias(
+    place, row, keys, alive, temperature, n_vocab, BIASES: tl.constexpr, SIZE: tl.constexpr
+):
     """Logit bias after something has truncated: every candidate looks for itself among the pairs."""
     keys, alive = lists.write(keys, alive, lists.logits_of(keys, temperature), SIZE)
     z, ids = key_value(keys), key_id(keys)
+    pair = tl.arange(0, BIASES)
+    there = tl.load(place.tokens + row * BIASES + pair) < n_vocab
     at = tl.arange(0, WINDOW_CHUNK)
-    for first in range(0, BIASES, WINDOW_CHUNK):
+    for first in range(0, tl.max(tl.where(there, pair + 1, 0), axis=0), WINDOW_CHUNK):
         tokens = tl.load(place.tokens + row * BIASES + first + at)
         biases = tl.load(place.biases + row * BIASES + first + at)
         same = ids[:, None] == tokens[None, :]
@@ -256,6 +269,13 @@ def late_penalties(
 def token_mask(place, row, keys, alive, n_words):
     """Keeps allowed tokens."""
     return lists.keep_allowed(keys, alive, place.words + row * n_words)
+
+
+@triton.jit
+def ban(place, row, keys, alive, temperature, n_words, SIZE: tl.constexpr):
+    """Writes -inf to the tokens that are not allowed."""
+    keys, alive = lists.write(keys, alive, lists.logits_of(keys, temperature), SIZE)
+    return keys, token_mask(place, row, keys, alive, n_words)
 
 
 @triton.jit

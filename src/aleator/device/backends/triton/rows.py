@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from aleator.device.backends.triton import candidates, lists, sparse
+from aleator.device.backends.triton import adapting, candidates, cutoffs, lists, sparse
 from aleator.device.backends.triton import places as samplers
 from aleator.device.backends.triton.candidates import LOGITS
 from aleator.device.backends.triton.numerics import (
@@ -164,7 +164,7 @@ def choose(
             elif KINDS[i] == samplers.LOGIT_BIAS:
                 if active & (i >= start):
                     keys, alive = samplers.late_bias(
-                        place, row, keys, alive, temperature, BIASES, SIZE
+                        place, row, keys, alive, temperature, n_vocab, BIASES, SIZE
                     )
                     temperature, full = temperature * 0.0 + 1.0, full * 0
             elif KINDS[i] == samplers.PENALTIES:
@@ -176,6 +176,22 @@ def choose(
             elif KINDS[i] == samplers.TOKEN_MASK:
                 if active & (i >= start):
                     alive = samplers.token_mask(place, row, keys, alive, sizes.n_words)
+            elif KINDS[i] == samplers.BAN:
+                if active & (i >= start):
+                    keys, alive = samplers.ban(
+                        place, row, keys, alive, temperature, sizes.n_words, SIZE
+                    )
+                    temperature, full = temperature * 0.0 + 1.0, full * 0
+            elif KINDS[i] == samplers.SMOOTHING:
+                if active:
+                    keys, alive = cutoffs.smoothing(place, row, keys, alive, temperature, SIZE)
+                    temperature, full = temperature * 0.0 + 1.0, full * 0
+            elif KINDS[i] == samplers.EPSILON_CUTOFF:
+                if active:
+                    alive = cutoffs.epsilon_cutoff(place, row, keys, alive, temperature)
+            elif KINDS[i] == samplers.ETA_CUTOFF:
+                if active:
+                    alive = cutoffs.eta_cutoff(place, row, keys, alive, temperature)
             elif KINDS[i] == samplers.GREEDY:
                 token = tl.where(active, lists.first_id(keys, alive), token)
             elif KINDS[i] == samplers.DIST:
@@ -200,6 +216,17 @@ def choose(
                 if active:
                     alive, token = samplers.mirostat_v2(
                         place, row, keys, alive, temperature, position, sizes.max_tokens + 1
+                    )
+            elif KINDS[i] == samplers.MIROSTAT:
+                if active:
+                    alive, token = adapting.mirostat(
+                        place, row, keys, alive, temperature, position, sizes.max_tokens + 1,
+                        n_vocab, SIZE,
+                    )  # fmt: skip
+            elif KINDS[i] == samplers.ADAPTIVE_P:
+                if active:
+                    keys, alive, temperature, token = adapting.adaptive_p(
+                        place, row, keys, alive, temperature, position, sizes.max_tokens + 1, SIZE
                     )
         token = tl.where(lists.size_of(alive) > 0, token, -1)
         tl.store(tokens + row, tl.where(enough, token, UNDECIDED))
@@ -301,7 +328,11 @@ def accept(tokens, history, places, sizes, KINDS: tl.constexpr):
         tl.store(history.position + row, position + 1)
         for i in tl.static_range(len(KINDS)):
             place = places[i]
-            if KINDS[i] == samplers.MIROSTAT_V2:
+            after = row * (max_tokens + 1) + position + 1
+            if KINDS[i] == samplers.MIROSTAT_V2 or KINDS[i] == samplers.MIROSTAT:
                 if tl.load(place.active + row) != 0:
-                    mu = tl.load(place.next_mu + row)
-                    tl.store(place.mu + row * (max_tokens + 1) + position + 1, mu)
+                    tl.store(place.mu + after, tl.load(place.next_mu + row))
+            elif KINDS[i] == samplers.ADAPTIVE_P:
+                if tl.load(place.active + row) != 0:
+                    tl.store(place.total + after, tl.load(place.next_total + row))
+                    tl.store(place.weight + after, tl.load(place.next_weight + row))
