@@ -58,6 +58,7 @@ TEMPLATE = [
 ]  # fmt: skip
 MIROSTAT = [S.Penalties(), S.TopK(), S.Temperature(), S.MirostatV2()]
 WATERMARK = [S.TopK(), S.Temperature(), *SAMPLERS["watermark"]]
+SYNTHID = [S.TopK(), S.Temperature(), *SAMPLERS["synthid"]]
 SHAPES = [S.MinK(), S.TopK(), S.PLess(), S.TopH(), S.Temperature(), S.Dist()]
 GUMBEL = [S.TopK(), S.LogitBias(), S.Penalties(), S.TokenMask(), S.Dist(draw="gumbel")]
 
@@ -164,7 +165,8 @@ def test_memory_is_known_beforehand() -> None:
 
 
 POINTERS = {
-    torch.bool: "*i1", torch.int64: "*i64", torch.int32: "*i32", torch.float32: "*fp32", torch.float64: "*fp64"
+    torch.bool: "*i1", torch.int64: "*i64", torch.int32: "*i32", torch.float32: "*fp32", torch.float64: "*fp64",
+    torch.uint8: "*u8",
 }  # fmt: skip
 
 
@@ -235,7 +237,7 @@ def test_budget_of_the_weight_sweep() -> None:
 
 def test_no_spills_in_the_list() -> None:
     """ALEATOR_COMPILE_ALL=1 compiles it for other templates and every length of the list."""
-    cases = [(TEMPLATE, False, 64), (WATERMARK, False, 64), (SHAPES, False, 64)]
+    cases = [(TEMPLATE, False, 64), (WATERMARK, False, 64), (SYNTHID, False, 64), (SHAPES, False, 64)]
     if os.environ.get("ALEATOR_COMPILE_ALL"):
         cases = [
             (template, late, size)
@@ -244,6 +246,7 @@ def test_no_spills_in_the_list() -> None:
                 (MIROSTAT, False),
                 (GUMBEL, True),
                 (WATERMARK, False),
+                (SYNTHID, False),
                 (SHAPES, False),
             )
             for size in (16, 64, 256, 1024)

@@ -64,7 +64,9 @@ class TritonChain:
                 "before the start to try the kernels there",
             )
         self._kinds = [type(place) for place in places]
-        self._places = tuple(named(type(place).__name__, place.rows) for place in places)
+        self._places = tuple(
+            named(type(place).__name__, {**place.rows, **place.tables}) for place in places
+        )
         # States that only the PyTorch form moves.
         self._by_torch = [p for p in places if p.stateful and not isinstance(p, DeviceMirostatV2)]
         writers = [i for i, kind in enumerate(self._kinds) if kind in WRITERS]

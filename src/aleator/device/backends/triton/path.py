@@ -27,6 +27,7 @@ KINDS = {
     draws.DeviceDist: places.DIST,
     draws.DeviceGumbel: places.GUMBEL,
     draws.DeviceWatermark: places.WATERMARK,
+    draws.DeviceSynthID: places.SYNTHID,
     mirostat.DeviceMirostatV2: places.MIROSTAT_V2,
     logits.DeviceTemperature: places.TEMPERATURE,
     logits.DeviceSoftmax: places.SOFTMAX,
