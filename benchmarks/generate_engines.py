@@ -73,7 +73,6 @@ class Aleator:
         rows = self._np.asarray(self._context.decode(batch))
         float(rows[-1, 0])
 
-
     def beams(self, prompt: list[int], n: int, width: int) -> None:
         """Search for a text of ``n`` tokens with so many beams."""
         if self._model is None:

@@ -306,7 +306,8 @@ CHAINS: dict[str, tuple[Make, float]] = {
     "whole row": (whole_row, 0.1), "written": (written, 0.1),
     "greedy": (greedy, 0.05), "host tail": (tail, 0.1),
     "mirostat 1": (mirostat_1, 0.05), "dry": (repeats, 0.05), "any order": (any_order, 0.05),
-    "phases": (phases, 0.05), "cut-offs": (cut_off, 0.05), "shape": (by_shape, 0.05), "sequences": (sequences, 0.05),
+    "cut-offs": (cut_off, 0.05), "shape": (by_shape, 0.05), "sequences": (sequences, 0.05),
+    "phases": (phases, 0.05),
 }  # fmt: skip
 """How each makes a chain, and its share of the blocks."""
 OPTIONAL = (

@@ -95,8 +95,8 @@ def test_the_plan_names_each_phase() -> None:
         "phase answer: device (cpu): dist\n"
         "  host: nothing; only the tokens are transferred\n"
         "phase thinking: device (cpu): nothing\n"
-        "  host: dry -> top_k -> dist, because dry has a device form for windows of at most 512 tokens, not for "
-        "dry_penalty_last_n=-1\n"
+        "  host: dry -> top_k -> dist, because dry has a device form for windows of at most 512 tokens, not "
+        "for dry_penalty_last_n=-1\n"
         "  transferred: all logits, since no top_k comes before: put one there\n"
         "between phases: the host looks for their marks in every token"
     )

@@ -237,7 +237,12 @@ def test_budget_of_the_weight_sweep() -> None:
 
 def test_no_spills_in_the_list() -> None:
     """ALEATOR_COMPILE_ALL=1 compiles it for other templates and every length of the list."""
-    cases = [(TEMPLATE, False, 64), (WATERMARK, False, 64), (SYNTHID, False, 64), (SHAPES, False, 64)]
+    cases = [
+        (TEMPLATE, False, 64),
+        (WATERMARK, False, 64),
+        (SYNTHID, False, 64),
+        (SHAPES, False, 64),
+    ]
     if os.environ.get("ALEATOR_COMPILE_ALL"):
         cases = [
             (template, late, size)

@@ -323,8 +323,8 @@ class DeviceChain:
             if count and self.runs_on_host(row):
                 raise ParameterError(
                     "chain",
-                    f"row {row} needs the host at every step (for a grammar, phases, a sampler that runs there, "
-                    "or in PyTorch's form penalties per occurrence): its steps cannot be replayed",
+                    f"row {row} needs the host at every step (for a grammar, phases, a sampler that runs "
+                    "there, or in PyTorch's form penalties per occurrence): its steps cannot be replayed",
                 )
         self._backend.check_replay(len(counts), launches)
         self._backend.require_room(counts)

@@ -110,8 +110,8 @@ class Plan:
         bound: candidates that are transferred to the host at most; 0: all.
         grammar: the host makes a mask of a row's grammar before every step.
         kernels: what computes the device's part, and why, where there is more than one form; "" where not.
-        phases: the plan of each phase by its name, of a chain whose phases are the device's one after the other;
-            the rest is that of the present one.
+        phases: by its name the plan of each phase, where these are the device's one after the other; all else
+            is that of the present one.
     """
 
     where: str
@@ -127,7 +127,9 @@ class Plan:
     def __str__(self) -> str:
         if self.phases:
             each = [f"phase {name}: {plan}".replace("\n", "\n  ") for name, plan in self.phases]
-            return "\n".join([*each, "between phases: the host looks for their marks in every token"])
+            return "\n".join(
+                [*each, "between phases: the host looks for their marks in every token"]
+            )
         lines = [f"device ({self.where}): {' -> '.join(self.device) or 'nothing'}"]
         if self.kernels:
             lines.append(f"kernels: {self.kernels}")
