@@ -52,7 +52,7 @@ def compare_phases(kernels: str, steps: int) -> None:
         tokens = device.sample(torch.from_numpy(z), live=torch.tensor(live)).tolist()
         for row, chain in enumerate(chains):
             assert tokens[row] == (expected([chain], z[row : row + 1])[0] if live[row] else -1)
-            drew |= {(row, chain.phase)}
+            drew.add(chain.phase)
         if step % 3 == 2:
             back = min(4, chains[step % 2].position)
             device.rollback(step % 2, back)
@@ -68,7 +68,7 @@ def compare_phases(kernels: str, steps: int) -> None:
             chains[1].reset()
             device.accept(1, 2)
             chains[1].accept(2)
-    assert {(row, name) for row in (0, 1) for name in ("answer", "thinking", "code")} <= drew
+    assert {"answer", "thinking", "code", ""} == drew
 
 
 @pytest.mark.parametrize("kernels", KERNELS)

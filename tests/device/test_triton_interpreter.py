@@ -197,7 +197,7 @@ def test_synthid_s_tournaments_are_the_host_s() -> None:
 
 
 def test_a_row_draws_with_its_phase() -> None:
-    compare_phases("triton", steps=30)
+    compare_phases("triton", steps=12)
 
 
 def test_the_plan_says_what_computes_a_phase() -> None:
