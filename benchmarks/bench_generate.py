@@ -20,7 +20,8 @@ weights in every type, by both engines' own commands on the same text.
 
 With --transformers Llamas are measured there too, in float32, or bfloat16 if the file is. With --cache-types
 decoding is measured after texts of several lengths by type of keys and values. --orders names what is measured:
-"prefill TOKENS", "decode TOKENS BEFORE", "batch TOKENS SEQUENCES"; processes are left out then.
+"prefill TOKENS", "decode TOKENS BEFORE", "batch TOKENS SEQUENCES", "beams TOKENS BEAMS" (a search for one text,
+whose tokens count; llama-cpp-python has none); processes are left out then.
 
 llama.cpp is the package llama-cpp-python of --llama-python; its programs (llama-bench, llama-perplexity,
 llama-quantize) are in --llama-bin. Results are written after each model, and a run that was ended goes on
@@ -48,7 +49,7 @@ from typing import IO, Any, cast
 import generate_report
 import numpy as np
 import numpy.typing as npt
-from generate_engines import VARIANTS
+from generate_engines import LEFT_OUT, VARIANTS
 
 from aleator.models import open_weights
 from aleator.models.files.mapping import map_file
@@ -194,13 +195,15 @@ def orders(size: str, kind: str, options: argparse.Namespace) -> list[Order]:
     todo += [("batch", [8, b], 8 * b, rounds if small else 3) for b in sizes if b > 1]
     if long and small and not quick:
         todo.append(("decode", [16, 8000], 16, 2))
+        todo += [("beams", [32, width], 32, 3) for width in (1, 4, 8)]
     return todo
 
 
 def asked(words: str, rounds: int) -> Order:
     """An order of the command line, such as "decode 16 2000"."""
     name, *numbers = words.split()
-    if name not in ("prefill", "decode", "batch") or len(numbers) != 1 + (name != "prefill"):
+    known = ("prefill", "decode", "batch", "beams")
+    if name not in known or len(numbers) != 1 + (name != "prefill"):
         raise SystemExit(f'no order: {words!r}; such as "prefill 512", "decode 16 0", "batch 8 4"')
     found = [int(number) for number in numbers]
     return name, found, found[0] * (found[1] if name == "batch" else 1), rounds
@@ -227,7 +230,7 @@ def speeds(path: Path, todo: list[Order], options: argparse.Namespace) -> Answer
             if words is not None and order == "decode" and numbers[1] == 0:
                 reads.append(read_speed(words, options.threads))
             for engine, worker in workers.items():
-                if engine == "transformers" and order == "batch":
+                if (engine, order) in LEFT_OUT:
                     continue
                 cells = options.cache_types if engine != "transformers" else None
                 for variant in cells or VARIANTS[engine]:

@@ -20,6 +20,8 @@ from typing import Any
 
 VARIANTS = {"aleator": ("",), "llama.cpp": ("flash", "plain"), "transformers": ("",)}
 """Settings of each engine that are measured; the best one counts."""
+LEFT_OUT = (("transformers", "batch"), ("llama.cpp", "beams"))
+"""What an engine is not asked for; llama-cpp-python has no beams."""
 PROMPT = 16
 """Tokens that each sequence of a batch begins with."""
 
@@ -41,6 +43,7 @@ class Aleator:
         self._decoder = build_decoder(open_weights(path))
         self.n_vocab: int = self._decoder.config.n_vocab
         self._context: Any = None
+        self._model: Any = None
 
     def open(self, n_ctx: int, n_seq: int, variant: str) -> None:
         """Use an empty context of so many cells and sequences from now on."""
@@ -69,6 +72,14 @@ class Aleator:
                 batch.add(token, pos, (seq,), logits=i >= len(step) - n_logits)
         rows = self._np.asarray(self._context.decode(batch))
         float(rows[-1, 0])
+
+    def beams(self, prompt: list[int], n: int, width: int) -> None:
+        """Search for a text of ``n`` tokens with so many beams."""
+        if self._model is None:
+            from aleator import load
+
+            self._model = load(self.path, n_threads=self._threads, prompt_cache=False)
+        self._model.beams(prompt, num_beams=width, max_tokens=n, ignore_eos=True)
 
 
 class LlamaCpp:
@@ -165,6 +176,12 @@ class Transformers:
             made = self._model(tokens, past_key_values=self._cache, logits_to_keep=n_logits)
         float(made.logits[0, -1, 0])
 
+    def beams(self, prompt: list[int], n: int, width: int) -> None:
+        self._model.generation_config.eos_token_id = None  # the text does not end
+        self._model.generate(
+            self._torch.tensor([prompt]), num_beams=width, max_new_tokens=n, do_sample=False
+        )
+
 
 THEIR_NAMES = {
     "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head",
@@ -216,6 +233,12 @@ class Measured:
         for i in range(PROMPT, PROMPT + n):
             step = [(self._tokens[seq * 7 + i], i, seq) for seq in range(size)]
             self._engine.compute(step, size)
+        return time.perf_counter() - start
+
+    def beams(self, variant: str, n: int, width: int) -> float:
+        """A search for a text of ``n`` tokens, prompt included in the time."""
+        start = time.perf_counter()
+        self._engine.beams(self._tokens[:PROMPT], n, width)
         return time.perf_counter() - start
 
     def touched(self, variant: str, n: int) -> float:

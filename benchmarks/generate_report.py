@@ -129,6 +129,7 @@ def report(everything: Answer) -> str:
         ("prefill", "Prefill", 1, " tokens"),
         ("batch", "Batches of all sequences", 2, " sequences"),
         ("decode", "Decode at depth", 2, " before"),
+        ("beams", "Search with beams", 2, " beams"),
     ):
         if any(key.startswith(order) for key in orders):
             lines += ["", f"## {title}, {over}", "", *speed_table(others, order, at, what)]

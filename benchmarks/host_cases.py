@@ -4,7 +4,8 @@ The calls of the operator whose instructions count_instructions.py counts are at
 
     name         its line in the table
     chain        names and parameters of the samplers, or
-    preset       a preset's name
+    preset       a preset's name, and
+    phases       parameters of phases beside it
     llama        the chain that llama.cpp gets, if it is another one; empty: it has none
     rows         "model" (default): a wide bulk and a few hundred tokens that stand out; "wide": a nucleus of
                  thousands, as at a high temperature
@@ -44,6 +45,7 @@ class Case:
     name: str
     chain: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     preset: str | None = None
+    phases: dict[str, Any] = field(default_factory=dict)
     llama: list[tuple[str, dict[str, Any]]] | None = None
     rows: str = "model"
     dtype: str = "float32"
@@ -59,7 +61,8 @@ class Case:
     def samplers(self, n: int) -> list[S.Sampler]:
         """Our samplers, for rows of n."""
         if self.preset is not None:
-            made: list[S.Sampler] = S.SamplingParams.preset(self.preset, seed=1).list()
+            params = S.SamplingParams.preset(self.preset, seed=1, phases=self.phases)
+            made: list[S.Sampler] = params.list()
             return made
         return [_sampler(name, values, n) for name, values in self.chain]
 

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aleator.samplers import index as S
+from aleator.samplers.phase_table import ANSWER, HISTORIES, MARKS
+from aleator.samplers.phases import Phases
 from aleator.samplers.watermark import WatermarkKey
 
 KINDS = (
@@ -214,6 +216,25 @@ def watermark(r: random.Random, n: int) -> list[Any]:
                    watermark_ngram=r.randrange(1, 3))]  # fmt: skip
 
 
+def phases(r: random.Random, n: int) -> list[Any]:
+    """Three phases of a few tokens, most of which are marks, with one history or one each."""
+    few = r.sample(range(n), 6)
+    marks = {"thinking": few[:2], "code": (few[2], few[0])}
+    table = tuple((name, tuple(zip(MARKS, each, strict=True))) for name, each in marks.items())
+    table += (("histories", r.choice(HISTORIES)), ("start", r.choice((ANSWER, *marks))))
+    chains = {
+        name: [
+            S.TokenMask(allowed=few),
+            penalties(r),
+            S.TopK(top_k=r.randrange(2, 9)),
+            S.Temperature(temperature=temperature(r)),
+            S.Dist(draw=r.choice(("inverse", "gumbel"))),
+        ]
+        for name in (ANSWER, *marks)
+    }
+    return [Phases(table, chains)]
+
+
 def whole_row(r: random.Random, n: int) -> list[Any]:
     return [S.Temperature(temperature=temperature(r)), S.TopP(top_p=share(r)), S.Dist()]
 
@@ -303,6 +324,7 @@ CHAINS: dict[str, tuple[Make, float]] = {
     "mirostat 1": (mirostat_1, 0.05), "dry": (repeats, 0.05), "any order": (any_order, 0.05),
     "listed": (listed, 0.05),
     "cut-offs": (cut_off, 0.05), "shape": (by_shape, 0.05), "sequences": (sequences, 0.05),
+    "phases": (phases, 0.05),
 }  # fmt: skip
 """How each makes a chain, and its share of the blocks."""
 OPTIONAL = (

@@ -14,7 +14,8 @@ from aleator.models import open_weights
 
 def test_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_model(tmp_path / "m.gguf", SPECS["qwen3moe"])
-    words = ["-m", str(path), "--orders", "decode 2 1", "prefill 4", "--threads", "1", "--quick"]
+    orders = ["decode 2 1", "prefill 4", "beams 3 2"]
+    words = ["-m", str(path), "--orders", *orders, "--threads", "1", "--quick"]
     main([*words, "--folder", str(tmp_path), "--out", str(tmp_path / "found")])
     said = capsys.readouterr().out
     assert "## Decode at depth, tokens/s" in said
@@ -22,6 +23,8 @@ def test_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     facts = json.loads((tmp_path / "found.json").read_text())["models"]["m"]
     assert facts["speeds"]["decode 2 1"]["aleator"] > 0
     assert facts["speeds"]["prefill 4"]["aleator"] > 0
+    assert facts["speeds"]["beams 3 2"]["aleator"] > 0
+    assert "## Search with beams, tokens/s" in said
     weights = open_weights(path)
     one, total = expected(weights)
     assert (facts["weight_bytes"], facts["all_bytes"]) == (one, total)

@@ -59,6 +59,7 @@ TEMPLATE = [
 ]  # fmt: skip
 MIROSTAT = [S.Penalties(), S.TopK(), S.Temperature(), S.MirostatV2()]
 WATERMARK = [S.TopK(), S.Temperature(), *SAMPLERS["watermark"]]
+SYNTHID = [S.TopK(), S.Temperature(), *SAMPLERS["synthid"]]
 SHAPES = [S.MinK(), S.TopK(), S.PLess(), S.TopH(), S.Temperature(), S.Dist()]
 ADAPTING = [
     S.TopK(), S.Smoothing(), S.EpsilonCutoff(), S.EtaCutoff(), S.Temperature(), S.AdaptiveP()
@@ -176,7 +177,8 @@ def test_memory_is_known_beforehand() -> None:
 
 
 POINTERS = {
-    torch.bool: "*i1", torch.int64: "*i64", torch.int32: "*i32", torch.float32: "*fp32", torch.float64: "*fp64"
+    torch.bool: "*i1", torch.int64: "*i64", torch.int32: "*i32", torch.float32: "*fp32", torch.float64: "*fp64",
+    torch.uint8: "*u8",
 }  # fmt: skip
 
 
@@ -248,9 +250,8 @@ def test_budget_of_the_weight_sweep() -> None:
 
 def test_no_spills_in_the_list() -> None:
     """ALEATOR_COMPILE_ALL=1 compiles it for other templates and every length of the list."""
-    cases = [(template, False, 64) for template in (TEMPLATE, WATERMARK, SHAPES, ADAPTING)] + [
-        (LOOKING, True, 64)
-    ]
+    templates = (TEMPLATE, WATERMARK, SYNTHID, SHAPES, ADAPTING)
+    cases = [*((template, False, 64) for template in templates), (LOOKING, True, 64)]
     if os.environ.get("ALEATOR_COMPILE_ALL"):
         cases = [
             (template, late, size)
@@ -259,6 +260,7 @@ def test_no_spills_in_the_list() -> None:
                 (MIROSTAT, False),
                 (GUMBEL, True),
                 (WATERMARK, False),
+                (SYNTHID, False),
                 (SHAPES, False),
                 (ADAPTING, False),
                 (LOOKING, True),

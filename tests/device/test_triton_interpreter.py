@@ -38,6 +38,7 @@ from aleator.device.cases import (
     rows_of,
 )
 from aleator.device.chain import DeviceChain
+from aleator.samplers import SamplingParams
 from aleator.samplers import index as S
 from aleator.samplers.chain import SamplerChain
 from tests.device.inside import inside
@@ -48,6 +49,7 @@ from tests.device.test_chain import (
     edit_and_compare,
     random_chain,
 )
+from tests.device.test_phases import compare_phases
 from tests.device.test_shapes import compare_kept
 
 # What is slow under the interpreter runs on some families, unless ALEATOR_ALL is set.
@@ -188,6 +190,24 @@ def test_penalties_count_a_whole_history() -> None:
 
 def test_watermarks_are_the_host_s() -> None:
     compare_watermarks("triton")
+
+
+def test_synthid_s_tournaments_are_the_host_s() -> None:
+    compare_watermarks("triton", "synthid", "inverse")
+
+
+def test_a_row_draws_with_its_phase() -> None:
+    compare_phases("triton", steps=12)
+
+
+def test_the_plan_says_what_computes_a_phase() -> None:
+    phases = {"thinking": {"begin": 3, "end": 5, "top_k": 9}, "answer": {"typical_p": 0.5}}
+    given = SamplingParams(phases=phases, seed=1, dry_sequence_breakers=[])
+    device = DeviceChain(given.chain(), 1, 60, kernels="triton")
+    plans = dict(device.plan().phases)
+    assert plans["thinking"].kernels == "Triton"
+    assert plans["answer"].kernels.endswith("typical_p needs a top_k of at most 1024 before it")
+    assert device.plan().kernels == plans["answer"].kernels
 
 
 def test_the_kernels_wait_for_nothing_unless_pytorch_computes_a_row() -> None:

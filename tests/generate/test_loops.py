@@ -79,6 +79,45 @@ def test_one_other_token_is_no_loop() -> None:
         assert found(tokens, 40, 1) == 0
 
 
+def theirs(tokens: list[int], shortest: int, count: int) -> int:
+    """After how many tokens vLLM's ``repetition_detection`` ends a text: ``count`` copies stand at its end."""
+    for n in range(1, len(tokens) + 1):
+        for size in range(shortest, n // count + 1):
+            last = tokens[n - size * count : n]
+            if last == last[:size] * count:
+                return n
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("tokens", "count", "n"),
+    [
+        ([7] * 9, 5, 5),
+        ([1, 2, 3, 4] * 5, 3, 12),
+        ([8, 9, 9, 1, 2, 1, 2, 1, 2], 3, 9),
+        ([1, 2, 1, 2], 3, 0),
+        ([1, 2, 1, 2, 5, 1, 2, 1, 2], 3, 0),
+        ([1, 2, 3, 1, 2, 3, 1, 2], 3, 0),
+        ([], 2, 0),
+    ],
+)
+def test_what_vllm_s_repetition_detection_asks(tokens: list[int], count: int, n: int) -> None:
+    assert theirs(tokens, 1, count) == found(tokens, count, 1) == n
+
+
+def test_ours_ends_where_vllm_s_rule_does_or_sooner() -> None:
+    """Its ``min_count`` is ``repeats``; its ``min_pattern_size`` is about ``min_tokens`` over that."""
+    dice, sooner = random.Random(52677), 0
+    for _ in range(60):
+        tokens, count = shaken(dice), dice.choice([2, 3, 4])
+        assert found(tokens, count, 1) == theirs(tokens, 1, count)
+        shortest = dice.choice([2, 3, 5])
+        other, ours = theirs(tokens, shortest, count), found(tokens, count, shortest * count)
+        assert 0 < ours <= other or not other
+        sooner += 0 < ours < other
+    assert sooner  # a cycle of 2, three times, counts as 6 tokens; there it is not one of 3
+
+
 def test_followed_periods_stay_few() -> None:
     """Words of Fibonacci have runs of three repeats and a bit everywhere, as many as a text can have."""
     short, tokens = [0], [0, 1]

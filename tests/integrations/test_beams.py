@@ -28,9 +28,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     return theirs, LanguageModel(weights, decoder, tokenizer, type_k="f32", type_v="f32")
 
 
-def theirs_of(model: Any, **options: Any) -> tuple[list[tuple[int, ...]], list[float]]:
-    """The tokens of transformers' texts, each with the one that ended it, and their scores."""
-    made = model.generate(
+def generated(model: Any, **options: Any) -> Any:
+    """What transformers' search finds."""
+    return model.generate(
         torch.tensor([PROMPT]),
         num_beams=N,
         num_return_sequences=N,
@@ -41,7 +41,11 @@ def theirs_of(model: Any, **options: Any) -> tuple[list[tuple[int, ...]], list[f
         output_scores=True,
         **options,
     )
-    texts = []
+
+
+def theirs_of(model: Any, **options: Any) -> tuple[list[tuple[int, ...]], list[float]]:
+    """The tokens of transformers' texts, each with the one that ended it, and their scores."""
+    made, texts = generated(model, **options), []
     for row in made.sequences[:, len(PROMPT) :].tolist():
         ended = [i for i, token in enumerate(row) if token in ENDS]
         texts.append(tuple(row[: ended[0] + 1 if ended else MOST]))
@@ -92,3 +96,47 @@ def test_probabilities_are_those_of_what_is_left(
     )
     assert [each.tokens for each in found] == texts
     assert [each.score for each in found] == pytest.approx(scores, rel=1e-5)
+
+
+def test_tokens_have_the_scores_that_transformers_gives_them(models: Models) -> None:
+    """As its tests of transition scores ask: their sum over the length is the score of a text."""
+    theirs, ours = models
+    made = generated(theirs, length_penalty=1.5)
+    each = theirs.compute_transition_scores(made.sequences, made.scores, made.beam_indices)
+    found = ours.beams(
+        PROMPT,
+        num_beams=N,
+        num_return_sequences=N,
+        max_tokens=MOST,
+        length_penalty=1.5,
+        stop_token_ids=ENDS,
+    )
+    for beam, row in zip(found, each.tolist(), strict=True):
+        assert list(beam.logprobs) == pytest.approx(row[: len(beam.tokens)], rel=1e-4)
+        assert beam.score == pytest.approx(sum(row) / len(beam.tokens) ** 1.5, rel=1e-4)
+
+
+def test_an_end_below_the_best_beams_is_no_text(models: Models) -> None:
+    """As its test of the beam scorer asks: an end token counts among the best ``num_beams`` children only."""
+    _, ours = models
+    whole = ours.beams(PROMPT, num_beams=200, num_return_sequences=200, max_tokens=1)
+    order = [beam.tokens[0] for beam in whole]
+    for width in (1, 3):
+        found = ours.beams(
+            PROMPT,
+            num_beams=width,
+            num_return_sequences=width,
+            max_tokens=3,
+            early_stopping=True,
+            stop_token_ids=[order[width]],
+        )
+        assert (order[width],) not in [beam.tokens for beam in found]
+        inside = ours.beams(
+            PROMPT,
+            num_beams=width,
+            num_return_sequences=width,
+            max_tokens=3,
+            length_penalty=-10.0,
+            stop_token_ids=[order[width - 1]],
+        )
+        assert (order[width - 1],) in [beam.tokens for beam in inside]

@@ -158,6 +158,7 @@ GAPS = S.XTC(xtc_probability=1.0, xtc_threshold=0.02)
 CHAINS: dict[str, list[Sampler]] = {
     "gumbel": [K, S.Dist(draw="gumbel")],
     "watermark": [K, WATERMARK],
+    "synthid": [K, SYNTHID],
     "dynamic": [K, S.Temperature(temperature=1.0, dynatemp_range=0.8, dynatemp_exponent=1.3), DRAW],
     "dynamic_0": [K, S.Temperature(temperature=1.0, dynatemp_range=0.8, dynatemp_exponent=0.0), DRAW],
     "dynamic_xtc": [K, S.Temperature(temperature=1.0, dynatemp_range=0.5),

@@ -54,6 +54,7 @@ class DeviceChain:
     from the start.  A chain that needs another order, or other samplers, adds tensors when it is set, and
     graphs that were captured before are refused.  Samplers from the first without a device form on run on the
     host (:meth:`plan`); so does the grammar of a row's chain, whose mask goes to the device before every step.
+    Of a chain with phases a row has the present one's samplers; the host looks for marks in its tokens.
 
     Args:
         template: a chain, or samplers.  Every row begins with it.
@@ -153,9 +154,11 @@ class DeviceChain:
             return ChainBytes(report.nbytes, 0)
         options = ChainOptions(max_batch, n_vocab, meta, max_tokens, chosen, logprobs, kept)
         made = _on_device(chosen, options, first, [chain_of(chain) for chain in chains], report)
-        tensors = made.nbytes + report.nbytes
-        made.set_row(0, first)
-        return ChainBytes(tensors, made.workspace(dtype))
+        tensors, workspace = made.nbytes + report.nbytes, 0
+        for each in first.by_phase().values() or [first]:
+            made.set_row(0, each)
+            workspace = max(workspace, made.workspace(dtype))
+        return ChainBytes(tensors, workspace)
 
     def __repr__(self) -> str:
         return f"DeviceChain({self._template!r}, max_batch={self.max_batch}, device={self.device})"
@@ -278,7 +281,7 @@ class DeviceChain:
             )
 
     def runs_on_host(self, row: int) -> bool:
-        """Whether a row needs the host at every step: its grammar, samplers that run there, or to wait."""
+        """Whether a row needs the host at every step: its grammar, phases, samplers there, or to wait."""
         self._options.check_row(row)
         return self._backend.runs_on_host(row)
 
@@ -320,8 +323,8 @@ class DeviceChain:
             if count and self.runs_on_host(row):
                 raise ParameterError(
                     "chain",
-                    f"row {row} needs the host at every step (for a grammar, a sampler that runs there, or in "
-                    "PyTorch's form penalties per occurrence): its steps cannot be replayed",
+                    f"row {row} needs the host at every step (for a grammar, phases, a sampler that runs "
+                    "there, or in PyTorch's form penalties per occurrence): its steps cannot be replayed",
                 )
         self._backend.check_replay(len(counts), launches)
         self._backend.require_room(counts)

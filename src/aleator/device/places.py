@@ -64,6 +64,7 @@ class DeviceSampler:
 
     Attributes:
         rows: the tensors by name; of a state ``name`` there is ``next_name`` too.
+        tables: others by name, which are the same for all rows and never written to.
         waits: whether the PyTorch form asks the device how many operations it has to make, for any row so far:
             then a step waits, and cannot be captured.
         launch: numbers that fix which operations :meth:`apply` makes: the most that any row has needed so far.
@@ -77,6 +78,7 @@ class DeviceSampler:
         self.max_batch, self.max_tokens = options.max_batch, options.max_tokens
         self.n_vocab, self.device = options.n_vocab, options.device
         self.rows: dict[str, Tensor] = {}
+        self.tables: dict[str, Tensor] = {}
         self.waits = False
         self._neutral: dict[str, float] = {}
         self.launch = self.needs(sampler)
@@ -118,7 +120,7 @@ class DeviceSampler:
     @property
     def nbytes(self) -> int:
         """Bytes that its tensors take."""
-        return sum(tensor.nbytes for tensor in self.rows.values())
+        return sum(tensor.nbytes for tensor in (*self.rows.values(), *self.tables.values()))
 
     @property
     def stateful(self) -> bool:

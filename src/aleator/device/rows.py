@@ -20,8 +20,10 @@ from aleator.samplers.chain import SamplerChain
 class Row:
     """What the host knows of a row without asking the device."""
 
-    chain: SamplerChain  # the row's chain as it was set
+    chain: SamplerChain  # the row's chain as it was set, of phases the one that draws now
     head: host.Chain | None = None  # its grammar, which the host follows
+    phases: SamplerChain | None = None  # all of its phases, which the host follows
+    phase: str = ""  # the one that it draws with
     tail: host.Chain | None = None  # the samplers that run on the host
     top_k: int = 0  # candidates that are transferred for the tail at most; 0: all
     # Those that run on the device, by their places
@@ -29,9 +31,14 @@ class Row:
     used: int = 0  # tokens in its history, or more: a row that could not draw has accepted nothing
 
     @property
-    def on_host(self) -> list[host.Chain]:
+    def told(self) -> list[host.Chain | SamplerChain]:
+        """What must be told on the host which tokens the device drew."""
+        return [each for each in (self.phases, self.head) if each is not None]
+
+    @property
+    def on_host(self) -> list[host.Chain | SamplerChain]:
         """What follows the row's tokens on the host."""
-        return [each for each in (self.head, self.tail) if each is not None]
+        return self.told if self.tail is None else [*self.told, self.tail]
 
 
 class Mark(NamedTuple):

@@ -194,8 +194,9 @@ class ShardedBackend(TorchBackend):
 
 
 def _check_forms(parameter: str, chain: SamplerChain) -> None:
-    if there := split(chain)[1]:
-        raise ParameterError(parameter, f"{there[0][0].name} has no device form: leave it out")
+    for each in chain.by_phase().values() or [chain]:
+        if there := split(each)[1]:
+            raise ParameterError(parameter, f"{there[0][0].name} has no device form: leave it out")
 
 
 class ShardedChain(DeviceChain):

@@ -43,7 +43,7 @@ class DeviceTokenSampler:
         self, states: Sequence[RequestState], device: Device, n_vocab: int, n_ctx: int
     ) -> None:
         asked = [n for state in states if (n := state.request.options.logprobs) is not None]
-        template = states[0].chain.present.clone()
+        template = states[0].chain.clone()
         template.reset()
         self.chain = DeviceChain(
             template,
@@ -56,8 +56,8 @@ class DeviceTokenSampler:
         )
         self._rows = {state: row for row, state in enumerate(states)}
         for state, row in self._rows.items():
-            self.chain.set_row(row, state.chain.present)
-        for plan in dict.fromkeys(str(self.chain.plan(state.chain.present)) for state in states):
+            self.chain.set_row(row, state.chain)
+        for plan in dict.fromkeys(str(self.chain.plan(state.chain)) for state in states):
             log.info("samplers: %s", plan.replace("\n", "; "))
 
     def row_of(self, state: RequestState) -> int:
@@ -72,7 +72,6 @@ class DeviceTokenSampler:
         report = self.chain.report
         values = [each.tolist() for each in (report.logprobs, report.top_ids, report.top_logprobs)]
         made: list[SampledToken] = []
-        before = {task.state: task.state.chain.phase for task in tasks}
         for task in tasks:
             state, row = task.state, self._rows[task.state]
             token: int | None
@@ -100,9 +99,6 @@ class DeviceTokenSampler:
                     if token is not None:
                         self.chain.accept(row, token, generated=True)
             made.append(SampledToken(token, logprobs))
-        for state, phase in before.items():
-            if state.chain.phase != phase:  # the row goes on with another chain
-                self.chain.set_row(self._rows[state], state.chain.present)
         return made
 
     def _closes(self, task: SampleTask) -> bool:

@@ -140,12 +140,6 @@ class SamplerChain(ChainMembers):
         return made
 
     @property
-    def _phases(self) -> Any:
-        """The last member, if it is made of phases."""
-        last = self._samplers[-1] if self._samplers else None
-        return last if hasattr(last, "phases_of") else None
-
-    @property
     def text_start(self) -> int:
         """Of :attr:`history`: where the text began, which :meth:`restart` moves."""
         return self._text_start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 from aleator.core import host
 from aleator.core.contract import MAX_COMPLETION, MAX_ORDINAL
@@ -15,7 +15,7 @@ from aleator.samplers.base import MAX_LLAMA_SEED, Place, Sampler, check_llama_se
 from aleator.samplers.candidates import Candidates, check_numerics
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.full_mass import check_full_mass
-from aleator.samplers.plan import Plan, make_plan
+from aleator.samplers.plan import Plan, make_plan, of_phases
 from aleator.samplers.user import UserSampler
 
 
@@ -182,6 +182,24 @@ class ChainMembers(Sequence[Any]):
         """Which sampler changes with what is drawn, so that the history does not tell its state; "" if none."""
         return next((s.name for s in self.members if s.adapts), "")
 
+    @property
+    def _phases(self) -> Any:
+        """The last member, if it is made of phases."""
+        last = self._samplers[-1] if self._samplers else None
+        return last if hasattr(last, "phases_of") else None
+
+    def by_phase(self) -> dict[str, Self]:
+        """The chain of each phase by its name, without a text.
+
+        Nothing for a chain without phases, and where the history of all does not tell a phase's state: where
+        phases have histories of their own, or a sampler before them adapts to what is drawn.
+        """
+        phases, before = self._phases, self._samplers[:-1]
+        if phases is None or phases.own or any(sampler.adapts for sampler in before):
+            return {}
+        rest = self.numerics, self._chain_seed, self.completion, self._grammar
+        return {name: type(self)([*before, *own], *rest) for name, own in phases.chains.items()}
+
     def describe(self) -> str:
         """The chain on one line; ``?`` marks samplers whose parameters make them do nothing."""
         names = [("?" if s.neutral else "") + s.name for s, _ in self.all_placed]
@@ -195,11 +213,14 @@ class ChainMembers(Sequence[Any]):
         Args:
             device: such as ``"cuda"`` or a ``torch.device``.
         """
-        return make_plan(
-            [sampler for sampler in self._samplers if not sampler.neutral],
-            str(device),
-            portable=self.numerics == "portable",
-            grammar=self._grammar is not None,
+        return of_phases(
+            self,
+            lambda chain: make_plan(
+                [sampler for sampler in chain._samplers if not sampler.neutral],
+                str(device),
+                portable=chain.numerics == "portable",
+                grammar=chain._grammar is not None,
+            ),
         )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 from aleator.core.records import dataclass
 from aleator.samplers.bad_words import BadWords
@@ -56,6 +58,8 @@ def why_not(sampler: Sampler) -> str:
     if isinstance(sampler, UserSampler):
         able = callable(getattr(sampler.user, "apply_device", None))
         return "" if able else f"{sampler.name} has no device form"
+    if sampler.name == "phases":
+        return "phases with histories of their own, or after a sampler that adapts, have no device form"
     if sampler.name not in NAMES and not isinstance(sampler, Dist):
         return f"{sampler.name} has no device form"
     return "" if sampler.neutral else _beyond_limits(sampler)
@@ -106,6 +110,8 @@ class Plan:
         bound: candidates that are transferred to the host at most; 0: all.
         grammar: the host makes a mask of a row's grammar before every step.
         kernels: what computes the device's part, and why, where there is more than one form; "" where not.
+        phases: by its name the plan of each phase, where these are the device's one after the other; all else
+            is that of the present one.
     """
 
     where: str
@@ -116,8 +122,14 @@ class Plan:
     bound: int = 0
     grammar: bool = False
     kernels: str = ""
+    phases: tuple[tuple[str, Plan], ...] = ()
 
     def __str__(self) -> str:
+        if self.phases:
+            each = [f"phase {name}: {plan}".replace("\n", "\n  ") for name, plan in self.phases]
+            return "\n".join(
+                [*each, "between phases: the host looks for their marks in every token"]
+            )
         lines = [f"device ({self.where}): {' -> '.join(self.device) or 'nothing'}"]
         if self.kernels:
             lines.append(f"kernels: {self.kernels}")
@@ -157,6 +169,12 @@ def make_plan(
     here = tuple(s.name for s, can in zip(samplers[:split], able, strict=False) if can)
     rest = tuple(s.name for s in samplers[split:] if not s.neutral)
     return Plan(where, here, rest, why, split, bound(samplers[:split]), grammar)
+
+
+def of_phases(chain: Any, plan: Callable[[Any], Plan]) -> Plan:
+    """A chain's plan, where ``plan`` makes that of a chain without phases."""
+    plans = {name: plan(each) for name, each in chain.by_phase().items()}
+    return replace(plans[chain.phase], phases=tuple(plans.items())) if plans else plan(chain)
 
 
 def bound(samplers: Sequence[Sampler]) -> int:

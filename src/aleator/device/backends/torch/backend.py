@@ -23,7 +23,7 @@ from aleator.device.tails import finish, mask_of
 from aleator.device.token_bits import allow
 from aleator.samplers.base import Sampler
 from aleator.samplers.chain import SamplerChain
-from aleator.samplers.plan import Plan, bound
+from aleator.samplers.plan import Plan, bound, of_phases
 from aleator.samplers.user import UserSampler
 
 
@@ -44,7 +44,8 @@ class TorchBackend(Backend):
         self.histories = Histories(options.max_batch, options.max_tokens, options.device)
         self.program = Program(options)
         for chain in (template, *chains):
-            self.program, _ = self.program.fit(split(chain)[0], self.program.places)
+            for each in chain.by_phase().values() or [chain]:
+                self.program, _ = self.program.fit(split(each)[0], self.program.places)
         self._template_places = list(self.program.places)
         self.rows = [Row(template) for _ in range(options.max_batch)]
         self._launched: dict[int, Launches] = {}  # by the size of a batch
@@ -55,10 +56,23 @@ class TorchBackend(Backend):
         return sum(t.nbytes for t in self.histories.tensors) + self.program.nbytes
 
     def plan(self, chain: SamplerChain) -> Plan:
+        return of_phases(chain, self.planned)
+
+    def planned(self, chain: SamplerChain) -> Plan:
+        """Of a chain without phases."""
         return chain.plan(self.options.device)
 
     def set_row(self, row: int, chain: SamplerChain) -> None:
         """Places are added if the chain's order needs them."""
+        phases = chain.by_phase()
+        for each in phases.values():
+            self._fitted(row, each)  # raises now, and not when the phase begins
+        self._give(row, chain, chain.clone() if phases else None)
+
+    def _give(self, row: int, chain: SamplerChain, phases: SamplerChain | None) -> None:
+        """Set a row's chain; with ``phases``, which the row keeps, their present one."""
+        if phases is not None:
+            chain = phases.present
         history = chain.history
         if len(history) > self.options.max_tokens:
             raise ParameterError(
@@ -74,11 +88,10 @@ class TorchBackend(Backend):
             )
         here, there = split(chain)
         remembered = _remembered(chain, here)
-        here = [each for each in here if not each[0].neutral]
-        program, fitted = self.program.fit(here, self._needed(row))
-        for place, placed in fitted.items():
-            place.values(*placed)  # raises now, before anything changes
+        program, fitted = self._fitted(row, chain)
         made = self._made(chain, here, there)
+        if phases is not None:
+            made.phases, made.phase = phases, phases.phase
         made.samplers = {place: sampler for place, (sampler, _) in fitted.items()}
         if program is not self.program:
             self.program = program
@@ -96,6 +109,14 @@ class TorchBackend(Backend):
         self.histories.set(row, history, flags)
         made.used = len(history)
 
+    def _fitted(self, row: int, chain: SamplerChain) -> tuple[Program, dict[DeviceSampler, Placed]]:
+        """A program with places for a row's chain, and its samplers by places; changes nothing."""
+        here = [each for each in split(chain)[0] if not each[0].neutral]
+        program, fitted = self.program.fit(here, self._needed(row))
+        for place, placed in fitted.items():
+            place.values(*placed)  # may raise
+        return program, fitted
+
     def _needed(self, row: int) -> list[DeviceSampler]:
         """Places of the template and of all rows but one."""
         others = [r for i, r in enumerate(self.rows) if i != row]
@@ -112,6 +133,12 @@ class TorchBackend(Backend):
             made.tail = kernels.part(len(kernels.samplers) - len(there), len(there))
             made.top_k = bound([sampler for sampler, _ in here])
         return made
+
+    def _follow(self, row: int) -> None:
+        """Where a mark has ended a row's phase, give the row the chain of the next one."""
+        phases = self.rows[row].phases
+        if phases is not None and phases.phase != self.rows[row].phase:
+            self._give(row, phases, phases)
 
     def grown(self) -> None:
         """The program is new, or has other places."""
@@ -132,7 +159,7 @@ class TorchBackend(Backend):
                 f"row {row} holds {start} tokens already, {n} more make more than max_tokens={most}: make the "
                 "chain with a larger one",
             )
-        done: list[tuple[host.Chain, int]] = []
+        done: list[tuple[host.Chain | SamplerChain, int]] = []
         try:
             for each in state.on_host:
                 done.append((each, 0))
@@ -150,6 +177,7 @@ class TorchBackend(Backend):
             for place in self.program.places:
                 for position in range(last - n + 1, last + 1):
                     place.carried(row, position)
+        self._follow(row)
 
     def rollback(self, row: int, n: int) -> None:
         state, length = self.rows[row], int(self.histories.length[row])
@@ -166,6 +194,7 @@ class TorchBackend(Backend):
         state.used = length - n
         self.histories.cut(row, length, n)
         self._rewound(row)
+        self._follow(row)
 
     def _rewound(self, row: int) -> None:
         position = int(self.histories.position[row])
@@ -178,6 +207,7 @@ class TorchBackend(Backend):
         self.rows[row].used = 0
         self.histories.clear(row)
         self._rewound(row)
+        self._follow(row)
 
     def permute(self, rows: Sequence[int]) -> None:
         index = torch.tensor(list(rows), device=self.options.device)
@@ -191,17 +221,19 @@ class TorchBackend(Backend):
         return [*self.histories.tensors, *own]
 
     def sample(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
-        """Grammars' masks first, then the device, then samplers on the host."""
+        """Grammars' masks first, then the device, then samplers on the host; then phases that begin."""
         batch = len(logits)
         self.require_room([1] * batch, live)
         heads = {i: row.head for i, row in enumerate(self.rows[:batch]) if row.head is not None}
         masked = mask_of(heads, allowed, logits) if heads else allowed
         tokens = self._step(logits, masked, live)
-        if heads:
-            for row, token in zip(heads, tokens[list(heads)].tolist(), strict=True):
-                if token != NOTHING:
-                    heads[row].accept(token, True)
+        told = [i for i, row in enumerate(self.rows[:batch]) if row.told]
+        for i, token in zip(told, tokens[told].tolist() if told else [], strict=True):
+            for each in self.rows[i].told if token != NOTHING else []:
+                each.accept(token, True)
         self.count([1] * batch)
+        for row in told:
+            self._follow(row)
         return tokens
 
     def _step(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -151,7 +150,7 @@ class DeviceSynthID(DeviceDist):
 
     def __init__(self, sampler: Sampler, options: ChainOptions) -> None:
         super().__init__(sampler, options)
-        self.table = torch.from_numpy(table().astype(np.int64)).to(self.device)
+        self.tables["coins"] = torch.from_numpy(table()).to(self.device)
 
     def needs(self, sampler: Sampler) -> tuple[int, ...]:
         """How many tokens a draw is keyed by, and how many layers it has."""
@@ -183,7 +182,8 @@ class DeviceSynthID(DeviceDist):
         shares = torch.where(depth > 0, data.weights >> shift, data.weights)
         for layer in range(layers):
             keyed = _coin_hash(h, self.get("keys", step)[:, layer].unsqueeze(1))
-            shares = torch.where(depth > layer, _played(data, shares, self.table[keyed]), shares)
+            coins = self.tables["coins"][keyed].to(torch.int64)
+            shares = torch.where(depth > layer, _played(data, shares, coins), shares)
         data.draw(uniform(self, step), self.get("active", step), shares)
 
 

@@ -38,8 +38,8 @@ class TritonBackend(TorchBackend):
     def nbytes(self) -> int:
         return super().nbytes + self._fused.nbytes
 
-    def plan(self, chain: SamplerChain) -> ChainPlan:
-        found = super().plan(chain)
+    def planned(self, chain: SamplerChain) -> ChainPlan:
+        found = super().planned(chain)
         here = [s for s, _ in split(chain)[0] if not s.neutral]
         kinds = [kind.form for s in here if (kind := kind_of(s)) is not None]
         path = path_of(kinds, here, self.options.max_tokens, bool(found.host), self.report.wanted)

@@ -37,7 +37,7 @@ def seen(place: DeviceSampler, options: ChainOptions) -> dict[str, Tensor]:
     """The tensors that other kernels see of a place: its own, or what is made of it in every step."""
     kind = PAST.get(type(place))
     if kind is None:
-        return place.rows
+        return {**place.rows, **place.tables}
     batch, device = options.max_batch, options.device
     active = {"active": torch.zeros(batch, dtype=torch.bool, device=device)}
     if kind == DRY:

@@ -32,6 +32,7 @@ KINDS = {
     draws.DeviceWatermark: places.WATERMARK,
     draws.DeviceAdaptiveP: places.ADAPTIVE_P,
     mirostat.DeviceMirostat: places.MIROSTAT,
+    draws.DeviceSynthID: places.SYNTHID,
     mirostat.DeviceMirostatV2: places.MIROSTAT_V2,
     logits.DeviceTemperature: places.TEMPERATURE,
     logits.DeviceSoftmax: places.SOFTMAX,

@@ -42,18 +42,22 @@ from aleator.device.backends.triton.numerics import (
     weighted_bits,
 )
 from aleator.device.backends.triton.sparse import add_bias, penalise
+from aleator.samplers import synthid
 from aleator.samplers import watermark as watermark_words
 
 (
     GREEDY, DIST, GUMBEL, MIROSTAT_V2, TEMPERATURE, SOFTMAX, TOP_K, TOP_P, MIN_P, TYPICAL_P, TOP_N_SIGMA,
-    P_LESS, TOP_H, MIN_K, XTC, LOGIT_BIAS, PENALTIES, TOKEN_MASK, SKIPPED, WATERMARK,
-) = (tl.constexpr(i) for i in range(20))  # fmt: skip
+    P_LESS, TOP_H, MIN_K, XTC, LOGIT_BIAS, PENALTIES, TOKEN_MASK, SKIPPED, WATERMARK, SYNTHID,
+) = (tl.constexpr(i) for i in range(21))  # fmt: skip
 BAN, SMOOTHING, EPSILON_CUTOFF, ETA_CUTOFF, ADAPTIVE_P, MIROSTAT = (
     tl.constexpr(i) for i in range(32, 38)
 )
 WINDOW_CHUNK = tl.constexpr(8)
 SEEN_CHUNK = tl.constexpr(128)
 HASH, DRAWN = tl.constexpr(watermark_words.HASH), tl.constexpr(watermark_words.DRAWN)
+MOST_NUMBERS = tl.constexpr(watermark_words.MOST_NUMBERS)
+MULTIPLIER = tl.constexpr(synthid.MULTIPLIER % synthid.TABLE_SIZE)  # coins are named by 16 bits
+WEIGHT_BITS = tl.constexpr(contract.WEIGHT_BITS)
 ROUND = tl.constexpr(contract.ROUND)
 SIGMA_LEAST = tl.constexpr(contract.SIGMA_LEAST)
 SIGMA_UNIT = tl.constexpr(contract.SIGMA_UNIT)
@@ -69,18 +73,12 @@ def uniform(place, row, position):
 
 
 @triton.jit
-def watermark(place, row, history, length, position, max_tokens):
-    """What a watermark's race is keyed by, as seed, position and stream."""
+def last_tokens(place, row, history, length, position, max_tokens):
+    """Whether the last n tokens key a draw: they are there, and new; the place of the first, and n, or 0."""
     n = tl.load(place.ngram + row)
-    own = tl.load(place.key + row)
     tokens = history.tokens + row * max_tokens
     marked = (position >= n) & (length >= n)
     starts = tl.where(marked, length - n, 0)  # before these places an earlier run may begin
-    hashed = n
-    for i in range(0, tl.where(marked, n, 0)):
-        token = tl.load(tokens + starts + i)
-        word = tl.zeros([], tl.int64) + HASH
-        hashed = philox_uniform(token, own, hashed, word).to(tl.int64, bitcast=True)
     at = tl.arange(0, SEEN_CHUNK)
     seen = tl.zeros([SEEN_CHUNK], tl.int32)
     for first in range(0, starts, SEEN_CHUNK):
@@ -90,12 +88,57 @@ def watermark(place, row, history, length, position, max_tokens):
             same = same & (earlier == tl.load(tokens + starts + i))
         seen = seen | same.to(tl.int32)
     marked = marked & (tl.max(seen, axis=0) == 0)
+    return marked, tokens + starts, tl.where(marked, n, 0)
+
+
+@triton.jit
+def watermark(place, row, history, length, position, max_tokens):
+    """What a watermark's race is keyed by, as seed, position and stream."""
+    marked, tokens, n = last_tokens(place, row, history, length, position, max_tokens)
+    own = tl.load(place.key + row)
+    hashed = n
+    for i in range(0, n):
+        token = tl.load(tokens + i)
+        word = tl.zeros([], tl.int64) + HASH
+        hashed = philox_uniform(token, own, hashed, word).to(tl.int64, bitcast=True)
     seed = tl.where(marked, own, tl.load(place.seed + row))
     return (
         seed,
         tl.where(marked, hashed, position),
         tl.where(marked, DRAWN, tl.load(place.stream + row)),
     )
+
+
+@triton.jit
+def coin_hash(h, number):
+    """The 16 bits of SynthID's hash that coins depend on."""
+    return ((h + number) * MULTIPLIER + 1) & 0xFFFF
+
+
+@triton.jit
+def tournament(place, row, keys, w, history, length, position, max_tokens):
+    """The shares of the weights after SynthID's layers; the weights where the draw is ordinary."""
+    marked, tokens, n = last_tokens(place, row, history, length, position, max_tokens)
+    h = tl.full([], 1, tl.int64)
+    for i in range(0, n):
+        h = coin_hash(h, tl.load(tokens + i).to(tl.int64))
+    h = coin_hash(h, key_id(keys))
+    bits = tl.arange(0, 16) + WEIGHT_BITS  # a list's mass is below 2^51
+    shift = tl.sum((tl.sum(w, axis=0) >> bits.to(tl.int64) > 0).to(tl.int64), axis=0)
+    shares = tl.where(marked, w >> shift, w)
+    for layer in range(0, tl.where(marked, tl.load(place.layers + row), 0)):
+        keyed = coin_hash(h, tl.load(place.keys + row * MOST_NUMBERS + layer))
+        coins = tl.load(place.coins + keyed).to(tl.int64)
+        total = tl.sum(shares, axis=0)
+        rest = total - tl.sum(shares * coins, axis=0)
+        total = tl.maximum(total, 1)
+        # floor(rest * 2^40 / total) and floor(share * factor / 2^40), by halves of 20 bits.
+        high = (rest << 20) // total
+        low = (((rest << 20) % total) << 20) // total
+        factor = (high << 20) + low
+        high, low = factor >> 20, factor & 0xFFFFF
+        shares = coins * shares + ((shares * high + ((shares * low) >> 20)) >> 20)
+    return shares
 
 
 @triton.jit

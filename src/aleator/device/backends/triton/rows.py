@@ -212,6 +212,13 @@ def choose(
                         place, row, history, length, position, sizes.max_tokens
                     )
                     token = lists.race(keys, w, seed, at_hash, word)
+            elif KINDS[i] == samplers.SYNTHID:
+                if active:
+                    w = lists.weights_of(keys, alive, temperature)
+                    w = samplers.tournament(
+                        place, row, keys, w, history, length, position, sizes.max_tokens
+                    )
+                    token = lists.draw(keys, w, samplers.uniform(place, row, position))
             elif KINDS[i] == samplers.MIROSTAT_V2:
                 if active:
                     alive, token = samplers.mirostat_v2(
