@@ -89,7 +89,11 @@ def test_explanations_and_pages_tell_the_numbers_and_not_the_key(
 
 
 def test_a_key_without_a_keyed_draw_is_refused(aleator: Command) -> None:
-    for words in (("generate", "-n", "1"), ("explain",), ("generate", "-n", "1", "--draw", "gumbel")):
+    for words in (
+        ("generate", "-n", "1"),
+        ("explain",),
+        ("generate", "-n", "1", "--draw", "gumbel"),
+    ):
         made = aleator(words[0], "-p", "a", *words[1:], *FLAG)
         assert (made.code, made.out) == (2, "")
         assert "watermark_key_file would have no effect: draw=" in made.err

@@ -233,8 +233,9 @@ def test_what_is_decoded_again_has_the_same_bits(
     """A token is drawn from the row that it was drawn from, less what was refused."""
     rows: dict[int, list[Any]] = {}
     asked: dict[str, Any] = {**OPTIONS, **options, "logprobs": 0}
-    plain = model.generate("ROMEO:\nI th", **asked).tokens
-    banned = model.tokenizer.decode(plain[place : place + 4])[-8:]
+    free = model.generate("ROMEO:\nI th", **asked)
+    plain, decode = free.tokens, model.tokenizer.decode
+    banned = decode(plain[place : place + 4]) if place else free.text[:8]
 
     def look(chain: Any, row: Any) -> None:
         rows.setdefault(chain.position, []).append(row.copy())

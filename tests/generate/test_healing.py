@@ -192,9 +192,12 @@ def test_what_stands_behind_a_mark_is_healed(model: LanguageModel) -> None:
     made = model.generate("ROMEO:\nI th", phases=phases, heal=True, max_tokens=8, seed=3)
     made.wait()
     assert bytes_of(model, made.request.taken_back[1]) == b" th"
-    assert model.generate(
-        "ROMEO:\nI", phases=phases, heal=True, max_tokens=1, seed=1
-    ).request.taken_back[1] == ()
+    assert (
+        model.generate(
+            "ROMEO:\nI", phases=phases, heal=True, max_tokens=1, seed=1
+        ).request.taken_back[1]
+        == ()
+    )
     record = Record.of(made, model, "1")
     assert make_again(record, model) == record.made
 

@@ -255,10 +255,16 @@ def test_parameters_as_json() -> None:
         ({"thinking": {"temperature": -1, **MARKS}}, "in 'thinking': temperature=-1"),
         ({"thinking": {"seed": 1, **MARKS}}, "has seed, which holds for a whole text"),
         ({"thinking": {"grammar": "root ::= [a]"}}, "has grammar, which"),
-        ({"thinking": "greddy"}, "in 'thinking': there is no preset 'greddy'; the names are llama.cpp, "),
+        (
+            {"thinking": "greddy"},
+            "in 'thinking': there is no preset 'greddy'; the names are llama.cpp, ",
+        ),
         ({"thinking": {"preset": 3}}, "there is no preset 3"),
         ({"answer": ""}, "there is no preset ''"),
-        ({"answer": {"preset": "greedy", "samplers": "top_k", "min_p": 0.1}}, "min_p=0.1 would have no"),
+        (
+            {"answer": {"preset": "greedy", "samplers": "top_k", "min_p": 0.1}},
+            "min_p=0.1 would have no",
+        ),
         ({"answer": {"begin": "x"}}, "'answer' has marks"),
         ({"code": {"end": "x"}}, "how 'code' begins"),
         ({"code": {"begin": ""}}, "is no mark"),

@@ -252,10 +252,11 @@ def test_a_key_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    "own", [{}, {"draw": "gumbel"}, {"draw": "inverse"}, {"mirostat": 2}, {"phases": {"answer": {}}}]
+    "own",
+    [{}, {"draw": "gumbel"}, {"draw": "inverse"}, {"mirostat": 2}, {"phases": {"answer": {}}}],
 )
 def test_a_key_without_a_keyed_draw_is_refused(own: dict[str, Any]) -> None:
-    with pytest.raises(ParameterError, match="would have no effect: .* uses no key") as raised:
+    with pytest.raises(ParameterError, match=r"would have no effect: .* uses no key") as raised:
         S.SamplingParams(watermark_key_file=KEY, **own)
     assert raised.value.parameter == "watermark_key_file"
     made = S.SamplingParams(watermark_key_file=KEY, phases={"answer": {"draw": "watermark"}})

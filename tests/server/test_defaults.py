@@ -83,7 +83,9 @@ def test_a_key_is_for_those_that_ask_for_a_watermark(make_client: MakeClient) ->
     assert options(client).get("watermark_key_file") is None
     assert options(client, CHATS, draw="watermark")["watermark_key_file"]
     assert options(client, phases={"answer": {"draw": "synthid"}})["watermark_key_file"]
-    with pytest.raises(ParameterError, match="watermark_key_file would have no effect: draw='gumbel'"):
+    with pytest.raises(
+        ParameterError, match="watermark_key_file would have no effect: draw='gumbel'"
+    ):
         make_client(defaults={"watermark_key_file": KEY, "draw": "gumbel"})
     fingerprint = options(client, draw="watermark")["watermark_key_file"]
     error = client.refused(COMPLETIONS, **ASKED, watermark_key_file=fingerprint)

@@ -113,7 +113,14 @@ def test_a_phase_by_the_name_of_a_preset(
 ) -> None:
     phases = {"speech": {"begin": ":", "preset": "greedy"}, "answer": "akunu-creative"}
     expected = model.generate("ROMEO", **{**ASKED, "phases": phases})
-    flags = ("--phase", "speech:begin=:", "--phase", "speech=greedy", "--phase", "answer=akunu-creative")
+    flags = (
+        "--phase",
+        "speech:begin=:",
+        "--phase",
+        "speech=greedy",
+        "--phase",
+        "answer=akunu-creative",
+    )
     made = aleator("generate", *WORDS, *flags)
     assert (made.code, made.out) == (0, expected.text)
     body = {**ASKED, "phases": phases, "prompt": "ROMEO"}

@@ -356,10 +356,10 @@ class Searcher:
         mark, more = b"\1" + last, "(?s:.)" if self._looks_on else ""
         search = compiled(f"{mark.decode()}(?s:.)*?{self._expression}{more}")
         found = set(_with_match(search, [mark + piece for piece in pieces]))
-        for i, piece in enumerate(pieces):
-            if i not in found and not (last and _is_text(piece)):
-                match = next(self.matches(last + piece, len(last), len(last), over=False), None)
-                found |= {i} if match else set()
+        alone = [i for i, piece in enumerate(pieces) if not last or not _is_text(piece)]
+        for i in alone:
+            if next(self.matches(last + pieces[i], len(last), len(last), over=False), None):
+                found.add(i)
         return sorted(found)
 
 
@@ -379,6 +379,8 @@ def _with_match(search: Any, pieces: Sequence[bytes]) -> list[int]:
 
 
 def _is_text(piece: bytes) -> bool:
+    if piece.isascii():
+        return True
     try:
         piece.decode()
     except UnicodeDecodeError:

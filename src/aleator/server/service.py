@@ -41,7 +41,6 @@ from aleator.server.fields import Body, Fields, constrained, known_ids
 from aleator.server.grammars import Grammars
 from aleator.server.options import ServerOptions
 
-
 R = TypeVar("R")
 
 
@@ -193,8 +192,9 @@ class Service:
     ) -> R:
         """Make something of a request's options, of which ``given`` are its own.
 
-        A default of the server that an error names does not go with these, and is left out; one that says what
-        a text must obey, or marks it, is not.  An error that speaks of defaults says that they are the server's.
+        A default of the server that an error names does not go with these, and is left out; but not one that
+        says what a text must obey, or marks it.  An error that speaks of defaults says that they are the
+        server's.
         """
         left, defaults = dict(options), self._defaults.keys() - given.keys()
         while True:
