@@ -223,7 +223,7 @@ def test_a_phase_by_the_name_of_a_preset() -> None:
         seed=5, temperature=1.3, xtc_probability=0.5, ignore_eos=True, stop_token_ids=[3],
         phases={"thinking": "greedy", "answer": {"preset": "akunu-code", "min_p": 0.2}},
     )  # fmt: skip
-    of_texts = {"seed": 5, "ignore_eos": True, "stop_token_ids": [3]}
+    of_texts: dict[str, Any] = {"seed": 5, "ignore_eos": True, "stop_token_ids": [3]}
     made = given.by_phase()
     assert made["thinking"] == SamplingParams.preset("greedy", **of_texts)
     assert made["answer"] == SamplingParams.preset("akunu-code", min_p=0.2, **of_texts)
