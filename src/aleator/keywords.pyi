@@ -244,8 +244,9 @@ class SamplingKeywords(TypedDict, total=False):
     """A regular expression that the whole text matches."""
 
     phases: Mapping[str, Any] | Iterable[tuple[str, Any]]
-    """Sampling parameters of a part of the text, as in thinking:temperature=0.6; parts are
-    thinking, answer, tool, and those with marks of their own; may be repeated (docs/samplers.md)."""
+    """Sampling parameters of a part of the text, as in thinking:temperature=0.6, or a preset, as in
+    thinking=greedy; parts are thinking, answer, tool, and those with marks of their own; may be
+    repeated (docs/samplers.md)."""
 
     sampler_seq: str
     """Samplers in order, one letter each: e penalties, d dry, s top_n_sigma, k top_k, y typical_p,
@@ -716,8 +717,9 @@ class BatchKeywords(TypedDict, total=False):
     """A regular expression that the whole text matches."""
 
     phases: Mapping[str, Any] | Iterable[tuple[str, Any]]
-    """Sampling parameters of a part of the text, as in thinking:temperature=0.6; parts are
-    thinking, answer, tool, and those with marks of their own; may be repeated (docs/samplers.md)."""
+    """Sampling parameters of a part of the text, as in thinking:temperature=0.6, or a preset, as in
+    thinking=greedy; parts are thinking, answer, tool, and those with marks of their own; may be
+    repeated (docs/samplers.md)."""
 
     sampler_seq: str | Sequence[str]
     """Samplers in order, one letter each: e penalties, d dry, s top_n_sigma, k top_k, y typical_p,

@@ -96,6 +96,10 @@ def test_ctrl_c_leaves_what_is_done(aleator: Command, monkeypatch: pytest.Monkey
         ([*FEW, "--temps", "warm"], "give numbers with commas between, such as 0.5,"),
         ([*FEW, "--setting", "--top-p 0.5"], "give NAME=OPTIONS"),
         ([*FEW, "--setting", "mine=--top-pp 0.5"], "unknown option --top-pp; did you mean --top-p"),
+        ([*FEW, "--setting", "mine=--help"], "unknown option --help; did you mean"),
+        ([*FEW, "--setting", "mine=-h"], "unknown option -h (see"),
+        ([*FEW, "--setting", "mine=--top-k 3 --log-disable"], "--log-disable"),
+        ([*FEW, "--setting", "--help"], "give NAME=OPTIONS"),
         ([*FEW, "--setting", "mine=--temp 0.5"], "leave its temperature out: those of --temps are"),
         (
             [*FEW, "--setting", "mine=--seed 5"],

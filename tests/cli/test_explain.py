@@ -31,6 +31,27 @@ def test_one_step(aleator: Command, model: LanguageModel) -> None:
     )  # the token drawn
 
 
+def test_phases_whose_chains_have_other_samplers(aleator: Command, tmp_path: Path) -> None:
+    phases = {
+        "speech": {"begin": "\n", "end": ",", "preset": "greedy"},
+        "answer": {"samplers": "temperature;top_k", "top_k": 5, "mirostat": 0},
+        "verse": {"begin": ":", "end": "\n", "preset": "neutral", "mirostat": 2},
+    }
+    page = tmp_path / "page.html"
+    words = (*TO_BE, "-n", "24", "--phase", json.dumps(phases))
+    made = aleator(*words, "--html", str(page))
+    assert made.code == 0
+    assert "mass cut by top_k" in made.out
+    assert page.exists()
+    told = json.loads(aleator(*words, "--json").out)
+    drawn = {step["phase"] for step in told["steps"]}
+    assert {"answer", "speech"} <= drawn
+    for name in ("mass cut by top_k", "mass cut by temperature"):
+        assert len(told["curves"][name]) == 24
+    cut = told["curves"]["mass cut by top_k"]
+    assert all(x == 0 for x, s in zip(cut, told["steps"], strict=True) if s["phase"] == "speech")
+
+
 def test_a_generation_is_the_one_that_generate_makes(
     aleator: Command, model: LanguageModel
 ) -> None:
@@ -179,6 +200,7 @@ def test_a_page_with_branches(aleator: Command, tmp_path: Path) -> None:
         (["--compare", "--temp 2"], "--compare needs --html FILE"),
         (["--compare", "--tempp 2", "--html", "x"], "unknown option --tempp; did you mean --temp"),
         (["--compare", "'--temp 2", "--html", "x"], "No closing quotation"),
+        (["--compare", "--help", "--html", "x"], "unknown option --help; did you mean"),
         (["--compare", "-n 3", "--html", "x"], "unknown option -n"),
     ],
 )

@@ -88,6 +88,17 @@ def test_explanations_and_pages_tell_the_numbers_and_not_the_key(
         assert each not in one.out + made.out + made.err + text
 
 
+def test_a_key_without_a_keyed_draw_is_refused(aleator: Command) -> None:
+    for words in (
+        ("generate", "-n", "1"),
+        ("explain",),
+        ("generate", "-n", "1", "--draw", "gumbel"),
+    ):
+        made = aleator(words[0], "-p", "a", *words[1:], *FLAG)
+        assert (made.code, made.out) == (2, "")
+        assert "watermark_key_file would have no effect: draw=" in made.err
+
+
 def test_the_help_names_the_default_of_this_command(aleator: Command) -> None:
     assert "default: watermark)" in " ".join(aleator("watermark", "--help").out.split())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import weakref
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -51,12 +52,13 @@ EXPRESSIONS = {  # as RE2 and as Python read them; bytes that are no characters 
 }
 
 
-def row() -> Any:
-    return np.zeros(len(PIECES), np.float32)
+def refused_next(held: Bans) -> list[int]:
+    masked = held.masked(np.zeros(len(PIECES), np.float32))
+    return [int(token) for token in np.flatnonzero(np.isneginf(masked))]
 
 
 def take(held: Bans, token: int, over: bool = False) -> int:
-    return held.take(token, row(), lambda *_: None, over)  # type: ignore[arg-type]
+    return held.take(token, lambda *_: None, over)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -90,9 +92,9 @@ def test_held_tokens_against_a_search_of_all_the_text(seed: int) -> None:
         if n:
             place = len(tokens) - n  # nothing that was given out is taken back
             refused[place + 1 :] = [set() for _ in refused[place + 1 :]]
-            gone, left = held.back(n)
+            gone = held.back(n)
             assert gone.token == tokens[place]
-            refused[place] = set(np.flatnonzero(np.isneginf(left)).tolist())
+            refused[place] = set(refused_next(held))
             assert gone.token in refused[place]
             continue
         given += [h.token for h in held.ready(over)]
@@ -162,11 +164,11 @@ def test_of_many_refused_tokens_all_that_must_be_are(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(bans, "ONE_BY_ONE", 2)
     held = Bans(searchers((("[ac]", 1.0),)), PIECES.__getitem__, len(PIECES), lambda _: 0.0)
     assert take(held, 0) == 1
-    _, left = held.back(1)
-    assert np.flatnonzero(np.isneginf(left)).tolist() == [0]
+    held.back(1)
+    assert refused_next(held) == [0]
     assert take(held, 5) == 1
-    _, left = held.back(1)
-    assert np.flatnonzero(np.isneginf(left)).tolist() == [0, 2, 3, 4, 5, 11]
+    held.back(1)
+    assert refused_next(held) == [0, 2, 3, 4, 5, 11]
     monkeypatch.setattr(bans, "MOST_REFUSED", 2)
     assert take(held, 2) == 1
     with pytest.raises(LogitsError, match="is in each of 3 texts"):
@@ -207,6 +209,51 @@ def test_nothing_matches_at_any_time(model: LanguageModel, expression: str) -> N
     assert "".join(made) == made.text  # what is shown stays
 
 
+def test_logits_of_held_tokens_are_not_kept(model: LanguageModel) -> None:
+    seen: list[Any] = []
+    alive: list[int] = []
+
+    def look(chain: Any, row: Any) -> None:
+        seen.append(weakref.ref(row))
+        alive.append(sum(each() is not None for each in seen))
+
+    ban = "(?s)[A-Z].{0,100}XYZ"  # all is held from the first capital on
+    made = model.generate("ROMEO:", banned_regex=ban, logprobs=1, on_logits=look, **OPTIONS)
+    assert made.tokens == model.generate("ROMEO:", **OPTIONS).tokens
+    assert made.logprobs == model.generate("ROMEO:", logprobs=1, **OPTIONS).logprobs
+    assert len(alive) == 40
+    assert max(alive) <= 3  # this one, the one before, and the first token's
+
+
+@pytest.mark.parametrize("options", [{}, {"guidance_scale": 1.5}, {"heal": True}])
+@pytest.mark.parametrize("place", [0, 5])
+def test_what_is_decoded_again_has_the_same_bits(
+    model: LanguageModel, options: dict[str, Any], place: int
+) -> None:
+    """A token is drawn from the row that it was drawn from, less what was refused."""
+    rows: dict[int, list[Any]] = {}
+    asked: dict[str, Any] = {**OPTIONS, **options, "logprobs": 0}
+    free = model.generate("ROMEO:\nI th", **asked)
+    plain, decode = free.tokens, model.tokenizer.decode
+    banned = decode(plain[place : place + 4]) if place else free.text[:8]
+
+    def look(chain: Any, row: Any) -> None:
+        rows.setdefault(chain.position, []).append(row.copy())
+
+    made = model.generate("ROMEO:\nI th", banned_strings=banned, on_logits=look, **asked)
+    at = next(i for i, pair in enumerate(zip(made.tokens, plain, strict=True)) if len({*pair}) > 1)
+    assert banned not in made.text
+    first, *again = rows[at]
+    if at:  # the first token's row was kept
+        assert np.flatnonzero(first != again[0]).tolist() == [plain[at]]
+    chain = made.chain.clone()
+    chain.rollback(len(made.tokens) - at)
+    first[plain[at]] = -np.inf
+    assert chain.sample(first) == made.tokens[at]
+    assert made.logprobs is not None
+    assert made.logprobs[at].chosen.token == made.tokens[at]
+
+
 def test_a_beginning_that_was_given_out() -> None:
     """What follows it at first is no match, and is itself taken back."""
     held = Bans([Strings(["ab c", "ba ab"])], PIECES.__getitem__, 12, lambda _: 0.0)
@@ -224,8 +271,8 @@ def test_a_beginning_that_was_given_out() -> None:
     assert take(held, 7) == 3  # from "b" on
     held.back(3)
     assert take(held, 11) == 1  # "a" was given out, and now it would begin "aac"
-    _, left = held.back(1)
-    assert np.flatnonzero(np.isneginf(left)).tolist() == [1, 11]
+    held.back(1)
+    assert refused_next(held) == [1, 11]
 
 
 def test_at_the_end_of_a_text(model: LanguageModel) -> None:

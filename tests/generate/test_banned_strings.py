@@ -113,20 +113,19 @@ def test_tokens_are_held_until_no_string_can_begin_in_them() -> None:
 
     pieces = [b"ab", b"c", b"d", b"x", b""]
     held = Bans([Strings(["cdx", "bx"])], pieces.__getitem__, 5, lambda _: 0.0)
-    row = np.zeros(5, np.float32)
 
     def take(token: int) -> tuple[int, list[int]]:
-        n = held.take(token, row, lambda *_: None, False)  # type: ignore[arg-type]
+        n = held.take(token, lambda *_: None, False)  # type: ignore[arg-type]
         return n, [] if n else [each.token for each in held.ready(False)]
 
     assert take(0) == (0, [])  # "b" may begin "bx"
     assert take(1) == (0, [0])
     assert take(2) == (0, [])
     assert take(3) == (3, [])  # "cdx" begins in "c"
-    gone, left = held.back(3)
-    assert (gone.token, held.held) == (1, [])
-    assert np.flatnonzero(np.isneginf(left)).tolist() == [1]
-    assert not np.isneginf(gone.row).any()
+    assert (held.back(3).token, held.held) == (1, [])
+    row = np.zeros(5, np.float32)
+    assert np.flatnonzero(np.isneginf(held.masked(row))).tolist() == [1]
+    assert not np.isneginf(row).any()
     assert take(2) == (0, [2])
     assert held.ready(True) == []
 

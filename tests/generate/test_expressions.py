@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import re2  # noqa: F401  # without it this file is skipped
@@ -165,6 +166,46 @@ def test_several_expressions_are_searched_at_once() -> None:
     search = searcher("(?i)ab", "é")
     assert search.within([b"a", b"xABab", b"", b"\xc3", b"\xa9", "aé".encode()], b"") == [1, 5]
     assert search.longest == 2 <= LONGEST
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        (r"\bab?\b", r"b\B"),
+        (r"\Bb|a\b",),
+        (r"[^b]{1,3}\b",),
+        ("(?m)^a.{0,2}$",),
+        (r"^a|\bc",),
+        (r"\Aab", "(?i)é$"),
+        (r"a[^c]\Bb", r"\x01\b"),
+    ],
+)
+def test_texts_with_a_match_are_found_all_at_once(sources: tuple[str, ...]) -> None:
+    """As one by one, behind every kind of byte; texts without parts of characters in one search."""
+    dice = random.Random(7)
+    letters = [b"a", b"b", b"c", b" ", b"\n", "é".encode(), b"_", b"\x01"]
+    pieces = [b"".join(dice.choices(letters, k=dice.randrange(6))) for _ in range(300)]
+    broken = [b"ab\xc3", b"\xa9 ab ", b"\xff", b"a\xffb c"]
+    search = searcher(*sources)
+    for last in (b"a", b"_", b"9", b"\n", b" ", b"\xc3", b"\x01", b""):
+        one_by_one = [
+            i
+            for i, piece in enumerate([*pieces, *broken])
+            if next(search.matches(last + piece, len(last), len(last), over=False), None)
+        ]
+        assert search.within([*pieces, *broken], last) == one_by_one, last
+        assert search.within([*pieces, *broken], search.before(last)) == one_by_one
+    asked: list[bytes] = []
+    whole = search._whole
+
+    class Counted:
+        def search(self, text: bytes, *places: int) -> Any:
+            asked.append(text)
+            return whole.search(text, *places)
+
+    search._whole = Counted()
+    search.within([*pieces, *broken], b"b")
+    assert len(asked) <= len(broken)
 
 
 def test_the_package_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

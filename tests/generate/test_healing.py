@@ -168,6 +168,40 @@ def test_the_first_space_of_sentencepiece_is_part_of_what_is_taken_back() -> Non
     assert [stream.push(token), stream.push(token)] == ["", "b"]
 
 
+@pytest.mark.parametrize(
+    ("prompt", "phases"),
+    [
+        ("ROMEO:\nI th", {"thinking": {"begin": "I th", "end": "."}}),
+        ("ROMEO:\nI th", {"thinking": {"begin": "th", "temperature": 1.2}}),
+        ("ROMEO:\nI th", {"thinking": {"begin": "X", "end": "I t"}}),
+        ("ROMEO:\nWhat li", {"speech": {"begin": "\nWhat li ", "end": "."}}),
+    ],
+)
+def test_marks_of_phases_stay(model: LanguageModel, prompt: str, phases: Any) -> None:
+    """A phase begins as without healing, and the record says so."""
+    plain = model.generate(prompt, phases=phases, max_tokens=8, seed=3)
+    made = model.generate(prompt, phases=phases, heal=True, max_tokens=8, seed=3)
+    assert made.request.taken_back[1] == ()
+    assert (made.text, made.chain.phases) == (plain.text, plain.chain.phases)
+    record = Record.of(made, model, "1")
+    assert make_again(record, model) == record.made
+
+
+def test_what_stands_behind_a_mark_is_healed(model: LanguageModel) -> None:
+    phases = {"thinking": {"begin": model.prompt_tokens("ROMEO:\nI")[-1], "end": ":"}}
+    made = model.generate("ROMEO:\nI th", phases=phases, heal=True, max_tokens=8, seed=3)
+    made.wait()
+    assert bytes_of(model, made.request.taken_back[1]) == b" th"
+    assert (
+        model.generate(
+            "ROMEO:\nI", phases=phases, heal=True, max_tokens=1, seed=1
+        ).request.taken_back[1]
+        == ()
+    )
+    record = Record.of(made, model, "1")
+    assert make_again(record, model) == record.made
+
+
 def test_what_is_refused(model: LanguageModel) -> None:
     for other in ({"regex": "[a-z]+"}, {"reasoning_budget": 4}):
         with pytest.raises(ParameterError, match=r"heal=True and .* are both given"):

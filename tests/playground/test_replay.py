@@ -37,6 +37,24 @@ def test_a_step_is_explained_with_another_chain(client: Client) -> None:
     assert client.refused(f"/texts/{text.id}/step", step=6)["param"] == "step"
 
 
+def test_steps_after_a_loop_are_explained_with_their_temperature(client: Client) -> None:
+    loops = {"repeats": 3, "min_tokens": 24, "temperature": 1.5, "for": 8}
+    text = client.write(
+        prompt="ROMEO:", seed=1, max_tokens=120, temperature=0, ignore_eos=True, stop_loops=loops
+    )
+    kinds = [
+        next(s["label"] for s in client.post(f"/texts/{text.id}/step", step=step)["stages"]
+             if s["name"] == "temperature")
+        for step in range(0, 120, 3)
+    ]  # fmt: skip
+    assert len(set(kinds)) == 2
+    warm = 3 * next(i for i, kind in enumerate(kinds) if kind != kinds[0])
+    found = client.post(f"/texts/{text.id}/step", step=warm)
+    assert found["draw"]["token"]["id"] == found["token"]["id"] == text.tokens[warm]
+    branch = client.write(parent=text.id, at=warm, seed=1, max_tokens=4, temperature=0)
+    assert branch.start["inherited"] == warm
+
+
 def test_another_chain_has_the_seed_of_the_text(client: Client) -> None:
     text = client.write(prompt=PROMPT, seed=77, max_tokens=3, preset="neutral")
     found = client.post(f"/texts/{text.id}/step", step=0, preset="neutral", temperature=0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from typing import Any
 
@@ -216,6 +217,22 @@ def test_samplers_before_the_phases_are_explained() -> None:
     assert explained.draw.token.id == chain.sample(rows(1)[0])
 
 
+def test_a_phase_by_the_name_of_a_preset() -> None:
+    """Its parameters are the preset's, whatever the request's own are, but for those of the whole text."""
+    given = SamplingParams(
+        seed=5, temperature=1.3, xtc_probability=0.5, ignore_eos=True, stop_token_ids=[3],
+        phases={"thinking": "greedy", "answer": {"preset": "akunu-code", "min_p": 0.2}},
+    )  # fmt: skip
+    of_texts: dict[str, Any] = {"seed": 5, "ignore_eos": True, "stop_token_ids": [3]}
+    made = given.by_phase()
+    assert made["thinking"] == SamplingParams.preset("greedy", **of_texts)
+    assert made["answer"] == SamplingParams.preset("akunu-code", min_p=0.2, **of_texts)
+    mirostat = SamplingParams(phases={"answer": {"preset": "llama.cpp", "mirostat": 2}})
+    assert mirostat.by_phase()["answer"] == SamplingParams.preset("llama.cpp", mirostat=2)
+    assert params_from_json(json.loads(json.dumps(params_as_json(given))), 5) == given
+    assert given.replace(phases=given.phases) == given
+
+
 def test_parameters_as_json() -> None:
     given = params(
         phases={
@@ -238,7 +255,16 @@ def test_parameters_as_json() -> None:
         ({"thinking": {"temperature": -1, **MARKS}}, "in 'thinking': temperature=-1"),
         ({"thinking": {"seed": 1, **MARKS}}, "has seed, which holds for a whole text"),
         ({"thinking": {"grammar": "root ::= [a]"}}, "has grammar, which"),
-        ({"thinking": {"preset": "greedy"}}, "has a preset"),
+        (
+            {"thinking": "greddy"},
+            "in 'thinking': there is no preset 'greddy'; the names are llama.cpp, ",
+        ),
+        ({"thinking": {"preset": 3}}, "there is no preset 3"),
+        ({"answer": ""}, "there is no preset ''"),
+        (
+            {"answer": {"preset": "greedy", "samplers": "top_k", "min_p": 0.1}},
+            "min_p=0.1 would have no",
+        ),
         ({"answer": {"begin": "x"}}, "'answer' has marks"),
         ({"code": {"end": "x"}}, "how 'code' begins"),
         ({"code": {"begin": ""}}, "is no mark"),

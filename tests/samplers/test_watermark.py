@@ -251,6 +251,21 @@ def test_a_key_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert detect_watermark([1], None).fingerprint == KEY
 
 
+@pytest.mark.parametrize(
+    "own",
+    [{}, {"draw": "gumbel"}, {"draw": "inverse"}, {"mirostat": 2}, {"phases": {"answer": {}}}],
+)
+def test_a_key_without_a_keyed_draw_is_refused(own: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError, match=r"would have no effect: .* uses no key") as raised:
+        S.SamplingParams(watermark_key_file=KEY, **own)
+    assert raised.value.parameter == "watermark_key_file"
+    made = S.SamplingParams(watermark_key_file=KEY, phases={"answer": {"draw": "watermark"}})
+    assert made.by_phase()["answer"].watermark_key_file == KEY
+    assert made.replace(phases={}).watermark_key_file is None
+    marked = S.SamplingParams(watermark_key_file=KEY, draw="synthid")
+    assert marked.replace(draw="gumbel") == S.SamplingParams(draw="gumbel")
+
+
 def test_text_names_no_file(tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.write_bytes(b"sixteen bytes and more")

@@ -59,13 +59,17 @@ class Parser:
     An option's value is always the next word, whatever it looks like (``--temp -1``, ``-p "- a list"``),
     or follows ``=``; a number may follow an option of one letter directly (``-n5``).  Options are not
     abbreviated.
+
+    ``alone``: with ``--help`` and the options of every command; otherwise they are the value of another option.
     """
 
-    def __init__(self, command: str, summary: str, examples: str) -> None:
+    def __init__(
+        self, command: str, summary: str = "", examples: str = "", *, alone: bool = True
+    ) -> None:
         self._parser = _ArgumentParser(
             prog=f"aleator {command}",
             usage=f"aleator {command} [options]",
-            description=summary[0].upper() + summary[1:] + ".",
+            description=summary[:1].upper() + summary[1:] + ".",
             epilog=examples,
             formatter_class=_Checker,
             allow_abbrev=False,
@@ -76,6 +80,8 @@ class Parser:
         self.options: dict[str, argparse.Action] = {}  # by their flags
         self.former: dict[str, str] = {}  # the present flags by the former ones
         self.offered: dict[str, tuple[str, ...]] = {}  # words for an option's value, by its flags
+        if not alone:
+            return
         self.options["-h"] = self.options["--help"] = self._parser.add_argument(
             "-h", "--help", action="help", help="show this and leave"
         )

@@ -92,16 +92,13 @@ def sampling_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def sampling_of(words: str, option: str, no_escape: bool = False) -> dict[str, Any]:
     """The sampling options in a word, which is the value of another option."""
-    parser = Parser(f"--{option}", "sampling options", "")
+    parser = Parser("generate", alone=False)
     add_sampling_options(parser)
     try:
         own = parser.parse(shlex.split(words))
     except ValueError as error:
         raise ParameterError(option, f"--{option} {words!r}: {error}") from None
-    if own is None:
-        raise ParameterError(
-            option, f"--{option} takes sampling options: see aleator generate --help"
-        )
+    assert own is not None  # noqa: S101  # without --help
     own.no_escape = no_escape
     return sampling_arguments(own)
 

@@ -256,7 +256,7 @@ def check_rollback(state: RequestState, context: Context) -> None:
             f"speculation takes guesses back, which {context.decoder.config.architecture} cannot without "
             "states to go back to: load the model with n_rollback=8, or leave spec_type and drafter out",
         )
-    if state.banned is not None and state.banned.longest > context.rewindable(1) + 1:
+    if state.banned is not None and state.banned.longest > max(1, context.rewindable(1)):
         name = state.request.options.bans[-1]
         raise ParameterError(
             name,

@@ -20,7 +20,7 @@ from aleator.generate.session import Session
 from aleator.models.weights import Weights
 from aleator.samplers import SamplingParams
 from aleator.samplers.params import ALL, SAMPLER_SEQ
-from aleator.samplers.phase_table import THINKING, with_marks, with_start
+from aleator.samplers.phase_table import THINKING, Table, with_marks, with_start
 from aleator.text.tokenizer import Tokenizer
 
 Prompt = str | list[int] | Session
@@ -220,12 +220,16 @@ class RequestMaker:
         text = prompt
         if options.echo and not isinstance(prompt, str):
             text = self._tokenizer.decode(tokens, skip_special=True)
-        taken = NOTHING
+        taken, phases = NOTHING, self._phases(params, options)
         if options.heal and not drawn:
-            tokens, taken = take_back(tokens, self._tokenizer)
+            tokens, taken = take_back(tokens, self._tokenizer, phases)
+        if phases:
+            of = self._vocab.token_bytes if self._vocab.has_text else lambda token: b"."
+            phases = with_start(phases, tokens[: len(tokens) - drawn], of)
+            params = params.replace(phases=phases)
         return Request(
             tokens=tokens,
-            params=self._phased(params, options, tokens[: len(tokens) - drawn]),
+            params=params,
             options=options,
             drawn=drawn,
             chain_state=session.chain,
@@ -236,23 +240,18 @@ class RequestMaker:
             taken_back=taken,
         )
 
-    def _phased(
-        self, params: SamplingParams, options: GenerateOptions, prompt: Sequence[int]
-    ) -> SamplingParams:
-        """The parameters with the marks of their phases, and the phase in which the text begins."""
-        if not params.phases:
-            return params
+    def _phases(self, params: SamplingParams, options: GenerateOptions) -> Table:
+        """The phases of a text with their marks."""
+        table: Table = params.values()["phases"]
+        if not table:
+            return table
         if options.multi_step != 1:
             raise ParameterError(
                 "multi_step",
                 f"multi_step={options.multi_step} with phases: marks are looked for in every step; give 1",
             )
-        vocab = self._vocab
-        known = {THINKING: options.reasoning_marks if vocab.has_text else None}
-        phases = with_marks(params.phases, known, "the options of a text")
-        of = vocab.token_bytes if vocab.has_text else lambda token: b"."
-        made: SamplingParams = params.replace(phases=with_start(phases, prompt, of))
-        return made
+        known = {THINKING: options.reasoning_marks if self._vocab.has_text else None}
+        return with_marks(table, known, "the options of a text")
 
     def tokens(
         self, prompt: Prompt, parse_special: bool = False, of: str = "prompt"

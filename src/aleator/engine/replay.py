@@ -274,7 +274,7 @@ class Record:
             self._check_numerics(params, vocab)
         options, taken = GenerateOptions.of(self.options), NOTHING
         if options.heal and not self.position:
-            tokens, taken = take_back(tokens, vocab)
+            tokens, taken = take_back(tokens, vocab, params.values()["phases"])
         return Request(
             tokens=tokens,
             params=params,

@@ -22,11 +22,10 @@ MOST_REFUSED = 1000
 
 @dataclass
 class Held:
-    """A token that was drawn from the logits [V] ``row`` and may have to be taken back."""
+    """A token that was drawn and may have to be taken back; its logits are not kept."""
 
     token: int
     piece: bytes
-    row: Floats
     logprobs: LogprobsOf
 
 
@@ -36,12 +35,10 @@ class Ban(Protocol):
     Attributes:
         longest: Bytes of the longest match, with what follows if that matters.
         probability: With which a match is banned.
-        looks: Whether a match depends on what stands around it.
     """
 
     longest: int
     probability: float
-    looks: bool
 
     def matches(self, text: bytes, at: int, since: int, over: bool) -> Iterator[tuple[int, int]]:
         """Where matches begin and end, from ``at`` on, that the text before ``since`` does not decide.
@@ -52,6 +49,9 @@ class Ban(Protocol):
     def open(self, text: bytes, at: int) -> int:
         """Where something begins, at a place or later, that may become a match; the end if nothing does."""
 
+    def before(self, last: bytes) -> bytes:
+        """What stands for the last byte of a text where a match looks at what is before it."""
+
     def within(self, pieces: Sequence[bytes], last: bytes) -> list[int]:
         """Indices of the texts that have a match in them behind a byte, whatever follows."""
 
@@ -59,7 +59,7 @@ class Ban(Protocol):
 class Strings:
     """Strings as a :class:`Ban`."""
 
-    probability, looks = 1.0, False
+    probability = 1.0
 
     def __init__(self, strings: Sequence[str]) -> None:
         self._strings = [text.encode() for text in strings]
@@ -75,6 +75,10 @@ class Strings:
     def open(self, text: bytes, at: int) -> int:
         """Where a string may begin."""
         return len(text) - open_length(text[at:], self._strings, self.longest)
+
+    def before(self, last: bytes) -> bytes:
+        """Nothing."""
+        return b""
 
     def within(self, pieces: Sequence[bytes], last: bytes) -> list[int]:
         """Indices of the texts that have one in them."""
@@ -107,6 +111,7 @@ class Bans:
 
     Attributes:
         held: The tokens held back.
+        first: The logits [V] that the first token was drawn from, and what the model thought, while it is held.
         longest: Bytes of the longest match: so many tokens may have to be taken back at most.
     """
 
@@ -125,32 +130,47 @@ class Bans:
         self.longest = max(ban.longest for ban in bans)
         self._may_stay = any(ban.probability < 1 for ban in bans)
         self.held: list[Held] = []
+        self.first: tuple[Floats, LogprobsOf] | None = None
         self._refused = [_Refused()]  # at the place of each held token, and of the next one
-        self._n = len(begun)  # tokens of the text that are held no longer
+        self._begun = self._n = len(begun)  # tokens of the text that are held no longer
         self._given = [token_bytes(token) for token in begun]  # the last ones of these, as bytes
         self._kept = [len(b"".join(self._given))] * len(
             bans
         )  # bytes of these in which a match may begin
         self._within: dict[tuple[Ban, bytes], list[int]] = {}
 
-    def take(self, token: int, row: Floats, logprobs: LogprobsOf, over: bool) -> int:
-        """Take in a token that was drawn from the logits [V] ``row``; ``over``: the text ends with it.
+    @property
+    def at_start(self) -> bool:
+        """Whether nothing that was drawn is held or given out."""
+        return self._n == self._begun and not self.held
+
+    @property
+    def refuses(self) -> bool:
+        """Whether a token is refused at the next place."""
+        return bool(self._refused[-1].tokens)
+
+    def masked(self, row: Floats) -> Floats:
+        """The logits [V] to draw the next token from: without those refused at its place."""
+        if not self.refuses:
+            return row
+        left = row.copy()
+        left[list(self._refused[-1].tokens)] = -np.inf
+        return left
+
+    def take(self, token: int, logprobs: LogprobsOf, over: bool) -> int:
+        """Take in a token that was drawn; ``over``: the text ends with it.
 
         Returns:
             How many of the tokens held, the last ones, must be taken back; 0: none.
         """
-        self.held.append(Held(token, self._token_bytes(token), row, logprobs))
+        self.held.append(Held(token, self._token_bytes(token), logprobs))
         self._refused.append(_Refused())
         found = ((ban, self._place(start)) for ban, start, _ in self._matches(over))
         places = [place for ban, place in found if self._holds(ban, place)]
         return len(self.held) - max(0, min(places, default=len(self.held)))
 
-    def back(self, n: int) -> tuple[Held, Floats]:
-        """Take back the last ``n`` tokens.
-
-        Returns:
-            The first of them, and the logits [V] to draw another one from: without it, and without those
-            refused at its place before.
+    def back(self, n: int) -> Held:
+        """Take back the last ``n`` tokens; returns the first of them, which is refused at its place.
 
         Raises:
             LogitsError: very many were refused there.
@@ -168,15 +188,14 @@ class Bans:
                 f"something banned is in each of {refused.times} texts that were drawn from one place on: ban "
                 "less"
             )
-        row = gone.row.copy()
-        row[list(refused.tokens)] = -np.inf
-        return gone, row
+        return gone
 
     def ready(self, everything: bool) -> list[Held]:
         """Hold tokens no longer in which nothing banned can begin, or all where the text ends; returns them."""
         stayed = [*self._matches(False)] if self._may_stay else []
         n = len(self.held) if everything else self._closed()
         made, pieces = self.held[:n], self._pieces()[:n]
+        self.first = None if made else self.first
         since = len(b"".join(self._given))
         end = since + len(b"".join(pieces))
         for i, ban in enumerate(self._bans):
@@ -242,7 +261,7 @@ class Bans:
 
     def _all_with(self, ban: Ban) -> list[int]:
         """The tokens that have something in them that is banned, if they come next."""
-        last = self._text()[0][-1:] if ban.looks else b""
+        last = ban.before(self._text()[0][-1:])
         if (ban, last) not in self._within:
             pieces = [self._token_bytes(token) for token in range(self._n_tokens)]
             self._within[ban, last] = ban.within(pieces, last)

@@ -175,6 +175,16 @@ class Stats:
         }
 
 
+def loop_watch(request: Request, chain: SamplerChain) -> LoopWatch | None:
+    """What watches for loops, told what an earlier generation drew; None: nothing does."""
+    if request.options.stop_loops is None:
+        return None
+    made = LoopWatch(request.options.stop_loops, chain, request.params.temperature)
+    for token in request.tokens[len(request.tokens) - request.drawn :]:
+        made.push(token)
+    return made
+
+
 class Completion:
     """What has been made of a request so far; the run feeds it, a :class:`Generation` shows it.
 
@@ -210,11 +220,7 @@ class Completion:
         if request.options.stop:
             self.require_text("stop")
         self._matcher = StopMatcher(request.options.stop)
-        self._loops: LoopWatch | None = None
-        if request.options.stop_loops is not None:
-            self._loops = LoopWatch(request.options.stop_loops, chain, request.params.temperature)
-            for token in request.tokens[len(request.tokens) - request.drawn :]:
-                self._loops.push(token)
+        self._loops = loop_watch(request, chain)
         self._show(request.echo)
         if request.options.max_tokens == 0:
             self.end("length")

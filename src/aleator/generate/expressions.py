@@ -61,6 +61,8 @@ _REPEAT = re.compile(r"(?:([*+?])|\{(\d+)(,?)(\d*)\})\??")
 _QUOTED = re.compile(r"\\Q(.*?)(?:\\E|\Z)|\\.", re.DOTALL)
 _WIDE = re.compile(r"\[\^|\\[^dswnrtfv\W]|\[:\^|[^\0-\x7f]", re.DOTALL)
 """What tells that a class has characters of several bytes, or may have."""
+_ANCHOR = re.compile(r"\^|\\A")
+"""What tells that an expression knows where the text begins, or may."""
 _ENDLESS = float("inf")
 _OVER = r"\z"
 """In ``begun`` where the text may end: with an empty text there RE2 compiles it in quadratic time."""
@@ -314,7 +316,8 @@ class Searcher:
         part = any_of(parts)
         self.probability, self.longest = probability, int(part.longest) + part.looks_on
         self.looks, self._looks_on = part.looks_back or part.looks_on, part.looks_on
-        self._whole = compiled(part.whole)
+        self._anchored = bool(_ANCHOR.search(part.whole))
+        self._expression, self._whole = part.whole, compiled(part.whole)
         begun = f"{part.begun}|{part.whole}" if part.looks_on else part.begun
         self._begun = compiled(f"(?:{begun}){_OVER}")
 
@@ -336,23 +339,53 @@ class Searcher:
         found = self._begun.search(text[:n], at) if at <= n else None
         return int(found.start()) if found else n
 
+    def before(self, last: bytes) -> bytes:
+        """What stands for the last byte of a text, or for none, where a match looks at what is before it."""
+        if not self.looks or (not last and self._anchored):
+            return b""
+        word = last.isalnum() or last == b"_"
+        return b"a" if word else last if last == b"\n" else b" "
+
     def within(self, pieces: Sequence[bytes], last: bytes) -> list[int]:
         """Indices of the texts that have a match in them behind a byte, whatever follows."""
-        if self.looks:
-            texts, at = [last + piece for piece in pieces], len(last)
-            every = [next(self.matches(text, at, at, over=False), None) for text in texts]
-            return [i for i, found in enumerate(every) if found and found[1] > at]
-        text, ends = b"\xff".join(pieces), [0]  # no part of any match
-        for piece in pieces:
-            ends.append(ends[-1] + len(piece) + 1)
-        made: list[int] = []
-        i = 0
-        for found in self._whole.finditer(text):
-            while ends[i + 1] <= found.start():
-                i += 1
-            if not made or made[-1] != i:
-                made.append(i)
-        return made
+        if not self.looks:
+            return _with_match(self._whole, pieces)
+        # All at once, each behind a mark and what stands for the byte; those with parts of characters, and
+        # those whose beginning is the text's, one by one.
+        last = self.before(last)
+        mark, more = b"\1" + last, "(?s:.)" if self._looks_on else ""
+        search = compiled(f"{mark.decode()}(?s:.)*?{self._expression}{more}")
+        found = set(_with_match(search, [mark + piece for piece in pieces]))
+        alone = [i for i, piece in enumerate(pieces) if not last or not _is_text(piece)]
+        for i in alone:
+            if next(self.matches(last + pieces[i], len(last), len(last), over=False), None):
+                found.add(i)
+        return sorted(found)
+
+
+def _with_match(search: Any, pieces: Sequence[bytes]) -> list[int]:
+    """Indices of the texts in which something is found."""
+    text, ends = b"\xff".join(pieces), [0]  # no part of any match
+    for piece in pieces:
+        ends.append(ends[-1] + len(piece) + 1)
+    made: list[int] = []
+    i = 0
+    for found in search.finditer(text):
+        while ends[i + 1] <= found.start():
+            i += 1
+        if not made or made[-1] != i:
+            made.append(i)
+    return made
+
+
+def _is_text(piece: bytes) -> bool:
+    if piece.isascii():
+        return True
+    try:
+        piece.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=8)

@@ -18,6 +18,7 @@ import numpy as np
 from aleator.core.arrays import Floats
 from aleator.core.errors import ParameterError
 from aleator.grammar.spelling import once_for, spelling
+from aleator.samplers.phase_table import LONGEST, Table, marks_of
 
 TakenBack = tuple[int, tuple[int, ...]]
 """Where in a prompt tokens were taken back, and these."""
@@ -61,15 +62,18 @@ def token_prefixes(tokenizer: Any) -> TokenPrefixes:
     return once_for(tokenizer, _made, TokenPrefixes)
 
 
-def take_back(tokens: Sequence[int], tokenizer: Any) -> tuple[tuple[int, ...], TakenBack]:
+def take_back(
+    tokens: Sequence[int], tokenizer: Any, phases: Table = ()
+) -> tuple[tuple[int, ...], TakenBack]:
     """Take the last tokens of a prompt back, as many as a longer token begins with.
 
     Of a text that is to be filled in these are the last ones of the text before the hole, wherever they are.
-    Control tokens stay, and so does one token at least.
+    Control tokens and marks of phases stay, and so does one token at least.
 
     Args:
         tokens: Of the prompt.
         tokenizer: Its vocabulary has texts.
+        phases: Of the text, with their marks.
 
     Returns:
         The tokens that are left, and what was taken.
@@ -82,6 +86,13 @@ def take_back(tokens: Sequence[int], tokenizer: Any) -> tuple[tuple[int, ...], T
             "heal", "heal=True looks at the bytes of tokens, and this model has none: leave it out"
         )
     known, (start, end) = token_prefixes(tokenizer), _healable(tokens, tokenizer.vocab.special)
+    marks = [mark for _, *pair in marks_of(phases) for mark in pair if mark is not None]
+    start = max(start, end - known.longest)  # each has a byte
+    for at in range(end - 1, start - 1, -1) if marks else ():
+        part = tokens[max(0, at + 1 - LONGEST) : at + 1]
+        if _ends_in_mark(part, marks, tokenizer.vocab):
+            start = at + 1
+            break
     text, first = b"", end
     for at in range(end - 1, start - 1, -1):
         piece = known.bytes_of[tokens[at]]
@@ -91,6 +102,22 @@ def take_back(tokens: Sequence[int], tokenizer: Any) -> tuple[tuple[int, ...], T
         if known.begins_longer(text):
             first = at
     return (*tokens[:first], *tokens[end:]), (first, tuple(tokens[first:end]))
+
+
+def _ends_in_mark(tokens: Sequence[int], marks: Sequence[str | int], vocab: Any) -> bool:
+    """Whether the last token has a byte of a mark, or is one; white space at a mark's ends does not count."""
+    *before, last = map(vocab.token_bytes, tokens)
+    since = len(b"".join(before))
+    for mark in marks:
+        if isinstance(mark, int):
+            found = mark == tokens[-1]
+        else:
+            bare = (mark.strip() or mark).encode()
+            at = b"".join((*before, last)).rfind(bare)
+            found = at >= 0 and at + len(bare) > since
+        if found:
+            return True
+    return False
 
 
 def _healable(tokens: Sequence[int], special: Any) -> tuple[int, int]:

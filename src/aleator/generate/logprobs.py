@@ -102,6 +102,12 @@ def with_kept(found: LogprobsOf, row: KeptRow) -> LogprobsOf:
     return both
 
 
+def noted(found: LogprobsOf, token: int, top: int | None, token_bytes: TokenBytes) -> LogprobsOf:
+    """What is asked of a token's log-probabilities, without the logits; ``top`` None: nothing is asked."""
+    made = [] if top is None else [found(token, top, token_bytes)]
+    return lambda *_: made[0]
+
+
 def top_logprobs(logits: npt.ArrayLike, token: int, top: int, token_bytes: TokenBytes) -> Logprobs:
     """The log-probability of ``token`` and of the ``top`` most probable tokens (ties: lowest id).
 

@@ -18,7 +18,7 @@ from aleator.generate.bans import Bans
 from aleator.generate.beginnings import Beginnings
 from aleator.generate.completion import OWN
 from aleator.generate.context import Batch, Context, Prefixes
-from aleator.generate.logprobs import LogprobsOf
+from aleator.generate.logprobs import LogprobsOf, noted
 from aleator.generate.request_state import Failed, Proposal, Proposer, RequestErrors, RequestState
 from aleator.generate.token_sampler import (
     HostTokenSampler,
@@ -355,25 +355,30 @@ class ModelRunner:
             self.feed(state, drawn.token, drawn.logprobs)
 
     def _hold(
-        self,
-        state: RequestState,
-        banned: Bans,
-        token: int,
-        logprobs: LogprobsOf,
-        row: Floats,
+        self, state: RequestState, banned: Bans, token: int, logprobs: LogprobsOf, row: Floats
     ) -> None:
-        """Hold a token back while something banned may begin in it; where that is complete, sample again."""
+        """Hold a token back while something banned may begin in it; where that is complete, sample again.
+
+        Logits of held tokens are not kept, but for the first: the next step decodes the token before again.
+        """
         state.stats.sampled_tokens += 1
+        if banned.at_start:
+            banned.first = row, logprobs
+        top, of = state.request.options.logprobs, state.completion.token_bytes
         over = state.ends_with(token)
-        n = banned.take(token, row.copy(), logprobs, over)
-        while n:
-            gone, left = banned.back(n)
+        while n := banned.take(token, noted(logprobs, token, top, of), over):
+            banned.back(n)
             state.chain.rollback(n)
             del state.tokens[len(state.tokens) - (n - 1) :]  # the one drawn last was not decoded
+            if banned.at_start and banned.first is not None:
+                row, logprobs = banned.first
+            elif n > 1:
+                state.drawn = state.tokens.pop()
+                self._cut(state)
+                return
             self._cut(state)
-            token = state.chain.sample(left)
+            token = state.chain.sample(banned.masked(row))
             over = state.ends_with(token)
-            n = banned.take(token, gone.row, gone.logprobs, over)
         state.drawn = token
         for held in banned.ready(over):
             if not state.completion.done:

@@ -99,16 +99,17 @@ class RequestState:
             or self.budget is not None
             or self.completer is not None
             or self.request.options.kept
+            or (self.banned is not None and self.banned.refuses)
             or (self.healing is not None and self.healing.open(len(self.completion.tokens)))
         )
 
-    def healed(self, row: Floats) -> Floats:
-        """The logits [V] to draw from, where a prompt is healed."""
-        made = self.completion.tokens
-        if self.healing is None or not self.healing.open(len(made)):
-            return row
-        held = [] if self.banned is None else [each.token for each in self.banned.held]
-        return self.healing.masked(row, [*made, *held])
+    def allowed(self, row: Floats) -> Floats:
+        """The logits [V] to draw from: without what a healed prompt and refused tokens rule out."""
+        made, banned = self.completion.tokens, self.banned
+        if self.healing is not None and self.healing.open(len(made)):
+            held = [] if banned is None else [each.token for each in banned.held]
+            row = self.healing.masked(row, [*made, *held])
+        return row if banned is None else banned.masked(row)
 
     @property
     def wants_prompt(self) -> bool:

@@ -139,7 +139,7 @@ class HostTokenSampler:
             if state.guidance is not None:
                 first = state.guidance.first
                 row = state.guidance.guided(row, rows[task.beside] if task.beside >= 0 else first)
-            thought, row = row, state.healed(row)
+            thought, row = row, state.allowed(row)
             if state.on_logits is not None:
                 state.on_logits(state.chain, row)
             kept = KeptRow.of(state.chain, row) if state.request.options.kept else None

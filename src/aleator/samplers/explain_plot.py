@@ -10,7 +10,7 @@ import numpy as np
 
 from aleator.core.errors import ParameterError
 from aleator.core.packages import require_matplotlib
-from aleator.samplers.explain_text import mass_cuts, percent, states
+from aleator.samplers.explain_text import by_sampler, mass_cuts, percent, states
 from aleator.samplers.explained import Explained, Stage, Trace
 
 TOP = 30
@@ -199,10 +199,10 @@ def _stacked_cuts(axes: Any, x: Any, steps: Sequence[Explained]) -> None:
 
 
 def _count_curves(axes: Any, x: Any, steps: Sequence[Explained]) -> None:
-    for i, stage in enumerate(steps[0].stages):
-        if any(e.stages[i].n_removed for e in steps):
-            counts = [e.stages[i].after.candidates for e in steps]
-            axes.plot(x, counts, marker=".", markersize=4, label=f"after {stage.name}")
+    for name, stages in by_sampler(steps):
+        if any(s is not None and s.n_removed for s in stages):
+            counts = [np.nan if s is None else s.after.candidates for s in stages]
+            axes.plot(x, counts, marker=".", markersize=4, label=f"after {name}")
     axes.set_yscale("log")
     _plain(axes.yaxis)
     axes.set_ylabel("candidates left")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
 from collections.abc import Container, Sequence
 from itertools import pairwise
 
@@ -134,22 +135,37 @@ def curves(steps: Sequence[Explained]) -> dict[str, list[float]]:
 def mass_cuts(steps: Sequence[Explained]) -> dict[str, list[float]]:
     """Mass cut per step by every sampler that ever removes a token."""
     made: dict[str, list[float]] = {}
-    for i, stage in enumerate(steps[0].stages):
-        if any(e.stages[i].n_removed for e in steps):
-            made[_unique(stage.name, made)] = [e.stages[i].mass_cut for e in steps]
+    for name, stages in by_sampler(steps):
+        if any(s is not None and s.n_removed for s in stages):
+            made[_unique(name, made)] = [0.0 if s is None else s.mass_cut for s in stages]
     return made
 
 
 def states(steps: Sequence[Explained]) -> dict[str, list[float]]:
     """State per step of every sampler whose state changes."""
     made: dict[str, list[float]] = {}
-    for i, stage in enumerate(steps[0].stages):
-        for key in stage.state:
-            values = [float(e.stages[i].state.get(key, 1.0)) for e in steps]
+    for sampler, stages in by_sampler(steps):
+        told = [{} if s is None else s.state for s in stages]
+        for key in dict.fromkeys(key for state in told for key in state):
+            pending = key.startswith("pending")
+            last = next(state[key] for state in told if key in state)
+            # Where it is not told no temperature is pending, and anything else is as it was.
+            values = [last := float(state.get(key, 1.0 if pending else last)) for state in told]
             if min(values) != max(values):
-                name = key if key.startswith("pending") else f"{key} of {stage.name}"
-                made[_unique(name, made)] = values
+                made[_unique(key if pending else f"{key} of {sampler}", made)] = values
     return made
+
+
+def by_sampler(steps: Sequence[Explained]) -> list[tuple[str, list[Stage | None]]]:
+    """Each sampler's name with its stage in every step; None where the chain of a step's phase has it not."""
+    made: dict[tuple[str, int], list[Stage | None]] = {}
+    for at, step in enumerate(steps):
+        seen: Counter[str] = Counter()
+        for stage in step.stages:
+            place = stage.name, seen[stage.name]
+            made.setdefault(place, [None] * len(steps))[at] = stage
+            seen[stage.name] += 1
+    return [(name, stages) for (name, _), stages in made.items()]
 
 
 def sparkline(values: Sequence[float], width: int = 50) -> str:

@@ -23,14 +23,14 @@ from aleator.samplers.json_schema import JSONSchema
 from aleator.samplers.mirostat import Mirostat
 from aleator.samplers.mirostat_v2 import MirostatV2
 from aleator.samplers.order import completed, missing, parse_letters, parse_names
-from aleator.samplers.phase_table import checked_phases, params_of, read_words
+from aleator.samplers.phase_table import OF_TEXTS, PRESET, checked_phases, params_of, read_words
 from aleator.samplers.phases import Phases
-from aleator.samplers.presets import DEFAULT_PRESET, PRESETS
+from aleator.samplers.presets import DEFAULT_PRESET, PRESETS, check_preset
 from aleator.samplers.regex import Regex
 from aleator.samplers.temperature import Temperature
 from aleator.samplers.token_arguments import check_ids
 from aleator.samplers.token_mask import TokenMask
-from aleator.samplers.watermark import KEYED, WatermarkKey
+from aleator.samplers.watermark import KEY_FILE, KEYED, WatermarkKey
 
 MIROSTAT = Parameter(
     "mirostat", int, 0, "choose tokens by mirostat 1 or 2 in place of the plain draw; 0 is off",
@@ -124,8 +124,9 @@ CHAIN_OPTIONS: dict[str, Parameter] = unique(
         ),
         Parameter(
             "phases", tuple, (),
-            "sampling parameters of a part of the text, as in thinking:temperature=0.6; parts are thinking, "
-            "answer, tool, and those with marks of their own; may be repeated (docs/samplers.md)",
+            "sampling parameters of a part of the text, as in thinking:temperature=0.6, or a preset, as in "
+            "thinking=greedy; parts are thinking, answer, tool, and those with marks of their own; may be "
+            "repeated (docs/samplers.md)",
             flags=("--phase",), checker=lambda value: checked_phases(value, _checked, ALL),
             reader=lambda words: read_words(words, ALL), metavar="PHASE:NAME=VALUE",
             annotation="Mapping[str, Any] | Iterable[tuple[str, Any]]", schema={"type": "object"},
@@ -176,8 +177,16 @@ class Methods:
                     "in its own way; leave one of them out"
                 )
             values["draw"] = "inverse"
-        if values["draw"] in KEYED and values["watermark_key_file"] is None:
-            values["watermark_key_file"] = WatermarkKey.from_environment()
+        if values["draw"] in KEYED:
+            values[KEY_FILE] = values[KEY_FILE] or WatermarkKey.from_environment()
+        elif not any(own.get("draw") in KEYED for own in params_of(values["phases"]).values()):
+            if checked.get(KEY_FILE) is not None:
+                raise ParameterError(
+                    KEY_FILE,
+                    f"{KEY_FILE} would have no effect: draw={values['draw']!r} uses no key: give draw as "
+                    f"{' or '.join(KEYED)}, or leave the key out",
+                )
+            values[KEY_FILE] = None
         constraints = [name for name in CONSTRAINTS if values[name] is not None]
         if len(constraints) > 1:
             both = " and ".join(constraints)
@@ -195,7 +204,7 @@ class Methods:
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Any:
         """The named preset, with changes."""
-        _check_preset(name)
+        check_preset(name)
         return cls.resolve(changes, preset=name)
 
     @classmethod
@@ -214,7 +223,7 @@ class Methods:
                 default preset if none was named.
         """
         if preset is not None:
-            _check_preset(preset)
+            check_preset(preset)
         made = cls(**PRESETS[preset or DEFAULT_PRESET])
         if preset is None and metadata:
             made = made.replace(**_from_metadata(metadata))
@@ -239,9 +248,14 @@ class Methods:
         """The parameters of each phase by its name; nothing where there are no phases."""
         made: dict[str, Any] = {}
         table = vars(self)["phases"]
+        of_texts = {name: vars(self)[name] for name in OF_TEXTS if name != "phases"}
         for name, own in (params_of(table) if table else {}).items():
+            preset = own.pop(PRESET, None)
             try:
-                made[name] = self.replace(phases={}, **own)
+                if preset is None:
+                    made[name] = self.replace(phases={}, **own)
+                else:
+                    made[name] = self.resolve({**of_texts, **own}, preset)
             except ParameterError as error:
                 raise ParameterError("phases", f"phases: in {name!r}: {error}") from None
         return made
@@ -335,13 +349,6 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
     return checked
 
 
-def _check_preset(name: object) -> None:
-    if not (isinstance(name, str) and name in PRESETS):
-        raise ParameterError(
-            "preset", f"there is no preset {name!r:.60}; the names are {', '.join(PRESETS)}"
-        )
-
-
 def in_range(
     values: Mapping[str, Any], engines: Iterable[str], tell: Callable[[str], None] = warn
 ) -> dict[str, Any]:
@@ -369,8 +376,8 @@ def _without_effect(
     asking = (needed or own)[0].name
     return ParameterError(
         asking,
-        f"{asking}={checked[asking]!r} would have no effect: the order that is given, "
-        f"{';'.join(order) or 'none'}, leaves {name} out; name it there, or leave {asking} out",
+        f"{asking}={checked[asking]!r} would have no effect: samplers={';'.join(order)!r} leaves {name} out; "
+        f"name it there, or leave {asking} out",
     )
 
 

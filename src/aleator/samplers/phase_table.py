@@ -14,10 +14,13 @@ from typing import Any
 from aleator.core.errors import ParameterError
 from aleator.core.integers import MAX_TOKEN, exact
 from aleator.core.parameter import Parameter, check_unicode, nearest
+from aleator.samplers.presets import check_preset
 
 ANSWER, THINKING, TOOL = "answer", "thinking", "tool"
 """The phase outside all others; and those whose marks a chat knows from its template."""
 MARKS = ("begin", "end")
+PRESET = "preset"
+"""Of a phase: its name says all parameters that are not given beside it."""
 OF_ALL = ("histories", "start")
 HISTORIES = ("shared", "own")
 LONGEST = 128
@@ -62,7 +65,7 @@ def checked_phases(
             made.append((name, _phase(name, own, check, known)))
     start = given.get("start")
     if start is not None:
-        phases = [ANSWER, *(name for name, _ in made if name not in OF_ALL)]
+        phases = {ANSWER: None, **{name: None for name, _ in made if name not in OF_ALL}}
         if start not in phases:
             raise _wrong(
                 f"start={start!r:.40}: there is no such phase: {nearest_of(start, phases)}"
@@ -83,7 +86,8 @@ def _phase(
     check: Callable[[Mapping[str, Any]], Mapping[str, Any]],
     known: Iterable[str],
 ) -> Table:
-    given = _mapping(own, repr(name), "its sampling parameters by name")
+    given = {PRESET: own} if isinstance(own, str) else own
+    given = _mapping(given, repr(name), "its sampling parameters by name, or the name of a preset")
     marks = {word: _mark(name, word, given[word]) for word in MARKS if given.get(word) is not None}
     if marks and name == ANSWER:
         raise _wrong(f"{name!r} has marks: it is what stands outside all others, so leave them out")
@@ -92,16 +96,15 @@ def _phase(
             f"nothing says how {name!r} begins: give 'begin' with the text of its mark, and with the names "
             f"{ANSWER}, {THINKING} and {TOOL} a chat knows that"
         )
-    params = {word: value for word, value in given.items() if word not in MARKS}
+    params = {word: value for word, value in given.items() if word not in (*MARKS, PRESET)}
     for word in params:
         if word in OF_TEXTS:
             raise _wrong(
                 f"{name!r} has {word}, which holds for a whole text: give it beside phases"
             )
-        if word == "preset":
-            raise _wrong(f"{name!r} has a preset: give its values, or the preset beside phases")
     try:
-        checked = check(params)
+        preset = {PRESET: check_preset(given[PRESET])} if PRESET in given else {}
+        checked = {**preset, **check(params)}
     except ParameterError as error:
         raise _wrong(f"in {name!r}: {error}") from None
     return (*marks.items(), *checked.items())
@@ -224,7 +227,7 @@ def _ends_with(text: bytes, mark: bytes) -> bool:
 
 
 def read_words(words: Sequence[str], known: Mapping[str, Parameter]) -> dict[str, Any]:
-    """``phases`` of words of the command line: ``PHASE:NAME=VALUE``, ``histories=own``, or JSON of all."""
+    """``phases`` of words of the command line: ``PHASE:NAME=VALUE``, ``PHASE=PRESET``, or JSON of all."""
     made: dict[str, Any] = {}
     for word in words:
         if word.lstrip().startswith("{"):
@@ -236,18 +239,18 @@ def read_words(words: Sequence[str], known: Mapping[str, Parameter]) -> dict[str
         place, given, value = word.partition("=")
         phase, colon, name = place.partition(":")
         name = name.replace("-", "_")
-        if not given or not (phase if colon else phase in OF_ALL):
+        if not given or not phase:
             raise _wrong(
-                f"{word!r:.60}: write PHASE:NAME=VALUE, such as thinking:temperature=0.6, or a JSON object of "
-                "all phases"
+                f"{word!r:.60}: write PHASE:NAME=VALUE, such as thinking:temperature=0.6, PHASE=PRESET, or a "
+                "JSON object of all phases"
             )
-        if not colon:
+        if not colon and phase in OF_ALL:
             made[phase] = value
             continue
-        own = made.setdefault(phase, {})
+        own, name = made.setdefault(phase, {}), name if colon else PRESET
         if not isinstance(own, dict):
             raise _wrong(f"{phase!r} is {own!r:.60} already, and cannot have {name}: leave one out")
-        own[name] = value if name in MARKS else _value(phase, name, value, known)
+        own[name] = value if name in (*MARKS, PRESET) else _value(phase, name, value, known)
     return made
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from aleator.core.errors import ParameterError
+
 # Akunu's path on the CPU.  It notes the mass before top-k, so that min-p and top-p act on un-renormalised
 # probabilities; keeps 256 where top_k is off or not less than the vocabulary; penalises a token once for each
 # time it was generated, and not at all under a grammar; and draws from a Mersenne Twister.
@@ -64,3 +66,12 @@ PRESETS: dict[str, dict[str, Any]] = {
     "neutral": {},
 }  # fmt: skip
 DEFAULT_PRESET = "llama.cpp"
+
+
+def check_preset(name: object) -> str:
+    """The name of a preset; ParameterError lists the names where it is none."""
+    if not (isinstance(name, str) and name in PRESETS):
+        raise ParameterError(
+            "preset", f"there is no preset {name!r:.60}; the names are {', '.join(PRESETS)}"
+        )
+    return name

@@ -210,8 +210,9 @@ class SamplingParams:
     """A regular expression that the whole text matches."""
 
     phases: tuple[tuple[str, Any], ...]
-    """Sampling parameters of a part of the text, as in thinking:temperature=0.6; parts are
-    thinking, answer, tool, and those with marks of their own; may be repeated (docs/samplers.md)."""
+    """Sampling parameters of a part of the text, as in thinking:temperature=0.6, or a preset, as in
+    thinking=greedy; parts are thinking, answer, tool, and those with marks of their own; may be
+    repeated (docs/samplers.md)."""
 
     def __init__(self, **values: Unpack[SamplingKeywords]) -> None: ...
     @classmethod

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 import anyio
@@ -19,7 +20,7 @@ from starlette.requests import Request
 
 from aleator.chat.prompt import ChatFormat, PreparedChat, prepare_chat
 from aleator.core.contract import NUMERICS_VERSION
-from aleator.core.errors import AleatorError, ParameterError
+from aleator.core.errors import AleatorError, GrammarError, ParameterError
 from aleator.core.version import __version__
 from aleator.engine.engine import Engine
 from aleator.engine.options import SubmitOptions
@@ -31,6 +32,7 @@ from aleator.language_model import LanguageModel
 from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.samplers import SamplingParams
 from aleator.samplers.params import CONSTRAINTS
+from aleator.samplers.watermark import KEY_FILE, KEYED, WATERMARK_KEY_FILE
 from aleator.server.auth import current_caller, own_namespace
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatRequest
@@ -38,6 +40,8 @@ from aleator.server.errors import ApiError
 from aleator.server.fields import Body, Fields, constrained, known_ids
 from aleator.server.grammars import Grammars
 from aleator.server.options import ServerOptions
+
+R = TypeVar("R")
 
 
 class Service:
@@ -66,7 +70,10 @@ class Service:
         numerics = f"{NUMERICS_VERSION}.{ARITHMETIC_VERSION}"
         self.fingerprint = f"{model.fingerprint[:16]}-numerics{numerics}-aleator{__version__}"
         self._defaults = options_of(defaults or {})
-        model.check_options(**self._defaults)
+        # A key alone is for requests that ask for a watermark, and for the test of texts.
+        keyed = {"draw": KEYED[0]} if self._defaults.get(KEY_FILE) is not None else {}
+        model.check_options(**{**keyed, **self._defaults})
+        self.watermark_key = WATERMARK_KEY_FILE.check(self._defaults.get(KEY_FILE))
         if self.options.chat_template is not None:
             _ = self.chat_format  # so that a wrong one is refused now
         self._making = threading.Lock()
@@ -94,7 +101,8 @@ class Service:
     def effective(self) -> tuple[SamplingParams, GenerateOptions]:
         """What is in effect where a request says nothing; the seed is None: each request draws one."""
         given, params = divided(self._defaults)
-        chosen = self.model.sampling_params(self._defaults.get("preset"), **params)
+        preset = self._defaults.get("preset")
+        chosen = self._fitting({}, params, lambda own: self.model.sampling_params(preset, **own))
         return (chosen if params.get("seed") is not None else chosen.replace(seed=None)), given
 
     async def submit(
@@ -119,8 +127,12 @@ class Service:
         def work() -> list[Generation]:
             with readable():
                 options = self.grammars.compiled(self._completed(given, namespace))
+
+                def start(own: Mapping[str, Any]) -> list[Generation]:
+                    return self._start(prompt, own, n, deadline, on_logits, prompt_logprobs)
+
                 with self._making:
-                    return self._start(prompt, options, n, deadline, on_logits, prompt_logprobs)
+                    return self._fitting(given, options, start)
 
         return await self.grammars.in_thread(given, work)
 
@@ -155,8 +167,9 @@ class Service:
             options: Mapping[str, Any] = asked.options
             if constrained(options):
                 options = self.grammars.compiled(options)
+            start = partial(self._start, asked.tokens, n=request.n, deadline=request.deadline)
             with self._making:
-                made = self._start(asked.tokens, options, request.n, request.deadline)
+                made = self._fitting(request.options, options, start)
         return ChatAnswer(
             [
                 ChatChoice(i, each, asked.reply_of(i), not request.parallel_tool_calls)
@@ -168,7 +181,35 @@ class Service:
         """A chat ready to be generated."""
         with self._making, readable():
             options = self._completed(request.options, request.namespace, bool(request.tools))
-            return prepare_chat(request, self.chat_format, self.model.tokenizer, options)
+            own = partial(prepare_chat, request, self.chat_format, self.model.tokenizer)
+            return self._fitting(request.options, options, own)
+
+    def _fitting(
+        self,
+        given: Mapping[str, Any],
+        options: Mapping[str, Any],
+        make: Callable[[Mapping[str, Any]], R],
+    ) -> R:
+        """Make something of a request's options, of which ``given`` are its own.
+
+        A default of the server that an error names does not go with these, and is left out; but not one that
+        says what a text must obey, or marks it.  An error that speaks of defaults says that they are the
+        server's.
+        """
+        left, defaults = dict(options), self._defaults.keys() - given.keys()
+        while True:
+            try:
+                return make(left)
+            except ParameterError as error:
+                name, told = error.parameter, str(error)
+                if name in defaults & left.keys() - {*CONSTRAINTS, "draw"}:
+                    del left[name]
+                    continue
+                named = [each for each in sorted(defaults) if re.search(rf"\b{each}\b", told)]
+                if not named or isinstance(error, GrammarError):
+                    raise
+                told += f" (this server was started with {' and '.join(named)})"
+                raise ParameterError(name, told) from error
 
     def _start(
         self,

@@ -33,7 +33,7 @@ async def detect(request: Request) -> Response:
     """The test of ``content``, a text or token ids without the prompt."""
     service, body = await read_body(request, DETECT)
     params, _ = service.effective()
-    key = body.own[WATERMARK_KEY_FILE.name] or params.watermark_key_file
+    key = body.own[WATERMARK_KEY_FILE.name] or service.watermark_key
     ngram = body.own[WATERMARK_NGRAM.name] or params.watermark_ngram
     test = body.own[DRAW.name] or detector(params.draw if params.draw in KEYED else KEYED[0])
     ids = await in_thread(

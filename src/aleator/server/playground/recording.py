@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from aleator.core.errors import ConstraintError, ParameterError
 from aleator.engine.prompts import SAMPLING
-from aleator.generate.completion import Request
+from aleator.generate.completion import Request, loop_watch
 from aleator.generate.generation import Generation, writing_of
+from aleator.generate.loops import LoopWatch
 from aleator.generate.request_state import go_on
 from aleator.generate.session import Session
 from aleator.samplers import Candidates, SamplerChain, SamplingParams
@@ -216,8 +217,11 @@ class Replay:
         self.chain = (params or request.params).chain(tokenizer, completion=request.completion)
         # A chain that draws move must draw at every step.
         self._draws = bool(self.chain.adapts) or self.chain.numerics != "portable"
+        self._loops: LoopWatch | None = None
         if params is None:
             go_on(self.chain, request)
+            # What ends a text at a loop changes no draw before it.
+            self._loops = loop_watch(request, self.chain) if request.options.warms else None
         else:
             self.chain.accept_many(recording.prompt)
 
@@ -234,11 +238,23 @@ class Replay:
         """Accept the tokens up to a step, which must not lie behind."""
         self._recording.logits(step)  # says whether there is such a step
         at = self.chain.position
-        if self._draws:
-            for each in range(at, step):
+        drawn = self._recording.drawn[at:step]
+        if not (self._draws or self._loops):
+            self.chain.accept_many(drawn, generated=True)
+            return
+        for each, token in enumerate(drawn, at):
+            if self._draws:
                 self.draw(each)
-        else:
-            self.chain.accept_many(self._recording.drawn[at:step], generated=True)
+            else:
+                self.chain.accept(token, generated=True)
+            if self._loops is not None:
+                self._loops.push(token)
+
+    def state(self) -> bytes:
+        """The chain's state, with its own temperature."""
+        if self._loops is not None:
+            self._loops.end()
+        return self.chain.state_write()
 
     def explain(self, step: int, top: int) -> Explanation:
         """What the chain does at a step; see :meth:`aleator.SamplerChain.explain`."""
@@ -332,6 +348,6 @@ def branch(
         tokens=(*prompt, *inherited),
         n_prompt=len(prompt),
         seed=parent.request.params.values()["seed"],
-        chain=b"" if replay is None else replay.chain.state_write(),
+        chain=b"" if replay is None else replay.state(),
     )
     return Recording(memory, parent, at, inherited), session

@@ -1,0 +1,92 @@
+"""What a server is started with, and requests that it does not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aleator import LanguageModel, ParameterError
+from tests.server.conftest import Client, MakeClient
+
+KEY = Path(__file__).parents[1] / "golden" / "watermark_key.txt"
+LOOPS = {"repeats": 3, "min_tokens": 24, "temperature": 1.5, "for": 8}
+ASKED: dict[str, Any] = {"prompt": "ROMEO:", "max_tokens": 40, "seed": 1}
+COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
+
+
+def options(client: Client, path: str = COMPLETIONS, **body: Any) -> dict[str, Any]:
+    """The options of a request's record."""
+    own: dict[str, Any] = {**ASKED, **body, "aleator_replay": True}
+    if path == CHATS:
+        own["messages"] = [{"role": "user", "content": own.pop("prompt")}]
+    (record,) = client.made(path, **own)["aleator_replay"]
+    return {**record["options"], **record["params"]}
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"temperature": 2},
+        {"numerics": "llama.cpp"},
+        {"phases": {"answer": {"temperature": 0.5}}},
+    ],
+)
+def test_a_stretch_that_does_not_fit_is_left_out(
+    make_client: MakeClient, model: LanguageModel, own: dict[str, Any]
+) -> None:
+    client = make_client(defaults={"stop_loops": LOOPS})
+    assert options(client, temperature=0.5)["stop_loops"] == [3, 24, 1.5, 8]
+    for path in (COMPLETIONS, CHATS):
+        assert options(client, path, **own).get("stop_loops") is None
+    text = client.made(COMPLETIONS, **ASKED, **own)["choices"][0]["text"]
+    assert text == model.generate("ROMEO:", max_tokens=40, seed=1, **own).text
+    error = client.refused(COMPLETIONS, **ASKED, **own, stop_loops=LOOPS)
+    assert error["param"] == "stop_loops"
+    assert "started" not in error["message"]
+
+
+def test_other_defaults_that_do_not_fit_are_left_out(make_client: MakeClient) -> None:
+    budget = make_client(defaults={"reasoning_budget": 5})
+    assert options(budget)["reasoning_budget"] == 5
+    assert options(budget, CHATS).get("reasoning_budget") is None  # the template shows none
+    tool = make_client(defaults={"phases": {"tool": {"temperature": 0}}})
+    assert options(tool).get("phases") is None
+    spoken = make_client(defaults={"phases": {"answer": {"temperature": 0}}})
+    assert options(spoken)["phases"]
+    assert options(spoken, numerics="llama.cpp").get("phases") is None
+    assert options(make_client(defaults={"top_k": 7}), samplers=["top_p"]).get("top_k", 0) != 7
+
+
+@pytest.mark.parametrize(
+    ("defaults", "own", "param", "named"),
+    [
+        ({"reasoning_budget": 5}, {"banned_strings": ["x"]}, "banned_strings", "reasoning_budget"),
+        ({"samplers": ["top_k"]}, {"min_p": 0.1}, "min_p", "samplers"),
+        ({"mirostat": 2}, {"draw": "gumbel"}, "draw", "mirostat"),
+        ({"numerics": "llama.cpp"}, {"phases": {"answer": {"top_k": 1}}}, "phases", "numerics"),
+        ({"context_shift": True}, {"guidance_scale": 2}, "guidance_scale", "context_shift"),
+        ({"draw": "watermark", "watermark_key_file": KEY}, {"mirostat": 2}, "draw", "draw"),
+    ],
+)
+def test_an_error_says_what_the_server_was_started_with(
+    make_client: MakeClient, defaults: Any, own: Any, param: str, named: str
+) -> None:
+    error = make_client(defaults=defaults).refused(COMPLETIONS, **ASKED, **own)
+    assert error["param"] == param
+    assert error["message"].endswith(f"(this server was started with {named})")
+
+
+def test_a_key_is_for_those_that_ask_for_a_watermark(make_client: MakeClient) -> None:
+    client = make_client(defaults={"watermark_key_file": KEY})
+    assert options(client).get("watermark_key_file") is None
+    assert options(client, CHATS, draw="watermark")["watermark_key_file"]
+    assert options(client, phases={"answer": {"draw": "synthid"}})["watermark_key_file"]
+    with pytest.raises(
+        ParameterError, match="watermark_key_file would have no effect: draw='gumbel'"
+    ):
+        make_client(defaults={"watermark_key_file": KEY, "draw": "gumbel"})
+    fingerprint = options(client, draw="watermark")["watermark_key_file"]
+    error = client.refused(COMPLETIONS, **ASKED, watermark_key_file=fingerprint)
+    assert error["param"] == "watermark_key_file"
