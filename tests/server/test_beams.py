@@ -106,7 +106,7 @@ def test_samplers_of_the_server_are_not_those_of_beams(
         (COMPLETIONS, {"mirostat": 2}, "mirostat"),
         (COMPLETIONS, {"best_of": 5}, "best_of"),
         (COMPLETIONS, {"n": 5}, "n"),
-        (COMPLETIONS, {"best_of": 1}, "best_of"),
+        (COMPLETIONS, {"best_of": 1, "n": 2}, "best_of"),
         (COMPLETIONS, {"length_penalty": 11}, "length_penalty"),
         (COMPLETIONS, {"early_stopping": "soon"}, "early_stopping"),
         (COMPLETIONS, {"stochastic": True, "early_stopping": True}, "early_stopping"),

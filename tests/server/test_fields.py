@@ -101,8 +101,7 @@ def test_every_option_of_a_text_is_taken(name: str) -> None:
     }  # fmt: skip
     of_chats = {"echo", "heal", "parse_special"} if name == "chat" else set()
     shown = {"shown_tokens", "reasoning_marks"}
-    in_python = {"kept"}  # masks of a whole vocabulary for each token
-    assert {*GENERATION, *SAMPLING} - taken == of_process | of_chats | shown | in_python
+    assert {*GENERATION, *SAMPLING} - taken == of_process | of_chats | shown
 
 
 def test_accepted_fields_are_no_options() -> None:

@@ -249,7 +249,7 @@ class Engine:
             request, options, context.n_seq_max, n_ctx
         )
         state.take_place(-1, n_ctx, state.stats)
-        shared = getattr(context.cache, "policy", "") != "streams"
+        shared = context.policy != "streams"
         job = job_of(state, cells_of_beams(request, n, n_ctx, shared), own.priority)
         self._check_room(job)
         handle = loop.make_handle(job, state, own.deadline)
