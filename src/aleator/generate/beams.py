@@ -14,6 +14,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from heapq import merge
+from itertools import chain as joined
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -95,6 +98,10 @@ class Hypothesis:
     seq: int
     key: int
     done: bool = False
+
+
+Way = tuple[float, Hypothesis, int, float]
+"""How a beam may go on: the order of what comes of it, the beam, a token, and its log-probability."""
 
 
 def check_chain(chain: SamplerChain, temperature: float) -> None:
@@ -260,12 +267,13 @@ class BeamSearch:
 
     def choose(self, rows: Any) -> Work[None]:
         """Go on by a token from the logits [beams, V] after the prompt or ``ends``, a beam in each piece."""
-        own, parts = np.array(rows[:, : self._n_tokens]), list[tuple[Int32s, Doubles]]()
-        for beam, row in zip(self._running, own, strict=True):
-            if parts:
+        ways: list[Iterator[Way]] = []
+        for beam, row in zip(self._running, np.array(rows[:, : self._n_tokens]), strict=True):
+            if ways:
                 yield
-            parts.append(distribution(beam.chain, row))
-        if self._step(parts):
+            ways.append(self._ways(beam, row))
+        children = (self._child(*way) for way in merge(*ways, key=lambda way: -way[0]))
+        if self._drawn(children) if self._options.stochastic else self._best(children):
             self._fork()
             return
         self._running = []
@@ -281,26 +289,18 @@ class BeamSearch:
             completion.chain = self._finished[0].chain
             self._write(completion, self._finished[0])
 
-    def _step(self, parts: Sequence[tuple[Int32s, Doubles]]) -> bool:
-        """Go on by a token from what is left for each beam; returns whether the search goes on."""
-        sums = [beam.logprob + part[1] for beam, part in zip(self._running, parts, strict=True)]
-        orders = sums
+    def _ways(self, beam: Hypothesis, row: Any) -> Iterator[Way]:
+        """How a beam may go on from its logits [V], the best first; the best are found now."""
+        ids, logprobs = distribution(beam.chain, row)
+        orders = beam.logprob + logprobs
         if self._options.stochastic:
-            orders = [
-                with_maximum(total + gumbel(beam.key, part[0]), beam.order)
-                for beam, part, total in zip(self._running, parts, sums, strict=True)
-            ]
-        starts = np.cumsum([0, *map(len, sums)])
-        flat = np.concatenate(orders)
-
-        def children() -> Iterator[Hypothesis]:
-            for place in ranked(flat, 2 * self._options.num_beams):
-                i = int(np.searchsorted(starts, place, side="right")) - 1
-                at = place - int(starts[i])
-                token, logprob = int(parts[i][0][at]), float(parts[i][1][at])
-                yield self._child(self._running[i], token, logprob, float(flat[place]))
-
-        return self._drawn(children()) if self._options.stochastic else self._best(children())
+            orders = with_maximum(orders + gumbel(beam.key, ids), beam.order)
+        places = ranked(orders, 2 * self._options.num_beams)
+        best = [*islice(places, 1)]
+        return (
+            (float(orders[at]), beam, int(ids[at]), float(logprobs[at]))
+            for at in joined(best, places)
+        )
 
     def _best(self, children: Iterator[Hypothesis]) -> bool:
         """Take the best children; a complete one counts if it is among the first ``num_beams`` of all."""
@@ -332,7 +332,7 @@ class BeamSearch:
         self._running = [each for each in pool if not each.done]
         return bool(self._running)
 
-    def _child(self, beam: Hypothesis, token: int, logprob: float, order: float) -> Hypothesis:
+    def _child(self, order: float, beam: Hypothesis, token: int, logprob: float) -> Hypothesis:
         chain, tokens = beam.chain.clone(), (*beam.tokens, token)
         chain.accept(token, generated=True)
         done = self._ends_with(token) or len(tokens) >= self._most
