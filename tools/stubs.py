@@ -83,6 +83,9 @@ def keywords() -> str:
         group(
             "SubmitKeywords", "Keyword arguments of ``Engine.submit``.", submit, "GenerateKeywords"
         ),
+        group(
+            "SubmitBeamKeywords", "Keyword arguments of ``Engine.beams``.", submit, "BeamKeywords"
+        ),
     ]
     return "\n".join(parts)
 

@@ -1012,3 +1012,15 @@ class SubmitKeywords(GenerateKeywords, total=False):
     """Seconds from now on after which the request ends, with what it has and stop reason 'deadline'
     (0 or more; default: no limit)."""
 
+
+class SubmitBeamKeywords(BeamKeywords, total=False):
+    """Keyword arguments of ``Engine.beams``."""
+
+    priority: int
+    """A request goes before those that came up to 64 requests earlier, for each step of priority
+    (-1000 to 1000; default: 0)."""
+
+    deadline: float | None
+    """Seconds from now on after which the request ends, with what it has and stop reason 'deadline'
+    (0 or more; default: no limit)."""
+

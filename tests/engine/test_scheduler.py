@@ -156,7 +156,7 @@ def test_a_second_prompt_has_a_sequence_and_cells_of_its_own(job: Numbered) -> N
     for each in (guided, plain, last):
         made.add(each)
     assert made.admit(cells) == [guided, plain]
-    assert (guided.seq, guided.beside_seq, plain.seq) == (0, 1, 2)
+    assert (guided.seq, guided.others, plain.seq) == (0, [1], 2)
     assert guided.left == 16
     guided.done, guided.beside_done = 0, 6
     assert (guided.left, guided.growth) == (10, 44)

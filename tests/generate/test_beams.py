@@ -17,8 +17,9 @@ from aleator import ContextFull, LanguageModel, ParameterError, SamplingParams
 from aleator.core.errors import Aborted
 from aleator.core.philox import stream, uniform64
 from aleator.generate import Batch, Context
+from aleator.generate.beam_noise import follower, gumbel, with_maximum
 from aleator.generate.beam_options import BeamOptions
-from aleator.generate.beams import Beam, BeamSearch, follower, gumbel, ranked, with_maximum
+from aleator.generate.beams import Beam, BeamSearch, ranked
 from aleator.generate.completion import Completion, Request
 from aleator.generate.logprobs import log_softmax
 from aleator.generate.options import GenerateOptions
@@ -323,7 +324,7 @@ def test_stochastic_beams_are_drawn_without_replacement(model: LanguageModel) ->
             context, model, num_beams=2, num_return_sequences=2, stochastic=True, max_tokens=2,
             params=params.replace(seed=seed),
         )  # fmt: skip
-        one, two = search.run(context.cache)
+        one, two = search.run(context, context.cache)
         counts[one.tokens, two.tokens] += 1
     expected = {(a, b): n * p[a] * p[b] / (1 - p[a]) for a in p for b in p if a != b}
     assert set(counts) <= set(expected)
@@ -366,14 +367,12 @@ def search_in(
     chain = chosen.chain(model.tokenizer)
     chain.accept_many(request.tokens)
 
-    def completion_of(tokens: Any, chain: SamplerChain) -> Completion:
-        made = Completion(request, chain, model.tokenizer.stream(), model.vocab)
-        for token in tokens:
-            made.feed(token, lambda *_: pytest.fail("nobody asks"))
-        return made
+    def new_completion(chain: SamplerChain) -> Completion:
+        return Completion(request, chain, model.tokenizer.stream(), model.vocab)
 
-    n_tokens = len(model.vocab)
-    return BeamSearch(context, request, chain, BeamOptions(**options), completion_of, 64, n_tokens)
+    n_seq_max, n_tokens = context.n_seq_max, len(model.vocab)
+    chosen_options = BeamOptions(**options)
+    return BeamSearch(n_seq_max, request, chain, chosen_options, new_completion, 64, n_tokens)
 
 
 def test_errors_leave_the_cache_as_it_was(model: LanguageModel) -> None:
@@ -386,7 +385,7 @@ def test_errors_leave_the_cache_as_it_was(model: LanguageModel) -> None:
     for step in (1, 3):
         stop[:] = [0, *[1] * (step - 1)]
         with pytest.raises(Aborted):
-            search_in(context, model, num_beams=4).run(context.cache)
+            search_in(context, model, num_beams=4).run(context, context.cache)
         assert (context.state_write(), context.cache.used) == (before, used)
     stop.clear()
 
@@ -395,17 +394,18 @@ def test_errors_leave_the_cache_as_it_was(model: LanguageModel) -> None:
 
     context.abort_callback = interrupted
     with pytest.raises(KeyboardInterrupt):
-        search_in(context, model, num_beams=4).run(context.cache)
+        search_in(context, model, num_beams=4).run(context, context.cache)
     assert (context.state_write(), context.cache.used) == (before, used)
     context.abort_callback = None
-    found = search_in(context, model, num_beams=4, num_return_sequences=4).run(context.cache)
+    search = search_in(context, model, num_beams=4, num_return_sequences=4)
+    found = search.run(context, context.cache)
     assert found == model.beams(PROMPT, num_beams=4, num_return_sequences=4, max_tokens=6, seed=1)
     assert (context.state_write(), context.cache.used) == (before, used)
 
 
 def test_forks_share_cells(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     prompt, most, n = model.prompt_tokens(PROMPT), 6, 4
-    context, used = model.context(n_ctx=len(prompt) + n * most, n_seq_max=n), []
+    context, used = model.context(n_ctx=len(prompt) + n * (most - 1), n_seq_max=n), []
     decode = Context.decode
 
     def watched(context: Context, batch: Batch) -> Any:
@@ -414,7 +414,7 @@ def test_forks_share_cells(model: LanguageModel, monkeypatch: pytest.MonkeyPatch
         return made
 
     monkeypatch.setattr(Context, "decode", watched)
-    search_in(context, model, num_beams=n, max_tokens=most).run(context.cache)
+    search_in(context, model, num_beams=n, max_tokens=most).run(context, context.cache)
     assert used[0] == len(prompt)
     assert all(cells <= len(prompt) + n * step for step, cells in enumerate(used))
     assert context.cache.used == 0
@@ -439,7 +439,7 @@ def test_too_few_or_used_sequences_are_refused(model: LanguageModel) -> None:
         search_in(context, model, num_beams=3)
     context.decode(Batch.one([1, 2], 0, seq=1))
     with pytest.raises(ParameterError, match="sequence 1 holds tokens, and beams need 0 to 1"):
-        search_in(context, model, num_beams=2)
+        search_in(context, model, num_beams=2).run(context, context.cache)
 
 
 @pytest.mark.parametrize(

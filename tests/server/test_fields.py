@@ -43,7 +43,7 @@ TABLE = Fields(
         ({"prompt": "a", "n": 1.0}, "n", "an integer"),
         ({"prompt": "a", "n": True}, "n", "an integer"),
         ({"prompt": "a", "audio": {}}, "audio", "not supported"),
-        ({"prompt": "a", "use_beam_search": True}, "use_beam_search", "only false"),
+        ({"prompt": "a", "reasoning_in_content": True}, "reasoning_in_content", "only false"),
         ({"prompt": "a", "preset": 5}, "preset", "text"),
         ({"prompt": "a", "sampling_device": "host"}, "sampling_device", "no field"),
         ({"prompt": "a", "namespace": "x"}, "namespace", "no field"),
@@ -82,10 +82,12 @@ def test_what_is_read() -> None:
 
 def test_lenient_logs(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        body = TABLE.read({"prompt": "a", "temprature": 1, "use_beam_search": True}, lenient=True)
+        body = TABLE.read(
+            {"prompt": "a", "temprature": 1, "reasoning_in_content": True}, lenient=True
+        )
     assert body.options == {}
     assert "temprature" in caplog.text
-    assert "use_beam_search" in caplog.text
+    assert "reasoning_in_content" in caplog.text
     with pytest.raises(ParameterError):  # what is known must be right
         TABLE.read({"prompt": 5}, lenient=True)
 
@@ -99,8 +101,7 @@ def test_every_option_of_a_text_is_taken(name: str) -> None:
     }  # fmt: skip
     of_chats = {"echo", "heal", "parse_special"} if name == "chat" else set()
     shown = {"shown_tokens", "reasoning_marks"}
-    in_python = {"kept"}  # masks of a whole vocabulary for each token
-    assert {*GENERATION, *SAMPLING} - taken == of_process | of_chats | shown | in_python
+    assert {*GENERATION, *SAMPLING} - taken == of_process | of_chats | shown
 
 
 def test_accepted_fields_are_no_options() -> None:
@@ -232,7 +233,7 @@ def test_bodies_that_are_no_requests(client: Client) -> None:
 def test_lenient_servers(make_client: MakeClient) -> None:
     lenient = make_client(lenient=True)
     strict = {"prompt": "ROMEO:", "max_tokens": 3, "seed": 1}
-    made = lenient.made(COMPLETIONS, **strict, temprature=5, use_beam_search=True)
+    made = lenient.made(COMPLETIONS, **strict, temprature=5, reasoning_in_content=True)
     assert made["choices"] == lenient.made(COMPLETIONS, **strict)["choices"]
 
 

@@ -20,10 +20,19 @@ from aleator.engine.job import (
     positions,
 )
 from aleator.engine.options import EngineOptions, SubmitOptions
-from aleator.engine.prompts import GENERATION, SAMPLING, RequestMaker, checked_prompt, options_of
-from aleator.engine.request_handle import Action, T
+from aleator.engine.prompts import (
+    BEAM_OPTIONS,
+    GENERATION,
+    SAMPLING,
+    RequestMaker,
+    checked_prompt,
+    options_of,
+)
+from aleator.engine.request_handle import Action, RequestHandle, T
 from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.stats import EngineStats, OnEnd
+from aleator.generate.beam_options import BeamOptions
+from aleator.generate.beams import BeamGeneration, cells_of_beams
 from aleator.generate.completion import Request
 from aleator.generate.context import Context, Prefixes
 from aleator.generate.generation import Generation
@@ -37,7 +46,7 @@ from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from aleator.keywords import EngineKeywords, SubmitKeywords
+    from aleator.keywords import EngineKeywords, SubmitBeamKeywords, SubmitKeywords
 
 SUBMIT = declarations(SubmitOptions)
 
@@ -187,13 +196,66 @@ class Engine:
         if "n" in options:
             raise ParameterError("n: submit a request for each completion, with another seed")
         given: dict[str, Any] = {"preset": preset, "params": params, **options}
-        own = SubmitOptions.of({name: given.pop(name) for name in SUBMIT if name in given})
+        own = _taken(given)
         self._open()  # before the lock, which a thread may have held that a fork left behind
         with self._making:
             request = self._model.request_maker.requests(
                 [checked_prompt(prompt)], [options_of(given)]
             )[0]
             return self.start(request, own, on_logits, drafter)
+
+    @takes(SUBMIT.values(), BEAM_OPTIONS.values(), SAMPLING.values())
+    def beams(
+        self,
+        prompt: str | Sequence[int] | Session,
+        *,
+        preset: str | None = None,
+        params: SamplingParams | None = None,
+        **options: Unpack[SubmitBeamKeywords],
+    ) -> BeamGeneration:
+        """Have the most probable texts searched that continue a prompt; from any thread.
+
+        The texts are those of :meth:`aleator.LanguageModel.beams`.  A search begins once ``num_beams``
+        sequences are free, and cells for the longest that its texts can become; its steps are those of the
+        other requests.
+
+        Args:
+            prompt: as for :meth:`aleator.LanguageModel.beams`.
+            preset: as there.
+            params: as there.
+            options: docs/options.md, and sampling parameters (docs/samplers.md).
+
+        Returns:
+            What comes of it: ``.beams`` waits for the texts, the best first.  Else it is as a generation of
+            :meth:`submit`, whose text is the best one.
+
+        Raises:
+            QueueFull, EngineClosed, TokenizerError, ContextFull: as for :meth:`submit`.
+            ParameterError: as for :meth:`aleator.LanguageModel.beams`, or more beams than ``n_seq_max``.
+        """
+        given: dict[str, Any] = {"preset": preset, "params": params, **options}
+        own = _taken(given)
+        self._open()  # as above
+        with self._making:
+            return self.start_beams(*self._model.request_maker.of_search(prompt, given), own)
+
+    def start_beams(
+        self, request: Request, options: BeamOptions, own: SubmitOptions
+    ) -> BeamGeneration:
+        """Have beams searched; arguments and errors are as for :meth:`start`."""
+        loop, n_ctx = self._open(), self._longest(request)
+        context, n = loop.context, options.num_beams
+        state, search = self._model.request_states.of_search(
+            request, options, context.n_seq_max, n_ctx
+        )
+        state.take_place(-1, n_ctx, state.stats)
+        shared = context.policy != "streams"
+        job = job_of(state, cells_of_beams(request, n, n_ctx, shared), own.priority)
+        self._check_room(job)
+        handle = loop.make_handle(job, state, own.deadline)
+        made = BeamGeneration(handle, state.completion, search)
+        self._submit(loop, handle, made)
+        return made
 
     def start(
         self,
@@ -232,10 +294,14 @@ class Engine:
         self._check_room(job)
         handle = loop.make_handle(job, state, own.deadline)
         generation = Generation(handle, state.completion)
+        self._submit(loop, handle, generation)
+        return generation
+
+    @staticmethod
+    def _submit(loop: EngineLoop, handle: RequestHandle, generation: Generation) -> None:
         handle.watch(generation)
         try:
             loop.submit(handle)
-            return generation
         except BaseException:  # an interrupt: nobody will read it, and it must not be made
             generation.cancel()
             raise
@@ -290,9 +356,14 @@ class Engine:
             )
         if job.longest > self.n_ctx:
             raise ContextFull(
-                f"the request may come to use {job.longest} positions, those of its negative prompt included, "
-                f"and the engine has n_ctx={self.n_ctx}: give a smaller max_tokens"
+                f"the request may come to use {job.longest} positions, those of its negative prompt or of all "
+                f"its beams included, and the engine has n_ctx={self.n_ctx}: give a smaller max_tokens"
             )
+
+
+def _taken(given: dict[str, Any]) -> SubmitOptions:
+    """Take those options of a call out that are not about the text."""
+    return SubmitOptions.of({name: given.pop(name) for name in SUBMIT if name in given})
 
 
 def _check_possible(request: Request) -> None:

@@ -15,7 +15,8 @@ from aleator.cache.cache import Cache
 from aleator.cache.pools.attention import AttentionPool
 from aleator.engine.job import Job
 from aleator.engine.scheduler import Scheduler
-from aleator.generate.model_runner import Chunk, ModelRunner
+from aleator.generate.chunks import Chunk
+from aleator.generate.model_runner import ModelRunner
 from aleator.generate.request_state import Proposal, RequestState
 
 TAKING_IN = 0.04
@@ -141,6 +142,7 @@ class EngineCore:
     def _rows(self, writing: Sequence[Job]) -> list[Proposal]:
         """The tokens that the writing jobs decode next."""
         going: list[RequestState] = []
+        searches: list[Proposal] = []
 
         def make_room(state: RequestState) -> None:
             full = len(state.tokens) == state.n_ctx
@@ -153,9 +155,13 @@ class EngineCore:
             state = self._states[job]
             if state in self.runner.pending:  # it takes part if its token is chosen now
                 self.runner.errors.alone(state, self.runner.choose, state)
-            if not state.completion.done and state not in self.runner.pending:
+            if state.completion.done or state in self.runner.pending:
+                continue
+            if state.search is not None:
+                searches.append((state, state.search.ends))
+            else:
                 self.runner.errors.alone(state, make_room, state)
-        return self.runner.proposer.propose(going)
+        return [*self.runner.proposer.propose(going), *searches]
 
     # For the scheduler
 
@@ -164,7 +170,9 @@ class EngineCore:
         state = self._states[job]
         state.seq = job.seq
         if state.guidance is not None:
-            state.guidance.seq = job.beside_seq
+            (state.guidance.seq,) = job.others
+        if state.search is not None:
+            state.search.begin(self._cache, (job.seq, *job.others))
         try:
             held = self.runner.enter(state, self._reuse)
         except Exception as error:
@@ -183,9 +191,8 @@ class EngineCore:
 
     def held(self) -> int | None:
         """See :class:`aleator.engine.scheduler.Cells`."""
-        running = self.scheduler.running.values()
-        beside = [job.beside_seq for job in running if job.beside]
-        return cells_held(self._cache, [*self.scheduler.running, *beside])
+        others = [seq for job in self.scheduler.running.values() for seq in job.others]
+        return cells_held(self._cache, [*self.scheduler.running, *others])
 
 
 def cells_held(cache: Cache, seqs: Iterable[int]) -> int | None:

@@ -35,13 +35,16 @@ class Job:
     shares: bool = True
     # Tokens of a second prompt, which has its own sequence and is computed first; 0: there is none
     beside: int = 0
+    beams: int = 0  # Beams of a search, each of which needs a sequence; 0: it is none
     most: int = 2**31 - 1  # A step computes this many tokens of its prompts at most
     number: int = -1  # Requests are numbered in the order in which they come
     seq: int = field(default=-1, init=False)  # Its sequence; -1 while it waits
-    # The sequence of the second prompt; -1 without one
-    beside_seq: int = field(default=-1, init=False)
+    # Its other sequences: that of the second prompt, or those for beams
+    others: list[int] = field(default_factory=list, init=False)
     done: int = field(default=0, init=False)  # Positions of ``seq`` that are computed
-    beside_done: int = field(default=0, init=False)  # Positions of ``beside_seq`` that are computed
+    beside_done: int = field(
+        default=0, init=False
+    )  # Positions after a second prompt that are computed
     # How many later jobs went first because they needed less room
     passed_over: int = field(default=0, init=False)
     # Running jobs that share the cells of the same prompt, this job included; the cells are counted for the
@@ -72,7 +75,7 @@ class Job:
     @property
     def width(self) -> int:
         """How many sequences it has, which is how many rows it has in a step in which it writes."""
-        return 2 if self.beside else 1
+        return self.beams or (2 if self.beside else 1)
 
     def common(self, other: Job, least: int) -> int:
         """Length of the common prefix with another prompt, without its own last token; 0 below ``least``."""
@@ -215,8 +218,11 @@ def job_of(state: RequestState, longest: int, priority: int = 0, most: int = MOS
         longest + _beside(state, longest),
         priority,
         request.where,
-        shares=not (request.options.context_shift or state.wants_prompt),
+        shares=not (
+            request.options.context_shift or state.wants_prompt or state.search is not None
+        ),
         beside=0 if guidance is None else len(guidance.prompt),
+        beams=0 if state.search is None else state.search.num_beams,
         most=most,
     )
 

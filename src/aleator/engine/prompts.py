@@ -203,6 +203,20 @@ class RequestMaker:
             requests += [replace(first, params=made, completion=each) for each in range(n)]
         return requests
 
+    def of_search(self, prompt: object, given: Mapping[str, Any]) -> tuple[Request, BeamOptions]:
+        """The request of a search of beams, and the search's options.
+
+        Without a preset or parameters the samplers are neutral, whatever the model's files recommend.
+        """
+        given = resolved(given, {**SAMPLING, **BEAM_OPTIONS}, ALSO)
+        known = declarations(BeamOptions)
+        search = BeamOptions(**{name: given.pop(name) for name in known.keys() & given.keys()})
+        if given.get("preset") is None and given.get("params") is None:
+            given["params"] = SamplingParams()
+        given = {"preset": None, "params": None, **given}
+        (request,) = self.requests([checked_prompt(prompt)], [given])
+        return request, search
+
     def _request(self, prompt: Prompt, options: GenerateOptions, params: SamplingParams) -> Request:
         if options.logprobs is not None and options.logprobs > len(self._vocab):
             raise ParameterError(

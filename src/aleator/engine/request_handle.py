@@ -223,7 +223,8 @@ class RequestHandle:
     def count_time(self) -> None:
         """Note how long the prompt has taken so far, or the tokens after it."""
         now, stats = perf_counter(), self.stats
-        if self.completion.tokens and not self.first:
+        searching = self.state.search is not None and self.stats.decode_tokens > 0
+        if (self.completion.tokens or searching) and not self.first:
             self.first = now
         if self.first:
             stats.prompt_seconds = self.first - self.began

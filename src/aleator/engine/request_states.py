@@ -11,8 +11,10 @@ from aleator.core.philox import stream, uniform64
 from aleator.engine.job import MOST_POSITIONS, positions
 from aleator.engine.prompts import RequestMaker, checked_prompt
 from aleator.generate.bans import Ban, Bans, Strings
+from aleator.generate.beam_options import BeamOptions
+from aleator.generate.beams import BeamSearch
 from aleator.generate.complete_grammar import EndingSearch, GrammarCompleter
-from aleator.generate.completion import Request
+from aleator.generate.completion import Completion, Request
 from aleator.generate.context import Context
 from aleator.generate.expressions import searchers
 from aleator.generate.healing import Healing, token_prefixes
@@ -99,6 +101,21 @@ class RequestStateMaker:
             state.healing = self._healing(request, chain)
             states.append(state)
         return states
+
+    def of_search(
+        self, request: Request, options: BeamOptions, n_seq_max: int, n_ctx: int
+    ) -> tuple[RequestState, BeamSearch]:
+        """A search of beams in a context of so many sequences; a text may use ``n_ctx`` positions."""
+        (state,) = self.make([request])
+
+        def new_completion(chain: SamplerChain) -> Completion:
+            return Completion(request, chain, self.stream(request), self._vocab)
+
+        n_tokens = len(self._vocab)
+        search = state.search = BeamSearch(
+            n_seq_max, request, state.chain, options, new_completion, n_ctx, n_tokens
+        )
+        return state, search
 
     def _budget(self, request: Request) -> ReasoningBudget | None:
         """What ends the text's reasoning; None if it has no limit."""

@@ -147,8 +147,8 @@ class Scheduler:
         elif job in self.reading:
             self._stop_reading(job)
         heappush(self._free, job.seq)
-        if job.beside_seq >= 0:
-            heappush(self._free, job.beside_seq)
+        for seq in job.others:
+            heappush(self._free, seq)
 
     def _read(self, job: Job) -> None:
         """A job that has begun has a prompt to compute, or writes if nothing of it is left."""
@@ -212,8 +212,7 @@ class Scheduler:
         if leader is None and self._computed_now(job):
             return False
         job.seq = heappop(self._free)
-        if job.beside:
-            job.beside_seq = heappop(self._free)
+        job.others = [heappop(self._free) for _ in range(1, job.width)]
         job.follows = leader is not None
         job.done = 0 if job.follows else cells.adopt(job)
         self.running[job.seq] = job
@@ -221,7 +220,7 @@ class Scheduler:
         if held is not None and growth is not None and held + growth + job.growth > self.n_cells:
             cells.drop(job)
             self._forget(job)
-            job.seq = job.beside_seq = -1
+            job.seq, job.others = -1, []
             job.done = job.beside_done = 0
             job.follows = False
             return False

@@ -5,8 +5,7 @@ is ``seq_cp``, which copies no cells.  Scores are float64; equal ones are ordere
 
 When a search ends, what ``length_penalty`` and ``early_stopping`` mean, and which texts count as complete is as
 in transformers (its documentation of ``GenerationConfig``, and what its ``generate`` does).  Stochastic beams
-are Kool, van Hoof and Welling, "Stochastic Beams and Where to Find Them" (2019, arXiv:1903.06059), algorithm 1
-with the stable form of its appendix B.3.
+are algorithm 1 of Kool et al. (:mod:`aleator.generate.beam_noise`).
 """
 
 from __future__ import annotations
@@ -14,20 +13,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from heapq import merge
+from itertools import chain as joined
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from aleator.cache.cache import Cache
 from aleator.core.arrays import Doubles, Int32s
-from aleator.core.contract import Purpose
-from aleator.core.digests import new_digest
 from aleator.core.errors import ContextFull, ParameterError
-from aleator.core.philox import stream, uniform64
 from aleator.core.records import dataclass
+from aleator.generate.beam_noise import follower, gumbel, with_maximum
 from aleator.generate.beam_options import BeamOptions
+from aleator.generate.complete_grammar import Work, finish
 from aleator.generate.completion import Completion, Request
 from aleator.generate.context import Batch, Context, Prefixes
-from aleator.generate.logprobs import log_softmax
+from aleator.generate.generation import Generation, Stepper
+from aleator.generate.logprobs import log_softmax, top_logprobs
 from aleator.samplers import SamplerChain
 from aleator.samplers.candidates import Candidates
 
@@ -41,8 +45,8 @@ DRAWING = {
 }
 """Samplers that draw, or adapt to what was drawn, and the parameter that turns each on."""
 
-CompletionOf = Callable[[Sequence[int], SamplerChain], Completion]
-"""The completion that some tokens make, whose chain has accepted them."""
+NewCompletion = Callable[[SamplerChain], Completion]
+"""Makes an empty completion, whose chain has accepted the tokens that it will be given."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,10 @@ class Hypothesis:
     done: bool = False
 
 
+Way = tuple[float, Hypothesis, int, float]
+"""How a beam may go on: the order of what comes of it, the beam, a token, and its log-probability."""
+
+
 def check_chain(chain: SamplerChain, temperature: float) -> None:
     """Refuse a chain with samplers that draw, and what leaves beams nothing to choose from."""
     if chain.numerics != "portable":
@@ -139,46 +147,25 @@ def ranked(scores: Doubles, first: int) -> Iterator[int]:
         bound, n = least, 4 * n
 
 
-def follower(key: int, token: int = 0) -> int:
-    """The key of a text with one token more."""
-    data = key.to_bytes(8, "little") + token.to_bytes(8, "little")
-    return int.from_bytes(new_digest(8, data).digest(), "little")
-
-
-def gumbel(key: int, ids: Any, position: int = 0) -> Doubles:
-    """Standard Gumbel noise of token ids, float64: -ln(-ln u), u the middle of one of 2^52 parts of (0, 1)."""
-    # The arithmetic of the words is the same for whole rows.
-    word = stream(Purpose.GUMBEL)
-    bits: Any = uniform64(key, np.asarray(ids).astype(np.uint64), position, word)  # type: ignore[arg-type]
-    noise: Doubles = -np.log(-np.log(((bits >> 12).astype(np.float64) + 0.5) * 2.0**-52))
-    return noise
-
-
-def with_maximum(perturbed: Doubles, largest: float) -> Doubles:
-    """Gumbel variables [n] as they are where their maximum is ``largest``.
-
-    Kool et al., appendix B.3: with v = T - g + log1mexp(g - Z), g becomes T - max(0, v) - log1p(exp(-|v|)), Z
-    the maximum of g and T the wanted one.
-    """
-    below = perturbed - perturbed.max()
-    with np.errstate(divide="ignore"):
-        near = np.log(-np.expm1(np.maximum(below, -1.0)))
-        v = largest - perturbed + np.where(below > -1.0, near, np.log1p(-np.exp(below)))
-    made: Doubles = largest - np.maximum(0.0, v) - np.log1p(np.exp(-np.abs(v)))
-    return made
-
-
 class BeamSearch:
-    """One search, in the first ``num_beams`` sequences of a context, which must be empty.
+    """One search, in sequences of a context that are empty and that nobody else uses.
+
+    :meth:`run` makes all of it.  Who makes the steps of others too calls :meth:`begin`, computes the prompt in
+    the first sequence, and in turns lets the search choose (:meth:`choose`) and decodes ``ends``
+    (:meth:`add_to`), until it is ``done``.
 
     Args:
-        context: Has a cell for the prompt and for each token of each beam.
+        n_seq_max: Sequences of the context, which has the cells of :func:`cells_of_beams`.
         request: The prompt, and the options of a text.
         chain: Of the request; it has accepted the prompt.
         options: Of the search.
-        completion_of: Makes completions.
+        new_completion: Makes completions.
         n_ctx: Positions that a text may use, the prompt's included.
         n_tokens: Tokens of the vocabulary.
+
+    Attributes:
+        found: The texts, the best first, as completions that have ended; none before the search is done.
+        beams: The same with their scores.
 
     Raises:
         ParameterError: Sampling that has no meaning for beams, or too few sequences.
@@ -187,83 +174,133 @@ class BeamSearch:
 
     def __init__(
         self,
-        context: Context,
+        n_seq_max: int,
         request: Request,
         chain: SamplerChain,
         options: BeamOptions,
-        completion_of: CompletionOf,
+        new_completion: NewCompletion,
         n_ctx: int,
         n_tokens: int,
     ) -> None:
         check_chain(chain, request.params.temperature)
-        prompt, n = request.remaining, options.num_beams
-        if n > context.n_seq_max:
+        n = options.num_beams
+        if n > n_seq_max:
             raise ParameterError(
                 "num_beams",
-                f"num_beams={n}: the context has {context.n_seq_max} sequences: give at most so many, or a "
-                "context with a larger n_seq_max",
+                f"num_beams={n}: the context has {n_seq_max} sequences: give at most so many, or a context "
+                "(engine, server) with a larger n_seq_max",
             )
-        used = next((seq for seq in range(n) if context.cache.seq_pos_max(seq) >= 0), None)
+        self._most = longest(request, n_ctx)
+        self._prompt, self._options = request.remaining, options
+        self._request, self._new_completion, self._n_tokens = request, new_completion, n_tokens
+        self._ends_with = new_completion(chain).ends_with
+        key = follower(chain.seed)
+        # The whole tree's noise: that of its largest leaf.
+        order = float(gumbel(key, [0], position=1)[0]) if options.stochastic else 0.0
+        self._running = [Hypothesis((), (), 0.0, order, chain.clone(), 0, key)]
+        self._finished: list[Hypothesis] = []
+        self._cache: Any = None  # while it has sequences
+        self._seqs: Sequence[int] = ()
+        self.found: list[Completion] = []
+        self.beams: list[Beam] = []
+
+    def run(self, context: Context, prefixes: Prefixes) -> list[Beam]:
+        """Search in the first sequences; whatever is raised, they are empty again afterwards."""
+        cache, prompt, n = context.cache, self._prompt, self._options.num_beams
+        used = next((seq for seq in range(n) if cache.seq_pos_max(seq) >= 0), None)
         if used is not None:
             raise ParameterError(
                 "context",
                 f"context: sequence {used} holds tokens, and beams need 0 to {n - 1} empty: remove them, or "
                 "give a context of its own",
             )
-        self._most = longest(request, n_ctx)
-        self._context, self._prompt, self._options = context, prompt, options
-        self._request, self._completion_of, self._n_tokens = request, completion_of, n_tokens
-        self._ends_with = completion_of((), chain).ends_with
-        key = follower(chain.seed)
-        # The whole tree's noise: that of its largest leaf.
-        order = float(gumbel(key, [0], position=1)[0]) if options.stochastic else 0.0
-        self._running = [Hypothesis((), (), 0.0, order, chain.clone(), 0, key)]
-        self._finished: list[Hypothesis] = []
-
-    def run(self, prefixes: Prefixes) -> list[Beam]:
-        """Search; whatever is raised, the sequences are empty again afterwards."""
-        cache, prompt = self._context.cache, self._prompt
+        self.begin(cache, range(n))
         try:
             held = prefixes.reuse(0, prompt, self._request.where)
-            rows = self._context.decode(Batch.one(list(prompt[held:]), held))
+            rows = context.decode(Batch.one(list(prompt[held:]), held))
             if not self._request.forgotten:
                 prefixes.keep(0, prompt, self._request.options.namespace)
-            while self._step(rows):
-                self._fork()
+            finish(self.choose(rows))
+            while not self.done:
                 batch = Batch()
-                for beam in self._running:
-                    at = len(prompt) + len(beam.tokens) - 1
-                    batch.add(beam.tokens[-1], at, [beam.seq], logits=True)
-                rows = self._context.decode(batch)
+                self.add_to(batch)
+                finish(self.choose(context.decode(batch)))
         finally:
-            for seq in range(self._options.num_beams):
-                cache.seq_rm(seq, -1, -1)
-        return [self._beam(each) for each in self._finished[: self._options.num_return_sequences]]
+            self.end()
+        return self.beams
 
-    def _step(self, rows: Any) -> bool:
-        """Go on by a token from logits [beams, V]; returns whether the search goes on."""
-        parts = [
-            distribution(beam.chain, np.ascontiguousarray(row[: self._n_tokens]))
-            for beam, row in zip(self._running, rows, strict=True)
-        ]
-        sums = [beam.logprob + part[1] for beam, part in zip(self._running, parts, strict=True)]
-        orders = sums
+    @property
+    def num_beams(self) -> int:
+        """Beams, each of which has a sequence."""
+        return self._options.num_beams
+
+    @property
+    def done(self) -> bool:
+        """Whether it has come to its end."""
+        return not self._running
+
+    @property
+    def ends(self) -> list[int]:
+        """The last token of each beam, which is to be decoded next."""
+        return [beam.tokens[-1] for beam in self._running]
+
+    def begin(self, cache: Cache, seqs: Sequence[int]) -> None:
+        """Take ``num_beams`` sequences; the prompt is computed in the first."""
+        self._cache, self._seqs, (whole,) = cache, seqs, self._running
+        self._running = [replace(whole, seq=seqs[0])]
+
+    def end(self) -> None:
+        """Empty the sequences, and give them back."""
+        for seq in self._seqs:
+            self._cache.seq_rm(seq, -1, -1)
+        self.forget()
+
+    def forget(self) -> None:
+        """Give the sequences back as they are: whoever keeps the texts does not keep the context."""
+        self._cache, self._seqs = None, ()
+
+    def add_to(self, batch: Batch) -> None:
+        """Add ``ends`` to a batch, with their logits."""
+        for beam in self._running:
+            at = len(self._prompt) + len(beam.tokens) - 1
+            batch.add(beam.tokens[-1], at, [beam.seq], logits=True)
+
+    def choose(self, rows: Any) -> Work[None]:
+        """Go on by a token from the logits [beams, V] after the prompt or ``ends``, a beam in each piece."""
+        ways: list[Iterator[Way]] = []
+        for beam, row in zip(self._running, np.array(rows[:, : self._n_tokens]), strict=True):
+            if ways:
+                yield
+            ways.append(self._ways(beam, row))
+        children = (self._child(*way) for way in merge(*ways, key=lambda way: -way[0]))
+        if self._drawn(children) if self._options.stochastic else self._best(children):
+            self._fork()
+            return
+        self._running = []
+        for each in self._finished[: self._options.num_return_sequences]:
+            made = self._new_completion(each.chain)
+            self._write(made, each)
+            self.found.append(made)
+            self.beams.append(self._beam(made, each))
+
+    def show(self, completion: Completion) -> None:
+        """Let a completion that has no tokens be the best text, once that is known."""
+        if self.found:
+            completion.chain = self._finished[0].chain
+            self._write(completion, self._finished[0])
+
+    def _ways(self, beam: Hypothesis, row: Any) -> Iterator[Way]:
+        """How a beam may go on from its logits [V], the best first; the best are found now."""
+        ids, logprobs = distribution(beam.chain, row)
+        orders = beam.logprob + logprobs
         if self._options.stochastic:
-            orders = [
-                with_maximum(total + gumbel(beam.key, part[0]), beam.order)
-                for beam, part, total in zip(self._running, parts, sums, strict=True)
-            ]
-        starts = np.cumsum([0, *map(len, sums)])
-        flat = np.concatenate(orders)
-
-        def children() -> Iterator[Hypothesis]:
-            for place in ranked(flat, 2 * self._options.num_beams):
-                i = int(np.searchsorted(starts, place, side="right")) - 1
-                at = place - int(starts[i])
-                token, logprob = int(parts[i][0][at]), float(parts[i][1][at])
-                yield self._child(self._running[i], token, logprob, float(flat[place]))
-
-        return self._drawn(children()) if self._options.stochastic else self._best(children())
+            orders = with_maximum(orders + gumbel(beam.key, ids), beam.order)
+        places = ranked(orders, 2 * self._options.num_beams)
+        best = [*islice(places, 1)]
+        return (
+            (float(orders[at]), beam, int(ids[at]), float(logprobs[at]))
+            for at in joined(best, places)
+        )
 
     def _best(self, children: Iterator[Hypothesis]) -> bool:
         """Take the best children; a complete one counts if it is among the first ``num_beams`` of all."""
@@ -295,13 +332,13 @@ class BeamSearch:
         self._running = [each for each in pool if not each.done]
         return bool(self._running)
 
-    def _child(self, beam: Hypothesis, token: int, logprob: float, order: float) -> Hypothesis:
+    def _child(self, order: float, beam: Hypothesis, token: int, logprob: float) -> Hypothesis:
         chain, tokens = beam.chain.clone(), (*beam.tokens, token)
         chain.accept(token, generated=True)
         done = self._ends_with(token) or len(tokens) >= self._most
         done = done or (chain.grammar is not None and chain.finished)
         if not done and self._request.options.stop:
-            done = self._completion_of(tokens, chain).done
+            done = fed(self._new_completion(chain), tokens).done
         logprobs = (*beam.logprobs, logprob)
         key = follower(beam.key, token)
         return Hypothesis(
@@ -310,26 +347,29 @@ class BeamSearch:
 
     def _fork(self) -> None:
         """Give every beam a sequence: the first child has its parent's, others a fork of it."""
-        cache, taken = self._context.cache, set[int]()
+        taken = set[int]()
         parents = {beam.seq for beam in self._running}
-        free = [seq for seq in range(self._options.num_beams) if seq not in parents]
+        free = [seq for seq in self._seqs if seq not in parents]
         for seq in free:
-            cache.seq_rm(seq, -1, -1)
+            self._cache.seq_rm(seq, -1, -1)
         placed = []
         for beam in self._running:
             seq = beam.seq
             if seq in taken:
                 seq = free.pop()
-                cache.seq_cp(beam.seq, seq)
+                self._cache.seq_cp(beam.seq, seq)
             taken.add(seq)
             placed.append(replace(beam, seq=seq))
         self._running = placed
 
-    def _beam(self, found: Hypothesis) -> Beam:
-        made = self._completion_of(found.tokens, found.chain)
-        if not made.done:
+    @staticmethod
+    def _write(made: Completion, found: Hypothesis) -> None:
+        """Bring an empty completion to the end of a text."""
+        if not fed(made, found.tokens).done:
             full = found.chain.grammar is None or not found.chain.finished
             made.end("context" if full else "grammar")
+
+    def _beam(self, made: Completion, found: Hypothesis) -> Beam:
         return Beam(
             text="".join(made.pieces),
             tokens=found.tokens,
@@ -340,6 +380,50 @@ class BeamSearch:
             complete=made.complete,
             seed=found.chain.seed if self._options.stochastic else None,
         )
+
+
+def fed(made: Completion, tokens: Sequence[int]) -> Completion:
+    """A completion, after it was given tokens."""
+    for token in tokens:
+        made.feed(token, partial(top_logprobs, []))  # nobody asks for them
+    return made
+
+
+class BeamGeneration(Generation):
+    """A search of an engine.  What it has in common with other generations is that of the best text.
+
+    It is made as a whole: its text comes at the end, and one that is cut off (stop reason "deadline" or
+    "interrupted") has none.
+    """
+
+    def __init__(self, run: Stepper, completion: Completion, search: BeamSearch) -> None:
+        super().__init__(run, completion)
+        self._run, self._search = run, search
+
+    @property
+    def beams(self) -> list[Beam]:
+        """The texts, the best first; it is made until it ends."""
+        self.wait()
+        return list(self._search.beams)
+
+    @property
+    def generations(self) -> list[Generation]:
+        """These as generations that have ended."""
+        self.wait()
+        return [Generation(self._run, each) for each in self._search.found]
+
+
+def cells_of_beams(request: Request, num_beams: int, n_ctx: int, shared: bool = True) -> int:
+    """Cells of a search: one of each token of the prompt, and of each beam but for its last.
+
+    Args:
+        request: The prompt, and ``max_tokens``.
+        num_beams: Beams.
+        n_ctx: Positions that a text may use.
+        shared: Whether sequences can share cells.
+    """
+    prompts = 1 if shared else num_beams
+    return len(request.remaining) * prompts + num_beams * (longest(request, n_ctx) - 1)
 
 
 def longest(request: Request, n_ctx: int) -> int:

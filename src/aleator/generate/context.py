@@ -238,6 +238,7 @@ class Context(Uncopyable):
         self.n_ubatch = min(chosen.n_ubatch, self.n_batch)
         self.n_seq_max = n_seq_max
         self.flash_attn, self.causal_attn = chosen.flash_attn, chosen.causal_attn
+        self.policy = chosen.policy
         if not self.causal_attn and (decoder.recurrent_shapes or decoder.config.window is not None):
             why = "a state knows" if decoder.recurrent_shapes else "windows know"
             raise ParameterError(

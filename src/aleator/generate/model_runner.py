@@ -6,6 +6,7 @@ Its caller, :class:`aleator.engine.engine_core.EngineCore`, decides which reques
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -13,12 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aleator.core.arrays import Floats
-from aleator.core.records import dataclass
 from aleator.generate.bans import Bans
 from aleator.generate.beginnings import Beginnings
+from aleator.generate.chunks import Chunk, add_chunks
 from aleator.generate.completion import OWN
 from aleator.generate.context import Batch, Context, Prefixes
-from aleator.generate.logprobs import LogprobsOf, noted
+from aleator.generate.logprobs import LogprobsOf, noted, top_logprobs
 from aleator.generate.request_state import Failed, Proposal, Proposer, RequestErrors, RequestState
 from aleator.generate.token_sampler import (
     HostTokenSampler,
@@ -32,51 +33,6 @@ from aleator.generate.token_sampler import (
 
 if TYPE_CHECKING:
     from aleator.generate.arrival import Wake  # loads SQLite
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """A piece of a prompt.
-
-    Attributes:
-        n: How many tokens to compute; those of a second prompt come first.
-        followers: Requests with the same prompt and empty sequences, which share its cells at the end.
-    """
-
-    state: RequestState
-    n: int
-    followers: Sequence[RequestState] = ()
-
-
-def add_chunks(batch: Batch, chunks: Sequence[Chunk], row: int) -> list[tuple[int, int, range]]:
-    """Add pieces of prompts to a batch, whose next row of logits is ``row``.
-
-    Returns:
-        For each piece three things: the row of logits after the last token of the second prompt, and that
-        after the last token of the prompt (-1: the piece does not have that token); and the rows after all
-        its tokens of the prompt, if the request wants them.
-    """
-    ends = []
-    for chunk in chunks:
-        state, n, guided, own = chunk.state, chunk.n, -1, -1
-        if state.guidance is not None:
-            other, at = state.guidance.prompt, state.guidance.computed
-            piece = other[at : at + n]
-            for pos, token in enumerate(piece, at):
-                last = pos == len(other) - 1
-                batch.add(token, pos, [state.guidance.seq], logits=last)
-                if last:
-                    guided, row = row, row + 1
-            n -= len(piece)
-        prompt, start, first = state.request.remaining, len(state.tokens), row
-        for pos in range(start, start + n):
-            last = pos == len(prompt) - 1
-            batch.add(prompt[pos], pos, [state.seq], logits=last or state.wants_prompt)
-            if last:
-                own = row
-            row += last or state.wants_prompt
-        ends.append((guided, own, range(first, row) if state.wants_prompt else range(0)))
-    return ends
 
 
 MOST_GUESSED = 64
@@ -162,12 +118,17 @@ class ModelRunner:
 
         Args:
             rows: Requests with the tokens that each decodes: the one drawn last, and guesses of what follows
-                (:meth:`Proposer.propose`).
+                (:meth:`Proposer.propose`); at the end searches of beams, with the last token of each beam.
             chunks: Pieces of prompts.  After the last piece of a prompt its first token is sampled.
         """
         batch = Batch()
-        width = 0
+        width, searches = 0, list[tuple[RequestState, range]]()
         for state, tokens in rows:
+            if state.search is not None:
+                searches.append((state, range(len(batch), len(batch) + len(tokens))))
+                state.search.add_to(batch)
+                width += len(tokens)
+                continue
             for pos, token in enumerate(tokens, len(state.tokens)):
                 batch.add(token, pos, [state.seq], logits=True)
             width += 1
@@ -187,7 +148,10 @@ class ModelRunner:
             self._computed(chunk)
             if of_prompt:
                 self.errors.alone(chunk.state, self._feed_prompt, chunk.state, of_prompt, logits)
-        self._sample_after(rows, logits)
+        self._sample_after(rows[: len(rows) - len(searches)], logits)
+        for state, of_beams in searches:
+            state.stats.decode_tokens += len(of_beams)
+            self.errors.alone(state, self._choose_beams, state, of_beams, logits)
         self._sample_first(chunks, ends, logits)
 
     def _feed_prompt(self, state: RequestState, of_prompt: range, logits: Logits) -> None:
@@ -225,7 +189,11 @@ class ModelRunner:
         for chunk, (guided, own, _) in zip(chunks, ends, strict=True):
             if guided >= 0 and chunk.state.guidance is not None:
                 chunk.state.guidance.first = np.array(logits[guided])
-            if own >= 0:
+            if own >= 0 and chunk.state.search is not None:
+                self.errors.alone(
+                    chunk.state, self._choose_beams, chunk.state, range(own, own + 1), logits
+                )
+            elif own >= 0:
                 tasks += [(state, own, -1) for state in (chunk.state, *chunk.followers)]
         self.sample(tasks, logits)
 
@@ -345,9 +313,22 @@ class ModelRunner:
         if made is not None:
             self._take(state, made)
 
+    def _choose_beams(self, state: RequestState, of_beams: range, logits: Logits) -> None:
+        """Begin to choose how a search goes on."""
+        if state.search is not None:
+            work = state.search.choose(host_rows(logits[of_beams.start : of_beams.stop]))
+            state.stats.sampled_tokens += len(of_beams)
+            made = self.pending.begin(
+                state, SampledToken(None, partial(top_logprobs, []), pending=work)
+            )
+            if made is not None:
+                self._take(state, made)
+
     def _take(self, state: RequestState, drawn: SampledToken) -> None:
         """Take a request's token in."""
-        if drawn.token is None:
+        if state.search is not None:
+            state.search.show(state.completion)
+        elif drawn.token is None:
             state.completion.end(state.limits()[1])
         elif state.banned is not None and drawn.row is not None:
             self._hold(state, state.banned, drawn.token, drawn.logprobs, drawn.row)
@@ -413,6 +394,9 @@ class ModelRunner:
         state.released = True
         self.beginnings.stop(state)
         self.pending.drop(state)
+        if state.search is not None:
+            state.search.end()  # its prompt was kept when it was computed
+            return
         state.end_speculation()
         state.chain.free_scratch()  # whoever keeps the text has the chain, and will hardly draw with it
         if state.completion.namespace:  # for a session; the beginning is of more use

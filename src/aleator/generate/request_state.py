@@ -26,6 +26,7 @@ from aleator.samplers import SamplerChain
 
 if TYPE_CHECKING:
     from aleator.generate.arrival import Arrival, LookUp  # loads SQLite
+    from aleator.generate.beams import BeamSearch  # few requests have one
 
 OnLogits = Callable[[SamplerChain, Any], None]
 """Called with the chain and the logits [V] before each token is drawn; it must change neither."""
@@ -45,6 +46,7 @@ class RequestState:
         speculation: guesses tokens, which are decoded together; None: nothing guesses.
         healing: constrains the first draws to the bytes that were taken back of the prompt; None: none were.
         guidance: changes the logits before each draw by those of a second prompt; None: nothing does.
+        search: looks for beams, in place of the chain that draws; None: the chain does.
         completion: what has been made so far.
         seq: its sequence in the cache.
         n_ctx: positions that it may use.
@@ -78,6 +80,7 @@ class RequestState:
         self.budget, self.banned = budget, banned
         self.guidance: Guidance | None = None
         self.healing: Healing | None = None
+        self.search: BeamSearch | None = None
         self.completion = Completion(request, chain, stream, detokenizer)
         self.seq = self.n_ctx = 0
         self.stats = Stats()
@@ -124,7 +127,9 @@ class RequestState:
         return self.guidance.computed + max(0, len(self.tokens) - len(self.request.remaining))
 
     def end_speculation(self) -> None:
-        """Stop guessing, so that whoever holds the generation does not hold what guesses need."""
+        """Stop guessing and searching: who holds the generation does not hold what these need."""
+        if self.search is not None:
+            self.search.forget()
         if self.speculation is not None:
             self.speculation.end()
             self.speculation = None
@@ -178,7 +183,8 @@ class RequestState:
 
 
 Proposal = tuple[RequestState, list[int]]
-"""A request, and the tokens that it decodes in a step: the one drawn last, and guesses of what follows."""
+"""A request, and the tokens that it decodes in a step: the one drawn last, and guesses of what follows; or the
+last of each beam."""
 
 Failed = Callable[[RequestState, BaseException], None]
 """Called with a request and its error, after the error has ended its completion."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from aleator.cache.devices import Device
 from aleator.core.errors import ParameterError
-from aleator.core.options import declarations, renamed, resolved, takes
+from aleator.core.options import declarations, renamed, takes
 from aleator.engine.job import cells_needed, sequences_needed
 from aleator.engine.options import EngineOptions
 from aleator.engine.prompts import (
@@ -23,12 +22,10 @@ from aleator.engine.prompts import (
     takes_generation,
 )
 from aleator.engine.run import Run
-from aleator.generate.beam_options import BeamOptions
-from aleator.generate.beams import Beam, BeamSearch, longest
-from aleator.generate.completion import Completion, Request
+from aleator.generate.beams import Beam, cells_of_beams
+from aleator.generate.completion import Request
 from aleator.generate.context import LentPrefixes, Prefixes
 from aleator.generate.generation import Generation
-from aleator.generate.logprobs import top_logprobs
 from aleator.generate.options import (
     LOADED,
     ContextOptions,
@@ -46,7 +43,7 @@ from aleator.models.hub.bundled import bundled_model
 from aleator.models.placement import EXACT, placement
 from aleator.models.sizes import cache_of_layers
 from aleator.models.weights import Weights, open_weights
-from aleator.samplers import SamplerChain, SamplingParams
+from aleator.samplers import SamplingParams
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
@@ -278,34 +275,16 @@ class LanguageModel(ScoringModel):
             TokenizerError: token ids outside the vocabulary.
             ContextFull: a prompt longer than ``n_ctx``.
         """
-        given = resolved(options, {**SAMPLING, **BEAM_OPTIONS})
-        known = declarations(BeamOptions)
-        search = BeamOptions(**{name: given.pop(name) for name in known.keys() & given.keys()})
-        if preset is None and params is None:
-            params = SamplingParams()
-        given |= {"preset": preset, "params": params}
-        (request,) = self.request_maker.requests([checked_prompt(prompt)], [given])
-        (state,) = self.request_states.make([request])
-
-        def completion_of(tokens: Sequence[int], chain: SamplerChain) -> Completion:
-            stream = self.request_states.stream(request)
-            made = Completion(request, chain, stream, self.vocab)
-            for token in tokens:
-                made.feed(token, partial(top_logprobs, []))  # nobody asks for them
-            return made
-
-        n, prompt_length = search.num_beams, len(request.remaining)
-        cells = n * longest(request, self.n_ctx)
+        given = {"preset": preset, "params": params, **options}
+        request, chosen = self.request_maker.of_search(prompt, given)
+        n = chosen.num_beams
+        _, search = self.request_states.of_search(request, chosen, n, self.n_ctx)
         shared = self._context_options.get("policy") != "streams"
-        cells += prompt_length * (1 if shared else n)
-        context = self.cells(cells, n)
+        context = self.cells(cells_of_beams(request, n, self.n_ctx, shared), n)
         prefixes: Prefixes = context.cache
         if self.options.prompt_cache:
             prefixes = LentPrefixes(self._cached_context(), context)
-        found = BeamSearch(
-            context, request, state.chain, search, completion_of, self.n_ctx, len(self.vocab)
-        )
-        return found.run(prefixes)
+        return search.run(context, prefixes)
 
     @takes_generation
     def chat(

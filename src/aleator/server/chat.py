@@ -6,7 +6,7 @@ of the :class:`ChatAnswer` in its own form.  None makes a text by itself.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -35,6 +35,8 @@ class ChatRequest(ChatPrompt):
     # Options of ``generate`` and sampling parameters by our names; ``json_schema`` forces the content
     options: Mapping[str, Any] = field(default_factory=dict)
     n: int = 1  # Answers; each draws with a random stream of its own
+    # Options of a search, which finds the answers; None: they are drawn
+    beams: Mapping[str, Any] | None = None
     deadline: float | None = None  # Seconds from now on after which the answer ends; None: no limit
     namespace: str = ""  # Of the prompt cache; "": the caller's own
 
@@ -192,8 +194,14 @@ class ChatChoice:
 class ChatAnswer:
     """The answers to a chat, under way."""
 
-    def __init__(self, choices: Sequence[ChatChoice]) -> None:
-        self.choices = choices
+    def __init__(
+        self, made: Sequence[Generation], choice: Callable[[int, Generation], ChatChoice]
+    ) -> None:
+        self.choices, self._choice = [choice(i, each) for i, each in enumerate(made)], choice
+
+    def of(self, made: Sequence[Generation]) -> ChatAnswer:
+        """The answers to the same chat by other generations."""
+        return ChatAnswer(made, self._choice)
 
     @property
     def generations(self) -> list[Generation]:

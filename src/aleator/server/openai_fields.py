@@ -5,6 +5,7 @@ The form is asked for in OpenAI's and in vLLM's fields: JSON, a schema, an expre
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -46,6 +47,14 @@ def _token(each: TokenLogprob) -> dict[str, Any]:
     return {"token": each.text, "logprob": finite(each.logprob), "bytes": list(each.bytes)}
 
 
+def kept_tokens(entries: Sequence[Logprobs] | None) -> dict[str, Any]:
+    """What the samplers had left when each token was drawn; {} where that was not asked for."""
+    kept = [each.kept for each in entries or () if each.kept is not None]
+    masks = [base64.b64encode(each.mask).decode() for each in kept]
+    logprobs = [finite(each.logprob) for each in kept]
+    return {"aleator_kept": {"logprobs": logprobs, "masks": masks}} if kept else {}
+
+
 def seconds(name: str, value: Any) -> float:
     """A time, up to 1,000,000 s."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e6:
@@ -65,6 +74,8 @@ OURS = (
 the same salt only, as in vLLM; ``cache_prompt``: with false the request uses no cached prefix and leaves none;
 ``aleator_replay`` asks for the records of the texts.
 """
+KEPT = Field("kept", switch, option=True)
+"""Asks for the tokens that the samplers had left: :func:`kept_tokens`, :meth:`Service.check_kept`."""
 TIMES = (Field("timings_per_token", switch, False), Field("return_progress", switch, False))
 """Fields of llama-server: the first asks for ``timings``, the second asks a stream for ``prompt_progress``."""
 FORM = (

@@ -24,7 +24,14 @@ from aleator.core.errors import AleatorError, GrammarError, ParameterError
 from aleator.core.version import __version__
 from aleator.engine.engine import Engine
 from aleator.engine.options import SubmitOptions
-from aleator.engine.prompts import GENERATION, checked_prompt, divided, options_of
+from aleator.engine.prompts import (
+    BEAM_OPTIONS,
+    GENERATION,
+    SAMPLING,
+    checked_prompt,
+    divided,
+    options_of,
+)
 from aleator.generate.generation import Generation
 from aleator.generate.options import GenerateOptions
 from aleator.generate.request_state import OnLogits
@@ -42,6 +49,10 @@ from aleator.server.grammars import Grammars
 from aleator.server.options import ServerOptions
 
 R = TypeVar("R")
+OF_SEARCH = frozenset({*BEAM_OPTIONS, *SAMPLING, "preset"})
+"""Options of a request that a search of beams has, too."""
+MOST_KEPT = 16 * 2**20
+"""Bytes of the masks of kept tokens that a response may have, before they are written as text."""
 
 
 class Service:
@@ -115,20 +126,25 @@ class Service:
         namespace: str = "",
         on_logits: OnLogits | None = None,
         prompt_logprobs: int | None = None,
+        beams: Mapping[str, Any] | None = None,
     ) -> list[Generation]:
         """Begin ``n`` continuations of a prompt; every text that is made without messages begins here.
 
         ``given`` has options of ``generate`` and sampling parameters by our names; ``on_logits`` is called
         before each draw of any of them, in the engine's thread.  With ``prompt_logprobs`` the first one notes
         what the model thinks of the prompt's tokens, and of so many of the most probable ones at each place.
+        With ``beams``, which has options of a search, one search begins in their place.
         Errors are those of ``Engine.submit``; then none has begun.
         """
 
         def work() -> list[Generation]:
             with readable():
-                options = self.grammars.compiled(self._completed(given, namespace))
+                completed = self._completed(given, namespace, beams=beams is not None)
+                options = self.grammars.compiled(completed)
 
                 def start(own: Mapping[str, Any]) -> list[Generation]:
+                    if beams is not None:
+                        return [self._search(prompt, own, beams, deadline)]
                     return self._start(prompt, own, n, deadline, on_logits, prompt_logprobs)
 
                 with self._making:
@@ -167,20 +183,27 @@ class Service:
             options: Mapping[str, Any] = asked.options
             if constrained(options):
                 options = self.grammars.compiled(options)
-            start = partial(self._start, asked.tokens, n=request.n, deadline=request.deadline)
+
+            def start(own: Mapping[str, Any]) -> list[Generation]:
+                if request.beams is not None:
+                    return [self._search(asked.tokens, own, request.beams, request.deadline)]
+                return self._start(asked.tokens, own, request.n, request.deadline)
+
             with self._making:
                 made = self._fitting(request.options, options, start)
-        return ChatAnswer(
-            [
-                ChatChoice(i, each, asked.reply_of(i), not request.parallel_tool_calls)
-                for i, each in enumerate(made)
-            ]
-        )
+
+        def choice(index: int, generation: Generation) -> ChatChoice:
+            reply = asked.reply_of(index)
+            return ChatChoice(index, generation, reply, not request.parallel_tool_calls)
+
+        return ChatAnswer(made, choice)
 
     def _asked(self, request: ChatRequest) -> PreparedChat:
         """A chat ready to be generated."""
         with self._making, readable():
-            options = self._completed(request.options, request.namespace, bool(request.tools))
+            options = self._completed(
+                request.options, request.namespace, bool(request.tools), request.beams is not None
+            )
             own = partial(prepare_chat, request, self.chat_format, self.model.tokenizer)
             return self._fitting(request.options, options, own)
 
@@ -222,10 +245,7 @@ class Service:
     ) -> list[Generation]:
         given = options_of({"preset": None, "params": None, **options})
         requests = self.model.request_maker.requests([checked_prompt(prompt)], [given], n)
-        most = self.options.request_timeout
-        own = SubmitOptions(
-            deadline=min((s for s in (deadline, most) if s is not None), default=None)
-        )
+        own = self._submitted(deadline)
         made: list[Generation] = []
         try:
             for request in requests:
@@ -238,6 +258,44 @@ class Service:
         current_caller().begun.extend(made)
         self.watch(made)
         return made
+
+    def _search(
+        self,
+        prompt: str | Sequence[int],
+        options: Mapping[str, Any],
+        beams: Mapping[str, Any],
+        deadline: float | None,
+    ) -> Generation:
+        """Begin a search; it is not drawn, so there is no record of it."""
+        given = {name: value for name, value in options.items() if name in OF_SEARCH}
+        request, search = self.model.request_maker.of_search(prompt, {**given, **beams})
+        made = self.engine.start_beams(request, search, self._submitted(deadline))
+        self.watch([made])
+        return made
+
+    def _submitted(self, deadline: float | None) -> SubmitOptions:
+        most = self.options.request_timeout
+        return SubmitOptions(
+            deadline=min((s for s in (deadline, most) if s is not None), default=None)
+        )
+
+    def check_kept(self, body: Body, n: int) -> None:
+        """Refuse masks of kept tokens in a stream, or of more tokens in ``n`` texts than may be sent."""
+        if not body.options.get("kept"):
+            return
+        if body.own["stream"]:
+            raise ParameterError(
+                "kept", "kept=true: the masks come with the whole text: leave stream out"
+            )
+        most = GENERATION["max_tokens"].check({**self._defaults, **body.options}.get("max_tokens"))
+        size = -(-len(self.model.vocab) // 8)
+        allowed = MOST_KEPT // (n * size)
+        if most is None or most > allowed:
+            raise ParameterError(
+                "kept",
+                f"kept=true: masks have {size} bytes for each token, and {MOST_KEPT} in a response at most: "
+                f"give max_tokens, up to {allowed}",
+            )
 
     def watch(self, made: Iterable[Generation]) -> None:
         """Let :meth:`cut` end texts, too."""
@@ -278,10 +336,13 @@ class Service:
         return tokens
 
     def _completed(
-        self, given: Mapping[str, Any], namespace: str, tools: bool = False
+        self, given: Mapping[str, Any], namespace: str, tools: bool = False, beams: bool = False
     ) -> dict[str, Any]:
         """Options of a request with the defaults of the server, and a seed."""
         defaults = dict(self._defaults)
+        if beams:  # the model's own probabilities, whatever samplers others have
+            known = (*BEAM_OPTIONS, *CONSTRAINTS, "seed")
+            defaults = {k: v for k, v in defaults.items() if k in known}
         if tools or constrained(given):
             defaults = {k: v for k, v in defaults.items() if k not in CONSTRAINTS}
         if "preset" in given:  # it says what all sampling parameters are

@@ -273,7 +273,8 @@ async def generate(request: Request) -> Response:
             deadline=body.own["deadline"],
             namespace=place_of(body.own),
         )
-    return await _written(request, body, writer, ChatAnswer([ChatChoice(0, made[0], Reply(None))]))
+    answer = ChatAnswer(made, lambda index, each: ChatChoice(index, each, Reply(None)))
+    return await _written(request, body, writer, answer)
 
 
 async def _read(

@@ -20,6 +20,7 @@ from aleator.server import fields
 from aleator.server.auth import own_namespace, place_of
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatRequest, Usage
 from aleator.server.dialects.llama_slots import Slots
+from aleator.server.dialects.openai_beams import BEAMS, found_by, search_of
 from aleator.server.dialects.openai_forms import (
     chat_logprobs,
     progressed,
@@ -29,7 +30,15 @@ from aleator.server.dialects.openai_forms import (
     usage,
 )
 from aleator.server.fields import MOST_COMPLETIONS, Body, Field, Fields
-from aleator.server.openai_fields import CHAT, NOT_OF_CHATS, OURS, TIMES, force_chat
+from aleator.server.openai_fields import (
+    CHAT,
+    KEPT,
+    NOT_OF_CHATS,
+    OURS,
+    TIMES,
+    force_chat,
+    kept_tokens,
+)
 from aleator.server.service import Service, read_body
 from aleator.server.streaming import DONE, EventStream, Line, dumps, failing, unless_gone
 
@@ -65,6 +74,8 @@ SHARED = (
     Field("stream_options", _stream_options, {}),
     Field("n", fields.whole(1, MOST_COMPLETIONS), 1),
     Field("return_token_ids", fields.switch, False),
+    KEPT,
+    *BEAMS,
     *OURS,
     *TIMES,
 )
@@ -165,7 +176,9 @@ async def chat_completions(request: Request) -> Response:
     head = Head(service, kind, "chatcmpl", own)
     slots: Slots = request.app.state.slots
     slot, caller = own["id_slot"], own_namespace(own["cache_salt"])
-    asked = replace(chat_request(body), namespace=await slots.place(slot, own))
+    asked = chat_request(body)
+    service.check_kept(body, asked.n)
+    asked = replace(asked, namespace=await slots.place(slot, own))
     with body.spelling():
         answer = await service.chat(asked)
 
@@ -184,12 +197,17 @@ async def chat_completions(request: Request) -> Response:
         line = Line[ChatEvent](writer.chunks)
         events = writer.stream(line, over, own["return_progress"])
         return EventStream(events, gone, failed, headers=headers, line=line)
+    told: list[dict[str, Any]] = [{} for _ in answer.choices]
     try:
+        if asked.beams is not None:
+            found = await unless_gone(request, found_by(answer.generations), answer.cancel)
+            answer = answer.of([each for each, _ in found])
+            told = [more for _, more in found]
         await unless_gone(request, answer.collected(), answer.cancel)
     finally:
         over()
     made = head.whole(
-        [_choice(choice) for choice in answer.choices],
+        [_choice(choice) | more for choice, more in zip(answer.choices, told, strict=True)],
         answer.usage,
         answer.generations,
         answer.generations[0],
@@ -197,8 +215,8 @@ async def chat_completions(request: Request) -> Response:
     )
     if head.token_ids:
         made["prompt_token_ids"] = answer.generations[0].request.tokens
-        for told, choice in zip(made["choices"], answer.choices, strict=True):
-            told["token_ids"] = choice.tokens
+        for each, choice in zip(made["choices"], answer.choices, strict=True):
+            each["token_ids"] = choice.tokens
     return JSONResponse(made, headers=headers)
 
 
@@ -214,6 +232,9 @@ async def input_tokens(request: Request) -> Response:
 def chat_request(body: Body) -> ChatRequest:
     """What a body asks for, as all dialects ask it."""
     own, arguments = body.own, force_chat(body)
+    beams = search_of(body)
+    if own["best_of"] and beams is None:
+        raise ParameterError("best_of", "best_of needs use_beam_search=true in a chat: give n")
     return ChatRequest(
         messages=own["messages"],
         tools=own["tools"],
@@ -223,6 +244,7 @@ def chat_request(body: Body) -> ChatRequest:
         template_arguments=arguments,
         options=body.options,
         n=own["n"],
+        beams=beams,
         deadline=own["deadline"],
         namespace=place_of(own),
     )
@@ -243,6 +265,7 @@ def _choice(choice: ChatChoice) -> dict[str, Any]:
         "finish_reason": FINISH.get(choice.stop or "stop", "stop"),
         "stop_reason": choice.stop_string,
         "logprobs": chat_logprobs(choice.logprobs),
+        **kept_tokens(choice.logprobs),
     }
 
 

@@ -19,9 +19,10 @@ from aleator.server.auth import place_of
 from aleator.server.bodies import in_thread
 from aleator.server.chat import Usage
 from aleator.server.dialects.llama_infill import infilling
+from aleator.server.dialects.openai_beams import found_by, search_of
 from aleator.server.dialects.openai_chat import FINISH, SHARED, Head, failed, texts_of_chunks
-from aleator.server.fields import MOST_COMPLETIONS, MOST_PROMPTS, Body, Field, Fields, wrong
-from aleator.server.openai_fields import FORM, finite, force_form
+from aleator.server.fields import MOST_PROMPTS, Body, Field, Fields, wrong
+from aleator.server.openai_fields import FORM, finite, force_form, kept_tokens
 from aleator.server.service import Service, read_body
 from aleator.server.streaming import EventStream, Line, dumps, merged, unless_gone
 
@@ -33,7 +34,6 @@ FIELDS = Fields(
     *FORM,
     Field("prompt", lambda name, value: prompts_of(name, value), required=True),
     Field("suffix", fields.text),
-    Field("best_of", fields.whole(1, MOST_COMPLETIONS)),
     Field("echo", fields.switch, False),
     Field("parse_special", fields.switch, True),
     without=("shown_tokens", "reasoning_marks"),
@@ -110,9 +110,8 @@ def name_of(entry: TokenLogprob) -> str:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in entry.bytes)
 
 
-def usage_of(made: Sequence[Generation], n: int) -> Usage:
-    """Tokens of completions that have ended, ``n`` of each prompt."""
-    firsts = made[::n]
+def usage_of(made: Sequence[Generation], firsts: Sequence[Generation]) -> Usage:
+    """Tokens of completions that have ended; ``firsts`` has one of each prompt."""
     return Usage(
         prompt=sum(len(each.request.tokens) for each in firsts),
         completion=sum(len(writing_of(each).completion.tokens) for each in made),
@@ -209,7 +208,8 @@ class Choice:
     def whole(self, index: int) -> dict[str, Any]:
         """All of it as a choice of a response that is no stream."""
         told = {"index": index, "text": self.generation.text, "logprobs": self.logprobs()}
-        return told | self._token_ids() | self.finish()
+        kept = kept_tokens(self.generation.logprobs)
+        return told | self._token_ids() | self.finish() | kept
 
 
 async def completions(request: Request) -> Response:
@@ -217,14 +217,15 @@ async def completions(request: Request) -> Response:
     service, body = await read_body(request, FIELDS)
     own = body.own
     head = Head(service, "text_completion", "cmpl", own)
-    best_of = own["best_of"] or own["n"]
+    best_of, beams = own["best_of"] or own["n"], search_of(body)
     if best_of < own["n"]:
         raise ParameterError(f"best_of={best_of}: give at least n={own['n']}")
     if own["stream"] and best_of > own["n"]:
         raise ParameterError(f"best_of={best_of}: a stream cannot be chosen from: leave it out")
     force_form(body)
+    service.check_kept(body, best_of * len(own["prompt"]))
     with body.spelling():
-        choices = await _begin(service, body, best_of, head)
+        choices = await _begin(service, body, best_of, head, beams)
 
     def gone() -> None:
         for choice in choices:
@@ -235,12 +236,19 @@ async def completions(request: Request) -> Response:
         line = Line[Piece](choices[0].chunks) if len(choices) == 1 else None
         events = _events(choices, head, own, line)
         return EventStream(events, gone, failed, headers=headers, line=line)
-    await unless_gone(request, _ended(choices), gone)
-    first = choices[0].generation
-    best = await in_thread(_best, choices, own["n"], best_of)
+    begun = [each.generation for each in choices]
+    first = begun[0]
+    if beams is not None:
+        found = await unless_gone(request, found_by(begun), gone)
+        best = [Choice(i, each, head, None, None) for i, (each, _) in enumerate(found)]
+        told, used = [more for _, more in found], usage_of([each for each, _ in found], begun)
+    else:
+        await unless_gone(request, _ended(choices), gone)
+        best = await in_thread(_best, choices, own["n"], best_of)
+        told, used = [{} for _ in best], usage_of(begun, begun[::best_of])
     made = head.whole(
-        await in_thread(lambda: [each.whole(i) for i, each in enumerate(best)]),
-        usage_of([each.generation for each in choices], best_of),
+        await in_thread(lambda: [each.whole(i) | told[i] for i, each in enumerate(best)]),
+        used,
         (each.generation for each in best),
         first,
         len(writing_of(first).completion.tokens),
@@ -270,8 +278,10 @@ def prompts_of(name: str, value: Any) -> list[str] | list[list[int]]:
     raise wrong(name, value, "give a text, a list of token ids, or a list of either")
 
 
-async def _begin(service: Service, body: Body, best_of: int, head: Head) -> list[Choice]:
-    """Begin all completions of all prompts; where one cannot be, none is."""
+async def _begin(
+    service: Service, body: Body, best_of: int, head: Head, beams: Mapping[str, Any] | None
+) -> list[Choice]:
+    """Begin all completions of all prompts, or a search for each; where one cannot be, none is."""
     own, options = body.own, dict(body.options)
     prompts, suffix, echo = own["prompt"], own["suffix"], own["echo"]
     parse_special = own["parse_special"]
@@ -297,6 +307,7 @@ async def _begin(service: Service, body: Body, best_of: int, head: Head) -> list
                 deadline=own["deadline"],
                 namespace=place_of(own),
                 prompt_logprobs=told,
+                beams=beams,
             )
             for each in begun:
                 legacy = None
@@ -341,7 +352,7 @@ async def _events(
         yield made
     generations = [each.generation for each in choices]
     n = len(writing_of(generations[0]).completion.tokens)
-    yield head.end(usage_of(generations, own["n"]), generations, n)
+    yield head.end(usage_of(generations, generations[:: own["n"]]), generations, n)
 
 
 ROUTES = [Route("/v1/completions", completions, methods=["POST"])]

@@ -1,0 +1,78 @@
+"""Beams in completions and chats: vLLM's fields, and what a choice tells of its beam."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from aleator.core.errors import ParameterError
+from aleator.core.options import Option, declarations
+from aleator.generate.beam_options import BeamOptions
+from aleator.generate.beams import BeamGeneration
+from aleator.generate.generation import Generation
+from aleator.server.errors import ApiError
+from aleator.server.fields import MOST_COMPLETIONS, Body, Field, switch, whole
+from aleator.server.service import OF_SEARCH
+
+WANTED = "use_beam_search"
+COUNTS = ("num_beams", "num_return_sequences")
+"""Options of a search that vLLM has as numbers of completions: ``best_of``, else ``n``; and ``n``."""
+OPTIONS = {name: each for name, each in declarations(BeamOptions).items() if name not in COUNTS}
+NOT_OF_BEAMS: Mapping[str, Any] = {
+    "stream": False,
+    "echo": False,
+    "aleator_replay": False,
+    "id_slot": -1,
+}
+"""Fields of endpoints that do not go together with a search, and what they are where they say nothing."""
+
+
+def _checked(declared: Option) -> Callable[[str, Any], Any]:
+    return lambda name, value: declared.check(value)
+
+
+BEAMS = (
+    Field(WANTED, switch, False),
+    Field("best_of", whole(1, MOST_COMPLETIONS)),
+    *(Field(name, _checked(declared)) for name, declared in OPTIONS.items()),
+)
+
+
+def search_of(body: Body) -> dict[str, Any] | None:
+    """The options of the search that a body asks for; None: it asks for none.
+
+    ParameterError names what does not go together.
+    """
+    own = body.own
+    given = {name: own[name] for name in OPTIONS if own[name] is not None}
+    if not own[WANTED]:
+        for name, value in given.items():
+            if value != OPTIONS[name].neutral:
+                raise ParameterError(name, f"{name} needs {WANTED}=true: give it too")
+        return None
+    asked = [name for name, none in NOT_OF_BEAMS.items() if own.get(name, none) != none]
+    asked += [name for name, value in body.options.items() if value and name not in OF_SEARCH]
+    asked += [name for name in ("logprobs",) if body.options.get(name) is not None]
+    for name in asked:
+        word = body.spelled.get(name, name)
+        raise ParameterError(word, f"{word} and {WANTED} do not go together: give one")
+    body.spelled |= zip(COUNTS, ("best_of" if own["best_of"] else "n", "n"), strict=True)
+    return dict(zip(COUNTS, (own["best_of"] or own["n"], own["n"]), strict=True)) | given
+
+
+async def found_by(searches: Sequence[Generation]) -> list[tuple[Generation, dict[str, Any]]]:
+    """Wait for the texts that searches find, and what a choice tells of each; 503 where one is cut off."""
+    made: list[tuple[Generation, dict[str, Any]]] = []
+    for search in searches:
+        await search
+        if not isinstance(search, BeamGeneration) or not search.beams:
+            raise ApiError(
+                503,
+                f"the search of beams was cut off ({search.stop_reason}) before it had a text: give a longer "
+                "deadline, or a smaller max_tokens",
+                code="cut_off",
+            )
+        for generation, beam in zip(search.generations, search.beams, strict=True):
+            told = {"score": beam.score, "logprob": beam.logprob, "logprobs": beam.logprobs}
+            made.append((generation, {"aleator_beam": told}))
+    return made
