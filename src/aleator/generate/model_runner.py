@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aleator.core.arrays import Floats
+from aleator.core.errors import DeviceOutOfMemory
 from aleator.core.records import dataclass
 from aleator.generate.bans import Bans
 from aleator.generate.context import Batch, Context, Prefixes, Tiers
@@ -190,6 +191,9 @@ class ModelRunner:
             rows: Requests with the tokens that each decodes: the one drawn last, and guesses of what follows
                 (:meth:`Proposer.propose`).
             chunks: Pieces of prompts.  After the last piece of a prompt its first token is sampled.
+
+        A device without memory for the batch ends the requests whose prompts take part, or if there are none,
+        all that take part.
         """
         batch = Batch()
         width = 0
@@ -204,7 +208,14 @@ class ModelRunner:
         n_rows = len(batch)
         ends = add_chunks(batch, chunks, n_rows)
         started = perf_counter()
-        logits = self.logits(batch)
+        try:
+            logits = self.logits(batch)
+        except DeviceOutOfMemory as error:
+            for state in [chunk.state for chunk in chunks] or [state for state, _ in rows]:
+                self.errors.fail(state, error)
+            if rows and chunks:
+                self.step(rows)
+            return
         if not rows and self._tiers is not None:
             self._tiers.computed(len(batch), perf_counter() - started)
         if not chunks:
